@@ -162,16 +162,22 @@ class Workload:
     """Seconds that whoever loads a sample is blocked, on storage or network."""
     loader_workers: Count | None = None
     """The workers that load for one rank; 0: the training loop loads."""
+    tokens_per_sample: Count | None = None
+    """The tokens of a sample of text; None: not known, or the samples are no text."""
 
     def __post_init__(self) -> None:
         checked(self)
 
 
+def workload_text(workload: Workload) -> str:
+    """The text of the file."""
+    return json.dumps(asdict(workload), indent=1, allow_nan=False) + "\n"
+
+
 def write_workload(workload: Workload, path: Path) -> None:
     """Replaces the file. Raises PredictionError where it cannot be written."""
-    text = json.dumps(asdict(workload), indent=1, allow_nan=False) + "\n"
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(workload_text(workload), encoding="utf-8")
     except OSError as error:
         raise PredictionError(f"{path}: cannot be written: {error.strerror or error}") from None
 

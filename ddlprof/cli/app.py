@@ -12,8 +12,9 @@ import sys
 
 from ddlprof.base.errors import DdlprofError, complain
 
-_INTERRUPT_EXIT_CODE = 130
 _ERROR_EXIT_CODE = 2
+_BUG_EXIT_CODE = 3
+_INTERRUPT_EXIT_CODE = 130
 _CARD_WORDS = ["report", "--save-summary", "--"]
 """What a finished run is shown with (`ddlprof/launch/terminal.py`), before its directory."""
 
@@ -31,6 +32,8 @@ def main() -> int:
     except BrokenPipeError:  # the reader had enough, as in `ddlprof report RUN | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
         return 1
+    except Exception as error:
+        return _report_bug(error)
     return code
 
 
@@ -52,3 +55,33 @@ def _call(words: list[str]) -> int:
     except DdlprofError as error:
         complain(str(error))
         return _ERROR_EXIT_CODE
+
+
+def _report_bug(error: Exception) -> int:
+    """Says in one line where the traceback of an error of ours lies and where to report it; returns the exit code."""
+    import tempfile
+    import traceback
+
+    text = "".join(traceback.format_exception(error))
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="ddlprof-bug-", suffix=".txt", encoding="utf-8", errors="replace",
+                                         delete=False) as file:  # fmt: skip
+            file.write(text)
+        where = file.name
+    except OSError as failure:
+        where = f"nowhere, as the temporary folder cannot be written ({failure.strerror})"
+    words = " ".join(f"{type(error).__name__}: {error}".split())
+    complain(f"{words}; this is a bug of ddlprof, please report it{_issues()}: the traceback is in {where}")
+    return _BUG_EXIT_CODE
+
+
+def _issues() -> str:
+    """Where to report bugs, as the package says; empty where it does not."""
+    from importlib.metadata import PackageNotFoundError, metadata
+
+    try:
+        urls = metadata("ddlprof").get_all("Project-URL") or []
+    except PackageNotFoundError:  # run from its sources
+        return ""
+    named = dict(url.split(", ", 1) for url in urls)
+    return next((f" at {url}" for name, url in named.items() if name.lower() in ("issues", "bug tracker")), "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ddlprof.base.errors import UserError, complain
-from ddlprof.model.naming import on_this_machine
+from ddlprof.cli.output import directory_option, format_option, wanted
 from ddlprof.model.options import COLD, EXPERIMENTS, NETWORK, WARM
 
 if TYPE_CHECKING:
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from ddlprof.report.characterize import Outcome
 
 
+FORMATS = ("table", "json")
+
+
 def characterize(
     script: Annotated[str, typer.Argument(help="Python script.")],
     args: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")] = None,
     module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")] = False,
     nproc_per_node: Annotated[int, typer.Option(metavar="N", min=1, help="Number of ranks.")] = 1,
-    steps: Annotated[
+    max_steps: Annotated[
         int, typer.Option(metavar="N", min=1, help="Number of steps in each run, not counting warm-up.")
     ] = 100,
     repeat: Annotated[int, typer.Option(metavar="N", min=1, help="Number of runs of each experiment.")] = 1,
@@ -34,31 +37,24 @@ def characterize(
         Path | None,
         typer.Option(metavar="RUN", help="Run directory of the same script on several machines, to compare with."),
     ] = None,
-    out: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR", callback=on_this_machine, help="Directory to write the runs to [ddlprof-runs/...]."
-        ),
-    ] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result to FILE as JSON, too.")] = None,
+    out: Annotated[str | None, directory_option("Directory to write the runs to [ddlprof-runs/...].")] = None,
+    format: Annotated[str | None, format_option(FORMATS)] = None,
 ) -> None:
     """Run a script several times, each time with fewer things that can stall it, and compare the step times.
 
-    Each run ends after --steps steps; the checkpoints and logs that the script writes before that are kept.
+    Each run ends after --max-steps steps; the checkpoints and logs that the script writes before that are kept.
     """
-    from ddlprof.cli.files import require_place, write_whole
+    from ddlprof.base.torch_needed import require_torch
     from ddlprof.cli.progress import waiting
-    from ddlprof.cli.screen import show
-    from ddlprof.cli.torch_needed import require_torch
     from ddlprof.launch.characterize import plan, run
     from ddlprof.launch.target import Target
     from ddlprof.report.characterize import as_json, as_table, build
 
     target = Target([script, *(args or [])], module)
     target.check()
-    require_place(json)
+    places = wanted(None, format, FORMATS)
     require_torch()
-    planned = plan(nproc_per_node, steps, repeat, _skipped(skip))
+    planned = plan(nproc_per_node, max_steps, repeat, _skipped(skip))
     if not planned:
         raise UserError("nothing is left to run: skip fewer experiments")
     network = _network(network_run, nproc_per_node, planned) if network_run else None
@@ -68,9 +64,7 @@ def characterize(
         with waiting(f"run {number} of {len(planned)}"):
             run(each, target, directory)
     comparison = build(target.name, directory, _outcomes(planned, directory) | ({NETWORK: network} if network else {}))
-    if json:
-        write_whole(json, as_json(comparison))
-    show(as_table(comparison))
+    places.write({"table": as_table, "json": as_json}, comparison)
 
 
 def _skipped(text: str) -> set[str]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ddlprof.base.errors import UserError
+from ddlprof.cli.output import Out, format_option, wanted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddlprof.cli.described_job import DescribedJob
     from ddlprof.cluster.advice import Ask, Wait
+    from ddlprof.described_job import DescribedJob
     from ddlprof.report.advice.data import JobAdvice
     from recommender import Target
 
@@ -23,12 +23,7 @@ _USUAL_GPUS = 8
 _MOST_GPUS = 100_000
 
 
-class Engine(str, Enum):
-    """Schedulers that take hints."""
-
-    slurm = "slurm"
-    volcano = "volcano"
-
+FORMATS = ("table", "slurm", "volcano")
 
 _Runs = Annotated[
     list[str],
@@ -41,7 +36,7 @@ _Runs = Annotated[
 _Gpus = Annotated[
     int | None, typer.Option(metavar="N", min=1, max=_MOST_GPUS, help="GPUs of each job [the most of its runs].")
 ]
-_PerMachine = Annotated[
+_PerNode = Annotated[
     int | None,
     typer.Option(
         metavar="N", min=1, max=_MOST_GPUS, help="GPUs of one machine [of the instance type, or of the runs]."
@@ -67,17 +62,15 @@ _History = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Past waits, a CSV file: gpus,level,waited_s; level is machine or rack."),
 ]
-_Emit = Annotated[Engine | None, typer.Option(help="Hints for a scheduler in place of the table; needs --remaining.")]
 _RackTier = Annotated[
     int, typer.Option(metavar="T", min=1, max=100, help="Volcano: the tier of HyperNodes that are racks.")
 ]
-_Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE.")]
 
 
 def advise(
     run: _Runs,
     gpus: _Gpus = None,
-    gpus_per_machine: _PerMachine = None,
+    gpus_per_node: _PerNode = None,
     instance: _Instance = None,
     gpu: _Gpu = None,
     interconnect: _Interconnect = None,
@@ -86,17 +79,20 @@ def advise(
     batch: _Batch = None,
     remaining: _Remaining = None,
     history: _History = None,
-    emit: _Emit = None,
     rack_tier: _RackTier = 1,
-    output: _Output = None,
+    out: Out = None,
+    format: Annotated[
+        str | None, format_option(FORMATS, besides="; slurm and volcano: hints for that scheduler, with --remaining")
+    ] = None,
 ) -> None:
     """Say what jobs lose when their GPUs are far apart, and how long it is worth waiting for closer ones.
 
     Measured by the runs where they had such placements, else predicted.
     """
     from ddlprof.base.units import parse_duration
-    from ddlprof.cli.described_job import one_line
     from ddlprof.cluster.advice import read_history
+    from ddlprof.described_job import one_line
+    from ddlprof.report.advice import slurm, text, volcano
 
     if instance is not None and (gpu is not None or network_gbps is not None or interconnect is not None):
         raise UserError(
@@ -104,22 +100,25 @@ def advise(
         )
     if gpu is None and (network_gbps is not None or interconnect is not None):
         raise UserError("--network-gbps and --interconnect describe a machine: give its --gpu too")
-    if emit is not None and remaining is None:
-        raise UserError("--emit needs --remaining TIME: how long a job still runs decides how long it pays to wait")
+    places = wanted(out, format, FORMATS)
+    if remaining is None and any(place.format != "table" for place in places.places):
+        raise UserError("hints need --remaining TIME: how long a job still runs decides how long it pays to wait")
     rest_s = None if remaining is None else parse_duration(remaining, "--remaining")
     with one_line():
         waits = None if history is None else read_history(history)
         jobs = [
-            _advice(job, _machine(job, instance, gpu, interconnect, network_gbps), gpus, gpus_per_machine,
+            _advice(job, _machine(job, instance, gpu, interconnect, network_gbps), gpus, gpus_per_node,
                     between_racks_gbps, batch, rest_s, waits)
             for job in _jobs(run, batch)
         ]  # fmt: skip
-    _show(jobs, emit, rack_tier, output)
+    places.write(
+        {"table": text.render, "slurm": slurm.render, "volcano": lambda jobs: volcano.render(jobs, rack_tier)}, jobs
+    )
 
 
 def _jobs(runs: Sequence[str], batch: int | None) -> list[DescribedJob]:
     """One for each job: runs of one model under one name are of the same."""
-    from ddlprof.cli.described_job import load_job
+    from ddlprof.described_job import load_job
 
     batches = (batch,) if batch else ()
     groups: dict[tuple[object, ...], list[str]] = {}
@@ -188,19 +187,3 @@ def _ask(gpus: int, per_machine: int, target: Target, between_racks_gbps: float 
         found = default_catalog().instance(target.instance_type)
         described = replace(target, instance_type=None, gpu_model=found.gpu_model, interconnect=found.interconnect)
     return Ask(gpus, per_machine, target, replace(described, network_gbps=between_racks_gbps))
-
-
-def _show(jobs: Sequence[JobAdvice], emit: Engine | None, rack_tier: int, output: Path | None) -> None:
-    from ddlprof.cli.files import write_whole
-    from ddlprof.cli.screen import echo, show
-    from ddlprof.report.advice import slurm, volcano
-    from ddlprof.report.advice import text as table
-
-    if emit is Engine.slurm:
-        text = slurm.render(jobs)
-    else:
-        text = table.render(jobs) if emit is None else volcano.render(jobs, rack_tier)
-    if output is None:
-        (show if emit is None else echo)(text)
-        return
-    write_whole(output, text)

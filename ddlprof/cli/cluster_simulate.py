@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -12,8 +14,8 @@ import typer
 
 from ddlprof.base.errors import UserError, complain
 from ddlprof.base.units import count
-from ddlprof.cli import sweep_options
-from ddlprof.model.naming import on_this_machine
+from ddlprof.cli.output import Out, Wanted, format_option, wanted, write_whole
+from ddlprof.described_job import words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from ddlprof.cluster.sweep.run import Setting
     from ddlprof.report.cluster.data import Question, SimulatedData
 
-_STDOUT = "-"
+FORMATS = ("table", "json", "html", "csv")
+_FOLDERS = ("csv",)
 _MOST_CASES = 100_000
 _QUICK = 4000
 """So many jobs, all cases together, are done before other processes have started."""
@@ -93,14 +96,6 @@ _Models = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Models of the trace with their runs, as for ddlprof elastic: may be scaled."),
 ]
-_Json = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the same to FILE as JSON; -: to standard output, alone.")
-]
-_Csv = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", callback=on_this_machine, help="Write summary.csv, jobs.csv and use.csv into DIR."),
-]
-_Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with pictures to FILE.")]
 _Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Processes at the same time [one a core].")]
 
 
@@ -118,26 +113,28 @@ def simulate(
     jobs_limit: _JobsLimit = None,
     penalties: _Penalties = None,
     models: _Models = None,
-    json: _Json = None,
-    csv: _Csv = None,
-    html: _Html = None,
     workers: _Workers = None,
+    out: Out = None,
+    format: Annotated[
+        str | None, format_option(FORMATS, _FOLDERS, "; csv: summary.csv, jobs.csv and use.csv in -o DIR/")
+    ] = None,
 ) -> None:
     """Simulate a trace of jobs on a cluster under several policies, and compare what comes of it.
 
     Every combination of policy, seed, load and share of predictable jobs is one simulation; they run on all cores.
     """
-    from ddlprof.cli.cluster_models import with_known_models
-    from ddlprof.cli.cluster_progress import simulating
+    from ddlprof.cli.progress import simulating
     from ddlprof.cluster.machines import parse_cluster, with_catalogue_names
     from ddlprof.cluster.simulation.core import Costs
     from ddlprof.cluster.sweep.run import Setting, run_cases
+    from ddlprof.cluster_models import with_known_models
     from ddlprof.report.cluster.data import build
 
     asked = _cases(policy, seed, load, predictable or ("1" if pred_error else None))
     _check("--pred-error", pred_error, _MOST_ERROR)
     _check("--restart", restart, _LONGEST_RESTART_S)
-    _require_folders(csv, json, html)
+    places = wanted(out, format, FORMATS, _FOLDERS)
+    csv = places.path_of("csv")
     shape = with_catalogue_names(parse_cluster(cluster))
     name, jobs, left_out = _jobs(trace, shape, jobs_limit, too_large)
     speeds = _speeds(shape, penalties)
@@ -158,7 +155,7 @@ def simulate(
         found = run_cases(setting, asked, workers or (1 if quick else _all_cores()), advance)
         results = [without_jobs(result) for result in found]
     question = _question(name, cluster, arrivals.value, setting, asked, left_out)
-    _report(build(question, results), results, json, csv, html)
+    _report(build(question, results), results, places)
 
 
 def _all_cores() -> int:
@@ -184,20 +181,20 @@ def _cases(policy: str, seed: str, load: str | None, predictable: str | None) ->
     from ddlprof.cluster.policy import policy_factory as known
     from ddlprof.cluster.sweep.cases import cases
 
-    policies = sweep_options.names(policy)
+    policies = names(policy)
     if any(":" in each for each in policies):
         sys.path.append(os.getcwd())  # of the user's own; last, as a file there may be called as one that we import
     for each in policies:
         known(each)
     if not policies:
         raise UserError("--policy: give at least one, as in fifo,srtf")
-    loads = [None] if load is None else sweep_options.numbers(load, "--load", _LOWEST_LOAD, _HIGHEST_LOAD)
-    shares = [None] if predictable is None else sweep_options.numbers(predictable, "--predictable", 0, 1)
-    seeds = sweep_options.seeds(seed)
-    number = len(policies) * len(loads) * len(shares) * len(seeds)
+    loads = [None] if load is None else numbers(load, "--load", _LOWEST_LOAD, _HIGHEST_LOAD)
+    shares = [None] if predictable is None else numbers(predictable, "--predictable", 0, 1)
+    drawn = seeds(seed)
+    number = len(policies) * len(loads) * len(shares) * len(drawn)
     if number > _MOST_CASES:
         raise UserError(f"{number:,} simulations are asked for, more than {_MOST_CASES:,}: ask for fewer seeds")
-    return cases(policies, seeds, loads, shares)
+    return cases(policies, drawn, loads, shares)
 
 
 def _jobs(
@@ -249,20 +246,6 @@ def _question(
     )
 
 
-def _require_folders(csv: Path | None, *files: Path | None) -> None:
-    """Makes the one for CSV files, before hours of simulation rather than after. Raises UserError."""
-    from ddlprof.cli.files import require_place
-
-    try:
-        if csv is not None:
-            csv.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{csv}: cannot be made: {error.strerror or error}") from None
-    for path in files:
-        if str(path) != _STDOUT:
-            require_place(path)
-
-
 @contextmanager
 def _job_file(csv: Path | None) -> Iterator[Callable[[CaseResult], CaseResult]]:
     """Writes `jobs.csv` while simulations end. Raises UserError where it cannot be written."""
@@ -278,25 +261,53 @@ def _job_file(csv: Path | None) -> Iterator[Callable[[CaseResult], CaseResult]]:
         raise UserError(f"{csv / 'jobs.csv'}: cannot be written: {error.strerror or error}") from None
 
 
-def _report(
-    data: SimulatedData, results: Sequence[CaseResult], json: Path | None, csv: Path | None, html: Path | None
-) -> None:
-    from ddlprof.cli.files import write_whole
-    from ddlprof.cli.screen import echo, show
+def _report(data: SimulatedData, results: Sequence[CaseResult], places: Wanted) -> None:
     from ddlprof.report.cluster import csv as csv_files
-    from ddlprof.report.cluster import json as json_file
-    from ddlprof.report.cluster import text as table
+    from ddlprof.report.cluster import json, text
 
-    if json is not None and str(json) == _STDOUT:
-        echo(json_file.render(data))
-    else:
-        show(table.render(data))
-    if json is not None and str(json) != _STDOUT:
-        write_whole(json, json_file.render(data))
-    if csv is not None:
-        for name, text in csv_files.render(results).items():
-            write_whole(csv / name, text)
-    if html is not None:
-        from ddlprof.report.cluster import html as page
+    def page(data: SimulatedData) -> Iterable[str]:
+        from ddlprof.report.cluster import html
 
-        write_whole(html, "".join(page.render(data)))
+        return html.render(data)
+
+    def write_csv(folder: Path) -> None:
+        for name, content in csv_files.render(results).items():
+            write_whole(folder / name, content)
+
+    places.write({"table": text.render, "json": json.render, "html": page}, data, {"csv": write_csv})
+
+
+_MOST_SEEDS = 10_000
+_MOST_NUMBERS = 100
+_LARGEST_SEED = 2**32
+
+
+def seeds(text: str) -> list[int]:
+    """`0`, `0,7` or `0-4`, each once. Raises UserError for anything else."""
+    found: list[int] = []
+    for word in words(text):
+        parts = re.fullmatch(r"(\d{1,10})(?:-(\d{1,10}))?", word, re.ASCII)
+        first, last = (int(parts[1]), int(parts[2] or parts[1])) if parts else (1, 0)
+        if not first <= last <= _LARGEST_SEED or len(found) + last - first >= _MOST_SEEDS:
+            raise UserError(f"--seed {text!r}: give whole numbers or ranges, as in 0,7 or 0-4")
+        found += range(first, last + 1)
+    if not found:
+        raise UserError(f"--seed {text!r}: give whole numbers or ranges, as in 0,7 or 0-4")
+    return list(dict.fromkeys(found))
+
+
+def numbers(text: str, option: str, low: float, high: float) -> list[float]:
+    """`0.5,0.9`, each once, from `low` to `high`. Raises UserError naming the option."""
+    try:
+        found = [float(word) for word in words(text)]
+    except ValueError:
+        found = []
+    if not found or len(found) > _MOST_NUMBERS or not all(low <= number <= high for number in found):
+        most = f"to {high:g}" if high < math.inf else "up"
+        raise UserError(f"{option} {text!r}: give numbers from {low:g} {most}, as in 0.5,0.9")
+    return list(dict.fromkeys(found))
+
+
+def names(text: str) -> list[str]:
+    """`fifo,las`, each once."""
+    return list(dict.fromkeys(words(text)))

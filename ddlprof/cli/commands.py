@@ -1,9 +1,9 @@
-"""The commands, each imported when it is asked for: who runs one does not wait for twenty."""
+"""The commands in the order of a user's day, each imported when it is asked for: who runs one waits for no other."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 import typer
@@ -15,34 +15,118 @@ class Named(NamedTuple):
 
     help: str
     """For the list of commands: a line of it."""
+    examples: Sequence[str] = ()
+    """What follows `ddlprof` in the examples at the end of the command's own help."""
     module: str = ""
     """In `ddlprof.cli`; empty: called as the command is."""
     takes_all: bool = False
     """What follows the script belongs to the script, options included."""
 
 
-COMMANDS = {
-    "run": Named("Run a training script and measure where its steps go.", takes_all=True),
-    "characterize": Named("Run a script several times, without one thing after another.", takes_all=True),
-    "sparsity": Named("Count the multiply-adds that zeros make unnecessary.", takes_all=True),
-    "report": Named("Show a run: card, JSON, CSV, page or trace."),
-    "compare": Named("Say what differs between runs, beyond the noise."),
-    "watch": Named("Show a run while it trains."),
-    "export": Named("Write the tables of a run as CSV or Parquet."),
-    "fleet": Named("List all runs under a folder or bucket."),
-    "import": Named("Make a run of profiler traces.", "import_"),
-    "share": Named("Write a run as one file without names."),
-    "recommend": Named("Rank cloud machines that finish a job in time by its cost."),
-    "predict": Named("Predict the step of a job on one target, class by class."),
-    "elastic": Named("Share GPUs out among jobs that can run on more or fewer."),
-    "plan": Named("Plan a job on unequal GPUs."),
-    "features": Named("Count the operators and memory of a model without running it."),
-    "fuse": Named("Train models of one shape as one, where that is faster."),
-    "probe": Named("Measure what operators and links reach on this machine."),
-    "doctor": Named("Say what can be measured on this machine, and why not more."),
-    "instances": Named("List the cloud machines with GPUs, and refresh their prices."),
-    "cluster": Named("Try scheduling policies on traces of jobs."),
+GROUPS = {
+    "Profile": {
+        "run": Named(
+            "Run a training script and measure where its steps go.",
+            ["run train.py --epochs 1", "run --nproc-per-node 4 train.py"],
+            takes_all=True,
+        ),
+        "watch": Named("Show a run while it trains.", ["watch RUN", "watch RUN --once"]),
+        "report": Named(
+            "Show a run: card, JSON, page or trace.",
+            ["report RUN", "report RUN -o run.html -o run.json"],
+        ),
+        "compare": Named(
+            "Say what differs between runs, beyond the noise.",
+            ["compare BEFORE AFTER", "compare BEFORE AFTER --fail-on step=5% -o difference.md"],
+        ),
+        "export": Named(
+            "Write the tables of a run as CSV or Parquet.",
+            ["export RUN -o tables", "export RUN --format parquet -o lake"],
+        ),
+        "import": Named("Make a run of profiler traces.", ["import traces/*.json.gz -o RUN"], "import_"),
+        "share": Named("Write a run as one file without names.", ["share RUN -o run.zip", "share --inspect run.zip"]),
+        "fleet": Named(
+            "List all runs under a folder or bucket.",
+            ["fleet ddlprof-runs --since 7d", "fleet s3://bucket/runs --sort usd -o runs.csv"],
+        ),
+        "characterize": Named(
+            "Run a script several times, without one thing after another.",
+            ["characterize train.py", "characterize --max-steps 200 --format json train.py"],
+            takes_all=True,
+        ),
+    },
+    "Choose": {
+        "recommend": Named(
+            "Rank cloud machines that finish a job in time by its cost.",
+            [
+                "recommend RUN --budget 12h --epochs 90",
+                "recommend RUN --budget 12h --samples 1e8 -o plans.csv -o plans.html",
+            ],
+        ),
+        "predict": Named(
+            "Predict the step of a job on one target, class by class.",
+            ["predict RUN --instance p4d.24xlarge --nodes 2", "predict RUN --gpu 'RTX 3090' --placement 4,4"],
+        ),
+        "features": Named(
+            "Count the operators and memory of a model without running it.",
+            ["features torchvision:resnet50 --input 3,224,224 -o resnet50.json"],
+        ),
+        "probe": Named(
+            "Measure what operators and links reach on this machine.",
+            ["probe", "probe --dry-run -o machine.json"],
+        ),
+        "instances": Named(
+            "List the cloud machines with GPUs, and refresh their prices.",
+            ["instances --gpu A100 --offered", "instances show p4d.24xlarge"],
+        ),
+    },
+    "Plan": {
+        "plan": Named(
+            "Plan a job on unequal GPUs.",
+            ["plan RUN --machines machines.yaml", "plan RUN --machines machines.yaml -o best.plan.json"],
+        ),
+        "cluster": Named(
+            "Try scheduling policies on traces of jobs.",
+            [
+                "cluster simulate --trace jobs.csv --cluster 8x8 --policy fifo,srtf",
+                "cluster advise RUN --instance p3.16xlarge --gpus 16",
+            ],
+        ),
+        "elastic": Named(
+            "Share GPUs out among jobs that can run on more or fewer.",
+            ["elastic --jobs jobs.csv --gpus 16", "elastic --jobs jobs.csv --gpus 16 --simulate -o shares.csv"],
+        ),
+    },
+    "Do more": {
+        "fuse": Named(
+            "Train models of one shape as one, where that is faster.",
+            ["fuse models:net --data data:batches --sweep lr=0.1,0.01,0.001 -o trials.csv"],
+        ),
+        "sparsity": Named(
+            "Count the multiply-adds that zeros make unnecessary.",
+            ["sparsity train.py", "sparsity -o layers.csv train.py"],
+            takes_all=True,
+        ),
+    },
+    "Help": {
+        "doctor": Named("Say what can be measured on this machine, and why not more.", ["doctor"]),
+    },
 }
+COMMANDS = {name: named for group in GROUPS.values() for name, named in group.items()}
+EXAMPLES = {
+    "instances show": ["instances show p4d.24xlarge", "instances show p4d.24xlarge -o p4d.json"],
+    "instances refresh": ["instances refresh --region us-east-1,eu-west-1"],
+    "instances measured": ["instances measured RUN --instance p3.16xlarge"],
+    "cluster simulate": [
+        "cluster simulate --trace jobs.csv --cluster 8x8 --policy fifo,srtf",
+        "cluster simulate --trace jobs.csv --cluster 8x8 --policy las -o page.html -o tables/",
+    ],
+    "cluster advise": [
+        "cluster advise RUN --instance p3.16xlarge --gpus 16",
+        "cluster advise RUN --gpus 16 --remaining 12h --format slurm",
+    ],
+}
+"""The examples of commands in a group."""
 
 
 class Commands(MutableMapping[str, Any]):
@@ -84,9 +168,11 @@ class LazyGroup(TyperGroup):
         self.commands = Commands()
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes the list."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, named.help) for name, named in COMMANDS.items()])
+        """Writes the list, group by group, in columns that are the same for all."""
+        width = max(map(len, COMMANDS))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:{width}}", named.help) for name, named in group.items()])
 
 
 def _made(name: str, named: Named) -> Any:
@@ -99,4 +185,12 @@ def _made(name: str, named: Named) -> Any:
         of_its_own.command(context_settings=settings)(getattr(found, module))
     command = typer.main.get_command(of_its_own)
     command.name = name
+    command.epilog = _epilog(named.examples)
+    for inner, below in getattr(command, "commands", {}).items():
+        below.epilog = _epilog(EXAMPLES[f"{name} {inner}"])
     return command
+
+
+def _epilog(examples: Sequence[str]) -> str:
+    lines = [f"  ddlprof {example}" for example in examples]
+    return "\n".join(["\b", "Examples:" if len(lines) > 1 else "Example:", *lines])

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli.formats import chosen_formats
+from ddlprof.cli.output import Out, format_option, wanted
 
 if TYPE_CHECKING:
     from ddlprof.report.run.formats import Analysed
 
+FORMATS = ("table", "json", "markdown")
 BETWEEN = "vs"
 """The word between the runs of A and those of B."""
 GATE_BROKEN = 1
@@ -40,12 +40,8 @@ def compare(
             "is not noise. data=5% is 5 % of A's step, data=8ms is 8 ms a step.",
         ),
     ] = None,
-    format: Annotated[
-        str, typer.Option("--format", metavar="F,...", help="Formats: table, json, markdown, or several.")
-    ] = "table",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE; takes one format.")
-    ] = None,
+    out: Out = None,
+    format: Annotated[str | None, format_option(FORMATS)] = None,
     noise: Annotated[
         str | None,
         typer.Option(
@@ -63,16 +59,16 @@ def compare(
     from ddlprof.analysis.compare import parse_gates
     from ddlprof.cli.progress import progress
     from ddlprof.report.compare.data import build
-    from ddlprof.report.compare.formats import FORMATS
+    from ddlprof.report.compare.formats import FORMATS as RENDERERS
 
     a, b = _sides(runs)
-    formats = chosen_formats(format, output, FORMATS)
+    places = wanted(out, format, FORMATS)
     gates = [gate for text in fail_on or [] for gate in parse_gates(text)]
     allowed = None if noise is None else _percent(noise)
     with progress("reading") as advance:
         analysed = [[_analysed(run, advance) for run in side] for side in (a, b)]
     data = build(analysed[0], analysed[1], gates, allowed)
-    _show([FORMATS[name](data) for name in formats], formats, output)
+    places.write(RENDERERS, data)
     if data.broken:
         raise typer.Exit(GATE_BROKEN)
 
@@ -105,14 +101,3 @@ def _analysed(run: str, advance: Callable[[int, int], None]) -> Analysed:
 
     data = load_run(run, advance)
     return Analysed(data, analyse(data), time.time_ns())
-
-
-def _show(texts: list[str], formats: list[str], output: Path | None) -> None:
-    from ddlprof.cli.files import write_whole
-    from ddlprof.cli.screen import echo, show
-
-    if output is None:
-        for number, (name, text) in enumerate(zip(formats, texts, strict=True)):
-            (show if name == "table" else echo)(f"\n{text}" if number else text)
-        return
-    write_whole(output, texts[0])

@@ -7,14 +7,16 @@ from typing import Annotated
 
 import typer
 
-from ddlprof.base.errors import UserError
+from ddlprof.cli.output import Out, format_option, wanted
+
+FORMATS = ("table", "json", "csv")
 
 
 def elastic(
     jobs: Annotated[Path, typer.Option(metavar="FILE", help="Jobs, as CSV or JSON: see docs/elastic.md.")],
     gpus: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="GPUs to share out.")],
-    per_machine: Annotated[
-        int | None, typer.Option(metavar="P", min=1, help="GPUs of each machine [of the type, else all in one].")
+    gpus_per_node: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="GPUs of each machine [of the type, else all in one].")
     ] = None,
     instance: Annotated[
         str | None, typer.Option(metavar="TYPE", help="Type of the machines [as the jobs were measured on].")
@@ -29,24 +31,21 @@ def elastic(
         bool, typer.Option("--simulate", help="Run the jobs to their end in a simulation, beside fixed batches.")
     ] = False,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the batches that fixed-random draws.")] = 0,
-    format: Annotated[str, typer.Option("--format", metavar="F", help="Format: table or json.")] = "table",
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a row for each job to FILE, too.")] = None,
+    out: Out = None,
+    format: Annotated[str | None, format_option(FORMATS)] = None,
 ) -> None:
     """Share GPUs out to jobs that can run on more or fewer, and choose their batches, so that the sum of their
     speed-ups is as large as can be.
     """
-    from ddlprof.cli.described_job import one_line
-    from ddlprof.cli.elastic_jobs import noise_scales, read_question, require_samples
-    from ddlprof.cli.files import write_whole
     from ddlprof.cli.progress import progress
-    from ddlprof.cli.screen import echo, show
     from ddlprof.cluster.elastic_advice import courses, shares
+    from ddlprof.described_job import one_line
+    from ddlprof.elastic_jobs import noise_scales, read_question, require_samples
     from ddlprof.report.elastic import ElasticData, as_csv, as_json, as_table
 
-    if format not in ("table", "json"):
-        raise UserError(f"unknown format {format!r}; known: table, json")
+    places = wanted(out, format, FORMATS)
     with one_line():
-        question = read_question(jobs, gpus, per_machine, instance, gpu)
+        question = read_question(jobs, gpus, gpus_per_node, instance, gpu)
         noise = noise_scales(question.lines, stat_eff)
         if simulate:
             require_samples(question.lines)
@@ -56,9 +55,4 @@ def elastic(
     uncharged = [line.name for line in question.lines if line.name not in noise] if stat_eff else []
     notes = [*question.notes, *(f"{name} has no noise_scale: its batches are not charged for" for name in uncharged)]
     data = ElasticData(gpus, question.words, found, stat_eff, over_time, notes)
-    if csv:
-        write_whole(csv, as_csv(data))
-    if format == "json":
-        echo(as_json(data))
-    else:
-        show(as_table(data))
+    places.write({"table": as_table, "json": as_json, "csv": as_csv}, data)

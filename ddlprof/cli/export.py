@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from ddlprof.base.errors import UserError, complain
+from ddlprof.cli.output import directory_option, say_written
 from ddlprof.cli.report import RUN_HELP
-from ddlprof.model.naming import on_this_machine
 
 _FORMATS = ("csv", "parquet")
 
@@ -23,15 +23,7 @@ def export(
             "other runs.",
         ),
     ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            callback=on_this_machine,
-            help="Directory to write to; files of the same names are replaced.",
-        ),
-    ],
+    out: Annotated[Path, directory_option("Directory to write to; files of the same names are replaced.")],
     format: Annotated[
         str,
         typer.Option(
@@ -44,34 +36,26 @@ def export(
     """Write the tables of a run: steps, collectives, ranks, job and summary."""
     if format not in _FORMATS:
         raise UserError(f"unknown format {format!r}; known: {', '.join(_FORMATS)}")
-    from ddlprof.cli.screen import show
-    from ddlprof.report.text import text_of
     from ddlprof.store.reader import runs_in
 
-    if format == "csv":
-        show(text_of(map(str, _exported(run, out, format))))
-        return
-    runs = runs_in(run)
+    runs = [run] if format == "csv" else runs_in(run)
     if len(runs) == 1:
-        show(text_of(map(str, _exported(runs[0], out, format))))
-    elif failed := [paths for paths in runs if not _shown(paths, out)]:
+        _export(runs[0], out, format)
+    elif failed := [paths for paths in runs if not _is_exported(paths, out)]:
         raise UserError(f"{len(failed)} of {len(runs)} runs are not exported: see the lines above")
 
 
-def _shown(paths: list[str], out: Path) -> bool:
+def _is_exported(paths: list[str], out: Path) -> bool:
     """Exports one of several runs; False where it cannot be read, which is said."""
-    from ddlprof.cli.screen import show
-    from ddlprof.report.text import text_of
-
     try:
-        show(text_of(map(str, _exported(paths, out, "parquet"))))
+        _export(paths, out, "parquet")
     except UserError as error:
         complain(str(error))
         return False
     return True
 
 
-def _exported(paths: list[str], out: Path, format: str) -> list[Path]:
+def _export(paths: list[str], out: Path, format: str) -> None:
     from ddlprof.analysis.run import analyse
     from ddlprof.cli.progress import progress
     from ddlprof.report.run import csv, parquet
@@ -81,4 +65,6 @@ def _exported(paths: list[str], out: Path, format: str) -> list[Path]:
         data = load_run(paths, advance)
     with progress("writing") as advance:
         write = parquet.export if format == "parquet" else csv.export
-        return write(data, analyse(data), out, advance)
+        written = write(data, analyse(data), out, advance)
+    for path in written:
+        say_written(path)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ddlprof.base.errors import UserError
+from ddlprof.cli.output import Out, Wanted, format_option, wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+FORMATS = ("table", "json")
 
 
 def features(
@@ -52,31 +55,24 @@ def features(
     ] = False,
     compiled: Annotated[bool, typer.Option("--compile", help="With torch.compile, which joins operators.")] = False,
     inference: Annotated[bool, typer.Option("--inference", help="The forward pass alone.")] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Also write the counts to FILE as JSON, for `ddlprof recommend FILE`.",
-        ),
-    ] = None,
+    out: Out = None,
+    format: Annotated[str | None, format_option(FORMATS, besides=" (for `ddlprof recommend FILE`)")] = None,
 ) -> None:
     """Count the layers, gradients, FLOPs, operators and memory of a model without running it."""
-    from ddlprof.cli.torch_needed import require_torch
+    from ddlprof.base.torch_needed import require_torch
 
+    places = wanted(out, format, FORMATS)
     require_torch()
     from ddlprof.operators.trace_step import StepSettings
 
     settings = StepSettings(batch, precision, optimizer, not inference, checkpointing, compiled)
     settings.check()
-    _features(model, input or [], seq_len, settings, output)
+    _features(model, input or [], seq_len, settings, places)
 
 
-def _features(model: str, inputs: list[str], seq_len: int | None, settings: Any, output: Path | None) -> None:
+def _features(model: str, inputs: list[str], seq_len: int | None, settings: Any, places: Wanted) -> None:
     from dataclasses import replace
 
-    from ddlprof.cli.screen import show
     from ddlprof.launch.users_code import split_name, users_own
     from ddlprof.operators import named_models
     from ddlprof.operators.model_alone import build, look, parse_input
@@ -94,9 +90,13 @@ def _features(model: str, inputs: list[str], seq_len: int | None, settings: Any,
         raise UserError(f"{model}: it returned {type(made).__name__}, not a torch.nn.Module")
     found = users_own(f"forward of {model}", lambda: look(made, given, settings))
     facts = replace(found.facts, name=factory)
-    show(as_table(facts, found.step, found.notes))
-    if output is not None:
-        _write(facts, found.step, output)
+    places.write(
+        {
+            "table": lambda found: as_table(facts, found.step, found.notes),
+            "json": lambda found: _json(facts, found.step, _tokens(given)),
+        },
+        found,
+    )
 
 
 def _factory(module: str, name: str) -> Callable[[], Any]:
@@ -110,14 +110,21 @@ def _factory(module: str, name: str) -> Callable[[], Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _write(facts: Any, step: Any, path: Path) -> None:
+def _tokens(inputs: list[Any]) -> int | None:
+    """The length of a sample of tokens: of the first input, if that is a row of whole numbers."""
+    first = inputs[0] if inputs else None
+    is_row = first is not None and len(first.shape) == 1 and str(first.dtype).startswith("int")
+    return first.shape[0] if is_row and first is not None else None
+
+
+def _json(facts: Any, step: Any, tokens: int | None) -> str:
     from dataclasses import replace
 
     from ddlprof.api import model_workload
     from recommender import PredictionError
-    from recommender.workload import write_workload
+    from recommender.workload import workload_text
 
     try:
-        write_workload(replace(model_workload(facts, ""), step=step), path)
+        return workload_text(replace(model_workload(facts, ""), step=step, tokens_per_sample=tokens))
     except PredictionError as error:
         raise UserError(str(error)) from None

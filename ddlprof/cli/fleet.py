@@ -8,11 +8,15 @@ from typing import Annotated
 import typer
 
 from ddlprof.base.errors import UserError
+from ddlprof.cli.output import Out, format_option, wanted
+
+FORMATS = ("table", "json", "csv")
 
 
 def fleet(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="Folder with runs at any depth, or its URL (s3://...).")],
-    format: Annotated[str, typer.Option("--format", metavar="F", help="Format: table, json or csv.")] = "table",
+    out: Out = None,
+    format: Annotated[str | None, format_option(FORMATS)] = None,
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="Only runs that began within this time: 7d, 12h.")
     ] = None,
@@ -29,25 +33,25 @@ def fleet(
     top: Annotated[
         int, typer.Option("--top", metavar="N", min=1, help="Lines of the table; the total is always of all runs.")
     ] = 100,
-    load: Annotated[
+    analyse: Annotated[
         int,
         typer.Option(
-            "--load", metavar="N", min=0, help="Load up to N runs that have no summary.json, which takes longer."
+            "--analyse", metavar="N", min=0, help="Analyse up to N runs that have no summary.json, which takes longer."
         ),
     ] = 20,
 ) -> None:
     """List all runs under a folder: machines, verdict, hours and dollars lost, and what changed since the last run."""
     from ddlprof.base.units import parse_duration
     from ddlprof.cli.progress import progress
-    from ddlprof.cli.screen import echo, show
     from ddlprof.report.fleet.data import entries_of, rows_of
-    from ddlprof.report.fleet.formats import FORMATS, SORTS, Listing
+    from ddlprof.report.fleet.formats import FORMATS as RENDERERS
+    from ddlprof.report.fleet.formats import SORTS, Listing
     from ddlprof.store.fleet import search
     from instance_catalog import load as load_catalog
 
-    for option, value, known in (("--format", format, FORMATS), ("--sort", sort, SORTS)):
-        if value not in known:
-            raise UserError(f"unknown {option} {value!r}; known: {', '.join(known)}")
+    places = wanted(out, format, FORMATS)
+    if sort not in SORTS:
+        raise UserError(f"unknown --sort {sort!r}; known: {', '.join(SORTS)}")
     now_ns = time.time_ns()
     earliest_ns = now_ns - round(parse_duration(since, "--since") * 1e9) if since else 0
     catalog = load_catalog()
@@ -57,14 +61,13 @@ def fleet(
     if not found.runs:
         raise UserError(f"{folder}: no run in it" + "".join(f"; {line}" for line in found.left_out))
     with progress("reading summaries") as advance:
-        entries = entries_of(found, load, now_ns, advance)
+        entries = entries_of(found, analyse, now_ns, advance)
     rows = [
         row
         for row in rows_of(entries.entries, catalog, instance)
         if row.summary.created_unix_ns >= earliest_ns and (job is None or _matches(row.summary.job, job))
     ]
-    text = FORMATS[format](Listing(sorted(rows, key=SORTS[sort]), entries.left_out, top))
-    (show if format == "table" else echo)(text)
+    places.write(RENDERERS, Listing(sorted(rows, key=SORTS[sort]), entries.left_out, top))
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ddlprof.base.errors import UserError
+from ddlprof.cli.output import Out, Wanted, format_option, wanted
 from ddlprof.model.naming import on_this_machine
 
 if TYPE_CHECKING:
     from ddlprof.fusion.hyperparameters import Value
     from ddlprof.fusion.job import Options
-    from ddlprof.fusion.results import Result
     from ddlprof.fusion.task import Names
 
+FORMATS = ("table", "json", "csv")
 
 _Data = Annotated[
     str,
@@ -49,10 +50,10 @@ _Eval = Annotated[
     str | None,
     typer.Option("--eval", metavar="MODULE:BATCHES", help="Batches to evaluate on; otherwise those of --data."),
 ]
-_Beside = Annotated[
+_Processes = Annotated[
     int | None,
     typer.Option(
-        "--beside",
+        "--processes",
         min=0,
         metavar="N",
         help="Processes side by side to compare with; one for each processor if not given, 0 for none.",
@@ -70,38 +71,38 @@ def fuse(
     loss: _Loss = "cross_entropy",
     metric: _Metric = None,
     evaluation: _Eval = None,
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps to train, in place of epochs.")] = None,
+    max_steps: Annotated[
+        int | None, typer.Option("--max-steps", metavar="N", min=1, help="Steps to train, in place of epochs.")
+    ] = None,
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Epochs to train.")] = 1,
-    max_b: Annotated[
-        str, typer.Option("--max-b", metavar="auto|N", help="The most models at once; auto: what memory holds.")
+    max_models: Annotated[
+        str, typer.Option("--max-models", metavar="auto|N", help="The most models at once; auto: what memory holds.")
     ] = "auto",
     seed: Annotated[int, typer.Option("--seed", help="Seed of each model; a sweep over `seed` has several.")] = 0,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu or cuda.")] = "auto",
     clip_norm: Annotated[
         float | None, typer.Option("--clip-norm", metavar="NORM", help="The longest gradient of each model.")
     ] = None,
-    beside: _Beside = None,
+    processes: _Processes = None,
     force: Annotated[bool, typer.Option("--force", help="Fuse also where that is expected to lose.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Predict and decide, but do not train.")] = False,
-    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write everything as JSON.")] = None,
     save: Annotated[
         Path | None,
         typer.Option(
             "--save", metavar="DIR", callback=on_this_machine, help="Also save each trained model: DIR/trial-N.pt."
         ),
     ] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Also write the trials as CSV.")] = None,
+    out: Out = None,
+    format: Annotated[str | None, format_option(FORMATS, besides="; csv has the trials")] = None,
 ) -> None:
     """Train models of one shape with different hyper-parameters as one, if that is faster than one by one."""
-    from ddlprof.cli.files import require_place
-    from ddlprof.cli.torch_needed import require_torch
+    from ddlprof.base.torch_needed import require_torch
     from ddlprof.fusion.hyperparameters import check_sweeps, defaults_of
 
     sweeps = check_sweeps(sweep or [])
     defaults_of(optimizer)
-    most = _most(max_b)
-    for path in (json, csv):
-        require_place(path)
+    most = _most(max_models)
+    places = wanted(out, format, FORMATS)
     if clip_norm is not None and not 0 < clip_norm < float("inf"):
         raise UserError(f"--clip-norm {clip_norm:g}: must be more than zero")
     require_torch()
@@ -112,34 +113,23 @@ def fuse(
     names = Names(model, data, loss, metric, evaluation, optimizer, seed, device_of(device), clip_norm)
     if save is not None and not dry_run:
         prepare(save)
-    options = Options(Length(steps, epochs), most, dry_run, force, bool(evaluation or metric), save, beside)
-    _run(names, sweeps, options, json, csv)
+    options = Options(Length(max_steps, epochs), most, dry_run, force, bool(evaluation or metric), save, processes)
+    _run(names, sweeps, options, places)
 
 
-def _run(names: Names, sweeps: dict[str, list[Value]], options: Options, json: Path | None, csv: Path | None) -> None:
+def _run(names: Names, sweeps: dict[str, list[Value]], options: Options, places: Wanted) -> None:
     from ddlprof.cli.progress import progress
-    from ddlprof.cli.screen import show
     from ddlprof.fusion.job import run
-    from ddlprof.report.fusion import as_page
+    from ddlprof.report.fusion import as_csv, as_json, as_page
 
     with progress("training") as advance:
         result = run(names, sweeps, options, advance)
-    show(as_page(result))
-    _write(result, json, csv)
+    places.write({"table": as_page, "json": as_json, "csv": as_csv}, result)
 
 
 def _most(text: str) -> int | None:
     if text == "auto":
         return None
     if not text.isdecimal() or int(text) < 1:
-        raise UserError(f"--max-b {text}: neither auto nor a number of models")
+        raise UserError(f"--max-models {text}: neither auto nor a number of models")
     return int(text)
-
-
-def _write(result: Result, json: Path | None, csv: Path | None) -> None:
-    from ddlprof.cli.files import write_whole
-    from ddlprof.report.fusion import as_csv, as_json
-
-    for path, render in ((json, as_json), (csv, as_csv)):
-        if path is not None:
-            write_whole(path, render(result))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ddlprof.model.naming import on_this_machine
+from ddlprof.cli.output import directory_option, say_written
 
 
 def import_(
@@ -18,12 +18,7 @@ def import_(
             help="Traces of torch.profiler or Kineto (.json, .json.gz) of the ranks of one job, or folders of them.",
         ),
     ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", metavar="RUN", callback=on_this_machine, help="Run directory to write; it must not exist yet."
-        ),
-    ],
+    out: Annotated[Path, directory_option("Run directory to write; it must not exist yet.")],
 ) -> None:
     """Make a run of profiler traces, for report, export, compare and recommend."""
     from ddlprof.base.text import shell_word
@@ -35,6 +30,7 @@ def import_(
 
     with progress("reading") as advance:
         made = import_traces(traces, out, advance)
+    say_written(out)
     of = f"{made.ranks} of " if made.ranks < made.world_size else ""
     show(
         text_of(

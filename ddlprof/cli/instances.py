@@ -5,41 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ddlprof.base.errors import UserError, complain
-from ddlprof.cli import screen
-from ddlprof.cli.described_job import words
-from ddlprof.cli.files import write_whole
+from ddlprof.cli.output import TABLE, Out, Wanted, format_option, wanted
+from ddlprof.described_job import words
 
 if TYPE_CHECKING:
     from ddlprof.report.machines.listing import Row
     from instance_catalog import Catalog, LinkFact
 
+FORMATS = ("table", "json", "csv")
+"""Formats of the list."""
+PAGE_FORMATS = ("table", "json")
+"""Formats of the page about one type."""
+TEXT_ONLY = ("table",)
 _FULL_WIDTH = 160  # of a file or a pipe
 _NOTHING_FOUND = 1
 _PARTLY_REFRESHED = 1
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
-
-
-class Format(str, Enum):
-    """Formats of the list."""
-
-    table = "table"
-    json = "json"
-    csv = "csv"
-
-
-class PageFormat(str, Enum):
-    """Formats of the page about one type."""
-
-    table = "table"
-    json = "json"
 
 
 @app.callback(invoke_without_command=True)
@@ -62,8 +49,8 @@ def instances(
     ] = None,
     efa: Annotated[bool, typer.Option("--efa", help="Types with an Elastic Fabric Adapter (aws).")] = False,
     offered: Annotated[bool, typer.Option("--offered", help="Leave out retired types.")] = False,
-    output_format: Annotated[Format, typer.Option("--format", help="Format of the output.")] = Format.table,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE.")] = None,
+    out: Out = None,
+    format: Annotated[str | None, format_option(FORMATS)] = None,
 ) -> None:
     """List the cloud machines with GPUs: what they have and what they cost."""
     if context.invoked_subcommand is not None:
@@ -72,6 +59,7 @@ def instances(
     from ddlprof.report.machines.listing import as_csv, as_json, as_table, rows_of
     from instance_catalog import load
 
+    places = wanted(out, format, FORMATS)
     with catalog_errors():
         catalog = load()
         queries = {
@@ -86,14 +74,9 @@ def instances(
     filters += [_Filter("--efa", lambda row: row.machine.efa is True)] if efa else []
     filters += [_at_most(max_price)] if max_price is not None else []
     rows, why_none = _filtered(rows_of(catalog, catalog.instances, region), filters)
-    if output_format is Format.json:
-        text = as_json(rows)
-    elif output_format is Format.csv:
-        text = as_csv(rows)
-    else:
-        text = as_table(rows, _width(output)) if rows else ""
-    if text:
-        _write(text, output, output_format is Format.table)
+    places.write(
+        {TABLE: lambda rows: as_table(rows, _width(places)) if rows else "", "json": as_json, "csv": as_csv}, rows
+    )
     if why_none:
         complain(why_none)
         raise typer.Exit(_NOTHING_FOUND)
@@ -107,18 +90,18 @@ def show(
     cloud: Annotated[
         str | None, typer.Option(metavar="C", help="Cloud of the type, if two clouds use the name.")
     ] = None,
-    output_format: Annotated[PageFormat, typer.Option("--format", help="Format of the output.")] = PageFormat.table,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE.")] = None,
+    out: Out = None,
+    format: Annotated[str | None, format_option(PAGE_FORMATS)] = None,
 ) -> None:
     """Show everything that is known about one type, and where it is from."""
     from ddlprof.report.machines.show import as_json, as_text, build_page
     from instance_catalog import load
 
+    places = wanted(out, format, PAGE_FORMATS)
     with catalog_errors():
         catalog = load()
         page = build_page(catalog, catalog.instance(instance_type, cloud))
-    for_people = output_format is PageFormat.table
-    _write(as_text(page, _width(output)) if for_people else as_json(page), output, for_people)
+    places.write({TABLE: lambda page: as_text(page, _width(places)), "json": as_json}, page)
 
 
 @app.command()
@@ -129,10 +112,12 @@ def refresh(
     ] = None,
     cloud: Annotated[str, typer.Option(metavar="C", help="Cloud to ask.")] = "aws",
     profile: Annotated[str | None, typer.Option(metavar="NAME", help="Profile in your AWS configuration.")] = None,
-    instances: Annotated[
+    instance: Annotated[
         list[str] | None, typer.Option(metavar="TYPE,...", help="Only these types; g5.* means all g5 types.")
     ] = None,
     timeout: Annotated[str, typer.Option(metavar="TIME", help="Most time that all calls together may take.")] = "2m",
+    out: Out = None,
+    format: Annotated[str | None, format_option(TEXT_ONLY)] = None,
 ) -> None:
     """Fetch newer facts and prices from a cloud's own API.
 
@@ -145,17 +130,18 @@ def refresh(
     from instance_catalog import default_overlay
     from instance_catalog.refresh import refresh as fetch
 
+    places = wanted(out, format, TEXT_ONLY)
     with catalog_errors(), progress("refreshing") as advance:
         report = fetch(
             words(",".join(region or [])),
             default_overlay(),
-            instance_types=words(",".join(instances or [])),
+            instance_types=words(",".join(instance or [])),
             cloud=cloud,
             profile=profile,
             timeout_s=parse_duration(timeout, "--timeout"),
             on_progress=advance,
         )
-    screen.show(refreshed(report))
+    places.write({TABLE: refreshed}, report)
     if not report.ok:
         raise typer.Exit(_PARTLY_REFRESHED)
 
@@ -170,6 +156,8 @@ def measured(
         list[str] | None,
         typer.Option(metavar="NAME=GBPS", help="A figure of your own in Gbit/s, which replaces the one in the table."),
     ] = None,
+    out: Out = None,
+    format: Annotated[str | None, format_option(TEXT_ONLY)] = None,
 ) -> None:
     """Add the speeds that the links of a machine reached.
 
@@ -179,6 +167,7 @@ def measured(
     from instance_catalog import default_overlay, load
     from instance_catalog.overlay import add_links
 
+    places = wanted(out, format, TEXT_ONLY)
     if not run and not fact:
         raise UserError("nothing to add: name a run, or --fact NAME=GBPS")
     with catalog_errors():
@@ -186,7 +175,7 @@ def measured(
         facts = [*(_run_facts(run, machine) if run else []), *(_own_fact(text, machine) for text in fact or [])]
         overlay = default_overlay()
         add_links(overlay, facts)
-    screen.show(added(facts, overlay))
+    places.write({TABLE: lambda facts: added(facts, overlay)}, facts)
 
 
 @contextmanager
@@ -239,7 +228,7 @@ def _refuse_filters(context: typer.Context) -> None:
     for name in context.params:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
-            option = name.removeprefix("output_").replace("_", "-")
+            option = name.replace("_", "-")
             raise UserError(f"--{option} is for the list: leave it out, or put it behind {context.invoked_subcommand}")
 
 
@@ -283,14 +272,7 @@ def _own_fact(text: str, machine: str) -> LinkFact:
     return LinkFact(machine, name, gbps, "Gbit/s", day, "your own figure")
 
 
-def _width(output: Path | None) -> int:
+def _width(places: Wanted) -> int:
     import shutil
 
-    return _FULL_WIDTH if output else shutil.get_terminal_size((_FULL_WIDTH, 0)).columns
-
-
-def _write(text: str, output: Path | None, for_people: bool) -> None:
-    if output is None:
-        (screen.show if for_people else screen.echo)(text)
-    else:
-        write_whole(output, text)
+    return _FULL_WIDTH if places.has_files_only else shutil.get_terminal_size((_FULL_WIDTH, 0)).columns

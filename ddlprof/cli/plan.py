@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ddlprof.cli.described_job import JOB_HELP
+from ddlprof.base.errors import DdlprofError
+from ddlprof.cli.output import Out, format_option, wanted
+from ddlprof.described_job import JOB_HELP
 
 if TYPE_CHECKING:
     from ddlprof.hetero.check.run import Check
@@ -15,10 +17,19 @@ if TYPE_CHECKING:
     from ddlprof.hetero.search import Plan
 
 
+FORMATS = ("table", "json", "trace", "plan")
+_Format = Annotated[
+    str | None,
+    format_option(FORMATS, besides="; trace: the planned step, for Perfetto; plan: for ddlprof.hetero.apply"),
+]
+
+
 def plan(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=JOB_HELP)],
-    cluster: Annotated[Path, typer.Option(metavar="FILE", help="The machines, their GPUs and links, as YAML or JSON.")],
-    batch: Annotated[
+    machines: Annotated[
+        Path, typer.Option(metavar="FILE", help="The machines, their GPUs and links, as YAML or JSON.")
+    ],
+    global_batch: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Samples of one update over all GPUs [as in RUN].")
     ] = None,
     check: Annotated[
@@ -29,56 +40,61 @@ def plan(
             " compare with what is predicted for them; takes a minute.",
         ),
     ] = False,
-    trace_out: Annotated[
-        Path | None, typer.Option("--trace-out", metavar="FILE", help="Write the planned step for Perfetto to FILE.")
-    ] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all plans to FILE as JSON, too.")] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="PLAN", help="Write the plan to PLAN, for ddlprof.hetero.apply."),
-    ] = None,
+    out: Out = None,
+    format: _Format = None,
 ) -> None:
     """Plan a job on unequal GPUs: which to use, how to split the batch, and how to exchange gradients.
 
     Beside the four plans that need no search: split evenly or by speed, all-reduce or parameter servers.
     """
-    from ddlprof.cli.described_job import load_job, one_line
-    from ddlprof.cli.files import write_whole
-    from ddlprof.cli.screen import show
+    from ddlprof.described_job import load_job, one_line
     from ddlprof.hetero.devices import read_devices
     from ddlprof.hetero.predicted import predicted_problem
     from ddlprof.hetero.search import make_plan
     from ddlprof.hetero.simulation import simulate
-    from ddlprof.report.hetero import json as files
-    from ddlprof.report.hetero import text as table
-    from ddlprof.report.hetero import trace
+    from ddlprof.report.hetero import json, text, trace
 
-    devices = read_devices(cluster)
+    places = wanted(out, format, FORMATS)
+    devices = read_devices(machines)
     job = load_job(run)
     with one_line():
-        problem, notes = predicted_problem(job.workload, devices, batch)
+        problem, notes = predicted_problem(job.workload, devices, global_batch)
         found = make_plan(problem)
         interval = _interval(found)
-    if output:
-        write_whole(output, files.as_plan(job.name, found))
-    if json:
-        write_whole(json, files.as_json(job.name, found, notes))
-    if trace_out:
-        write_whole(trace_out, trace.render(job.name, problem, simulate(problem, found.best.strategy, traced=True)))
-    show(table.render(job.name, found, notes, interval))
-    if check:  # last: it takes a minute, and nothing is lost where it fails
-        checked = _checked(found.problem)
-        if json:
-            write_whole(json, files.as_json(job.name, found, notes, checked))
-        show(table.render_check(checked))
+    checked, failure = _checked(found.problem) if check else (None, None)
+
+    def as_table(plan: Plan) -> str:
+        shown = text.render(job.name, plan, notes, interval)
+        return shown + text.render_check(checked) if checked else shown
+
+    def as_trace(plan: Plan) -> str:
+        return trace.render(job.name, problem, simulate(problem, plan.best.strategy, traced=True))
+
+    places.write(
+        {
+            "table": as_table,
+            "json": lambda plan: json.as_json(job.name, plan, notes, checked),
+            "trace": as_trace,
+            "plan": lambda plan: json.as_plan(job.name, plan),
+        },
+        found,
+    )
+    if failure:
+        raise failure
 
 
-def _checked(problem: Problem) -> Check:
-    from ddlprof.cli.torch_needed import require_torch
+def _checked(problem: Problem) -> tuple[Check | None, DdlprofError | None]:
+    """The check, or why there is none: the plan is shown all the same."""
+    from ddlprof.base.torch_needed import require_torch
+    from ddlprof.cli.progress import waiting
     from ddlprof.hetero.check.run import check
 
-    require_torch()
-    return check(problem)
+    try:
+        require_torch()
+        with waiting("checking"):
+            return check(problem), None
+    except DdlprofError as error:
+        return None, error
 
 
 def _interval(plan: Plan) -> tuple[float, float] | None:

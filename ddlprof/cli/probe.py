@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ddlprof.base.errors import UserError
+from ddlprof.cli.output import Out, format_option, wanted
 
 if TYPE_CHECKING:
     from ddlprof.model.probed import Probed
     from ddlprof.report.machines.probe import Facts
 
+FORMATS = ("table", "json")
 _LEAST_S, _MOST_S = 1.0, 3600.0
 
 
@@ -23,9 +25,10 @@ def probe(
     instance: Annotated[
         str | None, typer.Option(metavar="TYPE", help="Instance type of this machine [as its firmware tells, on EC2].")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write all figures to FILE as JSON.")] = None,
+    out: Out = None,
+    format: Annotated[str | None, format_option(FORMATS)] = None,
     add: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Measure nothing: add the FILE that --out wrote elsewhere.")
+        Path | None, typer.Option(metavar="FILE", help="Measure nothing: add the FILE.json that -o wrote elsewhere.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Measure and show, but leave the catalogue as it is.")
@@ -38,12 +41,11 @@ def probe(
     machines with torchrun -m ddlprof probe, collectives between them too. The figures go into your own layer of the
     catalogue.
     """
-    from ddlprof.cli.files import write_whole
     from ddlprof.cli.instances import catalog_errors
-    from ddlprof.cli.screen import show
     from ddlprof.report.machines import probe as report
     from instance_catalog import CatalogError, load
 
+    places = wanted(out, format, FORMATS)
     with catalog_errors():
         catalog = load()
         if instance:
@@ -60,10 +62,8 @@ def probe(
         kept = None if dry_run else _keep(facts)
     except CatalogError as error:  # what took half a minute is shown all the same
         kept, failure = None, error
-    if out:
-        write_whole(out, report.as_json(probed))
-    if not quiet:
-        show(report.render(probed, facts, kept))
+    if not quiet or out:
+        places.write({"table": lambda probed: report.render(probed, facts, kept), "json": report.as_json}, probed)
     if failure:
         raise UserError(f"not kept: {failure}")
 
@@ -83,8 +83,8 @@ def _measured(seconds: float, instance: str | None, quiet: bool) -> Probed | Non
     """Measures here; None on all ranks of torchrun but the first."""
     from contextlib import nullcontext
 
+    from ddlprof.base.torch_needed import require_torch
     from ddlprof.cli.progress import progress
-    from ddlprof.cli.torch_needed import require_torch
 
     require_torch()
     from ddlprof.probe.collectives import RanksFailed
@@ -98,7 +98,7 @@ def _measured(seconds: float, instance: str | None, quiet: bool) -> Probed | Non
 
 
 def _read(path: Path, instance: str | None) -> Probed:
-    """A file written by --out. Raises UserError for another one."""
+    """A file written by -o. Raises UserError for another one."""
     from dataclasses import replace
 
     from ddlprof.base.reading import ReadingError, read_text
@@ -107,5 +107,5 @@ def _read(path: Path, instance: str | None) -> Probed:
     try:
         probed = from_json(read_text(path, MAX_FILE_BYTES))
     except ReadingError as error:
-        raise UserError(f"{path}: {error}; make one with: ddlprof probe --out FILE") from None
+        raise UserError(f"{path}: {error}; make one with: ddlprof probe -o FILE.json") from None
     return replace(probed, instance_type=instance or probed.instance_type)

@@ -1,4 +1,4 @@
-"""Signs of progress on stderr for work that takes a while; nothing where stderr is no terminal."""
+"""Signs of progress on stderr for work that takes a while: a bar on a terminal, and nothing or lines elsewhere."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ddlprof.base.errors import complain
 from ddlprof.cli.screen import console_on, is_terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
+LINE_EVERY_S = 30.0
 PATIENCE_S = 1.0  # work that is done by then needs no bar
 
 
@@ -72,3 +74,22 @@ def _shown(what: str, *columns: ProgressColumn, total: float | None) -> Progress
     )
     shown.add_task(what, total=total)
     return shown
+
+
+@contextmanager
+def simulating() -> Iterator[Callable[[int, int], None]]:
+    """Yields `advance(done, total)`, in jobs; without a terminal it says a line now and then, for logs."""
+    if is_terminal(sys.stderr):
+        with progress("simulating") as advance:
+            yield advance
+        return
+    said_s = time.monotonic()
+
+    def say(done: int, total: int) -> None:
+        nonlocal said_s
+        now_s = time.monotonic()
+        if now_s - said_s >= LINE_EVERY_S and done < total:
+            said_s = now_s
+            complain(f"simulated {done:,} of {total:,} jobs")
+
+    yield say

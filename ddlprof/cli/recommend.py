@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.units import parse_duration
 from ddlprof.cli import settings as asked
-from ddlprof.cli.described_job import JOB_HELP, load_job, one_line, whole_numbers, words
+from ddlprof.cli.output import Out, Wanted, format_option, say_written, wanted, write_whole
+from ddlprof.described_job import JOB_HELP, load_job, one_line, whole_numbers, words
 
 if TYPE_CHECKING:
-    from ddlprof.cli.described_job import DescribedJob
+    from ddlprof.described_job import DescribedJob
     from ddlprof.report.plans.data import Answer
-    from recommender import Settings
-    from recommender.plans.plan import Plan
 
+FORMATS = ("table", "csv", "json", "html")
+_MOST_NODES = 8
 NO_PLAN_EXIT_CODE = 1
 """The exit code where no plan meets the budget; bad input has another one."""
 
@@ -28,10 +29,12 @@ _Keep = Annotated[
 _Region = Annotated[
     str | None, typer.Option(metavar="R", help="Region whose prices count [the cloud's usual one; AWS: us-east-1].")
 ]
-_Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the same to FILE as JSON.")]
-_Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the same to FILE as a page of HTML.")]
-_Csv = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write all candidates to FILE, rejected ones included.")
+_Instance = Annotated[
+    list[str] | None,
+    typer.Option("--instance", "--instances", metavar="TYPE,...", help="Only these types, even if retired."),
+]
+_Nodes = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="With --instance: exactly N machines, with all their GPUs.")
 ]
 _Emit = Annotated[
     str | None, typer.Option(metavar="ENGINE", help="skypilot: write NAME.sky.yaml, a task for the best plan.")
@@ -49,8 +52,9 @@ def recommend(
     region: _Region = None,
     pricing: Annotated[str, typer.Option(metavar="P,...", help="Ways to pay: on_demand, spot, or both.")] = "on_demand",
     cloud: Annotated[str | None, typer.Option(metavar="C", help="Machines of aws, gcp, azure or lambda.")] = None,
-    instances: Annotated[str, typer.Option(metavar="TYPE,...", help="Only these types, even if retired.")] = "",
-    max_nodes: Annotated[int, typer.Option(metavar="M", min=1, help="Largest number of machines in a plan.")] = 8,
+    instance: _Instance = None,
+    max_nodes: Annotated[int | None, typer.Option(metavar="M", min=1, help="Most machines in a plan [8].")] = None,
+    nodes: _Nodes = None,
     max_cost: Annotated[float | None, typer.Option(metavar="USD", help="Most that the job may cost.")] = None,
     top: Annotated[int, typer.Option(metavar="K", min=1, help="Number of plans to show.")] = 8,
     precision: asked.Precision = None,
@@ -62,9 +66,8 @@ def recommend(
     discount: asked.Discounts = None,
     prices: asked.Prices = None,
     other_job: asked.OtherJobs = None,
-    csv: _Csv = None,
-    json: _Json = None,
-    html: _Html = None,
+    out: Out = None,
+    format: Annotated[str | None, format_option(FORMATS, besides="; csv has rejected candidates, too")] = None,
     emit: _Emit = None,
 ) -> None:
     """Rank the cloud machines that finish a job within a time budget by the predicted cost.
@@ -72,20 +75,23 @@ def recommend(
     A plan meets the budget if the upper end of its 80 % interval does. The exit code is 1 if no plan does.
     What is asked for in place of the run's own settings is shown beside the best plan with those.
     """
-    budget_s = parse_duration(budget, "--budget")
-    _require_one_amount(steps, epochs, samples)
+    from ddlprof.choosing import answer as answer_to
+
+    places = wanted(out, format, FORMATS)
+    budget_s = _budget_s(budget, steps, epochs, samples)
     batches = whole_numbers(batch, "--batch") if batch else ()
     job = load_job(run, batches, other_job or ())
     task = _task_path(job, emit) if emit else None
     with one_line():
-        answer = _answer(
+        answer = answer_to(
             job,
             samples=_samples(job, steps, epochs, samples),
             budget_s=budget_s,
             region=region,
             pricing=words(pricing),
-            max_nodes=max_nodes,
-            instance_types=words(instances) or None,
+            max_nodes=_most_nodes(instance, nodes, max_nodes),
+            nodes=nodes,
+            instance_types=words(",".join(instance or [])) or None,
             cloud=cloud,
             keep_global_batch=keep_global_batch,
             max_cost_usd=max_cost,
@@ -93,16 +99,23 @@ def recommend(
             settings=asked.settings_of(precision, strategy, optimizer, grad_accum, checkpointing, compiled),
             prices=asked.own_prices(discount or [], prices),
         )
-    _report(answer, top, csv, json, html)
-    if task:
-        _emit(task, job, answer)
+    _report(job, answer, top, places, task)
 
 
-def _require_one_amount(*amounts: float | None) -> None:
+def _most_nodes(instance: list[str] | None, nodes: int | None, max_nodes: int | None) -> int:
+    if nodes and (max_nodes or not instance):
+        raise UserError("--nodes takes --instance beside it, and no --max-nodes")
+    return nodes or max_nodes or _MOST_NODES
+
+
+def _budget_s(budget: str, *amounts: float | None) -> float:
+    """The budget. Raises UserError if it is none, or if there is not one amount of work."""
+    budget_s = parse_duration(budget, "--budget")
     if sum(amount is not None for amount in amounts) != 1:
         raise UserError("say how much work it is with exactly one of --steps, --epochs and --samples")
     if any(amount is not None and not amount > 0 for amount in amounts):
         raise UserError("--steps, --epochs and --samples must be more than zero")
+    return budget_s
 
 
 def _samples(job: DescribedJob, steps: int | None, epochs: float | None, samples: float | None) -> float:
@@ -121,85 +134,28 @@ def _samples(job: DescribedJob, steps: int | None, epochs: float | None, samples
     return (steps or 0) * global_batch
 
 
-def _answer(job: DescribedJob, *, samples: float, budget_s: float, settings: Settings, **question: Any) -> Answer:
-    from datetime import date
+def _report(job: DescribedJob, answer: Answer, top: int, places: Wanted, task: Path | None) -> None:
+    """Writes and shows the plans and the task. Ends the command where no plan meets the budget."""
+    from ddlprof.report.plans import data, text
 
-    from ddlprof.report.plans.data import Answer
-    from recommender.plans.plan import STARTUP_S
-    from recommender.plans.ranking import pareto_front, recommend
+    def page(answer: Answer) -> Iterable[str]:
+        from ddlprof.report.plans import html
 
-    question |= {"samples": samples, "budget_s": budget_s, "others": job.others}
-    plans = recommend(job.workload, settings=settings, **question)
-    accepted = [plan for plan in plans if not plan.reason]
-    front = pareto_front([(plan.time_s or 0.0, plan.cost_usd or 0.0) for plan in accepted])
-    differences = settings.differences(job.workload)
-    return Answer(
-        job=job.workload.name,
-        samples=samples,
-        budget_s=budget_s,
-        startup_s=STARTUP_S,
-        plans=plans,
-        front=[accepted[index] for index in front],
-        advice=_advice(job, plans[0], settings) if plans and plans[0].step_s else None,
-        today=date.today(),
-        differences=differences,
-        as_measured=_as_measured(job, question) if differences else "",
+        return html.render(answer, top)
+
+    places.write(
+        {
+            "table": lambda answer: text.render(answer, top),
+            "csv": lambda answer: data.as_csv(answer.plans),
+            "json": data.as_json,
+            "html": page,
+        },
+        answer,
     )
-
-
-def _as_measured(job: DescribedJob, question: dict[str, Any]) -> Plan | str:
-    """The first plan with the job's own settings, or why there is none."""
-    from recommender import PredictionError
-    from recommender.plans.ranking import recommend
-
-    try:
-        plans = recommend(job.workload, **question)
-    except PredictionError as error:  # what is asked for may be what makes it possible
-        return str(error)
-    if not plans:
-        return "there is no candidate"
-    return plans[0]
-
-
-def _advice(job: DescribedJob, plan: Plan, settings: Settings) -> str | None:
-    """The one further measurement that would narrow the interval of a plan most."""
-    from recommender.predictor import Predictor
-    from recommender.target import Target
-
-    target = Target(plan.instance_type, plan.placement, plan.batch_per_gpu)
-    best = Predictor(job.workload, others=job.others).next_measurement(
-        replace(target, **{**settings.given, "grad_accum": plan.grad_accum})
-    )
-    if best is None:
-        return None
-    small = best.batch_per_gpu < plan.batch_per_gpu and sum(best.placement) > 1
-    why = " (a small one, behind which communication cannot hide)" if small else ""
-    return (
-        f"one more run, with placement {','.join(map(str, best.placement))} on {plan.instance_type} and batch"
-        f" {best.batch_per_gpu}{why}, would teach most: the 80 % interval of a step of the first plan"
-        f" reaches {100 * best.share_now:.0f} % above its mean, then {100 * best.share_then:.0f} %."
-        " Add it with: ddlprof recommend RUN NEW_RUN ..."
-    )
-
-
-def _report(answer: Answer, top: int, csv: Path | None, json: Path | None, html: Path | None) -> None:
-    """Writes the files, then shows the text. Ends the command where no plan meets the budget."""
-    from ddlprof.cli.files import write_whole
-    from ddlprof.cli.screen import show
-    from ddlprof.report.plans import data as files
-    from ddlprof.report.plans import text
-
-    if csv:
-        write_whole(csv, files.as_csv(answer.plans))
-    if json:
-        write_whole(json, files.as_json(answer))
-    if html:
-        from ddlprof.report.plans import html as plans_page
-
-        write_whole(html, "".join(plans_page.render(answer, top)))
-    show(text.render(answer, top))
     if not answer.accepted:
         raise typer.Exit(NO_PLAN_EXIT_CODE)
+    if task:
+        _emit(task, job, answer)
 
 
 def _task_path(job: DescribedJob, engine: str) -> Path:
@@ -215,12 +171,9 @@ def _task_path(job: DescribedJob, engine: str) -> Path:
 
 
 def _emit(path: Path, job: DescribedJob, answer: Answer) -> None:
-    from ddlprof.cli.files import write_whole
-    from ddlprof.cli.screen import show
     from ddlprof.report.plans import skypilot
     from ddlprof.report.plans.data import asked_in_words
-    from ddlprof.report.text import text_of
 
     asked_for = asked_in_words(answer.differences)
     write_whole(path, skypilot.render(answer.accepted[0], job.name, job.command, asked_for))
-    show(text_of([f"Task      {path}; read it, then: sky launch {path}"]))
+    say_written(f"{path}; read it, then: sky launch {path}")

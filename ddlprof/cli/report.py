@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli.formats import chosen_formats
+from ddlprof.cli.output import Out, format_option, wanted
 
+FORMATS = ("table", "json", "html", "trace")
+_BESIDES = " (CSV: ddlprof export)"
 RUN_HELP = (
     "Run directory or its URL (s3://...); the run may be unfinished or still going. "
     "Several are taken as parts of one run whose ranks share no file system; so are run directories in one folder."
@@ -18,25 +19,17 @@ RUN_HELP = (
 
 def report(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=RUN_HELP)],
-    format: Annotated[
-        str,
-        typer.Option("--format", metavar="F,...", help="Formats: table, json, html, trace (for Perfetto)."),
-    ] = "table",
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Write the report to FILE (compressed: FILE.gz); takes one format."
-        ),
-    ] = None,
+    out: Out = None,
+    format: Annotated[str | None, format_option(FORMATS, besides=" (for Perfetto)")] = None,
     instance: Annotated[
         str | None,
         typer.Option(
             "--instance", metavar="TYPE", help="Instance type at whose price lost time is counted in dollars."
         ),
     ] = None,
-    steps: Annotated[
+    step_range: Annotated[
         str | None,
-        typer.Option("--steps", metavar="A:B", help="Show the steps from A up to but not including B (trace)."),
+        typer.Option("--step-range", metavar="A:B", help="Show the steps from A up to but not including B (trace)."),
     ] = None,
     save_summary: Annotated[
         bool,
@@ -49,20 +42,13 @@ def report(
     from ddlprof.cli.reporting import analysed_run, quick_imports, save_summary_of
 
     with quick_imports():
-        from ddlprof.cli.files import write_pieces
-        from ddlprof.cli.screen import echo, show
-        from ddlprof.report.run.formats import FORMATS
+        from ddlprof.report.run.formats import FORMATS as RENDERERS
 
-    formats, window = chosen_formats(format, output, FORMATS, " (CSV: ddlprof export)"), _steps(steps)
+    places, window = wanted(out, format, FORMATS, besides=_BESIDES), _steps(step_range)
     analysed = analysed_run(run, instance, window)
     if save_summary:
         save_summary_of(run, analysed)
-    if output is None:
-        for number, name in enumerate(formats):
-            text = "".join(FORMATS[name](analysed))
-            (show if name == "table" else echo)(f"\n{text}" if number else text)
-        return
-    write_pieces(output, FORMATS[formats[0]](analysed))
+    places.write(RENDERERS, analysed)
 
 
 def _steps(text: str | None) -> tuple[int | None, int | None]:
@@ -71,8 +57,8 @@ def _steps(text: str | None) -> tuple[int | None, int | None]:
         return None, None
     first, colon, end = text.partition(":")
     if not colon or not all(bound == "" or (bound.isascii() and bound.isdigit()) for bound in (first, end)):
-        raise UserError(f"--steps {text!r}: give the first step and the one after the last, as in 100:110")
+        raise UserError(f"--step-range {text!r}: give the first step and the one after the last, as in 100:110")
     bounds = int(first) if first else None, int(end) if end else None
     if bounds[1] is not None and bounds[1] <= (bounds[0] or 0):
-        raise UserError(f"--steps {text!r}: there is no step in it")
+        raise UserError(f"--step-range {text!r}: there is no step in it")
     return bounds

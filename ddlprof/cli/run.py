@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ddlprof.model.naming import on_this_machine
+from ddlprof.cli.output import directory_option
 from ddlprof.model.options import DataCall, Options
 
 
@@ -14,10 +14,7 @@ def run(
     script: Annotated[str, typer.Argument(help="Python script, or a launcher's command.")],
     args: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")] = None,
     module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")] = False,
-    out: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", callback=on_this_machine, help="Run directory [ddlprof-runs/NAME-TIME]."),
-    ] = None,
+    out: Annotated[str | None, directory_option("Run directory [ddlprof-runs/NAME-TIME].")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     stop_after: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Measure N steady steps, then leave the training alone.")

@@ -56,7 +56,7 @@ def settings_of(
     compiled: bool | None,
 ) -> Settings:
     """The settings asked for. Raises UserError for names that nobody knows."""
-    from ddlprof.cli.described_job import one_line
+    from ddlprof.described_job import one_line
     from recommender import Settings
     from recommender.settings import check_settings
 

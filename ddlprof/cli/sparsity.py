@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ddlprof.base.errors import UserError
+from ddlprof.cli.output import Out, Wanted, format_option, wanted
 from ddlprof.model.options import DISABLE_VARIABLE
 
 if TYPE_CHECKING:
@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from ddlprof.model.sparsity import LstmTiming, SparsityCounts
 
 
+FORMATS = ("table", "json", "csv")
+
+
 def sparsity(
     script: Annotated[str, typer.Argument(help="Python script.")],
     args: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")] = None,
     module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")] = False,
-    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Number of steps to count.")] = 10,
+    max_steps: Annotated[int, typer.Option(metavar="N", min=1, help="Number of steps to count.")] = 10,
     every: Annotated[int, typer.Option(metavar="K", min=1, help="Count one step of K.")] = 10,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result to FILE as JSON.")] = None,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the layers to FILE as CSV.")] = None,
+    out: Out = None,
+    format: Annotated[str | None, format_option(FORMATS, besides="; csv has the layers")] = None,
     try_structured: Annotated[
         bool,
         typer.Option("--try-structured", help="Time LSTMs of the script's shapes with structured dropout afterwards."),
@@ -31,24 +34,22 @@ def sparsity(
 ) -> None:
     """Run a training script and count the multiply-adds that zeros make unnecessary, layer by layer.
 
-    The script runs to its end; the result is written to stderr.
+    The script runs to its end. Without -o the result goes to standard error: standard output is the script's.
     """
-    from ddlprof.cli.files import require_place
-    from ddlprof.cli.torch_needed import require_torch
+    from ddlprof.base.torch_needed import require_torch
     from ddlprof.launch import sparsity as launch
     from ddlprof.launch.target import become
 
     command = _command(script, args or [], module)
-    for path in (json, csv):
-        require_place(path)
+    places = wanted(out, format, FORMATS)
     require_torch()
     if os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0") or not launch.is_first_rank():
         become(command.target, None, command.options)
-    code, counts = launch.run(command, steps, every)
+    code, counts = launch.run(command, max_steps, every)
     timings, refused = _timings(counts) if try_structured and counts is not None and counts.steps else (None, [])
     if counts is not None:
         counts.notes += refused
-    _report(command.target.name, counts, timings, json, csv)
+    _report(command.target.name, counts, timings, places, to_stderr=not out)
     raise typer.Exit(code)
 
 
@@ -79,23 +80,24 @@ def _timings(counts: SparsityCounts) -> tuple[list[LstmTiming], list[str]]:
 
 
 def _report(
-    name: str, counts: SparsityCounts | None, timings: list[LstmTiming] | None, json: Path | None, csv: Path | None
+    name: str, counts: SparsityCounts | None, timings: list[LstmTiming] | None, places: Wanted, *, to_stderr: bool
 ) -> None:
     from ddlprof.analysis.sparsity.potential import potential
     from ddlprof.base.errors import complain
-    from ddlprof.cli.files import write_whole
-    from ddlprof.cli.screen import echo
     from ddlprof.report.sparsity import as_csv, as_json, as_table
 
     if counts is None or not counts.steps:
         complain(_nothing(counts))
         return
-    found = potential(counts)
-    echo(as_table(name, counts, found, timings or []), err=True)
-    if json is not None:
-        write_whole(json, as_json(name, counts, found, timings))
-    if csv is not None:
-        write_whole(csv, as_csv(found))
+    places.write(
+        {
+            "table": lambda found: as_table(name, counts, found, timings or []),
+            "json": lambda found: as_json(name, counts, found, timings),
+            "csv": as_csv,
+        },
+        potential(counts),
+        standard_error=to_stderr,
+    )
 
 
 def _nothing(counts: SparsityCounts | None) -> str:

@@ -28,7 +28,7 @@ def run_plainly(words: list[str]) -> int | None:
             options.quiet = True
         elif option in ("-m", "--module"):
             module = True
-        elif option == "--out" and words and not words[0].startswith("-"):
+        elif option in ("-o", "--out") and words and not words[0].startswith("-"):
             options.out = on_this_machine(words.pop(0))
         else:
             return None
@@ -45,7 +45,7 @@ def run_target(target: Target, job: LauncherOptions, options: Options) -> int:
 
     `job`: what is asked of a launcher. The options do not count where the user has switched ddlprof off.
     """
-    from ddlprof.cli.torch_needed import require_torch
+    from ddlprof.base.torch_needed import require_torch
     from ddlprof.launch import command, elastic
     from ddlprof.launch.target import become, python_command
 

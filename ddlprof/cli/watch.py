@@ -35,8 +35,8 @@ def watch(
     wait: Annotated[
         str | None, typer.Option("--wait", metavar="TIME", help="Wait so long for the run to begin: 10m.")
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option("--steps", metavar="N", min=1, help="Steps that the training will make in all.")
+    total_steps: Annotated[
+        int | None, typer.Option("--total-steps", metavar="N", min=1, help="Steps that the training will make in all.")
     ] = None,
     metrics_port: Annotated[
         int | None,
@@ -63,14 +63,14 @@ def watch(
     if beside is not None:
         from ddlprof.live.loop import watch_beside
 
-        watch_beside(follower, beside, interval, steps)
+        watch_beside(follower, beside, interval, total_steps)
         return
     if wait_s:
         complain(f"waiting for {run}")
     if not await_run(follower, wait_s, _sleep):
         waits = "" if wait_s else "; --wait 10m waits for it to begin"
         raise UserError(f"{run}: {why_no_run(run)}{waits}")
-    observer = Observer(follower, steps)
+    observer = Observer(follower, total_steps)
     if once:
         _print_once(observer)
         return

@@ -120,7 +120,7 @@ class _Sweep:
         if len(self._numbers) == 1:
             return replace(part, reason="no other trial has these values")
         if self._options.max_b == 1:
-            return replace(part, reason="--max-b 1")
+            return replace(part, reason="--max-models 1")
         try:
             notes = find_unfusible(self._try_two)
         except Unfusible as error:

@@ -55,7 +55,9 @@ def read_plan(path: str | Path) -> PlanFile:
     try:
         plan = decode(PlanFile, parse_json(read_text(path, _MAX_BYTES)))
     except ReadingError as error:
-        raise UserError(f"{path}: {error}; make a plan with: ddlprof plan RUN --cluster FILE -o PLAN") from None
+        raise UserError(
+            f"{path}: {error}; make a plan with: ddlprof plan RUN --machines FILE -o NAME.plan.json"
+        ) from None
     if plan.schema > PLAN_SCHEMA:
         raise UserError(f"{path}: written by a newer ddlprof (schema {plan.schema}); upgrade ddlprof")
     for group in plan.groups:

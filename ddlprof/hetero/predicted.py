@@ -25,9 +25,9 @@ def predicted_problem(workload: Workload, devices: Devices, batch: int | None = 
     parts, notes = layers_of(workload)
     batch = batch or _global_batch(workload)
     if batch is None:
-        raise UserError(f"{workload.name}: the samples of an update are not known; give --batch")
+        raise UserError(f"{workload.name}: the samples of an update are not known; give --global-batch")
     if batch > MAX_BATCH:
-        raise UserError(f"--batch {batch}: at most {MAX_BATCH:,} samples")
+        raise UserError(f"--global-batch {batch}: at most {MAX_BATCH:,} samples")
     times = PredictedTimes(workload, devices)
     return Problem(devices, grouped(parts), batch, times), [*notes, *times.notes(batch)]
 

@@ -122,7 +122,7 @@ class _Search:
         if sum(limits) < batch:
             raise UserError(
                 f"a batch of {batch:,} does not fit: the memory of all devices together holds"
-                f" {sum(limits):,}; give a smaller --batch"
+                f" {sum(limits):,}; give a smaller --global-batch"
             )
         return Strategy(_within(shares(batch, limits), limits), (None,) * len(self._problem.groups))
 

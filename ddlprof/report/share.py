@@ -29,7 +29,7 @@ def written(path: str, ranks: int, steps: int, file_bytes: int, replaced: Mappin
     lines += _labelled("Removed", _REMOVED)
     lines += _labelled("Replaced", f"names by numbers: {numbers or 'none'}")
     return text_of(
-        [*lines, f"Look     at every text in it before you send it: ddlprof share --check {shell_word(path)}"]
+        [*lines, f"Look     at every text in it before you send it: ddlprof share --inspect {shell_word(path)}"]
     )
 
 

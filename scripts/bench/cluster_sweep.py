@@ -70,12 +70,12 @@ def main() -> None:
         write_trace(folder / "trace.csv", arguments.jobs)
         common = ["--cluster", arguments.cluster, "--policy", arguments.policies, "--seed", f"0-{arguments.seeds - 1}"]
         texts = []
-        for workers, files in ((1, ()), (2, ()), (1, ("--csv", "out"))):
-            words = [*common, "--workers", str(workers), "--json", "found.json", *files]
+        for workers, files in ((1, ()), (2, ()), (1, ("-o", "out/"))):
+            words = [*common, "--workers", str(workers), "-o", "found.json", *files]
             wall_s, cpu_s, mib = simulated(folder, *words)
             texts.append((folder / "found.json").read_text(encoding="utf-8"))
             print(
-                f"{workers} processes{' and --csv' if files else ''}: {wall_s:.1f} s, {cpu_s:.1f} s of processors,"
+                f"{workers} processes{' and CSV files' if files else ''}: {wall_s:.1f} s, {cpu_s:.1f} s of processors,"
                 f" parent {mib:.0f} MiB"
             )
         rows = (folder / "out/jobs.csv").read_bytes()

@@ -46,8 +46,7 @@ CASES = (
 
 def characterize(case: Case, folder: Path, files: Path, steps: int, repeats: int) -> dict[str, Any]:
     """The result as JSON."""
-    result = folder / "result.json"
-    options = [f"--steps={steps}", f"--repeat={repeats}", f"--nproc-per-node={case.ranks}", f"--json={result}"]
+    options = [f"--max-steps={steps}", f"--repeat={repeats}", f"--nproc-per-node={case.ranks}", "--format=json"]
     arguments = [f"--{name.replace('_', '-')}={value}" for name, value in {"files": files, **case.job}.items()]
     command = [sys.executable, "-m", "ddlprof", "characterize", *options, f"--out={folder / 'runs'}"]
     done = subprocess.run(
@@ -58,7 +57,7 @@ def characterize(case: Case, folder: Path, files: Path, steps: int, repeats: int
     )
     if done.returncode:
         sys.exit(f"{done.stderr}\n{' '.join(command)} ended with {done.returncode}")
-    content: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads(done.stdout)
     return content
 
 

@@ -83,7 +83,7 @@ def main() -> None:
         folder = Path(name)
         without = write_runs(folder / "runs", options.runs)
         print(f"{options.runs:,} runs, {without:,} of them without summary.json")
-        for words in (["--load", "0"], ["--load", "20"], ["--load", "0", "--format", "csv"]):
+        for words in (["--analyse", "0"], ["--analyse", "20"], ["--analyse", "0", "--format", "csv"]):
             said = measured(["fleet", str(folder / "runs"), *words], folder / "list")
             lines = len((folder / "list").read_text(encoding="utf-8").splitlines())
             print(f"ddlprof fleet {' '.join(words)}: {said}, {lines:,} lines")

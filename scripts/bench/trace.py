@@ -16,7 +16,7 @@ from scripts.bench.merge import run
 from scripts.bench.synthetic_job import write_job
 
 RANKS, RANKS_OF_A_NODE, STEPS = 64, 8, 1000
-WINDOWS = {"5 typical steps": [], "100 steps": ["--steps", "500:600"]}
+WINDOWS = {"5 typical steps": [], "100 steps": ["--step-range", "500:600"]}
 
 
 def main() -> None:

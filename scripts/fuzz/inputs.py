@@ -80,14 +80,14 @@ CATALOG = "catalog"
 WORK = ["--budget", "30d", "--samples", "1e6"]
 MACHINES = ["--instances", "g4dn.12xlarge,p4d.24xlarge", "--max-nodes", "2"]
 ASK_JOB: tuple[list[str], ...] = (
-    ["recommend", JOB, *WORK, *MACHINES, "--json", "out.json", "--csv", "out.csv"],
-    ["recommend", JOB, *WORK, *MACHINES, "--keep-global-batch", "--pricing", "spot,on_demand", "--json", "out.json"],
-    ["predict", JOB, "--instance", "g5.48xlarge", "--placement", "8,8", "--batch", "4", "--json", "out.json"],
+    ["recommend", JOB, *WORK, *MACHINES, "-o", "out.json", "-o", "out.csv"],
+    ["recommend", JOB, *WORK, *MACHINES, "--keep-global-batch", "--pricing", "spot,on_demand", "-o", "out.json"],
+    ["predict", JOB, "--instance", "g5.48xlarge", "--placement", "8,8", "--batch", "4", "-o", "out.json"],
 )
 ASK_CATALOG: tuple[list[str], ...] = (
     ["instances", "--format", "json"],
     ["instances", "show", "own.4xlarge"],
-    ["recommend", JOB, *WORK, "--max-nodes", "2", "--json", "out.json", "--instances", "own.4xlarge,g4dn.12xlarge"],
+    ["recommend", JOB, *WORK, "--max-nodes", "2", "-o", "out.json", "--instance", "own.4xlarge,g4dn.12xlarge"],
     ["instances", "measured", "--instance", "own.4xlarge", "--fact", "flow_gbps=5"],
 )
 VALUES = (
@@ -105,7 +105,7 @@ OPTIONS = {
     "export": ("--format", "RUN"),
 }  # fmt: skip
 BASES: dict[str, dict[str, str]] = {
-    "recommend": {"RUN": JOB, "--budget": "30d", "--instances": "g4dn.12xlarge", "--max-nodes": "2"},
+    "recommend": {"RUN": JOB, "--budget": "30d", "--instance": "g4dn.12xlarge", "--max-nodes": "2"},
     "predict": {"RUN": JOB, "--instance": "g4dn.12xlarge", "--placement": "4"},
     "instances": {},
     "report": {"RUN": JOB},

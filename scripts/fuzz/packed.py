@@ -18,8 +18,8 @@ TRACE, ARCHIVE = "trace.json.gz", "shared.zip"
 IMPORTED = "imported"
 ASK_ARCHIVE: tuple[list[str], ...] = (
     ["report", ARCHIVE],
-    ["share", "--check", ARCHIVE],
-    ["share", ARCHIVE, "--output", "again.zip"],
+    ["share", "--inspect", ARCHIVE],
+    ["share", ARCHIVE, "-o", "again.zip"],
     ["export", ARCHIVE, "--out", "exported"],
 )
 _LARGEST = 60 << 20

@@ -25,49 +25,54 @@ from ddlprof.report.sparsity import COLUMNS as SPARSITY_COLUMNS
 OPTIONS = {
     "run": (
         "--data-call --help --live --master-addr --master-port --module --nnodes --no-calibrate --node-rank"
-        " --nproc-per-node --out --profiler-windows --quiet --step-optimizer --stop-after --time-collectives -m"
+        " --nproc-per-node --out --profiler-windows --quiet --step-optimizer --stop-after --time-collectives"
+        " -m -o"
     ),
-    "characterize": "--help --json --module --network-run --nproc-per-node --out --repeat --skip --steps -m",
-    "sparsity": "--csv --every --help --json --module --steps --try-structured -m",
-    "report": "--format --help --instance --output --save-summary --steps -o",
-    "compare": "--fail-on --format --help --noise --output -o",
-    "watch": "--beside --help --interval --metrics-address --metrics-port --once --steps --wait",
-    "export": "--format --help --out",
-    "fleet": "--format --help --instance --job --load --since --sort --top",
-    "import": "--help --out",
-    "share": "--check --help --output -o",
+    "watch": "--beside --help --interval --metrics-address --metrics-port --once --total-steps --wait",
+    "report": "--format --help --instance --out --save-summary --step-range -o",
+    "compare": "--fail-on --format --help --noise --out -o",
+    "export": "--format --help --out -o",
+    "import": "--help --out -o",
+    "share": "--help --inspect --out -o",
+    "fleet": "--analyse --format --help --instance --job --out --since --sort --top -o",
+    "characterize": "--format --help --max-steps --module --network-run --nproc-per-node --out --repeat --skip -m -o",
     "recommend": (
-        "--batch --budget --checkpointing --cloud --compile --csv --discount --emit --epochs --grad-accum --help"
-        " --html --instances --json --keep-global-batch --max-cost --max-nodes --optimizer --other-job --precision"
-        " --prices --pricing --region --samples --steps --strategy --top"
+        "--batch --budget --checkpointing --cloud --compile --discount --emit --epochs --format --grad-accum"
+        " --help --instance --instances --keep-global-batch --max-cost --max-nodes --nodes --optimizer"
+        " --other-job --out --precision --prices --pricing --region --samples --steps --strategy --top -o"
     ),
     "predict": (
-        "--batch --checkpointing --compile --gpu --grad-accum --help --instance --json --optimizer --other-job"
-        " --placement --precision --strategy"
+        "--batch --checkpointing --compile --format --gpu --grad-accum --help --instance --nodes --optimizer"
+        " --other-job --out --placement --precision --strategy -o"
     ),
-    "plan": "--batch --check --cluster --help --json --output --trace-out -o",
-    "elastic": "--csv --format --gpu --gpus --help --instance --jobs --per-machine --seed --simulate --stat-eff",
+    "features": (
+        "--batch --checkpointing --compile --format --help --inference --input --optimizer --out --precision"
+        " --seq-len -o"
+    ),
+    "probe": "--add --dry-run --format --help --instance --out --quiet --seconds -o",
     "instances": (
-        "--cloud --efa --format --gpu --help --max-price --min-gpu-memory --min-gpus --offered --output --region -o"
+        "--cloud --efa --format --gpu --help --max-price --min-gpu-memory --min-gpus --offered --out --region -o"
     ),
-    "instances show": "--cloud --format --help --output -o",
-    "instances refresh": "--cloud --help --instances --profile --region --timeout",
-    "instances measured": "--fact --help --instance",
-    "features": "--batch --checkpointing --compile --help --inference --input --optimizer --output --precision"
-    " --seq-len -o",
-    "fuse": "--beside --clip-norm --csv --data --device --dry-run --epochs --eval --force --help --json --loss --max-b"
-    " --metric --optimizer --save --seed --steps --sweep",
-    "probe": "--add --dry-run --help --instance --out --quiet --seconds",
+    "instances show": "--cloud --format --help --out -o",
+    "instances refresh": "--cloud --format --help --instance --out --profile --region --timeout -o",
+    "instances measured": "--fact --format --help --instance --out -o",
+    "plan": "--check --format --global-batch --help --machines --out -o",
     "cluster": "--help",
-    "cluster advise": (
-        "--batch --between-racks-gbps --emit --gpu --gpus --gpus-per-machine --help --history --instance"
-        " --interconnect --network-gbps --output --rack-tier --remaining -o"
-    ),
     "cluster simulate": (
-        "--arrivals --cluster --csv --help --html --jobs-limit --json --load --models --penalties --policy --pred-error"
-        " --predictable --restart --seed --too-large --trace --workers"
+        "--arrivals --cluster --format --help --jobs-limit --load --models --out --penalties --policy"
+        " --pred-error --predictable --restart --seed --too-large --trace --workers -o"
     ),
-    "doctor": "--format --help",
+    "cluster advise": (
+        "--batch --between-racks-gbps --format --gpu --gpus --gpus-per-node --help --history --instance"
+        " --interconnect --network-gbps --out --rack-tier --remaining -o"
+    ),
+    "elastic": "--format --gpu --gpus --gpus-per-node --help --instance --jobs --out --seed --simulate --stat-eff -o",
+    "fuse": (
+        "--clip-norm --data --device --dry-run --epochs --eval --force --format --help --loss --max-models"
+        " --max-steps --metric --optimizer --out --processes --save --seed --sweep -o"
+    ),
+    "sparsity": "--every --format --help --max-steps --module --out --try-structured -m -o",
+    "doctor": "--format --help --out -o",
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ddlprof.cli import doctor
+from ddlprof import doctor
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -177,9 +177,11 @@ def _notes(listing: Listing) -> list[str]:
     notes = []
     sources = [row.entry.source for row in listing.rows]
     if glances := sources.count(GLANCE):
-        notes.append(f"without summary.json, and not loaded, so that their steps are not known: {glances:,} (--load N)")
+        notes.append(
+            f"without summary.json, and not loaded, so that their steps are not known: {glances:,} (--analyse N)"
+        )
     if outdated := sources.count(OUTDATED):
-        notes.append(f"summary.json is older than the run: {outdated:,} (--load N)")
+        notes.append(f"summary.json is older than the run: {outdated:,} (--analyse N)")
     return [*notes, *listing.left_out]
 
 

@@ -17,7 +17,7 @@ _WORDS = {"out": "network, out", "in": "network, in", "link": "links between its
 
 def render(job: str, problem: Problem, step: Step) -> str:
     """The trace of a step that was simulated with its slices, as JSON. Times are whole nanoseconds, in microseconds."""
-    about = {"made_by": "ddlprof plan --trace-out", "job": plain(job), "step_ms": step.step_s * 1e3}
+    about = {"made_by": "ddlprof plan --format trace", "job": plain(job), "step_ms": step.step_s * 1e3}
     return "".join(trace_text(about, _events(problem, step)))
 
 

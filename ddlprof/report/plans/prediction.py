@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _LABEL_WIDTH = 9
 _labelled = partial(labelled, width=80, indent=_LABEL_WIDTH)
+_MANY_MACHINES = 4
 _LEGEND = {"x": "extrapolated", "!": "does not fit in memory"}
 
 
@@ -50,7 +51,11 @@ class Prediction:
     """The settings asked for, by name: that of the job (None: not known), and the one asked for."""
     problem: str = ""
     memory: Memory | None = None
-    """None where the memory is not known."""
+    """None: not known."""
+    tokens_per_sample: int | None = None
+    """None: not known, or no text."""
+    mfu: float | None = None
+    """The share of the GPUs' peak that the FLOPs of the model take, as MFU is defined; None: not known."""
 
     @property
     def machine(self) -> str:
@@ -61,6 +66,18 @@ class Prediction:
     def samples(self) -> int:
         """The samples of a GPU in one step."""
         return self.target.batch_per_gpu * (self.target.grad_accum or 1)
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """The samples a second of all GPUs."""
+        return self.samples * sum(self.target.placement) / self.estimate.step_s if self.estimate else None
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """The tokens a second of all GPUs."""
+        if self.samples_per_s is None or self.tokens_per_sample is None:
+            return None
+        return self.samples_per_s * self.tokens_per_sample
 
 
 def as_json(job: str, found: Sequence[Prediction]) -> str:
@@ -73,6 +90,7 @@ def as_json(job: str, found: Sequence[Prediction]) -> str:
 def _fields(one: Prediction) -> dict[str, Any]:
     """The target, its estimate and, where other settings were asked for, the one with the job's own."""
     fields: dict[str, Any] = {"target": asdict(one.target), "estimate": _values(one.estimate)}
+    fields |= {"samples_per_s": one.samples_per_s, "tokens_per_s": one.tokens_per_s, "mfu": one.mfu}
     if one.differences:
         fields["as_measured"] = _values(one.as_measured)
     if one.memory:
@@ -100,7 +118,7 @@ def _of_one(job: str, one: Prediction) -> list[str]:
     scale = scale_for(estimate.step_s)
     gpus = sum(target.placement)
     lines = [
-        f"ddlprof  predict {job} · {','.join(map(str, target.placement))} on {one.machine}"
+        f"ddlprof  predict {job} · {placement_in_words(target.placement)} on {one.machine}"
         f" · {count(one.samples, 'sample')} per GPU, {one.samples * gpus} in all",
     ]
     if one.differences:
@@ -112,10 +130,25 @@ def _of_one(job: str, one: Prediction) -> list[str]:
         before = f"{_interval(one.as_measured, scale)}; {ratio:.2f} times the step asked for"
         lines += _labelled("As RUN", before)
     lines.append(f"{'Bound by':<{_LABEL_WIDTH}}{estimate.times.largest}")
+    lines.append(f"{'Speed':<{_LABEL_WIDTH}}{_speed(one)}")
     if one.memory:
         lines += _labelled("Memory", _memory_in_words(one.memory))
     lines += _labelled("Rests on", *estimate.basis)
     return lines
+
+
+def placement_in_words(placement: Sequence[int]) -> str:
+    """`4,4`; `16 x 8` for many machines that are used alike."""
+    if len(placement) > _MANY_MACHINES and len(set(placement)) == 1:
+        return f"{len(placement)} x {placement[0]}"
+    return ",".join(map(str, placement))
+
+
+def _speed(one: Prediction) -> str:
+    """`480 samples/s, 61,000 tokens/s, MFU 41 %`, as far as they are known."""
+    parts = [f"{significant(one.samples_per_s)} samples/s"] if one.samples_per_s is not None else []
+    parts += [f"{significant(one.tokens_per_s)} tokens/s"] if one.tokens_per_s is not None else []
+    return ", ".join([*parts, *([f"MFU {percent(one.mfu)}"] if one.mfu is not None else [])])
 
 
 def _memory_in_words(memory: Memory) -> str:
@@ -150,10 +183,12 @@ def _side_by_side(job: str, found: Sequence[Prediction]) -> list[str]:
     """A row for each target."""
     first = found[0]
     used = "".join(map(_flags, found))
-    placement, gpus = ",".join(map(str, first.target.placement)), sum(first.target.placement)
+    placements = list(dict.fromkeys(placement_in_words(one.target.placement) for one in found))
+    per_gpu = f"{count(first.samples, 'sample')} per GPU"
+    if len(placements) == 1:
+        per_gpu += f", {first.samples * sum(first.target.placement)} in all"
     lines = [
-        f"ddlprof  predict {job} · {count(len(found), 'target')}, {placement} each"
-        f" · {count(first.samples, 'sample')} per GPU, {first.samples * gpus} in all",
+        f"ddlprof  predict {job} · {count(len(found), 'target')}, {' or '.join(placements)} each · {per_gpu}",
         "",
         *_target_table(found),
         " ".join(
@@ -178,22 +213,29 @@ def _target_table(found: Sequence[Prediction]) -> list[str]:
     estimates = [one.estimate for one in found if one.estimate]
     scale = scale_for(min(estimate.step_s for estimate in estimates))
     compared = any(one.as_measured for one in found)
-    heading = ["#", "MACHINE", "PRECISION", f"STEP {scale.unit} [80 %]", "SAMPLES/S", "BOUND BY", ""]
-    rows = [heading[:4] + ["AS RUN"] * compared + heading[4:]]
+    has_tokens, has_mfu = (any(getattr(one, name) is not None for one in found) for name in ("tokens_per_s", "mfu"))
+    heading = ["#", "MACHINE", "PRECISION", f"STEP {scale.unit} [80 %]", *(["AS RUN"] * compared), "SAMPLES/S"]
+    heading += ["TOKENS/S"] * has_tokens + ["MFU"] * has_mfu
+    numbers = range(4, len(heading))
+    rows = [[*heading, "BOUND BY", ""]]
     for number, one in enumerate(found, 1):
         precision = one.target.precision or "as in RUN"
         start = [str(number), one.machine, precision]
         if one.estimate is None:
-            rows.append([*start, "-", *(["-"] * compared), "-", "-", ""])
+            rows.append([*start, "-", *("-" for _ in numbers), "-", ""])
             continue
-        samples = one.samples * sum(one.target.placement)
         as_run = one.as_measured or (None if one.differences else one.estimate)
         before = [scale.number(as_run.step_s) if as_run else "-"] * compared
         rows.append(
-            [*start, _short_interval(one.estimate, scale), *before, significant(samples / one.estimate.step_s),
+            [*start, _short_interval(one.estimate, scale), *before, _number(one.samples_per_s),
+             *[_number(one.tokens_per_s)] * has_tokens, *["-" if one.mfu is None else percent(one.mfu)] * has_mfu,
              one.estimate.times.largest, _flags(one)]
         )  # fmt: skip
-    return aligned(rows, right={0, 4, 5} if compared else {0, 4})
+    return aligned(rows, right={0, *numbers})
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else significant(value)
 
 
 def _short_interval(estimate: Estimate, scale: Scale) -> str:

@@ -245,7 +245,7 @@ def _details(kind: str, reasons: Counter[str]) -> list[str]:
         lines += _labelled("", f"{kind}: {detail} ({count(number, 'candidate')})")
     if len(reasons) > _DETAILS:
         rest = reasons.total() - sum(number for _, number in reasons.most_common(_DETAILS))
-        lines += _labelled("", f"{kind}: {count(rest, 'candidate')} for other reasons; --csv FILE has all of them")
+        lines += _labelled("", f"{kind}: {count(rest, 'candidate')} for other reasons; -o FILE.csv has all of them")
     return lines
 
 

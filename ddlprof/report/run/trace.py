@@ -63,7 +63,7 @@ def _steps(attempt: Attempt, first: int | None, end: int | None) -> NDArray[np.i
     chosen = steps[(steps >= (first or 0)) & (steps < (steps[-1] + 1 if end is None else end))]
     if not len(chosen):
         raise UserError(
-            f"--steps {'' if first is None else first}:{'' if end is None else end}: no such step was kept; "
+            f"--step-range {'' if first is None else first}:{'' if end is None else end}: no such step was kept; "
             f"there are steps {steps[0]} to {steps[-1]}"
         )
     size = _size(attempt, chosen)
@@ -71,7 +71,7 @@ def _steps(attempt: Attempt, first: int | None, end: int | None) -> NDArray[np.i
         fewer = max(1, len(chosen) * MAX_EVENTS // size)
         raise UserError(
             f"{len(chosen):,} steps of {len(attempt.ranks)} ranks make up to {size:,} events, too many to look at "
-            f"(at most {MAX_EVENTS:,}): choose fewer, as with --steps {chosen[0]}:{chosen[fewer - 1] + 1}"
+            f"(at most {MAX_EVENTS:,}): choose fewer, as with --step-range {chosen[0]}:{chosen[fewer - 1] + 1}"
         )
     return chosen
 

@@ -57,11 +57,9 @@ def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     cluster.write_text("".join(cluster_page.render(simulated())), encoding="utf-8")
     asked = ("recommend", str(run), "--samples", "100000000", "--budget")
     return {
-        "run": written(
-            tmp_path / "run.html", "report", str(run), "--format", "html", "--instance", "g5.xlarge", "--output"
-        ),
-        "plans": written(tmp_path / "plans.html", *asked, "12h", "--html"),
-        "plans of a long budget": written(tmp_path / "more.html", *asked, "30d", "--html"),
+        "run": written(tmp_path / "run.html", "report", str(run), "--format", "html", "--instance", "g5.xlarge", "-o"),
+        "plans": written(tmp_path / "plans.html", *asked, "12h", "-o"),
+        "plans of a long budget": written(tmp_path / "more.html", *asked, "30d", "-o"),
         "cluster": cluster,
     }
 
@@ -133,7 +131,7 @@ def test_single_steps_of_a_long_run_are_drawn_where_few_are_in_sight(
     rows = [step(n, compute_ms=80 if n == 4321 else 8, flags=int(Flag.CHECKPOINT) * (n == 4322)) for n in range(6000)]
     write_rank(run, header(), rows)
     manifest().write(run)
-    opened = look(written(tmp_path / "page.html", "report", str(run), "--format", "html", "--output"))
+    opened = look(written(tmp_path / "page.html", "report", str(run), "--format", "html", "-o"))
     opened.draw_all()
     plot = opened.page.locator("[data-source=data-steps]")
     first, last = opened.page.get_by_label("first step"), opened.page.get_by_label("last step")

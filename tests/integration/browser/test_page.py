@@ -191,7 +191,7 @@ def test_the_page_of_a_recommendation(
 ) -> None:
     path = golden.with_name("plans.html")
     command = ["ddlprof", "recommend", str(golden.parent / "run"), "--budget", "12h", "--samples", "100000000"]
-    monkeypatch.setattr(sys, "argv", [*command, "--html", str(path)])
+    monkeypatch.setattr(sys, "argv", [*command, "-o", str(path)])
     assert main() == 0
     for width, scheme in ((1200, "light"), (390, "dark")):
         opened = look(path, width, scheme)

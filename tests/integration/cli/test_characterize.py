@@ -86,12 +86,12 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def characterize(ddlprof: Callable[..., Completed], tmp_path: Path) -> Callable[..., dict[str, Any]]:
+def characterize(ddlprof: Callable[..., Completed]) -> Callable[..., dict[str, Any]]:
     def run(*words: str) -> dict[str, Any]:
-        done = ddlprof("characterize", "--out", "runs", "--json", "result.json", *words)
+        done = ddlprof("characterize", "-o", "runs", "--format", "table,json", *words)
         assert done.returncode == 0, done.stderr.decode()
         assert done.stdout.startswith(b"ddlprof  characterize train")
-        content: dict[str, Any] = json.loads((tmp_path / "result.json").read_text())
+        content: dict[str, Any] = json.loads(b"{" + done.stdout.partition(b"\n{")[2])
         content["stalls"] = {stall["name"]: stall for stall in content["stalls"]}
         content["steps_s"] = {line["name"]: line["step_s"] for line in content["experiments"]}
         return content
@@ -106,7 +106,7 @@ def test_stalls_come_out_where_they_were_put(
 ) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     stall_s = 0.01 * max(1, workers)  # of a sample; workers make two batches at a time
-    content = characterize("--steps", "30", "train.py", str(stall_s), str(workers))
+    content = characterize("--max-steps", "30", "train.py", str(stall_s), str(workers))
     steps_s, stalls = content["steps_s"], content["stalls"]
     assert set(steps_s) == {"all-replayed", "warm", "cold"}
     assert min(steps_s.values()) >= 0.005  # the script's own
@@ -128,7 +128,7 @@ def test_stalls_come_out_where_they_were_put(
 def test_two_ranks(characterize: Callable[..., dict[str, Any]], data: Path, tmp_path: Path) -> None:
     script = TRAINING.encode()
     (tmp_path / "train.py").write_bytes(script)
-    content = characterize("--steps", "15", "--nproc-per-node", "2", "--skip", "cold", "train.py", "0.01", "0")
+    content = characterize("--max-steps", "15", "--nproc-per-node", "2", "--skip", "cold", "train.py", "0.01", "0")
     assert (tmp_path / "train.py").read_bytes() == script
     assert {line["name"]: line["ranks"] for line in content["experiments"]} == {
         "one-replayed": 1, "all-replayed": 2, "warm": 2,
@@ -147,7 +147,7 @@ def test_a_mapped_file_says_that_it_stays_warm(
     characterize: Callable[..., dict[str, Any]], data: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text(MAPPED)
-    content = characterize("--steps", "15", "--skip", "all-replayed,warm", "train.py")
+    content = characterize("--max-steps", "15", "--skip", "all-replayed,warm", "train.py")
     assert any(f"{data / '00'} mapped into memory" in remark for remark in content["remarks"])
 
 
@@ -157,7 +157,7 @@ def test_one_experiment(characterize: Callable[..., dict[str, Any]], tmp_path: P
         (tmp_path / "data" / str(number)).write_bytes(b"x")
     script = TRAINING.encode()
     (tmp_path / "train.py").write_bytes(script)
-    content = characterize("--steps", "8", "--skip", "warm,cold", "train.py", "0.001", "0")
+    content = characterize("--max-steps", "8", "--skip", "warm,cold", "train.py", "0.001", "0")
     assert (tmp_path / "train.py").read_bytes() == script
     assert content["steps_s"]["all-replayed"] >= 0.005
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"all-replayed", "all-replayed.log"}
@@ -193,7 +193,7 @@ def test_a_script_without_steps(ddlprof: Callable[..., Completed], tmp_path: Pat
         (["--network-run", "nowhere", "train.py"], "nowhere: no such run directory"),
         (["--network-run", TWO_RANKS, "train.py"], "two-ranks has 2 ranks: compare it with --nproc-per-node 2"),
         (["--network-run", TWO_RANKS, "--nproc-per-node", "2", "--skip", "warm", "train.py"], "do not skip warm"),
-        (["--steps", "0", "train.py"], "--steps"),
+        (["--max-steps", "0", "train.py"], "--max-steps"),
     ],
 )
 def test_errors_are_one_line(words: list[str], says: str, ddlprof: Callable[..., Completed], tmp_path: Path) -> None:

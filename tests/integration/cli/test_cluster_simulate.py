@@ -68,7 +68,7 @@ def test_ctrl_c_ends_all_processes_and_leaves_nothing(processes: Processes, tmp_
     (tmp_path / "long.csv").write_text("\n".join(["job_id,submit_s,gpus,duration_s", *lines]))
     command = (
         "cluster simulate --trace long.csv --cluster 4x8 --policy srtf --seed 0-50 --workers 2 --arrivals poisson"
-        " --json x.json --html x.html --csv out"
+        " -o x.json -o x.html -o out/"
     )
     temporary = tmp_path / "temporary"
     temporary.mkdir()

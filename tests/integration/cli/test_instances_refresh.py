@@ -103,7 +103,7 @@ def test_fills_the_overlay_for_two_regions(ddlprof: Ddlprof, aws: AwsServer, ove
         "DescribeSpotPriceHistory": 1,
         "GetProducts": 2,
     }
-    done = ddlprof("instances", "refresh", "--region", "us-east-1,eu-west-1", "--instances", ",".join(TYPES))
+    done = ddlprof("instances", "refresh", "--region", "us-east-1,eu-west-1", "--instance", ",".join(TYPES))
     assert done.returncode == 0, done.stderr.decode()
     assert done.stderr == b""
     assert set(aws.state.throttled.values()) == {0}
@@ -190,7 +190,7 @@ def test_ended_while_it_asks_it_leaves_the_old_state(
 ) -> None:  # fmt: skip
     aws.state.held["DescribeSpotPriceHistory"] = threading.Event()
     aws.state.on_demand["p4d.24xlarge"] = 20.0
-    command = [sys.executable, "-m", "ddlprof", "instances", "refresh", "--region", "us-east-1", "--instances", "p4d.*"]
+    command = [sys.executable, "-m", "ddlprof", "instances", "refresh", "--region", "us-east-1", "--instance", "p4d.*"]
     process = processes.start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         assert aws.state.reached.wait(PATIENCE_S)  # types, offerings and on-demand prices were answered
@@ -293,7 +293,7 @@ def test_errors_are_one_line_and_change_nothing(
     words: str,
 ) -> None:
     trouble(monkeypatch, aws, tmp_path)
-    done = ddlprof("instances", "refresh", "--region", "us-east-1", "--instances", "p4d.*")
+    done = ddlprof("instances", "refresh", "--region", "us-east-1", "--instance", "p4d.*")
     assert (done.returncode, done.stdout) == (2, b"")
     lines = done.stderr.decode().splitlines()
     assert len(lines) == 1
@@ -311,7 +311,7 @@ def test_a_wrong_region_names_the_closest(ddlprof: Ddlprof) -> None:
 
 def test_a_call_that_fails_is_said_beside_the_others(ddlprof: Ddlprof, aws: AwsServer) -> None:
     aws.state.refused["GetProducts", ""] = "AccessDeniedException"
-    done = ddlprof("instances", "refresh", "--region", "us-east-1", "--instances", "p4d.*")
+    done = ddlprof("instances", "refresh", "--region", "us-east-1", "--instance", "p4d.*")
     assert done.returncode == 1
     assert "access denied: the credentials need the permission pricing:GetProducts" in done.stdout.decode()
 

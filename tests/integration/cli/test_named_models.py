@@ -29,7 +29,7 @@ def features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 def test_gpt2_large(features: Features, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    arguments = ("--precision", "amp-bf16", "--batch", "4", "-o", "gpt2.json")
+    arguments = ("--precision", "amp-bf16", "--batch", "4", "-o", "-", "-o", "gpt2.json")
     code, out, _ = features("transformers:gpt2-large", *arguments)
     assert code == 0
     assert "parameters         774,030,080" in out

@@ -36,7 +36,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def advised(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert ddlprof(monkeypatch, "cluster", "advise", *words) == 0
     out, err = capsys.readouterr()
-    assert err == ""
+    assert err == ("ddlprof: wrote job.yaml\n" if "-o" in words else "")
     return out
 
 
@@ -71,10 +71,10 @@ def test_what_was_not_measured_is_predicted(
 
 def test_hints_for_schedulers(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["two", "--gpus", "8", "--between-racks-gbps", "0.5", "--remaining", "10h"]
-    script = advised(monkeypatch, capsys, *asked, "--emit", "slurm")
+    script = advised(monkeypatch, capsys, *asked, "--format", "slurm")
     assert "#SBATCH --nodes=2\n#SBATCH --gpus-per-node=4\n# a wait for one rack pays up to " in script
     assert re.search(r"\n#SBATCH --switches=1@\d-\d\d:00:00\n", script)
-    assert advised(monkeypatch, capsys, *asked, "--emit", "volcano", "--rack-tier", "2", "-o", "job.yaml") == ""
+    assert advised(monkeypatch, capsys, *asked, "--format", "volcano", "--rack-tier", "2", "-o", "job.yaml") == ""
     job = yaml.safe_load(Path("job.yaml").read_text())
     assert job["spec"]["networkTopology"] == {"mode": "hard", "highestTierAllowed": 2}
 
@@ -82,7 +82,7 @@ def test_hints_for_schedulers(here: Path, monkeypatch: pytest.MonkeyPatch, capsy
 def test_a_faster_network_is_worth_a_shorter_wait(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["two", "--gpus", "8", "--remaining", "10h", "--emit", "slurm", "--between-racks-gbps"]
+    asked = ["two", "--gpus", "8", "--remaining", "10h", "--format", "slurm", "--between-racks-gbps"]
     slow, fast = (advised(monkeypatch, capsys, *asked, gbps) for gbps in ("1", "5"))
     assert re.search(r"--switches=1@1-\d\d:00:00", slow)
     assert "no wait is known to pay" in fast
@@ -92,7 +92,7 @@ def test_one_gpu_has_nothing_to_spread(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "one GPU: there is nothing to spread" in advised(monkeypatch, capsys, "two")
-    script = advised(monkeypatch, capsys, "two", "--emit", "slurm", "--remaining", "1h")
+    script = advised(monkeypatch, capsys, "two", "--format", "slurm", "--remaining", "1h")
     assert script.endswith("# two\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=1\n")
 
 
@@ -101,7 +101,7 @@ def test_a_run_on_processors_tells_nothing_of_gpus(
 ) -> None:
     out = advised(monkeypatch, capsys, GOLDEN, "--batch", "4")
     assert "Unknown  machines of a rack: target without a GPU" in out
-    there = ["--gpu", "V100", "--network-gbps", "25", "--gpus", "16", "--gpus-per-machine", "8", *RACKS]
+    there = ["--gpu", "V100", "--network-gbps", "25", "--gpus", "16", "--gpus-per-node", "8", *RACKS]
     assert "several racks  8,8" in advised(monkeypatch, capsys, GOLDEN, "--batch", "4", *there)
 
 
@@ -109,7 +109,7 @@ def test_a_run_on_processors_tells_nothing_of_gpus(
     ("words", "says"),
     [
         (["nothing"], "no such run directory"),
-        (["two", "--emit", "slurm"], "--emit needs --remaining TIME"),
+        (["two", "--format", "slurm"], "hints need --remaining TIME"),
         (["two", "--remaining", "soon"], "--remaining takes a time"),
         (["two", "--instance", "g4dn.12xlarge", "--gpu", "T4"], "--instance tells GPU and links"),
         (["two", "--network-gbps", "10"], "give its --gpu too"),
@@ -119,7 +119,7 @@ def test_a_run_on_processors_tells_nothing_of_gpus(
         (["two", "--between-racks-gbps", "0"], "--between-racks-gbps"),
         (["two", "--history", "nothing.csv"], "nothing.csv"),
         (["two", "--history", "fifo"], "FIFO"),
-        (["two", "--emit", "pbs", "--remaining", "1h"], "pbs"),
+        (["two", "--format", "pbs", "--remaining", "1h"], "pbs"),
         (["two", "--gpus", "4", "-o", "missing/job.yaml"], "missing/job.yaml: cannot be written"),
     ],
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli import sweep_options
+from ddlprof.cli import cluster_simulate
 from ddlprof.report.cluster.csv import JOB_COLUMNS, SUMMARY_COLUMNS, USE_COLUMNS
 from tests.unit.cli.commands import ddlprof
 
@@ -62,9 +62,9 @@ def test_files_say_the_same_as_standard_output(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     words = ["--load", "0.5,0.9", "--seed", "0-1", "--predictable", "0.5", "--pred-error", "0.25"]
-    assert simulate(monkeypatch, *words, "--json", "x.json", "--csv", "out/csv", "--html", "x.html") == 0
+    assert simulate(monkeypatch, *words, "-o", "-", "-o", "x.json", "-o", "out/csv/", "-o", "x.html") == 0
     capsys.readouterr()
-    assert simulate(monkeypatch, *words, "--json", "-") == 0
+    assert simulate(monkeypatch, *words, "--format", "json") == 0
     shown = capsys.readouterr().out
     assert shown == (tmp_path / "x.json").read_text(encoding="utf-8")
     data = json.loads(shown)
@@ -85,20 +85,20 @@ def test_files_say_the_same_as_standard_output(
 def test_gpus_have_their_names_in_the_catalogue(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert simulate(monkeypatch, "--json", "-", cluster="2x4:Tesla V100,1x8:p100") == 0
+    assert simulate(monkeypatch, "--format", "json", cluster="2x4:Tesla V100,1x8:p100") == 0
     assert json.loads(capsys.readouterr().out)["question"]["gpu_models"] == ["P100-PCIE-16GB", "V100-SXM2-16GB"]
 
 
 def test_what_was_left_out_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--too-large", "drop", "--jobs-limit", "10", "--seed", "0-1"]
-    assert simulate(monkeypatch, *words, "--json", "-", cluster="1x4") == 0
+    assert simulate(monkeypatch, *words, "--format", "json", cluster="1x4") == 0
     question = json.loads(capsys.readouterr().out)["question"]
     assert question["jobs"] == 9
     assert {"only the first 10 of 20 jobs", "1 job asked for more GPUs than there are: left out"} <= {
         *question["notes"]
     }
     assert any("all seeds are alike" in note for note in question["notes"])
-    assert simulate(monkeypatch, "--too-large", "cap", "--json", "-", cluster="1x4") == 0
+    assert simulate(monkeypatch, "--too-large", "cap", "--format", "json", cluster="1x4") == 0
     question = json.loads(capsys.readouterr().out)["question"]
     assert question["jobs"] == 20
     assert any("2 jobs asked for more GPUs than there are: given all of them" in note for note in question["notes"])
@@ -124,9 +124,9 @@ def test_what_was_left_out_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         (["--workers", "0"], "'--workers'"),
         (["--too-large", "keep"], "'--too-large'"),
         (["--arrivals", "soon"], "'--arrivals'"),
-        (["--json", "no/x.json"], "no/x.json: cannot be written: there is no folder no"),
-        (["--html", "no/x.html"], "no/x.html: cannot be written: there is no folder no"),
-        (["--csv", "taken/csv"], "taken/csv: cannot be made"),
+        (["-o", "no/x.json"], "no/x.json: cannot be written: there is no folder no"),
+        (["-o", "no/x.html"], "no/x.html: cannot be written: there is no folder no"),
+        (["-o", "taken/csv/"], "taken/csv: cannot be made"),
         (["--penalties", "none.json"], "none.json"),
     ],
     ids=" ".join,
@@ -187,7 +187,7 @@ def test_a_file_that_cannot_be_written_costs_no_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "out/use.csv").mkdir(parents=True)
-    assert simulate(monkeypatch, "--csv", "out") == 2
+    assert simulate(monkeypatch, "-o", "-", "-o", "out/") == 2
     out, err = capsys.readouterr()
     assert "srtf has the shortest" in out
     assert err.count("\n") == 1
@@ -199,7 +199,7 @@ def test_jobs_that_cannot_be_written_leave_nothing_half_done(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "out/jobs.csv").mkdir(parents=True)
-    assert simulate(monkeypatch, "--csv", "out") == 2
+    assert simulate(monkeypatch, "-o", "out/") == 2
     assert "out/jobs.csv: cannot be written" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["jobs.csv"]
 
@@ -211,7 +211,7 @@ def test_a_pipe_is_written_to_and_stays_one(
     read: list[str] = []
     reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_text(encoding="utf-8")))
     reader.start()
-    assert simulate(monkeypatch, "--json", "pipe") == 0
+    assert simulate(monkeypatch, "-o", "pipe", "--format", "json") == 0
     reader.join(30)
     assert json.loads(read[0])["question"]["jobs"] == 20
     assert (tmp_path / "pipe").is_fifo()
@@ -219,14 +219,14 @@ def test_a_pipe_is_written_to_and_stays_one(
 
 def test_a_link_stays_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "link.json").symlink_to("real.json")
-    assert simulate(monkeypatch, "--json", "link.json") == 0
+    assert simulate(monkeypatch, "-o", "link.json") == 0
     assert (tmp_path / "link.json").is_symlink()
     assert json.loads((tmp_path / "real.json").read_text(encoding="utf-8"))["schema"] == 1
 
 
 def test_lists_of_numbers() -> None:
-    assert sweep_options.seeds("0-2, 7,1") == [0, 1, 2, 7]
-    assert sweep_options.numbers(".5,0.9,.5", "--load", 0, 1) == [0.5, 0.9]
-    assert sweep_options.names("a, b,a;x=1,") == ["a", "b", "a;x=1"]
+    assert cluster_simulate.seeds("0-2, 7,1") == [0, 1, 2, 7]
+    assert cluster_simulate.numbers(".5,0.9,.5", "--load", 0, 1) == [0.5, 0.9]
+    assert cluster_simulate.names("a, b,a;x=1,") == ["a", "b", "a;x=1"]
     with pytest.raises(UserError, match=r"--x 'a': give numbers from 0 to 1, as in"):
-        sweep_options.numbers("a", "--x", 0, 1)
+        cluster_simulate.numbers("a", "--x", 0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -9,13 +10,14 @@ import pytest
 import typer
 
 from ddlprof.cli.commands import COMMANDS
-from ddlprof.cli.parser import app
+from ddlprof.cli.parser import app, call
+from tests.unit.test_docs import wrong
 
 WIDTH = 80
 
 
 def test_the_list_has_a_whole_line_for_each_command() -> None:
-    room = WIDTH - 6 - max(map(len, COMMANDS))
+    room = WIDTH - 4 - max(map(len, COMMANDS))
     for named in COMMANDS.values():
         assert named.help[0].isupper()
         assert named.help.endswith(".")
@@ -44,3 +46,23 @@ def test_a_command_waits_for_no_other(words: list[str], imported: set[str]) -> N
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[-1] == str(sorted(imported))
+
+
+def test_every_command_ends_its_help_with_examples_that_are_right() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for name, command in commands.items():
+        for path, each in [(name, command), *((f"{name} {i}", c) for i, c in getattr(command, "commands", {}).items())]:
+            examples = re.findall(r"^  (ddlprof .*)$", each.epilog, re.M)
+            assert 1 <= len(examples) <= 2, path
+            assert each.epilog.startswith("\b\nExample"), path
+            for example in examples:
+                assert example.startswith(f"ddlprof {path}"), path
+                assert wrong(example) is None
+
+
+def test_the_groups_are_in_the_order_of_a_users_day(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["--help"]) == 0
+    out = capsys.readouterr().out
+    titles = [line[:-1] for line in out.splitlines() if line.endswith(":") and line[:1].isalpha()]
+    assert titles == ["Options", "Profile", "Choose", "Plan", "Do more", "Help"]
+    assert all(len(line) <= WIDTH for line in out.splitlines())

@@ -29,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def compared(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     code = ddlprof(monkeypatch, "compare", *words)
     out, err = capsys.readouterr()
-    assert err == ""
+    assert err == ("ddlprof: wrote out.md\n" if "-o" in words else "")
     return code, out
 
 

@@ -26,7 +26,7 @@ def written(text: str, name: str = "jobs.csv") -> list[str]:
 
 def test_measured_steps_become_shares(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     jobs = written(f"{HEAD}a,{STEPS},16,512,,5,\nb,1x8=0.2;1x16=0.35;2x16=0.3,8,64,,,\n")
-    assert ddlprof(monkeypatch, "elastic", *jobs, "--gpus", "6", "--csv", "o.csv") == 0
+    assert ddlprof(monkeypatch, "elastic", *jobs, "--gpus", "6", "-o", "-", "-o", "o.csv") == 0
     out = capsys.readouterr().out
     assert out.startswith("ddlprof  elastic 2 jobs · 6 GPUs (as measured, all in one machine)\n")
     assert "taken to train as well as any other, sample for sample" in " ".join(out.split())
@@ -108,7 +108,7 @@ def test_runs_and_workloads_lie_beside_the_file(
         ("name,run,min_batch,max_batch\na,1x32=0.1,64,32\n", [], "a: min_batch 64 is above max_batch 32"),
         ("name,run\na,1x32=0.1\n", ["--simulate"], "--simulate: a has no samples"),
         ("name,run\na,1x32=0.1\n", ["--stat-eff"], "--stat-eff: no job has a noise_scale"),
-        ("name,run\na,1x32=0.1\n", ["--format", "csv"], "unknown format 'csv'; known: table, json"),
+        ("name,run\na,1x32=0.1\n", ["--format", "html"], "unknown format 'html'; known: table, json, csv"),
         ("name,run\na,1x32=0.1\n", ["--instance", "p9"], "p9"),
         ("name,run\na,1x32=0.1\n", ["--instance", "p3.2xlarge", "--gpu", "T4"], "give --instance or --gpu, not both"),
         ('[{"name": "a", "run": "1x32=0.1", "batches": 3}', [], "jobs.csv: not JSON"),

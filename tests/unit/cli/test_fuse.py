@@ -144,10 +144,10 @@ def table(page: str) -> list[list[str]]:
 
 def test_a_sweep(fuse: Fuse, tmp_path: Path) -> None:
     code, out, err = fuse(
-        "make", "--sweep", "lr=0.001,0.01,0.03", "--epochs", "5", "--metric", "accuracy", "--beside", "0", "--force",
-        "--json", "all.json", "--csv", "trials.csv",
+        "make", "--sweep", "lr=0.001,0.01,0.03", "--epochs", "5", "--metric", "accuracy", "--processes", "0", "--force",
+        "-o", "-", "-o", "all.json", "-o", "trials.csv",
     )  # fmt: skip
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "ddlprof: wrote all.json\nddlprof: wrote trials.csv\n")
     assert "Verdict    fuse: " in out
     assert "Predicted  a step of 3 models takes" in out
     assert "Measured   a step of 3 models took" in out
@@ -171,10 +171,10 @@ def test_a_sweep(fuse: Fuse, tmp_path: Path) -> None:
 
 def test_fused_trials_are_those_of_separate_trainings(fuse: Fuse, tmp_path: Path) -> None:
     """Also the order of the batches, and with seeds of their own the first weights."""
-    for number, more in enumerate((["--force"], ["--max-b", "1"])):
+    for number, more in enumerate((["--force"], ["--max-models", "1"])):
         code, _, _ = fuse(
-            "make", "--sweep", "lr=0.001,0.01", "--sweep", "width=4,7", "--steps", "20", "--optimizer", "adamw",
-            "--beside", "0", "--metric", "made_up_sweep:share", "--json", f"{number}.json", *more,
+            "make", "--sweep", "lr=0.001,0.01", "--sweep", "width=4,7", "--max-steps", "20", "--optimizer", "adamw",
+            "--processes", "0", "--metric", "made_up_sweep:share", "-o", "-", "-o", f"{number}.json", *more,
         )  # fmt: skip
         assert code == 0
     together, alone = (json.loads((tmp_path / f"{number}.json").read_text())["trials"] for number in (0, 1))
@@ -189,10 +189,10 @@ def test_fused_trials_are_those_of_separate_trainings(fuse: Fuse, tmp_path: Path
 def test_trained_models_are_saved_and_gradients_clipped_alike(fuse: Fuse, tmp_path: Path) -> None:
     import torch
 
-    for number, more in enumerate((["--force"], ["--max-b", "1"])):
+    for number, more in enumerate((["--force"], ["--max-models", "1"])):
         code, _, _ = fuse(
-            "make", "--sweep", "lr=0.01,0.1", "--steps", "10", "--optimizer", "sgd", "--clip-norm", "0.05",
-            "--beside", "0", "--save", str(number), *more,
+            "make", "--sweep", "lr=0.01,0.1", "--max-steps", "10", "--optimizer", "sgd", "--clip-norm", "0.05",
+            "--processes", "0", "--save", str(number), *more,
         )  # fmt: skip
         assert code == 0
         assert sorted(path.name for path in (tmp_path / str(number)).iterdir()) == ["trial-0.pt", "trial-1.pt"]
@@ -203,11 +203,11 @@ def test_trained_models_are_saved_and_gradients_clipped_alike(fuse: Fuse, tmp_pa
         assert float(one["0.weight"].norm()) > 0
 
 
-@pytest.mark.parametrize("more", [["--force"], ["--max-b", "1"]])
+@pytest.mark.parametrize("more", [["--force"], ["--max-models", "1"]])
 def test_a_model_that_cannot_be_saved_loses_no_result(fuse: Fuse, tmp_path: Path, more: list[str]) -> None:
     (tmp_path / "models" / "trial-1.pt" / "full").mkdir(parents=True)
     code, out, _ = fuse(
-        "make", "--sweep", "lr=0.01,0.1", "--steps", "4", "--beside", "0", "--save", "models", *more,
+        "make", "--sweep", "lr=0.01,0.1", "--max-steps", "4", "--processes", "0", "--save", "models", *more,
     )  # fmt: skip
     assert code == 0
     assert [row[0] for row in table(out)] == ["TRIAL", "0", "1"]
@@ -217,8 +217,8 @@ def test_a_model_that_cannot_be_saved_loses_no_result(fuse: Fuse, tmp_path: Path
 
 def test_parts_and_groups(fuse: Fuse) -> None:
     code, out, _ = fuse(
-        "make", "--sweep", "lr=0.1,0.2,0.3", "--sweep", "batch=16,32", "--steps", "3", "--max-b", "2", "--force",
-        "--beside", "0",
+        "make", "--sweep", "lr=0.1,0.2,0.3", "--sweep", "batch=16,32", "--max-steps", "3", "--max-models", "2",
+        "--force", "--processes", "0",
     )  # fmt: skip
     assert code == 0
     assert re.findall(r"^Part +(.*)$", out, re.M) == ["batch 16: 3 trials", "batch 32: 3 trials"]
@@ -229,7 +229,7 @@ def test_parts_and_groups(fuse: Fuse) -> None:
 def test_what_loses_is_not_fused_and_still_trained(fuse: Fuse, monkeypatch: pytest.MonkeyPatch) -> None:
     times = {1: 1.0, 2: 2.0, 0: 1.0}
     monkeypatch.setattr("ddlprof.fusion.job.interleaved", lambda ways, *_: {way: times[way] for way in ways})
-    code, out, _ = fuse("make", "--sweep", "lr=0.1,0.2", "--steps", "2", "--beside", "0")
+    code, out, _ = fuse("make", "--sweep", "lr=0.1,0.2", "--max-steps", "2", "--processes", "0")
     assert code == 0
     assert "Verdict    do not fuse: 0 % of a step is the same for one model and for many: 1.00 times" in out
     assert "Measured" not in out
@@ -237,7 +237,7 @@ def test_what_loses_is_not_fused_and_still_trained(fuse: Fuse, monkeypatch: pyte
 
 
 def test_a_dry_run_trains_nothing(fuse: Fuse, tmp_path: Path) -> None:
-    code, out, _ = fuse("make", "--sweep", "lr=0.1,0.2", "--dry-run", "--json", "plan.json", "--beside", "2")
+    code, out, _ = fuse("make", "--sweep", "lr=0.1,0.2", "--dry-run", "-o", "-", "-o", "plan.json", "--processes", "2")
     assert code == 0
     assert "in 2 processes at a time" in out
     assert "TRIAL" not in out
@@ -247,7 +247,7 @@ def test_a_dry_run_trains_nothing(fuse: Fuse, tmp_path: Path) -> None:
 
 def test_seeds_dicts_and_a_model_with_its_own_loss(fuse: Fuse) -> None:
     code, out, _ = fuse(
-        "Named", "--sweep", "seed=0,1,2", "--loss", "model", "--epochs", "3", "--force", "--beside", "0",
+        "Named", "--sweep", "seed=0,1,2", "--loss", "model", "--epochs", "3", "--force", "--processes", "0",
         data="made_up_sweep:dicts",
     )  # fmt: skip
     assert code == 0
@@ -256,15 +256,15 @@ def test_seeds_dicts_and_a_model_with_its_own_loss(fuse: Fuse) -> None:
 
 def test_a_trial_that_diverges_says_so(fuse: Fuse, tmp_path: Path) -> None:
     code, out, _ = fuse(
-        "make", "--sweep", "lr=0.01,1e30", "--optimizer", "sgd", "--steps", "30", "--force", "--beside", "0",
-        "--loss", "mse_loss", "--csv", "trials.csv", data="made_up_sweep:pairs",
+        "make", "--sweep", "lr=0.01,1e30", "--optimizer", "sgd", "--max-steps", "30", "--force", "--processes", "0",
+        "--loss", "mse_loss", "-o", "-", "-o", "trials.csv", data="made_up_sweep:pairs",
     )  # fmt: skip
     assert code == 2  # there is no such data
     (tmp_path / "made_up_sweep.py").write_text(NETS + "\npairs = [(X, X[:, :2])]\n")
     sys.modules.pop("made_up_sweep")
     code, out, _ = fuse(
-        "make", "--sweep", "lr=0.01,1e30", "--optimizer", "sgd", "--steps", "30", "--force", "--beside", "0",
-        "--loss", "mse_loss", "--csv", "trials.csv", data="made_up_sweep:pairs",
+        "make", "--sweep", "lr=0.01,1e30", "--optimizer", "sgd", "--max-steps", "30", "--force", "--processes", "0",
+        "--loss", "mse_loss", "-o", "-", "-o", "trials.csv", data="made_up_sweep:pairs",
     )  # fmt: skip
     assert code == 0
     assert [row[2] == "diverged" for row in table(out)[1:]] == [False, True]
@@ -273,7 +273,7 @@ def test_a_trial_that_diverges_says_so(fuse: Fuse, tmp_path: Path) -> None:
 
 
 def test_the_line_that_cannot_be_fused_is_named(fuse: Fuse) -> None:
-    code, out, _ = fuse("Branches", "--sweep", "lr=0.1,0.2", "--steps", "2")
+    code, out, _ = fuse("Branches", "--sweep", "lr=0.1,0.2", "--max-steps", "2")
     assert code == 0
     line = NETS.splitlines().index("        if y.sum() > 0:") + 1
     assert f"cannot be fused: made_up_sweep.py:{line}: `if y.sum() > 0:" in out
@@ -281,17 +281,17 @@ def test_the_line_that_cannot_be_fused_is_named(fuse: Fuse) -> None:
 
 
 def test_what_would_be_another_model_is_trained_one_after_another(fuse: Fuse, tmp_path: Path) -> None:
-    words = ["--sweep", "lr=0.1,0.2", "--steps", "2", "--force", "--csv", "trials.csv"]
+    words = ["--sweep", "lr=0.1,0.2", "--max-steps", "2", "--force", "-o", "-", "-o", "trials.csv"]
     code, out, err = fuse("Hooked", *words)
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "ddlprof: wrote trials.csv\n")
     assert "cannot be fused: parameter linear.weight has hooks on its gradient" in out
     assert (tmp_path / "trials.csv").read_text().count("false,2,") == 2
 
 
 def test_a_forward_that_changes_is_trained_without_recording_it(fuse: Fuse, tmp_path: Path) -> None:
-    for number, more in enumerate((["--force"], ["--max-b", "1"])):
-        words = ["--sweep", "lr=0.01,0.1", "--steps", "30", "--beside", "0", "--json", f"{number}.json", *more]
-        code, out, _ = fuse("Changes", *words)
+    for number, more in enumerate((["--force"], ["--max-models", "1"])):
+        words = ["--sweep", "lr=0.01,0.1", "--max-steps", "30", "--processes", "0", *more]
+        code, out, _ = fuse("Changes", *words, "-o", "-", "-o", f"{number}.json")
         assert code == 0
         assert ("forward is not the same at each step" in out) is (number == 0)
     together, alone = (json.loads((tmp_path / f"{number}.json").read_text())["trials"] for number in (0, 1))
@@ -299,7 +299,8 @@ def test_a_forward_that_changes_is_trained_without_recording_it(fuse: Fuse, tmp_
 
 
 def test_beside_real_processes(fuse: Fuse, tmp_path: Path) -> None:
-    code, out, _ = fuse("make", "--sweep", "lr=0.1,0.2", "--steps", "2", "--force", "--beside", "2", "--json", "a.json")
+    words = ["--sweep", "lr=0.1,0.2", "--max-steps", "2", "--force", "--processes", "2"]
+    code, out, _ = fuse("make", *words, "-o", "-", "-o", "a.json")
     assert code == 0
     measured = json.loads((tmp_path / "a.json").read_text())["parts"][0]["measured"]
     assert measured["beside"] == 2
@@ -326,7 +327,10 @@ def test_beside_real_processes(fuse: Fuse, tmp_path: Path) -> None:
         (["make", "--sweep", "lr=1,2", "--loss", "made_up_sweep:of_two"], "the loss has to be one number, not (16,)"),
         (["make", "--sweep", "lr=1,2", "--loss", "model"], "the model returns no loss of its own: give --loss NAME"),
         (["make", "--sweep", "lr=1,2", "--metric", "made_up_sweep:gone"], "made_up_sweep has no gone"),
-        (["make", "--sweep", "lr=1,2", "--max-b", "many"], "--max-b many: neither auto nor a number of models"),
+        (
+            ["make", "--sweep", "lr=1,2", "--max-models", "many"],
+            "--max-models many: neither auto nor a number",
+        ),
         (["make", "--sweep", "lr=1,2", "--device", "tpu"], "--device tpu: known are auto, cpu and cuda"),
         (["make", "--sweep", "seed=a,b"], "--sweep seed: a is no whole number"),
         (["make:x", "--sweep", "lr=1,2"], "import of make failed: ModuleNotFoundError"),
@@ -338,14 +342,14 @@ def test_beside_real_processes(fuse: Fuse, tmp_path: Path) -> None:
         (["Lacking", "--sweep", "lr=1,2"], "torch has no such operator for this processor"),
         (["LackingBackward", "--sweep", "lr=1,2"], "torch has no such operator for this processor"),
         (
-            ["make", "--sweep", "lr=1,2", "--metric", "made_up_sweep:fails", "--max-b", "1", "--steps", "1"],
+            ["make", "--sweep", "lr=1,2", "--metric", "made_up_sweep:fails", "--max-models", "1", "--max-steps", "1"],
             "the evaluation of made_up_sweep:make failed: ValueError: no such metric",
         ),
         (["nothing_to_train", "--sweep", "lr=1,2"], "the model has nothing to train"),
         (["make", "--sweep", "lr=1,2", "--clip-norm", "0"], "--clip-norm 0: must be more than zero"),
         (["make", "--sweep", "lr=1,2", "--save", "no/such"], "no/such: cannot be made: No such file or directory"),
         (["make", "--sweep", "lr=1,2", "--save", "made_up_sweep.py"], "made_up_sweep.py: cannot be made: File exists"),
-        (["make", "--sweep", "lr=1,2", "--json", "no/such/folder.json", "--steps", "1"], "cannot be written"),
+        (["make", "--sweep", "lr=1,2", "-o", "no/such/folder.json", "--max-steps", "1"], "cannot be written"),
     ],
 )
 def test_bad_input_is_one_line(fuse: Fuse, words: list[str], message: str) -> None:

@@ -35,7 +35,7 @@ from tests.unit.report.html.test_element import Read
 
 HARMLESS = plain(NAME).replace("\\", "%")
 WORK = ["--budget", "30d", "--samples", "100000"]
-SPREAD = ["--gpus", "8", "--gpus-per-machine", "4", "--between-racks-gbps", "9", "--remaining", "9h"]
+SPREAD = ["--gpus", "8", "--gpus-per-node", "4", "--between-racks-gbps", "9", "--remaining", "9h"]
 SHAPE = ["--cluster", "2x4", "--policy", "fifo,srtf"]
 COMMANDS = {
     "report": ["report", "RUN"],
@@ -65,24 +65,24 @@ COMMANDS = {
     "compare in a bad format": ["compare", "RUN", "RUN", "--format", "NAME"],
     "share": ["share", "RUN", "-o", "NAME.zip"],
     "share with a bad ending": ["share", "RUN", "-o", "NAME"],
-    "look at what is shared": ["share", "--check", "SHARED"],
-    "look at no archive": ["share", "--check", "NAME"],
+    "look at what is shared": ["share", "--inspect", "SHARED"],
+    "look at no archive": ["share", "--inspect", "NAME"],
     "report of what is shared": ["report", "SHARED"],
     "recommend": ["recommend", "RUN", *WORK],
-    "recommend a machine": ["recommend", "JOB", *WORK, "--instances", "NAME", "--emit", "skypilot"],
-    "recommend an unknown machine": ["recommend", "JOB", *WORK, "--instances", "xNAME"],
+    "recommend a machine": ["recommend", "JOB", *WORK, "--instance", "NAME", "--emit", "skypilot"],
+    "recommend an unknown machine": ["recommend", "JOB", *WORK, "--instance", "xNAME"],
     "recommend a region": ["recommend", "JOB", *WORK, "--region", "NAME"],
     "recommend a time": ["recommend", "JOB", "--samples", "1", "--budget", "NAME"],
     "recommend an engine": ["recommend", "JOB", *WORK, "--emit", "NAME"],
     "recommend nothing": ["recommend", "NAME", *WORK],
-    "recommend into a folder": ["recommend", "JOB", *WORK, "--csv", "NAME/NAME"],
+    "recommend into a folder": ["recommend", "JOB", *WORK, "-o", "NAME/NAME"],
     "predict": ["predict", "JOB", "--instance", "NAME", "--placement", "4"],
     "predict a placement": ["predict", "JOB", "--instance", "NAME", "--placement", "NAME"],
     "predict side by side": ["predict", "JOB", "--instance", "NAME,g5.xlarge", "--optimizer", "adam"],
     "predict a gpu": ["predict", "JOB", "--gpu", "NAME"],
     "predict a precision": ["predict", "JOB", "--gpu", "A100", "--precision", "NAME"],
-    "plan": ["plan", "JOB", "--cluster", "CLUSTER", "--trace-out", "t", "--json", "j", "-o", "p"],
-    "plan on no cluster": ["plan", "JOB", "--cluster", "NAME"],
+    "plan": ["plan", "JOB", "--machines", "CLUSTER", "-o", "t.trace.json", "-o", "j.json", "-o", "p.plan.json"],
+    "plan on no cluster": ["plan", "JOB", "--machines", "NAME"],
     "recommend at your own prices": ["recommend", "JOB", *WORK, "--prices", "PRICES", "--optimizer", "adam"],
     "recommend at no prices": ["recommend", "JOB", *WORK, "--prices", "NAME"],
     "recommend at a discount": ["recommend", "JOB", *WORK, "--discount", "NAME=10%"],
@@ -108,9 +108,9 @@ COMMANDS = {
     "features of no module": ["features", "NAME"],
     "features of a shape": ["features", "torch.nn:Linear", "--input", "NAME"],
     "advise": ["cluster", "advise", "JOB", "--instance", "NAME", "--gpus", "8", "--between-racks-gbps", "9"],
-    "advise slurm": ["cluster", "advise", "JOB", *SPREAD, "--emit", "slurm"],
-    "advise volcano": ["cluster", "advise", "JOB", *SPREAD, "--emit", "volcano"],
-    "advise an engine": ["cluster", "advise", "JOB", *SPREAD, "--emit", "NAME"],
+    "advise slurm": ["cluster", "advise", "JOB", *SPREAD, "--format", "slurm"],
+    "advise volcano": ["cluster", "advise", "JOB", *SPREAD, "--format", "volcano"],
+    "advise an engine": ["cluster", "advise", "JOB", *SPREAD, "--format", "NAME"],
     "advise without a run": ["cluster", "advise", "NAME"],
     "advise of no history": ["cluster", "advise", "JOB", *SPREAD, "--history", "NAME"],
     "advise of a wrong history": ["cluster", "advise", "JOB", *SPREAD, "--history", "PRICES"],
@@ -122,7 +122,7 @@ COMMANDS = {
     "simulate an unknown policy": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--policy", "NAME"],
     "simulate a parameter": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--policy", "fifo;NAME=NAME"],
     "simulate on a gpu": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--cluster", "2x4:NAME"],
-    "simulate into a folder": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--html", "NAME/NAME"],
+    "simulate into a folder": ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "-o", "NAME/NAME"],
     "fuse": ["fuse", "NAME:NAME", "--data", "NAME:NAME", "--sweep", "lr=1,2"],
     "fuse a sweep that is none": ["fuse", "NAME:NAME", "--data", "NAME:NAME", "--sweep", "NAME"],
     "fuse an unknown parameter": [
@@ -149,7 +149,7 @@ COMMANDS = {
     "characterize": ["characterize", "NAME.py"],
     "characterize without an experiment": ["characterize", "--skip", "NAME", "RUN"],
     "sparsity": ["sparsity", "NAME.py"],
-    "sparsity into a folder": ["sparsity", "--json", "NAME/NAME", "x.py"],
+    "sparsity into a folder": ["sparsity", "-o", "NAME/NAME", "x.py"],
     "an unknown command": ["NAME"],
     "an unknown option": ["report", "--NAME"],
 }
@@ -215,7 +215,7 @@ def test_no_name_forges_a_line_or_reaches_the_terminal(
 def test_the_task_for_skypilot(outputs: Callable[[list[str], str], tuple[int, str, str, Path]]) -> None:
     tasks = []
     for name in (NAME, HARMLESS):
-        code, _, _, here = outputs(["recommend", "JOB", *WORK, "--instances", "NAME", "--emit", "skypilot"], name)
+        code, _, _, here = outputs(["recommend", "JOB", *WORK, "--instance", "NAME", "--emit", "skypilot"], name)
         assert code == 0
         tasks += [path.read_text(encoding="utf-8") for path in here.glob("*.sky.yaml")]
     hostile, harmless = tasks
@@ -227,8 +227,8 @@ def test_the_task_for_skypilot(outputs: Callable[[list[str], str], tuple[int, st
     "words",
     [
         ["report", "RUN", "--format", "html", "-o", "out.html"],
-        ["recommend", "JOB", *WORK, "--html", "out.html"],
-        ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--html", "out.html"],
+        ["recommend", "JOB", *WORK, "-o", "out.html"],
+        ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "-o", "out.html"],
     ],
     ids=lambda words: words[0],
 )
@@ -260,9 +260,9 @@ def test_pages_have_names_as_text(
         ["compare", "RUN", "PLAIN", "--format", "json"],
         ["instances", "--format", "json"],
         ["instances", "show", "NAME", "--format", "json"],
-        ["predict", "JOB", "--instance", "NAME", "--placement", "4", "--json", "out.json"],
-        ["recommend", "JOB", *WORK, "--json", "out.json"],
-        ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--json", "out.json"],
+        ["predict", "JOB", "--instance", "NAME", "--placement", "4", "-o", "out.json"],
+        ["recommend", "JOB", *WORK, "-o", "out.json"],
+        ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "-o", "out.json"],
         ["elastic", "--jobs", "JOBS", "--gpus", "3", "--format", "json"],
     ],
     ids=" ".join,
@@ -289,10 +289,10 @@ def _strings(value: object) -> set[str]:
     ("words", "files"),
     [
         (["export", "RUN", "--out", "csv"], ["csv/ranks.csv", "csv/steps.csv", "csv/summary.csv"]),
-        (["recommend", "JOB", *WORK, "--csv", "plans.csv"], ["plans.csv"]),
+        (["recommend", "JOB", *WORK, "-o", "plans.csv"], ["plans.csv"]),
         (["instances", "--format", "csv", "-o", "list.csv"], ["list.csv"]),
-        (["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "--csv", "csv"], ["csv/jobs.csv"]),
-        (["elastic", "--jobs", "JOBS", "--gpus", "3", "--csv", "shares.csv"], ["shares.csv"]),
+        (["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "-o", "csv/"], ["csv/jobs.csv"]),
+        (["elastic", "--jobs", "JOBS", "--gpus", "3", "-o", "shares.csv"], ["shares.csv"]),
     ],
     ids=lambda value: value[0],
 )

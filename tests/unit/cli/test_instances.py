@@ -127,7 +127,7 @@ def test_show(ddlprof: Ddlprof, capsys: pytest.CaptureFixture[str]) -> None:
         (["--region", "us-esat-1"], "'us-esat-1'"),
         (["--gpu", "A100", "show", "p4d.24xlarge"], "--gpu is for the list: leave it out, or put it behind show"),
         (["--format", "xml"], "xml"),
-        (["-o", "no/such/file"], "no/such/file: cannot be written: No such file or directory"),
+        (["-o", "no/such/file"], "no/such/file: cannot be written: there is no folder no/such"),
         (["measured", "--instance", "p3.8xlarge"], "nothing to add: name a run, or --fact NAME=GBPS"),
         (["measured", "--instance", "p33", "--fact", "flow_gbps=1"], "unknown instance type 'p33'"),
         (["measured", "--instance", "p3.8xlarge", "--fact", "speed=1"], "--fact speed=1: write one of network_gbps"),
@@ -205,7 +205,7 @@ def test_refresh(
         return RefreshReport((Outcome("us-east-1", "types", 65, error),), (), ())
 
     monkeypatch.setattr("instance_catalog.refresh.refresh", fetch)
-    typed = ["--region", "us-east-1,us-west-2", "--region", "eu-west-1", "--profile", "lab", "--instances", "g5.*"]
+    typed = ["--region", "us-east-1,us-west-2", "--region", "eu-west-1", "--profile", "lab", "--instance", "g5.*"]
     assert ddlprof("instances", "refresh", *typed) == code
     assert asked["regions"] == ["us-east-1", "us-west-2", "eu-west-1"]
     assert (asked["profile"], asked["instance_types"], asked["directory"]) == ("lab", ["g5.*"], overlay)

@@ -45,10 +45,10 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_plan_beside_the_uniform_ones(
     files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["plan", "job.json", "--cluster", "cluster.json", "--json", "all.json", "-o", "plan.json"]
-    assert ddlprof(monkeypatch, *words, "--trace-out", "trace.json") == 0
+    words = ["plan", "job.json", "--machines", "cluster.json", "-o", "-", "-o", "all.json", "-o", "net.plan.json"]
+    assert ddlprof(monkeypatch, *words, "-o", "step.trace.json") == 0
     out, err = capsys.readouterr()
-    assert err == ""
+    assert err == "".join(f"ddlprof: wrote {name}.json\n" for name in ("all", "net.plan", "step.trace"))
     assert out.startswith("ddlprof  plan net · 64 samples on up to 4 GPUs of 2 machines · 4 layers in 3 groups\n")
     found = json.loads(Path("all.json").read_text())
     steps = {name: each["step_s"] for name, each in found["uniform"].items()}
@@ -56,7 +56,7 @@ def test_a_plan_beside_the_uniform_ones(
     assert found["gain"] == pytest.approx(min(steps.values()) / found["plan"]["step_s"])
     assert found["gain"] > 1.5  # 340 MB of gradients over 10 Gbit/s
     assert sum(found["plan"]["samples"]) == 64
-    plan = read_plan("plan.json")
+    plan = read_plan("net.plan.json")
     assert plan.samples == tuple(each for each in found["plan"]["samples"] if each)
     assert [group.gradient_bytes for group in plan.groups] == [each["gradient_bytes"] for each in found["groups"]]
 
@@ -64,9 +64,9 @@ def test_a_plan_beside_the_uniform_ones(
 def test_the_timeline_ends_when_the_step_does_and_nothing_overlaps(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["plan", "job.json", "--cluster", "cluster.json", "--json", "all.json", "--trace-out", "trace.json"]
-    assert ddlprof(monkeypatch, *words, "--batch", "1024") == 0
-    trace = json.loads(Path("trace.json").read_text())
+    words = ["plan", "job.json", "--machines", "cluster.json", "-o", "all.json", "-o", "step.trace.json"]
+    assert ddlprof(monkeypatch, *words, "--global-batch", "1024") == 0
+    trace = json.loads(Path("step.trace.json").read_text())
     slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     step_s = json.loads(Path("all.json").read_text())["plan"]["step_s"]
     assert max(event["ts"] + event["dur"] for event in slices) == pytest.approx(step_s * 1e6, rel=1e-6)
@@ -85,18 +85,18 @@ def test_without_layers_all_are_taken_for_equal_and_it_is_said(
     files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_workload(NET, files / "old.json")
-    assert ddlprof(monkeypatch, "plan", "old.json", "--cluster", "cluster.json") == 0
+    assert ddlprof(monkeypatch, "plan", "old.json", "--machines", "cluster.json") == 0
     assert "its layers were not recorded: all are taken for equal" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("job", "words", "line"),
     [
-        ({}, ["--cluster", "none.yaml"], "none.yaml: cannot be read"),
-        ({}, ["--cluster", "cluster.json", "--batch", "10000000000"], "at most 1,000,000,000 samples"),
-        ({"gradient_bytes": None}, ["--cluster", "cluster.json"], "its gradient bytes are not known"),
-        ({"global_batch": None}, ["--cluster", "cluster.json"], "give --batch"),
-        ({}, ["--cluster", "cluster.json", "-o", "no/plan.json"], "no/plan.json: cannot be written"),
+        ({}, ["--machines", "none.yaml"], "none.yaml: cannot be read"),
+        ({}, ["--machines", "cluster.json", "--global-batch", "10000000000"], "at most 1,000,000,000 samples"),
+        ({"gradient_bytes": None}, ["--machines", "cluster.json"], "its gradient bytes are not known"),
+        ({"global_batch": None}, ["--machines", "cluster.json"], "give --global-batch"),
+        ({}, ["--machines", "cluster.json", "-o", "no/plan.json"], "no/plan.json: cannot be written"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -158,7 +158,7 @@ def test_a_check_needs_a_core_for_each_process(
     files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
-    assert ddlprof(monkeypatch, "plan", "job.json", "--cluster", "cluster.json", "--check") == 2
+    assert ddlprof(monkeypatch, "plan", "job.json", "--machines", "cluster.json", "--check") == 2
     err = capsys.readouterr().err
     assert "needs two processor cores" in err
     assert err.count("\n") == 1

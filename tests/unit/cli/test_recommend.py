@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,10 +26,10 @@ pytestmark = pytest.mark.usefixtures("alone")
 def test_a_plan_for_a_measured_job(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
 ) -> None:
-    assert ddlprof(monkeypatch, "recommend", bert, *WORK, "--top", "3", "--csv", "r.csv", "--json", "r.json") == 0
+    assert ddlprof(monkeypatch, "recommend", bert, *WORK, "--top", "3", "-o", "-", "-o", "r.csv", "-o", "r.json") == 0
     out, err = capsys.readouterr()
     assert out.startswith("ddlprof  recommend bert-base · 1,000,000 samples in 12 h\n")
-    assert err == ""
+    assert err == "ddlprof: wrote r.csv\nddlprof: wrote r.json\n"
     plans = rows("r.csv")
     accepted = [plan for plan in plans if not plan["reason"]]
     costs = [round(float(plan["cost_usd"]), 2) for plan in accepted]
@@ -45,7 +46,7 @@ def test_a_run_on_a_cpu_has_an_answer_with_wide_intervals(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     run = str(simple_run(tmp_path / "run", data_ms=0, other_ms=0))
-    assert ddlprof(monkeypatch, "recommend", run, "--budget", "30d", "--epochs", "3", "--csv", "r.csv") == 0
+    assert ddlprof(monkeypatch, "recommend", run, "--budget", "30d", "--epochs", "3", "-o", "-", "-o", "r.csv") == 0
     best = rows("r.csv")[0]
     assert int(best["steps"]) == -(-3 * 1797 // int(best["global_batch"]))
     assert float(best["step_high_s"]) > 1.2 * float(best["step_s"])
@@ -55,7 +56,7 @@ def test_steps_count_in_updates_of_the_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     run = str(simple_run(tmp_path / "run"))
-    options = ["--budget", "30d", "--steps", "100", "--keep-global-batch", "--csv", "r.csv"]
+    options = ["--budget", "30d", "--steps", "100", "--keep-global-batch", "-o", "-", "-o", "r.csv"]
     assert ddlprof(monkeypatch, "recommend", run, *options) == 0
     assert {row["steps"] for row in rows("r.csv") if not row["reason"]} == {"100"}
     assert {row["global_batch"] for row in rows("r.csv") if not row["reason"]} == {"32"}
@@ -78,7 +79,7 @@ def test_a_task_for_skypilot_is_written_once(
     manifest = Manifest.read(run)
     arguments = ["recommend", str(run), "--budget", "30d", "--epochs", "3", "--emit", "skypilot"]
     assert ddlprof(monkeypatch, *arguments) == 0
-    assert "sky launch train.sky.yaml" in capsys.readouterr().out
+    assert "sky launch train.sky.yaml" in capsys.readouterr().err
     text = Path("train.sky.yaml").read_text(encoding="utf-8")
     assert text.endswith(f"  {' '.join(manifest.argv)}\n")
     assert ddlprof(monkeypatch, *arguments) == 2
@@ -88,7 +89,7 @@ def test_a_task_for_skypilot_is_written_once(
 def test_runs_on_other_placements_are_put_together(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str, tmp_path: Path
 ) -> None:
-    wide = ["predict", "--instance", "g4dn.12xlarge", "--placement", "4,4", "--json", "p.json"]
+    wide = ["predict", "--instance", "g4dn.12xlarge", "--placement", "4,4", "-o", "-", "-o", "p.json"]
     assert ddlprof(monkeypatch, *wide, bert) == 0
     once = json.loads(Path("p.json").read_text(encoding="utf-8"))["estimate"]
     measured = Measurement("g4dn.12xlarge", placement=(4, 4), batch_per_gpu=12, step_s=2.0, exposed_comm_s=1.4)
@@ -102,12 +103,12 @@ def test_runs_on_other_placements_are_put_together(
 def test_predict_shows_the_classes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
 ) -> None:
-    arguments = ["predict", bert, "--instance", "g4dn.12xlarge", "--placement", "4,4", "--batch", "12", "--json", "p"]
-    assert ddlprof(monkeypatch, *arguments) == 0
+    arguments = ["predict", bert, "--instance", "g4dn.12xlarge", "--placement", "4,4", "--batch", "12"]
+    assert ddlprof(monkeypatch, *arguments, "-o", "-", "-o", "p.json") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "ddlprof  predict bert-base · 4,4 on g4dn.12xlarge · 12 samples per GPU, 96 in all"
     assert [line.split()[0] for line in lines[2:8]] == ["compute", "data", "h2d", "interconnect", "network", "other"]
-    value = json.loads(Path("p").read_text(encoding="utf-8"))
+    value = json.loads(Path("p.json").read_text(encoding="utf-8"))
     assert value["target"]["placement"] == [4, 4]
     assert value["estimate"]["low_s"] < value["estimate"]["step_s"] < value["estimate"]["high_s"]
 
@@ -123,15 +124,15 @@ def test_predict_shows_the_classes(
         (["recommend", "FILE", *WORK, "--steps", "3"], "exactly one of --steps, --epochs and --samples"),
         (["recommend", "FILE", "--budget", "1h", "--samples", "0"], "--samples must be more than zero"),
         (["recommend", "FILE", "--budget", "1h", "--epochs", "1"], "so --epochs cannot be counted: use --samples"),
-        (["recommend", "FILE", *WORK, "--instances", "g4dn.12xlarg"], "unknown instance type 'g4dn.12xlarg'"),
+        (["recommend", "FILE", *WORK, "--instance", "g4dn.12xlarg"], "unknown instance type 'g4dn.12xlarg'"),
         (["recommend", "FILE", *WORK, "--region", "moon-1"], "'moon-1'"),
-        (["recommend", "FILE", *WORK, "--region", "eu-west-1", "--instances", "p5.48xlarge"],
+        (["recommend", "FILE", *WORK, "--region", "eu-west-1", "--instance", "p5.48xlarge"],
          "no price of p5.48xlarge in eu-west-1; there is one in us-east-1"),
         (["recommend", "FILE", *WORK, "--cloud", "nimbus"], "unknown cloud 'nimbus'"),
         (["recommend", "FILE", *WORK, "--pricing", "free"], "unknown pricing 'free'; known: on_demand, spot"),
         (["recommend", "FILE", *WORK, "--batch", "many"], "--batch takes whole numbers above 0, as in 4,4: not 'many'"),
         (["recommend", "FILE", *WORK, "--emit", "pulumi"], "unknown engine 'pulumi' for --emit; known: skypilot"),
-        (["recommend", "FILE", *WORK, "--csv", "no/such/file"], "no/such/file: cannot be written"),
+        (["recommend", "FILE", *WORK, "-o", "no/such/file"], "no/such/file: cannot be written"),
         (["predict", "FILE", "--instance", "g4dn.xlarge", "--placement", "two"], "--placement takes whole numbers"),
         (["predict", "FILE", "--instance", "g4dn.xlarge", "--placement", "2"], "g4dn.xlarge has 1 GPU"),
         (["predict", "FILE", "--instance", "p99", "--placement", "2"], "unknown instance type 'p99'"),
@@ -256,7 +257,7 @@ def test_the_demo_asks_a_question_whose_answers_differ_and_ends_with_the_breakdo
     assert last == "$(BIN)/ddlprof report $(DEMO)/two-ranks"
     program, command, model, *options = question.split()
     assert (program, command) == ("$(BIN)/ddlprof", "recommend")
-    assert ddlprof(monkeypatch, "recommend", str(project / model), *options, "--json", "plans.json") == 0
+    assert ddlprof(monkeypatch, "recommend", str(project / model), *options, "-o", "-", "-o", "plans.json") == 0
     plans = [plan for plan in json.loads(Path("plans.json").read_text())["plans"] if not plan["reason"]][:5]
     assert len({plan["instance_type"] for plan in plans}) >= 4
     assert max(plan["time_h"] for plan in plans) > 4 * min(plan["time_h"] for plan in plans)
@@ -311,3 +312,38 @@ def test_numbers_that_are_too_many_or_too_long(
         assert len(err) < 200
     assert ddlprof(monkeypatch, "recommend", bert, *WORK, "--max-nodes", "100000") == 2
     assert "the number of nodes: a whole number from 1 to 1000 is expected, not 100000" in capsys.readouterr().err
+
+
+def test_whole_machines_by_their_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
+) -> None:
+    where = ["--instance", "g4dn.12xlarge", "--nodes", "16"]
+    assert ddlprof(monkeypatch, "predict", bert, *where, "-o", "p.json") == 0
+    found = json.loads(Path("p.json").read_text(encoding="utf-8"))
+    assert found["target"]["placement"] == [4] * 16
+    assert found["samples_per_s"] == pytest.approx(12 * 64 / found["estimate"]["step_s"])
+    assert (found["tokens_per_s"], found["mfu"]) == (None, None)
+    assert ddlprof(monkeypatch, "recommend", bert, *WORK, *where, "-o", "r.csv") in (0, 1)
+    assert {row["nodes"] for row in rows("r.csv")} == {"16"}
+    for words, says in (
+        (["predict", bert, *where, "--placement", "4"], "--placement or --nodes, not both"),
+        (["predict", bert, "--gpu", "T4", "--nodes", "2"], "with --gpu, give --placement"),
+        (["recommend", bert, *WORK, "--nodes", "2"], "--nodes takes --instance beside it"),
+    ):
+        capsys.readouterr()
+        assert ddlprof(monkeypatch, *words) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_one_target_has_its_tokens_a_second_and_its_mfu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, bert: str
+) -> None:
+    write_workload(replace(BERT, flops_per_sample=2e11, tokens_per_sample=384), tmp_path / "text.json")
+    asked = ["predict", "text.json", "--instance", "g4dn.12xlarge", "--placement", "4"]
+    assert ddlprof(monkeypatch, *asked, "-o", "-", "-o", "p.json") == 0
+    found = json.loads(Path("p.json").read_text(encoding="utf-8"))
+    step_s = found["estimate"]["step_s"]
+    assert found["tokens_per_s"] == pytest.approx(12 * 4 * 384 / step_s)
+    assert found["mfu"] == pytest.approx(2e11 * 12 / step_s / 8.1e12, rel=0.02)  # fp32 of a T4
+    out = capsys.readouterr().out
+    assert re.search(r"^Speed    [\d,.]+ samples/s, [\d,.]+ tokens/s, MFU \d+ %$", out, re.M)

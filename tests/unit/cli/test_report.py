@@ -68,7 +68,7 @@ def test_report_into_a_file(
 def test_export(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert ddlprof(monkeypatch, "export", GOLDEN, "--format", "csv", "--out", str(tmp_path / "csv")) == 0
     names = {"steps.csv", "collectives.csv", "ranks.csv", "job.csv", "summary.csv"}
-    assert {Path(line).name for line in capsys.readouterr().out.splitlines()} == names
+    assert {Path(line).name for line in capsys.readouterr().err.splitlines()} == names
     assert {p.name for p in (tmp_path / "csv").iterdir()} == names
 
 
@@ -79,8 +79,8 @@ def test_export(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
         (["export", "nowhere", "--out", "x"], "nowhere: no such run directory; make one with: ddlprof run SCRIPT"),
         (["report", GOLDEN, "--format", "pdf"], "unknown format 'pdf'; known: table, json, html, trace (CSV: ddlprof"),
         (["export", GOLDEN, "--format", "xlsx", "--out", "x"], "unknown format 'xlsx'; known: csv"),
-        (["report", GOLDEN, "--format", "table,json", "-o", "x"], "-o takes one format: run the command once for each"),
-        (["report", GOLDEN, "-o", "no/such/file"], "no/such/file: cannot be written: No such file or directory"),
+        (["report", GOLDEN, "--format", "table,json", "-o", "x"], "-o takes one format: give it once for each"),
+        (["report", GOLDEN, "-o", "no/such/file"], "no/such/file: cannot be written: there is no folder no/such"),
         (["export", GOLDEN], "--out"),
         (["report"], "RUN"),
     ],
@@ -111,8 +111,8 @@ def test_reports_import_neither_torch_nor_pandas(tmp_path: Path, command: list[s
         "sys.exit(code or str(heavy or '') or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout
+    assert done.returncode == 0
+    assert done.stdout if command[0] == "report" else "wrote csv/steps.csv" in done.stderr
 
 
 def test_the_card_at_the_end_of_a_run_waits_for_nothing_that_it_does_not_show(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from ddlprof.launch.target import Target
 from ddlprof.model.options import Options
 
 OPTIONS = {
-    "--out", "--quiet", "--stop-after", "--step-optimizer", "--no-calibrate", "--module", "-m", "--nproc-per-node",
-    "--nnodes", "--node-rank", "--master-addr", "--master-port", "--data-call", "--profiler-windows",
-    "--time-collectives", "--live",
+    "--out", "-o", "--quiet", "--stop-after", "--step-optimizer", "--no-calibrate", "--module", "-m",
+    "--nproc-per-node", "--nnodes", "--node-rank", "--master-addr", "--master-port", "--data-call",
+    "--profiler-windows", "--time-collectives", "--live",
 }  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def test_what_needs_no_parser_is_understood_as_the_parser_does(
     calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parse = parser.call
-    words = ["--quiet", "--out", "d", "-m", "--", "train.py", "-x", "--module", "sleep", sys.executable]
+    words = ["--quiet", "--out", "-o", "d", "-m", "--", "train.py", "-x", "--module", "sleep", sys.executable]
     draw = random.Random(0)
     plain = 0
     for _ in range(300):

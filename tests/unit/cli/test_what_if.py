@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("alone")
 def test_what_is_asked_is_shown_beside_the_step_as_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
 ) -> None:
-    asked = ["predict", bert, "--instance", "g4dn.12xlarge", "--json", "p.json"]
+    asked = ["predict", bert, "--instance", "g4dn.12xlarge", "-o", "-", "-o", "p.json"]
     assert ddlprof(monkeypatch, *asked) == 0
     plain = json.loads(Path("p.json").read_text(encoding="utf-8"))
     assert plain["target"]["placement"] == [1]
@@ -37,7 +37,7 @@ def test_targets_and_precisions_side_by_side(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
 ) -> None:
     where = ["--instance", "g4dn.12xlarge,g5.12xlarge", "--instance", "g5.12xlarge", "--gpu", "RTX 3090"]
-    several = ["predict", bert, *where, "--precision", "fp32,bf16", "--placement", "2", "--json", "p.json"]
+    several = ["predict", bert, *where, "--precision", "fp32,bf16", "--placement", "2", "-o", "-", "-o", "p.json"]
     assert ddlprof(monkeypatch, *several) == 0
     out = capsys.readouterr().out
     assert out.startswith("ddlprof  predict bert-base · 6 targets, 2 each · 12 samples per GPU, 24 in all\n")
@@ -48,7 +48,7 @@ def test_targets_and_precisions_side_by_side(
     value = json.loads(Path("p.json").read_text(encoding="utf-8"))
     assert [each["target"]["precision"] for each in value["predictions"]] == ["fp32", "bf16"] * 3
     assert [each["estimate"] is None for each in value["predictions"]] == [False, True, *[False] * 4]
-    single = [*several[:2], "--gpu", "RTX 3090", *several[-6:]]
+    single = [*several[:2], "--gpu", "RTX 3090", *several[-8:]]
     single[single.index("fp32,bf16")] = "bf16"
     assert ddlprof(monkeypatch, *single) == 0
     alone = json.loads(Path("p.json").read_text(encoding="utf-8"))
@@ -59,7 +59,7 @@ def test_memory_that_is_not_enough_is_said_with_the_largest_batch(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
 ) -> None:
     """Of bert, 6 GiB were measured with 12 samples, about 1.6 of which do not grow with the batch."""
-    asked = ["predict", bert, "--instance", "g4dn.xlarge", "--json", "p.json"]
+    asked = ["predict", bert, "--instance", "g4dn.xlarge", "-o", "-", "-o", "p.json"]
     assert ddlprof(monkeypatch, *asked) == 0
     assert "Memory   6.8 GiB needed of the 14.7 GiB of a GPU that a process gets\n" in capsys.readouterr().out
     assert json.loads(Path("p.json").read_text(encoding="utf-8"))["fits_memory"] is True
@@ -93,7 +93,7 @@ def test_one_sample_is_singular_and_flags_are_told_apart(
 def test_a_plan_as_asked_beside_the_one_as_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
 ) -> None:
-    options = [*WORK, "--instances", "g4dn.12xlarge,p3.16xlarge", "--csv", "r.csv", "--json", "r.json"]
+    options = [*WORK, "--instance", "g4dn.12xlarge,p3.16xlarge", "-o", "-", "-o", "r.csv", "-o", "r.json"]
     assert ddlprof(monkeypatch, "recommend", bert, *options) == 0
     before = json.loads(Path("r.json").read_text(encoding="utf-8"))
     assert (before["asked"], before["as_measured"]) == ({}, None)
@@ -117,10 +117,12 @@ def test_what_is_asked_may_be_what_makes_it_possible(
 ) -> None:
     """Optimizer states of 24 GiB fit into 16 GiB only where ranks share them."""
     write_workload(replace(BERT, gradient_bytes=6 * 2**30, peak_memory_bytes=28 << 30), tmp_path / "large.json")
-    options = [*WORK, "--budget", "90d", "--instances", "g4dn.12xlarge", "--max-nodes", "2"]
+    options = [*WORK, "--budget", "90d", "--instance", "g4dn.12xlarge", "--max-nodes", "2"]
     assert ddlprof(monkeypatch, "recommend", "large.json", *options) == 2
     assert "not even one sample fits into the memory of any GPU" in capsys.readouterr().err
-    assert ddlprof(monkeypatch, "recommend", "large.json", *options, "--strategy", "fsdp", "--json", "r.json") == 0
+    assert (
+        ddlprof(monkeypatch, "recommend", "large.json", *options, "--strategy", "fsdp", "-o", "-", "-o", "r.json") == 0
+    )
     assert "As RUN    no plan: not even one sample fits" in capsys.readouterr().out
     assert json.loads(Path("r.json").read_text(encoding="utf-8"))["as_measured"] is None
 
@@ -129,7 +131,7 @@ def test_prices_of_ones_own(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str, tmp_path: Path
 ) -> None:
     (tmp_path / "own.csv").write_text("instance_type,usd_per_hour\np3.16xlarge,0\n", encoding="utf-8")
-    options, own = [*WORK, "--csv", "r.csv"], ["--prices", "own.csv"]
+    options, own = [*WORK, "-o", "-", "-o", "r.csv"], ["--prices", "own.csv"]
     assert ddlprof(monkeypatch, "recommend", bert, *options) == 0
     listed = {(row["instance_type"], row["nodes"]): row for row in rows("r.csv")}
     capsys.readouterr()
@@ -151,7 +153,7 @@ def test_prices_of_ones_own(
     assert "o your own price; d your discount taken off" in " ".join(out.split())
     assert " at the list's price)" in " ".join(out.split())
     assert "with your own prices and discounts" in " ".join(out.split())
-    assert ddlprof(monkeypatch, "recommend", bert, *options, *own, "--instances", "p3.16xlarge") == 0
+    assert ddlprof(monkeypatch, "recommend", bert, *options, *own, "--instance", "p3.16xlarge") == 0
     out = capsys.readouterr().out
     assert "All of these are paid for" in out
     assert "Prices    aws us-east-1, your own\n" in out

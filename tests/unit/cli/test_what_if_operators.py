@@ -67,7 +67,7 @@ def catalog(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def predicted(monkeypatch: pytest.MonkeyPatch, *options: str) -> dict[str, Any]:
     default_catalog.cache_clear()
-    asked = ["predict", "net.json", "--instance", "p4d.24xlarge", "--batch", "8", "--json", "p.json", *options]
+    asked = ["predict", "net.json", "--instance", "p4d.24xlarge", "--batch", "8", "-o", "-", "-o", "p.json", *options]
     assert ddlprof(monkeypatch, *asked) == 0
     default_catalog.cache_clear()
     found: dict[str, Any] = json.loads(Path("p.json").read_text(encoding="utf-8"))
@@ -110,7 +110,7 @@ def test_predictions_rest_on_a_probe_of_the_gpu(
     assert after["step_s"] > 1.5 * before["step_s"]
     assert after["high_s"] / after["low_s"] < before["high_s"] / before["low_s"]
     assert "measured" in " ".join(after["basis"])
-    elsewhere = ["predict", "net.json", "--instance", "g5.xlarge", "--batch", "8", "--json", "g5.json"]
+    elsewhere = ["predict", "net.json", "--instance", "g5.xlarge", "--batch", "8", "-o", "-", "-o", "g5.json"]
     assert ddlprof(monkeypatch, *elsewhere) == 0
     assert "measured on it" not in capsys.readouterr().out.partition("g5.xlarge")[2]
 
@@ -126,7 +126,7 @@ def test_another_job_tells_of_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_batch_is_that_of_the_operators_where_none_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     given = predicted(monkeypatch)["estimate"]
-    assert ddlprof(monkeypatch, "predict", "net.json", "--instance", "p4d.24xlarge", "--json", "p.json") == 0
+    assert ddlprof(monkeypatch, "predict", "net.json", "--instance", "p4d.24xlarge", "-o", "-", "-o", "p.json") == 0
     assert json.loads(Path("p.json").read_text(encoding="utf-8"))["estimate"] == given
 
 

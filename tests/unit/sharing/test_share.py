@@ -339,9 +339,9 @@ def test_every_command_reads_a_shared_run(
 ) -> None:
     run, shared = str(HERE / "recorded" / "operators"), str(tmp_path / "shared.zip")
     code, out, err = ddlprof(monkeypatch, capsys, "share", run, "-o", shared)
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, f"ddlprof: wrote {shared}\n")
     assert f"Wrote    {shared}: 2 ranks, 80 steps in all, " in out
-    assert f"ddlprof share --check {shared}" in out
+    assert f"ddlprof share --inspect {shared}" in out
     code, card, _ = ddlprof(monkeypatch, capsys, "report", shared)
     _, own, _ = ddlprof(monkeypatch, capsys, "report", run)
     assert code == 0
@@ -354,7 +354,8 @@ def test_every_command_reads_a_shared_run(
         ["recommend", shared, "--budget", "30d", "--samples", "100000"],
     ):
         code, _, err = ddlprof(monkeypatch, capsys, *words_of)
-        assert (code, err) == (0, ""), words_of
+        assert code == 0, words_of
+        assert all(line.startswith("ddlprof: wrote ") for line in err.splitlines()), words_of
 
 
 def test_the_look_before_it_is_sent(
@@ -362,14 +363,14 @@ def test_the_look_before_it_is_sent(
 ) -> None:
     shared = tmp_path / "shared.zip"
     share([str(write_run(tmp_path / "run", NAME))], shared)
-    code, out, err = ddlprof(monkeypatch, capsys, "share", "--check", str(shared))
+    code, out, err = ddlprof(monkeypatch, capsys, "share", "--inspect", str(shared))
     assert (code, err) == (0, "")
     texts = out[out.index("Texts ") : out.index("Look ")].removeprefix("Texts").split(" · ")
     assert {text.strip() for text in texts} >= {"'host-0'", "'job'", "'line 1'"}
     with zipfile.ZipFile(shared, "a") as archive:
         archive.writestr("../../added.txt", "x")
     assert "Others   ../../added.txt (ddlprof wrote none of them)" in ddlprof(
-        monkeypatch, capsys, "share", "--check", str(shared)
+        monkeypatch, capsys, "share", "--inspect", str(shared)
     )[1]  # fmt: skip
 
 
@@ -377,8 +378,8 @@ def test_the_look_before_it_is_sent(
     ("arguments", "message"),
     [
         (["RUN"], "say which file to write, as in: -o run.zip"),
-        (["RUN", "--check"], "two-ranks: is no file that ddlprof share wrote"),
-        (["RUN", "RUN", "--check"], "--check takes one shared run, and no -o"),
+        (["RUN", "--inspect"], "two-ranks: is no file that ddlprof share wrote"),
+        (["RUN", "RUN", "--inspect"], "--inspect takes one shared run, and no -o"),
     ],
 )
 def test_bad_input_is_one_line(

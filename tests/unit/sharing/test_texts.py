@@ -1,4 +1,4 @@
-"""What `ddlprof share --check` reads of an archive that somebody made to be hostile."""
+"""What `ddlprof share --inspect` reads of an archive that somebody made to be hostile."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import ddlprof
-from ddlprof.cli.described_job import load_job
+from ddlprof.described_job import load_job
 from ddlprof.model.manifest import OPERATORS_NAME
 from ddlprof.model.operators import OPERATORS_SCHEMA, Operator, OperatorsFile, StepMemory, StepOperators
 from ddlprof.model.records import Note

@@ -36,7 +36,7 @@ def over_time(subject: Subject) -> Section | Absent:
     title = "Every step"
     bins = make_bins(subject.steps, MOST_BINS, subject.window)
     if not len(bins):
-        return Absent(title, "no step was measured" if subject.window == (None, None) else "no step is in --steps")
+        return Absent(title, "no step was measured" if subject.window == (None, None) else "no step is in --step-range")
     binned = bin_steps(subject.ranks, bins)
     first, last = int(bins.first[0]), int(bins.last[-1])
     top = _usual_height(subject, binned)
@@ -94,7 +94,7 @@ def _what_is_drawn(bins: Bins, drawn: dict[str, Any], has_single: bool) -> str:
     if has_single:
         return f"{text} Where {FEW_STEPS} steps or fewer are in sight, each is drawn."
     most = _most_single(len(drawn["series"])) // 1000 * 1000
-    return f"{text} Single steps are on pages of up to {most:,} steps: --steps A:B makes one."
+    return f"{text} Single steps are on pages of up to {most:,} steps: --step-range A:B makes one."
 
 
 def _usual_height(subject: Subject, binned: BinnedSteps) -> float | None:

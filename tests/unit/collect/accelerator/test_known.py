@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ddlprof.cli import doctor
+from ddlprof import doctor
 from ddlprof.collect.accelerator import known
 from ddlprof.model.checks import LIMITED
 

@@ -281,7 +281,7 @@ def test_changes_are_those_since_the_last_timed_run_of_the_same_job(tmp_path: Pa
 def test_the_table(fleet: Command, tmp_path: Path) -> None:
     write(tmp_path / "runs" / "a", "1")
     write(tmp_path / "runs" / "b", "2", hours=1, saved=False, host={})
-    code, out, err = fleet(str(tmp_path / "runs"), "--load", "0")
+    code, out, err = fleet(str(tmp_path / "runs"), "--analyse", "0")
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0].startswith("JOB ")
@@ -292,7 +292,7 @@ def test_the_table(fleet: Command, tmp_path: Path) -> None:
     assert lines[4].startswith("Total  2 runs, 0.04 GPU-hours, 0.22 USD (1 of them with a price)")
     assert lines[5].startswith("Lost   GPU-hours and dollars of 1 run: data 0.0001 h 0.0011 USD, ")
     assert lines[6].startswith("Prices on demand: p4d.24xlarge 21.9576 USD/h in us-east-1 (read, as of 2")
-    assert lines[7] == "Note   without summary.json, and not loaded, so that their steps are not known: 1 (--load N)"
+    assert lines[7] == "Note   without summary.json, and not loaded, so that their steps are not known: 1 (--analyse N)"
 
 
 def test_a_long_table_ends_and_its_total_does_not(fleet: Command, tmp_path: Path) -> None:
@@ -353,7 +353,7 @@ def test_runs_of_a_time_of_a_job_and_their_order(
         (["nowhere"], "nowhere: no such folder"),
         (["file"], "file: is a file, not a folder"),
         (["empty"], "empty: no run in it"),
-        (["empty", "--format", "html"], "unknown --format 'html'; known: table, json, csv"),
+        (["empty", "--format", "html"], "unknown format 'html'; known: table, json, csv"),
         (["empty", "--sort", "name"], "unknown --sort 'name'; known: when, job, hours, usd, lost, step"),
         (["empty", "--since", "soon"], "--since takes a time as in 12h, 90m, 1d or 2h30m: not 'soon'"),
     ],

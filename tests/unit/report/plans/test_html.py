@@ -19,7 +19,7 @@ GOLDEN = Path(__file__).resolve().parents[3] / "golden/two-ranks"
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def write(*words: str) -> tuple[int, str, dict[str, Any]]:
         path = tmp_path / "page.html"
-        command = ["ddlprof", "recommend", str(GOLDEN), "--html", str(path), *words]
+        command = ["ddlprof", "recommend", str(GOLDEN), "-o", str(path), *words]
         monkeypatch.setattr("sys.argv", command)
         code = main()
         text = path.read_text(encoding="utf-8")

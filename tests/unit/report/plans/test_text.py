@@ -130,7 +130,7 @@ def test_the_page_says_why_what_is_not_plain_was_rejected() -> None:
         "a: 4 (2 candidates)",
         "a: 1 (1 candidate)",
         "a: 2 (1 candidate)",
-        "a: 1 candidate for other reasons; --csv FILE has all of them",
+        "a: 1 candidate for other reasons; -o FILE.csv has all of them",
         "no price: spot in a (1 candidate)",
     ]
 

@@ -313,7 +313,7 @@ def test_a_run_too_long_for_that_says_how_to_see_single_steps(burst: Path, monke
     monkeypatch.setattr(steps_of_page, "MOST_NUMBERS", 14_000)
     page = Page(subject(burst))
     assert "single" not in page.data["steps"]
-    assert "Single steps are on pages of up to 2,000 steps: --steps A:B makes one." in page.read.text
+    assert "Single steps are on pages of up to 2,000 steps: --step-range A:B makes one." in page.read.text
     assert "single" in Page(subject(burst, window=(0, 2000))).data["steps"]
 
 

@@ -150,13 +150,15 @@ def test_ranks_of_two_machines_are_on_one_clock(tmp_path: Path) -> None:
 
 def test_steps_of_choice() -> None:
     assert {e["name"] for e in slices(traced(GOLDEN, (28, None)), "steps")} == {"step 28", "step 29"}
-    with pytest.raises(UserError, match=r"--steps 30:40: no such step was kept; there are steps 0 to 29"):
+    with pytest.raises(UserError, match=r"--step-range 30:40: no such step was kept; there are steps 0 to 29"):
         traced(GOLDEN, (30, 40))
 
 
 def test_too_many_events_are_refused_and_a_window_that_fits_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace, "MAX_EVENTS", 200)
-    with pytest.raises(UserError, match=r"30 steps of 2 ranks make up to 1,\d+ events, .* --steps 0:4$") as refused:
+    with pytest.raises(
+        UserError, match=r"30 steps of 2 ranks make up to 1,\d+ events, .* --step-range 0:4$"
+    ) as refused:
         traced(GOLDEN, (0, 30))
     first, _, end = str(refused.value).rpartition(" ")[2].partition(":")
     assert len(traced(GOLDEN, (int(first), int(end)))["traceEvents"]) <= 200
@@ -185,7 +187,7 @@ def test_into_a_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_trace_that_is_refused_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "trace.json"
     path.write_text("old")
-    words = ["ddlprof", "report", str(GOLDEN), "--format", "trace", "--steps", "90:91", "-o", str(path)]
+    words = ["ddlprof", "report", str(GOLDEN), "--format", "trace", "--step-range", "90:91", "-o", str(path)]
     monkeypatch.setattr(sys, "argv", words)
     assert main() == 2
     assert path.read_text() == "old"

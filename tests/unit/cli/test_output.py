@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli.files import require_place, write_pieces, write_whole
+from ddlprof.cli.output import require_place, write_pieces, write_whole
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
 
 def test_stdout_that_is_a_file_is_written_to(tmp_path: Path) -> None:
     program = (
-        "from pathlib import Path; from ddlprof.cli.files import write_whole;"
+        "from pathlib import Path; from ddlprof.cli.output import write_whole;"
         " write_whole(Path('/dev/stdout'), 'text'); print()"
     )
     with (tmp_path / "out").open("ab") as out:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli.cluster_models import with_known_models
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import parse_cluster
 from ddlprof.cluster.penalties import PenalisedSpeeds, shipped_penalties
 from ddlprof.cluster.policy import policy_factory
 from ddlprof.cluster.simulation.core import simulate
+from ddlprof.cluster_models import with_known_models
 
 CLUSTER = parse_cluster("2x4")
 TRACE = [

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 import typer
 
+from ddlprof import doctor
 from ddlprof.base import cores
-from ddlprof.cli import doctor
+from ddlprof.cli import doctor as command
 from ddlprof.collect import core
 from ddlprof.collect.facts import capabilities, machine
 from ddlprof.model.checks import LIMITED, MISSING, OK, Check, can_run
@@ -80,11 +81,11 @@ def test_a_torch_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -
 
 def test_doctor_prints_and_exits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(doctor, "ask_torch", lambda: (ANSWERS, ""))
-    doctor.doctor()
+    command.doctor()
     assert capsys.readouterr().out.splitlines()[0].split()[:2] == ["check", "state"]
     monkeypatch.setattr(doctor, "ask_torch", lambda: ({}, "No module named 'torch'"))
     with pytest.raises(typer.Exit) as stopped:
-        doctor.doctor(doctor.Format.json)
+        command.doctor(format="json")
     assert stopped.value.exit_code == 1
     assert not json.loads(capsys.readouterr().out)["can_run"]
 

@@ -23,9 +23,9 @@ def with_known_models(
     `path` is a file as that of `ddlprof elastic`, with a model of the trace on each line. A job keeps its duration on
     the GPUs that it asks for: its samples are what the predicted speed makes of that. Raises `DdlprofError`.
     """
-    from ddlprof.cli.elastic_jobs import job_of, machine_of_jobs, predictor_of, workload_of
     from ddlprof.cluster.elastic.jobs_file import read_jobs
     from ddlprof.cluster.speeds import PredictedSpeeds
+    from ddlprof.elastic_jobs import job_of, machine_of_jobs, predictor_of, workload_of
 
     lines = read_jobs(path)
     if not {line.name for line in lines} & {job.model for job in jobs}:

@@ -1,0 +1,190 @@
+"""Machines for a job: `answer` gives what `ddlprof recommend` shows, `predictions` what `ddlprof predict` does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ddlprof.described_job import DescribedJob
+    from ddlprof.report.plans.data import Answer
+    from ddlprof.report.plans.prediction import Memory, Prediction
+    from recommender import Estimate, Predictor, Settings, Target, Workload
+    from recommender.plans.plan import Plan
+
+
+def answer(
+    job: DescribedJob, *, samples: float, budget_s: float, settings: Settings, nodes: int | None, **question: Any
+) -> Answer:
+    from datetime import date
+
+    from ddlprof.report.plans.data import Answer
+    from recommender.plans.plan import STARTUP_S
+    from recommender.plans.ranking import pareto_front, recommend
+
+    question |= {"samples": samples, "budget_s": budget_s, "others": job.others}
+    plans = [
+        plan for plan in recommend(job.workload, settings=settings, **question) if nodes is None or _has(plan, nodes)
+    ]
+    accepted = [plan for plan in plans if not plan.reason]
+    front = pareto_front([(plan.time_s or 0.0, plan.cost_usd or 0.0) for plan in accepted])
+    differences = settings.differences(job.workload)
+    return Answer(
+        job=job.workload.name,
+        samples=samples,
+        budget_s=budget_s,
+        startup_s=STARTUP_S,
+        plans=plans,
+        front=[accepted[index] for index in front],
+        advice=_advice(job, plans[0], settings) if plans and plans[0].step_s else None,
+        today=date.today(),
+        differences=differences,
+        as_measured=_as_measured(job, nodes, question) if differences else "",
+    )
+
+
+def _has(plan: Plan, nodes: int) -> bool:
+    """Whether the plan is on so many machines, or rejects a type on any number of them."""
+    of_any = plan.times is None and plan.memory_gib_needed is None and plan.batch_per_gpu > 0
+    return len(plan.placement) == nodes or of_any
+
+
+def _as_measured(job: DescribedJob, nodes: int | None, question: dict[str, Any]) -> Plan | str:
+    """The first plan with the job's own settings, or why there is none."""
+    from recommender import PredictionError
+    from recommender.plans.ranking import recommend
+
+    try:
+        plans = [plan for plan in recommend(job.workload, **question) if nodes is None or _has(plan, nodes)]
+    except PredictionError as error:  # what is asked for may be what makes it possible
+        return str(error)
+    if not plans:
+        return "there is no candidate"
+    return plans[0]
+
+
+def _advice(job: DescribedJob, plan: Plan, settings: Settings) -> str | None:
+    """The one further measurement that would narrow the interval of a plan most."""
+    from recommender.predictor import Predictor
+    from recommender.target import Target
+
+    target = Target(plan.instance_type, plan.placement, plan.batch_per_gpu)
+    best = Predictor(job.workload, others=job.others).next_measurement(
+        replace(target, **{**settings.given, "grad_accum": plan.grad_accum})
+    )
+    if best is None:
+        return None
+    small = best.batch_per_gpu < plan.batch_per_gpu and sum(best.placement) > 1
+    why = " (a small one, behind which communication cannot hide)" if small else ""
+    return (
+        f"one more run, with placement {','.join(map(str, best.placement))} on {plan.instance_type} and batch"
+        f" {best.batch_per_gpu}{why}, would teach most: the 80 % interval of a step of the first plan"
+        f" reaches {100 * best.share_now:.0f} % above its mean, then {100 * best.share_then:.0f} %."
+        " Add it with: ddlprof recommend RUN NEW_RUN ..."
+    )
+
+
+def placement_on(used: tuple[int, ...], nodes: int | None) -> Callable[[str], tuple[int, ...]]:
+    """The GPUs used on each machine of a type: all of them where so many nodes are asked for."""
+    from recommender.target import default_catalog
+
+    if nodes is None:
+        return lambda name: used
+    return lambda name: (default_catalog().instance(name).gpus or 1,) * nodes
+
+
+def predictions(
+    job: DescribedJob,
+    batch: int | None,
+    placement: Callable[[str], tuple[int, ...]],
+    questions: list[tuple[tuple[str, str], Settings]],
+) -> list[Prediction]:
+    """One prediction for each machine and settings. Raises PredictionError or CatalogError where there is not one."""
+    from ddlprof.report.plans.prediction import Prediction
+    from recommender import PredictionError, Predictor, Target
+    from recommender.plans.candidates import describe_job
+
+    workload = job.workload
+    predictor = Predictor(workload, others=job.others)
+    described = describe_job(workload, (batch,) if batch else (), keep_global_batch=False)
+    found: list[Prediction] = []
+    problems: list[PredictionError] = []
+    for (field, name), settings in questions:
+        here = {"instance_type": None, "gpu_model": None, field: name}
+        as_measured = Target(
+            here["instance_type"], placement(name), described.batches_per_gpu[0], grad_accum=described.grad_accum,
+            gpu_model=here["gpu_model"],
+        )  # fmt: skip
+        target = replace(as_measured, **settings.given)
+        differences = settings.differences(workload)
+        try:
+            estimate = predictor.predict(target)
+        except PredictionError as error:
+            problems.append(error)
+            found.append(Prediction(target, None, None, differences, str(error)))
+            continue
+        before = _estimate(predictor, as_measured) if differences else None
+        found.append(
+            Prediction(
+                target,
+                estimate,
+                before,
+                differences,
+                memory=_memory(workload, target),
+                tokens_per_sample=workload.tokens_per_sample,
+                mfu=_mfu(workload, target, estimate),
+            )
+        )
+    if len(problems) == len(found):
+        raise problems[0]
+    return found
+
+
+def _mfu(workload: Workload, target: Target, estimate: Estimate) -> float | None:
+    """The FLOPs of the model over those that the GPUs could do in the step, by the data sheet."""
+    from recommender.compute.gpu_peaks import peak_tflops, precision_class
+    from recommender.target import default_catalog, machine_of
+
+    gpu = machine_of(target, default_catalog()).gpu
+    if gpu is None or workload.flops_per_sample is None:
+        return None
+    measured = next((each.precision for each in workload.measurements), None)
+    traced = workload.step.precision if workload.step else None
+    peak = peak_tflops(gpu, precision_class(target.precision or measured or traced or "fp32", gpu))
+    if peak is None:
+        return None
+    samples = target.batch_per_gpu * (target.grad_accum or 1)
+    return workload.flops_per_sample * samples / (estimate.step_s * peak * 1e12)
+
+
+def _memory(workload: Workload, target: Target) -> Memory | None:
+    """What the step needs of a GPU's memory; None: not known of the job or the GPU."""
+    from ddlprof.report.plans.prediction import Memory
+    from recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
+    from recommender.target import default_catalog, machine_of
+
+    gpu, gpus = machine_of(target, default_catalog()).gpu, sum(target.placement)
+    of_job = JobMemory(
+        workload, precision=target.precision, strategy=target.strategy, optimizer=target.optimizer,
+        checkpointing=target.checkpointing, compiled=target.compiled,
+    )  # fmt: skip
+    needed_gib = of_job.needed_gib(target.batch_per_gpu, gpus, target.grad_accum or 1)
+    if gpu is None or gpu.memory_gib is None or needed_gib is None:
+        return None
+    usable_gib = USABLE_MEMORY_SHARE * gpu.memory_gib
+    memory = Memory(needed_gib, usable_gib)
+    if memory.fits:
+        return memory
+    return replace(memory, largest_batch=of_job.largest_batch(usable_gib, gpus, target.grad_accum or 1))
+
+
+def _estimate(predictor: Predictor, target: Target) -> Estimate | None:
+    """None where it cannot be predicted: the comparison is then left out."""
+    from recommender import PredictionError
+
+    try:
+        return predictor.predict(target)
+    except PredictionError:
+        return None

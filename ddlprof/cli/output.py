@@ -1,0 +1,259 @@
+"""Where results go and in which format: the options `-o` and `--format`, which mean the same for every command.
+
+A command names its formats, calls `wanted` before its work and `Wanted.write` after it. See docs/commands.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from ddlprof.base.errors import UserError, complain
+from ddlprof.model.naming import on_this_machine
+
+STDOUT = "-"
+TABLE = "table"
+"""The format for people, which is shown where nobody asks for another one."""
+_ENDINGS = {
+    ".plan.json": "plan",
+    ".trace.json": "trace",
+    ".json": "json",
+    ".csv": "csv",
+    ".html": "html",
+    ".htm": "html",
+    ".md": "markdown",
+    ".yaml": "volcano",
+    ".yml": "volcano",
+    ".sh": "slurm",
+    ".txt": TABLE,
+}
+"""The format that a file's ending tells, the longest ending first; `.gz` may follow."""
+
+_Result = TypeVar("_Result")
+_Made = str | Iterable[str]
+
+Out = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE",
+        help="Write to FILE instead of standard output (-), in the format that its ending tells; may be given again.",
+    ),
+]
+
+
+def format_option(formats: Sequence[str], folders: Collection[str] = (), besides: str = "") -> Any:
+    """The option `--format` of a command with these formats; those in `folders` are several files."""
+    names = [f"{name} (to a folder)" if name in folders else name for name in formats]
+    return typer.Option(
+        "--format",
+        metavar="F,...",
+        help=f"Formats: {', '.join(names)}{besides} [{formats[0]}].",
+        autocompletion=lambda: list(formats),
+    )
+
+
+def directory_option(help: str) -> Any:
+    """The option `-o` of a command whose result is a directory."""
+    return typer.Option("--out", "-o", metavar="DIR", callback=on_this_machine, help=help)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One format of the result, and where it goes."""
+
+    format: str
+    path: Path | None
+    """None: standard output."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """All that is wanted of one result."""
+
+    places: Sequence[Place]
+
+    @property
+    def has_files_only(self) -> bool:
+        """Whether nothing goes to standard output."""
+        return all(place.path for place in self.places)
+
+    def path_of(self, format: str) -> Path | None:
+        """The file or folder that gets this format; None if there is none."""
+        return next((place.path for place in self.places if place.format == format), None)
+
+    def write(
+        self,
+        renderers: Mapping[str, Callable[[_Result], _Made]],
+        result: _Result,
+        folders: Mapping[str, Callable[[Path], None]] | None = None,
+        standard_error: bool = False,
+    ) -> None:
+        """Shows what is to be shown, on stderr if asked to, then writes the files and says on stderr which.
+
+        `folders` has the functions that write the formats of several files. Raises the UserError of the first file
+        that cannot be written, once all others are.
+        """
+        shown = [place.format for place in self.places if place.path is None]
+        for number, name in enumerate(shown):
+            made = renderers[name](result)
+            text = made if isinstance(made, str) else "".join(made)
+            _show(f"\n{text}" if number and text else text, name == TABLE, standard_error)
+        failures: list[UserError] = []
+        for place in self.places:
+            if place.path is None:
+                continue
+            try:
+                if folders and place.format in folders:
+                    folders[place.format](place.path)
+                else:
+                    made = renderers[place.format](result)
+                    write_pieces(place.path, [made] if isinstance(made, str) else made)
+                say_written(place.path)
+            except UserError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+
+def _show(text: str, for_people: bool, standard_error: bool) -> None:
+    from ddlprof.cli.screen import echo, show
+
+    if for_people and not standard_error:
+        show(text)
+    else:
+        echo(text, err=standard_error)
+
+
+def say_written(path: Path | str) -> None:
+    """Says on stderr that a file, or a folder of files, has been written."""
+    complain(f"wrote {path}")
+
+
+def wanted(
+    out: Sequence[str] | None,
+    format: str | None,
+    known: Sequence[str],
+    folders: Collection[str] = (),
+    besides: str = "",
+) -> Wanted:
+    """What `-o` and `--format` ask for; `known` are the command's formats, its usual one first.
+
+    Raises UserError for a format that there is not, naming `besides`, and for a place that cannot be written: before
+    the work rather than after it.
+    """
+    formats = _formats(format, known, besides)
+    if not out:
+        places = [Place(name, None) for name in formats or known[:1]]
+    else:
+        if len(out) == 1 and len(formats) > 1 and out[0] != STDOUT:
+            raise UserError("-o takes one format: give it once for each file, as in -o FILE.json -o FILE.html")
+        places = [place for text in out for place in _places(text, formats, known, folders, len(out) == 1)]
+    for place in places:
+        _require(place, folders)
+    return Wanted(places)
+
+
+def _formats(text: str | None, known: Collection[str], besides: str) -> list[str]:
+    """The formats in `F,...`."""
+    formats = [name.strip() for name in text.split(",")] if text is not None else []
+    for name in formats:
+        if name not in known:
+            raise UserError(f"unknown format {name!r}; known: {', '.join(known)}{besides}")
+    return formats
+
+
+def _places(
+    text: str, formats: list[str], known: Sequence[str], folders: Collection[str], is_only_one: bool
+) -> list[Place]:
+    if text == STDOUT:
+        return [Place(name, None) for name in formats or known[:1]]
+    told = _told(text, known, folders)
+    name = formats[0] if is_only_one and formats else told
+    if name is None and len(formats) == 1:
+        (name,) = formats
+    if name is None:
+        if (ending := _ending(text)) is not None:
+            raise UserError(f"{text}: {ending} tells no format here: add --format {', '.join(known)}")
+        name = known[0]
+    return [Place(name, Path(on_this_machine(text) if name in folders else text))]
+
+
+def _told(text: str, known: Sequence[str], folders: Collection[str]) -> str | None:
+    """The format that the name tells, of those that the command has."""
+    if folders and (text.endswith("/") or os.path.isdir(text)):
+        return next(iter(folders))
+    name = text.lower().removesuffix(".gz")
+    told = [format for ending, format in _ENDINGS.items() if name.endswith(ending) and format in known]
+    return next((format for format in told if format not in folders), None)
+
+
+def _ending(text: str) -> str | None:
+    return Path(text.removesuffix(".gz")).suffix or None
+
+
+def _require(place: Place, folders: Collection[str]) -> None:
+    if place.format in folders:
+        if place.path is None:
+            raise UserError(f"{place.format} is several files here: say into which folder, with -o DIR")
+        make_folder(place.path)
+    else:
+        require_place(place.path)
+
+
+def make_folder(path: Path) -> None:
+    """Makes the folder where there is none. Raises UserError where that cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be made: {error.strerror or error}") from None
+
+
+def require_place(path: Path | None) -> None:
+    """Raises UserError where a file cannot be written, before hours of work rather than after."""
+    if path is None:
+        return
+    if os.path.isdir(path):
+        raise UserError(f"{path}: cannot be written: it is a folder")
+    if not os.path.isdir(path.absolute().parent):
+        raise UserError(f"{path}: cannot be written: there is no folder {path.parent}")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """`write_pieces` of one text."""
+    write_pieces(path, [text])
+
+
+def write_pieces(path: Path, pieces: Iterable[str]) -> None:
+    """Replaces the file, whole or not at all; compressed if its name ends with `.gz`.
+
+    What nothing may replace is written to: a terminal, a pipe, a device, `/dev/stdout` wherever it leads, a file in a
+    folder that takes no new ones. Raises UserError where it cannot be written.
+    """
+    import gzip
+
+    from ddlprof.base.files import replacing
+
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with (
+            nullcontext(path) if _only_written_to(path) else replacing(path.resolve()) as target,
+            opened(target, "wt", encoding="utf-8", errors="replace") as file,  # names of files may be no text
+        ):
+            file.writelines(pieces)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _only_written_to(path: Path) -> bool:
+    if not path.exists():
+        return False
+    stands_for_another = path.parts[:2] in (("/", "dev"), ("/", "proc"))
+    return stands_for_another or not path.is_file() or not os.access(path.resolve().parent, os.W_OK)

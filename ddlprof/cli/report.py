@@ -44,7 +44,7 @@ def report(
     with quick_imports():
         from ddlprof.report.run.formats import FORMATS as RENDERERS
 
-    places, window = wanted(out, format, FORMATS, besides=_BESIDES), _steps(step_range)
+    places, window = wanted(out, format, tuple(RENDERERS), besides=_BESIDES), _steps(step_range)
     analysed = analysed_run(run, instance, window)
     if save_summary:
         save_summary_of(run, analysed)

@@ -164,7 +164,7 @@ def outcome(each: Try, folder: Path) -> str | None:
         return f"took more than {SECONDS} s"
     except BaseException:
         return traceback.format_exc()
-    said = err.getvalue()
+    said = "".join(line for line in err.getvalue().splitlines(True) if not line.startswith("ddlprof: wrote "))
     if any(word in out.getvalue() for word in (" nan", " inf ")) and packed.ARCHIVE not in each.arguments:
         return f"no number: {out.getvalue()[:500]!r}"
     if code not in (0, 1, 2):

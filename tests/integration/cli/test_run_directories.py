@@ -31,6 +31,6 @@ def test_the_next_command_of_the_card_can_be_typed(
     (files,) = (line for line in card.splitlines() if line.startswith("Files"))
     command = files.partition("next: ddlprof ")[2]
     shown = execute("bash", "-c", f"{sys.executable} -m ddlprof {command}", PYTHONPATH=os.getcwd())
-    assert shown.stderr.decode() == ""
+    assert shown.stderr.decode() == "ddlprof: wrote page.html\n"
     assert shown.returncode == 0
     assert "</html>" in (tmp_path / "page.html").read_text(encoding="utf-8")

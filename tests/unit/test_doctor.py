@@ -257,6 +257,6 @@ def test_gloo_listens_on_the_first_address_that_is_ours(monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 def test_the_command_does_not_import_torch() -> None:
-    program = "import sys; from ddlprof.cli import doctor; doctor.all_checks(); sys.exit('torch' in sys.modules)"
+    program = "import sys; from ddlprof import doctor; doctor.all_checks(); sys.exit('torch' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     assert subprocess.run([sys.executable, "-c", program], env=environment, check=False).returncode == 0

@@ -38,8 +38,8 @@ def test_a_processor_is_measured_and_its_figures_are_kept(ddlprof: Ddlprof, tmp_
     done = ddlprof("probe", "--seconds", "2", "--instance", "c-none", "--out", "probe.json")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("ddlprof: unknown instance type 'c-none'")
-    done = ddlprof("probe", "--seconds", "1", "--out", "probe.json")
-    assert (done.returncode, done.stderr) == (0, "")
+    done = ddlprof("probe", "--seconds", "1", "--out", "probe.json", "--out", "-")
+    assert (done.returncode, done.stderr) == (0, "ddlprof: wrote probe.json\n")
     probed = json.loads((tmp_path / "probe.json").read_text(encoding="utf-8"))
     found = {figure["key"]: figure["value"] for figure in probed["figures"]}
     assert {"fp32_tflops", "bf16_tflops", "memory_gb_s", "launch_us", "gloo_allreduce_intra_gb_s"} <= set(found)
@@ -104,7 +104,7 @@ def test_two_machines_measure_what_is_between_them(processes: Processes, tmp_pat
         processes.start(
             sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node),
             "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", port,
-            "-m", "ddlprof", "probe", "--seconds", "2", "--out", "probe.json",
+            "-m", "ddlprof", "probe", "--seconds", "2", "--out", "probe.json", "--out", "-",
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env={**PROCESSOR, "DDLPROF_CATALOG": str(tmp_path / "catalog")},
         )

@@ -62,7 +62,7 @@ PARTS = (
     ("events to rows", "_drain"),
     ("peak memory", "_read_peak_memory"),
     ("once a second", "_slow_records"),
-    ("tending", "tend"),
+    ("polling", "poll"),
     ("flush", "writer.flush"),
     ("rows to lines", "writer.step"),
 )

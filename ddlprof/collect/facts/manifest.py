@@ -1,4 +1,4 @@
-"""Fills the manifest from what the probe saw; what is known before is `ddlprof.collect.facts.start`'s business."""
+"""Fills the manifest from what the probe saw; what is known before is `ddlprof.collect.job.rank_output`'s business."""
 
 from __future__ import annotations
 

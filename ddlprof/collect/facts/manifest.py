@@ -1,4 +1,4 @@
-"""Fills the manifest from what the probe saw; what is known before is `ddlprof.collect.job.rank_output`'s business."""
+"""Fills the manifest from what the inspector saw; `ddlprof.collect.job.rank_output` fills in what is known before."""
 
 from __future__ import annotations
 

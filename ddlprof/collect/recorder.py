@@ -148,7 +148,7 @@ class Bookkeeping(_Core):
     # -- the overhead ----------------------------------------------------------------------------------------------
 
     def charge(self, work: Callable[[], Any]) -> Any:
-        """Does some rare or long work of the profiler, returns its result, and adds its processor time to the overhead."""
+        """Does some rare work of the profiler, adds its processor time to the overhead, and returns its result."""
         begin = time.thread_time_ns()
         try:
             return work()

@@ -87,7 +87,7 @@ class Session:
 
     @cached_property
     def probe(self) -> ModelInspector:
-        """Collects facts about the model. It is made after torch is imported, so that other scripts do not import it."""
+        """Collects facts about the model. Made after torch is imported, so that other scripts do not import it."""
         from ddlprof.collect.facts.model_inspector import ModelInspector
 
         return ModelInspector(self.recorder)

@@ -1,10 +1,10 @@
-/* What runs at every event of a training, in C: `EventLog` and `LoopWatch`, for the stable ABI of Python 3.10.
+/* The code that runs at every event of a training, in C: `EventLog` and `LoopWatch`, for the stable ABI of Python 3.10.
 
-ddlprof/collect/core.py says what these two do and has them in Python, as they are where this file could not be built;
-whatever is changed here is changed there. tests/property/test_cores.py compares the two on random events.
+ddlprof/collect/python_core.py documents these two and has them in Python, which runs where this file could not be
+built. Make every change in both files; tests/property/test_cores.py compares them on random events.
 
-What is rare is left to Python: a method, or a hook that is None most of the time. The interpreter's lock is held
-throughout, so an event is recorded whole wherever nothing of the recorder's owner's is called in between. */
+Rare work is done in Python, by a method or by a hook that is None most of the time. The interpreter's lock is held
+throughout, so events cannot interleave unless a hook or a clock in Python is called in between. */
 
 #define Py_LIMITED_API 0x030a0000
 #define PY_SSIZE_T_CLEAN

@@ -1,4 +1,4 @@
-"""Which core runs at every event of a training: the one in C, or where it could not be built the one in Python."""
+"""Chooses the core, which runs at every event: the one in C, or the one in Python where C could not be built."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 PYTHON_ONLY = "DDLPROF_PYTHON_CORE"
-"""An environment variable: where it is set, the core in Python runs."""
+"""The environment variable that selects the core in Python."""
 
 if TYPE_CHECKING:
     from ddlprof.collect.python_core import EventLog, LoopWatch, plain_size, set_tensor

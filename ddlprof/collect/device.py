@@ -1,4 +1,4 @@
-"""The device that the training computes on: found in the first steps; from then on its clock is that of the steps."""
+"""Finds the device that the training computes on, in the first steps; from then on its clock times the steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddlprof.model.options import Options
 from ddlprof.torch_private.engine import no_torch_function
 
 MOST_MOVES = 8
-"""A script that goes to and fro between streams is left on the last one."""
+"""After so many moves between streams, the clock stays on the last one."""
 _UNSEEN = "copies between them are not told apart"
 
 
@@ -34,7 +34,7 @@ class DeviceSearch:
         found: Callable[[DeviceClock, str], None],
         note: Callable[[str, str], None],
     ) -> None:
-        """`capturing`: whether the device may not be asked now."""
+        """`capturing` returns whether a graph is being captured, during which the device must not be queried."""
         self.clock: DeviceClock | None = None
         self._accelerator = accelerator
         self._capturing = capturing
@@ -132,7 +132,7 @@ class Device:
         self._unmeasured: Callable[[str], None] | None = unmeasured
         self._attempt = attempt
         self.search: DeviceSearch | None = None
-        """Whether to look again after each update, in the training thread."""
+        """Looks again after each update, in the training thread; None without an accelerator."""
         self._around: HookContext | None = None
 
     def before_group(self, torch: Any) -> None:

@@ -1,6 +1,7 @@
-"""From the recorder's chunks to events with times, in the helper thread; a device is asked for those it has passed.
+"""Takes the recorder's chunks in the helper thread, and asks the device for the times of their events.
 
-In pieces, as each reading holds the interpreter's lock, which a training that launches kernels cannot do without.
+The device is asked for a few events at a time: each reading holds the interpreter's lock, which the training needs to
+launch kernels.
 """
 
 from __future__ import annotations
@@ -15,24 +16,25 @@ from ddlprof.model.events import Event
 
 _CAPTURE_WAIT_S = 1.0
 _PIECE_EVENTS = 32
-"""How many events of a device are read at once."""
-_ASKED_CHUNKS = 8
-"""How many chunks a device is asked about at once, by the last event on each of its streams."""
+"""The number of events whose times are read from a device at once."""
+_QUERIED_CHUNKS = 8
+"""The number of chunks that one query covers: it asks for the last event on each stream."""
 
 
 class Handover:
-    """`take` gives the events of the recorder's chunks; `lags` is called with what a device is behind in them.
+    """Gives the events of the recorder's chunks, with their times.
 
-    `device_free`: held while a graph is captured.
+    `on_lag` is called with the nanoseconds by which the device is behind the host. `device_free` is held while a graph
+    is captured.
     """
 
-    def __init__(self, recorder: Recorder, lags: Callable[[int], None], device_free: threading.Lock) -> None:
+    def __init__(self, recorder: Recorder, on_lag: Callable[[int], None], device_free: threading.Lock) -> None:
         self._recorder = recorder
-        self._lags = lags
+        self._on_lag = on_lag
         self._device_free = device_free
 
     def take(self) -> Iterator[list[Event]]:
-        """The events whose times are known by now, in order and in pieces; a piece is of one chunk."""
+        """Yields the events whose times are known by now, in order; each list is a part of one chunk."""
         chunks, passed = self._recorder.chunks, 0
         while chunks:
             device = self._recorder.device
@@ -51,11 +53,11 @@ class Handover:
                         return
                     events = device.resolve(chunk[begin : begin + _PIECE_EVENTS])
                     if device.lag_ns is not None:
-                        self._lags(device.lag_ns)
+                        self._on_lag(device.lag_ns)
                 yield events
 
     def is_passed(self, chunk: list[Event]) -> bool:
-        """Whether the times of all its events can be told now."""
+        """Whether the device has passed all events of the chunk, so that their times are known."""
         device = self._recorder.device
         if device is None:
             return True
@@ -64,7 +66,7 @@ class Handover:
 
     @contextmanager
     def device_asked(self) -> Iterator[bool]:
-        """Whether the device may be asked: not during a capture, some of which never end."""
+        """Yields whether the device may be queried: it may not during a capture, and some captures never end."""
         free = self._device_free.acquire(timeout=_CAPTURE_WAIT_S)
         try:
             yield free
@@ -73,9 +75,9 @@ class Handover:
                 self._device_free.release()
 
     def _passed_chunks(self) -> int:
-        """How many of the next chunks the device has passed, as far as it is asked."""
+        """The number of next chunks that the device has passed, at most `_QUERIED_CHUNKS`."""
         chunks = self._recorder.chunks  # by index: the training thread may append in the middle of an iteration
-        several = [chunks[number] for number in range(min(len(chunks), _ASKED_CHUNKS))]
+        several = [chunks[number] for number in range(min(len(chunks), _QUERIED_CHUNKS))]
         if len(several) > 1 and self.is_passed(list(chain.from_iterable(several))):
             return len(several)
         return int(self.is_passed(several[0]))

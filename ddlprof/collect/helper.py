@@ -1,6 +1,6 @@
-"""The helper thread: takes events from the recorder, turns them into rows, writes them, samples stacks and counters.
+"""The helper thread turns the recorder's events into rows, writes them, and samples stacks and counters.
 
-It never touches the training thread's objects beyond reading; if it dies, the training goes on.
+It only reads the training thread's objects. If it fails, the training goes on.
 """
 
 from __future__ import annotations
@@ -32,30 +32,32 @@ if TYPE_CHECKING:
 
 _WAKE_S = 0.25
 _DRAIN_S = _CONTEXT_S = _POLL_S = 0.9
-"""At the first time that the thread wakes up after this, so about once a second. So are drains where nobody waits for
-the steps: one of many steps takes less than many of a few."""
+"""Drains, samples of counters and polls happen at the first wake-up after this time, so about once a second. Draining
+many steps at once takes less time than draining a few steps many times."""
 _SOON_UPDATES = 64
-"""During these, and wherever somebody waits for the steps, each time the thread wakes up is a drain."""
+"""During the first 64 updates, and whenever somebody waits for the steps, the thread drains at every wake-up."""
 _MOST_CHUNKS = 64
-"""So is one with more chunks than this: short steps must not take up memory, or a device's events, for a second."""
+"""With more chunks than this, the thread drains at its next wake-up, so that short steps do not use up memory."""
 _BURST_S, _DEVICE_BURST_S = 0.002, 0.0002
 _GIVE_WAY_S = 0.001
-"""After so long a burst of a drain, the thread that trains has the interpreter to itself for so long. Long bursts are
-the cheaper ones, but a device that waits for its next launch waits for the end of one."""
-_MOST_BEHIND = 4096
-"""With more chunks than this there is no more giving way: the training is faster than that."""
+"""After a burst of `_BURST_S`, the helper thread sleeps for `_GIVE_WAY_S`, so that the training thread gets the
+interpreter. Long bursts cost less, but a device that waits for its next kernel launch waits until the burst ends."""
+_MOST_CHUNKS_BEHIND = 4096
+"""With more chunks than this, the helper thread no longer sleeps between bursts, because it would never catch up."""
 _SAMPLE_S = 0.25
-"""The time between two looks at the stack."""
-_OFTEN_S, _OFTEN_SAMPLES = 0.04, 500
-"""The same while `other` is large, for so many looks; with more, the more is known already, the longer it gets."""
+"""The time between two stack samples."""
+_FREQUENT_SAMPLE_S, _FREQUENT_SAMPLES = 0.04, 500
+"""The time between two stack samples while `other` is large. It grows after this number of samples."""
 _LARGE_OTHER = 0.03
+"""The share of `other` in the step time from which stacks are sampled more often."""
 _MOST_SAMPLES = 3000
 _FIRST_UPDATES = 3
-_UPDATES_LOOKED_AT = 4
-"""After these, the stack is looked at again only now and then: another phase has a loop of its own."""
+_FIRST_UPDATE_STACKS = 4
+"""The stack of every update is taken for the first 4 updates, then only at each power of two: another phase of the
+training has another loop."""
 _COLLECTIVES_WAIT_S = 2.0
 _DEVICE_WAIT_S = 5.0
-_UNSEEN = (
+_UNOBSERVED = (
     "not measured where torch counted collectives and none was seen ({count} in step {step}, the first such): "
     "they were not issued through torch.distributed"
 )
@@ -64,11 +66,11 @@ _UNAWAITED = (
     "the first such): the device may wait for them unnoticed"
 )
 _CONTEXT_ROWS = 3600
-"""After this many, the time between two context rows doubles, and so on: disk stays bounded."""
+"""After each 3600 context rows the time between two of them doubles, so that the disk usage stays bounded."""
 
 
 class Helper:
-    """Writes to the files what the recorder's events say. `on_step` is called for each finished step."""
+    """Makes records of the recorder's events and writes them. `on_step` is called for each finished step."""
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class Helper:
             context.drops = recorder.drops
         self.on_step = on_step
         self.device_free = threading.Lock()
-        """Held while a graph is captured: asking an event then, in any thread, would end the capture."""
+        """Held while a graph is captured: a query of an event in any thread would break the capture."""
         self.handover = Handover(recorder, assembler.lags, self.device_free)
         self.windows: ProfilerWindows | None = None
         self.flight_recorder: FlightRecorder | None = None
@@ -100,12 +102,12 @@ class Helper:
         self._pending: deque[tuple[float, Step]] = deque()
         self._cpu_ns = 0
         self.after_first_updates: Callable[[], None] = lambda: None
-        """Called once, soon after them: what was seen of the model is worked out while there is one."""
+        """Called once, soon after the first 3 updates, to evaluate the facts about the model while it exists."""
         self._first_updates = True
         self._failed = False
         self._samples = 0
-        self._said_unseen = self._said_unawaited = False
-        self._said_whose = False
+        self._noted_unobserved = self._noted_unawaited = False
+        self._noted_counters_owner = False
         self._context_rows = 0
         self._context_every = _CONTEXT_S
         self._stop = threading.Event()
@@ -118,7 +120,7 @@ class Helper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread and processes what is left, in the calling thread."""
+        """Ends the thread, and processes the remaining events in the calling thread."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
@@ -136,19 +138,19 @@ class Helper:
 
     def at_update(self, updates: int) -> None:
         """Runs in the training thread, between two steps."""
-        if updates < _UPDATES_LOOKED_AT or updates & (updates - 1) == 0:
+        if updates < _FIRST_UPDATE_STACKS or updates & (updates - 1) == 0:
             self.stacks.at_update()
         if self.windows is not None:
             self.windows.at_update(updates)
 
     def next_update(self, updates: int) -> int:
-        """The number of the next update that `at_update` has a use for."""
+        """The number of the next update for which `at_update` has to be called."""
         if self.windows is not None:
             return 0
-        return updates + 1 if updates + 1 < _UPDATES_LOOKED_AT else 1 << updates.bit_length()
+        return updates + 1 if updates + 1 < _FIRST_UPDATE_STACKS else 1 << updates.bit_length()
 
     def _run(self) -> None:
-        sys.settrace(None)  # by threading.settrace: what watches the script's threads has no business here
+        sys.settrace(None)  # the script may have called threading.settrace: its tracers are not for our thread
         sys.setprofile(None)
         try:
             next_drain = next_tend = next_context = time.perf_counter()
@@ -180,7 +182,7 @@ class Helper:
         self._failed = True
         self.recorder.active = False
         self.recorder.chunks.clear()
-        with suppress(Exception):  # the bug may be in the writing; else the steps before it are kept
+        with suppress(Exception):  # writing may be what failed; if not, the steps before the error are kept
             while self._pending:
                 self.writer.step(self._pending.popleft()[1])
         self.writer.note("helper", f"stopped recording: {type(error).__name__}: {error}")
@@ -196,7 +198,7 @@ class Helper:
             return _WAKE_S
         if self.other_ns < _LARGE_OTHER * self.steps_ns:
             return _SAMPLE_S
-        return min(_SAMPLE_S, _OFTEN_S * max(1.0, self._samples / _OFTEN_SAMPLES))
+        return min(_SAMPLE_S, _FREQUENT_SAMPLE_S * max(1.0, self._samples / _FREQUENT_SAMPLES))
 
     def _drains_soon(self) -> bool:
         recorder = self.recorder
@@ -227,10 +229,10 @@ class Helper:
         self._write_pending(last)
 
     def _give_way(self) -> None:
-        """Ends a burst that has become long: the training may wait for the interpreter's lock."""
+        """Sleeps after a long burst, because the training thread may be waiting for the interpreter's lock."""
         if time.perf_counter() <= self._burst_ends or threading.current_thread() is not self._thread:
             return
-        if len(self.recorder.chunks) < _MOST_BEHIND:
+        if len(self.recorder.chunks) < _MOST_CHUNKS_BEHIND:
             time.wait(self._stop, _GIVE_WAY_S)
         self._begin_burst()
 
@@ -257,7 +259,7 @@ class Helper:
                 self.assembler.peak_memory_bytes = self.memory.read(device)
 
     def _await_device(self) -> None:
-        """Gives the device time to finish what the script left it with; a device that hangs must not hang the end."""
+        """Waits until the device has passed all events, at most `_DEVICE_WAIT_S`: it may hang."""
         deadline = time.perf_counter() + _DEVICE_WAIT_S
         chunks = self.recorder.chunks
         while not all(map(self.handover.is_passed, chunks)):  # the last one may be empty
@@ -266,7 +268,7 @@ class Helper:
             time.sleep(0.01)
 
     def _add(self, step: Step) -> None:
-        # Halving keeps this a figure of the recent steps.
+        # Halving both sums gives recent steps more weight.
         if self.steps_ns > 4_000_000_000:
             self.steps_ns, self.other_ns = self.steps_ns // 2, self.other_ns // 2
         self.steps_ns += step.row.step_ns
@@ -276,18 +278,18 @@ class Helper:
             self.writer.samples(step.row.step, samples)
         if self.windows is not None:
             self.windows.step_ended(step)
-        if step.unseen and not self._said_unseen:
-            self._said_unseen = True
-            self.writer.note("comm", _UNSEEN.format(count=step.unseen, step=step.row.step))
-        if step.unawaited and not self._said_unawaited:
-            self._said_unawaited = True
+        if step.unobserved and not self._noted_unobserved:
+            self._noted_unobserved = True
+            self.writer.note("comm", _UNOBSERVED.format(count=step.unobserved, step=step.row.step))
+        if step.unawaited and not self._noted_unawaited:
+            self._noted_unawaited = True
             self.writer.note("comm", _UNAWAITED.format(count=step.unawaited, step=step.row.step))
         if step.row.step < WARMUP_STEPS:
             self._write_loader_cost()
         self.on_step(step)
 
     def _write_pending(self, last: bool) -> None:
-        """Writes steps in order, once their collectives have ended or have had time to."""
+        """Writes steps in order, each once its collectives have ended or `_COLLECTIVES_WAIT_S` have passed."""
         self._learn_durations(last)
         while self._pending:
             since, step = self._pending[0]
@@ -312,7 +314,7 @@ class Helper:
         return self.windows is not None and bool(step.row.flags & Flag.TRACED) and self.windows.busy()
 
     def _learn_durations(self, last: bool) -> None:
-        """Learns durations of collectives whose ends a device does not tell, where the user asked for it."""
+        """Reads the durations of collectives from profiler windows and torch's Flight Recorder, if the user asked."""
         if self.windows is not None:
             for window in self.windows.take(last):
                 self.writer.context(window)
@@ -337,10 +339,10 @@ class Helper:
         if row is not None:
             self.writer.context(replace(row, **self.memory.last._asdict()))
             self._context_rows += 1
-            whose = self.context.whose if self.context is not None else None
-            if whose is not None and self.recorder.boundaries and not self._said_whose:  # it trains there
-                self._said_whose = True
-                self.writer.note("context", whose)
+            owner = self.context.whose if self.context is not None else None
+            if owner is not None and self.recorder.boundaries and not self._noted_counters_owner:
+                self._noted_counters_owner = True
+                self.writer.note("context", owner)
             if self._context_rows % _CONTEXT_ROWS == 0:
                 self._context_every *= 2
         self.writer.context(self.cost())

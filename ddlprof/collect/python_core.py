@@ -1,8 +1,8 @@
-"""What runs at every event of a training, in Python: `EventLog`, `LoopWatch` and `plain_size`.
+"""The code that runs at every event of a training, in Python: `EventLog`, `LoopWatch` and `plain_size`.
 
-`_core.c` has the same in C, and is what runs where it could be built (`ddlprof.collect.core`); whatever is changed here
-is changed there. `tests/property/test_cores.py` compares the two on random events. What is rare is in the classes that
-are made of these, in Python only: `ddlprof.collect.recorder.Recorder` and `ddlprof.collect.steps.loop.LoopWatch`.
+`_core.c` does the same in C and runs where it could be built (`ddlprof.collect.core`). Make every change in both files;
+`tests/property/test_cores.py` compares them on random events. Code that runs rarely is in classes that derive from
+these, in Python only: `ddlprof.collect.recorder.Recorder` and `ddlprof.collect.steps.loop.LoopWatch`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Extra = tuple[int, Any]
 """Kind and payload of an event."""
 
 SMALLEST_GAP_NS = 250_000
-"""Shorter gaps are computing: a loss function, and the interpreter between two calls."""
+"""Shorter gaps count as computing: a loss function, and the interpreter between two calls."""
 _LAST_ORDINAL = 16
-"""Gaps of a step after this many are taken for alike."""
+"""All gaps of a step from the 16th on share this number."""
 _MOST_ITEMS = 32
-"""The most items of a batch that are looked at."""
+"""A batch with more items is not inspected."""
 
 _DATA_BEGIN, _DATA_END = int(Kind.DATA_BEGIN), int(Kind.DATA_END)  # an enumeration's attribute is slow to look up
 _FORWARD_BEGIN, _FORWARD_END = int(Kind.FORWARD_BEGIN), int(Kind.FORWARD_END)
@@ -38,26 +38,26 @@ _BEGINS = frozenset((_DATA_BEGIN, _FORWARD_BEGIN, _BACKWARD_BEGIN, _OPTIMIZER_BE
 _ENDS = frozenset((_DATA_END, _FORWARD_END, _BACKWARD_END, _OPTIMIZER_END, _ZERO_GRAD_END))
 """Kinds after which a gap may begin."""
 _IDLE = frozenset((_DATA_BEGIN, _DATA_END, _ZERO_GRAD_BEGIN, _ZERO_GRAD_END))
-"""Of these, those that mean nothing while the watch is `idle`: it need not be called."""
+"""Kinds that the loop watch need not see while it is `idle`."""
 
 
 class LoopWatch:
-    """What the order of events says: rounds of the loop, and gaps between its phases. In the training thread only.
+    """Derives rounds of the loop, and gaps between its phases, from the order of events in the training thread.
 
     `before` is called ahead of each event of `_BEGINS`, `after` after each of `_ENDS`.
     """
 
     gaps = True
-    """Whether gaps are looked at: on an accelerator's timeline they say nothing."""
+    """Whether gaps are measured; on an accelerator's timeline they mean nothing."""
     idle = True
-    """Between two steps: no gap is open, and no round is due."""
+    """Whether the loop is between two steps, with no open gap and no round due."""
     wall: Callable[[], int]
     cpu: Callable[[], int] | None = None
-    """Processor time of the thread; set by `make_clock`, None before."""
+    """Gives the processor time of the thread in nanoseconds; None until `make_clock` has set it."""
     open_gap: tuple[int, int, tuple[int, bytes]] | None = None
-    """The gap that is open: what opened it, when, and the clocks of the thread then."""
+    """The open gap: the kind of event that opened it, the time, and the thread's clocks at that time."""
     _interrupted: int | None = None
-    """What opened the gap in which a `zero_grad` is under way."""
+    """The kind of event that opened the gap in which a `zero_grad` now runs."""
     ordinal = 0
     looking = False
     updates = look_until = look_next = looks_left = 0
@@ -66,33 +66,33 @@ class LoopWatch:
     def __init__(self) -> None:
         self._optimizers: set[Any] = set()
         self.blocked_at: set[tuple[int, int]] = set()
-        """Gaps, by the event before them and their number in the step, in which the thread did not just compute."""
+        """Gaps in which the thread was or may have been blocked: the event before each, and its number in the step."""
 
     @abstractmethod
     def make_clock(self) -> None:
-        """Sets `cpu`, or `gaps` to False."""
+        """Sets `cpu`; where the thread has no such clock, sets `gaps` to False instead."""
 
     @abstractmethod
     def read_waiting(self, kind: int) -> bytes | None:
-        """Before a gap that such an event opens: what the kernel says of the thread's waiting for a processor.
+        """Reads the kernel's text on how long the thread has waited for a processor, before an event opens a gap.
 
-        None, and `gaps` False, where it does not.
+        Where the kernel gives none, returns None and sets `gaps` to False.
         """
 
     @abstractmethod
     def look(self) -> None:
-        """Begins to look into the gap that begins."""
+        """Starts to record torch's operators in the gap that begins."""
 
     @abstractmethod
     def close_gap(self, kind: int, wall: int) -> list[Extra]:
-        """Ends a gap that took so long, or was looked into."""
+        """Ends a gap of `wall` nanoseconds that was long or whose operators were recorded; returns its events."""
 
     @abstractmethod
     def close_log(self) -> Any:
-        """Ends a look into a gap."""
+        """Stops recording operators in a gap, and returns them."""
 
     def before(self, kind: int, a: Any) -> list[Extra]:
-        """What is to be recorded before an event that begins something; a round comes last."""
+        """Returns the events to record before an event that begins something. If a round is among them, it is last."""
         extras: list[Extra] = []
         if kind == _ZERO_GRAD_BEGIN:
             self._interrupted = None if self.open_gap is None else self.open_gap[0]
@@ -123,7 +123,7 @@ class LoopWatch:
         return extras
 
     def after(self, kind: int, a: Any = None) -> None:
-        """Runs after an event that ends something a gap may begin; one that was interrupted goes on."""
+        """Opens a gap after an event that ends something, or opens again the gap that `zero_grad` interrupted."""
         if kind == _ZERO_GRAD_END:
             if self._interrupted is not None and self.open_gap is None:
                 self._begin_gap(self._interrupted)
@@ -146,7 +146,7 @@ class LoopWatch:
             self._begin_gap(kind)
 
     def _end_step(self) -> None:
-        """Ends the step after an update, or a round that is taken for one."""
+        """Ends the step after an update, or after a round where there are no updates."""
         self._in_step = self._in_forward = False
         self.open_gap = self._interrupted = None
         if self.looking:
@@ -174,45 +174,46 @@ class LoopWatch:
 
 
 class EventLog:
-    """Takes the events from the hooks, each with a time stamp; at the end of a step its list of them changes hands."""
+    """Records the events of the hooks, each with a time stamp, and hands over the list at the end of each step."""
 
     clock: Callable[[], Any]
-    """What gives the time stamps: nanoseconds, or a device's events."""
+    """Gives the time stamps: nanoseconds, or events of a device."""
     loop: LoopWatch
     active = True
     boundaries = 0
-    """Optimizer updates so far, of any optimizer; or rounds, where `rounds` says so."""
+    """The number of updates so far, of any optimizer; or of rounds, if `rounds` is set."""
     marks = 0
-    """Updates and rounds of any kind so far, whether they end a step or not."""
+    """The number of updates and rounds of any kind so far, whether they ended a step or not."""
     lost = 0
-    """How many events were lost, as nobody took them."""
+    """The number of events that were dropped because the helper thread did not take them."""
     next_update = 0
-    """The number of updates from which on `at_update` is called."""
+    """`at_update` is called from this number of updates on."""
     chunk_events: int
-    """A step with more events than this changes hands in parts, so that memory stays bounded."""
+    """A step with more events than this is handed over in parts, so that memory stays bounded."""
     most_chunks: int
+    """The most chunks that wait for the helper thread; the events of further ones are lost."""
     chunks: deque[list[Event]]
     rounds: Round | None = None
-    """The rounds that end steps in a loop whose optimizer is not seen."""
+    """The kind of round that ends a step in a loop whose optimizer is not observed."""
     flags: dict[str, Any] | None = None
     flag = ""
-    """The name of one of `flags` that, while it is true, keeps everything from being recorded (`compile.tracing`)."""
+    """The key in `flags` that is true while torch.compile traces; nothing is recorded then (`compile.tracing`)."""
     capture: Callable[[int, Any, Any, Any], bool] | None = None
-    """Takes the events while a graph is captured: they happen when it is replayed. False: it is no longer."""
+    """Takes the events while a graph is captured, as they happen when it is replayed; False if no capture runs."""
     in_window: Callable[[], None] | None = None
     """Called at each event of the training thread while a profiler window is open."""
     before_waiting: Callable[[int], None] | None = None
-    """Called before the training thread asks for a batch or begins a backward, with the kind."""
+    """Called with the kind of event before the training thread asks for a batch or begins a backward."""
     before_update: Callable[[], None] | None = None
     """Called before an update is recorded: events that it emits belong to the step that ends."""
     at_update: Callable[[int], None] | None = None
     """Called in the training thread after each optimizer update, with their number."""
     bare_hook: Callable[[], Any] | None = None
-    """Called where an event was timed, and timed as well: what hooks take besides their events."""
+    """A hook without events. It is called and timed after each timed event, to estimate the hooks' own overhead."""
     bare_hooks_ns = 0
-    """What it took so far: as often as calls were `timed`."""
+    """The nanoseconds that all calls of `bare_hook` have taken; there is one for each of the `timed` events."""
     unstamped_bits = 0
-    """A bit for each kind whose time stamp is not taken."""
+    """One bit for each kind of event that gets no time stamp."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -222,17 +223,17 @@ class EventLog:
 
     @property
     def calls(self) -> int:
-        """How many events were recorded."""
+        """The number of events recorded so far."""
         return self._cost.calls
 
     @property
     def next_timed(self) -> int:
-        """The number of the call whose cost is taken next."""
+        """The number of the next call that is timed."""
         return self._cost.next
 
     @property
     def timed(self) -> int:
-        """How many calls were timed."""
+        """The number of calls that were timed."""
         return self._cost.timed
 
     @property
@@ -251,7 +252,7 @@ class EventLog:
 
     @property
     def widest_gap(self) -> int:
-        """The most calls between two whose cost is taken."""
+        """The most calls between two that are timed."""
         return self._cost.widest_gap
 
     @widest_gap.setter
@@ -260,7 +261,7 @@ class EventLog:
 
     @abstractmethod
     def fail(self, error: Exception) -> None:
-        """Called when something raised: nothing more is recorded."""
+        """Stops the recording after an error."""
 
     def listens(self) -> bool:
         """Whether events of this thread are recorded now."""
@@ -271,9 +272,9 @@ class EventLog:
         return bool(self._kinds >> kind & 1)
 
     def emit(self, kind: int, a: Any = None, b: Any = None, c: Any = None, watched: bool = True) -> bool:
-        """Records an event of the training thread; False (and nothing) for any other thread.
+        """Records an event of the training thread and returns True. In other threads, does nothing and returns False.
 
-        Every call in here counts: after a step in which the thread waited, its code is in no cache.
+        Each function call in here is expensive: after a step in which the thread waited, no code is in a cache.
         """
         if watched and threading.get_ident() != self.thread:
             return False
@@ -317,11 +318,11 @@ class EventLog:
         return True
 
     def emit_in_backward(self, kind: int, a: Any = None, b: Any = None, c: Any = None) -> bool:
-        """Like `emit`, but also from the threads in which the autograd engine runs while the training thread waits."""
+        """Like `emit`, but also for threads of the autograd engine, for which the training thread waits."""
         return self.emit(kind, a, b, c, False)
 
     def _record(self, kind: int, a: Any, b: Any, c: Any) -> bool:
-        """Appends an event, and hands over what is complete. True: a step ended."""
+        """Appends an event, hands over the events if a chunk is complete, and returns whether a step has ended."""
         self.events.append((kind, None if self.unstamped_bits >> kind & 1 else self.clock(), a, b, c))
         self._kinds |= 1 << kind
         if kind in (_OPTIMIZER_END, _ROUND):
@@ -337,7 +338,7 @@ class EventLog:
     def _hand_over(self, boundary: bool) -> None:
         if len(self.chunks) < self.most_chunks:
             self.chunks.append(self.events)
-        else:  # the helper thread is dead or starved: the training goes on
+        else:  # the helper thread has died or gets no time; the training goes on
             self.lost += len(self.events)
         self.events = []
         if boundary:
@@ -345,7 +346,7 @@ class EventLog:
             self._kinds = 0
 
     def take_rest(self) -> list[Event]:
-        """The events of the unfinished step; for the end of the run."""
+        """Removes and returns the events of the unfinished step. Called at the end of the run."""
         events, self.events = self.events, []
         return events
 
@@ -355,15 +356,16 @@ _modes: Callable[[], int] = int
 
 
 def set_tensor(tensor: Any, modes: Callable[[], int]) -> None:
-    """Says what torch's own class of tensors is, and what counts the function modes that are on, for `plain_size`."""
+    """Gives `plain_size` torch's own tensor class and a function that counts the active torch function modes."""
     global _tensor, _modes
     _tensor, _modes = tensor, modes
 
 
 def plain_size(batch: Any, /) -> int | None:
-    """The first dimension of a batch of nothing but torch's own tensors, as most are.
+    """The number of samples in a batch that consists of plain torch tensors only, as most batches do.
 
-    None where it is another one, where a mode would hear what is asked of them, or where they have no dimension.
+    It is the first dimension of the first tensor that has one. None for other batches, for tensors without a dimension,
+    and while a torch function mode is active, because the mode would see the access.
     """
     kind = type(batch)
     parts: Collection[Any] = batch.values() if kind is dict else batch if kind is tuple or kind is list else (batch,)

@@ -1,7 +1,7 @@
-"""Takes the events from the hooks in the training thread: a time stamp and a list append each, nothing more.
+"""The recorder takes the events of the hooks in the training thread: for each, it appends a time stamp to a list.
 
-At the end of every step the list changes hands: the helper thread takes it from `chunks` and does the rest. What
-happens at every event is in `ddlprof.collect.core`; here is the rest of what a process records.
+At the end of every step the list is handed over through `chunks`: the helper thread takes it from there and does the
+rest. The code that runs at every event is in `ddlprof.collect.core`; the code that runs rarely is here.
 """
 
 from __future__ import annotations
@@ -22,33 +22,32 @@ from ddlprof.collect.steps.loop import GapLooks, LoopWatch
 from ddlprof.model.events import Event
 from ddlprof.model.records import LossValue
 
-AT_STRIDE = 256
-"""After so many values, every second one is left out from then on: a run of 10^9 updates keeps some 6,000."""
+VALUES_PER_STRIDE = 256
+"""After each 256 values the stride between two recorded updates doubles: 10^9 updates leave some 6,000 values."""
 LARGEST = 1e15
-"""A loss that is larger has diverged."""
+"""A loss whose absolute value is larger counts as diverged."""
 _NUMBERS: dict[str, Any] = {"torch.float32": ctypes.c_float, "torch.float64": ctypes.c_double}
 
 
 class TrainingLoss:
-    """The loss of the training, where it can be seen without the script's help: what `backward` is called on.
+    """Records the loss of the training: the scalar tensor on which the script calls `backward`.
 
-    Only of tensors in the host's memory, whose number is read as it lies there: no operation of torch runs, so nothing
-    that watches operations sees it, and nothing is waited for. A loss on an accelerator would have to be waited for,
-    and is not read.
+    Only losses in the host's memory are read, directly from their address, so that no operation of torch runs and
+    nothing waits. A loss on an accelerator would have to be waited for, so it is not read.
 
-    `note` belongs to the training thread, `take` to the helper thread."""
+    The training thread calls `note`, the helper thread calls `take`."""
 
     def __init__(self) -> None:
         self.due = 0
-        """The number of updates from which on the next one is noted; of an update the first backward only."""
+        """The number of updates at which the next loss is recorded. Of an update, only the first backward counts."""
         self.scaled: tuple[Any, Any] | None = None
-        """Weak references to what a `GradScaler` made last, and to what it made it of."""
-        self._stride, self._at_stride = 1, 0
-        self._noted: deque[tuple[int, float | None]] = deque()
-        """What becomes `LossValue`, whose constructor torch.compile would look at in the training thread."""
+        """Weak references to the last loss that a `GradScaler` has scaled: the scaled and the original tensor."""
+        self._stride, self._values_at_stride = 1, 0
+        self._values: deque[tuple[int, float | None]] = deque()
+        """Update and loss as plain tuples: torch.compile would trace the constructor of `LossValue`."""
 
     def note(self, roots: Any, update: int) -> None:
-        """Notes the loss of the backward that begins, if that is a number in the host's memory."""
+        """Records the loss of the backward that begins, if it is a single number in the host's memory."""
         self.due = update + self._stride
         if isinstance(roots, (list, tuple)):
             if len(roots) != 1:
@@ -58,23 +57,23 @@ class TrainingLoss:
         if value is None:
             return
         is_finite = math.isfinite(value) and abs(value) < LARGEST
-        self._noted.append((update, value if is_finite else None))
-        self._at_stride += 1
-        if self._at_stride == AT_STRIDE:
-            self._stride, self._at_stride = 2 * self._stride, 0
+        self._values.append((update, value if is_finite else None))
+        self._values_at_stride += 1
+        if self._values_at_stride == VALUES_PER_STRIDE:
+            self._stride, self._values_at_stride = 2 * self._stride, 0
 
     def take(self) -> list[LossValue]:
-        """The values since the last call."""
+        """Returns the values recorded since the last call."""
         values = []
-        while self._noted:
-            values.append(LossValue(*self._noted.popleft()))
+        while self._values:
+            values.append(LossValue(*self._values.popleft()))
         return values
 
     def _read(self, root: Any) -> float | None:
         if self.scaled is not None and self.scaled[0]() is root:
             root = self.scaled[1]()
         kind = _NUMBERS.get(str(getattr(root, "dtype", "")))
-        # A subclass may be anything, as a tensor without memory or one of many machines.
+        # A subclass may have no memory of its own, or be spread over many machines.
         if kind is None or type(root).__name__ not in ("Tensor", "Parameter") or root.numel() != 1 or not root.is_cpu:
             return None
         address = root.data_ptr()
@@ -84,10 +83,10 @@ class TrainingLoss:
 _CHUNK_EVENTS = 4096
 _MAX_CHUNKS = 100_000
 _TIMED_EVERY = 32
-"""One of so many events is timed, on average."""
+"""One in 32 events is timed, on average, to estimate the overhead."""
 _EVENTS_OF_A_HOOK = 2
 FIRST_STEPS = 3
-"""Whatever is looked at once, as the model and its device, is looked at while there are no more `boundaries`."""
+"""The model, its device and other facts that do not change are inspected while `boundaries` is at most this."""
 
 if TYPE_CHECKING:
     from ddlprof.collect.python_core import EventLog as _Core
@@ -96,7 +95,7 @@ else:
 
 
 class Bookkeeping(_Core):
-    """What `EventLog` of a core does not do at every event."""
+    """The part of the recorder that does not run at every event, so that it is not in the core's `EventLog`."""
 
     loop: GapLooks
     new_loop: Callable[..., GapLooks] = LoopWatch
@@ -105,30 +104,30 @@ class Bookkeeping(_Core):
         super().__init__()
         self.clock = clock or time.perf_counter_ns
         self.device: Any = None
-        """The clock, if it is a device's: its stamps are to be resolved."""
+        """The clock, if it is that of a device: its time stamps have to be resolved later."""
         self.thread = threading.main_thread().ident or 0
         self.chunk_events, self.most_chunks = _CHUNK_EVENTS, _MAX_CHUNKS
         self.chunks: deque[list[Event]] = deque()
         self.loop = self.new_loop(ThreadClock, time.perf_counter_ns)
         self.cost_clock, self.widest_gap = time.thread_time_ns, 2 * _TIMED_EVERY - 1
         self.fetching = SampledCost(every=8)
-        """The overhead of looking at fetches and at compiled updates."""
+        """The overhead of measuring fetches of batches and of finding updates in compiled code."""
         self.bare_hook = bare_hook()
         self.note: Callable[[str, str], None] = lambda hook, message: None
         """See `RankWriter.note`."""
         self.drops = Drops()
         self.training_loss = TrainingLoss()
         self.after_backward: Callable[[], None] | None = None
-        """Called in the training thread when a backward is over, before it is recorded."""
+        """Called in the training thread when a backward has ended, before its end is recorded."""
         self.failure: str | None = None
-        """Why it stopped recording, if it did: a clock that fails must not fail the training."""
+        """Why the recording has stopped, if it has; an error of a clock does not stop the training."""
         self.spans: deque[tuple[str, int, int]] = deque()
-        """What belongs to no event, see `JobSpan`: what, begin and end on the host's clock, from any thread."""
+        """Spans that belong to no event (see `JobSpan`), from any thread: kind, begin and end in ns on the host."""
         self._charged_ns = 0
 
     @property
     def unstamped(self) -> frozenset[int]:
-        """Kinds whose time stamp is not taken (device clocks only, see `ddlprof.collect.accelerator.clock`)."""
+        """Kinds of events that get no time stamp (on device clocks only, see `ddlprof.collect.accelerator.clock`)."""
         return frozenset(kind for kind in range(64) if self.unstamped_bits >> kind & 1)
 
     @unstamped.setter
@@ -141,15 +140,15 @@ class Bookkeeping(_Core):
         self.loop.close_log()
 
     def use_device(self, clock: Any, unstamped: frozenset[int]) -> None:
-        """Changes over to a device's clock, see `DeviceClock`."""
+        """Switches to the clock of a device, see `DeviceClock`."""
         self.unstamped = unstamped
         self.clock = self.device = clock
-        self.loop.gaps = False  # what the host does between two calls, the device need not notice
+        self.loop.gaps = False  # a gap on the host need not be one on the device
 
     # -- the overhead ----------------------------------------------------------------------------------------------
 
     def charge(self, work: Callable[[], Any]) -> Any:
-        """Does some work of ours that is rare or takes long, and adds what it took to the overhead."""
+        """Does some rare work of the profiler, adds its processor time to the overhead, and returns its result."""
         begin = time.thread_time_ns()
         try:
             return work()
@@ -165,15 +164,15 @@ class Bookkeeping(_Core):
 
     @property
     def hook_steps(self) -> int:
-        """The number of these steps; 0 as long as `hook_ns` is not known."""
+        """The number of steps that `hook_ns` covers; 0 while it is not known."""
         return self.boundaries if self.timed else 0
 
     # -- the unfinished step --------------------------------------------------------------------------------------
 
     def recent(self) -> list[Event]:
-        """The last events of the unfinished step: tells the stack sampler what the training thread is at."""
+        """The last events of the unfinished step, by which the stack sampler knows what the training thread does."""
         return self.events[-256:]
 
 
 class Recorder(Bookkeeping, core.EventLog):
-    """The recorder of a process. `emit` is what hooks get; `chunks` is what the helper thread takes."""
+    """The recorder of a process. Hooks call `emit`; the helper thread takes `chunks`."""

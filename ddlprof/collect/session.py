@@ -1,6 +1,7 @@
-"""One profiled process: installs the hooks when torch is there, runs the helper thread, and takes everything back.
+"""The session of one profiled process: it installs the hooks, runs the helper thread, and removes both at the end.
 
-`start` comes before the user's script and `finish` after it. After `start` nothing here raises.
+`start` is called before the user's script and `Session.finish` after it. Once `start` has returned, nothing in here
+raises an error into the script.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """Made by `start`. Its parts have the work; here is when each of them begins, pauses, goes on and ends."""
+    """Decides when each part of the profiler begins, pauses, resumes and ends; the parts do the work.
+
+    `start` makes it.
+    """
 
     def __init__(
         self, options: Options, name: str, argv: list[str], job: ParentRun | None = None, whole_process: bool = False
@@ -75,15 +79,15 @@ class Session:
         self.recent = RecentSteps()
         self.helper.is_awaited = lambda: options.stop_after is not None or self.recent.asked
         self.context: HookContext | None = None
-        """What the hooks are given, once torch is there; so is the search."""
+        """What the hooks are given; None until torch is imported, like `module_search`."""
         self.on_forked_group: Callable[[], None] = lambda: None
-        """Called in a child made by fork that has made a process group."""
+        """Called in a forked child process when it creates a process group."""
         self._at_next_update: deque[Callable[[], None]] = deque()
         self._begun = self._over = False
 
     @cached_property
     def probe(self) -> ModelInspector:
-        """What was seen of the model. Made once there is torch: a script without it does not wait for its import."""
+        """Collects facts about the model. Made after torch is imported, so that other scripts do not import it."""
         from ddlprof.collect.facts.model_inspector import ModelInspector
 
         return ModelInspector(self.recorder)
@@ -91,7 +95,7 @@ class Session:
     # -- hooks ----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Called right after the script's first `import torch`: a script without it gets no second thread."""
+        """Installs the hooks and starts the helper thread. Called right after the script's first `import torch`."""
         if os.getpid() != self.pid:
             return
         self._begun = True
@@ -106,12 +110,12 @@ class Session:
         """Installs all hooks."""
         from ddlprof.collect.hooks import table
 
-        context = self.context = self.context or self._surroundings()
+        context = self.context = self.context or self._make_context()
         leave_to_python(context.torch)  # what is imported later marks itself
         self.hooking.install([("data", lambda context: self.input.install(context.torch)), *table.EVERYWHERE], context)
         if context.accelerator is not None:
             self.hooking.install(table.ON_AN_ACCELERATOR, context)
-        if self.experiment is not None:  # counts on the hooks of the loader and the optimizer
+        if self.experiment is not None:  # it relies on the hooks of the loader and the optimizer
             from ddlprof.collect.experiment import setup
             from ddlprof.model.reads import reads_name
 
@@ -120,10 +124,10 @@ class Session:
             install = partial(setup.install, experiment=self.experiment, steps=steps, reads=reads)
             self.hooking.install([("experiment", install)], context)
 
-    def _surroundings(self) -> HookContext:
+    def _make_context(self) -> HookContext:
         import torch
 
-        from ddlprof.collect.facts import manifest  # noqa: F401  # as the helper thread will need them
+        from ddlprof.collect.facts import manifest  # noqa: F401  # imported here, as the helper thread will need it
         from ddlprof.collect.hooks.optimizers import optimizer_exists
         from ddlprof.collect.hooks.table import hook_context
         from ddlprof.collect.inspection import ModelInspection, ModuleSearch
@@ -156,17 +160,20 @@ class Session:
         sweep()
 
     def pause(self) -> None:
-        """Removes all hooks until `resume`; to be called between two steps."""
+        """Removes all hooks until `resume`. Call it between two steps."""
         self.uninstall()
 
     def resume(self) -> None:
-        """Installs all hooks again, for the modules and loader iterations that are known."""
+        """Installs all hooks again, also on the modules and loader iterators that were found before."""
         self.recorder.active = True
         self.install()
         self.rank_group.install()
 
     def on_process_group(self) -> None:
-        """When there is a default group, in the training thread; in a forked child, this is its first sign of life."""
+        """Called in the training thread when the default process group has been created.
+
+        In a forked child it is the first sign that the child trains.
+        """
         if os.getpid() != self.pid:
             self.on_forked_group()
         elif not self._over:
@@ -175,7 +182,10 @@ class Session:
     # -- between two steps ----------------------------------------------------------------------------------------
 
     def later(self, work: Callable[[], None]) -> None:
-        """Does it in the training thread, between two steps: while it compiles, no other thread may change a patch."""
+        """Has the training thread do some work between two steps.
+
+        Other threads must not install or remove patches, because the training thread may be compiling.
+        """
         self._at_next_update.append(work)
         self.recorder.next_update = 0
 
@@ -189,7 +199,7 @@ class Session:
             self.device.search.look_again()
         self.helper.at_update(updates)
         self.recorder.next_update = 0 if self.device.search is not None else self.helper.next_update(updates)
-        if self._at_next_update:  # by another thread, meanwhile
+        if self._at_next_update:  # another thread has added work in the meantime
             self.recorder.next_update = 0
 
     def _iterated(self, loader: Any) -> None:
@@ -204,7 +214,7 @@ class Session:
         self.progress.step_ended(step)
 
     def _learn(self, row: StepRow | None = None) -> None:
-        """Writes down what is known by now. `row`: of a step whose batch is typical."""
+        """Writes what is known so far to the manifest. `row`: the record of a step with a typical batch."""
         probe = None
         try:
             probe = self.probe if "torch" in sys.modules else None
@@ -216,7 +226,7 @@ class Session:
         self.place.change(device=name, clock="device")
 
     def _on_unknown_device(self, kind: str) -> None:
-        """The host's clock tells of such a device neither what it does nor what it waits for."""
+        """Marks the classes as unmeasured that the host's clock cannot measure on such a device."""
         self.place.change(device=kind)
         self.assembler.unmeasured.update(("compute", "h2d", "comm"))
         self.recorder.loop.gaps = False
@@ -225,7 +235,7 @@ class Session:
     # -- the end --------------------------------------------------------------------------------------------------
 
     def finish(self, status: str, exit_code: int) -> None:
-        """Writes what is left. Does nothing in a forked child."""
+        """Removes the hooks, writes the remaining records and closes the files. Does nothing in a forked child."""
         if os.getpid() != self.pid or self._over:
             return
         self._over = True
@@ -240,7 +250,7 @@ class Session:
                 return
             self.progress.open()
         self._learn()
-        self._say_what_is_missing()
+        self._note_what_is_missing()
         end = time.perf_counter_ns() - self.place.origin_ns
         begin -= self.place.origin_ns
         self.writer.context(JobSpan(PROFILING, begin, end - begin))
@@ -248,7 +258,7 @@ class Session:
         self.writer.close()
         self.progress.closed()
 
-    def _say_what_is_missing(self) -> None:
+    def _note_what_is_missing(self) -> None:
         if not self.progress.steps and not self._begun:
             self.writer.note("steps", NO_TORCH)
         elif not self.progress.steps and self._only_forwards():
@@ -271,21 +281,21 @@ class Session:
 
     @property
     def rank(self) -> int:
-        """The number of the rank, as far as it is known."""
+        """The rank of this process, or 0 while it is not known."""
         return self.place.rank
 
     @property
     def directory(self) -> Path | None:
-        """The run directory, None where it is not known."""
+        """The run directory; None while it is not known."""
         return self.place.directory
 
     @property
     def begun(self) -> bool:
-        """The hooks are installed: the script has imported torch."""
+        """Whether the script has imported torch, so that the hooks are installed."""
         return self._begun
 
     def forked(self) -> None:
-        """Runs in a child made by fork: the hooks it inherited do nothing."""
+        """Runs in a forked child process, where it turns off the inherited hooks."""
         self.recorder.active = False
 
 
@@ -294,8 +304,8 @@ def start(
 ) -> Session:
     """Begins to profile this process. `name`: short name of the job; `argv`: the script and its arguments.
 
-    `job`: the run that this process was started in. `whole_process`: it does nothing else, so the job began when the
-    process did. Raises UserError where the run directory cannot be used.
+    `job`: the run that this process was started in, if any. `whole_process`: the process runs only this script, so the
+    job began when the process did. Raises `UserError` if the run directory cannot be used.
     """
     session = Session(options, name, argv, job, whole_process)
     if hasattr(os, "register_at_fork"):

@@ -228,7 +228,9 @@ def lines_of(chance: Chance, events: list[Event]) -> list[str]:
 
 def _write(writer: RankWriter, assembler: StepAssembler, step: Any) -> None:
     writer.step(step)
-    writer.note("step", f"{step.row.step} {step.start} {step.saw_forward} {step.unseen} {step.marks} {step.unawaited}")
+    writer.note(
+        "step", f"{step.row.step} {step.start} {step.saw_forward} {step.unobserved} {step.marks} {step.unawaited}"
+    )
     if (cost := assembler.loader_cost()) is not None:
         writer.context(cost)
 

@@ -1,5 +1,5 @@
-"""Hooks, a file for each group of them, and what they share; `table.py` lists all. Hooks tell the recorder what begins
-and ends; they decide nothing.
+"""The hooks: one file for each group, and what they share. `table.py` lists all of them.
 
-A wrapper calls the original whatever happens to us, and returns at once under `torch.compiler.is_compiling()`.
+Hooks tell the recorder what begins and ends; they decide nothing. A wrapper always calls the original function, even if
+the profiler fails, and does nothing else under `torch.compiler.is_compiling()`.
 """

@@ -1,4 +1,4 @@
-"""One collective: between whom it goes, and those that are under way on the host and on devices.
+"""Collectives: which ranks take part in each, and which are under way on the host and on devices.
 
 Operators name ranks by their place in the group; here they are ranks of the job. A message is no collective of its
 group: it counts among those that go the same way, and its *channel* (`GROUP:SENDER>RECEIVER`, with the tag if it has
@@ -22,7 +22,7 @@ from ddlprof.torch_private.engine import graph_task
 
 _MOST_OPEN = 4096
 ANYBODY = "any"
-"""The sender in a channel where it is not known when the receive is issued."""
+"""The sender in the name of a channel, if it is not known when the receive is issued."""
 
 _ROOT, _TAG = ("root_rank", "dst", "src"), "tag"
 _ASYNCHRONOUS = ("async_op", "asyncOp")
@@ -40,9 +40,9 @@ class Collective:
     need: int | None = None
     exposed: int | None = None
     way: Any = None
-    """The stream it was issued on, if that does not tell by itself who waits for it."""
+    """The stream that it was issued on, if the streams that wait for it are not known from that alone."""
     address = 0
-    """That of its output, which is all that `wait_tensor` gets."""
+    """The address of its output, by which `wait_tensor` finds it."""
     followed = False
     """Whether its Work tells when it ends."""
 
@@ -118,9 +118,9 @@ def tensors(values: Any) -> Iterator[Any]:
 
 
 def whole_bytes(op: str, args: tuple[Any, ...], ranks: int) -> int:
-    """What all the ranks have together: the largest argument, be it a tensor or a list of them.
+    """The bytes that all ranks have together: those of the largest argument, a tensor or a list of tensors.
 
-    Of a gather or scatter only the root has such an argument, so it is every rank's own part, times the ranks.
+    Of a gather or scatter only the root has such an argument, so it is this rank's part times the number of ranks.
     """
     sizes = []
     for value in args:
@@ -138,7 +138,7 @@ def _is_one_tensor(values: Any) -> bool:
 
 
 class Tally:
-    """What has been issued in the groups of one name."""
+    """Counts what this rank has issued in the groups of one name."""
 
     __slots__ = ("noted", "seen")
 
@@ -150,7 +150,7 @@ class Tally:
 
 
 class Group:
-    """What is known of a process group, and does not change."""
+    """The facts about a process group that do not change."""
 
     __slots__ = ("_places", "name", "ranks", "reference", "tally")
 
@@ -196,11 +196,11 @@ class Groups:
 
 
 class Endpoints:
-    """Finds between whom each operation goes."""
+    """Finds the group or channel, and the root or other end, of each operation."""
 
     def __init__(self) -> None:
         self._from_anybody: set[str] = set()
-        """Groups in which this rank took what came from anybody: nobody knows the numbers of its later messages."""
+        """Groups in which this rank has received from any source, so that later sequence numbers are unknown."""
         self._tallies: dict[str, Tally] = {}
 
     def find(self, op: Op, args: tuple[Any, ...], group: Group) -> tuple[str, Tally, int | None]:

@@ -1,4 +1,4 @@
-"""What every hook is given: `install(context) -> uninstall`. Made once a session, by `ddlprof.collect.hooks.table`."""
+"""The context that every hook gets: `install(context) -> uninstall`. `hooks.table` makes one for each session."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ddlprof.collect.recorder import Recorder
 
 
 class Inspection:
-    """Is shown what is trained, and on what: called before the event, in the `FIRST_STEPS` only.
+    """Receives the model, losses and optimizers of the `FIRST_STEPS`, each before its event is recorded.
 
-    This one looks at nothing; those that do derive from it.
+    This class ignores them; classes that inspect them derive from it.
     """
 
     def forward(self, module: Any, inputs: Any) -> None:
-        """An outermost forward with gradients begins; None where the module is not known.
+        """An outermost forward with gradients begins. `module` is None if it is not known.
 
-        `inputs`: its arguments, those by name behind the others.
+        `inputs`: its positional arguments, followed by its keyword arguments.
         """
 
     def backward(self, roots: Any, nested: bool, kept: bool) -> None:
         """A backward of the training thread begins.
 
-        `nested`: inside another one, as reentrant checkpointing runs them; `kept`: the graph is needed afterwards.
+        `nested`: it runs inside another backward, as with reentrant checkpointing; `kept`: its graph is kept.
         """
 
     def update(self, optimizer: Any) -> None:
@@ -39,19 +39,19 @@ class Inspection:
 
 @dataclass(frozen=True)
 class HookContext:
-    """The surroundings of a session's hooks. What hooks share with each other outlives their going and coming again."""
+    """What the hooks of a session share. It outlives the hooks, which may be removed and installed again."""
 
     torch: Any
     recorder: Recorder
     accelerator: Accelerator | None
-    """The kind of device; None where steps are timed on the training thread."""
+    """The kind of device; None if steps are timed on the host only."""
     inspection: Inspection
     later: Callable[[Callable[[], None]], None]
-    """Has some work of ours done between two steps of the training thread, when nothing is compiled."""
+    """Has the training thread do some work between two steps, when nothing is being compiled."""
     unmeasured: Callable[[str], None]
-    """Called with a class of the steps that cannot be measured."""
+    """Called with a class of step time that cannot be measured."""
     on_process_group: Callable[[], None]
-    """Called when there is a default group."""
+    """Called when the default process group has been created."""
     modules: OuterModules
     steps: OptimizerSteps
     streams: Streams
@@ -59,4 +59,4 @@ class HookContext:
 
 
 Install = Callable[[HookContext], Uninstall]
-"""Raises where this torch cannot be hooked: what the hook would have seen is then not measured."""
+"""Installs one hook. It raises an error if this version of torch cannot be hooked; its data is then not measured."""

@@ -1,7 +1,7 @@
-"""Updates of optimizers, and `zero_grad`.
+"""Hooks for updates of optimizers, and for `zero_grad`.
 
-Steps are seen by torch's own global hooks, by GradScaler.step, which may skip them, and inside compiled code by what
-they change. Of several updates inside each other the outermost counts.
+Updates are observed by torch's global hooks, by a wrapper of `GradScaler.step`, which may skip them, and in compiled
+code by the tensors that they change. Of nested updates only the outermost counts.
 """
 
 from __future__ import annotations
@@ -25,30 +25,31 @@ from ddlprof.torch_private.engine import graph_task, no_torch_function, version_
 _BEGIN, _END, _COMPILE = int(Kind.OPTIMIZER_BEGIN), int(Kind.OPTIMIZER_END), int(Kind.COMPILE)  # slow to look up
 _ZERO_BEGIN, _ZERO_END = int(Kind.ZERO_GRAD_BEGIN), int(Kind.ZERO_GRAD_END)
 _GROUPS = 4
-"""Parameter groups that are looked at, from both ends, and in each of them the first, middle and last parameter."""
+"""The most parameter groups that are inspected, from both ends of the list; of each its first, middle and last
+parameter."""
 
 _Signature = tuple[list[Any], list[int]]
 
 
 def _nobody() -> None:
-    """Stands for a weak reference to nothing."""
+    """A dead weak reference: calling it returns None."""
 
 
 class OptimizerSteps:
-    """The optimizers now in `step`, outermost first.
+    """Records the updates of optimizers. `running` has those that are now in `step`, outermost first.
 
-    A step that raised leaves its entry, found at the next one, which no step's frame has called. Neither optimizers
-    nor frames are kept: a script that catches an error of `step` may count on its memory being freed.
+    A step that raised an error leaves its entry in `running`; the next step notices that no running step has called it
+    and removes the entry. Neither optimizers nor frames are kept alive, so that their memory is freed after an error.
     """
 
     def __init__(self, torch: Any, recorder: Recorder, look: Callable[[Any], None]) -> None:
-        """`look`: called with an optimizer before its step is told, in the first steps."""
+        """`look`: called with an optimizer before its step is recorded, in the first steps."""
         self._torch = torch
         self._graph_task = graph_task(torch)
         self._look = fail_open(look, recorder)
         self.recorder = recorder
         self.watch: UpdateWatch | None = None
-        """While a compiled function is called: finds the updates inside it that no hook sees."""
+        """Finds the updates inside a compiled function while that is called; otherwise None."""
         self.ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.running: list[Callable[[], Any]] = []
         self.codes: set[Any] = set()
@@ -56,13 +57,13 @@ class OptimizerSteps:
         self.compilations = 0
         self._counter = itertools.count()
         self.last: Callable[[], Any] = _nobody
-        """The optimizer that stepped last, by a weak reference."""
+        """A weak reference to the optimizer that stepped last."""
         self.number = 0
-        """The number of this optimizer."""
+        """The number of the optimizer that stepped last, in events."""
         self.hears_of_compilations = False
-        """Whether somebody sets `due` whenever torch.compile has compiled something."""
+        """Whether another hook sets `due` whenever torch.compile has compiled something."""
         self.due = True
-        """Whether the next step is to look if torch.compile has compiled something."""
+        """Whether the next step has to check if torch.compile has compiled something."""
 
     def install(self) -> Uninstall:
         """Hooks the steps of every `torch.optim.Optimizer`, and the updates that a gradient scaler skips."""
@@ -75,7 +76,7 @@ class OptimizerSteps:
         is_dynamo_compiling = torch.compiler.is_dynamo_compiling  # the recorder hears of any other
         in_backward, running = graph_task(torch), steps.running
 
-        # What is the same in most steps is in one function: each call of another one takes as long as what it does.
+        # The usual case is in one function, because a call of another function takes as long as its work.
         def before(optimizer: Any, args: Any, kwargs: Any) -> None:
             if is_dynamo_compiling():
                 return
@@ -116,14 +117,14 @@ class OptimizerSteps:
         )
 
     def begin_anew(self) -> None:
-        """Forgets the state: what happened without the hooks is not known."""
+        """Resets the state, because what happened while the hooks were removed is not known."""
         self.running.clear()
         self.watch = None
         self.due = True
         self.compilations = unique_graphs()
 
     def _inside(self, frame: Any) -> bool:
-        """Whether a step is under way that `frame` is called from."""
+        """Whether `frame` is called from a step that is under way."""
         if self.running and not _called_from(self.codes, frame):
             self.running.clear()
         return bool(self.running)
@@ -161,7 +162,7 @@ class OptimizerSteps:
         return self.recorder.emit(kind, *payload)
 
     def end(self, optimizer: Any, skipped: Any = False) -> None:
-        """The step of this optimizer is over; `skipped`: whether it has changed nothing, or what tells that later."""
+        """The step of this optimizer has ended. `skipped`: whether it was skipped, or a function that returns that."""
         try:
             while self.running:
                 if self.running.pop()() is optimizer:
@@ -176,7 +177,7 @@ class OptimizerSteps:
             lose(self.recorder, OptimizerSteps.end, error)
 
     def updated(self, optimizer: Any, frame: Any) -> None:
-        """Compiled code, whose end `frame` belongs to, has made an update."""
+        """Records an update that compiled code has made; `frame` is that of its caller."""
         if self._inside(frame):
             self.inner_steps += 1
         elif self._begin():
@@ -208,7 +209,7 @@ def _parameters(optimizer: Any) -> int:
 
 
 def _found_inf(scaler: Any, optimizer: Any) -> Any:
-    """A question for later: fused optimizers are called in any case and skip the update on the device."""
+    """Returns a function that says whether the update was skipped: fused optimizers decide that on the device."""
     found = tuple(modules.scaler_state(scaler, optimizer).get("found_inf_per_device", {}).values())
 
     def answer() -> bool:
@@ -221,7 +222,7 @@ def _found_inf(scaler: Any, optimizer: Any) -> Any:
 
 
 def optimizer_exists() -> bool:
-    """Whether an optimizer was ever made: torch then marks the `step` of its class."""
+    """Whether the process has ever made an optimizer: torch then marks the `step` of its class."""
     from torch.optim import Optimizer
 
     waiting = [Optimizer]
@@ -234,7 +235,7 @@ def optimizer_exists() -> bool:
 
 
 class UpdateWatch:
-    """Finds updates inside compiled code, where no optimizer's hook runs: what an update changes has moved.
+    """Finds updates inside compiled code, where no optimizer's hook runs, by the versions of the tensors they change.
 
     Tensors count the changes made to them in place. An optimizer with a state (moments, step counts) has made an update
     where that has moved: fused kernels do not count what they change in parameters, and a script may clip or average
@@ -248,7 +249,7 @@ class UpdateWatch:
             self.look(optimizer)
 
     def look(self, optimizer: Any) -> None:
-        """Takes what happens from now on for an update of the optimizer."""
+        """Notes the current state of the optimizer; later changes count as an update."""
         self._before[optimizer] = _signature(optimizer)
 
     def updated(self, optimizers: Iterable[Any]) -> list[Any]:
@@ -268,7 +269,7 @@ class UpdateWatch:
 
 
 def _signature(optimizer: Any) -> _Signature | None:
-    """State and parameters of some of what it updates; None where it is not built as torch's optimizers are."""
+    """The versions of some state and parameters; None if the optimizer is not built like those of torch."""
     try:
         with no_torch_function():  # tensor classes of the script's are not asked
             parameters = list(_some_parameters(optimizer.param_groups))

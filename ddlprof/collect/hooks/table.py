@@ -1,4 +1,4 @@
-"""All hooks, in the order in which they are installed, and what they are given."""
+"""The list of all hooks, in the order in which they are installed, and the context that they get."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ddlprof.collect.recorder import Recorder
 from ddlprof.torch_private.compile import tracing
 
 Hook = tuple[str, Install]
-"""What is not measured where the hook cannot be installed, and how to install it."""
+"""The name of what the hook measures, and the function that installs it."""
 
 EVERYWHERE: tuple[Hook, ...] = (
     ("module", lambda context: context.modules.install()),
     ("host_reads", copies.watch_host_reads),
     ("evaluation", lambda context: context.modules.watch_evaluations(context.later)),
     ("optimizer", lambda context: context.steps.install()),
-    ("compiled", compiled.install),  # finds forwards and updates that the two before do not see
+    ("compiled", compiled.install),  # finds the forwards and updates that "module" and "optimizer" do not see
     ("compile_time", compiled.time_compilations),
     ("zero_grad", lambda context: time_zero_grad(context.torch, context.recorder)),
     ("checkpoint", checkpoint.install),
@@ -65,7 +65,7 @@ def hook_context(
     unmeasured: Callable[[str], None] = _nothing,
     on_process_group: Callable[[], None] = _nothing,
 ) -> HookContext:
-    """The surroundings of one session; `device_free`: held while a graph is captured."""
+    """Makes the context of one session. `device_free` is held while a graph is captured."""
     inspection = inspection or Inspection()
     recorder.flags, recorder.flag = tracing(torch)
     return HookContext(

@@ -1,4 +1,4 @@
-"""`DataLoader`: the time blocked in `next`, and what the workers say of the batch that ended the wait."""
+"""Hooks for `DataLoader`: the time blocked in `next`, and the workers' figures for the batch that ended the wait."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from ddlprof.torch_private.loader import RESET, iterators, number_of_workers, op
 
 _DATA_BEGIN, _DATA_END = int(Kind.DATA_BEGIN), int(Kind.DATA_END)  # an enumeration's attribute is slow to look up
 _UNKNOWN = -1
-"""Stands for loaders of which no more is known."""
+"""The number of all loaders that cannot be told apart."""
 
 
 def _nobody() -> None:
-    """Stands for a weak reference to nothing."""
+    """A dead weak reference: calling it returns None."""
 
 
 class _Workers:
-    """Which fetch of which worker made a batch: fetches and batches of one worker come in the same order."""
+    """Finds the fetch that made a batch: the fetches and the batches of one worker come in the same order."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
         self.generation = 0
         self.delivered: dict[int, int] = {}
-        """How many batches each worker has delivered so far."""
+        """The number of batches that each worker has delivered in this epoch."""
 
     def restart(self) -> None:
         """Called when persistent workers begin a new epoch."""
@@ -45,7 +45,7 @@ class _Workers:
 
 
 class WorkersWait:
-    """The wait for a batch that workers make: `begin` and `end` as of `Metering`."""
+    """A wait for a batch that worker processes make. It has the methods `begin` and `end` of `Metering`."""
 
     __slots__ = ("_before", "_began_ns", "_drops", "_fetching", "_iterator", "_workers")
 
@@ -74,9 +74,9 @@ class WorkersWait:
         self._fetching.end(sampled)
 
     def end(self) -> DeliveredLater | None:
-        """What the worker says of the batch that ended the wait: the one that left the table of open tasks.
+        """Returns the worker's figures for the batch that ended the wait, which has left the table of open tasks.
 
-        None if it cannot be told which batch that is.
+        None if it is not clear which batch that is.
         """
         workers = self._workers
         if workers is None or not self._before:
@@ -111,7 +111,7 @@ def _delivery(drops: Drops, *fetch_and_wait: Any) -> Delivery | None:
 
 
 class _Iterator:
-    """What is known of a loader's iterator."""
+    """Facts about one iterator of a loader."""
 
     __slots__ = ("drawn", "draws", "ident", "wait")
 
@@ -119,9 +119,9 @@ class _Iterator:
         self.ident = ident
         """The number of the loader, in events."""
         self.drawn = drawn_by(iterator)
-        """What it draws for a batch, asked once an epoch: the sampler is the script's."""
+        """The number of samples that the sampler draws for a batch, read once an epoch; None if it is not fixed."""
         self.draws = self.drawn.samples if self.drawn is not None and self.drawn.samples > 1 else None
-        """The samples of a batch of this size, which then need no more thought; None: whatever its size is."""
+        """A batch of this size has as many samples, without further checks; None if every batch must be checked."""
         self.wait = WorkersWait(loaders, iterator) if number_of_workers(iterator) else Metering(loaders.waits)
 
 
@@ -137,7 +137,7 @@ class Loaders:
         self.workers: weakref.WeakKeyDictionary[Any, _Workers] = weakref.WeakKeyDictionary()
         self._last: Any = None
         self._last_iterator: Callable[[], Any] = _nobody
-        """What is known of the iterator that was asked last: a dictionary takes longer."""
+        """The iterator that was called last; `_last` has its facts, because a look-up in `iterators` takes longer."""
 
     def iterate(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Replaces `DataLoader.__iter__`, which starts the workers."""
@@ -217,7 +217,7 @@ class Loaders:
             self._last, self._last_iterator = None, _nobody
 
     def _advance_inside(self, original: Callable[[Any], Any], iterator: Any) -> Any:
-        """Part of another wait: only what the workers did must be told apart from it."""
+        """Advances an iterator inside another wait, in which the workers' part is measured separately."""
         own = self.waits.own
         if own is None or not number_of_workers(iterator) or not self.waits.in_training_thread():
             return original(iterator)

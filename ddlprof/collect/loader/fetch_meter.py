@@ -1,4 +1,4 @@
-"""What fetching a batch takes, in a loader's worker or the training thread: time blocked, time computing, bytes read.
+"""Measures the fetch of a batch, in a loader's worker or the training thread: time blocked, computing, bytes read.
 
 Time: blocked = wall - processor time - processor time of finished children - waiting for a processor. A thread's
 run-queue delay (second field of /proc/.../schedstat, no root needed) is what tells a sleep from a burn when there are
@@ -30,8 +30,7 @@ _SPIN_NS = 8_000_000
 
 
 RawReading = tuple[int, int, int, "os.times_result", bytes, Mapping[int, int]]
-"""A reading as the kernel gives it: working it out can wait, and what little is done at a fetch is done with caches
-that the training has emptied."""
+"""A reading as the kernel gives it. It is evaluated later, because code at a fetch runs with cold caches."""
 
 
 class ClockReading(NamedTuple):
@@ -42,7 +41,7 @@ class ClockReading(NamedTuple):
     process_cpu: int
     children_cpu: int
     runnable: Mapping[int, int]
-    """The state by thread: running, or waiting for a processor."""
+    """The time that each thread was runnable: running, or waiting for a processor."""
 
 
 def _runnable_ns(thread: int) -> int:
@@ -80,11 +79,11 @@ class BlockedClock:
         return time.perf_counter_ns(), own, process, children, schedstat, others
 
     def doubt(self) -> None:
-        """To be called by a reader of what are no figures; in any thread."""
+        """Has the file opened again after a reading that was not of the kernel's form; in any thread."""
         self._own.doubt()
 
     def reading(self, raw: RawReading) -> ClockReading:
-        """What was read; in any thread. Raises ValueError if it is not what the kernel writes."""
+        """Evaluates a raw reading, in any thread. Raises ValueError if it does not have the kernel's form."""
         wall, own, process, times, schedstat, others = raw
         # The thread's own clock is exact, while the kernel brings schedstat up to date only now and then.
         runnable = {**others, self._thread: own + ThreadClock.delay_ns(schedstat)}
@@ -111,7 +110,7 @@ class ReadBytes(NamedTuple):
 
     @classmethod
     def of(cls, raw: bytes) -> ReadBytes:
-        """What was read of the counters."""
+        """Parses /proc/.../io. Raises ValueError or IndexError if it does not have the kernel's form."""
         words = raw.split(None, 10)  # rchar: N, wchar: N, syscr: N, syscw: N, read_bytes: N, ...
         if words[0] != b"rchar:":
             raise ValueError("no counters")
@@ -129,7 +128,7 @@ class IoCounters:
         """The current counters, for `ReadBytes.of`; about a microsecond."""
 
     def doubt(self) -> None:
-        """To be called by a reader of what are no counters."""
+        """Has the file opened again after a reading that was not of the kernel's form."""
         self._file.doubt()
 
 
@@ -138,11 +137,11 @@ MeterReading = tuple[RawReading, "bytes | None"]
 
 
 Delivery = tuple[float, float, int, "int | None", "int | None", "int | None"]
-"""As in `Kind.DATA_END`: shares of the wait (fetch, prep), processor time, bytes asked for, bytes from storage, and how
-long whoever made the batch was blocked."""
+"""As in `Kind.DATA_END`: shares of the wait (fetch, prep), processor time in ns, bytes asked for, bytes from storage,
+and how long the thread or worker that made the batch was blocked, in ns."""
 
 DeliveredLater = Callable[[], "Delivery | None"]
-"""Called by the helper thread: what need not be worked out in the training thread."""
+"""Evaluates a delivery; called by the helper thread, to spare the training thread that work."""
 
 
 class Fetch(NamedTuple):

@@ -1,8 +1,8 @@
-"""Inside a DataLoader worker: measures each fetch and leaves the figures where the training process finds them.
+"""Measures each fetch inside a DataLoader worker, and passes the figures to the training process.
 
-The figures travel through a small file, beside the batches and not with them: whatever goes wrong
-here, the batch is untouched. `WorkerInit` takes the place of the user's `worker_init_fn` (which it calls), so that
-it reaches workers started by fork, spawn and forkserver alike; the training process needs no torch for this module.
+The figures go through a small file and not with the batches, so that no error in here affects a batch. `WorkerInit`
+takes the place of the user's `worker_init_fn` and calls it, so that it reaches workers started by fork, spawn and
+forkserver alike. The training process needs no torch to import this module.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ENTRY = struct.Struct("<7q")  # key, then the fields of Fetch
 _BEGIN = struct.Struct("<q")
 _NOT_COUNTED = -1
 _SLOTS = 1024
-"""Per worker: more than any sensible prefetch factor, and than are fetched before the helper thread reads them."""
+"""The number of entries per worker: more than a worker fetches before the helper thread reads them."""
 _WORKER_BYTES = (_SLOTS + 1) * _ENTRY.size
 """A worker's slots, and one more for the start of its current fetch (0: none)."""
 
@@ -46,10 +46,10 @@ class Ring:
         self.path = path
         self._file = KeptFile(path, os.O_RDWR)
         self.remove: Callable[[], None] = lambda: None
-        """Removes the file, where it was made; that happens anyway once nobody has the ring, or at the process's end.
-        What was left in it can still be read."""
+        """Removes the file, in the process that made it; its content stays readable through open descriptors. It is
+        also removed when the ring is freed, and at the end of the process."""
         self._shifts: dict[tuple[int, int], int] = {}
-        """How far the slot of a fetch is from its number, by worker and generation."""
+        """The slot of a fetch minus its number, by worker and generation."""
 
     @classmethod
     def create(cls, workers: int) -> Ring:
@@ -84,7 +84,7 @@ class Ring:
         self._file.write_at(_BEGIN.pack(begin), (worker + 1) * _WORKER_BYTES - _ENTRY.size)
 
     def begin_of(self, worker: int, generation: int, number: int) -> int:
-        """When the worker began that fetch, the next to be asked for; 0 if it has not."""
+        """When the worker began the fetch of this number, in ns; 0 if it has not begun."""
         try:
             fetch = self.get(worker, generation, number)
         except LookupError:  # none in this generation: others are of the next
@@ -92,14 +92,14 @@ class Ring:
         return self.get_begin(worker) if fetch is None else fetch.begin
 
     def get_begin(self, worker: int) -> int:
-        """When the worker began the fetch it is at; 0 if it is at none."""
+        """When the worker began its current fetch, in ns; 0 if it has none."""
         (begin,) = _BEGIN.unpack(self._file.read_at(_BEGIN.size, (worker + 1) * _WORKER_BYTES - _ENTRY.size))
         return int(begin)
 
     def get(self, worker: int, generation: int, number: int) -> Fetch | None:
-        """That fetch, or None where the worker has left none.
+        """The fetch of this number; None if the worker has not written it.
 
-        Raises LookupError where it was not read in time: others are in its place.
+        Raises LookupError if a later fetch has already overwritten it.
         """
         key = _key(generation, number)
         shift = self._shifts.get((worker, generation), None if generation else 0)

@@ -1,8 +1,8 @@
-"""From events to step rows: a pure state machine, fed in order, that knows no torch and no files.
+"""Turns events into step rows: a pure state machine without torch and files, which gets the events in order.
 
 The time between two events is a slice, and each slice goes to exactly one class, so the classes add up to
 the step by construction. On the CPU the events carry the training thread's clock; on an accelerator they carry
-the device's, and the same rules hold: a wait for data that the device did not notice is a slice of length 0.
+the device's, and the same rules hold: a wait for data during which the device stays busy is a slice of length 0.
 
 Whether a batch feeds training or evaluation is known only when its forward comes, so slices since the last
 batch request are kept in a `Segment` until then.
@@ -18,7 +18,7 @@ from ddlprof.collect.steps.frozen import FrozenCalls, FrozenTimes
 from ddlprof.collect.steps.gaps import Gaps
 from ddlprof.collect.steps.row import BACKWARD, FORWARD, OPTIMIZER, ComputeParts, Span, make_row
 from ddlprof.collect.steps.spans import JobSpans
-from ddlprof.collect.steps.sums import LoaderTotals, Made, Passes, Segment, Step, Sums, share_wait
+from ddlprof.collect.steps.sums import BatchCost, LoaderTotals, Passes, Segment, Step, Sums, share_wait
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import CHECKPOINT, Flag, LoaderCost
 
@@ -28,22 +28,22 @@ _BEGIN_STEPS = frozenset(map(int, (Kind.DATA_BEGIN, Kind.FORWARD_BEGIN, Kind.OPT
 _SEEN_NOTHING = FrozenTimes()
 
 Handler = Callable[[int, Any, Any, Any], Step | None]
-"""Takes the time and the payload of an event, gives the step that it ends; named after the kind of event."""
+"""Takes the time and the payload of an event, and returns the step that it ends. Named after the kind of event."""
 
 
 class StepAssembler:
-    """Feeds on events, returns the steps that have ended. `finish` gives those that were still held back."""
+    """Takes events by `feed`, which returns the steps that have ended; `finish` returns those still held back."""
 
     def __init__(self, origin: int, step_optimizer: str | None = None) -> None:
         self.origin = origin
         self.unmeasured: set[str] = set()
-        """Classes whose hooks are not installed: `data`, `h2d`, `comm`."""
+        """The classes whose hooks are not installed, such as `data`, `h2d` or `comm`."""
         self.peak_memory_bytes: int | None = None
-        """The peak memory of steps that end from now on."""
+        """The peak memory that is written into the steps that end from now on."""
         self.boundaries = Boundaries(step_optimizer)
         self.spans = JobSpans(origin)
         self._gaps = Gaps()
-        self._loose_ns = 0  # compute booked since the last event that may have begun a gap
+        self._unclaimed_ns = 0  # compute booked since the last event after which a gap may begin
         self._roles: dict[int, bool] = {}  # loader -> feeds training
         self._data_seen = False
         self._index = self._marks = self._data_slice = 0
@@ -64,7 +64,7 @@ class StepAssembler:
         self._handlers: list[Handler] = [getattr(self, f"_{kind.name.lower()}") for kind in Kind]
 
     def feed(self, event: Event) -> Iterable[Step]:
-        """Takes the next event; gives the steps that are known to have ended by now."""
+        """Takes the next event, and returns the steps that are now known to have ended."""
         if event[0] == _GAP:
             self._gaps.look(event[2])  # now: what is learnt of one gap serves those before it that are held back
         if self.boundaries.settled:
@@ -73,11 +73,11 @@ class StepAssembler:
         return self._all(self.boundaries.admit(event))
 
     def lags(self, ns: int) -> None:
-        """The device was so far behind the host at some event of the step under way."""
+        """Notes that the device was so many nanoseconds behind the host at some event of the step under way."""
         self._sums.device_lag_ns = max(ns, self._sums.device_lag_ns or 0)
 
     def finish(self) -> Iterator[Step]:
-        """No event will follow: decides by those that have come, and ends the last round where rounds are steps."""
+        """Called after the last event: settles what ends a step, and ends the last round where rounds are steps."""
         yield from self._all(self.boundaries.settle())
         if self.boundaries.rounds is not None and self._passes.count:
             yield self._finish(self._last)
@@ -104,13 +104,13 @@ class StepAssembler:
         return step
 
     def loader_cost(self) -> LoaderCost | None:
-        """What the batches that fed training took so far; None if nothing is known of any."""
+        """The cost so far of the batches that fed training; None if it is not known of any."""
         return self._loader_totals.cost(self._index)
 
     # -- slices ---------------------------------------------------------------------------------------------------
 
     def _book(self, duration: int) -> None:
-        """Gives the slice since the last event to the class that the current state says."""
+        """Adds the time since the last event to the class that the current state implies."""
         sums, segment = self._sums, self._segment
         if self._in_comm:
             sums.comm += duration
@@ -129,7 +129,7 @@ class StepAssembler:
         elif self._region:
             sums.compute += duration
             self._parts.book(duration)
-            self._loose_ns += duration
+            self._unclaimed_ns += duration
         else:
             if segment.frozen:
                 segment.frozen.book_after(duration)
@@ -139,7 +139,7 @@ class StepAssembler:
                 sums.other += duration
 
     def _settle(self, training: bool | None) -> None:
-        """Books the segment: it fed training, evaluation, or (None) what its forwards say, or nothing that was seen."""
+        """Books the segment, which fed training (True), evaluation (False), or what its own forwards imply (None)."""
         sums, segment = self._sums, self._segment
         if segment.frozen:
             self._segment = Segment()
@@ -159,8 +159,8 @@ class StepAssembler:
             sums.data_prep += segment.data_prep_ns
             sums.split_seen |= segment.split_seen
             sums.samples += segment.samples
-            for made in segment.made:
-                self._loader_totals.add(made)
+            for cost in segment.costs:
+                self._loader_totals.add(cost)
             if segment.epoch:
                 sums.flags |= Flag.EPOCH_START
             sums.other += segment.gap_ns
@@ -203,7 +203,7 @@ class StepAssembler:
         if samples:
             self._passes.unused += 1
             self._passes.batch_samples = samples
-        self._loose_ns = 0
+        self._unclaimed_ns = 0
         if callable(delivery):
             delivery = delivery()
         if delivery is not None:
@@ -212,40 +212,40 @@ class StepAssembler:
             segment.data_fetch_ns += fetch_share * self._data_slice
             segment.data_prep_ns += prep_share * self._data_slice
             if samples:
-                segment.made.append(Made(samples, *cost))
+                segment.costs.append(BatchCost(samples, *cost))
 
     def _epoch(self, time: int, loader: Any, b: Any, c: Any) -> None:
         self._segment.epoch = True
 
     # -- model ----------------------------------------------------------------------------------------------------
 
-    def _forward_begin(self, time: int, grad: Any, training_mode: Any, told: Any) -> None:
+    def _forward_begin(self, time: int, grad: Any, training_mode: Any, payload: Any) -> None:
         if self._in_data:
-            return  # a data set that computes with a module of its own
-        told = told() if callable(told) else told
+            return  # the data set calls a module of its own
+        payload = payload() if callable(payload) else payload
         if not grad and training_mode is None and (self._region or not self._segment.delivered):
-            return  # a compiled function on no batch of its own: an update, a metric, an average of weights
+            return  # a compiled function without a batch: an update, a metric, an average of weights
         if not grad and self._region and self._forwards_since_backward and self._segment.loader is None:
             return  # a teacher that follows the student
         if not grad:
             self._frozen_forward = True
             if self._segment.begin is None:
                 self._segment.begin = time
-            self._segment.frozen.begin(told if isinstance(told, FrozenCalls) else None, training_mode is False)
+            self._segment.frozen.begin(payload if isinstance(payload, FrozenCalls) else None, training_mode is False)
             return
-        self._trained_on = told or self._trained_on
+        self._trained_on = payload or self._trained_on
         self._settle(True)
         self._parts.begin(FORWARD)
         self._region = self._saw_forward = True
         self._forwards_since_backward += 1
         if self._forwards_since_backward == 1:
-            self._sums.forward_samples += told or 0
-            self._passes.forward_samples = told or 0
+            self._sums.forward_samples += payload or 0
+            self._passes.forward_samples = payload or 0
 
     def _forward_end(self, time: int, a: Any, b: Any, c: Any) -> None:
         self._frozen_forward = False
         self._segment.end = time
-        self._loose_ns = 0
+        self._unclaimed_ns = 0
 
     def _backward_begin(self, time: int, unseen: Any, b: Any, c: Any) -> None:
         self._open_region()
@@ -257,7 +257,7 @@ class StepAssembler:
         self._passes.backward()
 
     def _open_region(self) -> None:
-        """Computation whose forward was not seen (a compiled function): it began when its batch was there."""
+        """Begins computing whose forward was not observed (a compiled function), as of the delivery of its batch."""
         if not self._region:
             self._sums.compute += self._segment.gap_ns
             if self._segment.gap_ns:
@@ -271,7 +271,7 @@ class StepAssembler:
         self._in_backward = False
         self._parts.end(BACKWARD)
         self._forwards_since_backward = 0
-        self._loose_ns = 0
+        self._unclaimed_ns = 0
         if self._stepped_in_backward and self.boundaries.anchor is None:
             return self._finish(time)
         return None
@@ -290,7 +290,7 @@ class StepAssembler:
             self._stepped_in_backward = True
             return None
         self._end_passes()
-        self._loose_ns = 0
+        self._unclaimed_ns = 0
         trained = self._sums.microbatches or self._saw_forward or not self._passes.total
         if not self.boundaries.ends_step(optimizer) or not trained:  # the next part of an update in parts
             return None
@@ -302,16 +302,16 @@ class StepAssembler:
         return self._finish(time) if what == self.boundaries.rounds else None
 
     def _end_passes(self) -> None:
-        """An optimizer has stepped: the passes of two optimizers (a critic's and a generator's) are no accumulation."""
+        """Called when an optimizer has stepped: passes of two optimizers (of a GAN) do not accumulate gradients."""
         self._sums.microbatches = max(self._sums.microbatches, self._passes.end())
 
     def _gap(self, time: int, gap: Any, b: Any, c: Any) -> None:
-        """Notes what was no computing; it becomes `other`, as the rest of the step is."""
-        idle = self._gaps.idle_ns(gap, claimed_ns=max(0, gap.wall_ns - self._loose_ns))
-        idle = min(idle, self._loose_ns)
+        """Notes the idle time of a gap, which moves from `compute` to `other`."""
+        idle = self._gaps.idle_ns(gap, claimed_ns=max(0, gap.wall_ns - self._unclaimed_ns))
+        idle = min(idle, self._unclaimed_ns)
         self._sums.idle += idle
         self._parts.book_idle(idle)
-        self._loose_ns = 0
+        self._unclaimed_ns = 0
 
     # -- copies, communication, the rest --------------------------------------------------------------------------
 
@@ -320,9 +320,11 @@ class StepAssembler:
         self._comm_since = time
 
     def _comm_end(self, time: int, bounded: Any, waited: Any, reached: Any) -> None:
-        """`bounded`: the wait ended when the last collective did (True) or then; what follows is copying: compute.
+        """Ends a wait for collectives.
 
-        `waited`: the collectives that this wait was for; None for all that were issued. `reached`: streams.
+        `bounded`: the wait ended with the last collective (True) or at that time; the copying after it is `compute`.
+        `waited`: the collectives that were waited for; None for all that were issued. `reached`: the streams on which
+        they were issued.
         """
         self._reached.update(reached or ())
         if not self._in_comm:
@@ -344,7 +346,7 @@ class StepAssembler:
         self._sums.collectives.append(record)
 
     def _unseen(self, time: int, count: int, b: Any, c: Any) -> None:
-        self._sums.unseen += count
+        self._sums.unobserved += count
 
     def _h2d_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
         self._in_h2d = True
@@ -366,7 +368,7 @@ class StepAssembler:
 
     def _zero_grad_end(self, time: int, a: Any, b: Any, c: Any) -> None:
         self._in_zero_grad = False
-        self._loose_ns = 0
+        self._unclaimed_ns = 0
 
     def _compile(self, time: int, a: Any, b: Any, c: Any) -> None:
         self._sums.flags |= Flag.COMPILE
@@ -388,7 +390,7 @@ class StepAssembler:
         sums.microbatches = sums.microbatches or int(self._saw_forward)  # gradients without a call of backward
         at = Span(self._index, start - self.origin, time - start)
         row = make_row(at, sums, self._parts, lacking, self.peak_memory_bytes)
-        step = Step(row, sums.collectives, start, self._saw_forward, sums.unseen, self._marks, sums.unawaited)
+        step = Step(row, sums.collectives, start, self._saw_forward, sums.unobserved, self._marks, sums.unawaited)
         self._index += 1
         self._start = time
         self._sums = Sums()

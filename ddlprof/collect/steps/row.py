@@ -1,8 +1,8 @@
-"""The record of a step from its sums, and what of its `compute` is forward, backward and optimizer.
+"""Makes the record of a step from its sums, and divides `compute` into forward, backward and optimizer.
 
-What was not measured is None, and its time is in `other`. What lies between two parts of `compute` goes where one
-expects it of a training loop: the loss to the forward, unscaling and clipping to the optimizer; after a backward or an
-update, what comes before another forward to that one.
+A class that was not measured is None, and its time is in `other`. Computing between two parts is assigned as in a usual
+training loop: the loss belongs to the forward, unscaling and clipping to the optimizer, and computing that comes before
+another forward belongs to that forward.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from ddlprof.model.records import StepRow
 
 FORWARD, BACKWARD, OPTIMIZER = range(3)
 _NEXT = 3
-"""What is computed now is of the part that begins next."""
+"""Stands for computing that belongs to the part that begins next."""
 
 
 class ComputeParts:
-    """Is told what begins and ends, and each slice of computing. `take` gives the parts of the step that has ended."""
+    """Sums the computing of each part of a step, in nanoseconds.
+
+    `begin` and `end` say which part is under way, `book` adds computing to it, and `take` gives the sums of the step.
+    """
 
     def __init__(self) -> None:
         self._now = _NEXT
@@ -34,7 +37,7 @@ class ComputeParts:
         self._unclear = False
 
     def begin(self, part: int) -> None:
-        """A forward, a backward or an update begins. In a backward, a forward computes again what was not kept."""
+        """A forward, a backward or an update begins. A forward inside a backward is recomputation, part of that."""
         if part == BACKWARD:
             self._in_backward = True
         elif self._in_backward:
@@ -57,29 +60,32 @@ class ComputeParts:
         self._now = OPTIMIZER if self._in_optimizer else _NEXT
 
     def book(self, duration: int) -> None:
-        """Books computing."""
+        """Adds computing to the part that is under way."""
         self._computed[self._now] += duration
 
     def book_as(self, part: int, duration: int) -> None:
-        """Computing that is of this part, whatever is going on: a teacher's forward, gradients that are zeroed."""
+        """Adds computing to the given part: a teacher's forward, or the zeroing of gradients."""
         self._computed[part] += duration
 
     def book_idle(self, duration: int) -> None:
-        """Notes how much of what was booked last was no computing; `take` decides whether that counts."""
+        """Notes that the part under way was idle for so long while computing was booked; `take` may subtract it."""
         self._idle[self._now] += duration
         self._unclear |= self._idle[self._now] > self._computed[self._now]
 
     def cannot_tell(self) -> None:
-        """Notes that this step has computing that may be of any part."""
+        """Notes that this step has computing that cannot be assigned to a part."""
         self._unclear = True
 
     def take(self, without_idle: bool) -> tuple[int, int, int] | None:
-        """Forward, backward and optimizer, which add up to what was booked; None where they cannot be told."""
+        """Returns forward, backward and optimizer in nanoseconds, and begins anew; None if they cannot be separated.
+
+        `without_idle`: idle time is subtracted. Otherwise they add up to everything that was booked.
+        """
         self._give_next_to(OPTIMIZER)
         computed, idle = self._computed, self._idle
-        told = len(self._seen) == 3 and not self._unclear
+        are_separable = len(self._seen) == 3 and not self._unclear
         self._clear()
-        if not told:
+        if not are_separable:
             return None
         if not without_idle:
             return computed[FORWARD], computed[BACKWARD], computed[OPTIMIZER]
@@ -94,7 +100,7 @@ class ComputeParts:
 
 
 class Span(NamedTuple):
-    """The number of a step, and when it was."""
+    """The number of a step, its start since the origin, and its duration."""
 
     number: int
     start_ns: int
@@ -104,17 +110,17 @@ class Span(NamedTuple):
 def make_row(
     span: Span, sums: Sums, parts: ComputeParts, unmeasured: Set[str], peak_memory_bytes: int | None
 ) -> StepRow:
-    """`parts` are taken: they begin anew. `unmeasured`: classes whose hooks are not installed, or saw nothing."""
+    """Makes the record of a step, and resets `parts`. `unmeasured`: classes that no hook has measured."""
     step_ns = span.step_ns
     data = None if "data" in unmeasured else sums.data
     h2d = None if "h2d" in unmeasured else sums.h2d
-    comm = None if "comm" in unmeasured or sums.unseen or sums.unawaited else sums.comm
+    comm = None if "comm" in unmeasured or sums.unobserved or sums.unawaited else sums.comm
     without_idle = sums.idle >= LEAST_IDLE_SHARE * step_ns
     compute = None if "compute" in unmeasured else sums.compute - (sums.idle if without_idle else 0)
     taken = parts.take(without_idle)
     forward, backward, optimizer = taken if taken is not None and compute is not None else (None, None, None)
     split = data is not None and (sums.split_seen or data == 0)
-    # A wait in which a step ended counts in the next.
+    # A wait that spans the end of a step counts in the next step, so its fetch may be longer than the data time here.
     fetch = min(int(sums.data_fetch), sums.data) if split else None
     other = step_ns - (compute or 0) - (data or 0) - (h2d or 0) - (comm or 0)
     return StepRow(

@@ -10,8 +10,8 @@ from ddlprof.collect.steps.frozen import FrozenForwards
 from ddlprof.model.records import NEVER, LoaderCost, StepRow
 
 
-class Made(NamedTuple):
-    """A batch that was made; all fields but the first are those of `Fetch`."""
+class BatchCost(NamedTuple):
+    """What it took to make one batch; all fields but the first are those of `Fetch`."""
 
     samples: int
     cpu: int
@@ -21,7 +21,7 @@ class Made(NamedTuple):
 
 
 class LoaderTotals:
-    """What it took to make the batches that fed training: sums since the start of the run."""
+    """The cost of all batches that fed training, as sums since the start of the run."""
 
     def __init__(self) -> None:
         self._samples = self._cpu = 0
@@ -29,29 +29,29 @@ class LoaderTotals:
         self._storage: int | None = 0
         self._blocked: int | None = 0
 
-    def add(self, made: Made) -> None:
-        """A batch that fed training."""
-        self._samples += made.samples
-        self._cpu += made.cpu
-        self._asked = _plus(self._asked, made.asked)
-        self._storage = _plus(self._storage, made.storage)
-        self._blocked = _plus(self._blocked, made.blocked)
+    def add(self, batch: BatchCost) -> None:
+        """Adds a batch that fed training."""
+        self._samples += batch.samples
+        self._cpu += batch.cpu
+        self._asked = _plus(self._asked, batch.asked)
+        self._storage = _plus(self._storage, batch.storage)
+        self._blocked = _plus(self._blocked, batch.blocked)
 
     def cost(self, step: int) -> LoaderCost | None:
-        """The sums, during that step; None if there is nothing in them."""
+        """The sums as of that step; None if no batch has been added."""
         if not self._samples:
             return None
         return LoaderCost(step, self._samples, self._cpu, self._asked, self._storage, self._blocked)
 
 
 def _plus(total: int | None, more: int | None) -> int | None:
-    """What was not counted once is not known in all."""
+    """Adds to a total, which stays unknown (None) once one value was unknown."""
     return None if total is None or more is None else total + more
 
 
 @dataclass(slots=True)
 class Segment:
-    """What happened since a batch was asked for and is not booked yet. `loader` is None before any batch."""
+    """The time since a batch was requested, which is not booked yet. `loader` is None before the first batch."""
 
     loader: int | None = None
     data_ns: int = 0
@@ -59,24 +59,24 @@ class Segment:
     data_prep_ns: float = 0.0
     split_seen: bool = False
     samples: int = 0
-    made: list[Made] = field(default_factory=list)
+    costs: list[BatchCost] = field(default_factory=list)
     epoch: bool = False
     delivered: bool = False
     gap_ns: int = 0
     """The time between the batch and the first forward."""
     frozen: FrozenForwards = field(default_factory=FrozenForwards)
     begin: int | None = None
-    """When its batch was asked for, or without a loader when its first forward without gradients began."""
+    """When its batch was requested; without a loader, when its first forward without gradients began."""
     end: int = 0
-    """When its batch or its last forward without gradients was there."""
+    """When its batch was delivered, or its last forward without gradients ended."""
 
 
 @dataclass(slots=True)
 class Passes:
-    """Backward passes that lead to the next update of some optimizer.
+    """Counts the backward passes that lead to the next update of some optimizer.
 
-    Several over the same whole batch (real and generated samples, the evaluations of L-BFGS) are one: they do not add
-    up gradients of more samples.
+    Several passes over the same whole batch (real and generated samples, the evaluations of L-BFGS) count as one, as
+    they do not accumulate gradients of more samples.
     """
 
     count: int = 0
@@ -97,16 +97,18 @@ class Passes:
         self.unused, self.forward_samples = max(0, self.unused - 1), 0
 
     def end(self) -> int:
-        """How many led to the update that was made just now."""
+        """Returns the number of passes that led to the update just made, and begins anew."""
         count, self.count, self.unused = self.count, 0, 0
         return count
 
 
 @dataclass(slots=True)
 class Sums:
+    """The sums of the step under way, in nanoseconds unless a comment says otherwise."""
+
     compute: int = 0
     idle: int = 0
-    """Part of `compute` that was none."""
+    """The part of `compute` in which nothing was computed."""
     data: int = 0
     data_fetch: float = 0.0
     data_prep: float = 0.0
@@ -121,7 +123,8 @@ class Sums:
     samples: int = 0
     forward_samples: int = 0
     flags: int = 0
-    unseen: int = 0
+    unobserved: int = 0
+    """See `Step`, as for `unawaited`: these are counts."""
     unawaited: int = 0
     device_lag_ns: int | None = None
     collectives: list[Any] = field(default_factory=list)
@@ -137,12 +140,12 @@ class Step:
     """Absolute start, on the clock of the events."""
     saw_forward: bool
     """An outermost forward with gradients was seen."""
-    unseen: int = 0
-    """Collectives that torch counted and the hooks did not see."""
+    unobserved: int = 0
+    """The number of collectives that torch counted and no hook observed."""
     marks: int = 0
     """`Recorder.marks` at its end."""
     unawaited: int = 0
-    """Collectives on streams of which no wait has ever been seen."""
+    """The number of collectives on streams for which no wait has ever been observed."""
 
 
 def share_wait(collectives: Iterable[Any], chosen: bool, begin: int, since: int, end: int) -> None:

@@ -223,7 +223,7 @@ def test_communication_that_nobody_saw_is_not_zero(thread: Thread) -> None:
     thread.update(10)
     thread.step()
     assert [row.comm_ns for row in thread.rows] == [0, None, 0]
-    assert [step.unseen for step in thread.steps] == [0, 3, 0]
+    assert [step.unobserved for step in thread.steps] == [0, 3, 0]
 
 
 @pytest.mark.parametrize(("reached", "measured"), [((), False), ((1,), False), ((1, 2), True)])

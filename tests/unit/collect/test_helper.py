@@ -295,11 +295,11 @@ def test_the_stack_is_looked_at_less_often_the_more_is_known(rig: Rig) -> None:
     assert helper._pause() == module._SAMPLE_S
     helper.other_ns = 50
     pauses = []
-    for helper._samples in (0, 100, module._OFTEN_SAMPLES, 2 * module._OFTEN_SAMPLES, module._MOST_SAMPLES):
+    for helper._samples in (0, 100, module._FREQUENT_SAMPLES, 2 * module._FREQUENT_SAMPLES, module._MOST_SAMPLES):
         pauses.append(helper._pause())
-    assert pauses[:3] == [module._OFTEN_S] * 3
+    assert pauses[:3] == [module._FREQUENT_SAMPLE_S] * 3
     assert pauses == sorted(pauses)
-    assert pauses[3] == 2 * module._OFTEN_S
+    assert pauses[3] == 2 * module._FREQUENT_SAMPLE_S
     assert pauses[4] == module._WAKE_S  # no more looks
 
 

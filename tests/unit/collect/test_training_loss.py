@@ -10,7 +10,7 @@ import torch
 
 from ddlprof.collect.hooks import backward
 from ddlprof.collect.hooks.table import hook_context
-from ddlprof.collect.recorder import AT_STRIDE, Recorder, TrainingLoss
+from ddlprof.collect.recorder import VALUES_PER_STRIDE, Recorder, TrainingLoss
 from ddlprof.model.events import Kind
 from ddlprof.model.records import LossValue
 
@@ -103,6 +103,6 @@ def test_the_longer_a_run_the_rarer() -> None:
             values.note(loss, number)
             noted += 1
     updates = [each.update for each in values.take()]
-    assert noted == len(updates) < AT_STRIDE * (math.log2(100_000 / AT_STRIDE) + 1)
-    assert updates[:AT_STRIDE] == list(range(AT_STRIDE))
-    assert len([update for update in updates if update >= 50_000]) >= AT_STRIDE / 2
+    assert noted == len(updates) < VALUES_PER_STRIDE * (math.log2(100_000 / VALUES_PER_STRIDE) + 1)
+    assert updates[:VALUES_PER_STRIDE] == list(range(VALUES_PER_STRIDE))
+    assert len([update for update in updates if update >= 50_000]) >= VALUES_PER_STRIDE / 2

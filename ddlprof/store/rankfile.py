@@ -128,7 +128,7 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     rank.windows = parsed.of("w")
     rank.calibration = parsed.of("b")
     rank.clock_readings = parsed.of("t")
-    rank.looking = _looking(parsed)
+    rank.overhead = _overhead(parsed)
     rank.loader_costs = parsed.of("d")
     rank.drops = list({(drop.source, drop.many): drop for drop in parsed.of("u")}.values())  # they are cumulative
     rank.training_loss = parsed.of("v")
@@ -298,7 +298,7 @@ def _context(parsed: _Parsed) -> ContextTable:
     return ContextTable(_floats(parsed, "c", ContextRow))
 
 
-def _looking(parsed: _Parsed) -> Overhead | None:
+def _overhead(parsed: _Parsed) -> Overhead | None:
     rows = _floats(parsed, "k", Overhead)
     return Overhead(*map(int, rows[-1])) if len(rows) else None  # they are cumulative
 

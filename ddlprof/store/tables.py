@@ -148,7 +148,7 @@ class RankData:
     """The loss of the training, in the order in which it was noted."""
     spans: list[JobSpan] = field(default_factory=list)
     """What the job did besides steps, see `RankHeader.spans`."""
-    looking: Overhead | None = None
+    overhead: Overhead | None = None
     loader_costs: list[LoaderCost] = field(default_factory=list)
     end: End | None = None
 

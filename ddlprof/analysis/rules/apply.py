@@ -50,7 +50,7 @@ def _may_be_nothing(found: Issue, facts: Facts) -> bool:
     concerned_ns = found.share * (facts.summary.mean_ns("step") or 0.0)
     spread = facts.summary.spreads.get(found.about or "")
     by_chance_ns = STANDARD_ERRORS * ((spread.standard_error_ns if spread else None) or 0.0)
-    return concerned_ns < max(by_chance_ns, 1e9 * (facts.looking_s or 0.0))
+    return concerned_ns < max(by_chance_ns, 1e9 * (facts.overhead_s or 0.0))
 
 
 def _graded(rule: Rule, found: Issue, facts: Facts) -> Finding:

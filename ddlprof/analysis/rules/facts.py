@@ -78,7 +78,7 @@ class Facts:
     ranks_per_node: int = 1
     late_rank: LateRank | None = None
     comm: CommTotals | None = None
-    looking_s: float | None = None
+    overhead_s: float | None = None
     sources: Sources = field(default_factory=lambda: Sources(0, []))
     loader_workers: int | None = None
     prefetch_factor: int | None = None
@@ -173,7 +173,7 @@ def gather_facts(
     manifest: Manifest | None,
     headline: Attempt,
     sources: Sources,
-    looking_s: float | None = None,
+    overhead_s: float | None = None,
     cpu_percent: float | None = None,
     job: JobTime | None = None,
 ) -> Facts:
@@ -193,7 +193,7 @@ def gather_facts(
         ranks_per_node=-(-ranks // nodes),
         late_rank=headline.late_rank,
         comm=headline.comm,
-        looking_s=looking_s,
+        overhead_s=overhead_s,
         sources=sources,
         loader_workers=training.loader_workers,
         prefetch_factor=training.prefetch_factor,

@@ -1,4 +1,4 @@
-"""Tells transfer from wait where ranks do different work: broadcasts, messages and the like.
+"""Tells transfer from wait in collectives where ranks do different work, such as broadcasts and messages.
 
 Durations do not tell the two apart here, as ranks are done at different times. Arrival times do: ranks of one machine
 share a clock, and between machines its offset is known within a bound (`ddlprof.analysis.clocks`). A rank waits from
@@ -35,13 +35,13 @@ _LONG_AGO = -(2**61)
 def split_by_arrival(
     ranks: Sequence[RankData], matching: Matching, clocks: dict[int, ClockOffset | None]
 ) -> Sequence[RankCollectives]:
-    """The collectives, with transfer and wait of those that only arrival times tell; on devices these are not known."""
+    """The collectives, split by arrival times where durations do not tell transfer from wait. Not on devices."""
     return matching if matching.all_alike or on_device(ranks) else _Arrivals(ranks, matching, clocks)
 
 
 @dataclass
 class _Group:
-    """When each rank of a group came to each of its collectives: nanoseconds on one clock, one row for each rank."""
+    """When each rank of a group arrived at each of its collectives: nanoseconds on one clock, one row per rank."""
 
     seq: IntArray
     ranks: list[int] = field(default_factory=list)
@@ -67,7 +67,7 @@ class _Part:
 
 
 class _Arrivals(ByRank):
-    """The matched collectives, split by when ranks came."""
+    """The matched collectives, split by arrival times."""
 
     def __init__(self, ranks: Sequence[RankData], matching: Matching, clocks: dict[int, ClockOffset | None]) -> None:
         super().__init__(ranks)
@@ -86,7 +86,7 @@ class _Arrivals(ByRank):
 
     def _add(self, rank: RankData, matched: RankCollectives) -> None:
         table = matched.table
-        for name, rows in _told_by_arrival(matched):
+        for name, rows in _needing_arrivals(matched):
             group = self._groups.setdefault(name, _Group(table.seq[rows], late=np.zeros(len(rows), dtype=bool)))
             if np.array_equal(group.seq, table.seq[rows]):  # always so, unless the file is damaged
                 group.ranks.append(rank.rank)
@@ -105,11 +105,11 @@ class _Arrivals(ByRank):
         np.maximum.at(self._most, key, taken)
 
     def of_rank(self, index: int) -> RankCollectives:
-        """The rank's collectives as matched, and split by when ranks came where that tells more."""
+        """The rank's matched collectives, split by arrival times where durations do not suffice."""
         rank, matched = self._ranks[index], self._matching[index]
         behind = _behind_us(rank, matched, list(self._parts(rank, matched)))
         transfer, doubt, excused = (c.copy() for c in (matched.transfer_us, matched.doubt_us, matched.excused_us))
-        # Where all ranks do the same, nobody waits for more than the others would have been late anyway.
+        # Where all ranks do the same, a rank waits only as long as the others would have been late anyway.
         key = self._matching.key(matched.table)
         taken, least = matched.duration_us + behind, self._least[key]
         wait = np.where(transfer == MISSING, 0, matched.duration_us - transfer)
@@ -125,7 +125,7 @@ class _Arrivals(ByRank):
 
     def _parts(self, rank: RankData, matched: RankCollectives, excuse: bool = False) -> Iterator[_Part]:
         """What arrival times tell about one rank; `excuse`: allow for how far transfers had set others back."""
-        for name, rows in _told_by_arrival(matched):
+        for name, rows in _needing_arrivals(matched):
             group = self._groups[name]
             if rank.rank not in group.ranks:
                 continue
@@ -193,8 +193,8 @@ def _behind_us(rank: RankData, matched: RankCollectives, parts: Sequence[_Part])
     return until(ready) - until(since)
 
 
-def _told_by_arrival(matched: RankCollectives) -> Iterator[tuple[str, IntArray]]:
-    """Each group and where its collectives are whose transfer is not known otherwise, in the order of their numbers."""
+def _needing_arrivals(matched: RankCollectives) -> Iterator[tuple[str, IntArray]]:
+    """Yields each group and the rows of its collectives that only arrival times split, by ascending sequence number."""
     table = matched.table
     tell = np.array([_by_arrival(shape) for shape in table.shapes] or [False])[table.shape]
     open_ = tell & matched.matched & (matched.transfer_us == MISSING)

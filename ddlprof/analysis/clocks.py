@@ -1,4 +1,4 @@
-"""How far the unix clocks of the machines are apart, from the collectives that their ranks took part in.
+"""Estimates the offsets between the unix clocks of machines from the collectives that their ranks took part in.
 
 No rank can be through an all-reduce before the last one has issued it, so on one clock ready(a) <= end(b) for all
 ranks a and b of a collective. On two clocks each collective thus bounds their offset from both sides; a broadcast or
@@ -88,8 +88,8 @@ def clock_offsets(ranks: Sequence[RankData], matching: Sequence[RankCollectives]
 def clock_origins(ranks: Sequence[RankData], clocks: dict[int, ClockOffset | None] | None = None) -> dict[int, int]:
     """When each rank began, in nanoseconds on the clock of its machine, or with `clocks` on that of rank 0's.
 
-    The zero is any. The monotonic clock is one for all processes of a machine, while each rank read the unix clock at
-    another moment, between which it may have been set.
+    The zero is arbitrary. All processes of a machine share its monotonic clock. The unix clock may have been set
+    between the moments at which two ranks read it.
     """
     first: dict[int, RankData] = {}
     origins: dict[int, int] = {}
@@ -214,7 +214,7 @@ def _offset(least: int, greatest: int) -> ClockOffset:
 
 
 def _resolve(nodes: list[int], pairs: dict[tuple[int, int], ClockOffset]) -> dict[int, ClockOffset | None]:
-    """Goes from node to node, starting at the first: each is reached along the closest bounds."""
+    """The offset of each node from the first one, summed along the links with the tightest bounds."""
     links = {**pairs, **{(b, a): replace(found, offset_ns=-found.offset_ns) for (a, b), found in pairs.items()}}
     known = {nodes[0]: ClockOffset(0, 0)}
     while True:

@@ -1,10 +1,10 @@
 """Matches the collectives of the ranks of one attempt and splits each into transfer and wait.
 
-Works on durations, never on time stamps of two machines: clocks need not agree. The communication of one group is a
-queue, so a collective starts when it is issued and the one before it is over; its transfer is the shortest duration
-over the ranks, because the rank that arrives last does not wait. Where every rank had issued it before the one before
-it was over, nobody is late, and each rank's whole duration is transfer: links that are not alike let the ranks end at
-different times, which is no waiting.
+Only durations are compared, never time stamps of two machines, so clocks need not agree. The communication of one group
+is a queue: a collective starts when it has been issued and its predecessor has ended. Its transfer is the shortest
+duration over the ranks, because the rank that arrives last does not wait. If every rank had issued the collective
+before its predecessor ended, no rank is late, and each rank's whole duration is transfer: the ranks may then end at
+different times because their links differ, which is not waiting.
 """
 
 from __future__ import annotations
@@ -28,45 +28,45 @@ LATE_US = 50  # ... and this much, the jitter of waking a thread
 
 @dataclass(frozen=True)
 class RankCollectives:
-    """Columns that go with those of `table`; times in microseconds, MISSING where not known."""
+    """The collectives of one rank: columns parallel to those of `table`, in microseconds, MISSING where not known."""
 
     table: CollectiveTable
     start_us: IntArray
-    """Time from the start of the step until the collective is issued and the group's queue is free."""
+    """The time from the start of the step until the collective is issued and the group's queue is free."""
     duration_us: IntArray
     transfer_us: IntArray
-    """The transfer; MISSING for what cannot be split."""
+    """The time in which data move; MISSING where it cannot be told from waiting."""
     doubt_us: IntArray
-    """How much more or less the transfer may be, where clocks of two machines were compared for it."""
+    """The largest error of `transfer_us` where it rests on the clocks of two machines; otherwise 0."""
     excused_us: IntArray
-    """The part of the wait for a rank that communication had held up and that computed no longer than this one."""
+    """The part of the wait that is no straggling: the awaited rank was late only because of earlier communication."""
     matched: NDArray[np.bool_]
     """Whether every rank of the group has a record of the collective."""
     late: NDArray[np.bool_]
     """Whether some rank arrived noticeably later than another."""
     last: NDArray[np.bool_]
-    """Whether it is late and this rank is the one that the others waited for."""
+    """Whether some rank arrived noticeably later, and this rank is the last one."""
     scopes: list[str]
     """For each of the table's shapes: `intra` (one machine), `inter`, or empty where not known."""
 
     @property
     def in_doubt(self) -> NDArray[np.bool_]:
-        """Whether clocks are not known well enough to show the transfer of a collective."""
+        """Whether the clocks are too uncertain for the transfer of a collective to be shown."""
         return np.asarray(self.doubt_us > np.maximum(LATE_US, LATE_SHARE * self.duration_us))
 
 
 def can_split(op: str) -> bool:
-    """Whether all ranks play the same part in this operation, so that its end is everybody's."""
+    """Whether all ranks play the same role in this operation, so that none can end before the last has arrived."""
     return op.replace("_", "").startswith(("allreduce", "allgather", "reducescatter", "alltoall", "barrier"))
 
 
 def is_message(op: str) -> bool:
-    """Whether the operation is one end of a point-to-point transfer."""
+    """Whether the operation is one side of a point-to-point transfer."""
     return op in ("send", "recv", "recv_any_source")
 
 
 def bus_factor(op: str, ranks: int) -> float:
-    """Bytes on the busiest link for each byte of the operation, as nccl-tests count them."""
+    """The bytes on the busiest link for each byte of the operation, as in nccl-tests."""
     plain = op.replace("_", "")
     if ranks < 2 or plain.startswith("barrier"):
         return 0.0
@@ -77,14 +77,14 @@ def bus_factor(op: str, ranks: int) -> float:
 
 
 def match_collectives(ranks: Sequence[RankData]) -> Matching:
-    """Matches by group and sequence number the collectives of the ranks of one attempt."""
+    """Matches the collectives of the ranks of one attempt by group and sequence number."""
     return Matching(ranks)
 
 
 class ByRank(Sequence[RankCollectives], ABC):
     """The collectives of each rank of an attempt, in the order of the ranks.
 
-    An item is made anew at each use, so that the columns of hundreds of ranks are never in memory together.
+    An item is computed anew at each use, so that the columns of hundreds of ranks are never in memory together.
     """
 
     def __init__(self, ranks: Sequence[RankData]) -> None:
@@ -108,7 +108,7 @@ class ByRank(Sequence[RankCollectives], ABC):
 
 
 class Matching(ByRank):
-    """The matched collectives; what is kept are the extremes over the ranks, for each collective."""
+    """The matched collectives. Only the extremes over the ranks are kept for each collective."""
 
     def __init__(self, ranks: Sequence[RankData]) -> None:
         super().__init__(ranks)
@@ -119,7 +119,7 @@ class Matching(ByRank):
             table = rank.collectives
             shapes.append(table.shapes)
             self._number(table)
-        # In order, so that of two that are alike so are all between them.
+        # Sorted, so that the kinds of a family have consecutive numbers: if both extremes are of it, so are all others.
         self._kinds = {kind: number for number, kind in enumerate(sorted(self._kinds))}
         families = {kind[:-1]: number for number, kind in enumerate(self._kinds)}
         self._family = np.array([families[kind[:-1]] for kind in self._kinds], dtype=np.int64)
@@ -129,13 +129,13 @@ class Matching(ByRank):
         self._shortest, self._longest = _no_extremes(ends[-1] if ends else 0)
         self._least_kind, self._most_kind = _no_extremes(len(self._shortest))
         self._size = np.zeros(len(self._shortest), dtype=np.int64)
-        self._awaited = np.zeros(len(self._shortest), dtype=bool)  # the queue of some rank was free and stood still
+        self._awaited = np.zeros(len(self._shortest), dtype=bool)  # some rank's queue was idle before it
         for rank in ranks:
             self._add(rank)
 
     @property
     def all_alike(self) -> bool:
-        """Whether every rank plays the same part in every collective."""
+        """Whether every rank plays the same role in every collective."""
         return all(can_split(op) and not op.startswith("alltoall") for op, *_ in self._kinds)
 
     def _number(self, table: CollectiveTable) -> None:
@@ -164,11 +164,11 @@ class Matching(ByRank):
 
     @property
     def keys(self) -> int:
-        """The number of collectives, each counted once for all its ranks."""
+        """The number of collectives; one that several ranks take part in counts once."""
         return len(self._shortest)
 
     def key(self, table: CollectiveTable) -> IntArray:
-        """A number below `keys` for each collective of the table, the same on every rank."""
+        """A number below `keys` for each collective of the table. It is the same on every rank."""
         key = np.zeros(len(table), dtype=np.int64)
         for group, mine in by_group(table):
             seqs, known = table.seq[mine], self._seqs[group]
@@ -177,7 +177,7 @@ class Matching(ByRank):
         return key
 
     def of_rank(self, index: int) -> RankCollectives:
-        """The collectives of one rank, with what was found out from all ranks."""
+        """The collectives of one rank, split by the durations of all ranks."""
         rank = self._ranks[index]
         table = rank.collectives
         key = self.key(table)
@@ -204,7 +204,7 @@ class Matching(ByRank):
 
 
 def _family(shape: CollectiveShape) -> tuple[str, int, int, int]:
-    """What has to be the same on every rank; the sizes of an all-to-all may differ."""
+    """The properties of a collective that have to be equal on all ranks. The sizes of an all-to-all may differ."""
     if is_message(shape.op):
         return "message", shape.ranks, -1, shape.bytes
     uneven = shape.op.startswith("alltoall")
@@ -216,18 +216,18 @@ def _kind(shape: CollectiveShape) -> tuple[str, int, int, int, int]:
 
 
 def _ascending(values: IntArray) -> IntArray:
-    """The different values in order, which they are in unless the file is damaged: sorting is slow."""
+    """The unique values, ascending. They already ascend unless the file is damaged, so the slow sorting is rare."""
     return values if (np.diff(values) > 0).all() else np.unique(values)
 
 
 def _no_extremes(length: int) -> tuple[IntArray, IntArray]:
-    """The least and the greatest value before there is any."""
+    """Two arrays to take minima and maxima into: filled with the largest and the smallest integer."""
     limits = np.iinfo(np.int64)
     return np.full(length, limits.max), np.full(length, limits.min)
 
 
 def by_group(table: CollectiveTable) -> Iterator[tuple[str, IntArray]]:
-    """Each group and the places of its collectives."""
+    """Yields each group and the rows of its collectives in the table."""
     groups = {group: number for number, group in enumerate(dict.fromkeys(s.group for s in table.shapes))}
     of = _column(table, lambda s: groups[s.group])
     for group, number in groups.items():
@@ -237,12 +237,15 @@ def by_group(table: CollectiveTable) -> Iterator[tuple[str, IntArray]]:
 
 
 def _column(table: CollectiveTable, value: Callable[[CollectiveShape], int]) -> IntArray:
-    """A property of the shape, for each collective of the table."""
+    """A property of the shape for each collective of the table."""
     return np.array([value(shape) for shape in table.shapes] or [0], dtype=np.int64)[table.shape]
 
 
 def _queue(rank: RankData, table: CollectiveTable) -> tuple[IntArray, IntArray]:
-    """The starts since the step's start and the durations by the rule of the queue; MISSING without an end."""
+    """Starts (since the start of the step) and durations of a rank's collectives in microseconds, by the queue's rule.
+
+    A collective without a recorded end has the duration MISSING.
+    """
     step_start = rank.steps["start_ns"][table.row] // 1000
     ended = table.end_us != NEVER
     ready = step_start + table.ready_us
@@ -256,18 +259,18 @@ def _queue(rank: RankData, table: CollectiveTable) -> tuple[IntArray, IntArray]:
 
 
 def _scopes(ranks: Sequence[RankData], shapes: Sequence[list[CollectiveShape]]) -> dict[str, str]:
-    """Whether the ranks of each group share a machine; empty if not all of them are known."""
+    """By group: `intra` if its ranks share a machine, `inter` if not, empty if not all of its ranks are known."""
     members: dict[str, list[RankData]] = {}
     sizes: dict[str, int] = {}
     for rank, of_rank in zip(ranks, shapes, strict=True):
         for shape in {s.group: s for s in of_rank}.values():
             members.setdefault(shape.group, []).append(rank)
             sizes[shape.group] = shape.ranks
-    everybody_here = len({r.node for r in ranks}) == 1 and len(ranks) == ranks[0].header.world_size if ranks else False
+    on_one_machine = len({r.node for r in ranks}) == 1 and len(ranks) == ranks[0].header.world_size if ranks else False
     scopes: dict[str, str] = {}
     for group, known in members.items():
         if len({r.node for r in known}) > 1:
             scopes[group] = "inter"
         else:
-            scopes[group] = "intra" if everybody_here or len(known) == sizes[group] else ""
+            scopes[group] = "intra" if on_one_machine or len(known) == sizes[group] else ""
     return scopes

@@ -1,4 +1,4 @@
-"""How much of a training's time other work on its machine took."""
+"""How long the training waited for processors, because other work on its machine used them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 _UNCOUNTED_SHARE = 0.01
-"""An interval that holds more than this of anything else than steady steps is not one of them."""
+"""An interval between two readings counts only if less than this share of it is not in steady steps."""
 
 
 def is_starved(queued_share: float | None) -> bool:
-    """Whether whoever waits for a processor for this share of its time waits for long; None: not counted."""
+    """Whether a rank with this share of its time spent waiting for a processor is starved; None: not counted."""
     return queued_share is not None and queued_share >= STARVED_SHARE
 
 

@@ -41,9 +41,9 @@ class Verdict:
 
 
 def diagnose(
-    summary: Summary, steady_steps: int, looking_ns: float | None, ranks: int = 1, launch_bound: bool = False
+    summary: Summary, steady_steps: int, overhead_ns: float | None, ranks: int = 1, launch_bound: bool = False
 ) -> Verdict:
-    """The verdict over `steady_steps` steps of each of `ranks`; `looking_ns` is the overhead of the hooks in a step.
+    """The verdict over `steady_steps` steps of each of `ranks`; `overhead_ns` is the overhead of the hooks in a step.
 
     `launch_bound`: while it computes, the device waits for the host.
     """
@@ -61,7 +61,7 @@ def diagnose(
     if stall is None or small:
         return _computing(summary, launch_bound)
     share = stalls[stall] / step
-    if stalls[stall] < (looking_ns or 0.0):
+    if stalls[stall] < (overhead_ns or 0.0):
         return Verdict("UNDECIDED", "unknown", stall, share, reason="looking")
     if stalls[stall] < STANDARD_ERRORS * (summary.spreads[stall].standard_error_ns or 0.0):
         return Verdict("UNDECIDED", "unknown", stall, share, reason="noise")

@@ -1,12 +1,8 @@
-"""What a rule says of a run. The rules themselves are in `ddlprof.analysis.rules`."""
+"""The finding that a rule makes about a run. The rules are in `ddlprof.analysis.rules`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 SEVERITIES = ("critical", "warning", "info")
 

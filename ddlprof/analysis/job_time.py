@@ -1,4 +1,4 @@
-"""Where the wall time of the whole job goes: what it takes besides ordinary steps.
+"""Divides the wall time of the whole job into ordinary steps and everything else.
 
 The job's timeline is that of its lowest rank, from the start of the first process to the end of the last. What any rank
 evaluates, writes or compiles is the job's: the others wait for it at their next collective, in a step of theirs. All

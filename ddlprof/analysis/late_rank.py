@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,9 +24,6 @@ from ddlprof.analysis.thresholds import (
 from ddlprof.analysis.traffic import RankTraffic
 from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.classes import OWN
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Puts the analysis of a run together: every attempt with its steady window, matched collectives and means."""
+"""Analyses a run: finds the steady window, matched collectives and means of every attempt."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _IN_WINDOWS = "the parts of communication are those of the steps in profiler win
 
 @dataclass(frozen=True)
 class RankAnalysis:
-    """One rank of one attempt. `flags` are the recorded ones and WARMUP."""
+    """One rank of one attempt. `flags` are the recorded flags, with WARMUP added."""
 
     data: RankData
     flags: IntArray
@@ -45,18 +45,18 @@ class RankAnalysis:
     parts: CommParts
     traffic: RankTraffic
     summary: Summary
-    """The summary, with means only."""
+    """The summary of this rank's steady steps. It has means only."""
     clock: ClockOffset | None
     match: Callable[[], RankCollectives]
 
     @property
     def collectives(self) -> RankCollectives:
-        """The collectives, made anew at each use: of hundreds of ranks, keep one at a time."""
+        """The collectives, computed anew at each use. With hundreds of ranks, keep those of one at a time."""
         return self.match()
 
     @property
     def shown_origin_unix_ns(self) -> int:
-        """Unix time of the rank's origin on the clock of rank 0's node."""
+        """The unix time of the rank's origin in nanoseconds, on the clock of rank 0's node."""
         return self.data.header.origin_unix_ns - (self.clock.offset_ns if self.clock else 0)
 
 
@@ -72,14 +72,14 @@ class Attempt:
     late_rank: LateRank | None
     comm: CommTotals | None
     clocks: dict[int, ClockOffset | None]
-    """The clock offsets by node; None where nothing links a node to rank 0's."""
+    """The clock offsets by node; None where no collective or reading links a node to rank 0's."""
     queued_shares: dict[int, float]
-    """The share of its time that each rank's main thread waited for a processor, of those that counted it."""
+    """By rank: the share of its time that the main thread waited for a processor. Only ranks that counted it."""
     notes: list[str]
 
     @property
     def queued_share(self) -> float | None:
-        """The share of the rank that waited most for a processor; None where no rank counted it."""
+        """The largest of `queued_shares`; None where no rank counted it."""
         return max(self.queued_shares.values(), default=None)
 
     @property
@@ -89,19 +89,19 @@ class Attempt:
 
     @property
     def decisive(self) -> Summary:
-        """The summary that the verdict is about: without single slow steps that would decide it alone."""
+        """The summary that the verdict is about. One or two slow steps that would decide it alone are excluded."""
         return self.outliers.rest if self.outliers and self.outliers.left_out else self.summary
 
 
 def analyse(run: RunData) -> list[Attempt]:
-    """Every attempt of the run, in order."""
+    """The analysis of every attempt of the run, in order."""
     workers = run.manifest.training.loader_workers if run.manifest else None
     attempts = sorted({rank.attempt for rank in run.ranks})
     return [_analyse_attempt([r for r in run.ranks if r.attempt == a], workers or 0) for a in attempts]
 
 
 def headline_attempt(attempts: Sequence[Attempt]) -> Attempt | None:
-    """The attempt that the headline is about: the one with most steady steps, the latest of equals."""
+    """The attempt that the headline is about: the one with most steady steps, and of equal ones the latest."""
     return max(attempts, key=lambda a: (a.summary.steady_steps, a.attempt), default=None)
 
 
@@ -134,11 +134,11 @@ def _analyse_attempt(ranks: list[RankData], loader_workers: int) -> Attempt:
 
 
 def _inside_machine(ranks: list[RankData]) -> InsideMachine:
-    """The time a collective would take if all its ranks shared a machine, as far as this run can tell."""
+    """A function that estimates how long a collective would take if all its ranks shared a machine."""
     rungs = next((rank.calibration for rank in ranks if rank.calibration), None)
-    if rungs and not on_device(ranks):  # the ladder is that of host memory
+    if rungs and not on_device(ranks):  # the calibration timed collectives in host memory
         return Ladders(rungs).transfer_us
-    # Where no machine holds a second rank there is no interconnect that could be used: all is network.
+    # Where no machine holds a second rank, no interconnect can be used: all communication is network.
     alone = len({rank.node for rank in ranks}) == ranks[0].header.world_size
     return lambda shape: 0.0 if alone else None
 
@@ -157,7 +157,7 @@ def _analyse_rank(
     number = rank.steps["step"]
     flags = rank.steps["flags"] | np.where(window.is_warmup(number), int(Flag.WARMUP), 0)
     profiled = (flags & int(Flag.TRACED) != 0) & (parts.straggler != MISSING)
-    profiled &= rank.header.clock == DEVICE_CLOCK  # else it is no profiler window
+    profiled &= rank.header.clock == DEVICE_CLOCK  # on the host's clock, TRACED does not mean a profiler window
     rank_times = RankTimes(number, times, window.is_steady(number), rank.aggregates, profiled)
     traffic = rank_traffic(matched, rank_times.steady)
     summary = summarise([rank_times], means_only=True)
@@ -177,7 +177,7 @@ def _summary_notes(summary: Summary) -> list[str]:
 
 
 def _split_notes(ranks: list[RankAnalysis], summary: Summary) -> list[str]:
-    """Notes on why communication could not be taken apart, where that is more than a little."""
+    """A note on why communication could not be split into its parts, unless nearly all of it was."""
     comm = sum(int(np.maximum(r.times.times["comm"][r.times.steady], 0).sum()) for r in ranks)
     known = sum(int(r.times.times["comm"][r.times.steady & (r.parts.straggler != MISSING)].sum()) for r in ranks)
     if known >= MIN_SPLIT_SHARE * comm:

@@ -1,9 +1,9 @@
 """The steady window: the steps whose mean is the headline.
 
-Left out are the warm-up, unusual steps, and what does not fill a whole loader round: a loader with k workers
-delivers in bursts of k, so only a mean over whole rounds is the price of a step. The window is one for all the
-ranks of an attempt, because a rank that evaluates or saves makes the others wait in the same step; steps that only
-some of the ranks have (one was killed earlier) are left out too.
+The window excludes the warm-up, unusual steps, and steps that do not fill a whole loader round: a loader with k workers
+delivers in bursts of k, so only a mean over whole rounds is unbiased. All ranks of an attempt share one window, because
+a rank that evaluates or saves makes the others wait in the same step. Steps that only some of the ranks have (because
+one was killed earlier) are excluded, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNUSUAL = (Flag.EPOCH_START, Flag.EVALUATION, Flag.CHECKPOINT, Flag.COMPILE, Fla
 
 @dataclass(frozen=True)
 class SteadyWindow:
-    """Which step numbers are steady and which are warm-up, for all the ranks of an attempt."""
+    """The steady and the warm-up steps of an attempt, the same for all its ranks."""
 
     steps: IntArray
     """All step numbers of the attempt, ascending."""
@@ -93,7 +93,7 @@ def find_steady(ranks: Sequence[StepTable], loader_workers: int = 0, capped_from
 
 
 def steps_per_round(loader_workers: int, microbatches: int) -> int:
-    """The fewest steps that use up whole rounds of one batch from each worker."""
+    """The smallest number of steps that uses up whole rounds of one batch from each worker."""
     if loader_workers < 2:
         return 1
     round_steps = loader_workers // math.gcd(loader_workers, max(microbatches, 1))
@@ -112,7 +112,7 @@ def warmup_steps(step_ns: IntArray, unusual: NDArray[np.bool_], loader_workers: 
 
 
 def unusual_here(flags: IntArray) -> int:
-    """The flags to leave out: one that most steps carry is this job's usual step."""
+    """The flags that make a step unusual in this job: those of `UNUSUAL` that at most half of the steps carry."""
     return sum(int(f) for f in UNUSUAL if np.count_nonzero(flags & f) <= len(flags) / 2)
 
 

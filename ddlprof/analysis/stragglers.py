@@ -1,13 +1,14 @@
 """Splits the exposed communication of each step into its parts by replaying the step's communication.
 
-The replay keeps the durations of computation between communication events, not their time stamps: what is saved at
-one wait moves everything after it earlier, and a need that moves earlier may expose communication that was hidden.
-E0 is the measured exposed time, E1 the replay in which nobody waits for a later rank, E2 the one in which besides
-every collective takes what it would inside one machine: straggler = E0 - E1, network = E1 - E2, interconnect = E2.
+The replay keeps the durations of computation between communication events, not their time stamps: time saved at one
+wait moves everything after it earlier, and a need that moves earlier may expose communication that was hidden.
+E0 is the measured exposed time. E1 is that of a replay in which no rank waits for a later one. E2 is that of a replay
+in which, in addition, every collective takes as long as it would inside one machine. The parts are then
+straggler = E0 - E1, network = E1 - E2, interconnect = E2.
 
-`Ladders` says what a collective would take inside one machine, from ladders of collectives that were timed there. A
-ring of n ranks does an all-reduce in 2 (n - 1) rounds that move 2 (n - 1) / n of the bytes over the busiest link
-(Patarasuk and Yuan, 2009); the other operations' rounds and bytes follow from their share of that (`bus_factor`).
+`Ladders` estimates how long a collective would take inside one machine, from collectives of several sizes that were
+timed there. A ring of n ranks does an all-reduce in 2 (n - 1) rounds that move 2 (n - 1) / n of the bytes over the
+busiest link (Patarasuk and Yuan, 2009); the rounds and bytes of other operations follow from their `bus_factor`.
 """
 
 from __future__ import annotations
@@ -30,29 +31,29 @@ if TYPE_CHECKING:
 
     InsideMachine = Callable[[CollectiveShape], float | None]
 
-UNSPLIT_SHARE_OF_COMM = 0.1  # what cannot be split may stay in interconnect or network up to this share of comm ...
+UNSPLIT_SHARE_OF_COMM = 0.1  # time that cannot be split counts as interconnect or network up to this share of comm ...
 UNSPLIT_SHARE_OF_STEP = 0.01  # ... or up to this share of the step, where it decides nothing
-ANYBODY = ":any>"  # in the name of a channel, see `ddlprof.collect.hooks.collective`
+ANY_SOURCE = ":any>"  # in the name of a channel that received from ANY_SOURCE (`ddlprof.collect.hooks.collective`)
 NO_END = "the end of some collectives is not known"
 _CLOCKS_UNKNOWN = "nothing tells how far the clocks of its machines are apart"
-DOUBT_SHARE_OF_STEP = 0.05  # clocks of machines may leave this much open: half of what makes a verdict
+DOUBT_SHARE_OF_STEP = 0.05  # the largest error because of clocks: half of the share that makes a verdict
 
 
 @dataclass(frozen=True)
 class CommParts:
-    """The nanoseconds for each step of one rank, MISSING where the parts cannot be told apart."""
+    """Nanoseconds for each step of one rank, MISSING where the parts cannot be told apart."""
 
     interconnect: IntArray
     network: IntArray
     straggler: IntArray
     unsplit_us: Counter[str] = field(default_factory=Counter)
-    """The exposed time that could not be split, by reason."""
+    """The exposed microseconds that could not be split, by reason."""
 
 
 def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) -> CommParts:
-    """The parts of `comm` for each step: they add up to it exactly.
+    """The parts of `comm` for each step, which add up to it exactly.
 
-    `inside` says what a collective between machines would take inside one; None where nobody knows.
+    `inside` estimates the microseconds that a collective would take inside one machine; None where that is not known.
     """
     comm = rank.steps["comm_ns"]
     if rank.header.world_size == 1:
@@ -76,7 +77,7 @@ def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) 
     straggler = np.where(known, np.clip(saved_ns, 0, comm), MISSING)
     inner, all_known = _inside_us(rank, matched, transfer, inside)
     within = known & (_sum_by_step(table.row, ~all_known, steps) == 0)
-    same = np.array_equal(inner, transfer)  # nothing would be faster: the replay is the one that was made
+    same = np.array_equal(inner, transfer)  # nothing would be faster: a second replay would equal the first
     faster_ns = np.zeros_like(saved_ns) if same else 1000 * saved_us(rank, matched, inner) - saved_ns
     network = np.where(within, np.clip(faster_ns, 0, comm - straggler), MISSING)
     return CommParts(
@@ -88,15 +89,15 @@ def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) 
 
 
 def transfer_us(matched: RankCollectives) -> IntArray:
-    """The time each collective takes when no rank is late; one without a transfer takes what it took."""
-    transfer = matched.transfer_us + matched.excused_us  # who was held up by communication is no straggler
+    """How long each collective takes if no rank is late; where the transfer is not known, its measured duration."""
+    transfer = matched.transfer_us + matched.excused_us  # a rank that communication held up is no straggler
     return np.where(matched.transfer_us != MISSING, transfer, np.maximum(matched.duration_us, 0))
 
 
 def _inside_us(
     rank: RankData, matched: RankCollectives, transfer: IntArray, inside: InsideMachine
 ) -> tuple[IntArray, NDArray[np.bool_]]:
-    """The time each collective would take inside one machine, and where that is known."""
+    """The microseconds that each collective would take inside one machine, and a mask of where that is known."""
     table = matched.table
     if not table.shapes:
         return transfer, np.ones(len(table), dtype=bool)
@@ -108,7 +109,7 @@ def _inside_us(
 
 
 def saved_us(rank: RankData, matched: RankCollectives, transfer: IntArray) -> IntArray:
-    """Microseconds of exposed time that each step would save if every collective took `transfer` (E0 - E1, E0 - E2)."""
+    """The exposed microseconds that each step would save if every collective took `transfer` (E0 - E1, E0 - E2)."""
     table = matched.table
     saved = np.zeros(len(rank.steps), dtype=np.int64)
     ended = table.end_us != NEVER
@@ -122,7 +123,7 @@ def saved_us(rank: RankData, matched: RankCollectives, transfer: IntArray) -> In
         rows = table.row[mine][np.diff(table.row[mine], prepend=-1) > 0]  # they ascend
         grid = mine.reshape(len(rows), -1)
         group = [table.shapes[shape].group for shape in table.shape[grid[0]]]
-        # The first of each group may find the queue busy with the step before, which stays as it was.
+        # The first collective of a group may find the queue busy with the previous step, which is not replayed.
         first = np.array([name not in group[:i] for i, name in enumerate(group)])
         ready = np.where(first, matched.start_us[grid], table.ready_us[grid])
         never = np.where(table.need_us[grid] == NEVER, True, ~ended[grid])
@@ -136,10 +137,10 @@ def replay(
 ) -> IntArray:
     """The exposed time saved in each step if every collective took its `transfer`.
 
-    Arrays have a row a step and a column a collective; `group` names each column's queue. All of one unit.
+    Arrays have one row per step and one column per collective, all in the same unit; `group` names each column's queue.
     """
     steps, count = ready.shape
-    waited = np.minimum(exposed, np.maximum(end - ready, 0))  # before its own issue nothing can be waited for
+    waited = np.minimum(exposed, np.maximum(end - ready, 0))  # nothing waits for a collective before it is issued
     need_at = np.where(waited > 0, end - waited, np.where(need == NEVER, NEVER, np.maximum(need, end)))
     order = np.argsort(np.concatenate([ready, need_at], axis=1), axis=1, kind="stable")
     queues = {name: number for number, name in enumerate(dict.fromkeys(group))}
@@ -166,7 +167,7 @@ def _sum_by_step(row: IntArray, values: IntArray | NDArray[np.bool_], steps: int
 
 
 def _reasons(matched: RankCollectives, exposed: IntArray, unclear: NDArray[np.bool_], on_device: bool) -> Counter[str]:
-    """The exposed microseconds that cannot be split, by the reason why; `unclear`: the step is in doubt."""
+    """The exposed microseconds that cannot be split, by reason. `unclear` marks collectives of steps in doubt."""
     table = matched.table
     reasons: Counter[str] = Counter()
     unsplit = (matched.transfer_us == MISSING) & (exposed > 0)
@@ -190,7 +191,7 @@ def _reasons(matched: RankCollectives, exposed: IntArray, unclear: NDArray[np.bo
 
 
 def _never_split(shape: CollectiveShape) -> str:
-    if ANYBODY in shape.group:
+    if ANY_SOURCE in shape.group:
         return "a receive from anybody does not say whose message it waits for"
     if not can_split(shape.op) and shape.root is None:
         return f"the root of {shape.op} is not recorded, and ranks do different work in it"
@@ -198,9 +199,9 @@ def _never_split(shape: CollectiveShape) -> str:
 
 
 class Ladders:
-    """A ladder for each operation that was timed. Others are scaled from the all-reduce.
+    """A ladder for each operation that was timed. Other operations are scaled from the all-reduce.
 
-    Rungs of fewer than two ranks are left out: nothing was transferred, so these lines are damaged.
+    Rungs of fewer than two ranks are left out: nothing was transferred in them, so these lines are damaged.
     """
 
     def __init__(self, rungs: Sequence[Calibration]) -> None:
@@ -215,12 +216,12 @@ class Ladders:
 
 
 class Ladder:
-    """Durations of one operation, to be read between the rungs and scaled to other operations and sizes of group."""
+    """Durations of one operation by size, interpolated between rungs and scaled to other operations and group sizes."""
 
     def __init__(self, rungs: Sequence[Calibration]) -> None:
         """`rungs`: at least one, of one operation among two or more ranks."""
         self.ranks, self.op = rungs[0].ranks, rungs[0].op
-        # Noise only ever adds: the shortest duration of a size holds, and no transfer takes longer than a larger one.
+        # Noise only adds time: the shortest duration of a size counts, and no transfer takes longer than a larger one.
         shortest = {rung.bytes: rung.duration_ns for rung in sorted(rungs, key=lambda rung: -rung.duration_ns)}
         sizes = sorted(shortest)
         self._bytes = np.array(sizes, dtype=float)
@@ -229,11 +230,11 @@ class Ladder:
 
     def transfer_us(self, shape: CollectiveShape) -> float:
         """The microseconds that the collective would take if its ranks shared a machine."""
-        own = bus_factor(self.op, self.ranks)
+        timed = bus_factor(self.op, self.ranks)
         wanted = bus_factor(shape.op, shape.ranks)
-        rounds = wanted * shape.ranks / (own * self.ranks)
+        rounds = wanted * shape.ranks / (timed * self.ranks)
         latency_us = float(self._us[0])
-        return latency_us * rounds + (self._timed_us(shape.bytes) - latency_us) * wanted / own
+        return latency_us * rounds + (self._timed_us(shape.bytes) - latency_us) * wanted / timed
 
     def _timed_us(self, size: int) -> float:
         if size <= self._bytes[-1] or len(self._bytes) < 2:

@@ -1,7 +1,7 @@
-"""Means over steady steps: the headline numbers, of one rank or of all together.
+"""Means over the steady steps of one or more ranks: the headline numbers.
 
-The means of the classes add up to the mean step. Exact sums of steps that were not kept as rows enter the means;
-median and 95th percentile are of the kept rows and only show the spread.
+The means of the classes add up to the mean step. The means include steps that were kept only as exact sums
+(`Aggregate`). Median and 95th percentile are of the steps that were kept as rows, and only show the spread.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ MIN_SPLIT_SHARE = 0.9  # parts of a class are given where they are known for thi
 
 @dataclass(frozen=True)
 class RankTimes:
-    """The steps of one rank as the summary needs them: nanoseconds by name, MISSING where not measured."""
+    """The steps of one rank, one element per step. `times` has nanoseconds by name, MISSING where not measured."""
 
     step: NDArray[np.int64]
     times: dict[str, NDArray[np.int64]]
     steady: NDArray[np.bool_]
     aggregates: Sequence[Aggregate] = ()
     profiled: NDArray[np.bool_] | None = None
-    """The other steps in profiler windows, which tell the parts of communication where steady steps do not."""
+    """The steps in profiler windows. They give the parts of communication where the steady steps do not have them."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """One time over the steady steps. None: not measured."""
+    """The mean and the spread of one time over the steady steps. None: not measured."""
 
     mean_ns: float | None
     median_ns: float | None = None
@@ -42,16 +42,16 @@ class Spread:
 
 @dataclass(frozen=True)
 class Summary:
-    """Every time of `TIMES` over the steady steps of one or more ranks."""
+    """The mean and the spread of every time of `TIMES` over the steady steps of one or more ranks."""
 
     spreads: dict[str, Spread]
     steady_steps: int
-    """The number of steps over all ranks, sums included."""
+    """The number of steps of all ranks together, including those kept only as sums."""
     left_out: int
-    """The steady steps left out because other classes were measured in them than in most."""
+    """The number of steady steps that the means exclude, because other classes were measured in them than in most."""
 
     def mean_ns(self, name: str) -> float | None:
-        """The mean of a time; None: not measured."""
+        """The mean of a time in nanoseconds; None: not measured."""
         return self.spreads[name].mean_ns
 
     def share(self, name: str) -> float | None:
@@ -61,7 +61,7 @@ class Summary:
 
 
 def summarise(ranks: Sequence[RankTimes], means_only: bool = False) -> Summary:
-    """The means over the steady steps of these ranks, and how they spread unless `means_only`."""
+    """The means over the steady steps of these ranks, with their spread unless `means_only`."""
     measured, alike = _usual_pattern(ranks)
 
     def column(name: str) -> NDArray[np.int64]:
@@ -82,8 +82,8 @@ def summarise(ranks: Sequence[RankTimes], means_only: bool = False) -> Summary:
         else:
             summed = sum(getattr(a, f"{name}_ns") for a in usable)
             means[name] = (int(column(name).sum()) + summed) / count
-    for whole, parts in PARTS.items():
-        means |= _part_means(means[whole], column(whole), {part: column(part) for part in parts})
+    for name, parts in PARTS.items():
+        means |= _part_means(means[name], column(name), {part: column(part) for part in parts})
     if all(means[part] is None for part in COMM_PARTS):
         means |= _parts_of_profiled(means["comm"], ranks)
     if means_only:
@@ -94,9 +94,9 @@ def summarise(ranks: Sequence[RankTimes], means_only: bool = False) -> Summary:
 
 
 def by_step(ranks: Sequence[RankTimes]) -> dict[str, NDArray[np.float64]]:
-    """Every time of `TIMES` step by step, in order: the mean over the ranks, which wait for each other.
+    """For every time of `TIMES`, its mean over the ranks in each step, in nanoseconds and in order of the steps.
 
-    Of the steady steps that `summarise` takes the means of; where a time is not known in one, it has none.
+    Only the steady steps that `summarise` averages count. A step in which a time was not measured has no element.
     """
     _, alike = _usual_pattern(ranks)
     step = _joined(rank.step[keep] for rank, keep in zip(ranks, alike, strict=True))
@@ -117,9 +117,9 @@ def _joined(columns: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 
 def _usual_pattern(ranks: Sequence[RankTimes]) -> tuple[frozenset[str], list[NDArray[np.bool_]]]:
-    """The classes measured in most steady steps, and for each rank which of them have exactly those.
+    """The classes measured in most steady steps, and a mask for each rank of the steady steps with exactly those.
 
-    Where a class is not measured its time is in another one, so steps of different kinds have no common mean.
+    The time of an unmeasured class is in another class, so steps with different measured classes have no common mean.
     """
     patterns = [
         sum(((rank.times[name] != MISSING).astype(np.int64) << bit for bit, name in enumerate(OPTIONAL)), start=0)
@@ -138,22 +138,22 @@ def _measured_in(aggregate: Aggregate) -> frozenset[str]:
 
 
 def _part_means(
-    whole_mean: float | None, whole: NDArray[np.int64], parts: dict[str, NDArray[np.int64]]
+    class_mean: float | None, class_ns: NDArray[np.int64], parts: dict[str, NDArray[np.int64]]
 ) -> dict[str, float | None]:
-    """The parts' shares of the class where the split is known, applied to the class's mean."""
+    """The mean of each part: its share of the class in the steps where the split is known, times the class's mean."""
     all_known = np.all([part != MISSING for part in parts.values()], axis=0)
     means: dict[str, float | None] = {}
     for name, part in parts.items():
-        known = all_known if _covers(all_known, whole) else part != MISSING
-        if whole_mean is None or not _covers(known, whole):
+        known = all_known if _covers(all_known, class_ns) else part != MISSING
+        if class_mean is None or not _covers(known, class_ns):
             means[name] = None
         else:
-            means[name] = whole_mean * int(part[known].sum()) / max(int(whole[known].sum()), 1)
+            means[name] = class_mean * int(part[known].sum()) / max(int(class_ns[known].sum()), 1)
     return means
 
 
 def _parts_of_profiled(comm_mean: float | None, ranks: Sequence[RankTimes]) -> dict[str, float | None]:
-    """The parts of communication as they are in the steps in profiler windows, if each rank has some."""
+    """The means of the parts of communication by the steps in profiler windows; None unless each rank has some."""
     masks = [None if rank.profiled is None else rank.profiled & (rank.times["comm"] != MISSING) for rank in ranks]
 
     def column(name: str) -> NDArray[np.int64]:
@@ -164,8 +164,8 @@ def _parts_of_profiled(comm_mean: float | None, ranks: Sequence[RankTimes]) -> d
     return _part_means(comm_mean, column("comm"), {part: column(part) for part in COMM_PARTS})
 
 
-def _covers(known: NDArray[np.bool_], whole: NDArray[np.int64]) -> bool:
-    return bool(known.any()) and int(whole[known].sum()) >= MIN_SPLIT_SHARE * int(whole.sum())
+def _covers(known: NDArray[np.bool_], class_ns: NDArray[np.int64]) -> bool:
+    return bool(known.any()) and int(class_ns[known].sum()) >= MIN_SPLIT_SHARE * int(class_ns.sum())
 
 
 def _spread(mean: float | None, values: NDArray[np.int64], step: NDArray[np.int64]) -> Spread:
@@ -177,7 +177,7 @@ def _spread(mean: float | None, values: NDArray[np.int64], step: NDArray[np.int6
 
 
 def _standard_error(values: NDArray[np.int64], step: NDArray[np.int64]) -> float | None:
-    """The standard error of the mean; the ranks of one step count as one observation: they wait for each other."""
+    """The standard error of the mean. The ranks of a step count as one observation, as they wait for each other."""
     ranks = np.bincount(step)
     observed = ranks > 0
     if np.count_nonzero(observed) < 2:

@@ -25,12 +25,12 @@ class Span:
     ready_us: int
     """When this rank issued it."""
     start_us: int
-    """When the communication of its group was free for it."""
+    """When it began: it had been issued, and its group's earlier communication had ended."""
     duration_us: int | None
     transfer_us: int | None
     """The part of the duration in which data moved; before it, a later rank was waited for."""
     exposed_us: int
-    """The part, at its end, in which computing waited for it."""
+    """How long computing waited for it, at its end."""
 
 
 def typical_step(ranks: Sequence[RankAnalysis], window: tuple[int | None, int | None] = (None, None)) -> int | None:

@@ -35,7 +35,7 @@ class StepClass:
     words: str = ""
     """What the class is called in a sentence, where its name will not do."""
     own_words: str = ""
-    """What a rank that comes late has more of; empty for a class in which ranks wait for others."""
+    """What the class is called where it makes a rank late; empty for a class in which ranks wait for others."""
 
     @property
     def part_names(self) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ class StepClass:
         return tuple(part.name for part in self.parts)
 
     def short(self, part: str) -> str:
-        """The name of a part beside that of its class."""
+        """The name of a part without the prefix of its class: `fetch` for `data_fetch`."""
         return part.removeprefix(f"{self.name}_")
 
 

@@ -50,7 +50,7 @@ KINDS: dict[str, type[Any]] = {
 SHAPES = "shapes"
 """The columns of the shapes in a signature."""
 COLLECTIVES = "collectives"
-"""The columns of the other file: an unsigned number of 32 bits each."""
+"""The columns of `rank-N.collectives`, each an unsigned number of 32 bits."""
 REST = "..."
 """The end of the name of a column that takes the rest of its line."""
 

@@ -64,12 +64,12 @@ class Operator:
     fixed_bytes: float = 0.0
     """The part of `bytes` that does not grow with the batch (weights); all of it where `grows` is None."""
     fused_bytes: float | None = None
-    """The rest of `bytes` where torch.compile fuses the operator with its neighbours; None: not known."""
+    """The bytes that remain where torch.compile fuses the operator with its neighbours; None: not known."""
     fused_launches: float | None = None
-    """The rest of `launches` then."""
+    """The launches that remain where it does."""
 
     def fused(self, moved_bytes: float, launches: float) -> Operator:
-        """The operator where torch.compile leaves so much of it."""
+        """The operator after fusion by torch.compile, with these bytes and launches."""
         return replace(
             self, bytes=moved_bytes, launches=launches, fixed_bytes=min(self.fixed_bytes, moved_bytes),
             fused_bytes=None, fused_launches=None,
@@ -228,7 +228,7 @@ class OptimizerUpdate:
     states: float = 0.0
     """What is kept between updates, in copies of the parameters."""
     state_bytes: float = 0.0
-    """What is kept besides, in bytes for each element whatever its type: quantised states."""
+    """Quantised states that are kept in addition, in bytes per element of any type."""
     temporary: float = 0.0
     """Copies that a foreach update makes and frees; a single tensor makes them of itself only."""
     default: str = FOREACH

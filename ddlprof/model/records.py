@@ -1,4 +1,4 @@
-"""Records of a run: what is written for each step, and the flags and column names everybody shares."""
+"""Records of a run: what is written for each step, and the flags and column names that all packages share."""
 
 from __future__ import annotations
 

@@ -69,21 +69,21 @@ class LayerCounts:
     weight_needed: int = 0
     weight_structured: int = 0
     structured_macs: int = 0
-    """Of all three products in the calls in which rows, columns and fours were looked at."""
+    """Multiply-adds of all three products, in the calls in which rows, columns and fours were counted."""
     padded_macs: int = 0
-    """Those with padding, in the forward products."""
+    """Multiply-adds with padding in the forward products, which `forward_macs` leaves out."""
     rows: int = 0
-    """Of its inputs: samples, tokens."""
+    """Rows of its inputs: samples or tokens."""
     zero_rows: int = 0
     columns: int = 0
-    """Of its inputs: features, channels, for each call."""
+    """Columns of its inputs: features or channels, summed over the calls."""
     zero_columns: int = 0
     fours: int = 0
     """Groups of four neighbours of its inputs, along the features or channels."""
     fitting_fours: int = 0
-    """Those with two zeros or more."""
+    """Groups of four with two zeros or more."""
     mask_known: bool = False
-    """Where its input is zero its gradient is not needed: the input comes out of a ReLU or a dropout."""
+    """Whether the input comes out of a ReLU or a dropout: where it is zero, its gradient is not needed."""
     before: list[str] = field(default_factory=list)
     """What the input went through on its way from the layers before it, the last first, by torch's names."""
     after: list[str] = field(default_factory=list)

@@ -48,7 +48,7 @@ class FoundRun:
 
 @dataclass
 class Search:
-    """The runs that were found, and what the search left out, a line each."""
+    """The runs that were found. `left_out` says, in one line each, what was not searched."""
 
     folder: Folder
     runs: list[FoundRun] = field(default_factory=list)

@@ -20,7 +20,7 @@ MAX_FILE_BYTES = 2 << 30
 DEPTH = 3  # COPY/attempt-N/rank-R.jsonl
 _PATTERNS = ("manifest.json", "attempt-*/rank-*")
 _BESIDE = (OPERATORS_NAME,)
-"""Files that are of a run where one of the others is."""
+"""Files that belong to a run if one of the files of `_PATTERNS` is in the same folder."""
 _FETCHED_TOGETHER = 16  # files: enough to hide the latency of an object store, not enough to fill the memory
 
 

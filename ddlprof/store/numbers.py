@@ -43,7 +43,7 @@ class Lines:
         for place, letter in enumerate(prefix):  # a shorter line ends within them, and has another letter there
             self.has_prefix &= letters[np.minimum(begins[:-1] + place, len(letters) - 1)] == letter
         self.before = np.concatenate([[0], np.cumsum(self.has_prefix)])
-        """How many such lines are before each line, and in all."""
+        """The number of lines with the prefix before each line; at the end, their number in all."""
 
     def __len__(self) -> int:
         return len(self.has_prefix)
@@ -53,7 +53,7 @@ class Lines:
         return self._text[self._begins[index] : self._begins[index + 1] - 1].decode(errors="replace")
 
     def joined(self, until: int) -> bytes:
-        """The lines before the line `until` that begin so."""
+        """The lines with the prefix before the line `until`."""
         edges = np.flatnonzero(np.diff(self.has_prefix[:until], prepend=False, append=False))
         places = self._begins[edges].tolist()
         return b"".join(self._text[begin:end] for begin, end in zip(places[::2], places[1::2], strict=True))

@@ -1,7 +1,8 @@
 """Decodes the two files of one rank: `rank-N.jsonl` and `rank-N.collectives`.
 
-Everything goes by the names of the columns, which the header has. What comes by the thousand is parsed all at once; if
-that fails, line by line, and what is damaged is dropped. Every value is checked here, and nowhere else.
+Values are found by the names of the columns in the header. Kinds of lines that come by the thousand are parsed all at
+once; if that fails, they are parsed one by one, and damaged lines are dropped. Every value is checked here, and nowhere
+else.
 """
 
 from __future__ import annotations
@@ -128,14 +129,14 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     rank.windows = parsed.of("w")
     rank.calibration = parsed.of("b")
     rank.clock_readings = parsed.of("t")
-    rank.looking = _looking(parsed)
+    rank.overhead = _overhead(parsed)
     rank.loader_costs = parsed.of("d")
     rank.drops = list({(drop.source, drop.many): drop for drop in parsed.of("u")}.values())  # they are cumulative
     rank.training_loss = parsed.of("v")
     rank.spans = [span for span in parsed.of("p") if span.what in SPANS]
     rank.end = next(reversed(parsed.of("e")), None)
     rank.samples = _samples(parsed)
-    # The binary file has no marks of its own: after a lost line nobody knows which times belong to which step.
+    # The binary file does not mark its steps: after a lost line it is not known which times belong to which step.
     trusted = steps[: parsed.trusted]
     of_steps = StepCollectives(rank.steps["signature"][: len(trusted)], trusted[:, _BEGIN], trusted[:, _END], seqs)
     packed = pack(of_steps, _shapes(parsed), times_of(undamaged.times, columns.get(COLLECTIVES, ())))
@@ -265,7 +266,7 @@ def _steps(parsed: _Parsed) -> tuple[IntArray, IntArray]:
         parsed.step_count = len(table)
     columns = [_column(table, single, name) for name in STEP_FIELDS]
     steps = np.stack([*columns, table[:, -2], table[:, -1]]).T  # column after column in memory: they are used so
-    # Numbers that can be: nothing below MISSING, and the classes add up to the step.
+    # A plausible step has no number below MISSING, and its classes add up to its time.
     classes = np.maximum(steps[:, _CLASS_COLUMNS], 0).sum(axis=1)
     least = np.array([MISSING if name in OPTIONAL_FIELDS | {"signature"} else 0 for name in STEP_FIELDS])
     values = steps[:, : len(STEP_FIELDS)]
@@ -298,7 +299,7 @@ def _context(parsed: _Parsed) -> ContextTable:
     return ContextTable(_floats(parsed, "c", ContextRow))
 
 
-def _looking(parsed: _Parsed) -> Overhead | None:
+def _overhead(parsed: _Parsed) -> Overhead | None:
     rows = _floats(parsed, "k", Overhead)
     return Overhead(*map(int, rows[-1])) if len(rows) else None  # they are cumulative
 

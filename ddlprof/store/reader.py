@@ -76,7 +76,7 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Lists of numbers come and go by the million, none in a circle, and the collector would go through all of them."""
+    """Turns the cyclic garbage collector off: it would scan millions of short-lived lists that hold no cycles."""
     was_on = gc.isenabled()
     gc.disable()
     try:

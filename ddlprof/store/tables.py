@@ -131,7 +131,7 @@ class RankData:
     steps: StepTable
     node: int = 0
     expand: Callable[[], CollectiveTable] = CollectiveTable.empty
-    """Makes the table of collectives from what takes a quarter of its memory."""
+    """Makes the table of collectives from a packed form, which takes a quarter of its memory."""
     collectives_until: int = 0
     """Steps from this index on have no collectives: the end of the file is torn or damaged."""
     aggregates: list[Aggregate] = field(default_factory=list)
@@ -148,7 +148,7 @@ class RankData:
     """The loss of the training, in the order in which it was noted."""
     spans: list[JobSpan] = field(default_factory=list)
     """What the job did besides steps, see `RankHeader.spans`."""
-    looking: Overhead | None = None
+    overhead: Overhead | None = None
     loader_costs: list[LoaderCost] = field(default_factory=list)
     end: End | None = None
 

@@ -1,4 +1,4 @@
-"""All rules, and how they are applied: what they find is graded, and dropped where it may be chance or our overhead.
+"""All rules, and how they are applied: issues are graded, and dropped where chance or our overhead may explain them.
 
 A new rule is a function in one of the files of this folder and a line of its table.
 """
@@ -27,49 +27,49 @@ RULES = tuple(rule for rules in GROUPS.values() for rule in rules)
 
 
 def apply_rules(facts: Facts, rules: Sequence[Rule]) -> list[Finding]:
-    """The findings of these rules: critical ones first, then by the gain, or by the time that is concerned."""
+    """The findings of these rules: by severity, then by gain, or by share of the time where no gain is known."""
     findings = []
     for rule in rules:
-        found = rule.find(facts)
-        if found is None or found.samples < rule.samples or _is_of_unmeasured_device(found, facts):
+        issue = rule.find(facts)
+        if issue is None or issue.samples < rule.samples or _is_of_unmeasured_device(issue, facts):
             continue
-        if not _may_be_nothing(found, facts):
-            findings.append(_graded(rule, found, facts))
+        if not _may_be_noise(issue, facts):
+            findings.append(_graded(rule, issue, facts))
     return sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), -_worth(finding, facts)))
 
 
-def _is_of_unmeasured_device(found: Issue, facts: Facts) -> bool:
-    """Whether it is about a class of steps whose device nobody has timed, which may hide what the host waits for."""
-    return found.about is not None and facts.summary.mean_ns("compute") is None
+def _is_of_unmeasured_device(issue: Issue, facts: Facts) -> bool:
+    """Whether the issue is about a class of a step whose device was not timed: the device may hide the host's waits."""
+    return issue.about is not None and facts.summary.mean_ns("compute") is None
 
 
-def _may_be_nothing(found: Issue, facts: Facts) -> bool:
-    """Whether the share of the step may be chance, or is less than looking costs."""
-    if found.share is None or found.of != "step":
+def _may_be_noise(issue: Issue, facts: Facts) -> bool:
+    """Whether the share of the step may be chance, or is smaller than the overhead of the hooks."""
+    if issue.share is None or issue.of != "step":
         return False
-    concerned_ns = found.share * (facts.summary.mean_ns("step") or 0.0)
-    spread = facts.summary.spreads.get(found.about or "")
+    concerned_ns = issue.share * (facts.summary.mean_ns("step") or 0.0)
+    spread = facts.summary.spreads.get(issue.about or "")
     by_chance_ns = STANDARD_ERRORS * ((spread.standard_error_ns if spread else None) or 0.0)
-    return concerned_ns < max(by_chance_ns, 1e9 * (facts.looking_s or 0.0))
+    return concerned_ns < max(by_chance_ns, 1e9 * (facts.overhead_s or 0.0))
 
 
-def _graded(rule: Rule, found: Issue, facts: Facts) -> Finding:
-    severity = found.severity or severity_of(found.share, found.samples if found.of == "step" else CRITICAL_STEPS)
-    gain_s, most_s = found.gain_s, facts.most_gained_s.get(found.about or "")
+def _graded(rule: Rule, issue: Issue, facts: Facts) -> Finding:
+    severity = issue.severity or severity_of(issue.share, issue.samples if issue.of == "step" else CRITICAL_STEPS)
+    gain_s, most_s = issue.gain_s, facts.most_gained_s.get(issue.about or "")
     if gain_s is not None and most_s is not None:
         gain_s = min(gain_s, most_s)
     return Finding(
         rule=rule.name,
         severity=severity,
-        title=found.title,
-        evidence=found.evidence,
-        next=found.next,
-        samples=found.samples,
-        share=found.share,
-        of=found.of,
+        title=issue.title,
+        evidence=issue.evidence,
+        next=issue.next,
+        samples=issue.samples,
+        share=issue.share,
+        of=issue.of,
         gain_s=gain_s,
-        ranks=found.ranks,
-        about=found.about,
+        ranks=issue.ranks,
+        about=issue.about,
     )
 
 

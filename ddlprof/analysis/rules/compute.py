@@ -67,8 +67,8 @@ def launch_bound(facts: Facts) -> Issue | None:
         return _behind_its_host(facts)
     if window is None or window.kernels is None or window.kernel_s is None or not step or facts.device == "cpu":
         return None
-    told = ("data",) if facts.imported else ("data", "other")
-    elsewhere = sum(facts.summary.share(name) or 0.0 for name in told)
+    named = ("data",) if facts.imported else ("data", "other")
+    elsewhere = sum(facts.summary.share(name) or 0.0 for name in named)
     idle = max(0.0, window.idle_share - elsewhere)
     if idle < WARN_SHARE or window.kernels < LAUNCHED_KERNELS or window.kernel_s > LAUNCH_US / 1e6:
         return None

@@ -1,4 +1,4 @@
-"""Facts about a run that rules, and the words of a verdict, refer to. None: not known."""
+"""Facts about a run that the rules and the text of a verdict use. None: not known."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reductions:
-    """The collectives of a step that add something up over the ranks, mean over steady steps and ranks."""
+    """The reductions (such as all-reduces) of a step, as means over steady steps and ranks."""
 
     number: float
     small_bytes: float
-    """The bytes in small ones."""
+    """The bytes in reductions below `SMALL_BUCKET_BYTES`."""
     largest_bytes: int
     duration_s: float
     exposed_s: float
@@ -55,14 +55,14 @@ class Reductions:
 
 @dataclass(frozen=True)
 class Window:
-    """What profiler windows saw of the device."""
+    """The device's activity in profiler windows."""
 
     updates: int
     idle_share: float
     kernels: float | None
-    """Launched in a step, communication left out."""
+    """The number of kernels and copies launched in a step, without those of communication."""
     kernel_s: float | None
-    """The mean time that one of them ran."""
+    """The mean duration of one of them."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Facts:
     ranks_per_node: int = 1
     late_rank: LateRank | None = None
     comm: CommTotals | None = None
-    looking_s: float | None = None
+    overhead_s: float | None = None
     sources: Sources = field(default_factory=lambda: Sources(0, []))
     loader_workers: int | None = None
     prefetch_factor: int | None = None
@@ -117,12 +117,12 @@ class Facts:
     device_bytes: int | None = None
     """The memory of one device."""
     device_peak_bytes: int | None = None
-    """The most that torch's allocator took of it on any rank."""
+    """The most of that memory that torch's allocator held on any rank."""
     host_free_bytes: int | None = None
-    """The memory of a machine that nobody used at the last reading, least over the machines."""
+    """The memory that was free at the last reading, on the machine with the least."""
     job: JobTime | None = None
     most_gained_s: dict[str, float] = field(default_factory=dict)
-    """The most by which the step would be shorter without a class, see `ddlprof.analysis.ceilings`."""
+    """By class: the largest possible gain in a step, see `ddlprof.analysis.ceilings`."""
 
     @property
     def scale(self) -> Scale:
@@ -173,7 +173,7 @@ def gather_facts(
     manifest: Manifest | None,
     headline: Attempt,
     sources: Sources,
-    looking_s: float | None = None,
+    overhead_s: float | None = None,
     cpu_percent: float | None = None,
     job: JobTime | None = None,
 ) -> Facts:
@@ -193,7 +193,7 @@ def gather_facts(
         ranks_per_node=-(-ranks // nodes),
         late_rank=headline.late_rank,
         comm=headline.comm,
-        looking_s=looking_s,
+        overhead_s=overhead_s,
         sources=sources,
         loader_workers=training.loader_workers,
         prefetch_factor=training.prefetch_factor,

@@ -1,4 +1,4 @@
-"""What a rule is, and what it says before it is graded."""
+"""The types of a rule and of the issue that it finds."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Issue:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. `find` is a pure function; what it says is dropped where it may be chance, or the overhead's doing."""
+    """One rule. `find` is a pure function; its issue is dropped where chance or our overhead may explain it."""
 
     name: str
     finds: str
     """What is wrong, in a few words."""
     threshold: str
-    """From where on it speaks."""
+    """The condition under which the rule finds something."""
     reason: str
     """The reason for the threshold."""
     samples: int
-    """The fewest steps or readings that it speaks of."""
+    """The fewest steps or readings that an issue must rest on."""
     abstains: str
-    """When it says nothing, besides what holds for all rules."""
+    """When the rule finds nothing, in addition to what holds for all rules."""
     find: Callable[[Facts], Issue | None]

@@ -1,4 +1,4 @@
-"""Signals that rules rest on, told by the steps of ranks and the counters of their machines.
+"""Signals that rules rest on, computed from the steps of ranks and the counters of their machines.
 
 Waits for data that come in bursts, work that ranks have unevenly by turns, devices that wait for their hosts, clocks
 that are held down, and memory that grows all the time.
@@ -88,7 +88,7 @@ class UnevenWork:
 
 
 def find_uneven(ranks: Sequence[RankAnalysis]) -> UnevenWork | None:
-    """None where there is one rank, or the samples of a step are not known."""
+    """How unevenly work is spread; None where there is one rank, or the samples of a step are not known."""
     if len(ranks) < 2:
         return None
     seen = [_numbers(rank.times.step) for rank in ranks]
@@ -140,10 +140,10 @@ def lag_share(ranks: Sequence[RankAnalysis]) -> float | None:
 def _lag_of_rank(rank: RankAnalysis) -> float | None:
     steps = rank.data.steps
     lag, compute = steps["device_lag_ns"], steps["compute_ns"]
-    told = rank.times.steady & (lag != MISSING) & (compute > 0)
-    if np.count_nonzero(told) < FINDING_STEPS:
+    reported = rank.times.steady & (lag != MISSING) & (compute > 0)
+    if np.count_nonzero(reported) < FINDING_STEPS:
         return None
-    return float(np.median(lag[told] / compute[told]))
+    return float(np.median(lag[reported] / compute[reported]))
 
 
 POWER_BITS = 0x04 | 0x80
@@ -154,7 +154,7 @@ HEAT_BITS = 0x08 | 0x20 | 0x40
 
 @dataclass(frozen=True)
 class ThrottledDevice:
-    """One rank whose device was held down."""
+    """A rank whose device's clock was held down by heat or power."""
 
     rank: int
     readings_share: float
@@ -204,16 +204,16 @@ def find_throttled(ranks: Sequence[RankAnalysis]) -> list[ThrottledDevice]:
 def _held_down(rank: RankData) -> NDArray[np.bool_]:
     """The readings at which the device was held down, by what the driver says or else by its heat."""
     reasons = rank.context["gpu_throttle_reasons"]
-    told = ~np.isnan(reasons)
-    bits = np.where(told, reasons, 0).astype(np.int64)
+    reported = ~np.isnan(reasons)
+    bits = np.where(reported, reasons, 0).astype(np.int64)
     hot = np.nan_to_num(rank.context["gpu_temperature_c"]) >= HOT_C
-    return np.asarray(np.where(told, bits & (POWER_BITS | HEAT_BITS) != 0, hot))
+    return np.asarray(np.where(reported, bits & (POWER_BITS | HEAT_BITS) != 0, hot))
 
 
 def _by_heat(rank: RankData, held: NDArray[np.bool_]) -> bool:
     reasons = rank.context["gpu_throttle_reasons"][held]
-    told = reasons[~np.isnan(reasons)].astype(np.int64)
-    return not len(told) or bool(2 * np.count_nonzero(told & HEAT_BITS) > len(told))
+    reported = reasons[~np.isnan(reasons)].astype(np.int64)
+    return not len(reported) or bool(2 * np.count_nonzero(reported & HEAT_BITS) > len(reported))
 
 
 def _compute_ns(rank: RankAnalysis, at: NDArray[np.bool_]) -> float | None:
@@ -239,7 +239,7 @@ def _mean(values: NDArray[np.float64]) -> float | None:
 
 
 _MOST_POINTS = 200
-"""More are thinned out: the slopes of all pairs are taken."""
+"""Longer series are thinned out, because the slope of every pair of readings is computed."""
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def _while_training(rank: RankData) -> NDArray[np.bool_]:
 
 def overhead_line(ranks: list[RankData], summary: Summary | None, calibration: dict[str, Any] | None) -> OverheadLine:
     """What ddlprof itself cost these ranks."""
-    costs = [rank.looking for rank in ranks if rank.looking]
+    costs = [rank.overhead for rank in ranks if rank.overhead]
     steps, wall_ns = sum(c.hook_steps for c in costs), sum(c.wall_ns for c in costs)
     hooks_s = sum(c.hook_ns for c in costs) / steps / 1e9 if steps else None
     step_ns = summary.mean_ns("step") if summary else None

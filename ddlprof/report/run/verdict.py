@@ -129,7 +129,7 @@ def _undecided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     stall = _NAMES.get(verdict.stall or "", verdict.stall)
     share = percent(verdict.share or 0.0)
     if verdict.reason == "looking":
-        cost = percent(1e9 * (facts.looking_s or 0.0) / (facts.summary.mean_ns("step") or 1.0))
+        cost = percent(1e9 * (facts.overhead_s or 0.0) / (facts.summary.mean_ns("step") or 1.0))
         why = f"{stall} is {share} of the step, but the profiler's overhead is {cost}"
         return why, "use larger batches, to make steps longer"
     action = free_processors(facts) if facts.starved else _more_steps("for more steps", facts)

@@ -57,7 +57,7 @@ def slow_down(model: str, limit: float, steps: int, pairs: int) -> Callable[[Ben
                 ended = bench.job("speed", under=() if ours else None, **arguments)
                 seconds[ours].append(ended.truth["step_s"])
                 if ours:
-                    looking = rank_of(ended.run()).looking
+                    looking = rank_of(ended.run()).overhead
                     hooks_us = looking.hook_ns / max(1, looking.hook_steps) / 1e3 if looking else 0.0
                 else:
                     host = ended.truth["host_s"]

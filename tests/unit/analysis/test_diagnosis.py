@@ -120,9 +120,9 @@ def test_a_critical_verdict_needs_steps() -> None:
 
 
 def test_what_looking_may_have_caused_is_not_claimed() -> None:
-    verdict = diagnose(summary(compute=0.08, other=0.02), 100, looking_ns=30_000)
+    verdict = diagnose(summary(compute=0.08, other=0.02), 100, overhead_ns=30_000)
     assert (verdict.name, verdict.severity, verdict.reason) == ("UNDECIDED", "unknown", "looking")
-    assert diagnose(summary(compute=0.08, other=0.02), 100, looking_ns=10_000).stall == "other"
+    assert diagnose(summary(compute=0.08, other=0.02), 100, overhead_ns=10_000).stall == "other"
 
 
 def test_what_may_be_chance_is_not_claimed() -> None:

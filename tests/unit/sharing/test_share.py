@@ -63,7 +63,7 @@ def compared(run: RunData, attempts: list[Attempt]) -> list[Any]:
             found += [
                 [(rung.bytes, rung.duration_ns) for rung in rank.data.calibration],
                 rank.data.clock_readings,
-                rank.data.looking,
+                rank.data.overhead,
                 rank.data.loader_costs,
             ]
             found += [rank.flags.tolist(), rank.clock, rank.summary.spreads]

@@ -61,7 +61,7 @@ def contents(rank: RankData) -> dict[str, Any]:
     collectives = rank.collectives
     return {
         "steps": rank.steps.rows(), "aggregates": rank.aggregates, "windows": rank.windows, "end": rank.end,
-        "calibration": rank.calibration, "clocks": rank.clock_readings, "looking": rank.looking, "notes": rank.notes,
+        "calibration": rank.calibration, "clocks": rank.clock_readings, "overhead": rank.overhead, "notes": rank.notes,
         "costs": rank.loader_costs, "samples": rank.samples, "shapes": collectives.shapes,
         "seqs": collectives.seq.tolist(), "ready": collectives.ready_us.tolist(), "until": rank.collectives_until,
         "context": [rank.context[f.name].tolist()[0] for f in fields(ContextRow)[:2]],

@@ -67,7 +67,7 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
     ]
     assert np.isnan(rank.context["gpu_percent"]).all()
     assert rank.windows == records[2:3]
-    assert rank.looking == looking
+    assert rank.overhead == looking
     assert rank.loader_costs == [LoaderCost(3, 64, 9, 4096, None)]
     assert (rank.end, rank.status, rank.complete) == (records[-1], "exit", True)
     line = SourcePlace("train.py:3 main")

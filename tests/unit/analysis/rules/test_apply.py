@@ -38,9 +38,9 @@ def test_too_few_samples_say_nothing() -> None:
 
 
 def test_what_looking_may_have_caused_is_not_said() -> None:
-    assert apply_rules(facts(looking_s=0.02), [saying(found(0.3))])
-    assert apply_rules(facts(looking_s=0.04), [saying(found(0.3))]) == []
-    assert apply_rules(facts(looking_s=0.04), [saying(found(0.3, of="job"))])
+    assert apply_rules(facts(overhead_s=0.02), [saying(found(0.3))])
+    assert apply_rules(facts(overhead_s=0.04), [saying(found(0.3))]) == []
+    assert apply_rules(facts(overhead_s=0.04), [saying(found(0.3, of="job"))])
 
 
 def test_what_may_be_chance_is_not_said() -> None:

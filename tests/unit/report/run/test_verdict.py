@@ -215,7 +215,7 @@ def test_the_late_rank_is_not_blamed_for_what_others_take() -> None:
 @pytest.mark.parametrize("reason", ["few_steps", "looking", "noise", "comm_unmeasured", "device_unmeasured"])
 def test_undecided_says_why(reason: str) -> None:
     verdict = Verdict("UNDECIDED", "unknown", "other", 0.2, reason=reason)
-    assert all(advise(verdict, facts(looking_s=0.03)))
+    assert all(advise(verdict, facts(overhead_s=0.03)))
 
 
 @pytest.mark.parametrize("reason", ["few_steps", "noise", "comm_unmeasured"])

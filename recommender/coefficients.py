@@ -1,4 +1,4 @@
-"""Everything that was fitted, as one object: a predictor with other coefficients has nothing of the shipped ones."""
+"""All fitted coefficients as one object, so that a predictor with other coefficients uses none of the shipped ones."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Coefficients:
     """What a `Predictor` computes with; `dataclasses.replace(Coefficients.shipped(), compute=...)` replaces a part."""
 
     compute: compute.Coefficients
-    """The coefficients for the step time of one GPU, from other GPUs or from FLOPs."""
+    """The coefficients of computation on one GPU."""
     communication: communication.Coefficients
-    """The coefficients for what several GPUs add."""
+    """The coefficients of communication between GPUs."""
 
     @classmethod
     def shipped(cls) -> Coefficients:
@@ -26,7 +26,7 @@ class Coefficients:
 
     @classmethod
     def from_json(cls, compute_content: Mapping[str, Any], communication_content: Mapping[str, Any]) -> Coefficients:
-        """Reads the content of two files as `scripts/fit/compute.py` and `scripts/fit/communication.py` write them."""
+        """Reads the contents of two files written by `scripts/fit/compute.py` and `scripts/fit/communication.py`."""
         return cls(
             compute.Coefficients.from_json(compute_content),
             communication.coefficients_from(dict(communication_content)),

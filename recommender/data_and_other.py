@@ -1,15 +1,13 @@
 """The seconds of a step that are neither computation nor communication: input, copies to the device and other time.
 
-The wait for input on a target is by DS-Analyzer's rule (Mohan et al., VLDB 2021).
+The wait for input follows DS-Analyzer (Mohan et al., VLDB 2021): input is prefetched, so a step waits as long as its
+loading takes longer than the rest of the step. Loading takes as long as the slower of preparing samples (on the CPUs)
+and fetching them. A worker is blocked for each sample as long as in the measured run; on other storage, reading at its
+bandwidth is added. Without workers nothing is prefetched, so the training loop itself is blocked.
 
-Input is prefetched, so what a step waits for is what its loading takes longer than the rest of the step. Loading is as
-slow as the slower of preparing samples (on the CPUs) and fetching them: for each sample a worker is blocked as long as
-where it was measured, and where the storage is another one, its bandwidth comes on top. Without workers nothing is
-fetched ahead, so that the training loop is blocked itself.
-
-Copies and other time, which no model predicts, are taken from where they were measured (carried over), without the time
-spent waiting for a processor there: other work on the machine of a run is not on the next one. What it took is left out
-of what is expected and kept in the upper end, as only the wait of the main thread in all is known.
+No model predicts copies and other time: they are carried over from a measured run. The time that this run waited for a
+processor is left out of the mean, as other work on its machine is not on the target; it stays in the upper end of the
+interval, as only the wait of the main thread as a whole is known.
 """
 
 from __future__ import annotations
@@ -22,45 +20,45 @@ from recommender.target import Machine
 from recommender.workload import JobFacts, Measurement, Workload
 
 CARRIED_FACTOR = 2.0
-"""The 80 % interval of what is carried over reaches from half of it to twice as much. A judgement, not a fit."""
+"""The 80 % interval of carried-over time reaches from half to twice the mean. A judgement, not a fit."""
 _WAITS = 0.02
-"""A job that waited for a smaller share of its step than this was not limited by its loader."""
+"""A job that waited for input for a smaller share of its step was not limited by its loader."""
 
 
 def undisturbed_share(measured: Measurement | JobFacts) -> float:
-    """The share of its time that the job did not wait for a processor."""
+    """The share of its time in which the job did not wait for a processor."""
     return 1.0 - (measured.queued_share or 0.0)
 
 
 def carried_range(seconds: float, facts: JobFacts) -> Range:
-    """What so many seconds of a measured job are taken to be on another machine."""
+    """The 80 % interval on another machine of an activity that took `seconds` in the measured job."""
     expected = seconds * undisturbed_share(facts)
     return Range(expected, expected / CARRIED_FACTOR, seconds * CARRIED_FACTOR)
 
 
 class Carried(NamedTuple):
-    """The classes of a step that are taken from a measured run."""
+    """The classes of a step that are carried over from a measured run."""
 
     seconds: dict[str, float]
     waited_s: float
-    """What was left out: the time spent waiting for a processor."""
+    """The seconds left out of them, in which the measured run waited for a processor."""
 
 
 def carried_over(nearest: Measurement | None, samples: int, basis: list[str]) -> Carried:
-    """The classes for a step of so many samples, with which some of them grow."""
+    """The carried-over classes for a step of `samples` samples, scaled where `CARRIED` says so. Adds to `basis`."""
     if nearest is None:
         return Carried(dict.fromkeys(CARRIED, 0.0), 0.0)
     measured = nearest.carried_s
     if any(measured.values()):
         basis.append("copies to the device and other time: carried over from a measured run")
-    grown = samples / (nearest.batch_per_gpu * nearest.grad_accum)
-    there = {name: seconds * (grown if CARRIED[name] else 1.0) for name, seconds in measured.items()}
-    here = {name: seconds * undisturbed_share(nearest) for name, seconds in there.items()}
-    return Carried(here, sum(there.values()) - sum(here.values()))
+    growth = samples / (nearest.batch_per_gpu * nearest.grad_accum)
+    with_waits = {name: seconds * (growth if CARRIED[name] else 1.0) for name, seconds in measured.items()}
+    undisturbed = {name: seconds * undisturbed_share(nearest) for name, seconds in with_waits.items()}
+    return Carried(undisturbed, sum(with_waits.values()) - sum(undisturbed.values()))
 
 
 class DataEstimate(NamedTuple):
-    """The seconds of a step spent waiting for input, and what that figure rests on."""
+    """The seconds of a step spent waiting for input, and the sentences on what they rest on."""
 
     seconds: float
     basis: tuple[str, ...]
@@ -69,12 +67,13 @@ class DataEstimate(NamedTuple):
 def data_wait_s(
     workload: Workload, machine: Machine, gpus_on_node: int, samples: int, rest_s: float, nearest: Measurement | None
 ) -> DataEstimate:
-    """The wait in one GPU's step of `samples` samples whose other classes take `rest_s`.
+    """The wait for input in one GPU's step of `samples` samples whose other classes take `rest_s`.
 
-    From the loader's cost per sample where it is known, else carried over from the nearest measurement.
+    It follows from the loader's cost per sample where that is known; else it is carried over from the nearest
+    measurement.
     """
-    same = nearest is not None and nearest.instance_type == machine.name
-    prepared_s, read_s, basis = _loading_s(workload, machine, gpus_on_node, samples, same)
+    same_storage = nearest is not None and nearest.instance_type == machine.name
+    prepared_s, read_s, basis = _loading_s(workload, machine, gpus_on_node, samples, same_storage)
     if basis:
         blocked_s, workers = (workload.loader_blocked_s_per_sample or 0.0) * samples, workload.loader_workers
         if not workers:
@@ -82,21 +81,22 @@ def data_wait_s(
         return DataEstimate(max(0.0, prepared_s - rest_s, read_s + blocked_s / workers - rest_s), basis)
     if nearest is None or nearest.data_s is None:
         return DataEstimate(0.0, ("input: not known, assumed to be ready in time",))
-    alike = undisturbed_share(nearest) * samples / (nearest.batch_per_gpu * nearest.grad_accum)
+    scale = undisturbed_share(nearest) * samples / (nearest.batch_per_gpu * nearest.grad_accum)
     if nearest.data_s <= _WAITS * nearest.step_s:
-        return DataEstimate(nearest.data_s * alike, ("input: carried over from a measured run",))
-    limited_s = nearest.step_s * alike
+        return DataEstimate(nearest.data_s * scale, ("input: carried over from a measured run",))
+    limited_s = nearest.step_s * scale
     return DataEstimate(
         max(0.0, limited_s - rest_s), ("input: a measured run waited for its loader, the same rate per GPU is assumed",)
     )
 
 
 def _loading_s(
-    workload: Workload, machine: Machine, gpus_on_node: int, samples: int, same: bool
+    workload: Workload, machine: Machine, gpus_on_node: int, samples: int, same_storage: bool
 ) -> tuple[float, float, tuple[str, ...]]:
-    """Seconds in which the machine prepares and reads one step of one GPU, with all GPUs of the node fed alike.
+    """The seconds to prepare and to read the samples of one GPU's step, with all GPUs of the node fed alike, and their
+    basis, which is empty where nothing is known of the loader.
 
-    With what they rest on: nothing, where nothing is known of the loader. `same`: the storage is the measured one.
+    `same_storage`: the storage is the measured one.
     """
     prepared_s = read_s = 0.0
     basis: list[str] = []
@@ -108,7 +108,11 @@ def _loading_s(
         workers = workload.loader_workers
         by = f"over {count(workers, 'worker')}" if workers else "in the training loop"
         basis.append(f"input: blocked for {significant(1e3 * blocked_s)} ms a sample as in the run, {by}")
-    if workload.loader_bytes_per_sample is not None and machine.storage_gb_s and not (same and blocked_s is not None):
+    if (
+        workload.loader_bytes_per_sample is not None
+        and machine.storage_gb_s
+        and not (same_storage and blocked_s is not None)
+    ):
         read_s = workload.loader_bytes_per_sample * samples * gpus_on_node / (machine.storage_gb_s * 1e9)
         basis.append(f"input: read from network storage at {significant(machine.storage_gb_s)} GB/s")
     return prepared_s, read_s, tuple(basis)

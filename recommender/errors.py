@@ -1,4 +1,4 @@
-"""The one error of the predictor, raised for impossible records too."""
+"""The error of the predictor, and the check of records that raises it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ddlprof.base.reading import ReadingError, settle
 
 
 class PredictionError(DdlprofError, ValueError):
-    """A job or a target that cannot be predicted: one line that says what is wrong and what to do."""
+    """A job or a target cannot be predicted; the message is one line that says why and what to do."""
 
 
 def checked(record: Any) -> None:
-    """For the `__post_init__` of a record: raises `PredictionError` where a field is not what its annotation says."""
+    """Checks a record in its `__post_init__`: raises `PredictionError` for a field that contradicts its annotation."""
     try:
         settle(record)
     except ReadingError as error:

@@ -1,4 +1,4 @@
-"""What a prediction says: seconds with their 80 % interval, class by class, and what they rest on."""
+"""The result of a prediction: seconds with an 80 % interval, class by class, and what they rest on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 Z80 = 1.2815515655446004
-"""Standard deviations either side of the mean that hold 80 % of a normal distribution."""
+"""An interval of this many standard deviations either side of the mean holds 80 % of a normal distribution."""
 
 
 @dataclass(frozen=True)
@@ -20,18 +20,19 @@ class Range:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The seconds of a predicted step, class by class; together they are the step.
+    """The seconds of a predicted step by class; together they are the step.
 
-    The classes are those of a measured step, communication by its parts. Nobody waits for a late rank: all are alike.
+    The classes are those of a measured step, with communication split in two. There is no straggler class, as all ranks
+    are predicted alike.
     """
 
     compute_s: float
     data_s: float
     h2d_s: float
     interconnect_s: float
-    """The exposed communication that would remain if all ranks sat in one machine."""
+    """The exposed communication if all ranks were in one machine."""
     network_s: float
-    """The price of going over the network."""
+    """The exposed communication added by the network between machines."""
     other_s: float
 
     @property
@@ -48,11 +49,12 @@ class StepTimes:
 CLASSES = tuple(field.name.removesuffix("_s") for field in fields(StepTimes))
 
 CARRIED = {"h2d": True, "other": False}
-"""The classes that no model predicts: as in a measured run. Whether they grow with the samples of a step."""
+"""The classes that no model predicts, and whether they grow with the samples of a step. Their time is carried over from
+a measured run."""
 
 
 class WithTimes:
-    """A dataclass whose `times` are attributes of it too: `compute_s` is `times.compute_s`, or None without times."""
+    """Mixin for a dataclass with a field `times`: `compute_s` is `times.compute_s`, or None without times."""
 
     def __getattr__(self, name: str) -> Any:
         if name.removesuffix("_s") not in CLASSES or not name.endswith("_s"):
@@ -64,12 +66,12 @@ class WithTimes:
         return sorted({*super().__dir__(), *(f"{name}_s" for name in CLASSES)})
 
     def values(self) -> dict[str, Any]:
-        """All fields by name, each class in a field of its own."""
-        found: dict[str, Any] = {}
+        """All fields by name; `times` is replaced by one entry for each class."""
+        values: dict[str, Any] = {}
         for field in fields(self):  # type: ignore[arg-type]
             names = [f"{name}_s" for name in CLASSES] if field.name == "times" else [field.name]
-            found |= {name: getattr(self, name) for name in names}
-        return found
+            values |= {name: getattr(self, name) for name in names}
+        return values
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ class ComputePhases:
 
 @dataclass(frozen=True)
 class Estimate(WithTimes):
-    """One optimizer step of a job on a target. Seconds; `compute_s`, `data_s` and so on are those of `times`."""
+    """The predicted optimizer step of a job on a target, in seconds; `compute_s`, `data_s` and so on are those of
+    `times`."""
 
     step_s: float
     low_s: float
@@ -93,17 +96,18 @@ class Estimate(WithTimes):
     extrapolated: bool
     """Whether the target lies outside what the coefficients were fitted on; the interval is wider."""
     basis: tuple[str, ...]
-    """What the numbers rest on and what was assumed, one sentence each."""
+    """The sources and assumptions behind the numbers, one sentence each."""
     phases: ComputePhases | None = None
     """The computation by phase, where the operators of the step are known."""
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """The one more measurement that would narrow the interval of a target most."""
+    """The further measurement that would narrow the interval of a target most."""
 
     placement: tuple[int, ...]
     batch_per_gpu: int
     share_now: float
-    """How far the interval of the target's step reaches above it, as a share of the step."""
+    """How far the interval of the target's step now reaches above the step, as a share of it."""
     share_then: float
+    """The same after the measurement."""

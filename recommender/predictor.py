@@ -1,6 +1,6 @@
-"""Maps (job, placement, batch) to a step time: composes computation, communication and input into one estimate.
+"""Predicts step times: (job, placement, batch) -> seconds, composed of computation, communication and input.
 
-`Predictor` learns from a job's measurements once and then predicts any number of targets; `predict` does both.
+`Predictor` learns from the measurements of a job once and then predicts any number of targets; `predict` does both.
 """
 
 from __future__ import annotations
@@ -27,20 +27,23 @@ from recommender.target import Machine, Target, check_target, default_catalog, m
 from recommender.workload import Measurement, Workload
 
 _BYTES_PER_TENSOR = 1e6
-"""The assumed size where parameter tensors were not counted; common models have 0.1 to 5 million bytes in one."""
+"""The assumed bytes of a parameter tensor where tensors were not counted; in common models the mean is 0.1 to 5
+million."""
 _TENSORS_PER_LAYER = 2.7
 _EXTRAPOLATION_SD = 0.08
-"""The uncertainty added, as a share of the step, for each way in which a target lies outside the fit."""
+"""The standard deviation (of the logarithm of the step) added for each way in which a target lies outside the fit."""
 _CARRIED_SD = 0.5
-"""Spread of the time of input, copies and other where no machine of the target's kind was measured, as a share of it.
-An assumption, not fitted: another processor and disk do such work in half to twice the time (80 %)."""
-_SENSELESS_SD = 20.0
-"""The widest interval believed; a wider one reaches from nothing to years."""
+"""The standard deviation of the time of input, copies and other, as a share of it, where no machine of the target's
+kind was measured. An assumption, not fitted: with another processor and disk such work takes half to twice the time (80
+%)."""
+_MAX_SD = 20.0
+"""Predictions with a larger standard deviation of the logarithm are refused: their intervals say nothing."""
 _SHARDED_SD = 0.1
-"""The uncertainty added for a strategy that no measurement of the job has: the fit is of plain data parallelism."""
+"""The standard deviation added for a sharded strategy that was not measured: coefficients were fitted on plain data
+parallelism."""
 
 NO_GPU_MEASURED = "no GPU was measured: nothing of the measured computation and communication is used"
-"""Words in the basis of an estimate that rests on the counts of the model."""
+"""The sentence in `Estimate.basis` where the estimate rests on counts of the model compute."""
 
 
 def predict(
@@ -48,15 +51,15 @@ def predict(
 ) -> Estimate:
     """Predicts the step of a job on a target, with its 80 % interval.
 
-    Raises `PredictionError` where too little is known of the job or the target cannot be, `CatalogError` for names
-    that the catalogue does not have.
+    Raises `PredictionError` where too little is known of the job or the target cannot be predicted, and `CatalogError`
+    for names that are not in the catalogue.
     """
     return Predictor(workload, catalog=catalog, coefficients=coefficients).predict(target)
 
 
 @dataclass(frozen=True)
 class _Ask:
-    """A target with nothing left open."""
+    """A target with the settings of the measured job filled in."""
 
     machine: Machine
     placement: tuple[int, ...]
@@ -65,7 +68,7 @@ class _Ask:
     strategy: str
     grad_accum: int
     optimizer: str | None = None
-    """This and the two below: None is as measured."""
+    """None in this field and the two below means as measured."""
     checkpointing: bool | None = None
     compiled: bool | None = None
 
@@ -75,7 +78,7 @@ class _Ask:
 
 
 class Predictor:
-    """What is known about a job, ready to be asked about many targets."""
+    """Predicts one job on many targets; learns from its measurements once."""
 
     def __init__(
         self,
@@ -85,10 +88,12 @@ class Predictor:
         coefficients: Coefficients | None = None,
         others: Sequence[Workload] = (),
     ) -> None:
-        """`others`: other jobs of the same software, whose measured steps tell of the GPUs that they ran on.
+        """`others` are jobs of the same software: their measured steps also inform the predictions for the GPUs that
+        they ran on.
 
-        Raises `PredictionError` for a strategy that cannot be predicted, or where too little is known,
-        `CatalogError` for unknown machines."""
+        Raises `PredictionError` for a strategy that cannot be predicted and where too little is known, and
+        `CatalogError` for unknown machines.
+        """
         self.workload = workload
         self._catalog = catalog or default_catalog()
         self._coefficients = coefficients or Coefficients.shipped()
@@ -102,17 +107,17 @@ class Predictor:
         self._measured_as = measured_settings(workload)
         self._measured = [(m, self._machine(m)) for m in workload.measurements]
         self._compute_model = ComputeModel(
-            _without_lone_communication(workload), self._coefficients.compute, self._catalog, others
+            _without_single_gpu_communication(workload), self._coefficients.compute, self._catalog, others
         )
         self._compute_model.require_something()
 
-    @np.errstate(all="ignore")  # what follows from absurd figures is refused at the end
+    @np.errstate(all="ignore")  # absurd input overflows here; the check of step_s and sd below refuses it
     def predict(self, target: Target) -> Estimate:
-        """Predicts the step of the job on a target, as the function `predict` does."""
+        """Predicts the step of the job on a target, like the function `predict`."""
         ask = self._ask(target)
-        alone, samples = self._compute(ask), ask.batch_per_gpu * ask.grad_accum
-        basis = [*self.workload.assumed, *self._basis_of_measurements(), *alone.basis]
-        outside = {"computation": _EXTRAPOLATION_SD} if alone.extrapolated else {}
+        compute, samples = self._compute(ask), ask.batch_per_gpu * ask.grad_accum
+        basis = [*self.workload.assumed, *self._basis_of_measurements(), *compute.basis]
+        outside = {"computation": _EXTRAPOLATION_SD} if compute.extrapolated else {}
         if ask.placing.gpus == 1:
             (rest_s, exposed_s, sd), inside_s = FitEstimate(self._step_s(ask), 0.0, 0.0), 0.0
         else:
@@ -131,10 +136,10 @@ class Predictor:
             basis.append(
                 "input, copies and other time: not measured on such a GPU, half to twice as long is allowed for"
             )
-        sd = math.hypot(sd * (rest_s + exposed_s), _sd(alone) * rest_s, carried_sd * carried_s) / step_s
+        sd = math.hypot(sd * (rest_s + exposed_s), _sd(compute) * rest_s, carried_sd * carried_s) / step_s
         sd = math.hypot(sd, *outside.values())
-        if not (0 < step_s < math.inf and sd < _SENSELESS_SD):
-            raise self._senseless()
+        if not (0 < step_s < math.inf and sd < _MAX_SD):
+            raise self._contradictory()
         if outside:
             basis.append(f"outside what was fitted: {', '.join(outside)}")
         return Estimate(
@@ -150,34 +155,36 @@ class Predictor:
             ),
             extrapolated=bool(outside),
             basis=tuple(dict.fromkeys(basis)),
-            phases=alone.phases_of(rest_s, ask.grad_accum, self._update_share(ask)),
+            phases=compute.phases_of(rest_s, ask.grad_accum, self._update_share(ask)),
         )
 
-    def _senseless(self) -> PredictionError:
+    def _contradictory(self) -> PredictionError:
         return PredictionError(
             f"{self.workload.name}: no step time follows from these measurements, they contradict each other by orders"
             " of magnitude; check their times, bytes and batches"
         )
 
     def next_measurement(self, target: Target) -> Suggestion | None:
-        """The one more measurement, on machines like the target's, that would narrow its interval most.
+        """Suggests the one further measurement, on machines like the target's, that would narrow its interval most.
 
-        None where nothing that was not measured yet would.
+        Returns None if no further measurement would narrow it.
         """
         ask, estimate = self._ask(target), self.predict(target)
-        # What hides behind computation cannot be measured: the less computation, the more a placement teaches.
-        small = min((m.batch_per_gpu for m, _ in self._measured), default=ask.batch_per_gpu)
+        # Communication hidden behind computation cannot be measured, so the smallest batch tells most.
+        smallest = min((m.batch_per_gpu for m, _ in self._measured), default=ask.batch_per_gpu)
         here = [m for m, machine in self._measured if machine.kind == ask.machine.kind]
-        done = {(m.placement, small if m.placement == (1,) else m.batch_per_gpu) for m in here}
+        measured = {(m.placement, smallest if m.placement == (1,) else m.batch_per_gpu) for m in here}
         most = ask.machine.gpus or max(max(p) for p in (*(m.placement for m in here), ask.placement))
         options = dict.fromkeys([(1,), (most,), (1, 1), (most, most), ask.placement])
-        # Rounded, for the last digits are the processor's: they neither narrow an interval nor choose between two.
-        found = [(round(self._sd_after(ask, estimate, p, small), 9), p) for p in options if (p, small) not in done]
+        # Rounded, as the last digits differ between processors and must not decide.
+        options_sd = [
+            (round(self._sd_after(ask, estimate, p, smallest), 9), p) for p in options if (p, smallest) not in measured
+        ]
         now = round(math.log(estimate.high_s / estimate.step_s) / Z80, 9)
-        best, placement = min(found, default=(now, ()))
+        best, placement = min(options_sd, default=(now, ()))
         if best >= now:
             return None
-        batch = ask.batch_per_gpu if placement == (1,) else small
+        batch = ask.batch_per_gpu if placement == (1,) else smallest
         return Suggestion(placement, batch, math.expm1(Z80 * now), math.expm1(Z80 * best))
 
     def _ask(self, target: Target) -> _Ask:
@@ -221,17 +228,18 @@ class Predictor:
         return self._compute(ask).step_s(ask.grad_accum, next(measured, 1), self._update_share(ask))
 
     def _update_share(self, ask: _Ask) -> float:
-        """The share of the update that one rank does; what was measured so has it in it already."""
+        """The share of the optimizer update that one rank computes, relative to the measured one."""
         if any(measured.strategy == ask.strategy for measured, machine in self._measured if machine.gpu):
             return 1.0
         return STRATEGIES[ask.strategy].shares(sum(ask.placement)).states
 
     def _communicated(self, ask: _Ask) -> tuple[FitEstimate, float]:
-        """The step over several GPUs, and its communication if all of them were in one machine."""
+        """The step over several GPUs, and the exposed communication (s) that it would have with all of them in one
+        machine."""
         fit, links, load, at = self._fit(ask), self._links_of(ask.machine).links, self._load(ask), ask.placing
         estimate = fit.predict(links, at, load)
-        known = {measured.strategy for measured, _ in self._measured}
-        if STRATEGIES[ask.strategy].basis and ask.strategy not in known:
+        measured_strategies = {measured.strategy for measured, _ in self._measured}
+        if STRATEGIES[ask.strategy].basis and ask.strategy not in measured_strategies:
             estimate = estimate._replace(sd=math.hypot(estimate.sd, _SHARDED_SD))
         if at.nodes == 1:
             return estimate, estimate.exposed_s
@@ -244,14 +252,16 @@ class Predictor:
         return self._links[key]
 
     def _fit(self, ask: _Ask) -> JobFit:
-        """The fit of the job on machines of this kind, learned once for every prior that their links have."""
+        """The fit of the job on machines of this kind; cached by kind and prior of the links."""
         kind, prior = ask.machine.kind, self._links_of(ask.machine).prior
         if (kind, prior) not in self._fits:
-            seen = [self._observation(m, machine) for m, machine in self._measured_on(kind) if sum(m.placement) > 1]
+            observations = [
+                self._observation(m, machine) for m, machine in self._measured_on(kind) if sum(m.placement) > 1
+            ]
             try:
-                self._fits[kind, prior] = JobFit(prior, seen)
+                self._fits[kind, prior] = JobFit(prior, observations)
             except np.linalg.LinAlgError:
-                raise self._senseless() from None
+                raise self._contradictory() from None
         return self._fits[kind, prior]
 
     def _measured_on(self, kind: tuple[str, str | None]) -> list[tuple[Measurement, Machine]]:
@@ -301,7 +311,7 @@ class Predictor:
         return self._references[kind]
 
     def _sd_after(self, ask: _Ask, estimate: Estimate, placement: tuple[int, ...], batch: int) -> float:
-        """The standard deviation of the logarithm of the target's step, had that placement been measured too."""
+        """The standard deviation of the logarithm of the target's step if that placement were measured as well."""
         compute_sd = _sd(self._compute(ask))
         if not self._measured_on(ask.machine.kind):
             compute_sd = min(compute_sd, MEASURED)
@@ -312,14 +322,14 @@ class Predictor:
         if sum(placement) == 1:
             sd = fit.sd_of(links, ask.placing, load)
         else:
-            there = self._load(replace(ask, batch_per_gpu=batch))
-            sd = fit.sd_after(links, ask.placing, load, placing_of(placement), there)
+            extra = self._load(replace(ask, batch_per_gpu=batch))
+            sd = fit.sd_after(links, ask.placing, load, placing_of(placement), extra)
         times = estimate.times
         communicated_s = times.compute_s + times.interconnect_s + times.network_s
         return math.hypot(sd * communicated_s / estimate.step_s, compute_sd)
 
     def _nearest(self, ask: _Ask) -> Measurement | None:
-        """The measurement that classes which cannot be modelled are carried over from."""
+        """The measurement from which input, copies and other time are carried over: the one most like the target."""
 
         def distance(row: tuple[Measurement, Machine]) -> tuple[bool, float, int]:
             measured, machine = row
@@ -350,8 +360,8 @@ class Predictor:
         return basis
 
     def _outside(self, ask: _Ask) -> dict[str, float]:
-        """The ways in which the target lies outside the measurements behind the coefficients, and what each adds to
-        the standard deviation: more nodes, or more GPUs in one, with each doubling."""
+        """How the target lies outside the measurements behind the coefficients, and the standard deviation that each
+        way adds; more nodes, or more GPUs in a machine, add it with each doubling."""
         links, at, fit = self._links_of(ask.machine), ask.placing, self._fit(ask)
         seen = [row.placing for row in fit.observations]
         least, most = self._coefficients.communication.gradient_bytes
@@ -369,15 +379,16 @@ class Predictor:
         return outside
 
 
-def _without_lone_communication(workload: Workload) -> Workload:
-    """One GPU has nobody to exchange gradients with: what was timed as communication there is part of its step."""
+def _without_single_gpu_communication(workload: Workload) -> Workload:
+    """The workload with no communication in single-GPU steps: what was timed as communication there is part of the
+    step."""
     measurements = [
         replace(m, exposed_comm_s=0.0) if sum(m.placement) == 1 else m for m in workload.measurements
     ]  # fmt: skip
     return replace(workload, measurements=measurements)
 
 
-def _sd(alone: ComputeEstimate) -> float:
-    """The standard deviation of the logarithm, from the interval."""
-    seconds = alone.seconds
+def _sd(compute: ComputeEstimate) -> float:
+    """The standard deviation of the logarithm of the seconds, by their interval."""
+    seconds = compute.seconds
     return math.log(seconds.high_s / seconds.low_s) / (2 * Z80) if seconds.low_s > 0 else 1.0

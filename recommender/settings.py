@@ -1,4 +1,5 @@
-"""How a job is trained, as people ask for it: precision, strategy, optimizer, and what trades time against memory."""
+"""The settings of a training that a user may change: precision, strategy, optimizer, and those that trade time for
+memory."""
 
 from __future__ import annotations
 
@@ -14,14 +15,13 @@ from recommender.target import Target
 from recommender.workload import Batch, Name, Workload
 
 _FIRST_CAPABILITY = {"tf32": 8.0, "bf16": 8.0, "amp-bf16": 8.0, "fp8": 8.9}
-"""The compute capability from which a GPU has a precision in hardware; all have the others.
-
-Older GPUs run bf16 through fp32, slower than either, and TF32 as fp32."""
+"""The first compute capability with hardware for a precision; precisions that are not listed run on all GPUs. Older
+GPUs emulate bf16 in fp32, which is slower than either, and run TF32 as fp32."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a job trains. None: as measured, or where nothing was, as counted."""
+    """The settings of a training. None: as measured, or as counted where nothing was measured."""
 
     precision: Name | None = None
     """One of `recommender.compute.precisions.PRECISIONS`."""
@@ -41,11 +41,11 @@ class Settings:
 
     @property
     def given(self) -> dict[str, Any]:
-        """What is not None, by name: fields of `Target`."""
+        """The settings that are not None, by name: fields of `Target`."""
         return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None}
 
     def differences(self, workload: Workload) -> dict[str, tuple[Any, Any]]:
-        """What is asked and differs from the job, by name: how it was measured (None: not known), and what is asked."""
+        """The settings that differ from the job, by name: the measured one (None: not known), and the one asked for."""
         before = measured_settings(workload)
         pairs = {name: (getattr(before, name), value) for name, value in self.given.items()}
         return {name: (old, new) for name, (old, new) in pairs.items() if _plain(name, old) != _plain(name, new)}
@@ -65,22 +65,21 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def measured_settings(workload: Workload) -> Settings:
-    """How the job trains by its first measurement and the operators of its step; what neither tells is None, but for
-    precision, strategy and accumulation, which are then fp32, ddp and 1."""
-    like, step = (workload.measurements[0] if workload.measurements else None), workload.step
+    """The settings of the job, by its first measurement and the operators of its step. Where neither has them, they are
+    None; precision, strategy and accumulation are then fp32, ddp and 1."""
+    measured, step = (workload.measurements[0] if workload.measurements else None), workload.step
     return Settings(
-        precision=like.precision if like else step.precision if step else "fp32",
-        strategy=like.strategy if like else "ddp",
+        precision=measured.precision if measured else step.precision if step else "fp32",
+        strategy=measured.strategy if measured else "ddp",
         optimizer=step.optimizer if step else None,
-        grad_accum=like.grad_accum if like else 1,
+        grad_accum=measured.grad_accum if measured else 1,
         checkpointing=step.checkpointing if step else None,
         compiled=step.compiled if step else None,
     )
 
 
 def check_settings(asked: Settings | Target, gpu: Gpu | None = None) -> None:
-    """Raises PredictionError for a precision, strategy or optimizer that nobody knows, naming those known, and for a
-    precision that the GPU lacks."""
+    """Raises PredictionError for an unknown precision, strategy or optimizer, and for a precision the GPU lacks."""
     if asked.precision is not None:
         precision_named(asked.precision)
         if problem := lacking(gpu, asked.precision) if gpu else None:
@@ -92,7 +91,7 @@ def check_settings(asked: Settings | Target, gpu: Gpu | None = None) -> None:
 
 
 def lacking(gpu: Gpu, precision: str) -> str | None:
-    """What a GPU lacks for a precision, as `no bf16: T4 has none in hardware`; None: nothing, or not known."""
+    """Why a GPU lacks a precision, such as `no bf16: T4 has none in hardware`; None: it has it, or nothing is known."""
     try:
         name = precision_named(precision)
     except PredictionError:  # a run's own word

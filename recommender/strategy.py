@@ -1,4 +1,4 @@
-"""How a job is spread over its ranks, and which ways can be predicted: data parallelism, whole or sharded."""
+"""Strategies of distributing a job over its ranks that can be predicted: data parallelism, plain or sharded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from recommender.errors import PredictionError
 
 
 class Shares(NamedTuple):
-    """The shares that one rank holds, from 0 to 1."""
+    """The shares of weights, gradients and optimizer states that one rank holds, from 0 to 1."""
 
     parameters: float = 1.0
     gradients: float = 1.0
@@ -18,32 +18,32 @@ class Shares(NamedTuple):
 
 @dataclass(frozen=True)
 class Strategy:
-    """What the predictor needs to know of a way of spreading a job: adding one is adding an entry to `STRATEGIES`."""
+    """A strategy as the predictor needs it. To add one, add an entry to `STRATEGIES`."""
 
     basis: str | None = None
     """One sentence for `Estimate.basis`; None for the strategy that the coefficients were fitted on."""
     bytes_factor: float = 1.0
     """The bytes sent for an update, relative to an all-reduce of the gradients."""
     sharded_states: float = 0.0
-    """The share of weights, gradients and optimizer states that the ranks divide; every rank holds the rest."""
+    """The share of all states (weights, gradients, optimizer states) that is sharded; every rank holds the rest."""
     sharded: tuple[str, ...] = ()
-    """What it is that they divide: names of `Shares`."""
+    """The kinds of state that are sharded: fields of `Shares`."""
 
     def held_share(self, world_size: int) -> float:
-        """The share of the states that one of `world_size` ranks holds, from 0 to 1."""
+        """The share of all states that one of `world_size` ranks holds, from 0 to 1."""
         return 1.0 - self.sharded_states + self.sharded_states / world_size
 
     def shares(self, world_size: int) -> Shares:
-        """What one of `world_size` ranks holds."""
+        """The shares, by kind of state, that one of `world_size` ranks holds."""
         return Shares(**dict.fromkeys(self.sharded, 1.0 / world_size))
 
 
 _ALL = Shares._fields
 STRATEGIES = {
     "ddp": Strategy(),
-    # FSDP gathers parameters twice and scatters gradients once: three transfers where an all-reduce does two.
+    # FSDP all-gathers parameters twice and reduce-scatters gradients once: three transfers, an all-reduce has two.
     "fsdp": Strategy("parameters sharded (fsdp, ZeRO-3): 1.5 times the bytes of an all-reduce", 1.5, 1.0, _ALL),
-    # Of Adam's 16 bytes for each parameter, ZeRO-1 divides the 8 of the two moments, ZeRO-2 the 4 of gradients too.
+    # Adam keeps 16 bytes per parameter: ZeRO-1 shards the 8 of the two moments, ZeRO-2 also the 4 of the gradient.
     "zero": Strategy(
         "optimizer states sharded (ZeRO-1, ZeRO-2): as many bytes as an all-reduce", 1.0, 0.5, ("states",)
     ),
@@ -51,17 +51,17 @@ STRATEGIES = {
         "optimizer states and gradients sharded (ZeRO-2): as many bytes as an all-reduce", 1.0, 0.75, _ALL[1:]
     ),
 }
-"""fsdp: parameters are sharded (ZeRO-3 too); zero: only the optimizer's states (ZeRO-1, and a run of ZeRO-2);
+"""fsdp: parameters are sharded (also ZeRO-3); zero: only optimizer states (ZeRO-1, and a measured run of ZeRO-2);
 zero2: gradients too."""
 
 
 def held_share(strategy: str, world_size: int) -> float:
-    """The share of the states that one of `world_size` ranks holds; all of them under an unknown strategy."""
+    """The share of all states that one of `world_size` ranks holds; 1 under an unknown strategy."""
     return strategy_named(strategy).held_share(world_size)
 
 
 def strategy_named(name: str) -> Strategy:
-    """The strategy of that name; nothing is sharded under one that is not known."""
+    """The strategy of that name; an unknown one is taken for plain data parallelism."""
     return STRATEGIES.get(name, Strategy())
 
 
@@ -74,7 +74,7 @@ _NAMES = {
 
 
 def check_measured_strategy(strategy: str) -> None:
-    """Raises `PredictionError` for a strategy whose steps say nothing about other machines."""
+    """Raises `PredictionError` for a strategy that cannot be predicted."""
     if strategy in STRATEGIES:
         return
     named = [_NAMES.get(part, repr(part)) for part in strategy.split("+") if part not in STRATEGIES]

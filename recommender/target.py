@@ -1,4 +1,4 @@
-"""Where a job would run, and what is known about such a machine: from the catalogue or a description by hand."""
+"""The placement to predict, and the machine under it: from the catalogue, or from a description by hand."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from recommender.errors import PredictionError, checked
 from recommender.workload import Batch, Measurement, Name, Placement, Speed
 
 RDMA_FROM_GBPS = 100.0
-"""A machine described by hand with at least so much network is taken to have InfiniBand or the like, as all published
-clusters with so much have."""
+"""A machine described by hand with at least this network (Gbit/s) is assumed to have RDMA (InfiniBand or the like), as
+all published clusters with such networks have."""
 
 _LINK_GB_S = {
     "pcie1": 4.0, "pcie2": 8.0, "pcie3": 15.75, "pcie4": 31.5, "pcie5": 63.0, "pcie6": 126.0,
     "nvlink1": 80.0, "nvlink2": 150.0, "nvlink3": 300.0, "nvlink4": 450.0, "nvlink5": 900.0,
 }  # fmt: skip
-"""The vendor's figures for one GPU in one direction, over 16 lanes or all its NVLinks."""
+"""GB/s of one GPU in one direction over 16 lanes, or over all its NVLinks, by the vendor."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A placement of the job, on a type of the catalogue or on a machine described by the last three fields."""
+    """A placement of the job, on an instance type of the catalogue or on a machine described by `gpu_model`,
+    `interconnect` and `network_gbps`."""
 
     instance_type: Name | None = None
     placement: Placement = (1,)
-    """GPUs used on each node."""
+    """GPUs used on each node: (4,) is four in one machine, (2, 2) two in each of two."""
     batch_per_gpu: Batch = 1
     """The samples of one GPU in one forward pass."""
     precision: Name | None = None
@@ -55,7 +56,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Machine:
-    """What the predictor needs to know about one node. None: not known, or there is none."""
+    """One node, as the predictor needs it. None: not known, or the machine has none."""
 
     name: str
     gpu: Gpu | None
@@ -64,10 +65,10 @@ class Machine:
     link: str | None
     """The kind of link between the GPUs of the machine: pcie or nvlink."""
     link_gb_s: float | None
-    """The speed for one GPU in one direction, as on the data sheet."""
+    """GB/s of one GPU in one direction, by the data sheet."""
     network_gbps: float | None
     flow_gbps: float | None
-    """The cap on one flow between two machines; None: no cap."""
+    """The largest Gbit/s of one flow (TCP connection) between two machines; None: no cap."""
     rdma: bool
     vcpus: int | None
     storage_gb_s: float | None
@@ -79,7 +80,7 @@ class Machine:
 
     @property
     def kind(self) -> tuple[str, str | None]:
-        """The kind of machine: what was measured on one holds for all of its kind."""
+        """The GPU and its link: machines of one kind share their measurements."""
         return self.gpu_model, self.link
 
 
@@ -90,7 +91,7 @@ def default_catalog() -> Catalog:
 
 
 def machine_of(place: Target | Measurement, catalog: Catalog) -> Machine:
-    """Looks the machine up, or builds it from the description. Raises `CatalogError` for a name nobody knows."""
+    """The machine of the catalogue, or one built from the description. Raises `CatalogError` for an unknown name."""
     if place.instance_type is not None:
         return machine_from_type(catalog.instance(place.instance_type), catalog)
     gpu = catalog.gpu(place.gpu_model) if place.gpu_model is not None else None
@@ -110,7 +111,7 @@ def machine_of(place: Target | Measurement, catalog: Catalog) -> Machine:
 
 
 def machine_from_type(instance: InstanceType, catalog: Catalog) -> Machine:
-    """A machine of the catalogue. Raises `PredictionError` for a fraction of a GPU: no fit knows how fast one is."""
+    """The machine of an instance type. Raises `PredictionError` for a fraction of a GPU: nothing was fitted for it."""
     if not instance.gpus:
         raise PredictionError(
             f"{instance.instance_type}: a fraction of a GPU ({instance.gpu_fraction:g} of one {instance.gpu_model})"
@@ -118,7 +119,7 @@ def machine_from_type(instance: InstanceType, catalog: Catalog) -> Machine:
         )
     gpu = catalog.gpu(instance.gpu_model)
     link, link_gb_s = _link_of_text(instance.interconnect) if instance.interconnect else (None, None)
-    # EFA reaches GPU memory on the NVLink machines; on the others jobs were measured over TCP, and few set it up.
+    # EFA reads GPU memory directly on NVLink machines only; jobs on the others were measured over TCP.
     efa = bool(instance.efa) and link == "nvlink" and (instance.network_gbps or 0.0) >= RDMA_FROM_GBPS
     rdma = efa or instance.rdma_gbps is not None
     if link is None:
@@ -138,7 +139,7 @@ def machine_from_type(instance: InstanceType, catalog: Catalog) -> Machine:
 
 
 def check_target(target: Target, machine: Machine) -> None:
-    """Raises `PredictionError` for a placement that the machine does not have."""
+    """Raises `PredictionError` if the placement uses more GPUs than the machine has."""
     placement = target.placement
     if machine.gpus is not None and max(placement) > machine.gpus:
         has = f"{machine.gpus} GPU" + ("s" if machine.gpus > 1 else "")
@@ -151,7 +152,7 @@ def format_placement(placement: tuple[int, ...]) -> str:
 
 
 def _link_of_text(text: str) -> tuple[str | None, float | None]:
-    """The kind and GB/s of a description such as `nvlink3`, `NVLink3/NVSwitch`, `PCIe 4.0` or `PCIe3 (no NVLink)`."""
+    """The kind and the GB/s of a link described as `nvlink3`, `NVLink3/NVSwitch`, `PCIe 4.0` or `PCIe3 (no NVLink)`."""
     named = re.search(r"(pcie|nvlink)\D{0,6}([1-6])?", text.lower())
     if named is None:
         return None, None
@@ -160,7 +161,7 @@ def _link_of_text(text: str) -> tuple[str | None, float | None]:
 
 
 def _link_of_gpu(gpu: Gpu | None) -> tuple[str | None, float | None]:
-    """The usual machine around a GPU: NVLink for those on a board of their own (SXM), PCIe for cards."""
+    """The link of the usual machine around a GPU: NVLink for SXM modules, PCIe for cards."""
     if gpu is None:
         return None, None
     if gpu.nvlink_gb_s and "SXM" in (gpu.form_factor or ""):
@@ -169,6 +170,6 @@ def _link_of_gpu(gpu: Gpu | None) -> tuple[str | None, float | None]:
 
 
 def _pcie_gb_s(instance: InstanceType, gpu: Gpu) -> float:
-    """The speed of a machine's PCIe, which the copies of its one GPU would go over."""
+    """The GB/s of a GPU's PCIe link, by generation and lanes."""
     generation = instance.pcie_gen or gpu.pcie_gen or 3
     return _LINK_GB_S[f"pcie{generation}"] * (instance.pcie_lanes or 16) / 16

@@ -1,8 +1,8 @@
-"""What a predictor knows of a training job: its model, its work, and the step times measured so far.
+"""A training job as the predictor knows it: its model, its work, and the step times measured so far.
 
-None means not known; whoever predicts says what was assumed instead. Fields are checked when a record is made, whether
-by Python code or from a file: `PredictionError` names the field and what is expected. The file is JSON with the fields
-of `Workload`; `ddlprof features` writes one from a model alone, and it can be written by hand.
+None means not known; the estimate then says what was assumed instead. Fields are checked when a record is made, in
+Python or from a file: `PredictionError` names the field and what is expected. The file is JSON with the fields of
+`Workload`; `ddlprof features` writes one from a model alone, and it can be written by hand.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from recommender.errors import PredictionError, checked
 from recommender.estimate import CARRIED
 
 MAX_BATCH = 10**9
-"""The largest batch, in samples; the largest that anybody trained with have eight digits."""
-_ROUNDED = 1.1
-"""The classes of a step are less than this times the step, however they were rounded or averaged."""
+"""The largest batch accepted, in samples; the largest ever trained with have eight digits."""
+_ROUNDING = 1.1
+"""Rounding and averaging make the classes of a step add up to at most this times the step."""
 MAX_FILE_BYTES = 4 * 2**20
 """The largest file that is read: enough for ten thousand measurements."""
 Count = Annotated[int, Range(0, 10**12)]
@@ -34,15 +34,15 @@ Batch = Annotated[int, Range(1, MAX_BATCH)]
 Placement = Annotated[tuple[Annotated[int, Range(1, 100_000)], ...], Length(1, 100_000)]
 Share = Annotated[float, Range(0, 1)]
 Speed = Annotated[float, POSITIVE]
-"""A rate, or anything else above zero."""
+"""Any number above zero."""
 
 
 @dataclass(frozen=True)
 class Measurement:
     """The mean steady step of the job on one placement. Times are seconds.
 
-    Of a machine with neither `instance_type` nor `gpu_model` (a CPU, or not known) the step says nothing of computing
-    on GPUs; input, copies and other time are carried over all the same.
+    A machine with neither `instance_type` nor `gpu_model` is a CPU, or unknown: its computation says nothing about
+    GPUs, but its input, copies and other time are still carried over.
     """
 
     instance_type: Name | None = None
@@ -60,48 +60,48 @@ class Measurement:
     """The communication not hidden behind computation, including the wait for stragglers."""
     precision: Name = "fp32"
     strategy: Name = "ddp"
-    """ddp, fsdp (parameters are sharded) or zero (optimizer states or gradients are); no other can be predicted."""
+    """ddp, fsdp (parameters sharded) or zero (optimizer states or gradients sharded); no other can be predicted."""
     grad_accum: Batch = 1
-    """The forward passes for one update."""
+    """Forward passes for one update."""
     gpu_model: Name | None = None
     interconnect: Name | None = None
     """The link between the GPUs of a machine: pcie3..5 or nvlink1..5, in any spelling that names one of them."""
     network_gbps: Speed | None = None
-    """The Gbit/s between two machines."""
+    """Gbit/s between two machines."""
     h2d_s: Seconds | None = None
-    """Copies to the device that computation waited for."""
+    """Copies to the device for which computation waited."""
     other_s: Seconds | None = None
-    """What no other class claims: logging, checkpoints, gaps of the host."""
+    """The rest of the step: logging, checkpoints, gaps of the host."""
     queued_share: Share | None = None
-    """The share of its time that the job was ready to run and waited for a processor, which other work had."""
+    """The share of its time in which the job was ready to run, but other processes had the processor."""
 
     def __post_init__(self) -> None:
         checked(self)
         parts_s = sum(self.elsewhere_s, (self.compute_s or 0.0) + (self.exposed_comm_s or 0.0))
-        if parts_s > _ROUNDED * self.step_s:
+        if parts_s > _ROUNDING * self.step_s:
             raise PredictionError(
                 f"measurement: its parts (compute_s, data_s, ...) are {parts_s:g} s together, step_s is {self.step_s:g}"
             )
 
     @property
     def elsewhere_s(self) -> tuple[float, ...]:
-        """What was neither computation nor communication, as far as it was measured."""
+        """The seconds that were neither computation nor communication; classes that were not measured count as 0."""
         return (self.data_s or 0.0, *self.carried_s.values())
 
     @property
     def carried_s(self) -> dict[str, float]:
-        """The classes that predictions take as they are here."""
+        """The seconds of the classes that predictions carry over, by name."""
         return {name: getattr(self, f"{name}_s") or 0.0 for name in CARRIED}
 
 
 @dataclass(frozen=True)
 class Recurring:
-    """Something that a job does again and again besides its steps."""
+    """A recurring activity of a job besides its steps, such as evaluation."""
 
     seconds: Seconds
-    """The mean of one time."""
+    """The mean duration of one occurrence."""
     every_samples: Annotated[float, Range(1e-3, 1e18)] | None = None
-    """The samples trained with from one time to the next; None: it is counted once."""
+    """The training samples from one occurrence to the next; None: it happens once in the job."""
 
     def __post_init__(self) -> None:
         checked(self)
@@ -109,18 +109,18 @@ class Recurring:
 
 @dataclass(frozen=True)
 class JobFacts:
-    """What a measured job took besides its steps. None: not seen."""
+    """The time that a measured job took besides its steps. None: not observed."""
 
     start_up_s: Seconds | None = None
-    """From the start of its processes to the first step, with compilation."""
+    """From the start of its processes to the first step, compilation included."""
     evaluation: Recurring | None = None
     checkpoint: Recurring | None = None
     epoch_start: Recurring | None = None
-    """The wait for the first batch of an epoch beyond an ordinary wait."""
+    """The wait for the first batch of an epoch, less an ordinary wait."""
     compute_s_per_sample: PositiveSeconds | None = None
-    """What one rank computed for a sample of training: evaluations on another GPU change as this does."""
+    """The computation of one rank for a training sample: evaluations scale with it on another GPU."""
     compute_share: Share = 1.0
-    """The share of a step without communication that was computing, taken for that of an evaluation, too."""
+    """The share of computation in a step without communication; assumed for evaluations, too."""
     queued_share: Share | None = None
     """As in `Measurement`."""
 
@@ -140,42 +140,42 @@ class Workload:
     global_batch: Batch | None = None
     """The samples for one update, over all ranks."""
     flops_per_sample: Amount | None = None
-    """The FLOPs of forward and backward, a multiply-add counted as two."""
+    """FLOPs of forward and backward; a multiply-add counts as two."""
     loader_cpu_s_per_sample: Seconds | None = None
     """Seconds of one CPU core that the loader spends on a sample."""
     loader_bytes_per_sample: Bytes | None = None
-    """Bytes read from storage for a sample."""
+    """Bytes that the loader reads from storage for a sample."""
     peak_memory_bytes: Count | None = None
     """The peak memory of one device."""
     measurements: Sequence[Measurement] = ()
     kernels_per_step: Amount | None = None
     """Device kernels launched in one step of one rank."""
     buckets: Count | None = None
-    """Reductions of gradients for one update."""
+    """Gradient buckets reduced for one update."""
     assumed: Sequence[str] = ()
-    """What was not seen but taken for granted, one sentence each; every prediction says so too."""
+    """Assumptions in place of observations, one sentence each; they become part of `Estimate.basis`."""
     step: StepOperators | None = None
     """The operators of one step."""
     job: JobFacts | None = None
-    """What the job takes besides steps; None where no whole job was measured."""
+    """The time besides steps; None where no whole job was measured."""
     loader_blocked_s_per_sample: Seconds | None = None
-    """Seconds that whoever loads a sample is blocked, on storage or network."""
+    """Seconds that loading a sample is blocked on storage or network."""
     loader_workers: Count | None = None
-    """The workers that load for one rank; 0: the training loop loads."""
+    """DataLoader workers of one rank; 0: the training loop loads."""
     tokens_per_sample: Count | None = None
-    """The tokens of a sample of text; None: not known, or the samples are no text."""
+    """Tokens in a sample of text; None: not known, or the samples are not text."""
 
     def __post_init__(self) -> None:
         checked(self)
 
 
 def workload_text(workload: Workload) -> str:
-    """The text of the file."""
+    """The workload as the JSON text of its file."""
     return json.dumps(asdict(workload), indent=1, allow_nan=False) + "\n"
 
 
 def write_workload(workload: Workload, path: Path) -> None:
-    """Replaces the file. Raises PredictionError where it cannot be written."""
+    """Writes the file, replacing an old one. Raises PredictionError where it cannot be written."""
     try:
         path.write_text(workload_text(workload), encoding="utf-8")
     except OSError as error:
@@ -183,7 +183,7 @@ def write_workload(workload: Workload, path: Path) -> None:
 
 
 def read_workload(path: Path) -> Workload:
-    """Raises PredictionError, naming the file and the field, if it cannot be read or is not a workload."""
+    """Reads a workload file. Raises PredictionError, naming file and field, if it cannot be read or is not valid."""
     try:
         text = read_text(path, MAX_FILE_BYTES)
     except ReadingError as error:

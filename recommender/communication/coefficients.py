@@ -1,7 +1,7 @@
-"""The fitted coefficients of communication, and which of them hold for a machine.
+"""The fitted coefficients of communication, and the choice of those that hold for a machine.
 
-They are data: `coefficients.json`, written by `scripts/fit/communication.py` with sources, date and
-cross-validated errors.
+The data are in `coefficients.json`, written by `scripts/fit/communication.py` with sources, date and cross-validated
+errors.
 """
 
 from __future__ import annotations
@@ -17,50 +17,52 @@ from recommender.communication.exposed import Link, Links
 from recommender.target import Machine
 
 BUCKET_GB = 0.025
-"""The gradients that data parallelism reduces at once by default (`bucket_cap_mb` of torch's)."""
+"""The gradients in one bucket of DistributedDataParallel by default (torch's `bucket_cap_mb`), in GB."""
 
 
 @dataclass(frozen=True)
 class Prior:
-    """The parameters of a job about which nothing is known: `mean` and `sd` in the order of `PARAMETERS`."""
+    """The prior of a job's parameters: `mean` and `sd` in the order of `PARAMETERS`. The pairs below hold without, and
+    with measurements of the job."""
 
     mean: tuple[float, ...]
     sd: tuple[float, ...]
     widen: tuple[float, float]
-    """What the standard deviations are multiplied by so that intervals cover 80 %: without, and with measurements."""
+    """The factor on the standard deviations that makes intervals cover 80 %."""
     floor: tuple[float, float]
-    """The standard deviation left when the parameters are known, as a share of the step: without, and with them."""
+    """The standard deviation that remains when the parameters are known, as a share of the step."""
     reach: tuple[float, float] = (0.0, 0.0)
-    """The standard deviation that each doubling of nodes or GPUs beyond the fitted ones adds: without, and with."""
+    """The standard deviation that each doubling of nodes or GPUs beyond the fitted ones adds."""
 
 
 @dataclass(frozen=True)
 class LinkClass:
-    """Links of one kind: `gb_s` at a data-sheet speed of `reference`, and its growth with that speed."""
+    """The fit for links of one kind: `gb_s` at the data-sheet speed `reference`, and its growth with that speed."""
 
     name: str
     kind: str
-    """The kind of link: pcie or nvlink; flow_capped, ethernet or rdma."""
+    """The kind of link inside a machine (pcie, nvlink) or between machines (flow_capped, ethernet, rdma)."""
     gpu_models: tuple[str, ...]
-    """The GPU; empty for all GPUs that have no class of their own."""
+    """The GPUs that it was fitted for; empty: all GPUs without a class of their own."""
     gb_s: float
     launch_s: float
     launch_growth: float
     three_nodes: float
     four_nodes: float
     reference: float
-    """GB/s of the link, or Gbit/s of the network, that `gb_s` holds for."""
+    """The data-sheet speed that `gb_s` holds for: GB/s of a link, Gbit/s of a network."""
     power: float
     spread: float
-    """Spread of the cost (logarithm) over machines with equal data sheets; for a machine that was not in the fit."""
+    """The standard deviation of the logarithm of the cost over machines with equal data sheets; used for machines
+    outside the fit."""
     most: int
-    """GPUs in a machine, or nodes, up to which measurements were seen."""
+    """The largest number of GPUs in a machine, or of nodes, that was measured."""
     full_speed_gpus: float = 0.0
-    """GPUs of one machine that the links serve at full speed; more share them. 0: any number."""
+    """The GPUs of one machine that its links serve at full speed; more GPUs share them. 0: any number."""
     bucket_s: float = 0.0
-    """What the reduction of a bucket (`BUCKET_GB`) costs however fast the links are."""
+    """The seconds that reducing a bucket (`BUCKET_GB`) costs however fast the links are."""
     network: str = ""
-    """The kind of network between the machines that links inside were measured in."""
+    """The kind of network between the machines that the links inside were measured in."""
 
     def at(self, speed: float | None) -> Link:
         """The link at another data-sheet speed; as fitted where the speed is unknown."""
@@ -70,7 +72,7 @@ class LinkClass:
 
 
 def with_buckets(gb_s: float, bucket_s: float) -> float:
-    """The GB/s of gradients in buckets, each of which costs `bucket_s` beside its bytes."""
+    """The effective GB/s of gradients in buckets, each of which costs `bucket_s` besides the transfer of its bytes."""
     return 1.0 / (1.0 / gb_s + bucket_s / BUCKET_GB)
 
 
@@ -80,29 +82,29 @@ class MachineLinks:
 
     links: Links
     prior: Prior
-    """The prior with the spread of unfitted links included."""
+    """The prior; wider where the links were not fitted."""
     fitted_gpus: int
     fitted_nodes: int
     assumed: tuple[str, ...]
-    """The assumptions for what is not known or was not fitted."""
+    """The assumptions made for what is not known or was not fitted."""
 
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Everything that was fitted."""
+    """All fitted coefficients of communication."""
 
     inside: tuple[LinkClass, ...]
     between: tuple[LinkClass, ...]
     priors: dict[str, Prior]
     """The priors by kind of link inside the machine."""
     gradient_bytes: tuple[float, float]
-    """The smallest and the largest of the jobs in the fit."""
+    """The smallest and the largest gradient bytes of the jobs in the fit."""
 
     def of(self, machine: Machine) -> MachineLinks:
-        """The coefficients for a machine; what is not known is assumed, and `assumed` says so.
+        """The coefficients for a machine; assumptions in place of unknown facts are in `assumed`.
 
-        Outside the fitted clusters the links of both kinds are guesses, and a ring over several machines, which goes
-        through the links inside them as well, is taken to be no faster than these.
+        Outside the fitted clusters both kinds of links are uncertain. A ring over several machines also passes through
+        the links inside them, so its bandwidth is assumed to be at most theirs.
         """
         assumed: list[str] = []
         kind = machine.link or "pcie"
@@ -114,8 +116,8 @@ class Coefficients:
             assumed.append(f"no measurements of {kind} between {machine.name} GPUs in the fit: taken as {inside.name}")
         between, speed = self._network(machine, assumed)
         prior, intra, inter = self.priors[inside.name], inside.at(machine.link_gb_s), _at_gbps(between, speed)
-        of_its_cluster = between.kind == inside.network and speed == between.reference
-        if not (fitted and (speed is None or of_its_cluster)):
+        as_fitted = between.kind == inside.network and speed == between.reference
+        if not (fitted and (speed is None or as_fitted)):
             prior = _with_spread(prior, inside.spread, between.spread)
             intra = _half_way(intra, _pick(self.inside, kind, "").at(machine.link_gb_s))
             inter = replace(inter, gb_s=min(inter.gb_s, intra.gb_s))
@@ -139,27 +141,27 @@ class Coefficients:
 
 
 def _pick(classes: tuple[LinkClass, ...], kind: str, gpu_model: str) -> LinkClass:
-    """The class of that very GPU, else the general one of the kind."""
+    """The class fitted for the GPU, else the general one of the kind."""
     of_kind = [row for row in classes if row.kind == kind]
     return next((row for row in of_kind if gpu_model in row.gpu_models), of_kind[-1])
 
 
 def _half_way(own: Link, general: Link) -> Link:
-    """The links of a GPU that was measured in one machine, in another machine: how much of their cost belongs to the
-    GPU and how much to the machine around it cannot be told from one machine."""
+    """The link of a GPU in a machine that it was not measured in: the geometric mean of its own bandwidth and the
+    general one. From one machine nobody can tell how much of the cost belongs to the GPU, how much to the machine."""
     return replace(own, gb_s=math.sqrt(own.gb_s * general.gb_s))
 
 
 def _with_spread(prior: Prior, inside: float, between: float) -> Prior:
-    """The spread is as wide as it says, whatever the calibration makes of the other parameters."""
+    """The prior widened by the spreads of unfitted links, which the calibration (`widen`) must not scale."""
     inside, between = inside / prior.widen[0], between / prior.widen[0]
     sd = (math.hypot(prior.sd[0], inside), math.hypot(prior.sd[1], between), *prior.sd[2:])
     return replace(prior, sd=sd)
 
 
 def _at_gbps(fitted: LinkClass, gbps: float | None) -> Link:
-    """A network slower than the fitted one adds bytes over its line rate and nothing else: what else a byte costs is
-    that of the machines. How RDMA grows with its speed was fitted."""
+    """The link at a network speed. A network slower than the fitted one adds time by its line rate only, as the rest of
+    the cost of a byte belongs to the machines. For RDMA, the growth with the speed was fitted."""
     link = fitted.at(gbps)
     if gbps is None or gbps >= fitted.reference or fitted.kind == "rdma":
         return link
@@ -167,7 +169,8 @@ def _at_gbps(fitted: LinkClass, gbps: float | None) -> Link:
 
 
 def _with_room(link: Link, machine: Machine) -> Link:
-    """More nodes mean more flows, which helps only as far as the machine's network has room for a second flow."""
+    """The link with `three_nodes` and `four_nodes` scaled: more nodes mean more flows, which help only as far as the
+    machine's network has room for a second flow."""
     if machine.flow_gbps is None or machine.network_gbps is None:
         return link
     room = min(max(math.log2(machine.network_gbps / machine.flow_gbps), 0.0), 1.0)
@@ -175,7 +178,7 @@ def _with_room(link: Link, machine: Machine) -> Link:
 
 
 def coefficients_from(content: dict[str, Any]) -> Coefficients:
-    """Reads the coefficients from the content of the JSON file."""
+    """Makes the coefficients of the content of the JSON file."""
 
     def classes(rows: list[dict[str, Any]]) -> tuple[LinkClass, ...]:
         return tuple(LinkClass(**{**row, "gpu_models": tuple(row["gpu_models"])}) for row in rows)

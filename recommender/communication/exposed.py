@@ -1,16 +1,17 @@
-"""Exposed communication of one update: the physical form. Its numbers come from `fitted` and `jobfit`.
+"""The formula for exposed communication of one update, with the numbers of `coefficients` and `job_parameters`.
 
-A job has eight parameters (`PARAMETERS`), links have a bandwidth and a launch cost. The form:
+The ring factor is that of a ring all-reduce (Patarasuk and Yuan, 2009).
+
+A job has eight parameters (`PARAMETERS`); links have a bandwidth and a launch cost. The formula:
 
     cost    = bytes / bandwidth * flows(nodes) * shared(GPUs) + tensors * launch * (1 + growth * log2(GPUs / 2))
     reduce  = cost * ring(GPUs)                              ring(n) = 2 (n - 1) / n
     exposed = max(last bucket, reduce - overlap * compute) + stragglers
     rest    = compute + offset(GPUs on the fullest node)     what sharing a host costs, or saves
 
-`cost` has numbers of its own inside a machine and between machines. Where a network caps each flow, two nodes are
-slower than four with as many GPUs: that is `flows`. Where GPUs share the PCIe lanes of their host, more of them than
-the lanes serve wait for each other: that is `shared`. Step time is `rest + exposed`. Nothing here knows of instance
-types or of other classes of a step.
+`cost` has coefficients for links inside a machine and others for links between machines. `flows`: where a network caps
+each flow, two nodes are slower than four with as many GPUs. `shared`: GPUs that share the PCIe lanes of their host wait
+for each other if they are more than the lanes serve. Step time is `rest + exposed`.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ PARAMETERS = (
     "log_intra", "log_inter", "overlap", "log_last_bucket", "log_imbalance", "log_contention",
     "offset_alone", "offset_shared",
 )  # fmt: skip
-"""Parameters of a job on one kind of machine: how much dearer than `cost` its reductions are inside and between
-machines, share of the computation they hide behind, share of them that cannot be hidden, share of the computation
-lost to uneven ranks and to neighbours in the host, and what is added to the computation with one GPU on each node and
-with eight (shares of the reference computation)."""
+"""The parameters of a job on one kind of machine: factors on the cost of reductions inside (intra) and between machines
+(inter), share of the computation that hides reductions, share of the reductions that cannot be hidden (last bucket),
+share of the computation lost to uneven ranks (imbalance) and to neighbours in the host (contention), and the time added
+to the computation with one GPU on each node and with eight (shares of the reference computation). Names with log_ are
+logarithms."""
 _CROWD = 3.0
-"""log2 of the eight GPUs that `offset_shared` and `log_contention` are for."""
+"""log2 of eight: the number of GPUs on a node that `offset_shared` and `log_contention` are defined for."""
 _BEND = 0.05
-"""The width of the bend between hidden and exposed, in units of the reduction."""
+"""The width of the smooth transition between hidden and exposed, as a share of the reduction."""
 _LEAST_REST = 0.3
-"""The offset never takes away more of the computation than this leaves."""
+"""The least share of the computation that remains, however negative the offset."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +47,17 @@ class Link:
     """Fitted properties of links inside machines (`shape` has one number) or between them."""
 
     gb_s: float
-    """GB of gradients per second, before the ring factor."""
+    """GB of gradients per second, before the ring factor 2 (n - 1) / n."""
     launch_s: float
     """The cost of a launch for each parameter tensor."""
     launch_growth: float
-    """What each doubling of the GPUs adds to a launch, as a share of a launch between two."""
+    """The growth of the launch cost with each doubling of GPUs, as a share of the launch between two."""
     three_nodes: float = 0.0
-    """The logarithm of what bytes cost over three nodes or more, relative to two."""
+    """The logarithm of the cost of bytes over three nodes or more, relative to two."""
     four_nodes: float = 0.0
-    """The logarithm of what bytes cost over four nodes or more, relative to three."""
+    """The logarithm of the cost of bytes over four nodes or more, relative to three."""
     full_speed_gpus: float = 0.0
-    """GPUs of one machine that its links serve at full speed; more share them. 0: any number."""
+    """The GPUs of one machine that its links serve at full speed; more GPUs share them. 0: any number."""
 
 
 class Links(NamedTuple):
@@ -66,7 +68,7 @@ class Links(NamedTuple):
 
 
 class Placing(NamedTuple):
-    """A placement as the form needs it: numbers, or arrays of equal length."""
+    """A placement as the formula needs it: numbers, or arrays of equal length."""
 
     gpus: Any
     nodes: Any
@@ -78,29 +80,29 @@ class Load(NamedTuple):
     """The computation and the bytes of an update. Numbers or arrays."""
 
     compute_s: Any
-    """The computation of the update."""
+    """Seconds of computation of the update."""
     hiding_s: Any
-    """The computation of the micro-batch that reductions can hide behind."""
+    """Seconds of computation of the micro-batch behind which reductions can hide."""
     reference_s: Any
-    """The computation that offsets are shares of."""
+    """Seconds of computation that the offsets are shares of."""
     bytes: Any
     tensors: Any
 
 
 def placing_of(placement: Sequence[int]) -> Placing:
-    """The counts of a placement such as (4, 4)."""
+    """The `Placing` of a placement such as (4, 4)."""
     return Placing(sum(placement), len(placement), max(placement))
 
 
 def reduce_s(z: Array, links: Links, at: Placing, load: Load) -> Any:
-    """The seconds of all reductions if nothing were hidden. `z` holds parameters in its last axis."""
+    """The seconds of all reductions if nothing were hidden. The last axis of `z` holds the `PARAMETERS`."""
     inside, between = _cost_s(links.intra, at, load), _cost_s(links.inter, at, load)
     ring = 2.0 * (at.gpus - 1) / at.gpus
     return ring * np.where(at.nodes == 1, inside * np.exp(z[..., 0]), between * np.exp(z[..., 1]))
 
 
 def step_s(z: Array, links: Links, at: Placing, load: Load) -> tuple[Any, Any]:
-    """The rest and the exposed communication of one update on more than one GPU, in seconds."""
+    """The rest and the exposed communication of one update on more than one GPU, in seconds; `z` as in `reduce_s`."""
     total = reduce_s(z, links, at, load)
     last = np.exp(z[..., 3]) * total
     bend = _BEND * total + 1e-9

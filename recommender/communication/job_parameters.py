@@ -1,12 +1,12 @@
-"""The parameters of one job: those of other jobs on such links, corrected by what was measured of this one.
+"""The parameters of communication of one job: a prior from other jobs on such links, updated by the job's measurements.
 
-Maximum a posteriori with normal priors; the uncertainty is that of the linearised posterior. What the parameters leave
-unexplained at a measured point is carried to targets close to it, so that a measured target returns its measurement.
+The estimate is maximum a posteriori with normal priors, its uncertainty that of the linearised posterior. The residuals
+at measured points are carried to targets close to them, so that a measured target returns its measurement.
 
-A measured point is believed as far as the form holds there. The form is off by some share of the computation and by
-some share of the reductions (`FORM_REST`, `FORM_REDUCE`). Near the bend between hidden and exposed, a small share of
-the reductions is all of what is exposed: a point whose communication was hidden bounds its cost from above, and says
-little of how far below the bound it is.
+The weight of a measured point depends on how well the formula (`exposed.py`) holds there. Its error is a share of the
+computation plus a share of the reductions (`FORM_REST`, `FORM_REDUCE`). Near the transition from hidden to exposed, a
+small share of the reductions is all of the exposed time: a point whose communication was hidden bounds its cost from
+above, but says little of how far below the bound it is.
 """
 
 from __future__ import annotations
@@ -22,25 +22,29 @@ from recommender.communication.coefficients import Prior
 from recommender.communication.exposed import Array, Links, Load, Placing, step_s
 
 MEASURED = 0.015
-"""How well a measured mean repeats, as a share of the step."""
+"""The standard deviation of a measured mean when repeated, as a share of the step."""
 FORM_REST = 0.04
-"""How far the form is off at single placements of a job, as a share of the step: what is not communication."""
+"""The error of the formula for the time without communication at single placements of a job (standard deviation, as a
+share of the step)."""
 FORM_REDUCE = 0.2
-"""The same of the cost of reductions, as a share of that cost: two placements that the form takes as alike differ so in
-the published measurements. Chosen by errors over random pairs of measured placements, models left out."""
+"""The same for the cost of reductions, as a share of that cost: in the published measurements, placements that are
+alike to the formula differ this much. Chosen by errors over random pairs of measured placements, with models left out.
+"""
 _REPEATS = 0.02
-"""The variance of a residual at its own point, as a share of that of all residuals."""
+"""The variance of a residual between repetitions of one point, as a share of the variance of all residuals."""
 _REACH = np.array([0.5, 0.3, 0.5])
-"""How far a residual reaches: in doublings of GPUs, in the logarithm of nodes, in doublings of the computation."""
+"""The distance over which residuals correlate: in doublings of GPUs, logarithm of nodes, and doublings of computation.
+"""
 _PASSES = 2
-"""How far the form holds at a point depends on the parameters: those of other jobs first, then the fitted ones."""
+"""The weights of points depend on the parameters: the first pass takes those of the prior, the second the fitted ones.
+"""
 _STEP = 1e-5
 """The step of the numeric derivatives."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """A measured multi-GPU point."""
+    """A measured step on more than one GPU."""
 
     links: Links
     placing: Placing
@@ -50,7 +54,7 @@ class Observation:
 
 
 class FitEstimate(NamedTuple):
-    """The seconds of computation (with what sharing a host does to it) and of exposed communication."""
+    """The seconds of computation, including what sharing a host adds, and of exposed communication."""
 
     rest_s: float
     exposed_s: float
@@ -59,7 +63,7 @@ class FitEstimate(NamedTuple):
 
 
 class JobFit:
-    """The parameters of one job on one kind of machine: prior, corrected by what was measured there."""
+    """The posterior of the parameters of one job on one kind of machine."""
 
     def __init__(self, prior: Prior, observations: Sequence[Observation]) -> None:
         self.prior, self.observations = prior, tuple(observations)
@@ -68,58 +72,58 @@ class JobFit:
         self._noise: Array = np.zeros(0)
         self.z = self._mean
         for _ in range(_PASSES if self.observations else 0):
-            self._noise = np.array([noise for seen in self.observations for noise in self._believed(seen)])
+            self._noise = np.array([noise for seen in self.observations for noise in self._noise_of(seen)])
             self.z = self._fit()
         self.covariance: Array = np.asarray(np.linalg.inv(self._information(self.z)), dtype=float)
         self._points = np.vstack([self.z, self.z + _STEP * np.eye(len(self.z))])
         if self.observations:
-            self._seen_at = np.array([_coordinates(seen.placing, seen.load) for seen in self.observations])
-            among_seen = np.array([self._closeness(seen.placing, seen.load) for seen in self.observations])
-            self._weights = np.linalg.inv(among_seen + _REPEATS * np.eye(len(among_seen)))
-            self._left = np.array([self._unexplained(seen) for seen in self.observations])
+            self._coordinates_measured = np.array([_coordinates(seen.placing, seen.load) for seen in self.observations])
+            closeness = np.array([self._closeness(seen.placing, seen.load) for seen in self.observations])
+            self._weights = np.linalg.inv(closeness + _REPEATS * np.eye(len(closeness)))
+            self._residuals = np.array([self._unexplained(seen) for seen in self.observations])
 
     def predict(self, links: Links, at: Placing, load: Load) -> FitEstimate:
-        """The step on a target, at most as uncertain as a target that nothing close was measured to."""
+        """The step on a target; less uncertain close to measured points."""
         rest, exposed, gradient = self._linearised(links, at, load)
         correction, unknown = self._residual(at, load)
         return FitEstimate(rest * correction, exposed * correction, unknown * self._sd_of(gradient, self.covariance))
 
     @property
     def reach(self) -> float:
-        """What each doubling of nodes or GPUs beyond all measured ones adds to the standard deviation."""
+        """The standard deviation that each doubling of nodes or GPUs beyond all measured ones adds."""
         return self.prior.reach[bool(self.observations)]
 
     def unknown(self, at: Placing, load: Load) -> float:
-        """Share of the uncertainty that measured points close to a target leave: 1 far from all, about 0 at one."""
+        """The share of the uncertainty that measured points leave at a target: 1 far from all, about 0 at one."""
         return self._residual(at, load)[1]
 
     def sd_of(self, links: Links, at: Placing, load: Load) -> float:
-        """The `sd` of `predict`; residuals are left aside."""
+        """The `sd` of `predict`, without the effect of close measured points."""
         return self._sd_of(self._linearised(links, at, load)[2], self.covariance)
 
     def sd_after(self, links: Links, at: Placing, load: Load, measured_at: Placing, measured_load: Load) -> float:
-        """What `sd_of` would be after one more measurement elsewhere."""
-        goal = self._linearised(links, at, load)[2]
+        """The value of `sd_of` after one more measurement at `measured_at`."""
+        target_gradient = self._linearised(links, at, load)[2]
         rest, exposed, row = self._linearised(links, measured_at, measured_load)
-        seen = self.covariance @ row
-        noise = self._believed(Observation(links, measured_at, measured_load, rest + exposed, None))[0]
-        covariance: Array = self.covariance - np.outer(seen, seen) / (row @ seen + noise**2)
-        return self._sd_of(goal, covariance)
+        gain = self.covariance @ row
+        noise = self._noise_of(Observation(links, measured_at, measured_load, rest + exposed, None))[0]
+        covariance: Array = self.covariance - np.outer(gain, gain) / (row @ gain + noise**2)
+        return self._sd_of(target_gradient, covariance)
 
     def _sd_of(self, gradient: Array, covariance: Array) -> float:
-        """Calibrated standard deviation of the logarithm of a step."""
+        """The calibrated standard deviation of the logarithm of a step."""
         measured = int(bool(self.observations))
         parameters = self.prior.widen[measured] * np.sqrt(gradient @ covariance @ gradient)
         return float(np.hypot(parameters, self.prior.floor[measured]))
 
     def _linearised(self, links: Links, at: Placing, load: Load) -> tuple[float, float, Array]:
-        """Rest and exposed at the fitted parameters, and the gradient of the logarithm of their sum."""
+        """Rest and exposed seconds at the fitted parameters, and the gradient of the logarithm of their sum."""
         rest, exposed = step_s(self._points, links, at, load)
         logs = np.log(rest + exposed)
         return float(rest[0]), float(exposed[0]), (logs[1:] - logs[0]) / _STEP
 
     def _errors(self, z: Array) -> Array:
-        """Measured against predicted, in units of what is believed of the point. One row for each row of `z`."""
+        """The differences of predicted and measured, in standard deviations of the point. One row per row of `z`."""
         columns = []
         for seen in self.observations:
             rest, exposed = step_s(z, seen.links, seen.placing, seen.load)
@@ -131,10 +135,10 @@ class JobFit:
                 columns.append((exposed - seen.exposed_s) / step)
         return np.asarray(np.stack(columns, axis=-1) / self._noise)
 
-    def _believed(self, seen: Observation) -> tuple[float, ...]:
-        """The standard deviations of what `_errors` has of a point: repetition, and how far the form holds there.
+    def _noise_of(self, seen: Observation) -> tuple[float, ...]:
+        """The standard deviations of a point's entries in `_errors`: of repetition and of the formula.
 
-        The exposed time differs by what it changes by if reductions cost `FORM_REDUCE` more, or less.
+        That of the exposed time is how much it changes if reductions cost `FORM_REDUCE` more or less.
         """
         reduce = np.zeros((2, len(self.z)))
         reduce[:, :2] = [[FORM_REDUCE] * 2, [-FORM_REDUCE] * 2]
@@ -158,7 +162,7 @@ class JobFit:
         return float(np.sum(((z - self._mean) / self._sd) ** 2) + np.sum(self._errors(z) ** 2))
 
     def _fit(self) -> Array:
-        """Levenberg-Marquardt on prior and measurements."""
+        """Maximum a posteriori by Levenberg-Marquardt (Levenberg 1944, Marquardt 1963)."""
         z: Array = self._mean.copy()
         damping, loss = 1e-2, self._loss(z)
         for _ in range(60):
@@ -181,17 +185,17 @@ class JobFit:
         return float(np.log(seen.rest_and_exposed_s / (rest + exposed)))
 
     def _closeness(self, at: Placing, load: Load) -> Array:
-        """How close a target is to every measured point: 1 the same, 0 far away."""
-        return np.asarray(np.exp(-0.5 * np.sum((self._seen_at - _coordinates(at, load)) ** 2, axis=1)))
+        """The closeness of a target to every measured point: 1 at the point, 0 far away. Shape (points,)."""
+        return np.asarray(np.exp(-0.5 * np.sum((self._coordinates_measured - _coordinates(at, load)) ** 2, axis=1)))
 
     def _residual(self, at: Placing, load: Load) -> tuple[float, float]:
-        """The factor on the prediction, and the share of its uncertainty that remains, from close measured points."""
+        """The factor on the prediction by close measured points, and the share of its uncertainty that remains."""
         if not self.observations:
             return 1.0, 1.0
         near = self._closeness(at, load)
         weights = self._weights @ near
         unknown = max(1.0 - float(near @ weights), _REPEATS)
-        return float(np.exp(weights @ self._left)), float(np.sqrt(unknown))
+        return float(np.exp(weights @ self._residuals)), float(np.sqrt(unknown))
 
 
 def _coordinates(at: Placing, load: Load) -> Array:

@@ -1,11 +1,11 @@
-"""One estimate of a step from everything known: its parts, steps measured elsewhere, and other jobs on the same GPU.
+"""One estimate of a step from all evidence: its parts, steps measured elsewhere, and other jobs on the same GPU.
 
-The logarithm of a step is that of its parts, each times effects: of the GPU, of the software, of the job, of the job on
-this GPU, and so on. Effects have learned means and standard deviations; what was measured gives a Gaussian posterior of
-all of them together (best linear unbiased prediction, kriging), so that errors that go together count once. The step is
-not linear in the effects, because GPU and host overlap: it is made linear around the most probable effects, as in
-Gauss-Newton. Robinson, "That BLUP is a good thing", Statistical Science 6 (1991); Rasmussen and Williams, "Gaussian
-Processes for Machine Learning" (2006), chapter 2.
+The seconds of each part are multiplied by effects: of the GPU, of the software, of the job, of the job on this GPU, and
+so on. The logarithms of effects have learned means and standard deviations; measurements give a joint Gaussian
+posterior of them (best linear unbiased prediction, kriging), so that correlated errors count once. As GPU and host
+overlap, the step is not linear in the effects: it is linearised around the most probable effects, as in Gauss-Newton.
+Robinson, "That BLUP is a good thing", Statistical Science 6 (1991); Rasmussen and Williams, "Gaussian Processes for
+Machine Learning" (2006), chapter 2.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ PARTS_OF_EFFECT: dict[str, tuple[float, ...]] = {
     "mix": (1, -1, 0, 0, 0),
     "host": (0, 0, 0, 1, 1),
 }
-"""The parts that an effect multiplies; mix: one up, the other down."""
+"""The sign with which each effect changes the logarithm of each part; mix raises one part and lowers another."""
 _GPU_ROWS = ([0], [1], [2], [3, 4])
-"""The parts that one effect of a GPU is on: computing (of one precision), memory, fixed, the host's two together."""
+"""The parts that each effect of a GPU changes: compute (of one precision), memory, fixed, and the two of the host
+together."""
 _STEPS = 12
 _DAMPING = 0.6
 _MOST = 4.0
@@ -36,18 +37,19 @@ _MOST = 4.0
 
 @dataclass(frozen=True)
 class Effect:
-    """A factor that all steps with the same value of some labels share."""
+    """A factor that is shared by all steps with the same values of some labels."""
 
     labels: tuple[str, ...]
     on: str
     """A key of `PARTS_OF_EFFECT`."""
     sd: Mapping[str, float]
-    """Standard deviation of its logarithm, by what the parts are made of: `operators`, `flops`, `steps`."""
+    """The standard deviation of its logarithm, by the source of the parts: `operators`, `flops`, `steps`."""
 
 
 @dataclass(frozen=True)
 class GpuEffect:
-    """What published steps say of one GPU at one class of precision: means and standard deviations of logarithms."""
+    """The effects of one GPU at one class of precision, from published steps: means and standard deviations of
+    logarithms."""
 
     mean: Array
     """(5,): by part."""
@@ -63,13 +65,13 @@ class Learned:
     gpus: Mapping[tuple[str, str], GpuEffect]
     """By GPU and class of precision."""
     architectures: Mapping[tuple[str, str], GpuEffect]
-    """By compute capability and class of precision, for GPUs that nobody measured."""
+    """By compute capability and class of precision, for GPUs that were not measured."""
     unmeasured: Mapping[str, GpuEffect]
     """By class of precision, for all others."""
     probed_sd: float
     """The share of the standard deviations of `unmeasured` that is left once the GPU was probed."""
     batch_range: float
-    """The logarithm of the factor of batches over which effects of a batch fade."""
+    """The distance in the logarithm of the batch over which effects of a batch fade by a factor of e."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Learned:
@@ -112,13 +114,13 @@ class Point:
     """job, gpu, precision, batch, software, ...: what `Effect.labels` names."""
     batch: int
     knowledge: str
-    """What the parts are made of: a key of `Effect.sd`."""
+    """The source of the parts: a key of `Effect.sd`."""
     log_s: float = 0.0
     """The logarithm of the measured seconds."""
     noise: float = 0.0
-    """Its standard deviation: two runs differ so much, or it is only an upper bound."""
+    """The standard deviation of `log_s`: from repetition, and larger where it is only an upper bound."""
     extra_sd: float = 0.0
-    """What is not known of the parts, as a standard deviation of the logarithm that is the job's."""
+    """The uncertainty of the parts, as a standard deviation of the logarithm that is common to the points of a job."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ class Predicted:
 
 
 class _Points:
-    """Points as arrays, with the parts they have under the effects believed so far."""
+    """Points as arrays, with their parts under the current estimate of the effects."""
 
     def __init__(self, points: Sequence[Point], effects: Sequence[Effect]) -> None:
         self.points = points
@@ -156,7 +158,7 @@ class _Points:
 
 
 class Posterior:
-    """What is believed after the measured steps; the order of these does not matter."""
+    """The posterior of the effects after the measured steps, whose order does not matter."""
 
     def __init__(self, learned: Learned, measured: Sequence[Point]) -> None:
         self._learned, self._effects = learned, learned.effects
@@ -194,8 +196,8 @@ class Posterior:
         return Predicted(mean, math.sqrt(max(variance, 1e-8)), math.sqrt(prior))
 
     def _alike(self, a: _Points, b: _Points) -> list[Array]:
-        """For each effect, then for the rows of `_GPU_ROWS`, and for the job: how much of it two points share, 0 to 1.
-        Each (points of a, points of b)."""
+        """How much of each effect two points share, from 0 to 1: for every effect, then the rows of `_GPU_ROWS`, then
+        the job. Each has the shape (points of a, points of b)."""
         away = np.abs(a.log_batch[:, None] - b.log_batch[None, :])
         fading = np.exp(-away / self._learned.batch_range)
         found = []
@@ -207,7 +209,7 @@ class Posterior:
         return found
 
     def _believed(self, points: _Points, alike: list[Array]) -> Array:
-        """The logarithms of all effects on the parts of points: their priors and what was measured. Shape (5, n)."""
+        """The posterior mean of the logarithms of all effects on the parts of points. Shape (5, n)."""
         known, weights = self._known, self._weights
         logs: Array = points.prior.copy()
         for i, effect in enumerate(self._effects):

@@ -1,6 +1,6 @@
-"""What the data sheet of a GPU says about operators: peaks by type, power, memory. Raises where a precision is missing.
+"""The data sheet of a GPU as the model of operators needs it: peaks by type, power, memory; and classes of precision.
 
-Also the classes of precision. Names of GPUs mean nothing here: a GPU nobody measured is computed like any other.
+Nothing depends on names of GPUs: one that was never measured is computed like any other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EMULATED = 0.6
 """The share of the fp32 peak that bf16 reaches without tensor cores: 9.85 of 16.4 TFLOP/s on a V100S, 2.8 of 5.5 on a
 P4 (zzc0721/torch-performance-test-data, 2025)."""
 _TF32_ENERGY, _FP8_ENERGY = 1.8, 0.55
-"""Energy of an operation beside bf16: half as many operands of a register are worth about so much."""
+"""The energy of an operation relative to bf16. An assumption: it follows the width of the operands."""
 
 
 def precision_class(precision: str, gpu: Gpu) -> str:
@@ -73,9 +73,9 @@ class Peak:
     tensor: bool
     """Whether tensor cores compute them."""
     energy: float = 1.0
-    """Energy of an operation beside other types on the same cores."""
+    """The energy of an operation relative to other types on the same cores."""
     note: str | None = None
-    """What the user should know of it."""
+    """A sentence for the basis of the estimate."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,13 @@ class GpuPeaks:
     capability: float
     """The compute capability as a number, such as 8.6."""
     peaks: Mapping[str, Peak | None]
-    """By type; None: the GPU has it, and the catalogue does not know how fast."""
+    """By type; None: the GPU has the type, but the catalogue does not know its peak."""
     assumed: tuple[str, ...]
-    """What the catalogue does not know and was assumed."""
+    """Sentences on what is missing from the catalogue and was assumed."""
 
 
 def peaks_of(gpu: Gpu) -> GpuPeaks:
-    """Raises `PredictionError` where the catalogue lacks the fp32 peak or the memory's bandwidth."""
+    """The peaks of a GPU. Raises `PredictionError` where the catalogue lacks the fp32 peak or the memory bandwidth."""
     if not gpu.fp32_tflops or not gpu.memory_bandwidth_gb_s:
         raise PredictionError(f"{gpu.gpu_model}: the catalogue knows no peak speed or bandwidth, choose another GPU")
     fp32 = gpu.fp32_tflops * 1e12

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 CORRELATION = 0.5
-"""Assumed of the errors of a ratio and of the other estimate: both start from the same measured step."""
+"""The assumed correlation between the errors of a ratio and of the other estimate: both start from the same measured
+step."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def quadratic(scaled: Array) -> Array:
 
 @dataclass(frozen=True)
 class Fitted:
-    """Where a fit of the logarithm of a ratio of step times holds, and how far off it is."""
+    """The range of validity and the errors of a fit of the logarithm of a ratio of step times."""
 
     low: Array
     high: Array
@@ -190,8 +191,10 @@ class GpuPairs:
 
 
 def merged(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    """Two estimates of a logarithm, each with its standard deviation, as one: weighed by what they are worth, their
-    errors correlated by `CORRELATION`. Never less certain than the better one."""
+    """Two estimates of a logarithm, each with its standard deviation, combined with the weights of least variance.
+
+    Their errors are correlated by `CORRELATION`. The result is at most as wide as the better one.
+    """
     a, b = one[1], other[1]
     both = CORRELATION * a * b
     weight = min(max((b * b - both) / (a * a + b * b - 2 * both), 0.0), 1.0)

@@ -22,7 +22,7 @@ from recommender.workload import MAX_BATCH, Measurement, Workload
 
 GIB = 2**30
 WORKSPACE_BYTES = 32 * 2**20
-"""What cuBLAS takes for itself: 8 MiB, since Hopper 32."""
+"""The workspace of cuBLAS: 8 MiB; from Hopper on 32."""
 CONVOLUTION_SHARE = 0.25
 """The workspace of cuDNN's algorithms, as a share of the operands of the largest convolution. An assumption: many need
 none, some as much as the operands."""
@@ -30,18 +30,18 @@ GATHERED_BLOCKS, MOST_GATHERED_BLOCKS = 3.0, 5.0
 """Blocks that FSDP holds in full: the one computed, the one fetched ahead and gradients being scattered; at most, with
 the flat copies that collectives read and write."""
 _USUAL_BLOCKS = 12
-"""The assumed number of blocks where the largest was not counted."""
+"""The assumed number of blocks where the size of the largest was not counted."""
 _OPTIMIZER = "adamw"
-"""What is assumed of a step that does not tell: it keeps as much as any usual one."""
+"""The optimizer assumed where the step has none: it keeps as much state as any usual one."""
 _COUNTED, _CORRECTED, _ASSUMED = (0.05, 0.10), (0.03, 0.05), (0.20, 0.30)
-"""How far the need may be below and above the figure, as shares: with all moments of the step counted, corrected by the
-peak of a run, or with activations that were not counted. Above there is what the allocator loses to fragments."""
+"""The interval of the need below and above the estimate, as shares: with all memory of the step counted, corrected by
+the peak of a run, or with activations not counted. The upper end includes fragmentation of the allocator."""
 _CORRECTION = (0.5, 2.0)
-"""The factors on activations that a measured peak is believed to tell; the rest is something else, of fixed size."""
+"""The range of the factor on activations by the measured peak; a remaining difference counts as a fixed size."""
 USABLE_MEMORY_SHARE = 0.92
 """The share of a GPU's nominal memory that a process gets: an A10G shows 22.1 of 24 GiB."""
 CONTEXT_GIB = 0.8
-"""What the CUDA context and its libraries hold beside the allocator's memory: 0.5-1 GiB."""
+"""The memory of the CUDA context and its libraries, outside the allocator: 0.5 to 1 GiB."""
 _STATES = 4.0
 """Weights, gradients and the two moments of Adam, each as large as the gradients."""
 _MOST_STATES = 0.9
@@ -50,7 +50,7 @@ _MOST_STATES = 0.9
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """The bytes that one GPU needs, by what takes them at the moment when most is taken; together they are `bytes`."""
+    """The bytes that one GPU needs at the moment of the peak, by use; together they are `bytes`."""
 
     parameters: float = 0.0
     gradients: float = 0.0
@@ -63,16 +63,16 @@ class MemoryNeed:
     gathered: float = 0.0
     """The parameters and gradients that FSDP holds in full for a moment."""
     update: float = 0.0
-    """What the optimizer makes and frees again."""
+    """Temporaries of the optimizer."""
     workspace: float = 0.0
     other: float = 0.0
-    """What a measured run held besides."""
+    """Further memory of the measured run."""
     context: float = CONTEXT_GIB * GIB
     low: float = field(default=0.0, metadata={"part": False})
-    """The least and the most that it may be."""
+    """The interval of `bytes`: its lower and upper ends."""
     high: float = field(default=0.0, metadata={"part": False})
     basis: str = field(default="", metadata={"part": False})
-    """What it rests on, in one sentence."""
+    """A sentence on what the estimate rests on."""
 
     @property
     def parts(self) -> dict[str, float]:
@@ -86,12 +86,12 @@ class MemoryNeed:
 
     @property
     def gib(self) -> float:
-        """The same in GiB."""
+        """All parts together, in GiB."""
         return self.bytes / GIB
 
 
-class _Held(NamedTuple):
-    """What does not follow the batch, of one rank."""
+class _FixedMemory(NamedTuple):
+    """The memory of one rank, in bytes, that does not depend on the batch."""
 
     parameters: float
     optimizer: float
@@ -105,8 +105,8 @@ class _Held(NamedTuple):
 class JobMemory:
     """The memory of one job, trained in one way, at any batch and number of GPUs; prepared once.
 
-    What is None is as in the workload. Raises `PredictionError` for an optimizer that nobody knows; a precision that
-    nobody knows is taken for that of the step.
+    Settings that are None are as in the workload. Raises `PredictionError` for an unknown optimizer; an unknown
+    precision is taken for that of the step.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class JobMemory:
         return scaled_peak_gib(self._workload, batch_per_gpu, precision, self._strategy, world_size)
 
     def need(self, batch_per_gpu: int, world_size: int, grad_accum: int = 1) -> MemoryNeed | None:
-        """The same by parts and with its range; None where the operators of the step are not known."""
+        """The memory by parts, with its interval; None where the operators of the step are not known."""
         step = self._step
         if step is None:
             return None
@@ -148,7 +148,7 @@ class JobMemory:
         return replace(need, low=need.bytes * (1 - below), high=need.bytes * (1 + above), basis=basis)
 
     def largest_batch(self, usable_gib: float, world_size: int, grad_accum: int = 1) -> int:
-        """The largest batch that needs no more than that; 0: not even one sample, or nothing is known."""
+        """The largest batch whose need is at most `usable_gib`; 0: not even one sample fits, or nothing is known."""
 
         def fits(batch: int) -> bool:
             needed = self.needed_gib(batch, world_size, grad_accum)
@@ -158,7 +158,7 @@ class JobMemory:
 
     @cached_property
     def _correction(self) -> tuple[float, float] | None:
-        """The factor on activations and the bytes besides that make the need of the measured run its measured peak."""
+        """The factor on activations and the further bytes that make the estimate for the measured run its peak."""
         workload = self._workload
         peak, step = workload.peak_memory_bytes, workload.step
         measured = next((m for m in workload.measurements if m.instance_type or m.gpu_model), None)
@@ -172,7 +172,7 @@ class JobMemory:
         factor = min(max(1 + gap / need.activations, least), most) if need.activations else 1.0
         corrected = _need_of_run(step, measured, factor)
         assert corrected is not None
-        # Below zero: the optimizer keeps less than was taken for granted, or so.
+        # It may be negative, for example where the optimizer keeps less than assumed.
         return factor, peak - (corrected.bytes - corrected.context)
 
 
@@ -189,7 +189,7 @@ def largest_batch(workload: Workload, gpu_memory_gib: float, *, world_size: int 
 
 
 def largest_fitting(fits: Callable[[int], bool]) -> int:
-    """The largest batch that fits, where all smaller ones do, too; 0: none."""
+    """The largest batch that fits, found by bisection: whether it fits must be monotonic. 0: none."""
     if not fits(1):
         return 0
     least, beyond = 1, 2
@@ -242,7 +242,7 @@ def _need(
     assert memory is not None
     memory = memory_at(memory, batch / step.batch)
     optimizer, guessed = _optimizer(step)
-    held = _held(step, memory, optimizer, strategy_named(strategy), world_size)
+    held = _fixed_memory(step, memory, optimizer, strategy_named(strategy), world_size)
     trained = memory.trained_bytes or 0.0
     points, counted = _points(step, memory, batch)
     gradients = trained * held.gradient_share if step.training else 0.0
@@ -290,10 +290,12 @@ def _optimizer(step: StepOperators) -> tuple[Optimizer, bool]:
         return optimizer_named(_OPTIMIZER), True
 
 
-def _held(step: StepOperators, memory: StepMemory, optimizer: Optimizer, strategy: Strategy, world_size: int) -> _Held:
+def _fixed_memory(
+    step: StepOperators, memory: StepMemory, optimizer: Optimizer, strategy: Strategy, world_size: int
+) -> _FixedMemory:
     whole, trained = memory.parameter_bytes or 0.0, memory.trained_bytes or 0.0
     if not step.training:
-        return _Held(whole, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return _FixedMemory(whole, 0.0, 0.0, 0.0, 0.0, 0.0)
     dtype = parameter_type(precision_named(step.precision))
     states = optimizer.state_bytes(trained / BYTES[dtype], BYTES[dtype])
     shares = strategy.shares(world_size)
@@ -303,7 +305,7 @@ def _held(step: StepOperators, memory: StepMemory, optimizer: Optimizer, strateg
         gathered, most = (min(blocks * block, 2 * whole) for blocks in (GATHERED_BLOCKS, MOST_GATHERED_BLOCKS))
     # DDP reduces flat copies of the gradients, unless they are views of them (gradient_as_bucket_view).
     buckets = trained if world_size > 1 and shares.gradients == 1 else 0.0
-    return _Held(whole * shares.parameters, states * shares.states, buckets, gathered, most, shares.gradients)
+    return _FixedMemory(whole * shares.parameters, states * shares.states, buckets, gathered, most, shares.gradients)
 
 
 def _largest_convolution_bytes(step: StepOperators) -> float:

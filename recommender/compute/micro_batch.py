@@ -1,8 +1,8 @@
-"""Seconds that one GPU, alone, computes for one micro-batch: on any GPU, at any batch and precision.
+"""The seconds of computation of one micro-batch on one GPU: on any GPU, at any batch and precision.
 
-From the operators of the step or its FLOPs (`parts`), corrected by steps measured here and elsewhere (`combine`).
-Nothing here knows of communication, loaders or accumulation. The coefficients are data: `coefficients.json`, written by
-`scripts/fit/compute.py`.
+They come from the operators of the step or its FLOPs (`step_parts`), corrected by steps measured on this GPU and on
+others (`combine`). Communication, loaders and accumulation are not considered. `scripts/fit/compute.py` writes the
+coefficients in `coefficients.json`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from recommender.workload import Measurement, Workload
 _MEASURED_SD = 0.03
 """The assumed spread between two runs of the same job on the same GPU."""
 _UPPER_BOUND_SD = 0.35
-"""The assumed share of a step's computation that may hide communication and waiting."""
+"""The assumed standard deviation, as a share, where the step may contain communication and waiting."""
 _UNFITTED_SD = 0.7
-"""Standard deviation of the logarithm of operators that nobody fitted."""
+"""The standard deviation of the logarithm of the time of operators of kinds that were not fitted."""
 _FP8_SD = 0.2
-"""Added for fp8, of which no published step was used."""
-_AS_THEY_ARE = {"nothing": 1.0, "elsewhere": 0.3}
-"""How much of the mean is that of operators as they are, by what was measured of the job: what published steps teach,
-half of them not of PyTorch, makes whole models in plain PyTorch worse (`docs/accuracy.md`)."""
+"""The standard deviation added for fp8, for which no published step was used."""
+_OPERATORS_WEIGHT = {"nothing": 1.0, "elsewhere": 0.3}
+"""The weight of the uncorrected operators in the mean, by where the job was measured. Published steps, half of them not
+of PyTorch, make predictions of whole models in plain PyTorch worse (`docs/accuracy.md`)."""
 _SAME_CHIP = {"V100-SXM2-32GB": "V100-SXM2-16GB", "T4G": "T4"}
 """GPUs that differ only in memory or host."""
 
@@ -77,7 +77,7 @@ class Coefficients:
     learned: Mapping[str, Learned]
     """For parts made of `operators`, and for those made of `flops` or of nothing but `steps`."""
     widths: Mapping[str, float]
-    """The factor of intervals by what is known: from the errors on whole groups that were left out."""
+    """The factor on intervals by what is known, from errors on groups left out of the fit."""
     pairs: GpuPairs
 
     @classmethod
@@ -171,7 +171,7 @@ class ComputeModel:
         known = "here" if here else "elsewhere" if self._steps else "nothing"
         sd = found.sd * self._fitted.widths.get(f"{self._parts.knowledge}, {known}", 1.0)
         basis = [*self._basis(parts, found, gpu, precision, here, batch_per_gpu)]
-        log_s, sd = _with_operators(parts, found.log_s, sd, 0.0 if self._others else _AS_THEY_ARE.get(known, 0.0))
+        log_s, sd = _with_operators(parts, found.log_s, sd, 0.0 if self._others else _OPERATORS_WEIGHT.get(known, 0.0))
         if known == "elsewhere" and kind == "fp32" and changes == Changes():
             for ratio in self._ratios(gpu, batch_per_gpu):
                 log_s, sd = merged((log_s, sd), ratio)
@@ -187,7 +187,7 @@ class ComputeModel:
         )
 
     def _ratios(self, gpu: Gpu, batch: int) -> Iterator[tuple[float, float]]:
-        """What ratios to measured GPUs say, the surest one: their errors are those of the job."""
+        """The most certain estimate by ratios to measured GPUs. Only one, as the errors of several are correlated."""
         found = []
         for chip in sorted({_chip(step.gpu) for step in self._steps if step.kind == "fp32" and not step.is_bound}):
             times = {
@@ -250,8 +250,8 @@ class ComputeModel:
 
 
 def _with_operators(parts: StepParts, log_s: float, sd: float, share: float) -> tuple[float, float]:
-    """The logarithm of seconds with so much of that of the operators, and its standard deviation: wider where the two
-    disagree. Without operators nothing changes."""
+    """The logarithm of seconds moved by `share` towards that of the operators, and its standard deviation, which is
+    wider where the two disagree. Without operators nothing changes."""
     if parts.phases is None:
         return log_s, sd
     away = math.log(max(sum(parts.phases), 1e-9)) - log_s
@@ -259,7 +259,7 @@ def _with_operators(parts: StepParts, log_s: float, sd: float, share: float) -> 
 
 
 def _phases(parts: StepParts, mean_s: float) -> ComputePhases | None:
-    """The mean divided as the operators are."""
+    """The mean divided into phases in the proportions of the operators."""
     if parts.phases is None:
         return None
     total = sum(parts.phases)
@@ -267,7 +267,7 @@ def _phases(parts: StepParts, mean_s: float) -> ComputePhases | None:
 
 
 def _ignored(changes: Changes) -> tuple[str, ...]:
-    """Says which questions need the operators of the step to be answered; empty where none was asked."""
+    """Sentences on the changes asked for that are ignored, as the operators of the step are not known."""
     asked = {
         f"the optimizer {changes.optimizer}": changes.optimizer is not None,
         f"{'' if changes.checkpointing else 'no '}activation checkpointing": changes.checkpointing is not None,
@@ -286,7 +286,8 @@ def _chip(gpu: Gpu) -> str:
 def _parts_of(
     workload: Workload, steps: Sequence[_Measured], catalog: Catalog, with_operators: bool = True
 ) -> PartsSource | None:
-    """The operators, or else FLOPs, or else FLOPs such that the largest measured step comes out; None: neither."""
+    """Parts from the operators, or else from FLOPs, or else from FLOPs that reproduce the largest measured step; None
+    without any."""
     if workload.step is not None and workload.step.has_forward and with_operators:
         return OperatorParts(workload.step, catalog)
     if workload.flops_per_sample:

@@ -19,15 +19,15 @@ from recommender.compute.kernel_time import (
 
 @dataclass(frozen=True)
 class Generation:
-    """What differs from one compute capability to the next beyond the data sheet."""
+    """The efficiencies of one compute capability, relative to the data sheet."""
 
     capability: float
     cuda: float
-    """What products on CUDA cores reach beside the other generations; 1 where nobody measured it."""
+    """The efficiency of products on CUDA cores relative to other generations; 1 where it was not measured."""
     batched: float
-    """What batched products reach on CUDA cores, beside `cuda`."""
+    """The efficiency of batched products on CUDA cores, relative to `cuda`."""
     tensor: float
-    """What products reach on tensor cores beside the other generations."""
+    """The efficiency of products on tensor cores relative to other generations."""
     memory: float
     """The share of the data sheet's bandwidth that elementwise operators reach, beside that of the kind of memory."""
     cuda_energy: float
@@ -39,14 +39,14 @@ class Generation:
 
 
 def generation_of(capability: float, known: Sequence[Generation]) -> Generation:
-    """That of the capability, or the newest older one that was measured. `known` is in the order of capabilities."""
+    """The generation of a compute capability, or the newest older one measured. `known` is sorted by capability."""
     older = [generation for generation in known if generation.capability <= capability + 1e-6]
     return older[-1] if older else known[0]
 
 
 @dataclass(frozen=True)
 class HostCoefficients:
-    """What the host does for each operator: it dispatches while the GPU computes."""
+    """The cost of dispatching an operator on the host, which overlaps with the GPU."""
 
     forward_s: float
     """Seconds of a call in forward: Python and the dispatcher."""
@@ -55,7 +55,7 @@ class HostCoefficients:
     kernel_s: float
     """Seconds that a kernel takes on the GPU at least, beside its work: from one kernel to the next."""
     compiled: float
-    """What is left of the host's seconds of a call under torch.compile."""
+    """The factor on the host's seconds of a call under torch.compile."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Deviations:
     """Standard deviations of the logarithm of seconds, from whole GPUs and models left out."""
 
     gpu: float
-    """A GPU that nobody measured."""
+    """A GPU that was not measured."""
     known_generation: float
     """A GPU of a compute capability that was measured."""
     within: float
@@ -73,9 +73,9 @@ class Deviations:
     convolution: float
     """Convolutions, whose algorithm the library chooses."""
     unfitted: float
-    """Operators of kind `other`, and types that nobody fitted."""
+    """Operators of kind `other`, and types that were not fitted."""
     host: float
-    """Where the host is what takes the time."""
+    """Steps that are bound by the host."""
     generation: float
     """Added for GPUs outside of the fitted generations."""
     precision: float
@@ -84,7 +84,7 @@ class Deviations:
 
 @dataclass(frozen=True)
 class OperatorCoefficients:
-    """Everything that was learned of operators."""
+    """All fitted coefficients of operators."""
 
     cuda: ProductCoefficients
     tensor: ProductCoefficients

@@ -1,7 +1,7 @@
-"""Seconds of the operators of a step on any GPU of the catalogue: from its data sheet and learned efficiencies.
+"""The seconds of the operators of a step on any GPU of the catalogue, from its data sheet and fitted efficiencies.
 
-A phase takes what its kernels take, or what the host needs to dispatch them, whichever is longer. Where somebody
-measured what operators reach on the GPU (`Reached`), that takes the place of what was learned on others.
+A phase takes as long as its kernels or their dispatch by the host, whichever is longer. Efficiencies measured on the
+GPU itself (`Reached`) replace those fitted on others.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _NARROW_CHANNELS, _NARROW_SUM = 32, 160
 """Output channels and summed elements of convolutions that behave like memory-bound operators on every GPU: on K80, T4
 and V100 the ratio of small networks of such layers is theirs, not that of products."""
 _MOST_TABLES = 64
-"""The steps whose columns are remembered."""
+"""The number of steps whose tables are cached."""
 _OVERLAP = 4.0
 """The host and the GPU wait for each other a little where both take about as long: a power mean."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """The seconds of a step by what takes them, without overlap: what others correct part by part."""
+    """The seconds of a step by resource, without overlap, for corrections part by part."""
 
     computing_s: float
     """Kernels of products and the like, whose peak depends on the precision."""
@@ -81,7 +81,7 @@ class OperatorEstimate:
 
 
 class OperatorModel:
-    """Computes steps with one set of coefficients. Remembers the columns of steps, for many GPUs of one job."""
+    """Computes steps with one set of coefficients; caches the tables of steps, for many GPUs of one job."""
 
     def __init__(self, coefficients: OperatorCoefficients) -> None:
         self._fitted = coefficients
@@ -89,7 +89,7 @@ class OperatorModel:
 
     @classmethod
     def shipped(cls) -> OperatorModel:
-        """With the coefficients of the package."""
+        """A model with the coefficients of the package."""
         return cls(shipped())
 
     def operators(
@@ -134,7 +134,7 @@ class OperatorModel:
         )
 
     def spent(self, step: StepOperators, gpu: Gpu, tf32: bool = False, reached: Reached | None = None) -> Spent:
-        """What `step` finds of it, alone. Raises as `step` does."""
+        """The seconds of the step by resource, as `step` computes them. Raises as `step` does."""
         table, machine = self._table(step), peaks_of(gpu)
         kernels_s = self._seconds(table, machine, tf32, reached) * table.count
         return _spent(table, kernels_s, self._dispatch_s(table, step.compiled, reached))

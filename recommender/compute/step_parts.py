@@ -32,7 +32,7 @@ SECONDS, BYTES_PER_FLOP = 5e-4, 1 / 35
 OVERLAP = 3.0
 """GPU and host overlap, but wait for each other where both take about as long: the power p of a power mean."""
 _LARGE = 16
-"""The factor by which a batch is larger where nothing is fixed any more."""
+"""A batch larger by this factor is taken as large: its fixed part is negligible."""
 _REACHED_PEAK, _REACHED_BANDWIDTH = 0.55, 0.8
 _LAUNCHES_PER_TENSOR, _TENSORS = 4.5, 160
 """Kernels of a step for each parameter tensor; the assumed tensors where they were not counted."""
@@ -41,7 +41,7 @@ _DISPATCH_S, _KERNEL_S = 1.2e-5, 6e-6
 
 @dataclass(frozen=True)
 class Changes:
-    """What is asked to be other than in the step that was counted; None: as it was."""
+    """The changes to the counted step; None: unchanged."""
 
     optimizer: str | None = None
     checkpointing: bool | None = None
@@ -67,28 +67,28 @@ class PartsSource(Protocol):
 
     @property
     def knowledge(self) -> str:
-        """What the parts are made of: `operators`, `flops` or `steps`."""
+        """The source of the parts: `operators`, `flops` or `steps`."""
 
     def at(self, gpu: Gpu, batch: int, precision: str, changes: Changes) -> StepParts:
-        """At a batch and one of the usual words for a precision. Raises `PredictionError`, one line."""
+        """The parts at a batch and a precision, in any usual spelling. Raises `PredictionError`."""
 
 
 def total_s(seconds: Array) -> Array:
-    """The step of parts (5,) or (5, n): GPU and host overlap."""
+    """The seconds of the step, from parts of shape (5,) or (5, n): GPU and host overlap."""
     gpu_s, host_s = seconds[:3].sum(axis=0), seconds[3:].sum(axis=0)
     result: Array = (gpu_s**OVERLAP + host_s**OVERLAP) ** (1 / OVERLAP)
     return result
 
 
 def shares(seconds: Array) -> Array:
-    """How much each part counts: the derivative of the logarithm of `total_s` by that of the part. Same shape."""
+    """The weight of each part: the derivative of the logarithm of `total_s` by that of the part. Same shape."""
     gpu_s, host_s = seconds[:3].sum(axis=0), seconds[3:].sum(axis=0)
     host = host_s**OVERLAP / (gpu_s**OVERLAP + host_s**OVERLAP)
     return np.concatenate([(1 - host) * seconds[:3] / gpu_s, host * seconds[3:] / host_s])
 
 
 class OperatorParts:
-    """From the operators of the step."""
+    """The parts from the operators of the step."""
 
     knowledge = "operators"
 
@@ -122,13 +122,13 @@ class OperatorParts:
 
 
 class FlopParts:
-    """From FLOPs and the number of parameter tensors, as typical models have the rest."""
+    """The parts from FLOPs and the number of parameter tensors, with the proportions of typical models."""
 
     def __init__(self, flops_per_sample: float, tensors: float | None, knowledge: str = "flops") -> None:
         self._flops, self._tensors, self.knowledge = flops_per_sample, tensors or _TENSORS, knowledge
 
     def at(self, gpu: Gpu, batch: int, precision: str, changes: Changes) -> StepParts:
-        """Raises `PredictionError` where the data sheet is too empty."""
+        """Parts as in `PartsSource.at`. Raises `PredictionError` where the data sheet lacks peak or bandwidth."""
         kind = precision_class(precision, gpu)
         if kind == "fp8":
             raise PredictionError(f"precision {precision!r} can only be predicted from the operators of the step")
@@ -152,7 +152,7 @@ class FlopParts:
         return StepParts(np.maximum(seconds, 1e-9), 0.0, None, (f"computation from {known}",), False)
 
     def scaled_to(self, seconds: float, gpu: Gpu, batch: int, precision: str) -> FlopParts:
-        """With FLOPs, and no more launches than fit into half of it, such that this step takes so long."""
+        """The parts with FLOPs chosen so that this step takes `seconds`, of which launches take at most half."""
         host_s = float(self.at(gpu, batch, precision, Changes()).seconds[3:].sum())
         tensors = self._tensors * min(1.0, seconds / 2 / host_s)
         flops = self._flops

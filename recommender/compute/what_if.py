@@ -1,6 +1,6 @@
-"""A step as it would be at another batch or precision, with another optimizer, checkpointed or compiled.
+"""The operators of a step at another batch or precision, with another optimizer, checkpointed or compiled.
 
-Pure: operators in, operators out. Nothing here knows of a GPU.
+Pure functions of operators, independent of any GPU.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from recommender.compute.precisions import BYTES, in_precision, parameter_type, 
 from recommender.errors import PredictionError
 
 _ELEMENTS_PER_TENSOR = 250_000
-"""The assumed size of a parameter tensor where no update tells; common models have 0.03 to 1.2 million elements."""
+"""The assumed elements of a parameter tensor where no update was counted; common models have 0.03 to 1.2 million."""
 _OUTSIDE_BLOCKS = ("embedding", "optimizer")
-"""Kinds that checkpointing of blocks never computes again."""
+"""Kinds that checkpointing of blocks never recomputes."""
 
 FUSED_BYTES = {"elementwise": 0.35, "copy": 0.3, "reduction": 0.6, "normalization": 0.7, "softmax": 0.7, "other": 0.7}
-"""What torch.compile leaves of an operator's bytes where no one counted it, by kind; 1 for the others. Chains of
-elementwise operators become one kernel that reads its inputs and writes its result once (a GELU behind a bias, a
-dropout and a sum, behind the normalisation that follows): two or three in a chain."""
+"""The factor of torch.compile on the bytes of an operator, by kind, where it was not counted; 1 for kinds not listed.
+Chains of two or three elementwise operators become one kernel that reads its inputs and writes its result once."""
 FUSED_LAUNCHES = {
     "elementwise": 0.3, "copy": 0.2, "reduction": 0.5, "normalization": 0.8, "softmax": 0.8, "other": 0.7,
 }  # fmt: skip
-"""What torch.compile leaves of an operator's launches, likewise."""
+"""The factor of torch.compile on the launches of an operator, likewise."""
 
 
 def as_asked(
@@ -56,7 +55,7 @@ def as_asked(
 
 
 def at_batch(step: StepOperators, batch: int) -> StepOperators:
-    """The step at another batch: what grows is proportional to it. Raises `PredictionError` for less than one."""
+    """The step at another batch: what grows with it is proportional to it. Raises `PredictionError` below one."""
     if batch < 1:
         raise PredictionError(f"a micro-batch of {batch} samples cannot be; give at least 1")
     if batch == step.batch:
@@ -167,9 +166,9 @@ def _checkpointed(step: StepOperators) -> StepOperators:
 
 
 def _checkpointed_memory(memory: StepMemory) -> StepMemory:
-    """What forward keeps then; `layer_bytes` is still what the largest block makes again.
+    """The memory with checkpointing; `layer_bytes` is still what the largest block recomputes.
 
-    Autocast casts the weights of a block when it is computed again: the casts do not stay.
+    Autocast casts the weights of a block again when it is recomputed, so casts are not kept.
     """
     kept, layer = memory.kept_bytes, memory.layer_bytes
     if kept is None or layer is None:
@@ -184,7 +183,7 @@ def _checkpointed_memory(memory: StepMemory) -> StepMemory:
 
 
 def _kept(step: StepOperators) -> StepOperators:
-    """Without checkpointing: what backward computed again of forward is left out. How much is saved then, is lost."""
+    """The step without checkpointing: recomputed operators are left out. What is saved then is not known."""
     again: dict[tuple[object, ...], float] = defaultdict(float)
     for operator in _recomputed(step):
         again[_key(operator)] += operator.count
@@ -220,7 +219,7 @@ def _fused(operator: Operator) -> Operator:
 
 
 def _eager(step: StepOperators) -> StepOperators:
-    """Not compiled: what fusion saved is put back by the usual shares."""
+    """The step without torch.compile: bytes and launches are divided by the usual factors of fusion."""
     operators = tuple(
         operator
         if operator.phase == "optimizer"

@@ -1,6 +1,6 @@
-"""What could be rented for a job: instance types and regions, how the job's batch is laid out on them, and what fits.
+"""The candidates for a job: instance types and regions, the layout of its batch on them, and whether it fits in memory.
 
-Knows nothing of time and cost.
+Time and cost are not considered here.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from recommender.workload import Workload
 _USUAL_CLOUD = "aws"
 DOES_NOT_FIT = "does not fit in memory"
 MemoryModel = Callable[[Workload, int, str, str, int], "float | None"]
-"""A function from workload, batch per GPU, precision, strategy and GPUs in all to GiB per GPU, None if unknown."""
+"""From workload, batch per GPU, precision, strategy and number of GPUs to GiB per GPU; None if unknown."""
 
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """How the job trains."""
+    """The settings that the job trains with."""
 
     batches_per_gpu: tuple[int, ...]
     """The batches to try, in samples of one forward pass."""
@@ -36,16 +36,16 @@ class TrainingSetup:
     strategy: str
     keep_global_batch: bool
     asked: Settings
-    """What is not as measured."""
+    """The settings that differ from the measured ones."""
 
     def lacks(self, gpu: Gpu) -> str | None:
-        """What a GPU lacks to train the job; TF32 is missed only where it is asked for, and run as fp32 elsewhere."""
+        """Why a GPU cannot train the job; None if it can. A GPU without TF32 runs fp32 unless TF32 was asked for."""
         return None if self.precision == "tf32" != self.asked.precision else lacking(gpu, self.precision)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """All GPUs of a number of equal machines, and the batch of each."""
+    """A number of equal machines, all of whose GPUs are used, and the batch of each GPU."""
 
     nodes: int
     gpus_per_node: int
@@ -69,7 +69,7 @@ class Layout:
 
 
 def global_batch_of(workload: Workload) -> int | None:
-    """The samples for one update, by the run or its first measurement; None if not known."""
+    """The samples for one update, by the workload or its first measurement; None if not known."""
     if workload.global_batch is not None or not workload.measurements:
         return workload.global_batch
     measured = workload.measurements[0]
@@ -79,11 +79,10 @@ def global_batch_of(workload: Workload) -> int | None:
 def describe_job(
     workload: Workload, batches_per_gpu: Sequence[int], keep_global_batch: bool, asked: Settings | None = None
 ) -> TrainingSetup:
-    """How the job trains by its first measurement, or as its operators were counted.
+    """The settings of the job: those of its first measurement or, without one, of its counted operators.
 
-    `batches_per_gpu` replaces that batch, `asked` the rest.
-
-    Raises PredictionError where batch or global batch are needed and not known, and for settings nobody knows.
+    `batches_per_gpu` replaces the batch, `asked` the other settings. Raises PredictionError where the batch, or the
+    global batch that is to be kept, is not known, and for unknown settings.
     """
     asked, known = asked or Settings(), measured_settings(workload)
     check_settings(asked)
@@ -110,13 +109,13 @@ def describe_job(
 def choose_instances(
     catalog: Catalog, names: Sequence[str] | None, region: str | None, cloud: str | None
 ) -> list[tuple[InstanceType, str]]:
-    """The instance types to look at, each with its region: the one named, or the reference region of its cloud.
+    """The instance types to consider, each with its region: the given one, or the reference region of its cloud.
 
-    With none named: all of the cloud; with no cloud named either: those with prices in the region, or else of AWS, or
-    of all where the catalogue has nothing of AWS, and those that the user has a price of.
-    Raises CatalogError for an unknown name and PredictionError if nothing has a price there.
+    Without names: all types of the cloud; without a cloud, those with prices in the region; without a region, those of
+    AWS (or all, if the catalogue has none of AWS) and those with a price of the user's own. Raises CatalogError for an
+    unknown name and PredictionError if none has a price there.
     """
-    catalog.select(cloud=cloud, region=region)  # names the closest where cloud or region are not known
+    catalog.select(cloud=cloud, region=region)  # raises for an unknown cloud or region
     if names is not None:
         instances = [catalog.instance(name, cloud=cloud) for name in dict.fromkeys(names)]
     else:
@@ -152,10 +151,10 @@ def unusable(instance: InstanceType, gpu: Gpu, job: TrainingSetup, named: bool) 
 def lay_out(
     job: TrainingSetup, nodes: int, gpus_per_node: int, batch_per_gpu: int, fits: Callable[[int], bool]
 ) -> Layout | None:
-    """The layout of the job on these GPUs; None if its global batch is to be kept and cannot be.
+    """The layout of the job on these GPUs; None if its global batch is to be kept and cannot be divided equally.
 
-    By default batch and accumulation stay as they were measured. To keep the global batch, each GPU takes an equal
-    share in as few passes as possible, none larger than `batch_per_gpu` and, if any is, than what fits in memory.
+    By default batch and accumulation stay as measured. To keep the global batch, each GPU takes an equal share in as
+    few forward passes as possible. A pass has at most `batch_per_gpu` samples and fits in memory, if any does.
     """
     if not job.keep_global_batch or job.global_batch is None:
         return Layout(nodes, gpus_per_node, batch_per_gpu, job.grad_accum)
@@ -169,7 +168,8 @@ def lay_out(
 
 @lru_cache(maxsize=4096)
 def _even(gpus: int, nodes: int) -> tuple[int, ...]:
-    """One object for all the plans that have it: with many machines they would fill the memory."""
+    """The placement (gpus, gpus, ...). Cached, so that all plans share one tuple: with 1000 nodes, copies fill the
+    memory."""
     return (gpus,) * nodes
 
 
@@ -181,22 +181,22 @@ def _divisors(number: int) -> tuple[int, ...]:
 
 
 class MemoryFit:
-    """Whether one job fits into the memory of one GPU of each machine."""
+    """Tells whether a job fits into the memory of one GPU of each machine."""
 
     def __init__(self, workload: Workload, job: TrainingSetup, memory: MemoryModel | None = None) -> None:
         self._job = job
         self.needed_gib: Callable[[int, int, int], float | None] = cache(_needed_gib(workload, job, memory))
-        """GiB by batch, GPUs in all and accumulation; None: not known."""
+        """(batch, number of GPUs, accumulation) -> GiB per GPU; None: not known."""
         self._largest: dict[tuple[float, int, int], int] = {}
 
     def fits(self, instance: InstanceType, needed_gib: float | None) -> bool | None:
-        """Whether that much fits on a GPU of the machine; None: not known."""
+        """Whether `needed_gib` fits on a GPU of the machine; None: not known."""
         if needed_gib is None or instance.gpu_memory_gib is None:
             return None
         return needed_gib <= USABLE_MEMORY_SHARE * instance.gpu_memory_gib
 
     def problem(self, instance: InstanceType, needed_gib: float | None, gpus: int, grad_accum: int) -> str:
-        """Why it does not fit, with the largest batch that would."""
+        """The reason why it does not fit, with the largest batch that would."""
         usable_gib = USABLE_MEMORY_SHARE * (instance.gpu_memory_gib or 0.0)
         most = self.largest_batch(instance, gpus, grad_accum)
         advice = f"the largest batch that fits is {most}" if most else "not even one sample does"
@@ -214,11 +214,12 @@ class MemoryFit:
         return needed_gib is not None and needed_gib <= usable_gib
 
     def nowhere(self, tried: Sequence[tuple[InstanceType, int, int]]) -> PredictionError:
-        """The error where no machine of those tried, each with its GPUs in all and accumulation, has the memory."""
+        """The error for a job that fits on none of the machines tried, each given with its number of GPUs and
+        accumulation."""
         batches = ", ".join(str(batch) for batch in self._job.batches_per_gpu)
         most, instance = max(
-            ((self.largest_batch(*each), each[0]) for each in tried),
-            key=lambda found: (found[0], found[1].gpu_memory_gib or 0.0),
+            ((self.largest_batch(*candidate), candidate[0]) for candidate in tried),
+            key=lambda option: (option[0], option[1].gpu_memory_gib or 0.0),
         )
         where = f"{instance.gpu_model} ({instance.gpu_memory_gib:g} GiB)"
         if not most:
@@ -238,7 +239,7 @@ def _needed_gib(
     if memory is not None:
         return lambda batch, gpus, _: memory(workload, batch, job.precision, job.strategy, gpus)
     asked = job.asked
-    of_job = JobMemory(
+    job_memory = JobMemory(
         workload,
         precision=job.precision,
         strategy=job.strategy,
@@ -246,4 +247,4 @@ def _needed_gib(
         checkpointing=asked.checkpointing,
         compiled=asked.compiled,
     )
-    return of_job.needed_gib
+    return job_memory.needed_gib

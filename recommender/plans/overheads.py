@@ -1,8 +1,8 @@
-"""What a job takes besides its steps on other machines, from what it took where it was measured.
+"""The time that a job takes besides its steps on another machine, from what was measured.
 
-Start-up and the waits for the first batches of epochs are carried over, and so are checkpoints, with wide intervals: no
-model here knows another machine's disk. What other work on the measured machine took is left out. An evaluation is
-taken to compute as the training does, on as many GPUs as in the run: only its computing changes with the GPU.
+Start-up, first batches of epochs and checkpoints are carried over, with wide intervals, as no model predicts another
+machine's disk. Time waiting for a processor on the measured machine is left out. An evaluation is assumed to compute
+like the training, on as many GPUs as in the run, so that only its computation changes with the GPU.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _NAMES = {"epoch_start": "first batches of epochs", "evaluation": "evaluations",
 
 @dataclass(frozen=True)
 class Overheads:
-    """The seconds of each of `PARTS`, as far as it was seen, and what they rest on."""
+    """The seconds of each of `PARTS` that was observed, and the sentences on what they rest on."""
 
     parts: dict[str, Range]
     basis: tuple[str, ...] = ()
 
     @property
     def total(self) -> Range:
-        """All together: ends are added, as a slow machine is slow for all."""
+        """The sum. The ends of the intervals are added, as a slow machine is slow in every part."""
         ranges = list(self.parts.values())
         return Range(sum(r.mean_s for r in ranges), sum(r.low_s for r in ranges), sum(r.high_s for r in ranges))
 
@@ -38,7 +38,7 @@ NO_OVERHEADS = Overheads({})
 
 
 def overheads_of(facts: JobFacts | None, estimate: Estimate, layout: Layout, samples: float) -> Overheads:
-    """What a job of so many samples takes besides steps; nothing where no whole job was measured."""
+    """The overheads of a job of `samples` samples; none where no whole job was measured."""
     if facts is None:
         return NO_OVERHEADS
     parts = {}
@@ -54,7 +54,7 @@ def overheads_of(facts: JobFacts | None, estimate: Estimate, layout: Layout, sam
 
 
 def _times(recurring: Recurring, samples: float) -> float:
-    """How often it happens in the whole job."""
+    """The number of occurrences in the whole job."""
     return 1.0 if recurring.every_samples is None else samples / recurring.every_samples
 
 
@@ -62,8 +62,8 @@ def _evaluations(evaluation: Recurring, facts: JobFacts, estimate: Estimate, lay
     seconds = evaluation.seconds * _times(evaluation, samples)
     if facts.compute_s_per_sample is None:
         return carried_range(seconds, facts)
-    there_s = estimate.times.compute_s / (layout.batch_per_gpu * layout.grad_accum)
-    computing = seconds * facts.compute_share * there_s / facts.compute_s_per_sample
+    compute_s_per_sample = estimate.times.compute_s / (layout.batch_per_gpu * layout.grad_accum)
+    computing = seconds * facts.compute_share * compute_s_per_sample / facts.compute_s_per_sample
     rest = carried_range(seconds * (1 - facts.compute_share), facts)
     low, high = (computing * end / estimate.step_s for end in (estimate.low_s, estimate.high_s))
     return Range(computing + rest.mean_s, low + rest.low_s, high + rest.high_s)

@@ -1,6 +1,6 @@
-"""One plan: a job on a number of equal machines, with its predicted time and cost, or why it is rejected.
+"""A plan: a job on a number of equal machines, with its predicted time and cost, or the reason why it is rejected.
 
-The time is that from the order of the machines to the last step; the cost is rounded up as the cloud bills.
+The time counts from ordering the machines to the last step; the cost is rounded up as the cloud bills.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from recommender.plans.candidates import Layout
 from recommender.plans.overheads import NO_OVERHEADS, Overheads
 
 STARTUP_S = 180.0
-"""The time from the order of a machine until the job starts: provisioning, boot, environment. An assumption, not a
-measurement: minutes for a plain image; large images and data sets that must be copied first take longer."""
+"""The seconds from ordering a machine until the job starts: provisioning, boot, environment. An assumption, not a
+measurement: minutes for a plain image, more for large images and for data sets that must be copied first."""
 
 MINIMUM_S = 60.0
-"""The shortest time that is billed (AWS, Linux on demand: one minute)."""
+"""The shortest time that is billed, in seconds (AWS, Linux on demand: one minute)."""
 
 _GRANULARITY_S = {"aws": 1.0, "gcp": 1.0, "azure": 60.0, "lambda": 60.0}
-"""The time that a bill is rounded up to."""
+"""The seconds to a multiple of which each cloud rounds up billed time."""
 OVER_BUDGET = "over budget"
 OVER_COST = "over the highest cost"
 
 
 def cost_usd(usd_per_hour: float, nodes: int, time_s: float, cloud: str) -> float:
-    """The price of `nodes` machines for `time_s` seconds, rounded up as the cloud bills; no disks, no traffic."""
+    """The price of `nodes` machines for `time_s` seconds, rounded up as the cloud bills; without disks and traffic."""
     granularity_s = _GRANULARITY_S.get(cloud, 1.0)
     billed_s = max(MINIMUM_S, math.ceil(time_s / granularity_s) * granularity_s)
     return usd_per_hour * nodes * billed_s / 3600
@@ -36,7 +36,8 @@ def cost_usd(usd_per_hour: float, nodes: int, time_s: float, cloud: str) -> floa
 
 @dataclass(frozen=True)
 class Plan(WithTimes):
-    """The job on a number of equal machines. Times are seconds; None is not known, or not predicted once rejected.
+    """A job on a number of equal machines. Times are seconds; None: not known, or not predicted as the plan is
+    rejected.
 
     `compute_s`, `data_s` and so on are those of `times`.
     """
@@ -53,7 +54,7 @@ class Plan(WithTimes):
     pricing: str
     """The way to pay: on_demand or spot."""
     usd_per_hour: float | None
-    """The price of all nodes."""
+    """The price of all nodes together."""
     price_as_of: str
     """The ISO date of the price, or empty."""
     price_basis: str
@@ -90,10 +91,10 @@ class Plan(WithTimes):
     cpu_arch: str | None = None
     """The host's processor architecture: x86_64 or arm64."""
     list_cost_usd: float | None = None
-    """The cost at the list's price, where the price is a user's own or discounted and the list has one."""
+    """The cost at list price, where the price is the user's own or discounted and a list price is known."""
     start_up_s: float | None = None
-    """What `time_s` has besides the start of the machines and the steps, like the next three fields: the job's own
-    start-up, the first batches of its epochs, its evaluations and its checkpoints. None: not seen in the run."""
+    """This and the next three fields are the parts of `time_s` besides `Limits.startup_s` and the steps: the job's own
+    start-up, the first batches of its epochs, its evaluations and its checkpoints. None: not observed in the run."""
     epoch_start_s: float | None = None
     evaluation_s: float | None = None
     checkpoint_s: float | None = None
@@ -111,7 +112,7 @@ class Plan(WithTimes):
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits that a plan must meet."""
+    """The work of the job, and the limits that a plan must meet."""
 
     samples: float
     budget_s: float
@@ -122,7 +123,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A number of machines and how the job is laid out on them, without a price. Has an estimate or a reason."""
+    """The layout of a job on a number of machines, without a price, with an estimate or a reason for rejection."""
 
     instance: InstanceType
     region: str
@@ -136,13 +137,15 @@ class Candidate:
 
 
 def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: Limits) -> Plan:
-    """The candidate at a price."""
+    """Makes the plan of a candidate at a price; the price is None where none is known."""
     instance, layout, estimate = candidate.instance, candidate.layout, candidate.estimate
     steps = math.ceil(limits.samples / layout.global_batch) if layout.global_batch else 0
     step_s = (estimate.step_s, estimate.low_s, estimate.high_s) if estimate else (None, None, None)
     overheads = candidate.overheads.total
-    more_s = [limits.startup_s + each for each in (overheads.mean_s, overheads.low_s, overheads.high_s)]
-    time_s = [None if step is None else more + steps * step for more, step in zip(more_s, step_s, strict=True)]
+    besides_steps_s = [limits.startup_s + end for end in (overheads.mean_s, overheads.low_s, overheads.high_s)]
+    time_s = [
+        None if step is None else besides + steps * step for besides, step in zip(besides_steps_s, step_s, strict=True)
+    ]
     cost = [
         None if t is None or not price else cost_usd(price.usd_per_hour, layout.nodes, t, price.cloud) for t in time_s
     ]
@@ -187,7 +190,7 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
 
 
 def _over(time_high_s: float | None, cost_high_usd: float | None, limits: Limits) -> str:
-    """The limit that the upper ends exceed; empty if none."""
+    """The reason for rejection if an upper end exceeds a limit; else empty."""
     if time_high_s is not None and time_high_s > limits.budget_s:
         return (
             f"{OVER_BUDGET}: up to {significant(time_high_s / 3600)} h, budget {significant(limits.budget_s / 3600)} h"

@@ -1,6 +1,6 @@
-"""Ranks what could be rented for a job: predicted time and cost of every candidate under a time budget.
+"""Ranks the candidates for a job by predicted time and cost, under a time budget.
 
-Times come from the predictor, prices from the catalogue. Nothing is dropped: what is rejected says why.
+Times come from the predictor, prices from the catalogue. Rejected candidates are kept, each with its reason.
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ from recommender.workload import Amount, JobFacts, Speed, Workload
 
 MAX_NODES = 1000
 MAX_CANDIDATES = 25_000
-"""The most types times nodes, batches and prices. These take half a minute, and a few hundred MB as files."""
+"""The largest product of types, nodes, batches and prices. So many take half a minute, and a few hundred MB as files.
+"""
 _EQUAL_DIGITS = 6
-"""Costs that agree in so many digits are equal: the difference is rounding."""
+"""Costs that agree in this many digits count as equal: the difference is rounding."""
 _NEARLY = (OVER_BUDGET, OVER_COST)
-"""Rejections of machines that can run the job, which come before those that cannot."""
+"""Rejections of machines that can run the job; they are ranked before those that cannot."""
 
 
 class Predicts(Protocol):
-    """What `recommend` needs of a predictor."""
+    """The part of `Predictor` that `recommend` uses."""
 
     def predict(self, target: Target) -> Estimate:
-        """The step time on a target. Raises PredictionError if it cannot be told."""
+        """The step time on a target. Raises PredictionError if it cannot be predicted."""
 
 
 def recommend(
@@ -71,16 +72,16 @@ def recommend(
     others: Sequence[Workload] = (),
     memory: MemoryModel | None = None,
 ) -> list[Plan]:
-    """Every candidate, best first and rejected last: the cheapest to be expected of those that meet the budget.
+    """Plans for every candidate: those that meet the budget by expected cost, then those rejected.
 
     `samples` is the work; a plan meets `budget_s` (and `max_cost_usd`) if the upper end of its 80 % interval does.
-    `region` defaults to the cloud's usual one (AWS: us-east-1); without `cloud` the region tells the cloud.
-    `pricing` is on_demand, spot or both; an interruption of a spot machine is a risk that no number here holds.
+    `region` defaults to the reference region of the cloud (AWS: us-east-1); a region without `cloud` implies it.
+    `pricing` is on_demand, spot or both; interruptions of spot machines are not part of time or cost.
     Retired types are ranked only where `instance_types` names them or `prices` has one of theirs. The batch per GPU is
     the measured one, or those given; `keep_global_batch` keeps the samples of an update, by accumulation where it must.
-    `settings`: what is not to be as measured (precision, strategy, ...); `prices`: what you pay in place of the list's.
-    `catalog` replaces the embedded one with the user's overlay, `predictor` what `workload` and `others` tell.
-    If the budget cannot be met, the first plan is the one that is done soonest, rejected as `over budget`.
+    `settings` replaces measured settings (precision, strategy, ...); `prices` are yours in place of list prices.
+    `catalog` replaces the embedded one with the user's overlay, `predictor` that made of `workload` and `others`.
+    If no plan meets the budget, the fastest comes first, rejected as `over budget`.
     Raises PredictionError or `instance_catalog.CatalogError`: one line that says what to do.
     """
     limits = Limits(samples, budget_s, max_nodes, max_cost_usd, startup_s)
@@ -112,7 +113,7 @@ def recommend(
 
 
 def _check(limits: Limits, pricing: str | Sequence[str]) -> tuple[str, ...]:
-    """The ways to pay. Raises PredictionError for impossible arguments."""
+    """The ways to pay, without duplicates. Raises PredictionError for impossible arguments."""
     pricings = tuple(dict.fromkeys([pricing] if isinstance(pricing, str) else pricing))
     for name in pricings:
         if name not in PRICINGS:
@@ -135,7 +136,7 @@ def _check(limits: Limits, pricing: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _require_few(types: int, limits: Limits, batches: int, pricings: int) -> None:
-    """Bounds the number of candidates, all of which are kept and compared."""
+    """Raises PredictionError for too many candidates, as all of them are kept and compared."""
     candidates = types * limits.max_nodes * batches * pricings
     if candidates > MAX_CANDIDATES:
         raise PredictionError(
@@ -145,7 +146,8 @@ def _require_few(types: int, limits: Limits, batches: int, pricings: int) -> Non
 
 
 def _order(plan: Plan) -> tuple[object, ...]:
-    """The sort key of a plan. Accepted: by cost, then by risk. Rejected: by kind, then by time."""
+    """The sort key of a plan. Accepted plans come by cost, then by risk; rejected ones by kind of rejection, then by
+    time."""
     where = (plan.cloud, plan.instance_type, plan.nodes, plan.batch_per_gpu, plan.pricing)
     if not plan.reason and plan.cost_usd is not None:
         cost_usd = float(f"{plan.cost_usd:.{_EQUAL_DIGITS}g}")
@@ -155,7 +157,7 @@ def _order(plan: Plan) -> tuple[object, ...]:
 
 
 class _Evaluator:
-    """One job on the machines of the catalogue, without prices."""
+    """Evaluates one job on the machines of the catalogue, without prices."""
 
     def __init__(
         self, job: TrainingSetup, predictor: Predicts, fitting: MemoryFit, facts: JobFacts | None, samples: float
@@ -169,20 +171,20 @@ class _Evaluator:
         self._too_large: list[tuple[InstanceType, int, int]] = []
 
     def require_memory(self, plans: Sequence[Plan]) -> None:
-        """Raises PredictionError where nothing but memory is lacking, everywhere."""
+        """Raises PredictionError if the job fits into the memory of no machine that it was tried on."""
         tried = [plan for plan in plans if plan.memory_gib_needed is not None or plan.times is not None]
         if tried and all(plan.rejection == DOES_NOT_FIT for plan in tried):
             raise self._fitting.nowhere(self._too_large)
 
     def rejected(self, instance: InstanceType, region: str, reason: str) -> Candidate:
-        """The one line for a type that is rejected in any number."""
+        """The single candidate for a type that is rejected whatever the number of nodes."""
         layout = Layout(1, instance.gpus, self._job.batches_per_gpu[0], self._job.grad_accum)
         return Candidate(instance, region, layout, reason=reason)
 
     def candidates(self, instance: InstanceType, region: str, max_nodes: int) -> Iterator[Candidate]:
-        """The candidates for all numbers of machines of a type, with every batch."""
+        """The candidates of a type: every number of nodes with every batch."""
         for nodes in range(1, max_nodes + 1):
-            # Where the global batch is kept, several batches can come to the same layout.
+            # With the global batch kept, several batches can lead to the same layout.
             layouts = dict.fromkeys(self._lay_out(instance, nodes, batch) for batch in self._job.batches_per_gpu)
             for layout in layouts:
                 if layout:
@@ -229,9 +231,9 @@ class _Evaluator:
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Indices of the points that no other point beats in one coordinate without losing in the other.
+    """Indices of the Pareto-optimal points, where both coordinates are to be small, in order of the first coordinate.
 
-    In order of the first coordinate. Of equal points only the first is on the front.
+    Of equal points only the first is on the front.
     """
     front: list[int] = []
     lowest = float("inf")

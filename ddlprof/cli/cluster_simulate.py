@@ -178,14 +178,14 @@ def _cases(policy: str, seed: str, load: str | None, predictable: str | None) ->
     import os
     import sys
 
-    from ddlprof.cluster.policy import policy_factory as known
+    from ddlprof.cluster.policy import policy_factory
     from ddlprof.cluster.sweep.cases import cases
 
     policies = names(policy)
     if any(":" in each for each in policies):
         sys.path.append(os.getcwd())  # of the user's own; last, as a file there may be called as one that we import
     for each in policies:
-        known(each)
+        policy_factory(each)
     if not policies:
         raise UserError("--policy: give at least one, as in fifo,srtf")
     loads = [None] if load is None else numbers(load, "--load", _LOWEST_LOAD, _HIGHEST_LOAD)

@@ -91,7 +91,7 @@ def show(
     out: Out = None,
     format: Annotated[str | None, format_option(PAGE_FORMATS)] = None,
 ) -> None:
-    """Show everything that is known about one type, and where it is from."""
+    """Show all that is known about one type, with sources."""
     from ddlprof.report.machines.show import as_json, as_text, build_page
     from instance_catalog import load
 

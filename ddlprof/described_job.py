@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +14,6 @@ if TYPE_CHECKING:
     from ddlprof.model.manifest import Manifest, TrainingFacts
     from recommender import Workload
 
-JOB_HELP = (
-    "Run directory or its URL, or a file of `ddlprof features`. "
-    "Several are taken as runs of the same job on different placements; each one sharpens the prediction."
-)
 _SAME = ("layers", "parameter_tensors", "gradient_bytes")
 """The fields that two runs of one job have in common."""
 _ADDED = (
@@ -26,9 +21,6 @@ _ADDED = (
     "loader_workers", "step", "job", "tokens_per_sample",
 )  # fmt: skip
 """The fields that one run may know for all of them."""
-
-_NUMBERS, _DIGITS, _SHOWN = 10_000, 12, 60
-"""The most numbers in a list, digits in a number, and characters of a wrong one in the error."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +72,7 @@ def _load(run: str, batch: int | None) -> DescribedJob:
     if os.path.exists(run) and not os.path.isdir(run) and not is_archive(Path(run)):  # Path's raise for a long name
         from recommender.workload import read_workload
 
-        with one_line():
-            workload = read_workload(Path(run))
+        workload = read_workload(Path(run))
         return DescribedJob(workload.name, workload)
     loaded = load(run)
     manifest = loaded.manifest
@@ -108,32 +99,3 @@ def _command(manifest: Manifest) -> tuple[str, ...]:
     """The words behind `python`: a script's name in the manifest lacks its ending, a module's is the module."""
     words = tuple(manifest.argv)
     return ("-m", *words) if words and words[0] == manifest.name else words
-
-
-@contextmanager
-def one_line() -> Iterator[None]:
-    """Turns errors of the catalogue and the recommender into the one line that they are."""
-    from instance_catalog import CatalogError
-    from recommender import PredictionError
-
-    try:
-        yield
-    except (CatalogError, PredictionError) as error:
-        raise UserError(str(error)) from None
-
-
-def words(text: str) -> list[str]:
-    """The names in `a, b,c`."""
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def whole_numbers(text: str, option: str) -> tuple[int, ...]:
-    """The numbers in `4,4`, all above 0. Raises UserError naming the option."""
-    numbers = words(text)
-    if len(numbers) > _NUMBERS:
-        raise UserError(f"{option} takes {_NUMBERS:,} numbers at most, not {len(numbers):,}")
-    small = all(number.isdecimal() and len(number) < _DIGITS and int(number) > 0 for number in numbers)
-    if not numbers or not small:
-        given = text if len(text) < _SHOWN else f"{text[:_SHOWN]}..."
-        raise UserError(f"{option} takes whole numbers above 0, as in 4,4: not {given!r}")
-    return tuple(map(int, numbers))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddlprof.base.errors import UserError
+from ddlprof.base.errors import DdlprofError, UserError
 from ddlprof.base.units import count
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def workload_of(line: Line, folder: Path) -> Workload:
     sources = [source if "://" in source else str(folder / source) for source in line.sources]
     try:
         return load_job(sources).workload
-    except UserError as error:
+    except DdlprofError as error:
         raise UserError(f"{line.name}: {error}") from None
 
 

@@ -40,13 +40,13 @@ def main() -> int:
 def _call(words: list[str]) -> int:
     try:
         if words[0] == "run":
-            from ddlprof.cli.target import run_plainly
+            from ddlprof.cli.fast_path import run_plainly
 
             code = run_plainly(words[1:])
             if code is not None:
                 return code
         if words[:-1] == _CARD_WORDS:
-            from ddlprof.cli.reporting import show_card
+            from ddlprof.cli.fast_path import show_card
 
             return show_card(words[-1])
         from ddlprof.cli import parser

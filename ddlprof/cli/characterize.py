@@ -45,7 +45,7 @@ def characterize(
     Each run ends after --max-steps steps; the checkpoints and logs that the script writes before that are kept.
     """
     from ddlprof.base.torch_needed import require_torch
-    from ddlprof.cli.progress import waiting
+    from ddlprof.cli.screen import waiting
     from ddlprof.launch.characterize import plan, run
     from ddlprof.launch.target import Target
     from ddlprof.report.characterize import as_json, as_table, build

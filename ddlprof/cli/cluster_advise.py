@@ -91,7 +91,6 @@ def advise(
     """
     from ddlprof.base.units import parse_duration
     from ddlprof.cluster.advice import read_history
-    from ddlprof.described_job import one_line
     from ddlprof.report.advice import slurm, text, volcano
 
     if instance is not None and (gpu is not None or network_gbps is not None or interconnect is not None):
@@ -104,13 +103,12 @@ def advise(
     if remaining is None and any(place.format != "table" for place in places.places):
         raise UserError("hints need --remaining TIME: how long a job still runs decides how long it pays to wait")
     rest_s = None if remaining is None else parse_duration(remaining, "--remaining")
-    with one_line():
-        waits = None if history is None else read_history(history)
-        jobs = [
-            _advice(job, _machine(job, instance, gpu, interconnect, network_gbps), gpus, gpus_per_node,
-                    between_racks_gbps, batch, rest_s, waits)
-            for job in _jobs(run, batch)
-        ]  # fmt: skip
+    waits = None if history is None else read_history(history)
+    jobs = [
+        _advice(job, _machine(job, instance, gpu, interconnect, network_gbps), gpus, gpus_per_node,
+                between_racks_gbps, batch, rest_s, waits)
+        for job in _jobs(run, batch)
+    ]  # fmt: skip
     places.write(
         {"table": text.render, "slurm": slurm.render, "volcano": lambda jobs: volcano.render(jobs, rack_tier)}, jobs
     )

@@ -14,8 +14,8 @@ import typer
 
 from ddlprof.base.errors import UserError, complain
 from ddlprof.base.units import count
+from ddlprof.cli.options import names_in
 from ddlprof.cli.output import Out, Wanted, format_option, wanted, write_whole
-from ddlprof.described_job import words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,7 +123,7 @@ def simulate(
 
     Every combination of policy, seed, load and share of predictable jobs is one simulation; they run on all cores.
     """
-    from ddlprof.cli.progress import simulating
+    from ddlprof.cli.screen import simulating
     from ddlprof.cluster.machines import parse_cluster, with_catalogue_names
     from ddlprof.cluster.simulation.core import Costs
     from ddlprof.cluster.sweep.run import Setting, run_cases
@@ -178,14 +178,14 @@ def _cases(policy: str, seed: str, load: str | None, predictable: str | None) ->
     import os
     import sys
 
-    from ddlprof.cluster.policy import policy_factory as known
+    from ddlprof.cluster.policy import policy_factory
     from ddlprof.cluster.sweep.cases import cases
 
     policies = names(policy)
     if any(":" in each for each in policies):
         sys.path.append(os.getcwd())  # of the user's own; last, as a file there may be called as one that we import
     for each in policies:
-        known(each)
+        policy_factory(each)
     if not policies:
         raise UserError("--policy: give at least one, as in fifo,srtf")
     loads = [None] if load is None else numbers(load, "--load", _LOWEST_LOAD, _HIGHEST_LOAD)
@@ -285,7 +285,7 @@ _LARGEST_SEED = 2**32
 def seeds(text: str) -> list[int]:
     """`0`, `0,7` or `0-4`, each once. Raises UserError for anything else."""
     found: list[int] = []
-    for word in words(text):
+    for word in names_in(text):
         parts = re.fullmatch(r"(\d{1,10})(?:-(\d{1,10}))?", word, re.ASCII)
         first, last = (int(parts[1]), int(parts[2] or parts[1])) if parts else (1, 0)
         if not first <= last <= _LARGEST_SEED or len(found) + last - first >= _MOST_SEEDS:
@@ -299,7 +299,7 @@ def seeds(text: str) -> list[int]:
 def numbers(text: str, option: str, low: float, high: float) -> list[float]:
     """`0.5,0.9`, each once, from `low` to `high`. Raises UserError naming the option."""
     try:
-        found = [float(word) for word in words(text)]
+        found = [float(word) for word in names_in(text)]
     except ValueError:
         found = []
     if not found or len(found) > _MOST_NUMBERS or not all(low <= number <= high for number in found):
@@ -310,4 +310,4 @@ def numbers(text: str, option: str, low: float, high: float) -> list[float]:
 
 def names(text: str) -> list[str]:
     """`fifo,las`, each once."""
-    return list(dict.fromkeys(words(text)))
+    return list(dict.fromkeys(names_in(text)))

@@ -57,7 +57,7 @@ def compare(
     The exit code is 1 if a limit of --fail-on is broken, 2 if the input is bad, else 0.
     """
     from ddlprof.analysis.compare import parse_gates
-    from ddlprof.cli.progress import progress
+    from ddlprof.cli.screen import progress
     from ddlprof.report.compare.data import build
     from ddlprof.report.compare.formats import FORMATS as RENDERERS
 

@@ -37,21 +37,19 @@ def elastic(
     """Share GPUs out to jobs that can run on more or fewer, and choose their batches, so that the sum of their
     speed-ups is as large as can be.
     """
-    from ddlprof.cli.progress import progress
+    from ddlprof.cli.screen import progress
     from ddlprof.cluster.elastic_advice import courses, shares
-    from ddlprof.described_job import one_line
     from ddlprof.elastic_jobs import noise_scales, read_question, require_samples
     from ddlprof.report.elastic import ElasticData, as_csv, as_json, as_table
 
     places = wanted(out, format, FORMATS)
-    with one_line():
-        question = read_question(jobs, gpus, gpus_per_node, instance, gpu)
-        noise = noise_scales(question.lines, stat_eff)
-        if simulate:
-            require_samples(question.lines)
-        with progress("predicting") as advance:
-            found = shares(question.jobs, question.cluster, question.speeds, noise, advance)
-        over_time = courses(question.jobs, question.cluster, question.speeds, noise, seed) if simulate else []
+    question = read_question(jobs, gpus, gpus_per_node, instance, gpu)
+    noise = noise_scales(question.lines, stat_eff)
+    if simulate:
+        require_samples(question.lines)
+    with progress("predicting") as advance:
+        found = shares(question.jobs, question.cluster, question.speeds, noise, advance)
+    over_time = courses(question.jobs, question.cluster, question.speeds, noise, seed) if simulate else []
     uncharged = [line.name for line in question.lines if line.name not in noise] if stat_eff else []
     notes = [*question.notes, *(f"{name} has no noise_scale: its batches are not charged for" for name in uncharged)]
     data = ElasticData(gpus, question.words, found, stat_eff, over_time, notes)

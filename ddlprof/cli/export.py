@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from ddlprof.base.errors import UserError, complain
+from ddlprof.cli.options import RUN_HELP
 from ddlprof.cli.output import directory_option, say_written
-from ddlprof.cli.report import RUN_HELP
 
 _FORMATS = ("csv", "parquet")
 
@@ -57,7 +57,7 @@ def _is_exported(paths: list[str], out: Path) -> bool:
 
 def _export(paths: list[str], out: Path, format: str) -> None:
     from ddlprof.analysis.run import analyse
-    from ddlprof.cli.progress import progress
+    from ddlprof.cli.screen import progress
     from ddlprof.report.run import csv, parquet
     from ddlprof.store import load_run
 

@@ -42,7 +42,7 @@ def fleet(
 ) -> None:
     """List all runs under a folder: machines, verdict, hours and dollars lost, and what changed since the last run."""
     from ddlprof.base.units import parse_duration
-    from ddlprof.cli.progress import progress
+    from ddlprof.cli.screen import progress
     from ddlprof.report.fleet.data import entries_of, rows_of
     from ddlprof.report.fleet.formats import FORMATS as RENDERERS
     from ddlprof.report.fleet.formats import SORTS, Listing

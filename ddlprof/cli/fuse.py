@@ -118,7 +118,7 @@ def fuse(
 
 
 def _run(names: Names, sweeps: dict[str, list[Value]], options: Options, places: Wanted) -> None:
-    from ddlprof.cli.progress import progress
+    from ddlprof.cli.screen import progress
     from ddlprof.fusion.job import run
     from ddlprof.report.fusion import as_csv, as_json, as_page
 

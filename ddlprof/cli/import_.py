@@ -23,8 +23,7 @@ def import_(
     """Make a run of profiler traces, for report, export, compare and recommend."""
     from ddlprof.base.text import shell_word
     from ddlprof.base.units import count
-    from ddlprof.cli.progress import progress
-    from ddlprof.cli.screen import show
+    from ddlprof.cli.screen import progress, show
     from ddlprof.importing import import_traces
     from ddlprof.report.text import text_of
 

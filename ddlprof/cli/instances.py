@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ddlprof.base.errors import UserError, complain
+from ddlprof.cli.options import names_in
 from ddlprof.cli.output import TABLE, Out, Wanted, format_option, wanted
-from ddlprof.described_job import words
 
 if TYPE_CHECKING:
     from ddlprof.report.machines.listing import Row
@@ -60,17 +59,16 @@ def instances(
     from instance_catalog import load
 
     places = wanted(out, format, FORMATS)
-    with catalog_errors():
-        catalog = load()
-        queries = {
-            "gpu": gpu,
-            "cloud": cloud,
-            "region": region,
-            "min_gpu_memory_gib": min_gpu_memory,
-            "min_gpus": min_gpus,
-            "include_retired": False if offered else None,
-        }
-        filters = [_query(catalog, name, value) for name, value in queries.items() if value is not None]
+    catalog = load()
+    queries = {
+        "gpu": gpu,
+        "cloud": cloud,
+        "region": region,
+        "min_gpu_memory_gib": min_gpu_memory,
+        "min_gpus": min_gpus,
+        "include_retired": False if offered else None,
+    }
+    filters = [_query(catalog, name, value) for name, value in queries.items() if value is not None]
     filters += [_Filter("--efa", lambda row: row.machine.efa is True)] if efa else []
     filters += [_at_most(max_price)] if max_price is not None else []
     rows, why_none = _filtered(rows_of(catalog, catalog.instances, region), filters)
@@ -93,14 +91,13 @@ def show(
     out: Out = None,
     format: Annotated[str | None, format_option(PAGE_FORMATS)] = None,
 ) -> None:
-    """Show everything that is known about one type, and where it is from."""
+    """Show all that is known about one type, with sources."""
     from ddlprof.report.machines.show import as_json, as_text, build_page
     from instance_catalog import load
 
     places = wanted(out, format, PAGE_FORMATS)
-    with catalog_errors():
-        catalog = load()
-        page = build_page(catalog, catalog.instance(instance_type, cloud))
+    catalog = load()
+    page = build_page(catalog, catalog.instance(instance_type, cloud))
     places.write({TABLE: lambda page: as_text(page, _width(places)), "json": as_json}, page)
 
 
@@ -125,17 +122,17 @@ def refresh(
     everything was fetched, 1 if only a part was, 2 if nothing was.
     """
     from ddlprof.base.units import parse_duration
-    from ddlprof.cli.progress import progress
+    from ddlprof.cli.screen import progress
     from ddlprof.report.machines.listing import refreshed
     from instance_catalog import default_overlay
     from instance_catalog.refresh import refresh as fetch
 
     places = wanted(out, format, TEXT_ONLY)
-    with catalog_errors(), progress("refreshing") as advance:
+    with progress("refreshing") as advance:
         report = fetch(
-            words(",".join(region or [])),
+            names_in(",".join(region or [])),
             default_overlay(),
-            instance_types=words(",".join(instance or [])),
+            instance_types=names_in(",".join(instance or [])),
             cloud=cloud,
             profile=profile,
             timeout_s=parse_duration(timeout, "--timeout"),
@@ -170,23 +167,11 @@ def measured(
     places = wanted(out, format, TEXT_ONLY)
     if not run and not fact:
         raise UserError("nothing to add: name a run, or --fact NAME=GBPS")
-    with catalog_errors():
-        machine = load().instance(instance).instance_type
-        facts = [*(_run_facts(run, machine) if run else []), *(_own_fact(text, machine) for text in fact or [])]
-        overlay = default_overlay()
-        add_links(overlay, facts)
+    machine = load().instance(instance).instance_type
+    facts = [*(_run_facts(run, machine) if run else []), *(_own_fact(text, machine) for text in fact or [])]
+    overlay = default_overlay()
+    add_links(overlay, facts)
     places.write({TABLE: lambda facts: added(facts, overlay)}, facts)
-
-
-@contextmanager
-def catalog_errors() -> Iterator[None]:
-    """Turns errors of the catalogue into one line for the user."""
-    from instance_catalog import CatalogError
-
-    try:
-        yield
-    except CatalogError as error:
-        raise UserError(str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -237,7 +222,7 @@ def _run_facts(run: list[str], machine: str) -> list[LinkFact]:
 
     from ddlprof.analysis.links import achieved_links
     from ddlprof.analysis.run import analyse, headline_attempt
-    from ddlprof.cli.progress import progress
+    from ddlprof.cli.screen import progress
     from ddlprof.store import load_run
     from instance_catalog import LinkFact
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ddlprof.base.errors import DdlprofError
+from ddlprof.cli.options import JOB_HELP
 from ddlprof.cli.output import Out, format_option, wanted
-from ddlprof.described_job import JOB_HELP
 
 if TYPE_CHECKING:
     from ddlprof.hetero.check.run import Check
@@ -47,7 +47,7 @@ def plan(
 
     Beside the four plans that need no search: split evenly or by speed, all-reduce or parameter servers.
     """
-    from ddlprof.described_job import load_job, one_line
+    from ddlprof.described_job import load_job
     from ddlprof.hetero.devices import read_devices
     from ddlprof.hetero.predicted import predicted_problem
     from ddlprof.hetero.search import make_plan
@@ -57,10 +57,9 @@ def plan(
     places = wanted(out, format, FORMATS)
     devices = read_devices(machines)
     job = load_job(run)
-    with one_line():
-        problem, notes = predicted_problem(job.workload, devices, global_batch)
-        found = make_plan(problem)
-        interval = _interval(found)
+    problem, notes = predicted_problem(job.workload, devices, global_batch)
+    found = make_plan(problem)
+    interval = _interval(found)
     checked, failure = _checked(found.problem) if check else (None, None)
 
     def as_table(plan: Plan) -> str:
@@ -86,7 +85,7 @@ def plan(
 def _checked(problem: Problem) -> tuple[Check | None, DdlprofError | None]:
     """The check, or why there is none: the plan is shown all the same."""
     from ddlprof.base.torch_needed import require_torch
-    from ddlprof.cli.progress import waiting
+    from ddlprof.cli.screen import waiting
     from ddlprof.hetero.check.run import check
 
     try:

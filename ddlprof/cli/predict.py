@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli import settings as asked
+from ddlprof.cli import options
+from ddlprof.cli.options import JOB_HELP, names_in, whole_numbers
 from ddlprof.cli.output import Out, format_option, wanted
-from ddlprof.described_job import JOB_HELP
-
-if TYPE_CHECKING:
-    pass
 
 FORMATS = ("table", "json")
 MOST_TARGETS = 1000
@@ -39,13 +36,13 @@ def predict(
     batch: Annotated[
         int | None, typer.Option(metavar="B", min=1, help="Samples per GPU and forward pass [as in RUN].")
     ] = None,
-    precision: asked.Precisions = None,
-    strategy: asked.Strategy = None,
-    optimizer: asked.Optimizer = None,
-    grad_accum: asked.GradAccum = None,
-    checkpointing: asked.Checkpointing = None,
-    compiled: asked.Compiled = None,
-    other_job: asked.OtherJobs = None,
+    precision: options.Precisions = None,
+    strategy: options.Strategy = None,
+    optimizer: options.Optimizer = None,
+    grad_accum: options.GradAccum = None,
+    checkpointing: options.Checkpointing = None,
+    compiled: options.Compiled = None,
+    other_job: options.OtherJobs = None,
     out: Out = None,
     format: Annotated[str | None, format_option(FORMATS)] = None,
 ) -> None:
@@ -54,7 +51,7 @@ def predict(
     What is asked for in place of the run's own settings is shown beside the step with those.
     """
     from ddlprof.choosing import placement_on, predictions
-    from ddlprof.described_job import load_job, one_line, whole_numbers, words
+    from ddlprof.described_job import load_job
     from ddlprof.report.plans import prediction
 
     places = wanted(out, format, FORMATS)
@@ -63,18 +60,17 @@ def predict(
     if nodes and gpu:
         raise UserError("--nodes takes all GPUs of an --instance: with --gpu, give --placement")
     used = whole_numbers(placement or "1", "--placement")
-    machines = [("instance_type", name) for name in words(",".join(instance or []))]
-    machines += [("gpu_model", name) for name in words(",".join(gpu or []))]
-    precisions: list[str | None] = [*words(precision or "")]
+    machines = [("instance_type", name) for name in names_in(",".join(instance or []))]
+    machines += [("gpu_model", name) for name in names_in(",".join(gpu or []))]
+    precisions: list[str | None] = [*names_in(precision or "")]
     settings = [
-        asked.settings_of(name, strategy, optimizer, grad_accum, checkpointing, compiled)
+        options.settings_of(name, strategy, optimizer, grad_accum, checkpointing, compiled)
         for name in precisions or [None]
     ]
     questions = [(machine, each) for machine in dict.fromkeys(machines) for each in dict.fromkeys(settings)]
     if not 0 < len(questions) <= MOST_TARGETS:
         raise UserError(f"name 1 to {MOST_TARGETS} targets, by --instance TYPE, or --gpu MODEL outside of a cloud")
     job = load_job(run, (batch,) if batch else (), other_job or ())
-    with one_line():
-        found = predictions(job, batch, placement_on(used, nodes), questions)
+    found = predictions(job, batch, placement_on(used, nodes), questions)
     renderers = {"table": prediction.render, "json": prediction.as_json}
     places.write({name: partial(render, job.workload.name) for name, render in renderers.items()}, found)

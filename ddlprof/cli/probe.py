@@ -41,22 +41,19 @@ def probe(
     machines with torchrun -m ddlprof probe, collectives between them too. The figures go into your own layer of the
     catalogue.
     """
-    from ddlprof.cli.instances import catalog_errors
     from ddlprof.report.machines import probe as report
     from instance_catalog import CatalogError, load
 
     places = wanted(out, format, FORMATS)
-    with catalog_errors():
-        catalog = load()
-        if instance:
-            instance = catalog.instance(instance).instance_type
+    catalog = load()
+    if instance:
+        instance = catalog.instance(instance).instance_type
     probed = _read(add, instance) if add else _measured(seconds, instance, quiet)
     if probed is None:
         return
-    with catalog_errors():
-        facts = report.facts_of(probed, catalog)
-        if not probed.figures:
-            raise UserError(f"nothing could be measured: {'; '.join(probed.missing)}")
+    facts = report.facts_of(probed, catalog)
+    if not probed.figures:
+        raise UserError(f"nothing could be measured: {'; '.join(probed.missing)}")
     failure: CatalogError | None = None
     try:
         kept = None if dry_run else _keep(facts)
@@ -84,7 +81,7 @@ def _measured(seconds: float, instance: str | None, quiet: bool) -> Probed | Non
     from contextlib import nullcontext
 
     from ddlprof.base.torch_needed import require_torch
-    from ddlprof.cli.progress import progress
+    from ddlprof.cli.screen import progress
 
     require_torch()
     from ddlprof.probe.collectives import RanksFailed

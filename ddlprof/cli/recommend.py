@@ -10,9 +10,9 @@ import typer
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.units import parse_duration
-from ddlprof.cli import settings as asked
+from ddlprof.cli import options
+from ddlprof.cli.options import JOB_HELP, names_in, whole_numbers
 from ddlprof.cli.output import Out, Wanted, format_option, say_written, wanted, write_whole
-from ddlprof.described_job import JOB_HELP, load_job, one_line, whole_numbers, words
 
 if TYPE_CHECKING:
     from ddlprof.described_job import DescribedJob
@@ -57,15 +57,15 @@ def recommend(
     nodes: _Nodes = None,
     max_cost: Annotated[float | None, typer.Option(metavar="USD", help="Most that the job may cost.")] = None,
     top: Annotated[int, typer.Option(metavar="K", min=1, help="Number of plans to show.")] = 8,
-    precision: asked.Precision = None,
-    strategy: asked.Strategy = None,
-    optimizer: asked.Optimizer = None,
-    grad_accum: asked.GradAccum = None,
-    checkpointing: asked.Checkpointing = None,
-    compiled: asked.Compiled = None,
-    discount: asked.Discounts = None,
-    prices: asked.Prices = None,
-    other_job: asked.OtherJobs = None,
+    precision: options.Precision = None,
+    strategy: options.Strategy = None,
+    optimizer: options.Optimizer = None,
+    grad_accum: options.GradAccum = None,
+    checkpointing: options.Checkpointing = None,
+    compiled: options.Compiled = None,
+    discount: options.Discounts = None,
+    prices: options.Prices = None,
+    other_job: options.OtherJobs = None,
     out: Out = None,
     format: Annotated[str | None, format_option(FORMATS, besides="; csv has rejected candidates, too")] = None,
     emit: _Emit = None,
@@ -76,29 +76,29 @@ def recommend(
     What is asked for in place of the run's own settings is shown beside the best plan with those.
     """
     from ddlprof.choosing import answer as answer_to
+    from ddlprof.described_job import load_job
 
     places = wanted(out, format, FORMATS)
     budget_s = _budget_s(budget, steps, epochs, samples)
     batches = whole_numbers(batch, "--batch") if batch else ()
     job = load_job(run, batches, other_job or ())
     task = _task_path(job, emit) if emit else None
-    with one_line():
-        answer = answer_to(
-            job,
-            samples=_samples(job, steps, epochs, samples),
-            budget_s=budget_s,
-            region=region,
-            pricing=words(pricing),
-            max_nodes=_most_nodes(instance, nodes, max_nodes),
-            nodes=nodes,
-            instance_types=words(",".join(instance or [])) or None,
-            cloud=cloud,
-            keep_global_batch=keep_global_batch,
-            max_cost_usd=max_cost,
-            batch_per_gpu=batches,
-            settings=asked.settings_of(precision, strategy, optimizer, grad_accum, checkpointing, compiled),
-            prices=asked.own_prices(discount or [], prices),
-        )
+    answer = answer_to(
+        job,
+        samples=_samples(job, steps, epochs, samples),
+        budget_s=budget_s,
+        region=region,
+        pricing=names_in(pricing),
+        max_nodes=_most_nodes(instance, nodes, max_nodes),
+        nodes=nodes,
+        instance_types=names_in(",".join(instance or [])) or None,
+        cloud=cloud,
+        keep_global_batch=keep_global_batch,
+        max_cost_usd=max_cost,
+        batch_per_gpu=batches,
+        settings=options.settings_of(precision, strategy, optimizer, grad_accum, checkpointing, compiled),
+        prices=options.own_prices(discount or [], prices),
+    )
     _report(job, answer, top, places, task)
 
 

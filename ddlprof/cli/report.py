@@ -7,14 +7,11 @@ from typing import Annotated
 import typer
 
 from ddlprof.base.errors import UserError
+from ddlprof.cli.options import RUN_HELP
 from ddlprof.cli.output import Out, format_option, wanted
 
 FORMATS = ("table", "json", "html", "trace")
 _BESIDES = " (CSV: ddlprof export)"
-RUN_HELP = (
-    "Run directory or its URL (s3://...); the run may be unfinished or still going. "
-    "Several are taken as parts of one run whose ranks share no file system; so are run directories in one folder."
-)
 
 
 def report(
@@ -39,7 +36,7 @@ def report(
     ] = False,
 ) -> None:
     """Show where the time of a run's steps went, what bounds them, and what to do next."""
-    from ddlprof.cli.reporting import analysed_run, quick_imports, save_summary_of
+    from ddlprof.cli.fast_path import analysed_run, quick_imports, save_summary_of
 
     with quick_imports():
         from ddlprof.report.run.formats import FORMATS as RENDERERS

@@ -48,7 +48,7 @@ def run(
     ] = None,
 ) -> None:
     """Run a training script as python or torchrun would, and show where the time of its steps goes."""
-    from ddlprof.cli.target import run_target
+    from ddlprof.cli.fast_path import run_target
     from ddlprof.launch.elastic import LauncherOptions
     from ddlprof.launch.target import Target
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from ddlprof.base.errors import UserError
+from ddlprof.cli.options import RUN_HELP
 from ddlprof.cli.output import say_written
-from ddlprof.cli.report import RUN_HELP
 
 
 def share(

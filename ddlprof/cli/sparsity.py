@@ -68,7 +68,7 @@ def _command(script: str, args: list[str], module: bool) -> PythonCommand:
 
 
 def _timings(counts: SparsityCounts) -> tuple[list[LstmTiming], list[str]]:
-    from ddlprof.cli.progress import waiting
+    from ddlprof.cli.screen import waiting
     from ddlprof.launch.sparsity import time_lstms
 
     if not counts.lstms:

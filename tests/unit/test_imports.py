@@ -81,7 +81,7 @@ RULES = {
         ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof",), forbidden=frozenset({"torch"})
     ),
     "ddlprof.cli": Rule(
-        ours=(BASE, "ddlprof.model", "ddlprof.described_job"), lazily_ours=("ddlprof", *OURS[1:]),
+        ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof", *OURS[1:]),
         forbidden=frozenset({"torch"}),
     ),
     "ddlprof.__main__": Rule(ours=("ddlprof.cli",), third_party=False),

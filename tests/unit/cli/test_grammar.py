@@ -15,7 +15,7 @@ import typer
 
 from ddlprof.cli import parser
 from ddlprof.cli.app import main
-from ddlprof.cli.commands import COMMANDS
+from ddlprof.cli.parser import COMMANDS
 from recommender.workload import write_workload
 from tests.golden.runs import HERE, simple_run
 from tests.unit.cli.commands import BERT

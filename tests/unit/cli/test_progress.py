@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from ddlprof.cli import progress
+from ddlprof.cli import screen
 
 
 def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now_s = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
-    with progress.simulating() as advance:
+    with screen.simulating() as advance:
         for done in range(0, 2001, 100):
             now_s += 4
             advance(done, 2000)
@@ -21,7 +21,7 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 def test_what_is_quick_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.simulating() as advance:
+    with screen.simulating() as advance:
         for done in range(20):
             advance(done, 20)
     assert capsys.readouterr().err == ""

@@ -138,15 +138,15 @@ def test_the_card_at_the_end_of_a_run_waits_for_nothing_that_it_does_not_show(tm
 def test_a_terminal_sees_progress_only_when_it_takes_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from ddlprof.cli import progress
+    from ddlprof.cli import screen
 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.progress("reading") as advance:
+    with screen.progress("reading") as advance:
         advance(1, 2)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(progress, "PATIENCE_S", -1.0)
-    with progress.progress("reading") as advance:
+    monkeypatch.setattr(screen, "PATIENCE_S", -1.0)
+    with screen.progress("reading") as advance:
         advance(1, 2)
     shown = capsys.readouterr().err
     assert "ddlprof: reading" in shown

@@ -9,8 +9,7 @@ import sys
 import pytest
 import typer
 
-from ddlprof.cli.commands import COMMANDS
-from ddlprof.cli.parser import app, call
+from ddlprof.cli.parser import COMMANDS, app, call
 from tests.unit.test_docs import wrong
 
 WIDTH = 80

@@ -1,4 +1,4 @@
-"""The options of `recommend` and `predict` about how the job is to train, and what its machines cost."""
+"""Arguments and options that several commands have, and what their values are parsed into."""
 
 from __future__ import annotations
 
@@ -12,6 +12,20 @@ from ddlprof.base.errors import UserError
 if TYPE_CHECKING:
     from instance_catalog import OwnPrices
     from recommender import Settings
+
+RUN_HELP = (
+    "Run directory or its URL (s3://...); the run may be unfinished or still going. "
+    "Several are taken as parts of one run whose ranks share no file system; so are run directories in one folder."
+)
+JOB_HELP = (
+    "Run directory or its URL, or a file of `ddlprof features`. "
+    "Several are taken as runs of the same job on different placements; each one sharpens the prediction."
+)
+_MAX_NUMBERS = 10_000
+"""Numbers in a list such as `4,4`."""
+_MAX_DIGITS = 11
+_MAX_SHOWN = 59
+"""Characters of a wrong list that the error repeats."""
 
 Precision = Annotated[
     str | None,
@@ -55,20 +69,20 @@ def settings_of(
     checkpointing: bool | None,
     compiled: bool | None,
 ) -> Settings:
-    """The settings asked for. Raises UserError for names that nobody knows."""
-    from ddlprof.described_job import one_line
+    """The settings that replace those of the run. Raises PredictionError for names that are not known."""
     from recommender import Settings
     from recommender.settings import check_settings
 
-    with one_line():
-        settings = Settings(precision, strategy, optimizer, grad_accum, checkpointing, compiled)
-        check_settings(settings)
+    settings = Settings(precision, strategy, optimizer, grad_accum, checkpointing, compiled)
+    check_settings(settings)
     return settings
 
 
 def own_prices(discounts: list[str], path: Path | None) -> OwnPrices | None:
-    """What the user pays in place of the list's prices; None: nothing else. Raises UserError or CatalogError for a
-    discount or a file that cannot be."""
+    """The user's own prices and discounts, or None if there are none.
+
+    Raises UserError for a wrong discount, and CatalogError for a wrong file.
+    """
     from instance_catalog import OwnPrices, load, read_own_prices
 
     if not discounts and path is None:
@@ -77,6 +91,7 @@ def own_prices(discounts: list[str], path: Path | None) -> OwnPrices | None:
 
 
 def _discount(text: str) -> tuple[str, float]:
+    """The cloud or type, and the share of the price that it is discounted by."""
     name, _, amount = (part.strip() for part in text.partition("="))
     try:
         percent = float(amount.removesuffix("%")) if amount.endswith("%") else 0.0
@@ -85,3 +100,20 @@ def _discount(text: str) -> tuple[str, float]:
     if not name or not 0 < percent <= 100:
         raise UserError(f"--discount takes a cloud or an instance type and up to 100 %, as in aws=30%: not {text!r}")
     return name, percent / 100
+
+
+def names_in(text: str) -> list[str]:
+    """The names in `a, b,c`."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def whole_numbers(text: str, option: str) -> tuple[int, ...]:
+    """The numbers in `4,4`, all above 0. Raises UserError that names the option."""
+    numbers = names_in(text)
+    if len(numbers) > _MAX_NUMBERS:
+        raise UserError(f"{option} takes {_MAX_NUMBERS:,} numbers at most, not {len(numbers):,}")
+    are_valid = all(number.isdecimal() and len(number) <= _MAX_DIGITS and int(number) > 0 for number in numbers)
+    if not numbers or not are_valid:
+        given = text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN + 1]}..."
+        raise UserError(f"{option} takes whole numbers above 0, as in 4,4: not {given!r}")
+    return tuple(map(int, numbers))

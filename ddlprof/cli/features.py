@@ -35,9 +35,9 @@ def features(
         ),
     ] = None,
     seq_len: Annotated[
-        int | None, typer.Option("--seq-len", min=1, help="Tokens of a sample, for transformers:NAME.")
+        int | None, typer.Option("--seq-len", metavar="N", min=1, help="Tokens of a sample, for transformers:NAME.")
     ] = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Samples of the step that is written.")] = 8,
+    batch: Annotated[int, typer.Option("--batch", metavar="B", min=1, help="Samples of the step that is written.")] = 8,
     optimizer: Annotated[
         str,
         typer.Option(

@@ -74,11 +74,13 @@ def fuse(
     max_steps: Annotated[
         int | None, typer.Option("--max-steps", metavar="N", min=1, help="Steps to train, in place of epochs.")
     ] = None,
-    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Epochs to train.")] = 1,
+    epochs: Annotated[int, typer.Option("--epochs", metavar="N", min=1, help="Epochs to train.")] = 1,
     max_models: Annotated[
         str, typer.Option("--max-models", metavar="auto|N", help="The most models at once; auto: what memory holds.")
     ] = "auto",
-    seed: Annotated[int, typer.Option("--seed", help="Seed of each model; a sweep over `seed` has several.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", help="Seed of each model; a sweep over `seed` has several.")
+    ] = 0,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu or cuda.")] = "auto",
     clip_norm: Annotated[
         float | None, typer.Option("--clip-norm", metavar="NORM", help="The longest gradient of each model.")

@@ -56,6 +56,10 @@ a measured run."""
 class WithTimes:
     """Mixin for a dataclass with a field `times`: `compute_s` is `times.compute_s`, or None without times."""
 
+    def __init_subclass__(cls) -> None:
+        if clash := {f"{name}_s" for name in CLASSES} & set(cls.__annotations__):
+            raise TypeError(f"{cls.__name__}: {', '.join(sorted(clash))} would hide the class of a step of that name")
+
     def __getattr__(self, name: str) -> Any:
         if name.removesuffix("_s") not in CLASSES or not name.endswith("_s"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -82,7 +82,10 @@ def advise(
     rack_tier: _RackTier = 1,
     out: Out = None,
     format: Annotated[
-        str | None, format_option(FORMATS, besides="; slurm and volcano: hints for that scheduler, with --remaining")
+        str | None,
+        format_option(
+            FORMATS, besides="; slurm and volcano: hints for that scheduler, with --remaining", also=["--emit"]
+        ),
     ] = None,
 ) -> None:
     """Say what jobs lose when their GPUs are far apart, and how long it is worth waiting for closer ones.

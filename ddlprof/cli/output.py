@@ -49,11 +49,14 @@ Out = Annotated[
 ]
 
 
-def format_option(formats: Sequence[str], folders: Collection[str] = (), besides: str = "") -> Any:
+def format_option(
+    formats: Sequence[str], folders: Collection[str] = (), besides: str = "", also: Sequence[str] = ()
+) -> Any:
     """The option `--format` of a command with these formats; those in `folders` are several files."""
     names = [f"{name} (to a folder)" if name in folders else name for name in formats]
     return typer.Option(
         "--format",
+        *also,
         metavar="F,...",
         help=f"Formats: {', '.join(names)}{besides} [{formats[0]}].",
         autocompletion=lambda: list(formats),

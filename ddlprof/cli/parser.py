@@ -126,7 +126,7 @@ EXAMPLES = {
     ],
     "cluster advise": [
         "cluster advise RUN --instance p3.16xlarge --gpus 16",
-        "cluster advise RUN --gpus 16 --remaining 12h --format slurm",
+        "cluster advise RUN --gpus 16 --remaining 12h --emit slurm",
     ],
 }
 """The examples of commands in a group."""
@@ -202,7 +202,8 @@ def _epilog(examples: Sequence[str]) -> str:
 _USAGE_EXIT_CODE = 2
 _MAX_STEPS = {"--steps": "--max-steps N"}
 _RENAMED = {
-    "report": {"--steps": "--step-range A:B"},
+    "report": {"--steps": "--step-range A:B", "--csv": "ddlprof export RUN -o DIR"},
+    "export": {"--csv": "-o DIR"},
     "watch": {"--steps": "--total-steps N"},
     "characterize": {**_MAX_STEPS, "--json": "--format json, for standard output"},
     "sparsity": _MAX_STEPS,
@@ -215,7 +216,7 @@ _RENAMED = {
         "--trace-out": "-o FILE --format trace",
     },
     "elastic": {"--per-machine": "--gpus-per-node N"},
-    "cluster advise": {"--gpus-per-machine": "--gpus-per-node N", "--emit": "--format slurm or volcano"},
+    "cluster advise": {"--gpus-per-machine": "--gpus-per-node N"},
     "cluster simulate": {"--csv": "-o DIR/"},
     "instances refresh": {"--instances": "--instance TYPE,..."},
 }

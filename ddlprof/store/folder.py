@@ -7,6 +7,7 @@ Only the names of the run's files are looked at, so a large bucket costs no more
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -82,6 +83,8 @@ class LocalFolder:
         if self._path.is_file():
             return "is a file, not a run directory"
         if self._path.is_dir():
+            if not os.access(self._path, os.R_OK | os.X_OK):
+                return "cannot be read: Permission denied"
             return "not a run directory (neither manifest.json nor attempt-*/rank-*.jsonl in it)"
         return "no such run directory"
 

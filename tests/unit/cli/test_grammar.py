@@ -83,7 +83,6 @@ OLD = [
     ("elastic --per-machine 8", "--gpus-per-node N"),
     ("elastic --csv x", "-o FILE.csv"),
     ("cluster advise RUN --gpus-per-machine 8", "--gpus-per-node N"),
-    ("cluster advise RUN --emit slurm", "--format slurm"),
     ("cluster simulate --csv out", "-o DIR/"),
     ("cluster simulate --json -", "-o FILE.json"),
     ("instances refresh --instances x", "--instance TYPE"),

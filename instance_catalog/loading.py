@@ -29,7 +29,7 @@ from instance_catalog.records import (
 
 DATA = Path(__file__).parent / "data"
 MEASURED_FIELDS = ("network_gbps", "flow_gbps", "flow_placement_group_gbps")
-"""Facts of a type that a user's own measurement replaces."""
+"""Fields of an instance type that are replaced by the user's own measurements."""
 
 
 def load(overlay: Path | Literal["default"] | None = "default") -> Catalog:

@@ -25,7 +25,7 @@ REACHED = "reached.csv"
 
 @dataclass(frozen=True)
 class Overlay:
-    """What the files of an overlay directory hold."""
+    """The contents of an overlay directory."""
 
     instances: tuple[InstanceType, ...] = ()
     prices: tuple[Price, ...] = ()

@@ -1,4 +1,4 @@
-"""What operators cost by their sizes, for all who count them: FLOPs, rows and columns, launches.
+"""The cost of operators by their sizes, for all modules that count them: FLOPs, rows and columns, launches.
 
 `graph_flops` and `graph_rules` take the sizes from an autograd graph, `trace_operators` and `trace_cuda` from fake
 tensors. A multiply-add counts as two FLOPs, as in `torch.utils.flop_counter`. Sizes are those of
@@ -34,7 +34,7 @@ class Product(NamedTuple):
     transposed: bool = False
     """Whether the right one is stored as a linear layer's weight is: output by input."""
     bias: int | None = None
-    """The position of what is added."""
+    """The position of the added bias."""
 
 
 PRODUCTS = {

@@ -21,12 +21,12 @@ Shape = tuple[int, ...]
 
 _MOST_NODES = 200_000
 _MOST_NS = 200_000_000
-"""A larger graph is not counted: somebody waits."""
+"""Nanoseconds. A graph that takes longer is not counted, as the training waits for it."""
 _ENOUGH_NS = 50_000_000
-"""After this, further micro-batches are taken for like those that were counted."""
+"""Nanoseconds, after which further micro-batches are assumed to be like those counted."""
 _MOST_FAILED = 0.1
 _LEAST_SEEN = 0.8
-"""Where less than this share of the model's weights is in the graph, too much of its work is not."""
+"""The least share of the model's weights that the graph must contain; with less, the count is discarded."""
 _CHECKPOINT = "torch.utils.checkpoint"
 _FREE = ("torch.distributed.", "torch.nn.")
 """Modules whose autograd functions only move data."""
@@ -82,7 +82,7 @@ class _Node:
 
 
 def _known(*values: int | None) -> int:
-    """The first that is known. Raises LookupError if none is."""
+    """The first argument that is not None. Raises LookupError if all are."""
     for value in values:
         if value is not None:
             return value
@@ -167,7 +167,7 @@ class GraphFlops:
 
     @property
     def enough(self) -> bool:
-        """Whether it has taken as long as it may."""
+        """Whether its time is used up."""
         return self._spent_ns >= _ENOUGH_NS
 
     def count(self, roots: Any, nested: bool = False, kept: bool = False) -> None:

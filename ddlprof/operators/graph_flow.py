@@ -60,11 +60,11 @@ class Node:
     def __init__(self, seen: Operation, out: Tensor, sources: tuple[Tensor | None, ...], permuted: bool) -> None:
         self.seen = seen
         self.permuted = permuted
-        """What takes it permutes it, so its gradient comes with its elements in another order."""
+        """Its consumer permutes it, so its gradient arrives with its elements in another order."""
         self.out = out
         """The first output."""
         self.sources = sources
-        """What has a gradient among the arguments, by position."""
+        """The differentiable arguments by position."""
 
     @property
     def name(self) -> str:
@@ -99,7 +99,7 @@ class Flow(NamedTuple):
     nodes: list[Node | None]
     """By the index of the graph; None where an operation's sizes cannot be read."""
     consumers: list[dict[int, int]]
-    """How many operations take each output of a node."""
+    """The number of operations that use each output of a node."""
 
 
 def flow_of(graph: Sequence[Operation], batch: int) -> Flow:

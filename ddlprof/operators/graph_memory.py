@@ -15,7 +15,7 @@ _HANDED_ON = words(
     "View UnsafeView ReshapeAlias T Transpose Permute Squeeze Unsqueeze Expand Alias Detach Add Clone Sum Stack Cat"
     " Contiguous Rsub"
 )
-"""What makes no new gradient of one of its own: the gradient's memory is handed on."""
+"""Operations that hand on the gradient's memory instead of making a new gradient."""
 _LOWER = ("bfloat16", "float16")
 
 
@@ -23,9 +23,9 @@ class Saved(NamedTuple):
     """What a graph keeps; bytes."""
 
     all: float | None
-    """None where some of it cannot be seen."""
+    """All bytes kept; None where some of them are not visible."""
     fixed: float = 0.0
-    """The part that does not follow the batch."""
+    """The bytes that do not grow with the batch."""
     casts: float = 0.0
     """Copies of weights in a lower precision."""
 

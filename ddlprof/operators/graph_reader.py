@@ -19,9 +19,9 @@ _MOST_NODES = 50_000
 _MOST_NS = 250_000_000
 """Nanoseconds of the processor's time. A larger graph is given up: the training waits for it."""
 _ENOUGH_NS = 60_000_000
-"""After this, further micro-batches are taken for like those that were read."""
+"""Nanoseconds, after which further micro-batches are assumed to be like those read."""
 _EVERY = 256
-"""Nodes between two looks at the clock."""
+"""The number of nodes between two checks of the clock."""
 _CHECKPOINT = "torch.utils.checkpoint"
 _SOONEST = 1 << 62
 _NO_ARGUMENTS: dict[str, Any] = {}
@@ -61,7 +61,7 @@ class Leaf(NamedTuple):
 
     is_parameter: bool
     has_gradient: bool
-    """Already, so the new one is added to it."""
+    """Whether it has a gradient already, to which the new one is added."""
     storage: int | None
 
 
@@ -123,7 +123,7 @@ class GraphReader:
 
     @property
     def enough(self) -> bool:
-        """Whether it has taken as long as it may."""
+        """Whether its time is used up."""
         return self.given_up or self._spent_ns >= _ENOUGH_NS
 
     def read(self, roots: Any, nested: bool = False, kept: bool = False) -> None:

@@ -42,7 +42,7 @@ class InputSpec(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelAlone:
-    """What was found; `notes` say what was not, and why."""
+    """The facts and operators of a model; `notes` say what could not be determined, and why."""
 
     facts: ModelFacts
     step: StepOperators | None

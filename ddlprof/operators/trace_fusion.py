@@ -132,6 +132,6 @@ def _share(calls: list[Call], kernel: _Kernel, number: int, readers: dict[int, s
 
 
 def _leaves(access: Access, number: int, readers: dict[int, set[int]]) -> bool:
-    """Whether another kernel reads it, or nobody: a result of the step."""
+    """Whether the access has to go to memory: another kernel reads it, or it is a result of the step."""
     others = readers.get(access.storage, set())
     return not others or bool(others - {number})

@@ -21,7 +21,7 @@ class Values:
 
     def __init__(self, storages: Storages) -> None:
         self.asked = 0
-        """How many values and sizes were taken for likely ones."""
+        """The number of values and sizes that were answered with likely ones."""
         self._storages = storages
         self._share: dict[int, float] = {}
         """Storages of which only a share is set, as of one-hot vectors."""

@@ -86,7 +86,7 @@ def fetch(
 
 
 def bounded(work: Callable[[], Answer], deadline: Deadline, allowance: Allowance | None = None) -> Answer:
-    """The result of `work`, done in another thread. Raises CallFailed where it takes too long, or stops getting on."""
+    """The result of `work`, run in another thread. Raises CallFailed where it takes too long or makes no progress."""
     allowance = allowance or Allowance()
     future = _in_thread(work)
     while True:

@@ -11,7 +11,7 @@ KINDS = ("types", "offerings", "on_demand", "spot")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the call for one kind of fact of one region went."""
+    """The outcome of the call for one kind of fact in one region."""
 
     region: str
     kind: str

@@ -94,14 +94,14 @@ class OperatorTable:
 
 @dataclass(frozen=True)
 class ProductCoefficients:
-    """What was learned of products, on CUDA cores or on tensor cores."""
+    """The fitted coefficients of products, on CUDA cores or on tensor cores."""
 
     tiles: tuple[tuple[float, float, float], ...]
     """Rows and columns of a tile, and the share of an SM's peak that it reaches."""
     wave: float
     """How much of an unfilled last wave is waited for: 0 nothing, 1 all of it."""
     lead_k: float
-    """What starting and writing a tile costs, in elements of the summed axis."""
+    """The cost of starting and writing a tile, in elements of the summed axis."""
     memory_share: float
     """The share of the bandwidth that a memory-bound product reaches."""
     sm_gb_s: float
@@ -109,7 +109,7 @@ class ProductCoefficients:
     gflop_per_joule: float
     """1e9 operations a second for each watt of the power limit, at an energy of 1."""
     start_s: float
-    """What a kernel takes beside its work."""
+    """The seconds of a kernel besides its work."""
     batched: float
     """The efficiency of batched products beside that of single ones."""
     norm: float
@@ -129,7 +129,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Rates:
-    """What the GPU offers to products of one type."""
+    """The speeds of the GPU for products of one type."""
 
     flops_s: float
     bandwidth_b_s: float
@@ -177,7 +177,7 @@ def product_seconds(sizes: Sizes, rates: Rates, fitted: ProductCoefficients, spl
 
 @dataclass(frozen=True)
 class ConvolutionCoefficients:
-    """What was learned of convolutions, beside products of the same sizes."""
+    """The fitted coefficients of convolutions, relative to products of the same sizes."""
 
     implicit: float
     """Speed as an implicit product beside a product of those sizes."""
@@ -260,7 +260,7 @@ def _strided(table: OperatorTable) -> Flags:
 
 @dataclass(frozen=True)
 class StreamCoefficients:
-    """What was learned of operators that memory binds."""
+    """The fitted coefficients of operators that memory binds."""
 
     memory: Mapping[str, float]
     """The share of the data sheet's bandwidth that a plain elementwise operator reaches, by the kind of memory."""

@@ -1,6 +1,6 @@
-"""What a step's operators and memory would be in another precision.
+"""The operators and the memory of a step in another precision.
 
-Every change goes through fp32: the types of a step are first put back to it, then what the precision asks for is done.
+Every change goes through fp32: the types of a step are first converted back to it, then to the precision asked for.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _IN_FP32 = (
 """What torch's autocast computes in fp32 on CUDA, besides normalisation and softmax:
 https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32 (November 2026)."""
 _CAST = "_to_copy"
-"""What torch calls a cast."""
+"""The name of a cast in torch."""
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
 _UNCHANGED, _HALVED, _COPIED = 1.0, 0.5, 1.5
-"""What autocast leaves of a saved result: in fp32, in half, or in fp32 with a copy in half."""
+"""The factors of autocast on the size of a saved result: in fp32, in half, or in fp32 with a copy in half."""
 _NOT_KEPT = ("copy", "embedding", "optimizer")
 """Kinds whose results are other tensors' copies, or whose backward needs indices only."""
 

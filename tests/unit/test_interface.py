@@ -63,7 +63,7 @@ OPTIONS = {
         " --pred-error --predictable --restart --seed --too-large --trace --workers -o"
     ),
     "cluster advise": (
-        "--batch --between-racks-gbps --format --gpu --gpus --gpus-per-node --help --history --instance"
+        "--batch --between-racks-gbps --emit --format --gpu --gpus --gpus-per-node --help --history --instance"
         " --interconnect --network-gbps --out --rack-tier --remaining -o"
     ),
     "elastic": "--format --gpu --gpus --gpus-per-node --help --instance --jobs --out --seed --simulate --stat-eff -o",

@@ -78,6 +78,8 @@ OLD = [
     ("fleet runs --load 3", "--analyse N"),
     ("share x.zip --check", "--inspect"),
     ("plan RUN --cluster x", "--machines FILE"),
+    ("report RUN --csv x", "ddlprof export RUN -o DIR"),
+    ("export RUN --csv x", "-o DIR"),
     ("plan RUN --batch 2", "--global-batch N"),
     ("plan RUN --trace-out x", "-o FILE --format trace"),
     ("elastic --per-machine 8", "--gpus-per-node N"),

@@ -259,6 +259,9 @@ def test_what_is_no_run_is_one_line_that_names_the_closest_or_latest(
     Path("file").write_text("")
     with pytest.raises(UserError, match="is a file, not a run directory"):
         load_run("file")
+    monkeypatch.setattr("ddlprof.store.folder.os.access", lambda path, mode: False)  # as of another user's folder
+    with pytest.raises(UserError, match="cannot be read: Permission denied"):
+        load_run(".")
 
 
 def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:

@@ -21,10 +21,11 @@ HISTORY_LEASES = 72.0
 
 
 _NEARER = {Level.RACK: "machine", Level.NETWORK: "rack"}
-"""What a job waits for before it takes GPUs at a level, as a history calls it."""
+"""The level below each, as a history names it: a job waits for that before it takes GPUs further apart."""
 _LINE_SHARE = 0.5
-"""Of the line rate: as little is what gradients, of which nothing is hidden behind computing, are taken to reach where
-nothing was fitted. More of them than in any job of the fit are large messages, which reach more."""
+"""The share of the line rate that gradients are assumed to reach where nothing was fitted and none of their transfer is
+hidden behind computation. It is a low assumption: large messages, of which such jobs have more than any job of the fit,
+reach more."""
 _NO_RACKS = "the network between racks is not known: give --between-racks-gbps"
 
 
@@ -34,7 +35,7 @@ class Wait:
 
     gpus: Annotated[int, Range(1, 1_000_000)]
     level: str
-    """machine or rack."""
+    """The level waited for: `machine` or `rack`."""
     waited_s: Annotated[float, NOT_NEGATIVE]
 
     def __post_init__(self) -> None:
@@ -47,17 +48,18 @@ class Ask:
 
     gpus: int
     per_machine: int
-    """GPUs of one machine."""
+    """The number of GPUs of one machine."""
     target: Target
     """The machine; its placement is not used."""
     between_racks: Target | None = None
-    """The same with the network between racks; None: nothing is known of it."""
+    """The same machine with the network between racks; None: that network is not known."""
     gradient_bytes: float | None = None
-    """What a step reduces; None: not known."""
+    """The bytes of all gradients that a step reduces; None: they are not known."""
 
 
 class Slowdown(NamedTuple):
-    """A step on GPUs further apart over one on the closest, with the 80 % interval; measured: no interval."""
+    """The time of a step on GPUs further apart divided by that on the closest, with its 80 % interval. A measured ratio
+    has no interval."""
 
     factor: float
     low: float | None
@@ -65,7 +67,7 @@ class Slowdown(NamedTuple):
 
 
 class Worth(NamedTuple):
-    """A wait that costs as much as not waiting, with the 80 % interval; measured: no interval."""
+    """The wait that costs as much as not waiting, with its 80 % interval. It has no interval if it was measured."""
 
     wait: float
     low: float | None
@@ -73,63 +75,62 @@ class Worth(NamedTuple):
 
     @property
     def surely(self) -> float:
-        """The least that it is."""
+        """The lower end of the interval, or the wait itself if it was measured."""
         return self.wait if self.low is None else self.low
 
     def times(self, factor: float, most: float = math.inf) -> Worth:
-        """All of it by a factor, and nowhere more than `most`."""
+        """The wait and its interval multiplied by `factor` and limited to `most`."""
         return Worth(*(None if each is None else min(factor * each, most) for each in self))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
 class SpreadCost:
-    """What GPUs further apart cost."""
+    """What a job loses on GPUs that are further apart."""
 
     level: Level
     placement: tuple[int, ...]
     slowdown: Slowdown | None
-    """Against the closest placement; None: not known."""
+    """Relative to the closest placement; None: it is not known."""
     why_not: str | None = None
-    """Why the slowdown, or the wait, is not told."""
+    """Why there is no slowdown, or no wait."""
     wait_share: Worth | None = None
     """The wait for the next closer level, as a share of the rest of the run."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Of one job."""
+    """How far a job is slowed down at each level."""
 
     name: str
     gpus: int
     closest: tuple[int, ...]
     """The GPUs on each machine, as close together as they can be."""
     step_s: float | None
-    """A step there; None: not known."""
+    """The seconds of a step on the closest placement; None: they are not known."""
     losses: tuple[SpreadCost, ...] = ()
     basis: tuple[str, ...] = ()
 
     def loss(self, level: Level) -> SpreadCost | None:
-        """At a level; None: it has none, as for a job of one GPU."""
+        """The cost at a level; None: the job never has it, as a job of one GPU."""
         return next((loss for loss in self.losses if loss.level == level), None)
 
 
 def packed(gpus: int, per_machine: int) -> tuple[int, ...]:
-    """The fewest machines, evenly filled."""
+    """The GPUs on each of the fewest machines that hold the job, evenly filled."""
     machines = -(-gpus // per_machine)
     return tuple(sorted((gpus // machines + (number < gpus % machines) for number in range(machines)), reverse=True))
 
 
 def spread(gpus: int, per_machine: int) -> tuple[int, ...]:
-    """Twice as many machines as needed: what becomes free first on a busy cluster."""
+    """The GPUs on each of twice as many machines as needed, as a busy cluster frees them first."""
     machines = min(2 * -(-gpus // per_machine), gpus)
     return packed(gpus, -(-gpus // machines))
 
 
 def advise(name: str, ask: Ask, measured: Sequence[Measurement], predictor: Predicts) -> Advice:
-    """What is known of the levels: measured where runs had both placements on such machines, else predicted.
-
-    A job that fits one machine can be spread over several of a rack, and over racks; one that does not, over racks.
-    """
+    """Compares the levels: by measured steps where runs had both placements on such machines, else by predicted ones. A
+    job that fits one machine can be spread over several machines of a rack, and over racks; a larger job only over
+    racks."""
     closest = packed(ask.gpus, ask.per_machine)
     near = _step(closest, ask.target, measured, predictor)
     fits = len(closest) == 1
@@ -161,7 +162,7 @@ class _Step(NamedTuple):
     measured_s: float | None
     predicted: Estimate | None
     why_not: str = ""
-    """Why it cannot be predicted."""
+    """Why the step cannot be predicted."""
 
 
 def _step(placement: tuple[int, ...], target: Target, measured: Sequence[Measurement], predictor: Predicts) -> _Step:
@@ -173,8 +174,8 @@ def _step(placement: tuple[int, ...], target: Target, measured: Sequence[Measure
 
 
 def _line_rate_s(gradient_bytes: float | None, machines: int, target: Target) -> float | None:
-    """What the network takes at least for the gradients of a step: each machine sends them but for its own share, twice
-    (reduce-scatter and all-gather). None: not known."""
+    """The least seconds that the network needs for the gradients of a step: each machine sends all but its own share,
+    twice (reduce-scatter and all-gather). None: they are not known."""
     network_gbps = machine_of(target, default_catalog()).network_gbps
     if gradient_bytes is None or not network_gbps:
         return None
@@ -182,9 +183,10 @@ def _line_rate_s(gradient_bytes: float | None, machines: int, target: Target) ->
 
 
 def _slowdown(near: _Step, far: _Step, least: float, line_rate_s: float | None) -> Slowdown | str:
-    """Of two steps that were both measured or are both predicted, so that what is wrong with both cancels; else why
-    there is none. The interval is that of the predicted step there; outside what was fitted it begins at what the line
-    rate takes, and the step is no longer than half the line rate makes it. `least`: on GPUs that are less far apart."""
+    """The slowdown from `near` to `far`, or why there is none. Both steps are measured or both are predicted, so that
+    their common error cancels. The interval is that of the predicted far step. If that step lies outside the fit, its
+    interval begins at the time at line rate, and it exceeds the near step by at most the time at half the line rate.
+    `least` is the slowdown of the next closer level, below which it cannot fall."""
     if near.measured_s is not None and far.measured_s is not None:
         return Slowdown(max(far.measured_s / near.measured_s, least), None, None)
     if near.predicted is None or far.predicted is None:
@@ -198,7 +200,7 @@ def _slowdown(near: _Step, far: _Step, least: float, line_rate_s: float | None) 
 
 
 def _outside(*steps: _Step) -> str | None:
-    """Why no wait follows from predicted steps; None: they lie within what was fitted."""
+    """Why no wait can be derived from predicted steps; None: they lie within what was fitted."""
     for step in steps:
         if step.predicted is not None and step.predicted.extrapolated:
             return f"{step.predicted.basis[-1]}; no wait is told there"
@@ -206,7 +208,7 @@ def _outside(*steps: _Step) -> str | None:
 
 
 def _measured_s(measured: Sequence[Measurement], placement: tuple[int, ...], target: Target) -> float | None:
-    """The step on such machines with such a batch; None: no run had that placement."""
+    """The mean step in seconds of the runs with this placement, machine and batch; None: there was no such run."""
     wanted = (target.instance_type, target.gpu_model, target.network_gbps, target.batch_per_gpu)
     found = [
         run.step_s
@@ -218,7 +220,7 @@ def _measured_s(measured: Sequence[Measurement], placement: tuple[int, ...], tar
 
 
 def read_history(path: Path) -> list[Wait]:
-    """Waits of jobs on this cluster. Raises `CatalogError`, naming file and line."""
+    """Reads the waits of jobs on this cluster. Raises `CatalogError`, naming file and line."""
 
     def known(wait: Wait) -> None:
         if wait.level not in _NEARER.values():
@@ -228,18 +230,19 @@ def read_history(path: Path) -> list[Wait]:
 
 
 def usual_wait_s(history: Sequence[Wait], gpus: int, level: Level) -> float:
-    """How long Dally would wait for GPUs closer together than `level`, by what jobs of this size waited for theirs."""
+    """The seconds that Dally would wait for GPUs closer together than `level`, from the waits of jobs with as many
+    GPUs."""
     waits = [wait.waited_s / LEASE_S for wait in history if (wait.gpus, wait.level) == (gpus, _NEARER[level])]
     tuned = tuned_rack_delay if level == Level.RACK else tuned_network_delay
     return tuned([wait for wait in waits if wait >= 1], HISTORY_LEASES) * LEASE_S
 
 
 def worth_waiting_s(loss: SpreadCost, rest_s: float, gpus: int, history: Sequence[Wait] | None) -> Worth | None:
-    """The longest wait before GPUs at this level are taken, in seconds; None: not known.
+    """The longest wait in seconds before GPUs at this level are taken; None: it is not known.
 
-    The wait for closer GPUs that takes as long as the rest of the run loses on these. Whoever does not know how long
-    the wait will be and waits so long loses at most twice what somebody who knows would (the ski-rental problem). With
-    a history it ends earlier where Dally's tuner would give up earlier.
+    It is the wait that takes as long as the rest of the run loses on these GPUs. A job that waits so long without
+    knowing when closer GPUs become free loses at most twice what it would lose if it knew (the ski-rental problem).
+    With a history, the wait ends earlier if Dally's tuner would give up earlier.
     """
     if loss.wait_share is None:
         return None

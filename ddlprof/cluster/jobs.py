@@ -23,12 +23,14 @@ class Job:
     batch: int
     """The samples of one update over all GPUs."""
     step_s: float | None = None
-    """The seconds of one update on the GPUs asked for, consolidated; None: it was not measured, and is predicted."""
+    """The measured seconds of one update on the GPUs asked for, consolidated; None: it is not measured but predicted.
+    """
     model: str | None = None
     min_gpus: int = 1
     """The fewest GPUs that a policy may choose, where there is a `max_gpus`."""
     max_gpus: int | None = None
-    """This and the three below bound the choice of an elastic policy. None: it runs as asked for."""
+    """The most GPUs that a policy may choose. This and the three fields below bound an elastic policy. None: the job
+    runs as it asked."""
     min_batch: int | None = None
     max_batch: int | None = None
     max_batch_per_gpu: int | None = None
@@ -73,11 +75,11 @@ class JobState:
     """When it was last given GPUs or its lease was renewed; before that, when it was submitted."""
     lease_end_s: float = 0.0
     waited_s: float = 0.0
-    """Without GPUs so far, its present wait not counted."""
+    """The seconds without GPUs so far, except for the present wait."""
     starts: int = 0
     first_start_s: float | None = None
     expected_samples: float | None = None
-    """A forecast of the samples that it needs in all; None: it is not predictable."""
+    """A forecast of the total number of samples that it needs; None: it is not predictable."""
     expected_from_samples: float = 0.0
     """There is no forecast before so many samples are done."""
 
@@ -111,7 +113,7 @@ class JobState:
 
 
 def model_key(name: str) -> str:
-    """What names of one model have in common: ResNet-50 and resnet50 are one."""
+    """A name without case and punctuation, so that ResNet-50 and resnet50 are one model."""
     return "".join(filter(str.isalnum, name.lower()))
 
 
@@ -123,24 +125,24 @@ class Outcome:
     first_start_s: float
     end_s: float
     held_gpu_s: float
-    """GPU-seconds it held, restarts included."""
+    """The GPU-seconds that it held, restarts included."""
     comm_gpu_s: float
     """GPU-seconds in exposed communication."""
     starts: int
     waited_s: float
-    """Without GPUs, before its first start and between."""
+    """The seconds without GPUs, before its first start and between starts."""
     ideal_s: float | None = None
     """How long it takes on the GPUs asked for, consolidated, if it never waits. None: it cannot be predicted."""
 
     @property
     def completion_s(self) -> float:
-        """From its submission to its end."""
+        """The seconds from its submission to its end."""
         return self.end_s - self.job.submit_s
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """What came of a trace under a policy."""
+    """The outcome of a trace under a policy."""
 
     outcomes: list[Outcome]
     """In the order of their ends."""

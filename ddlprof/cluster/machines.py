@@ -1,4 +1,4 @@
-"""A cluster as racks of machines with GPUs, and what a job holds of it."""
+"""A cluster as racks of machines with GPUs, and the parts of it that a job gets."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Placement:
     """GPUs used on each machine, most first."""
     racks: int = 1
     gpu_models: tuple[str | None, ...] = (None,)
-    """The models among them, each once, in the order of their names."""
+    """The GPU models in use, each once, in the order of their names."""
 
     @property
     def gpus(self) -> int:
@@ -99,12 +99,12 @@ class Cluster:
 
     @cached_property
     def gpus_by_machine(self) -> list[int]:
-        """GPUs of each."""
+        """The number of GPUs of each machine."""
         return [machine.gpus for machine in self.machines]
 
     @cached_property
     def cells(self) -> list[Cell]:
-        """By model and rack, in the order of their first machines."""
+        """The cells, by model and rack, in the order of their first machines."""
         masks: dict[tuple[str | None, int], int] = {}
         for machine in self.machines:
             key = machine.gpu_model, machine.rack
@@ -113,7 +113,7 @@ class Cluster:
 
     @cached_property
     def masks(self) -> dict[str | None, int]:
-        """For each model a bit for each machine of the cluster, set for those that have it."""
+        """For each GPU model a mask with one bit for each machine of the cluster, set if the machine has that model."""
         masks: dict[str | None, int] = {}
         for cell in self.cells:
             masks[cell.gpu_model] = masks.get(cell.gpu_model, 0) | cell.mask
@@ -121,17 +121,17 @@ class Cluster:
 
     @cached_property
     def gpus(self) -> int:
-        """All GPUs."""
+        """The number of all GPUs."""
         return sum(machine.gpus for machine in self.machines)
 
     @cached_property
     def most_per_machine(self) -> int:
-        """GPUs of the largest machine."""
+        """The number of GPUs of the largest machine."""
         return max(machine.gpus for machine in self.machines)
 
     @cached_property
     def most_per_rack(self) -> int:
-        """GPUs of the largest rack."""
+        """The number of GPUs of the largest rack."""
         racks: Counter[int] = Counter()
         for machine in self.machines:
             racks[machine.rack] += machine.gpus
@@ -139,7 +139,7 @@ class Cluster:
 
     @cached_property
     def gpus_by_model(self) -> dict[str | None, int]:
-        """How many there are of each model."""
+        """The number of GPUs of each model."""
         models: Counter[str | None] = Counter()
         for machine in self.machines:
             models[machine.gpu_model] += machine.gpus
@@ -147,12 +147,12 @@ class Cluster:
 
     @cached_property
     def most_of_one_model(self) -> int:
-        """GPUs of the model that there is most of: the most that a job can have."""
+        """The number of GPUs of the most frequent model: no job can have more."""
         return max(self.gpus_by_model.values())
 
     @cached_property
     def gpu_models(self) -> tuple[str | None, ...]:
-        """The models there are, each once."""
+        """The GPU models of the cluster, each once."""
         return _distinct(machine.gpu_model for machine in self.machines)
 
     def placement(self, allocation: Allocation) -> Placement:
@@ -174,7 +174,7 @@ class Cluster:
 
     @cached_property
     def _packed(self) -> dict[tuple[int, str | None], Placement]:
-        """What `packed` has returned, by its arguments."""
+        """The results of `packed` so far, by its arguments."""
         return {}
 
     def _pack(self, gpus: int, gpu_model: str | None) -> Placement:

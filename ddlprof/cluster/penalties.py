@@ -1,7 +1,8 @@
 """How much slower a job of a trace is when it is spread: measured slowdowns by model, GPU and number of GPUs.
 
-A trace tells the step of a job as it was measured, which is taken for the best placement on the simulated cluster. What
-a worse placement adds to it is exposed communication; what the best one communicates is not known and not counted.
+A trace gives a measured step of each job, which is assumed to be that of the best placement on the simulated cluster.
+What a worse placement adds to it counts as exposed communication. The communication of the best placement is not known
+and not counted.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ class Measured:
     gpus: Annotated[tuple[Annotated[int, Range(2, 1_000_000)], ...], Length(1, 100)]
     """Numbers of GPUs, ascending."""
     slowdown: Annotated[tuple[Annotated[float, POSITIVE], ...], Length(1, 100)]
-    """For each of them, the seconds of a step on GPUs of several machines over those in as few as can be, as measured:
-    below 1 is noise."""
+    """For each number, the seconds of a step on several machines divided by those on as few machines as possible, as
+    measured: values below 1 are noise."""
     batch_per_gpu: Annotated[int, Range(1, 10**9)] | None = None
     level: Literal["rack", "network"] | None = None
-    """How far apart the machines were; None: not told, and taken for both."""
+    """How far apart the machines were; None: this is not known, and the row counts for both levels."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ ONE = Slowdown(1.0, 1.0, 1.0)
 
 
 class Penalties:
-    """Slowdowns for any model and number of GPUs: of the model itself where it was measured, else of all models."""
+    """Slowdowns for any model and number of GPUs: those of the model itself if it was measured, else those of all
+    models."""
 
     def __init__(self, measured: Iterable[Measured]) -> None:
         self._by_gpu: dict[str, list[Measured]] = {}
@@ -107,12 +109,12 @@ class PenalisedSpeeds:
     """The step of a trace on its best placement, slowed down on others."""
 
     def __init__(self, cluster: Cluster, penalties: Penalties, gpu_model: str = "V100") -> None:
-        """`gpu_model` is taken for machines whose GPU is not told."""
+        """`gpu_model` is assumed for machines whose GPU is not known."""
         self._cluster, self._penalties, self._gpu_model = cluster, penalties, gpu_model
         self._known: dict[tuple[str | None, float, Placement], Slowdown] = {}
 
     def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
-        """One update as it was measured, times the slowdown. Raises `UserError` for other GPUs or another batch."""
+        """One update: the measured seconds times the slowdown. Raises `UserError` for another number of GPUs or batch."""
         if job.step_s is None or placement.gpus != job.gpus or batch != job.batch:
             raise UserError(
                 f"job {job.job_id}: its trace tells one step time at most, on {count(job.gpus, 'GPU')} with batch"
@@ -126,7 +128,7 @@ class PenalisedSpeeds:
         return StepTime(step_s, best_s * slower.low, best_s * slower.high, step_s - best_s)
 
     def _slowdown(self, model: str | None, batch_per_gpu: float, placement: Placement) -> Slowdown:
-        """Against the best placement on this cluster, which may itself take several machines."""
+        """The slowdown relative to the best placement on this cluster, which may itself take several machines."""
         slowest = ONE
         for gpu_model in placement.gpu_models:
             best = self._cluster.packed(placement.gpus, gpu_model)
@@ -151,7 +153,7 @@ def read_penalties(path: Path) -> Penalties:
 
 @lru_cache(maxsize=1)
 def shipped_penalties() -> Penalties:
-    """Those of Gavel: five models on K80, P100 and V100, up to 8 GPUs."""
+    """The slowdowns that Gavel measured: five models on K80, P100 and V100, up to 8 GPUs."""
     return read_penalties(SHIPPED)
 
 

@@ -23,10 +23,10 @@ class Decision:
     """The jobs that run from now on, and on which GPUs."""
 
     allocations: Mapping[str, Allocation] = field(default_factory=dict)
-    """By job_id. A running job whose lease is over goes on where it is if it is here with what it holds, moves if it is
-    here with something else, and waits if it is not here. One with a lease goes on, here or not."""
+    """By job_id. A running job whose lease is over stays if this has the allocation that it holds, moves if this has
+    another one, and waits if this has none. A job whose lease is not over stays in any case."""
     wake_s: float | None = None
-    """When to ask again, at the latest; None: when something happens."""
+    """The time of the next decision at the latest, in seconds; None: the next event asks for it."""
 
 
 class Policy(Protocol):

@@ -38,7 +38,7 @@ class AsMeasured:
     """Every placement is as fast as the one on which the job was measured."""
 
     def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
-        """The measured step, all of it computation."""
+        """The measured step, which counts as computation only."""
         step_s = job.step_s or 1.0
         return StepTime(step_s, step_s, step_s)
 
@@ -47,9 +47,9 @@ class GpuShare(NamedTuple):
     """The part of a batch that one GPU computes."""
 
     samples: int
-    """In one forward pass."""
+    """The samples in one forward pass."""
     passes: int
-    """Forward passes for one update."""
+    """The forward passes for one update."""
 
 
 def part_of(batch: int, gpus: int, most: int | None = None) -> GpuShare:

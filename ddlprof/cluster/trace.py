@@ -1,4 +1,5 @@
-"""Traces of jobs as CSV files: the columns `job_id, submit_s, gpus, duration_s`, and those of `_Line` besides."""
+"""Reads traces of jobs from CSV files with the columns `job_id, submit_s, gpus, duration_s` and optional others
+(`_Line`)."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ MAX_SUBMIT_S = 4e9
 MAX_DURATION_S = 1e9
 """The longest job, 30 years."""
 _BATCH_OF_ONE_GPU = ("gavel-", "shockwave-", "muri-", "dally-")
-"""Published traces whose batch is that of one GPU, by the beginning of their names; elsewhere it is the whole job's."""
+"""Prefixes of the names of published traces whose batch is that of one GPU; in other traces it is the whole job's."""
 _ITERATIONS_OF_ONE_GPU = ("gavel-", "shockwave-")
-"""Those whose iterations are batches of one GPU, summed over the GPUs."""
+"""Prefixes of the names of traces whose iterations are batches of one GPU, summed over the GPUs."""
 _ITERATIONS_ARE_SAMPLES = ("dally-",)
 _NAMES_SHOWN = 40
 _GAP_S = 1.0
@@ -53,17 +54,17 @@ class _Line:
 
 @dataclass(frozen=True)
 class Trace:
-    """The jobs of a trace in the order of its file, and what was not taken as it stood there."""
+    """The jobs of a trace in the order of its file, and how many lines were changed or left out."""
 
     name: str
     jobs: list[Job]
     without_duration: int = 0
-    """Jobs left out, because nobody knows how long they take."""
+    """The number of jobs left out because their duration is not known."""
     rounded_up: int = 0
-    """Jobs that asked for a part of a GPU and are given a whole one."""
+    """The number of jobs that asked for a part of a GPU and get a whole one."""
 
     def notes(self) -> list[str]:
-        """A sentence for each thing that was not taken as it stood."""
+        """One sentence for each kind of change to the file's jobs."""
         notes = []
         if self.without_duration:
             notes.append(f"{count(self.without_duration, 'job')} without a duration left out")
@@ -73,13 +74,13 @@ class Trace:
 
 
 def split_source(text: str) -> tuple[Path, str | None]:
-    """`FILE` or `FILE:NAME`, the name of one trace in a file of several."""
+    """Splits `FILE` or `FILE:NAME`, where NAME is one trace of a file with several."""
     path, _, name = text.rpartition(":")
     return (Path(path), name) if path and name and not Path(text).exists() else (Path(text), None)
 
 
 def read_trace(path: Path, name: str | None = None) -> list[Job]:
-    """The jobs of a trace; `load_trace` says besides what was left out."""
+    """The jobs of a trace without the notes of `load_trace`."""
     return load_trace(path, name).jobs
 
 
@@ -120,7 +121,7 @@ def load_trace(path: Path, name: str | None = None) -> Trace:
 
 
 def _job(line: _Line, duration_s: float) -> Job:
-    """Where a trace does not tell iterations, one lasts a second: only the ratio of work and speed matters."""
+    """Without iterations in the trace, one iteration lasts a second: only the ratio of work and speed matters."""
     gpus = math.ceil(line.gpus)
     batch = line.batch or gpus
     if line.batch is not None and line.trace.startswith(_BATCH_OF_ONE_GPU):

@@ -25,7 +25,7 @@ from ddlprof.store import load_run
 from tests.golden.runs import MS, NOW_UNIX_NS, header, manifest, simple_run, step, write_golden_run, write_rank
 from tests.unit.report.html.test_element import Read
 
-GOLDEN = Path(__file__).resolve().parents[3] / "golden"
+GOLDEN = Path(__file__).resolve().parents[4] / "golden"
 SECTIONS = (
     "findings", "steps", "ceilings", "money", "late", "ranks", "timeline", "bandwidth", "lines", "context", "job",
     "notes", "environment", "reading",

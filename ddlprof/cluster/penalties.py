@@ -114,7 +114,7 @@ class PenalisedSpeeds:
         self._known: dict[tuple[str | None, float, Placement], Slowdown] = {}
 
     def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
-        """One update: the measured seconds times the slowdown. Raises `UserError` for another number of GPUs or batch."""
+        """The measured seconds of an update times the slowdown. Raises UserError for other GPUs or another batch."""
         if job.step_s is None or placement.gpus != job.gpus or batch != job.batch:
             raise UserError(
                 f"job {job.job_id}: its trace tells one step time at most, on {count(job.gpus, 'GPU')} with batch"

@@ -22,8 +22,8 @@ FORMATS = ("table", "json")
 
 
 def characterize(
-    script: Annotated[str, typer.Argument(help="Python script.")],
-    args: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")] = None,
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="Python script.")],
+    args: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of the script.")] = None,
     module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")] = False,
     nproc_per_node: Annotated[int, typer.Option(metavar="N", min=1, help="Number of ranks.")] = 1,
     max_steps: Annotated[

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, MutableMapping, Sequence
+import re
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -189,9 +190,26 @@ def _made(name: str, named: Named) -> Any:
     command = typer.main.get_command(of_its_own)
     command.name = name
     command.epilog = _epilog(named.examples)
+    _simplify_help(command)
     for inner, below in getattr(command, "commands", {}).items():
         below.epilog = _epilog(EXAMPLES[f"{name} {inner}"])
+        _simplify_help(below)
     return command
+
+
+_TYPES = re.compile(r" <(?:str|list\[str\]|path)>")
+_BRACES = re.compile(r"\{([^{}\s]+)\}(?:\.\.\.)?")
+
+
+def _simplify_help(command: Any) -> None:
+    """Lets the help say `RUN...` where typer says `{RUN...}... <list[str]>`."""
+    whole_help: Callable[[Any], str] = command.get_help
+
+    def get_help(ctx: Any) -> str:
+        usage, line_end, rest = whole_help(ctx).partition("\n")
+        return _BRACES.sub(r"\1", usage) + line_end + _TYPES.sub(lambda kind: " " * len(kind[0]), rest)
+
+    command.get_help = get_help
 
 
 def _epilog(examples: Sequence[str]) -> str:

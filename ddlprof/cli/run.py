@@ -11,8 +11,8 @@ from ddlprof.model.options import DataCall, Options
 
 
 def run(
-    script: Annotated[str, typer.Argument(help="Python script, or a launcher's command.")],
-    args: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")] = None,
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="Python script, or a launcher's command.")],
+    args: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of the script.")] = None,
     module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")] = False,
     out: Annotated[str | None, directory_option("Run directory [ddlprof-runs/NAME-TIME].")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,

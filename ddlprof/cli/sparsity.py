@@ -20,8 +20,8 @@ FORMATS = ("table", "json", "csv")
 
 
 def sparsity(
-    script: Annotated[str, typer.Argument(help="Python script.")],
-    args: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")] = None,
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="Python script.")],
+    args: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of the script.")] = None,
     module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module, as for python -m.")] = False,
     max_steps: Annotated[int, typer.Option(metavar="N", min=1, help="Number of steps to count.")] = 10,
     every: Annotated[int, typer.Option(metavar="K", min=1, help="Count one step of K.")] = 10,

@@ -127,7 +127,7 @@ def simulate(
     from ddlprof.cluster.machines import parse_cluster, with_catalogue_names
     from ddlprof.cluster.simulation.core import Costs
     from ddlprof.cluster.sweep.run import Setting, run_cases
-    from ddlprof.cluster_models import with_known_models
+    from ddlprof.planning.cluster_models import with_known_models
     from ddlprof.report.cluster.data import build
 
     asked = _cases(policy, seed, load, predictable or ("1" if pred_error else None))

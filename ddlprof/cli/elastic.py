@@ -39,7 +39,7 @@ def elastic(
     """
     from ddlprof.cli.screen import progress
     from ddlprof.cluster.elastic_advice import courses, shares
-    from ddlprof.elastic_jobs import noise_scales, read_question, require_samples
+    from ddlprof.planning.elastic import noise_scales, read_question, require_samples
     from ddlprof.report.elastic import ElasticData, as_csv, as_json, as_table
 
     places = wanted(out, format, FORMATS)

@@ -47,11 +47,11 @@ def plan(
 
     Beside the four plans that need no search: split evenly or by speed, all-reduce or parameter servers.
     """
-    from ddlprof.described_job import load_job
     from ddlprof.hetero.devices import read_devices
     from ddlprof.hetero.predicted import predicted_problem
     from ddlprof.hetero.search import make_plan
     from ddlprof.hetero.simulation import simulate
+    from ddlprof.planning.job import load_job
     from ddlprof.report.hetero import json, text, trace
 
     places = wanted(out, format, FORMATS)

@@ -50,8 +50,8 @@ def predict(
 
     What is asked for in place of the run's own settings is shown beside the step with those.
     """
-    from ddlprof.choosing import placement_on, predictions
-    from ddlprof.described_job import load_job
+    from ddlprof.planning.choose import placement_on, predictions
+    from ddlprof.planning.job import load_job
     from ddlprof.report.plans import prediction
 
     places = wanted(out, format, FORMATS)

@@ -15,7 +15,7 @@ from ddlprof.cli.options import JOB_HELP, names_in, whole_numbers
 from ddlprof.cli.output import Out, Wanted, format_option, say_written, wanted, write_whole
 
 if TYPE_CHECKING:
-    from ddlprof.described_job import DescribedJob
+    from ddlprof.planning.job import DescribedJob
     from ddlprof.report.plans.data import Answer
 
 FORMATS = ("table", "csv", "json", "html")
@@ -75,8 +75,8 @@ def recommend(
     A plan meets the budget if the upper end of its 80 % interval does. The exit code is 1 if no plan does.
     What is asked for in place of the run's own settings is shown beside the best plan with those.
     """
-    from ddlprof.choosing import answer as answer_to
-    from ddlprof.described_job import load_job
+    from ddlprof.planning.choose import answer as answer_to
+    from ddlprof.planning.job import load_job
 
     places = wanted(out, format, FORMATS)
     budget_s = _budget_s(budget, steps, epochs, samples)

@@ -80,6 +80,9 @@ RULES = {
     "ddlprof.integrations": Rule(
         ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof",), forbidden=frozenset({"torch"})
     ),
+    "ddlprof.planning": Rule(
+        ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof", *OURS[1:]), forbidden=frozenset({"torch"})
+    ),
     "ddlprof.cli": Rule(
         ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof", *OURS[1:]),
         forbidden=frozenset({"torch"}),

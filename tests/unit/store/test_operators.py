@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import ddlprof
-from ddlprof.described_job import load_job
 from ddlprof.model.manifest import OPERATORS_NAME
 from ddlprof.model.operators import OPERATORS_SCHEMA, Operator, OperatorsFile, StepMemory, StepOperators
 from ddlprof.model.records import Note
+from ddlprof.planning.job import load_job
 from ddlprof.store import load_run
 from ddlprof.store.operators import MAX_BYTES
 from tests.golden.runs import simple_run

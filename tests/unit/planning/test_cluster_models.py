@@ -13,7 +13,7 @@ from ddlprof.cluster.machines import parse_cluster
 from ddlprof.cluster.penalties import PenalisedSpeeds, shipped_penalties
 from ddlprof.cluster.policy import policy_factory
 from ddlprof.cluster.simulation.core import simulate
-from ddlprof.cluster_models import with_known_models
+from ddlprof.planning.cluster_models import with_known_models
 
 CLUSTER = parse_cluster("2x4")
 TRACE = [

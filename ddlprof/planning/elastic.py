@@ -79,7 +79,7 @@ def require_samples(lines: Sequence[Line]) -> None:
 def workload_of(line: Line, folder: Path) -> Workload:
     """What is known of a job; its files are beside the one that names them. Raises `UserError` naming the job."""
     from ddlprof.cluster.elastic.jobs_file import measured_steps
-    from ddlprof.described_job import load_job
+    from ddlprof.planning.job import load_job
 
     inline = measured_steps(line)
     if inline is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ddlprof.described_job import DescribedJob
+    from ddlprof.planning.job import DescribedJob
     from ddlprof.report.plans.data import Answer
     from ddlprof.report.plans.prediction import Memory, Prediction
     from recommender import Estimate, Predictor, Settings, Target, Workload

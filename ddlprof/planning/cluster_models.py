@@ -25,7 +25,7 @@ def with_known_models(
     """
     from ddlprof.cluster.elastic.jobs_file import read_jobs
     from ddlprof.cluster.speeds import PredictedSpeeds
-    from ddlprof.elastic_jobs import job_of, machine_of_jobs, predictor_of, workload_of
+    from ddlprof.planning.elastic import job_of, machine_of_jobs, predictor_of, workload_of
 
     lines = read_jobs(path)
     if not {line.name for line in lines} & {job.model for job in jobs}:

@@ -32,7 +32,8 @@ class WorkerProcesses:
         the workers line by line, and their standard error goes nowhere.
         """
         self._commands = [[sys.executable, "-m", module, *each] for each in arguments]
-        self._environment = {**os.environ, **environment}
+        # Unbuffered: the log has lines in the order in which they were printed, and an error last.
+        self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **environment}
         self._log = log
         self.processes: list[subprocess.Popen[bytes]] = []
 

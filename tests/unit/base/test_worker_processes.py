@@ -33,7 +33,8 @@ def are_ended(group: WorkerProcesses) -> bool:
     return all(process.returncode is not None for process in group.processes)
 
 
-def test_one_that_fails_ends_the_others_and_is_quoted(tmp_path: Path) -> None:
+def test_one_that_fails_ends_the_others_and_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     begin = time.monotonic()
     said = r"^ValueError: no such backend$"
     with pytest.raises(WorkerFailed, match=said), workers(tmp_path, "sleep", "fail", log=tmp_path / "log") as group:

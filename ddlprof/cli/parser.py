@@ -247,7 +247,9 @@ _RENAMED_EVERYWHERE = {
 }
 
 # Plain help: rich mark-up doubles the time of `--help`.
-app = typer.Typer(rich_markup_mode=None, cls=LazyGroup)
+_FIRST_STEPS = ["run train.py", "report RUN -o page.html", "recommend RUN --budget 12h --epochs 90"]
+
+app = typer.Typer(rich_markup_mode=None, cls=LazyGroup, epilog=_epilog(_FIRST_STEPS))
 
 
 def _print_version(wanted: bool) -> None:
@@ -288,7 +290,7 @@ def _renamed(command: str, usage_error: Exception) -> str | None:
     option = getattr(usage_error, "option_name", "")
     name = command.removeprefix("ddlprof").strip()
     now = _RENAMED.get(name, {}).get(option) or (_RENAMED_EVERYWHERE.get(option) if name else None)
-    return f"{option} has another name now: type {now}" if now else None
+    return f"{option} is gone: type {now}" if now else None
 
 
 def _command_path(usage_error: Exception) -> str:

@@ -1,8 +1,7 @@
 """The spans in which the job evaluated, wrote checkpoints or compiled, inside or outside of steps.
 
-Their times are those of the events' clock.
-
-`StepAssembler`, which knows what was an evaluation, adds spans; so do hooks whose events belong to no step.
+Times are on the events' clock. `StepAssembler`, which knows what was an evaluation, adds spans; so do hooks whose
+events belong to no step.
 """
 
 from __future__ import annotations

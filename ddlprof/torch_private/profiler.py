@@ -47,12 +47,12 @@ SYNCHRONIZE = "_cuda_synchronize"
 
 
 def of_operators(torch: Any) -> tuple[Callable[..., Any], ...]:
-    """Three functions: whether a profiler is on; start and stop the operator profiler. Raises AttributeError."""
+    """Functions: whether a profiler is on; start, stop that of operators. Raises AttributeError if one is missing."""
     return _functions(torch, "_profiler_enabled", "_enable_profiler_legacy", "_disable_profiler_legacy")
 
 
 def of_device(torch: Any) -> tuple[Callable[..., Any], ...]:
-    """Four functions: prepare, start, stop the device profiler; whether any is on. Raises AttributeError."""
+    """Functions: prepare, start, stop that of a device; whether one is on. Raises AttributeError if one is missing."""
     return _functions(torch, "_prepare_profiler", "_enable_profiler", "_disable_profiler", "_profiler_enabled")
 
 

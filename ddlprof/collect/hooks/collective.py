@@ -41,7 +41,7 @@ class Collective:
     need: int | None = None
     exposed: int | None = None
     way: Any = None
-    """The key of the stream it was issued on; None if the clock's stream runs it or waits for it at once."""
+    """The key of the stream it was issued on; None on the host, or if the clock's stream runs it or waits at once."""
     address = 0
     """The address of its output, by which `wait_tensor` finds it."""
     followed = False

@@ -1,4 +1,4 @@
-"""torch.compile: what it does in this process, and keeping out of its way; never imports its machinery."""
+"""Tells when torch.compile works in this process, and keeps it away from our functions; never imports it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def around_tracing(
 ) -> Callable[[], None]:
     """Calls `begin` and `end` around each frame that dynamo traces and compiles, in any thread, in pairs that may nest.
 
-    Around its import it calls `begin` and `imported`, which is told whether there will be more calls: another version
-    of torch may not let us know. None of them may raise. The result takes it back.
+    Around dynamo's import it calls `begin` and `imported`. `imported` gets False if no more calls will come, because
+    this version of torch cannot be hooked. None of the three may raise. Returns a function that undoes all this.
     """
     undo: list[Callable[[], None]] = []
     imported_before = compile.DYNAMO in sys.modules
@@ -51,9 +51,9 @@ def around_tracing(
 
 
 def _call_around(begin: Callable[[], None], end: Callable[[], None], undo: list[Callable[[], None]]) -> bool:
-    """Around what torch.compile, torch.export and ahead-of-time compilation have in common.
+    """Wraps the function by which torch.compile, torch.export and ahead-of-time compilation trace; False without it.
 
-    Dynamo's own callbacks are not called for all of them, and `torch._dynamo.reset()` forgets them.
+    Dynamo's own callbacks are not called for all of these, and `torch._dynamo.reset()` removes them.
     """
     module = compile.tracing_module()
     if module is None:
@@ -73,11 +73,11 @@ def _call_around(begin: Callable[[], None], end: Callable[[], None], undo: list[
 
 
 def leave_to_python(torch: Any) -> None:
-    """Keeps torch.compile out of our frames: marks all functions of ours that are loaded.
+    """Keeps torch.compile out of our frames: marks all loaded functions of ours as skipped.
 
-    After a graph break of the script's, dynamo tries to compile every function that is called from there, ours too:
-    that would be graph breaks and compilations more than without us. A skipped frame runs as plain Python; where dynamo
-    inlines a hook into the script's own graph, the hook's `is_compiling()` guard is still what it sees.
+    After a graph break of the script's, dynamo tries to compile every function that is called from there, including
+    ours, which would add graph breaks and compilations. A skipped frame runs as plain Python. Where dynamo inlines a
+    hook into the script's own graph, it still sees the hook's `is_compiling()` guard.
     """
     skip_code = compile.skip_code(torch)
     if skip_code is None:  # another version of torch: some graph breaks more, nothing worse

@@ -1,4 +1,4 @@
-"""The session of this process, if it is being profiled, and the latest steps, for whoever asks while it trains."""
+"""The session of this process, if it is being profiled, and its latest steps, which can be read during the training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RecentSteps:
         self._rows: deque[StepRow] = deque(maxlen=MOST_STEPS)
         self._lock = threading.Lock()
         self.asked = False
-        """Whether anybody ever asked for them."""
+        """Whether `means_s` was ever called."""
 
     def add(self, row: StepRow) -> None:
         """Adds a step that has ended."""
@@ -31,8 +31,8 @@ class RecentSteps:
     def means_s(self, steps: int) -> dict[str, float]:
         """The means over the last `steps` steps, at most `MOST_STEPS`, in seconds by `NAME_s`.
 
-        Only of steps in which the same classes were measured as in the last one: where one was not, its time is in
-        another. What was not measured is not in it.
+        Steps in which other classes were measured than in the last one are left out, because the time of a class that
+        is not measured is part of another class. Classes that were not measured are missing.
         """
         self.asked = True
         with self._lock:
@@ -54,7 +54,7 @@ def _measured(row: StepRow) -> tuple[bool, ...]:
 
 
 class Session(Protocol):
-    """What is asked of a session from elsewhere; `ddlprof.collect.session` has it."""
+    """The part of a session that other modules use; `ddlprof.collect.session` implements it."""
 
     @property
     def pid(self) -> int: ...
@@ -74,14 +74,14 @@ def begin(session: Session) -> None:
 
 
 def end(session: Session) -> None:
-    """The session is over: this process has none."""
+    """Called when the session is over: this process then has none."""
     global _session
     if _session is session:
         _session = None
 
 
 def current() -> Session | None:
-    """The session under way in this process; None in a child made by fork, which is another."""
+    """The session under way in this process; None if there is none, as in a child made by fork."""
     return _session if _session is not None and _session.pid == os.getpid() else None
 
 
@@ -89,8 +89,8 @@ def recent_means(steps: int = 100, prefix: str = "") -> dict[str, float]:
     """Mean seconds of the step and of its classes over the last steps of this rank, for the loggers of a training loop.
 
     The names are those of the columns of `steps.csv`, after `prefix`: `{"step_s": 0.31, "compute_s": 0.28, ...}`.
-    Empty where this process is not profiled, or has made no step; a class that was not measured is not in it. Costs
-    microseconds. At most the last 1000 steps are known, the very last ones a quarter of a second later.
+    Empty if this process is not profiled, or has made no step; a class that was not measured is missing. A call costs
+    microseconds. At most the last 1000 steps are known, and a new step becomes known a quarter of a second later.
     """
     session = current()
     means = session.recent.means_s(steps) if session is not None else {}

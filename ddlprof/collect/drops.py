@@ -1,6 +1,6 @@
-"""What could not be read while the training ran, counted by kind: the report says how much of each, and why.
+"""Counts, by kind, the readings that failed while the training ran; the report gives each count and a reason.
 
-A reading that fails leaves the training alone and everything else measured, and is never passed over in silence.
+A failed reading affects neither the training nor other measurements, and it is always reported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Kind(NamedTuple):
     """A kind of reading that can fail, and how the report words it."""
 
     source: str
-    """The source, as in a note."""
+    """The hook or part that failed, as in a note."""
     one: str
     """The words after "1 "."""
     many: str
@@ -41,14 +41,14 @@ HOOK = Kind("hooks", "call of a hook failed", "calls of hooks failed")
 
 
 class Drops:
-    """What one process could not read. Any thread may add; one thread takes."""
+    """The failed readings of one process. Any thread may call `add`; only one thread calls `take`."""
 
     def __init__(self) -> None:
         self._found: dict[Kind, Drop] = {}
         self._changed: set[Kind] = set()
 
     def add(self, kind: Kind, reason: BaseException | str, count: int = 1) -> None:
-        """Counts something that was not read. Raises nothing."""
+        """Counts `count` failed readings of a kind. Raises nothing."""
         before = self._found.get(kind)
         if before is None:
             self._found[kind] = Drop(*kind, count, _in_words(reason))
@@ -57,7 +57,7 @@ class Drops:
         self._changed.add(kind)
 
     def take(self) -> list[Drop]:
-        """The kinds whose count has changed since the last call: the count by now, and the reason of the first."""
+        """The kinds whose count has changed since the last call, each with its total and its first reason."""
         changed, self._changed = self._changed, set()
         return [self._found[kind] for kind in sorted(changed)]
 

@@ -1,4 +1,4 @@
-"""What is looked at in the first steps: the model and its operations, the device, and which modules are outermost."""
+"""Inspects the first steps: the model and its operations, the device, and which modules are outermost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ModelInspection(Inspection):
 
 
 class ModuleSearch:
-    """When the search for outermost modules ends, and when another begins; in the helper thread."""
+    """Decides, in the helper thread, when the search for outermost modules ends and when another one begins."""
 
     def __init__(self) -> None:
         self._searches = 1
@@ -47,7 +47,7 @@ class ModuleSearch:
         """The number of boundaries at which this search ends."""
 
     def step_ended(self, step: Step, context: HookContext) -> None:
-        """Another one where the model's forward was not seen: another model is trained now."""
+        """Ends a search that is due, or begins another if no forward was seen: another model is trained then."""
         boundaries, modules = context.recorder.boundaries, context.modules
         if boundaries < self._until:
             return

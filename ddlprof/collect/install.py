@@ -1,5 +1,5 @@
-"""How hooks are installed and removed: `replace` puts a function of ours in place of another, and its result puts that
-back; `Hooking` does so for all hooks of a session.
+"""How hooks are installed and removed: `replace` puts a function of ours in place of another, and returns a function
+that puts the original back; `Hooking` does so for all hooks of a session.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _left: list[Any] = []
 
 
 def replace(owner: Any, name: str, value: Any) -> Uninstall:
-    """Sets an attribute of a module or class; the result puts the original back if nobody else replaced ours."""
+    """Sets an attribute of a module or class; returns what restores the original unless ours was replaced meanwhile."""
     original = vars(owner)[name]
     setattr(owner, name, value)
 
@@ -31,7 +31,7 @@ def replace(owner: Any, name: str, value: Any) -> Uninstall:
 
 
 def all_of(*uninstalls: Uninstall) -> Uninstall:
-    """Undoes several installations, the last first."""
+    """Returns a function that undoes several installations, the last one first."""
 
     def uninstall() -> None:
         for each in reversed(uninstalls):
@@ -41,7 +41,7 @@ def all_of(*uninstalls: Uninstall) -> Uninstall:
 
 
 def fail_open(function: Callable[..., Any], recorder: Any) -> Callable[..., None]:
-    """Wraps work of ours in the training thread that has no result: what fails is counted, and not measured."""
+    """Wraps a function of ours that has no result: if it fails, the failure is counted, and the training goes on."""
 
     @functools.wraps(function)
     def attempt(*args: Any) -> None:
@@ -67,17 +67,17 @@ def quiet_method(function: Callable[..., Any]) -> Callable[..., None]:
 
 
 def lose(recorder: Any, function: Any, error: Exception) -> None:
-    """Counts work of ours that failed, by the name of its function."""
+    """Counts a failed call of a function of ours, by the function's name."""
     name = getattr(function, "__qualname__", type(function).__qualname__).replace(".<locals>", "")
     recorder.drops.add(HOOK, f"{name}: {type(error).__name__}: {error}")
 
 
 def removal(*handles: Any) -> Uninstall:
-    """What removes hooks of all optimizers, whenever it is called: also while torch is calling them.
+    """Returns a function that removes global optimizer hooks at any time, even while torch is calling them.
 
-    torch goes through a dictionary of hooks during a step. If one is removed then and another one follows, the training
-    ends with "OrderedDict mutated during iteration". So during a step others take their place, which do nothing, until
-    `sweep`.
+    torch iterates over a dictionary of hooks during a step. If one is removed then and another one follows, the
+    training ends with "OrderedDict mutated during iteration". So during a step, hooks that do nothing take their place
+    until `sweep`.
     """
     sweep()
 

@@ -1,4 +1,4 @@
-"""What is due after so many steps, in the helper thread: files are opened, facts written down, measuring ended."""
+"""Does, in the helper thread, what is due after certain steps: opens files, records facts, and ends the measuring."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ddlprof.model.records import Flag, StepRow
 _LEARN_AT_STEP = 3
 _UNUSUAL = int(Flag.EPOCH_START | Flag.EVALUATION | Flag.CHECKPOINT | Flag.COMPILE | Flag.TRACED)
 WARMUP_STEPS = 20
-"""`--stop-after` counts after these: as many as the analysis ever takes for warm-up."""
+"""`--stop-after` counts the steps after these: the most steps that the analysis ever takes for warm-up."""
 
 
 class Progress:
-    """One rank's progress. `learn(row)` writes down what is known by then, `stop` ends the measuring."""
+    """One rank's progress. `learn(row)` records the facts known after the first steps, `stop` ends the measuring."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Progress:
 
     @property
     def stopped(self) -> bool:
-        """Whether it was measured as long as `--stop-after` says."""
+        """Whether as many steps were measured as `--stop-after` says."""
         return self._options.stop_after is not None and self._steady >= self._options.stop_after
 
     def step_ended(self, step: Step) -> None:
@@ -64,7 +64,7 @@ class Progress:
             self.open()
 
     def open(self) -> None:
-        """Begins to write this rank's files, unless rank 0 has still to tell where."""
+        """Begins to write this rank's files, unless rank 0 has not told yet where."""
         if self._rank_group.undecided:
             return
         self._opened = True
@@ -74,7 +74,7 @@ class Progress:
             self._warn(f"{self._place.writer.failure}: {who} is not recorded; the training goes on")
 
     def closed(self) -> None:
-        """The files are closed: says so if they are not whole, once."""
+        """Called once the files are closed: warns the user, once, if they are incomplete."""
         failure = self._place.writer.failure
         if failure and not self.warned:
             self._warn(f"{failure}; the last steps are not recorded")

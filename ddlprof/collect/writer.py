@@ -1,8 +1,8 @@
-"""Appends the records of one rank to its files. Disk is bounded: past a cap only every k-th step is kept as a row,
-and the sums of the others go into exact aggregates.
+"""Appends the records of one rank to its files. Disk space is limited: past a cap only every k-th step is kept as a
+row, and the sums of the others go into exact aggregates.
 
-Writes are whole lines in one call each, so a kill leaves at most one torn line at the end. The last line of each write
-has checksums of it, so that damage shows. A full disk stops the writing, not the training.
+Each write is one call with whole lines, so a killed process leaves at most one torn line at the end. The last line of
+each write has checksums of that write, so that damage is detected. A full disk stops the writing, not the training.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ddlprof.model.records import (
 from ddlprof.model.source_places import SourcePlace
 
 CAP_STEPS = 200_000
-"""Rows kept at every stride: 1 for the first 200,000 steps, then 2 for the next 200,000 rows, and so on."""
+"""Rows kept at each stride: the stride is 1 for the first 200,000 rows, 2 for the next 200,000, then 4, and so on."""
 _MAX_SIGNATURES = 1000
 _SUMMED = tuple(f.name for f in fields(Aggregate))[2:]  # all but where it begins and of how many steps it is
 
 
 def rank_files(directory: Path, attempt: int, rank: int) -> tuple[Path, Path]:
-    """The text file and the collectives' file of one rank."""
+    """The paths of one rank's text file and of its file with the times of collectives."""
     folder = directory / f"attempt-{attempt}"
     return folder / f"rank-{rank}.jsonl", folder / f"rank-{rank}.collectives"
 
@@ -72,7 +72,7 @@ class RankWriter:
     # -- records --------------------------------------------------------------------------------------------------
 
     def step(self, step: Step) -> None:
-        """Writes a finished step whose collectives have ended, or never will."""
+        """Writes a finished step. Its collectives must have ended, or count as never ending."""
         row = step.row
         if not row.flags and row.step % self._stride:
             self._sum(row)
@@ -133,14 +133,14 @@ class RankWriter:
         self._lines.append(codec.encode(row))
 
     def note(self, hook: str, message: str) -> None:
-        """Writes what was not measured, and why; once, however often it happens."""
+        """Writes what was not measured, and why; the same note is written only once."""
         line = codec.encode_note(hook, message)
         if line not in self._notes:
             self._notes.add(line)
             self._lines.append(line)
 
     def samples(self, step: int, counts: dict[SourcePlace, int]) -> None:
-        """Stack samples taken in the `other` of a step, by source line."""
+        """Writes the numbers of stack samples taken in the `other` of a step, by source line."""
         numbered = {}
         for place, count in counts.items():
             if place not in self._places:
@@ -153,7 +153,7 @@ class RankWriter:
     # -- files ----------------------------------------------------------------------------------------------------
 
     def flush(self, last: bool = False) -> None:
-        """Writes what is buffered; the collectives first, so that a step on disk has its collectives on disk."""
+        """Writes the buffered records; collectives first, so that each step on disk has its collectives on disk."""
         if last:
             self._write_aggregate()
         if self.failure is not None:  # nothing is written any more, so nothing is kept

@@ -1,7 +1,7 @@
-"""Names of torch's operators (aten), most of them private, by what they are: for `ddlprof features` only.
+"""Names of torch's operators (aten), most of them private, by kind: for `ddlprof features` only.
 
-An operator that this torch does not have is never met, and one that is missing here is told by torch's own tags or
-counts as `other`. In-place forms are the same names without the last underscore.
+Names that this torch lacks do no harm. An operator that is missing here is classified by torch's own tags or counts as
+`other`. In-place operators are listed without their last underscore.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCATTERS = (
     "index_copy", "masked_scatter",
 )  # fmt: skip
 FOREACH, FUSED, SCALER = "_foreach_", "_fused_", "_amp_foreach_"
-"""What the names of operators over lists of tensors begin with."""
+"""Prefixes of the names of operators over lists of tensors."""
 CAUSAL = "_causal"
 """What we add to the name of attention with a causal mask."""
 
@@ -66,7 +66,7 @@ SILENT = _words(
 """Operators that launch nothing."""
 
 OVERWRITES = frozenset({"copy", "fill", "zero", "uniform", "normal", "exponential", "random", "geometric"})
-"""In place, they do not read what they write."""
+"""Operators whose in-place forms do not read what they write."""
 WRITE_ONLY = _words(
     "arange full zeros ones eye linspace scalar_tensor fill zero uniform normal exponential random "
     "tril_indices triu_indices randperm full_like zeros_like ones_like"
@@ -121,7 +121,7 @@ LAUNCHES = {
     "max_pool2d_with_indices_backward": 2.0, "_fused_rms_norm_backward": 2.0, "topk": 3.0, "sort": 4.0, "nonzero": 4.0,
     "_unique2": 6.0, "masked_select": 5.0,
 }  # fmt: skip
-"""Kernels of one call on CUDA where there are several: what clears the result, partial sums, sorts."""
+"""The number of kernels that one call launches on CUDA, if several: they clear the result, add partial sums, sort."""
 
 
 OPERANDS = {

@@ -26,7 +26,7 @@ NAMES: tuple[PrivateName, ...] = tuple(name for part in PARTS for name in part.N
 
 
 class Found(NamedTuple):
-    """What a look at the installed torch gave."""
+    """How many of the expected names the installed torch has, and which ones are missing."""
 
     present: int
     missing: list[PrivateName]
@@ -40,14 +40,14 @@ def look(torch: Any, names: tuple[PrivateName, ...] = NAMES) -> Found:
 
 
 def is_expected(name: PrivateName, version: str) -> bool:
-    """Whether a version of torch should have it: those newer than all that were looked at, if the newest of these."""
+    """Whether a version of torch should have the name. Versions newer than `NEWEST` should have what `NEWEST` has."""
     return (
         version_number(name.since) <= min(version_number(version), version_number(NEWEST)) <= version_number(name.until)
     )
 
 
 def can_be_there(name: PrivateName, torch: Any) -> bool:
-    """Whether torch was built with what it belongs to."""
+    """Whether torch was built with the feature that the name belongs to."""
     if name.needs == "cuda":
         return bool(torch.version.cuda or torch.version.hip)
     if name.needs == "torchdata":
@@ -76,7 +76,7 @@ def exists(name: PrivateName, torch: Any) -> bool:
 
 
 def _has_instances_with(kind: type, attribute: str) -> bool:
-    """Whether a class has it, declares it, or uses it in one of its methods."""
+    """Whether a class has the attribute, declares it, or uses it in one of its methods."""
     if hasattr(kind, attribute):
         return True
     for cls in kind.__mro__[:-1]:

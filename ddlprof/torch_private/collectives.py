@@ -90,15 +90,15 @@ class Form(NamedTuple):
 
     operator: str
     options: str
-    """Class of the last argument, which says who the root is and whether the Work is waited for at once ..."""
+    """Name of the class of the last argument, which gives the root and whether the Work is waited for at once."""
     place: int
-    """... and where it stands."""
+    """Index of that argument."""
     largest: int = 0
-    """Place of the argument that holds what all the ranks have together."""
+    """Index of the argument with the data of all ranks together."""
 
     @property
     def listed(self) -> bool:
-        """Whether the first argument is a list, of one tensor mostly."""
+        """Whether the first argument is a list, mostly of one tensor."""
         return self.place == 1
 
     @property
@@ -123,7 +123,7 @@ OPERATORS = (
     "reduce_scatter_tensor_coalesced_", "gather_", "scatter_", "alltoall_", "alltoall_base_", "barrier",
     "send", "recv_", "recv_any_source_",
 )  # fmt: skip
-"""All that are measured; not every version has them all."""
+"""All operators that are measured; not every version has them all."""
 FUNCTIONAL_OPERATORS = {
     "all_reduce": "allreduce_",
     "all_reduce_": "allreduce_",
@@ -131,41 +131,41 @@ FUNCTIONAL_OPERATORS = {
     "broadcast": BROADCAST_OPERATOR,
     "broadcast_": BROADCAST_OPERATOR,
 }
-"""Functional collectives and the operators, of those above, that they issue without a call of such a method.
+"""Functional collectives, and the operators of `METHODS` that they issue without calling one of these methods.
 
 The other functional gathers and scatters issue the operators for several tensors.
 """
 OF_REDUCERS = ("allreduce_", BROADCAST_OPERATOR)
-"""Those that DDP's reducer issues without one."""
+"""The operators that DDP's reducer issues without calling one of these methods."""
 CHECK = "_verify_params_across_processes"
-"""Function of torch.distributed by which DDP begins; it broadcasts."""
+"""Function of torch.distributed that DDP calls first when it is made; it broadcasts."""
 KEY = "BackendSelect"
 """Dispatch key of the hooks: below autograd, above every backend."""
 FUNCTIONAL = "_c10d_functional"
-"""Namespace of the operators that functional collectives are made of ..."""
+"""Namespace of the operators of functional collectives."""
 WAIT = "wait_tensor"
-"""... and the one by which they are waited for."""
+"""The operator of that namespace that waits for a functional collective."""
 BROADCAST = "_broadcast_coalesced"
 """Function of torch.distributed by which DDP broadcasts its buffers; it waits."""
 SET_DEFAULT_GROUP = "_update_default_pg"
-"""Function of `torch.distributed.distributed_c10d`."""
+"""Function of `torch.distributed.distributed_c10d` that sets the default process group."""
 SYMMETRIC_MEMORY = "torch.distributed._symmetric_memory"
 SYMMETRIC_UNSEEN = f"not seen: what is done through symmetric memory ({SYMMETRIC_MEMORY}), by whatever engine"
 
 
 def work(torch: Any) -> Any:
-    """The class of what a collective returns. Raises AttributeError without torch.distributed."""
+    """The class `Work`, of which collectives return objects. Raises AttributeError without torch.distributed."""
     return need(torch, "_C._distributed_c10d.Work")
 
 
 def works(torch: Any) -> list[Any]:
-    """The classes of torch's own Works that have a `wait` of their own: the one above, and that of its fake groups."""
+    """The classes of torch's Works that define `wait`: `Work`, and the class that its fake process groups use."""
     found = find(torch, "_C._distributed_c10d.FakeWork")
     return [kind for kind in (work(torch), found) if kind is not None and "wait" in vars(kind)]
 
 
 def unboxing(torch: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """What takes a group, and a Work, out of the object that an operator has of it. Raises as `work`."""
+    """Two functions that unbox a group and a Work from the ScriptObjects that operators use. Raises as `work`."""
     return need(torch, "_C._distributed_c10d.ProcessGroup.unbox"), need(torch, "_C._distributed_c10d.Work.unbox")
 
 
@@ -200,12 +200,12 @@ def functional(torch: Any, name: str) -> Any:
 
 
 def functional_operators(torch: Any) -> dict[str, str]:
-    """Those of `FUNCTIONAL_OPERATORS` that this torch has."""
+    """The entries of `FUNCTIONAL_OPERATORS` that this torch has."""
     return {n: op for n, op in FUNCTIONAL_OPERATORS.items() if find(torch, f"ops.{FUNCTIONAL}.{n}.default")}
 
 
 def has_reducers(dist: Any) -> bool:
-    """Whether there may be a module of DDP already; takes some milliseconds, where collectives have been issued."""
+    """Whether there may be a module of DDP already; takes some milliseconds if collectives have been issued."""
     try:
         if not any(issued_in(group) for group in group_names(dist)):
             return False
@@ -222,13 +222,13 @@ def below_backend_selection(torch: Any) -> Any:
 
 
 def take_back(library: Any) -> Callable[[], None]:
-    """What takes a `torch.library.Library` back."""
+    """The function that removes what a `torch.library.Library` has registered."""
     destroy: Callable[[], None] = library._destroy
     return destroy
 
 
 def wait_operator(torch: Any) -> Any:
-    """The operator by which functional collectives are waited for. Raises AttributeError in another version."""
+    """The operator that waits for functional collectives. Raises AttributeError in another version."""
     return need(torch, f"ops.{FUNCTIONAL}.{WAIT}.default")
 
 
@@ -238,7 +238,7 @@ def arguments_of(operator: Any) -> Any:
 
 
 def group_names(dist: Any) -> Mapping[Any, str]:
-    """All groups there are, with their names. Raises AttributeError in another version."""
+    """The names of all existing groups, by group. Raises AttributeError in another version."""
     names: Mapping[Any, str] = dist.distributed_c10d._world.pg_names
     return names
 
@@ -259,12 +259,12 @@ def backend_for(group: Any, device: Any) -> Any:
 
 
 def all_gather(group: Any, whole: Any, part: Any) -> Any:
-    """One on a group that torch.distributed does not know."""
+    """An all-gather of `part` into `whole` on a group not registered in torch.distributed; returns its Work."""
     return group._allgather_base(whole, part)
 
 
 def reduce_scatter(group: Any, part: Any, whole: Any) -> Any:
-    """One on a group that torch.distributed does not know."""
+    """A reduce-scatter of `whole` into `part` on a group not registered in torch.distributed; returns its Work."""
     return group._reduce_scatter_base(part, whole)
 
 
@@ -274,13 +274,15 @@ def comm_hooks(module: Any) -> Any:
 
 
 def flight_recorder(torch: Any) -> Callable[..., bytes] | None:
-    """What dumps torch's record of NCCL's collectives; None where torch was built without."""
+    """The function that dumps torch's record of NCCL's collectives; None if torch was built without it."""
     dump: Callable[..., bytes] | None = find(torch, "_C._distributed_c10d._dump_nccl_trace")
     return dump
 
 
 def symmetric_memory_in_use() -> bool:
-    """Cheap enough for every update. Compiling for several ranks imports it, too."""
+    """Whether symmetric memory is in use. Importing its module is no proof, because compiling for several ranks imports
+    it too. Cheap enough for every update.
+    """
     module = imported(SYMMETRIC_MEMORY)
     if module is None:
         return False

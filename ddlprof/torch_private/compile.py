@@ -46,20 +46,20 @@ NAMES = (
 
 
 def tracing(torch: Any) -> tuple[dict[str, Any], str]:
-    """Where to find, and by which name, whether torch.compile or torch.export runs Python to trace it.
+    """The dictionary, and the key in it, of the flag that says whether torch.compile or torch.export is tracing Python.
 
-    It is what `torch.compiler.is_compiling` returns, which calls two functions each time.
+    `torch.compiler.is_compiling` returns the same flag, but calls two functions each time.
     """
     return vars(torch.compiler), "_is_compiling_flag"
 
 
 def counters() -> Any:
-    """What torch.compile counts in this process; None as long as nobody has imported it."""
+    """Dynamo's counters of this process; None as long as dynamo is not imported."""
     return getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
 
 
 def unique_graphs() -> int:
-    """Graphs that torch.compile has compiled so far; in one function, as it is asked at every update."""
+    """How many graphs torch.compile has compiled so far; all in one function, because every update calls it."""
     found: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     stats = found.get("stats") if found else None
     return int(stats.get("unique_graphs", 0)) if stats else 0
@@ -69,30 +69,30 @@ TRACE = "transform_code_object"
 
 
 def tracing_module() -> Any:
-    """The module in which all ways of compiling call the function named `TRACE`; None where they do not."""
+    """The module in which all ways of compiling call the function named `TRACE`; None in another version."""
     module = imported("torch._dynamo.convert_frame")
     return module if hasattr(module, TRACE) else None
 
 
 def contexts() -> Any:
-    """The class of what `call_hooks` is asked of; None in other versions, or as long as nobody compiles."""
+    """The class of the contexts that `call_hooks` takes; None in other versions, or while dynamo is not imported."""
     return getattr(imported(EVAL_FRAME), "OptimizeContext", None)
 
 
 def call_hooks(context: Any) -> list[Any]:
-    """Functions that are called when what was compiled with a context is; what they return is called at its end."""
+    """The functions called whenever a function compiled with this context is; their results are called at its end."""
     hooks: list[Any] = context.enter_exit_hooks
     return hooks
 
 
 def set_callback(torch: Any) -> Callable[[Any], Any] | None:
-    """What sets Dynamo's callback of this thread, and returns the one before."""
+    """The function that sets Dynamo's callback of this thread and returns the previous one; None in another torch."""
     function: Callable[[Any], Any] | None = find(torch, "_C._dynamo.eval_frame.set_eval_frame")
     return function
 
 
 def skip_code(torch: Any) -> Callable[[CodeType], Any] | None:
-    """What `torch._dynamo.skip_code` does; importing that takes seconds, and most scripts have no use for it."""
+    """A function that does what `torch._dynamo.skip_code` does, whose import takes seconds; None in another torch."""
     frames = find(torch, "_C._dynamo.eval_frame")
     set_strategy = getattr(frames, "set_code_exec_strategy", None)
     action, make_strategy = getattr(frames, "_FrameAction", None), getattr(frames, "_FrameExecStrategy", None)

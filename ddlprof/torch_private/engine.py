@@ -1,4 +1,4 @@
-"""Autograd: its engine, the nodes of its graph, and what tensors and the dispatcher tell."""
+"""Autograd: its engine, the nodes of its graph, and facts that tensors and the dispatcher give."""
 
 from __future__ import annotations
 
@@ -107,12 +107,12 @@ def _no_task() -> int:
 
 
 def graph_task(torch: Any) -> Callable[[], int]:
-    """What returns the number of the backward that the current thread is in, -1 outside of one."""
+    """A function that returns the number of the backward that the current thread is in, -1 outside of one."""
     return find(torch, "_C._current_graph_task_id") or _no_task
 
 
 def call_at_backward_end(torch: Any) -> Callable[[Callable[[], None]], None] | None:
-    """What has a function called at the end of the backward that the current thread is in."""
+    """A function that queues a callback for the end of the current thread's backward; None in another torch."""
     queue: Callable[[Callable[[], None]], None] | None = find(
         torch, "autograd.Variable._execution_engine.queue_callback"
     )
@@ -120,26 +120,26 @@ def call_at_backward_end(torch: Any) -> Callable[[Callable[[], None]], None] | N
 
 
 def no_torch_function(torch: Any = None) -> AbstractContextManager[Any]:
-    """A context in which no tensor class or function mode of the script's hears what is asked of tensors."""
+    """A context in which no `__torch_function__` of the script's tensor classes or modes is called."""
     core = getattr(torch or imported("torch"), "_C", None)
     manager: AbstractContextManager[Any] = getattr(core, "DisableTorchFunction", nullcontext)()
     return manager
 
 
 def function_modes(torch: Any) -> Callable[[], int] | None:
-    """What returns the number of function modes that are on: without one, nobody hears what is asked of a tensor whose
-    class is torch's own."""
+    """A function that returns the number of active function modes; None in another torch. Without such a mode, nothing
+    intercepts what is done with a tensor of torch's own class."""
     count: Callable[[], int] | None = find(torch, "_C._len_torch_function_stack")
     return count
 
 
 def dispatch_modes(torch: Any) -> Callable[[], int]:
-    """What returns the number of dispatch modes that are on."""
+    """A function that returns the number of active dispatch modes."""
     return find(torch, "_C._len_torch_dispatch_stack") or (lambda: 0)
 
 
 def recorded_operations(torch: Any) -> Callable[[], int] | None:
-    """What returns how many operations autograd has recorded in the current thread."""
+    """A function that returns how many operations autograd has recorded in this thread; None in another torch."""
     count: Callable[[], int] | None = find(torch, "_C._autograd._get_sequence_nr")
     return count
 
@@ -165,7 +165,7 @@ def output_kinds(node: Any) -> tuple[tuple[Any, Any], ...]:
 
 
 def saved_names(kind: type) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """The names of what nodes of a class have saved: tensors, sizes and strides of tensors, and other arguments."""
+    """The names under which nodes of a class save tensors, sizes and strides of tensors, and other arguments."""
     names = dir(kind)
     tensors = tuple(name.removeprefix(_SLOT) for name in names if name.startswith(_SLOT))
     saved = [name.removeprefix(_SAVED) for name in names if name.startswith(_SAVED)]
@@ -175,11 +175,11 @@ def saved_names(kind: type) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str
 
 
 def sequence_number(node: Any) -> int | None:
-    """When the node's operation was recorded, among others of its thread."""
+    """The number of the node's operation in the order in which its thread recorded them; None if not known."""
     number = getattr(node, "_sequence_nr", None)
     return None if number is None else int(number())
 
 
 def forward_class(node: Any) -> Any:
-    """The autograd function, written in Python, that a node is of; None of any other."""
+    """The autograd function, written in Python, that made a node; None for other nodes."""
     return getattr(type(node), "_forward_cls", None)

@@ -54,7 +54,7 @@ def is_fake(tensor: Any) -> bool:
 
 
 def outside_autocast(torch: Any) -> AbstractContextManager[Any]:
-    """In it, the autocast of the CPU leaves operators alone: for what it does itself."""
+    """A context without the CPU's autocast, for operators that autocast itself calls."""
     found: AbstractContextManager[Any] = torch._C._ExcludeDispatchKeyGuard(
         torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
     )

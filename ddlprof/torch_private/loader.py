@@ -68,7 +68,7 @@ RESET, NEXT_DATA, GET_ITERATOR = "_reset", "_next_data", "_get_iterator"
 
 number_of_workers = reader("_num_workers")
 open_tasks = reader("_task_info")
-"""Of an iterator with workers: by number of the batch, the worker first."""
+"""Reads the open tasks of an iterator with workers: tuples that begin with the worker, by number of the batch."""
 
 
 def iterators(module: Any) -> tuple[Any, Any, Any]:
@@ -82,7 +82,7 @@ def stateful_iterator(module: Any) -> Any:
 
 
 def batch_sampler(iterator: Any) -> Any:
-    """What tells the samples of each batch; None where the loader does not make the batches."""
+    """The sampler that gives the samples of each batch; None if the loader does not collate batches."""
     return iterator._index_sampler if iterator._auto_collation else None
 
 
@@ -101,8 +101,8 @@ def worker_module() -> Any:
 
 
 def replaying_iterator(module: Any) -> Any:
-    """A class of iterators of a loader that ask the sampler as ever, but nothing of the data set: they hand out what
-    `next_batch`, their second argument, returns for the number of batches handed out before."""
+    """A class of loader iterators that use the sampler as usual but not the data set: they return the result of
+    `next_batch`, their second argument, called with the number of batches returned before."""
     base: Any = iterators(module)[0]
 
     class Replaying(base):  # type: ignore[misc]

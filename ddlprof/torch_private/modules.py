@@ -91,24 +91,24 @@ CONVOLUTION = "_ConvNd"
 """Name of the class that all convolutions are derived from."""
 
 CALL = "_call_impl"
-"""What calls a module's forward with its hooks. By `getattr`: torch.compile traces that, and no function of ours.
+"""The method that calls a module's forward with its hooks. Use `getattr`, which torch.compile can trace.
 
 Functions of `torch.nn.modules.module` that call a module's forward end with it."""
 
 
 class StandIn:
-    """What takes the place of a module's compiled call; `compiled` is what was there, None where nothing was."""
+    """Takes the place of a module's compiled call; `compiled` is the call that was there before, or None."""
 
     compiled: Callable[..., Any] | None
 
 
 compiled_slot = reader(COMPILED_CALL)
-"""What is in the slot: what `Module.compile()` left there, or a `StandIn`."""
+"""Reads the slot: the function that `Module.compile()` left there, a `StandIn`, or None."""
 parameters_of = reader(PARAMETERS)
 
 
 def compiled_call(module: Any) -> Callable[..., Any] | None:
-    """What `Module.compile()` left in the module, whether we time its calls or not; None if it was not compiled."""
+    """The function that `Module.compile()` made, whether we time its calls or not; None if it was not compiled."""
     call: Callable[..., Any] | None = compiled_slot(module)
     return call.compiled if isinstance(call, StandIn) else call
 
@@ -119,22 +119,22 @@ def call_code(torch: Any) -> Any:
 
 
 def tracing(torch: Any) -> Callable[[], bool]:
-    """What `torch.jit.is_tracing` asks, without two functions around it."""
+    """The function that `torch.jit.is_tracing` calls through two others, to save time."""
     asked: Callable[[], bool] = find(torch, "_C._is_tracing") or torch.jit.is_tracing
     return asked
 
 
 def is_made(step: Any) -> bool:
-    """Whether an optimizer was made of the class whose function `step` this is."""
+    """Whether an optimizer of the class that has this function `step` was ever made."""
     return bool(getattr(step, "hooked", False))
 
 
 def skips_on_device(optimizer: Any) -> bool:
-    """Whether a gradient scaler calls its step in any case."""
+    """Whether a gradient scaler always calls this optimizer's step, which may skip the update on the device."""
     return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
 
 
 def scaler_state(scaler: Any, optimizer: Any) -> dict[str, Any]:
-    """What a gradient scaler knows of an optimizer; empty where that is not known."""
+    """The state that a gradient scaler keeps for an optimizer; empty if there is none."""
     states: dict[int, dict[str, Any]] = getattr(scaler, "_per_optimizer_states", {})
     return states.get(id(optimizer), {})

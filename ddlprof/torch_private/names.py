@@ -1,4 +1,4 @@
-"""What the tables are made of, and how a name is looked up."""
+"""The entries of the tables of private names, and functions that look a name up."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class PrivateName(NamedTuple):
     until: str = NEWEST
     """The first and the last version that it was seen in, and in all that were looked at in between."""
     needs: str = ""
-    """Torch has it only if it was built so: "cuda", "distributed", "nccl"; "torchdata": of that package."""
+    """Torch has it only if built with "cuda", "distributed" or "nccl"; "torchdata": that package has it."""
     example: Callable[[Any], Any] | None = None
-    """Makes, of torch, the object whose attribute the last part of the path is: some classes cannot be asked."""
+    """Makes an object that has the attribute, given torch; for classes that do not show the attribute themselves."""
 
     @property
     def attribute(self) -> str:
@@ -71,7 +71,7 @@ def imported(module: str) -> Any:
 
 
 def reader(name: str) -> Callable[[Any], Any]:
-    """What reads that attribute of an object; None where the object has none."""
+    """A function that reads that attribute of an object, and returns None if the object has none."""
 
     def read(owner: Any) -> Any:
         return getattr(owner, name, None)

@@ -46,7 +46,7 @@ def is_higher_order(function: Any, torch: Any) -> bool:
 
 
 def leaves(value: Any) -> Any:
-    """What is in the containers of `value`."""
+    """The leaves of the containers in `value`, as a list."""
     from torch.utils._pytree import tree_leaves
 
     return tree_leaves(value)

@@ -1,4 +1,4 @@
-"""Torch's profilers by their raw functions, and what else tells of devices."""
+"""The raw functions of torch's profilers, and other private names that concern devices."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ NAMES = (
 _NOTHING_MORE = (False,) * 5  # shapes, memory, stacks, FLOPs, modules
 _LEGACY = ("_enable_profiler_legacy",)
 STARTS = {"profiler": ("_prepare_profiler", "_enable_profiler"), "profiler_legacy": _LEGACY}
-"""What the modules of torch.autograd call when a profiler of the script's begins ..."""
+"""Functions that modules of torch.autograd call when a profiler of the script's begins, by module."""
 ENDS = {"profiler": ("_disable_profiler",), "profiler_legacy": ("_disable_profiler_legacy",)}
-"""... and when it ends."""
+"""Functions that they call when it ends, by module."""
 SYNCHRONIZE = "_cuda_synchronize"
 """Function of `torch._C` that `torch.cuda.synchronize` calls, however the script has imported that."""
 
 
 def of_operators(torch: Any) -> tuple[Callable[..., Any], ...]:
-    """Whether a profiler is on; starting and stopping the one of operators. Raises AttributeError without them."""
+    """Functions: whether a profiler is on; start, stop that of operators. Raises AttributeError if one is missing."""
     return _functions(torch, "_profiler_enabled", "_enable_profiler_legacy", "_disable_profiler_legacy")
 
 
 def of_device(torch: Any) -> tuple[Callable[..., Any], ...]:
-    """Preparing, starting and stopping the one of a device; whether any is on. Raises AttributeError without them."""
+    """Functions: prepare, start, stop that of a device; whether one is on. Raises AttributeError if one is missing."""
     return _functions(torch, "_prepare_profiler", "_enable_profiler", "_disable_profiler", "_profiler_enabled")
 
 
@@ -68,7 +68,7 @@ def config(torch: Any, state: str) -> Any:
 
 
 def activity(torch: Any, device: str) -> Any:
-    """What a profiler is told to look at. Raises AttributeError where torch knows no such device."""
+    """The `ProfilerActivity` of a device. Raises AttributeError if torch has none for it."""
     return getattr(need(torch, "_C._profiler.ProfilerActivity"), device)
 
 

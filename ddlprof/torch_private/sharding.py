@@ -1,4 +1,4 @@
-"""What FullyShardedDataParallel, fully_shard and tensor parallelism have made of the parameters of a model."""
+"""How FullyShardedDataParallel, fully_shard and tensor parallelism have divided the parameters of a model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NAMES = (
 """Before 2.6, what fully_shard makes was in other modules under the same names."""
 
 ZERO_STAGES = {"FULL_SHARD": 3, "HYBRID_SHARD": 3, "SHARD_GRAD_OP": 2, "_HYBRID_SHARD_ZERO2": 2}
-"""What the sharding strategies of FullyShardedDataParallel divide; what is not here divides nothing."""
+"""The ZeRO stage of each sharding strategy of FullyShardedDataParallel; strategies not listed divide nothing."""
 SHARDS = ("Shard", "_StridedShard")
 """Names of the classes of placements that divide a tensor."""
 
@@ -53,7 +53,7 @@ class FlatParameter(NamedTuple):
     dtype: Any
     trained: bool
     tied_to: tuple[Any, str] | None = None
-    """Owner and name of another one that it is the same as."""
+    """Owner and name of the other parameter that it shares its data with; None if it is not tied."""
 
 
 def is_flat(tensor: Any) -> bool:

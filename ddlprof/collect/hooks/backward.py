@@ -16,7 +16,7 @@ _BEGIN, _END = int(Kind.BACKWARD_BEGIN), int(Kind.BACKWARD_END)  # slow to look 
 
 
 def install(context: HookContext) -> Uninstall:
-    """Each backward of the training thread; those of other threads are no steps."""
+    """Times each backward of the training thread; backwards of other threads are not part of a step."""
     torch, recorder, inspection = context.torch, context.recorder, context.inspection
     is_dynamo_compiling = torch.compiler.is_dynamo_compiling  # the recorder hears of any other
     original: Callable[..., None] = torch.autograd.backward
@@ -59,7 +59,7 @@ def install(context: HookContext) -> Uninstall:
 
 
 def _unscaled(torch: Any, recorder: Recorder) -> Uninstall:
-    """Remembers what losses were before a `GradScaler` scaled them."""
+    """Remembers for each scaled loss the loss from which a `GradScaler` made it."""
     scaler = torch.amp.GradScaler
     original: Callable[..., Any] = scaler.scale
 

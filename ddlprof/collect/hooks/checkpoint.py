@@ -1,4 +1,4 @@
-"""Writing a checkpoint: `torch.save`, torch.distributed.checkpoint and safetensors. It is part of `other`."""
+"""Times the writing of checkpoints by `torch.save`, torch.distributed.checkpoint and safetensors; part of `other`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ LATER = {
     "torch.distributed.checkpoint": ("save", "async_save", "save_state_dict"),
     "safetensors.torch": ("save_file", "save_model"),
 }
-"""Functions that write, by the module that the script imports when it has use for them."""
+"""Functions that write checkpoints, by the module that has them; hooked once the script has imported it."""
 _SAVER = "torch.distributed.checkpoint.state_dict_saver"
-"""Has the functions of its package a second time."""
+"""The module that defines these functions of torch.distributed.checkpoint, so it has each of them a second time."""
 
 
 class _Saves:
-    """Wraps functions that write; what they call themselves is part of the call."""
+    """Wraps functions that write checkpoints; such functions called inside one are part of the outer call."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -44,7 +44,7 @@ class _Saves:
         return save
 
     def replaced(self, names: tuple[str, ...], *owners: Any) -> list[Uninstall]:
-        """One function for a name, in all modules that have it."""
+        """Replaces each function by one wrapper, in all `owners` that have it; returns what undoes that."""
         undo = []
         for name in names:
             original = getattr(owners[0], name, None)
@@ -55,7 +55,7 @@ class _Saves:
 
 
 def install(context: HookContext) -> Uninstall:
-    """Both names of `torch.save`; the others as soon as the script has imported them."""
+    """Hooks both names of `torch.save` now, and the other functions as soon as the script has imported them."""
     torch, saves = context.torch, _Saves(context.recorder)
     undo = saves.replaced(("save",), torch, torch.serialization)
 

@@ -1,8 +1,8 @@
 """Collectives: which ranks take part in each, and which are under way on the host and on devices.
 
-Operators name ranks by their place in the group; here they are ranks of the job. A message is no collective of its
-group: it counts among those that go the same way, and its *channel* (`GROUP:SENDER>RECEIVER`, with the tag if it has
-one) stands in place of the group.
+Operators name ranks by their place in the group; here they are ranks of the job. A point-to-point message (send or
+receive) is not counted as a collective of its group. It is counted per *channel* (`GROUP:SENDER>RECEIVER`, followed by
+the tag if it has one), and the channel's name stands in place of the group's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _MESSAGES = ("send", "recv", "recv_any_source")
 class Collective:
     """One collective of this rank; times are nanoseconds on the monotonic clock, None while not known.
 
-    `issued` is when the host did so; `ready` the same, or when the device could begin (`place_collectives`).
+    `issued` is when the host issued it. `ready` is the same time until `place_collectives` sets it to the time at which
+    the device began it.
     """
 
     duration: int | None = None
@@ -40,7 +41,7 @@ class Collective:
     need: int | None = None
     exposed: int | None = None
     way: Any = None
-    """The stream that it was issued on, if the streams that wait for it are not known from that alone."""
+    """The key of the stream it was issued on; None on the host, or if the clock's stream runs it or waits at once."""
     address = 0
     """The address of its output, by which `wait_tensor` finds it."""
     followed = False
@@ -63,7 +64,7 @@ class Collective:
 
 
 class UnderWay:
-    """Collectives by Work object, kept until its end: the script gets the very same object to wait for."""
+    """The collectives that have not ended, by their Work. The script waits for the very same Work object."""
 
     def __init__(self) -> None:
         self.by_work: dict[Any, Collective] = {}
@@ -76,28 +77,28 @@ class UnderWay:
         self.by_work[work] = collective
 
     def follow(self, work: Any, collective: Collective) -> None:
-        """Lets its future tell when it ends. That costs more than to note it: not for what is waited for at once."""
+        """Has the Work's future report the end; synchronous collectives go without, because it costs the host time."""
         with contextlib.suppress(Exception):  # no future: see `let_go` and `Waits.blocking`
             work.get_future().add_done_callback(collective.done)
             collective.followed = True
 
     def with_output(self, tensor: Any) -> tuple[Collective, ...] | None:
-        """The newest one with that output; None where there is none."""
+        """The newest collective whose output is this tensor, as a tuple of one; None if there is none."""
         address = tensor.data_ptr()
         return next(((each,) for each in reversed(self.by_work.values()) if each.address == address), None)
 
     def work_of(self, collective: Collective) -> Any:
-        """The Work of a collective. Raises StopIteration if that is over."""
+        """The Work of a collective. Raises StopIteration if the collective is no longer kept here."""
         return next(work for work, each in self.by_work.items() if each is collective)
 
     def see_ends(self) -> None:
-        """The end of what has no callback is the first time that it is seen to be over."""
+        """Sets the end of each completed collective whose callback has not come yet to the current time."""
         for work, collective in list(self.by_work.items()):
             if collective.end is None and work.is_completed():
                 collective.end = time.perf_counter_ns()
 
     def let_go(self) -> None:
-        """Forgets what is over; does what `see_ends` does for what has no callback."""
+        """Forgets completed collectives; those without a callback end at the time at which this first sees it."""
         if len(self.by_work) >= _MOST_OPEN:  # a script that never waits
             self.by_work.clear()
         for work, collective in list(self.by_work.items()):
@@ -109,7 +110,10 @@ class UnderWay:
 
 
 def tensors(values: Any) -> Iterator[Any]:
-    """Without asking a ScriptObject for an attribute that it lacks, which takes it ten microseconds to deny."""
+    """The tensors among `values` and in lists inside it.
+
+    It tests types only: asking a ScriptObject for an attribute that it lacks takes ten microseconds.
+    """
     for value in values:
         if isinstance(value, (list, tuple)):
             yield from tensors(value)
@@ -118,9 +122,9 @@ def tensors(values: Any) -> Iterator[Any]:
 
 
 def whole_bytes(op: str, args: tuple[Any, ...], ranks: int) -> int:
-    """The bytes that all ranks have together: those of the largest argument, a tensor or a list of tensors.
+    """The bytes that all ranks have together: the size of the largest argument, a tensor or a list of tensors.
 
-    Of a gather or scatter only the root has such an argument, so it is this rank's part times the number of ranks.
+    In a gather or scatter only the root has such an argument, so this rank's part is multiplied by the number of ranks.
     """
     sizes = []
     for value in args:
@@ -144,9 +148,9 @@ class Tally:
 
     def __init__(self) -> None:
         self.seen = 0
-        """How many were issued, messages included."""
+        """The number of operations issued, messages included."""
         self.noted = 0
-        """How many of these belong to steps and are no messages."""
+        """The number of operations that belong to steps; the next one gets it as its sequence number."""
 
 
 class Group:
@@ -158,12 +162,12 @@ class Group:
         self.name = name
         self.ranks: int = process_group.size()
         self.reference = reference
-        """A weak reference, to tell it from a group that had its place in memory before."""
+        """A weak reference to the process group; tells it from an earlier group that had the same address."""
         self.tally = tally
         self._places: dict[int, int | None] = {}
 
     def rank(self, place: int) -> int | None:
-        """Rank in the job; None in a group that was made past torch's list of groups."""
+        """The rank in the job of the member at `place`; None if torch has not registered the group."""
         known = self._places.get(place)
         if known is None:
             known = self._places[place] = _rank(self.reference(), place)
@@ -171,15 +175,15 @@ class Group:
 
 
 class Groups:
-    """All process groups; what is known of each is looked up here rather than asked for with each collective."""
+    """All process groups, with their facts cached, so that torch is not asked again for each collective."""
 
     def __init__(self) -> None:
         self.known: dict[int, Group] = {}
-        """By their place in memory. The groups themselves are not kept: they could not be destroyed."""
+        """Groups by the `id` of the process group. A strong reference would keep the script from destroying it."""
         self._tallies: dict[str, Tally] = {}
 
     def of(self, process_group: Any) -> Group:
-        """What is known of a group."""
+        """The facts about a process group, read from torch at the first call."""
         place = id(process_group)
         group = self.known.get(place)
         if group is None or group.reference() is not process_group:
@@ -190,7 +194,7 @@ class Groups:
         return group
 
     def seen(self, name: str) -> int:
-        """How many were issued in the groups of that name."""
+        """The number of operations, messages included, that were issued in the groups of that name."""
         tally = self._tallies.get(name)
         return 0 if tally is None else tally.seen
 
@@ -221,7 +225,7 @@ class Endpoints:
 
 
 def _rank(group: Any, place: int) -> int | None:
-    """Rank in the job; None in a group that was made past torch's list of groups."""
+    """The rank in the job of the member at `place`; None if torch has not registered the group."""
     try:
         return int(dist.get_global_rank(group, place))
     except (KeyError, ValueError):
@@ -229,7 +233,7 @@ def _rank(group: Any, place: int) -> int | None:
 
 
 class Op:
-    """What there is to know about an operator before it is ever called: its name, and which arguments say who."""
+    """The facts that an operator's schema gives: its name, and which arguments hold the root or peer, and the tag."""
 
     def __init__(self, operator: Any, name: str) -> None:
         self.name = name.strip("_")
@@ -241,7 +245,7 @@ class Op:
         self._asynchronous = found[0] if found else None
 
     def is_asynchronous(self, args: tuple[Any, ...], kwargs: Any) -> bool:
-        """Whether its Work is to be waited for; also where this torch does not say."""
+        """Whether the script has to wait for its Work; also True if the schema has no such argument."""
         if self._asynchronous is None:
             return True
         place, argument = self._asynchronous
@@ -251,9 +255,9 @@ class Op:
 class DeviceCollectives:
     """Collectives of tensors on devices: which stream each is issued on, and which streams wait for it.
 
-    NCCL does a synchronous one on the current stream, or has that stream wait for it at once; of an asynchronous one,
-    the stream that is current when its Work is waited for waits. Neither makes the host wait. What raises here is not
-    measured.
+    NCCL runs a synchronous collective on the current stream, or has that stream wait for it at once. For an
+    asynchronous one, the stream that is current when the script calls `Work.wait` waits. Neither makes the host wait.
+    Callers catch the errors that these methods raise; that collective or wait is then not measured.
     """
 
     def __init__(self, streams: Streams) -> None:
@@ -263,14 +267,14 @@ class DeviceCollectives:
         """The stream that was current when each Work that the script holds was issued."""
         self._graph_task = graph_task(torch)
         self._latest: Any = None
-        """Held until the script has got it, so that it gets the very same object."""
+        """The latest Work, held until the script waits for it, so that the script gets the very same object."""
         self._in_backward: dict[str, tuple[Any, Any]] = {}
-        """For each group: itself, and the Work of its last collective in this backward."""
+        """By name: the process group, and the Work of its last asynchronous collective in this backward."""
         self._sides: dict[int, Any] = {}
         self._kinds: dict[Any, bool] = {}
 
     def issued(self, collective: Any, device: Any, asynchronous: bool) -> bool:
-        """Called before the collective is issued; True if the clock's stream does it, or waits for it, at once."""
+        """Called before the collective is issued; True if the clock's stream runs it, or waits for it, at once."""
         current = self.accelerator.current_stream(device)
         if not asynchronous:
             clock = self.streams.clock_stream
@@ -283,21 +287,24 @@ class DeviceCollectives:
         return False
 
     def is_on(self, device: Any) -> bool:
-        """Whether a tensor's device is of the kind whose streams are looked at."""
+        """Whether a tensor's device is of the accelerator's kind, whose streams are followed."""
         known = self._kinds.get(device)
         if known is None:
             known = self._kinds[device] = device.type == self.accelerator.kind
         return known
 
     def follow(self, collective: Any, group: Any, work: Any) -> None:
-        """Called when an asynchronous one has been issued."""
+        """Called when an asynchronous collective has been issued."""
         self._latest = work
         self._ways[work] = collective.way
         if self._graph_task() != -1:
             self._in_backward[collective.group] = group, work
 
     def waits(self, work: Any) -> bool:
-        """Whether the step waits when the current stream is to wait for a Work; any other stream takes it on."""
+        """Whether the step waits if the current stream waits for a Work.
+
+        If the current stream is not the clock's, the wait is noted there, for streams that wait for that one later.
+        """
         current = self.streams.current()
         if current is None:
             return True
@@ -313,10 +320,11 @@ class DeviceCollectives:
         return False
 
     def backward_computed(self) -> Any:
-        """DDP is about to wait for the collectives of this backward: a device event for the end of the last of them.
+        """Called just before DDP waits for the collectives of this backward; returns a device event for the last end.
 
-        A stream of our own waits for them, so that nothing is put on those that work. By their futures, as a Work's own
-        wait would let go of the memory that it keeps for the script's streams.
+        None if that cannot be had. A stream of our own waits for them, so that nothing is added to the streams that
+        work. It waits for their futures, because `Work.wait` would free the memory that the Work keeps for the script's
+        streams.
         """
         works, self._in_backward = list(self._in_backward.values()), {}
         clock = self.streams.clock_stream
@@ -334,11 +342,11 @@ class DeviceCollectives:
         return self.streams.recorder.device.mark(side)
 
     def backward_over(self) -> None:
-        """Forgets what is held for the backward."""
+        """Drops the groups and Works that were held for the backward."""
         self._in_backward.clear()
         self._latest = None
 
 
 def _never_blocks(group: Any, device: Any, backend: str | None) -> bool:
-    """NCCL's futures are done when the collective is issued: streams wait for them, the host does not."""
+    """Whether the group uses the device's own backend (NCCL), whose futures make streams wait and never the host."""
     return bool(backend_for(group, device).name() == backend)

@@ -1,9 +1,10 @@
 """Collectives: what is noted of each when it is issued, and the places where the training thread waits for them.
 
-`interception` says where they are seen. Completion is the Work's future where the backend has one; gloo's
-reduce-scatter has none, and ends, for us, when it is seen to be over; so does the last of a backward (`follow_last`).
-What is not asynchronous ends when it was waited for, as that is done at once. Waits: the end of DDP's backward,
-`Work.wait`, `wait_tensor`, DDP's blocking broadcast. On devices streams wait, see `DeviceCollectives` and `streams`.
+`interception` says where they are seen. The Work's future tells when a collective ends, if the backend has futures.
+gloo's reduce-scatter has none, so its end is the time at which it is first seen to be over; the same goes for the last
+collective of a backward (`follow_last`). A synchronous collective ends when the wait that follows it at once is over.
+Waits: the end of DDP's backward, `Work.wait`, `wait_tensor`, DDP's blocking broadcast. On devices streams wait, see
+`DeviceCollectives` and `streams`.
 """
 
 from __future__ import annotations
@@ -59,12 +60,12 @@ class _Collectives:
         self.bound: Any = None
         """A device event: the end of the last collective of this backward."""
         self.in_backward = self.usual = 0
-        """Collectives issued in this backward so far, and in the one before."""
+        """The numbers of collectives issued in this backward so far, and in the one before."""
         self.last: Collective | None = None
-        """The one that is the last of this backward, if it has as many as the one before."""
+        """The last collective of this backward, provided that it has as many as the backward before."""
         self.under_way = UnderWay()
         self.has_data: dict[type, bool] = {torch.Tensor: True, torch.nn.Parameter: True}
-        """Classes of tensors, and whether these have data: fake ones have none."""
+        """Classes of tensors, and whether their tensors have data: fake tensors have none."""
         self.below = private.below_backend_selection(torch)
 
     def at_dispatcher(self, name: str) -> Callable[..., Any]:
@@ -109,9 +110,10 @@ class _Collectives:
     def at_method(
         self, original: Callable[..., Any], form: private.Form, here: Container[str], elsewhere: Callable[[str], None]
     ) -> Any:
-        """The function that runs in place of a method of groups; what it cannot read is to be seen `elsewhere`.
+        """The function that runs in place of a method of `ProcessGroup`.
 
-        A script may keep it until its operator is no longer seen `here`. Fast: a step may issue hundreds.
+        `here`: the operators still seen at methods; a script may keep this function until its operator has moved.
+        `elsewhere` moves an operator whose arguments cannot be read here. Fast: a step may issue hundreds.
         """
         recorder, known, has_data, now = self.recorder, self.groups.known, self.has_data, time.perf_counter_ns
         options, count, largest, listed = private.options(torch, form), form.place + 1, form.largest, form.listed
@@ -164,12 +166,12 @@ class _Collectives:
         return run
 
     def learn(self, kind: type) -> bool:
-        """Whether tensors of a class have data; a collective of those that have none is only traced."""
+        """Whether tensors of a class have data; if not (fake tensors), the collective is only being traced."""
         self.has_data[kind] = not is_fake_type(kind)
         return self.has_data[kind]
 
     def is_of_step(self, task: int) -> bool:
-        """Whether what this thread issues, in that backward or in none, belongs to the step."""
+        """Whether a collective that this thread issues belongs to the step. `task`: the backward it is in, or -1."""
         if not (task != -1 or threading.get_ident() == self.recorder.thread or _in_a_thread_of_torch()):
             return False
         if self.under_way.by_work:
@@ -177,7 +179,7 @@ class _Collectives:
         return True
 
     def note(self, collective: Collective, tally: Tally, task: int) -> None:
-        """Notes a collective that is about to be issued, in the backward `task` or in none."""
+        """Records a collective that is about to be issued. `task`: the backward that it is issued in, or -1."""
         tally.noted += 1
         self.recorder.emit_in_backward(_COLLECTIVE, collective)
         if task != -1:
@@ -194,7 +196,7 @@ class _Collectives:
         raise LookupError("no process group")
 
     def waits_at_once(self, collective: Collective, tensor: Any, at_once: bool) -> bool:
-        """Of a collective on a device: whether the clock's stream waits for it at once, which then begins."""
+        """Whether the clock's stream waits at once for a collective on a device; records the begin of that wait."""
         try:
             if tensor.is_cpu:
                 return False
@@ -207,7 +209,7 @@ class _Collectives:
             return False
 
     def wait_begins(self) -> bool:
-        """Whether it is recorded: the step waits, and not as a part of another wait."""
+        """Records the begin of a wait; False if the step does not wait, or if it is inside another wait."""
         streams = self.streams
         if not streams.busy and streams.of_step():
             streams.busy = self.recorder.emit_in_backward(_BEGIN)
@@ -220,7 +222,7 @@ class _Collectives:
         self.recorder.emit_in_backward(_END, bounded, waited, self.streams.tell())
 
     def follow(self, collective: Collective, process_group: Any, tensor: Any, at_once: bool, result: Any) -> None:
-        """Learns when it ends, if it is on the host: on a device its future only tells that it was enqueued."""
+        """Has a collective on the host report its end; on a device, a future only tells that it was enqueued."""
         try:
             work = self.unbox_work(result) if isinstance(result, torch.ScriptObject) else result
             if tensor.is_cpu:
@@ -237,9 +239,10 @@ class _Collectives:
             self.recorder.drops.add(COLLECTIVE_END, error)
 
     def follow_last(self) -> None:
-        """At the end of a backward, which has mostly waited for its last collective: no callback has to tell its end.
+        """Called at the end of a backward: settles its last collective, which was issued without a callback.
 
-        It would have come at the very moment in which the training thread wants the interpreter back.
+        The backward has mostly waited for it already, and its callback would have run at the very moment in which the
+        training thread needs the interpreter's lock.
         """
         last, self.last = self.last, None
         self.usual, self.in_backward = self.in_backward or self.usual, 0
@@ -251,9 +254,10 @@ class _Collectives:
                 self.under_way.follow(self.under_way.work_of(last), last)
 
     def expect_wait(self, task: int, collective: Collective) -> None:
-        """In the backward `task`: the engine's last callbacks run in order, so ours comes just before DDP's wait.
+        """Queues `backward_computed` once for the backward `task`, so that it runs just before DDP's wait.
 
-        A backward inside a backward has last callbacks of its own, and DDP's wait may be among them.
+        The autograd engine runs its final callbacks in order. A backward inside a backward has final callbacks of its
+        own, and DDP's wait may be among them.
         """
         if self.call_at_backward_end is None:
             return
@@ -264,7 +268,7 @@ class _Collectives:
         self.last = collective if self.in_backward == self.usual else None
 
     def backward_computed(self) -> None:
-        """All gradients are there; what follows in this backward is waiting and copying."""
+        """Called when all gradients are computed; the rest of this backward is waiting and copying."""
         if self.last is not None:
             with contextlib.suppress(Exception):
                 self.under_way.see_ends()  # it may be over already
@@ -283,7 +287,7 @@ class _Collectives:
             self.wait_over(None, True if bound is None else bound)
 
     def waited_for(self, work: Any) -> tuple[Collective, ...] | None:
-        """What a wait for `work` waits for: nothing that is under way if it is over, None where nobody knows."""
+        """The collectives that a wait for `work` waits for: empty if it has completed, None if it is not known."""
         collective = self.under_way.by_work.get(work)
         if collective is not None:
             return (collective,)
@@ -292,7 +296,7 @@ class _Collectives:
     def blocking(
         self, original: Callable[..., Any], which: Callable[[Any], tuple[Collective, ...] | None]
     ) -> Callable[..., Any]:
-        """A call that waits for communication from the training thread; `which` finds it by the first argument."""
+        """Wraps a call that waits for communication; `which` finds the collectives by the call's first argument."""
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -343,7 +347,7 @@ class _Collectives:
         return replace(kind, "wait", wait)
 
     def before_wait(self) -> Callable[..., Any]:
-        """Runs in front of the operator by which functional collectives are waited for."""
+        """The function that runs in front of `wait_tensor`, which waits for functional collectives."""
         operator, which = private.wait_operator(torch), self.under_way.with_output
 
         def run(keyset: Any, tensor: Any) -> Any:
@@ -359,7 +363,10 @@ def _in_a_thread_of_torch() -> bool:
 
 
 def install(context: HookContext) -> Uninstall:
-    """Raises RuntimeError or AttributeError where this torch cannot be hooked: communication is then not measured."""
+    """Hooks all collectives and the waits for them.
+
+    Raises RuntimeError or AttributeError if this torch cannot be hooked; communication is then not measured.
+    """
     recorder = context.recorder
     hooks = _Collectives(recorder, context.streams)
     interception = Interception(recorder.drops, hooks.at_dispatcher, hooks.at_method)

@@ -1,8 +1,9 @@
 """torch.compile: calls of compiled functions (forward, loss, a whole step, or an update alone), and time to compile.
 
-Dynamo calls hooks of a compiled function's context, before it takes over frames and after: there is no
-frame of ours in what it compiles. What such a call was is known at its end: autograd has recorded something in a
-forward, and an update has changed what it updates. Nothing is imported before the script uses torch.compile.
+Dynamo calls hooks of a compiled function's context before it takes over frames and after, so it never compiles
+a frame of ours. Only at the end of a call is it known what the call was: a forward if autograd has recorded operations,
+an update if parameters or states of an optimizer have changed. Nothing is imported before the script uses
+torch.compile.
 """
 
 from __future__ import annotations
@@ -30,14 +31,17 @@ from ddlprof.torch_private import compile, engine
 
 _contexts: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
 _optimizers: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
-"""Of this process since our first installation, in order: hooks that are taken back and come again count on them."""
+"""The contexts and optimizers made in this process since the hooks were first installed, in the order in which they
+were made. They are kept for hooks that are removed and installed again."""
 
 _LOOKED_AT_STEPS = 1
-"""`ddlprof.collect.facts.model_inspector` asks for the module no longer than this."""
+"""The number of first steps in which `ddlprof.collect.facts.model_inspector` needs the module."""
 
 
 class _Forward:
-    """Whether a call was a forward with gradients: true until it is over, as who asks earlier saw a step end in it."""
+    """Whether a call was a forward with gradients. True until the call is over, because whoever asks earlier has seen a
+    step end inside the call.
+    """
 
     def __init__(self) -> None:
         self.answer = True
@@ -47,7 +51,9 @@ class _Forward:
 
 
 class _Call:
-    """One outermost call, ended by being called. Dynamo leaves that out where it raises errors of its own."""
+    """One outermost call of a compiled function. Dynamo calls this object at the end of the call; if dynamo raises an
+    error of its own instead, the call ends when this object is freed.
+    """
 
     def __init__(self, calls: CompiledCalls, forward: _Forward, recorded: int | None) -> None:
         self._calls = calls
@@ -66,7 +72,10 @@ class _Call:
     __del__ = __call__
 
     def end_forward(self, backward_inside: bool = False) -> None:
-        """The call is over, or turned out to be more than a forward; before the end of a step, which asks its truth."""
+        """Ends the forward, at the end of the call or once it turns out to be more than a forward.
+
+        To be called before the end of the step, which asks whether this was a forward.
+        """
         forward, self._forward = self._forward, None
         if forward is not None:
             self._calls.modules.inside = False
@@ -93,7 +102,7 @@ class CompiledCalls:
         self._call: weakref.ref[_Call] | None = None
 
     def recorded(self) -> int | None:
-        """Operations that autograd has recorded in this thread; None where a call records none."""
+        """The number of operations autograd has recorded in this thread; -1 if unknown, None without gradients."""
         if not self.torch.is_grad_enabled():
             return None
         return self._count() if self._count is not None else -1
@@ -134,10 +143,10 @@ class CompiledCalls:
         self.recorder.fetching.end(begin)
 
     def _before(self, kind: int) -> None:
-        """Compiled code, parts of which run as Python, asks for a batch or begins a backward."""
+        """Called when compiled code, parts of which run as Python, asks for a batch or begins a backward."""
         if self._set_callback is None:
             return
-        callback = self._set_callback(None)  # it would look at all that is called from here
+        callback = self._set_callback(None)  # or dynamo would try to compile all that is called from here
         try:
             call = self._call() if self._call is not None else None
             self._find_updates(call)
@@ -157,7 +166,7 @@ class CompiledCalls:
             self._call = self.steps.watch = self.recorder.before_waiting = None
 
     def _find_updates(self, call: _Call | None) -> None:
-        """Ends the steps that no hook of an optimizer has seen."""
+        """Records the updates inside compiled code that no hook of an optimizer has seen."""
         watch, begin = self.steps.watch, self.recorder.fetching.begin()
         updated = watch.updated(list(_optimizers)) if watch is not None else []
         self.recorder.fetching.end(begin)
@@ -186,7 +195,10 @@ class CompiledCalls:
 
 
 def _wrapper(frame: Any) -> dict[str, Any]:
-    """Variables of the compiled function's wrapper; before Python 3.12 it asks for `enter` in a comprehension."""
+    """The local variables of the compiled function's wrapper; empty if they are not found.
+
+    Before Python 3.12, the wrapper calls `enter` in a comprehension, which has a frame of its own.
+    """
     for _ in range(2):
         variables: dict[str, Any] = frame.f_locals
         if "args" in variables:
@@ -196,7 +208,7 @@ def _wrapper(frame: Any) -> dict[str, Any]:
 
 
 def _module(function: Any, args: tuple[Any, ...], kind: type) -> Any:
-    """The largest module that a function is a method of, is given or refers to; None if there is none."""
+    """The largest module among the function's owner, arguments and variables; None if there is none."""
     found: list[Any] = [*args]
     with contextlib.suppress(Exception):  # whatever users' objects do
         for owner in (getattr(function, "__self__", None), *args[:1]):
@@ -231,7 +243,10 @@ def install(context: HookContext) -> Uninstall:
 
 
 def _hook_contexts(calls: CompiledCalls) -> Uninstall:
-    """From now on; dynamo is imported at the script's first optimizer or torch.compile, whichever comes first."""
+    """Hooks the contexts that exist and those made later, once dynamo is imported.
+
+    torch imports dynamo at the script's first optimizer or torch.compile, whichever comes first.
+    """
     try:
         kind = compile.contexts()
         original = kind.__init__
@@ -253,10 +268,10 @@ def _hook_contexts(calls: CompiledCalls) -> Uninstall:
 
 
 def time_compilations(context: HookContext) -> Uninstall:
-    """Times how long torch.compile compiles, in whichever thread: outermost frames, with the backend's work.
+    """Times how long torch.compile compiles the outermost frames, in any thread, including the backend's work.
 
-    Nothing is imported before the script uses torch.compile. Graphs that are compiled or tuned only when they first run
-    (a deferred backward, kernels of Triton) are not in it.
+    Nothing is imported before the script uses torch.compile. The time does not include graphs that are compiled or
+    tuned only when they first run (a deferred backward, kernels of Triton).
     """
     spans, begins = context.recorder.spans, list[int]()  # dynamo lets one thread compile at a time
 

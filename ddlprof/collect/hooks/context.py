@@ -16,7 +16,7 @@ from ddlprof.collect.recorder import Recorder
 
 
 class Inspection:
-    """Receives the model, losses and optimizers of the `FIRST_STEPS`, each before its event is recorded.
+    """Receives the models, losses and optimizers of the first `FIRST_STEPS` steps.
 
     This class ignores them; classes that inspect them derive from it.
     """
@@ -47,7 +47,7 @@ class HookContext:
     """The kind of device; None if steps are timed on the host only."""
     inspection: Inspection
     later: Callable[[Callable[[], None]], None]
-    """Has the training thread do some work between two steps, when nothing is being compiled."""
+    """Makes the training thread call a function between two steps, when nothing is being compiled."""
     unmeasured: Callable[[str], None]
     """Called with a class of step time that cannot be measured."""
     on_process_group: Callable[[], None]

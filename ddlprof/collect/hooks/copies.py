@@ -1,12 +1,12 @@
-"""Host-to-device copies, waits between streams, and what the host reads of tensors in the first steps.
+"""Hooks for host-to-device copies, for waits between streams, and for tensors that the host reads in the first steps.
 
-Copies are calls of tensors' and modules' methods. Their hook is installed only where there is an accelerator: a
-CPU-only process has patched tensor methods in the first steps only (`watch_host_reads`). The methods are away while
-dynamo traces: it looks at classes' dictionaries.
+Copies are calls of tensors' and modules' methods. Their hook is installed only if there is an accelerator; in a
+CPU-only process, tensor methods are patched only in the first steps (`watch_host_reads`). Our wrappers are taken away
+while dynamo traces, because it reads the dictionaries of classes.
 
-Functions of the module `torch` that copy (`torch.tensor(device=)`, `as_tensor`, `asarray`, `_foreach_copy_`) are left
-alone. A module shows the same object to all: dynamo guards by its identity, torch.export and function modes compare it,
-TorchScript and FX find it by it, and `from torch import tensor` keeps it.
+Functions of the module `torch` that copy (`torch.tensor(device=)`, `as_tensor`, `asarray`, `_foreach_copy_`) are not
+hooked, because a module shows the same object to everybody: dynamo guards by a function's identity, torch.export and
+function modes compare it, TorchScript and FX look it up by identity, and `from torch import tensor` keeps it.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _READS = ("item", "tolist", "numpy", "__float__", "__int__", "__index__", "__boo
 """Methods by which the host reads a tensor."""
 
 Rule = Callable[[Any, Any, Any], bool]
-"""Whether a call with this object, these arguments and these named arguments copies from the host to a device.
+"""Whether a call with this object, arguments and keyword arguments copies from the host to a device.
 
-Asked where no tensor class or function mode of the script's hears what is asked of tensors.
+It is called where no `__torch_function__` of the script's intercepts what it does with tensors.
 """
 Worth = Callable[[Any, Any], bool]
-"""Whether to ask, by the arguments alone: most calls are no copies."""
+"""A quick check of arguments and keyword arguments: False if the call is surely no copy, as most calls are."""
 
 
 class _Rules:
-    """Which calls are copies. Those of tensors are asked of tensors in the right memory, see `TensorWrapper`."""
+    """Tells which calls are copies. `TensorWrapper` has already left out most tensors in the wrong memory."""
 
     def __init__(self, torch: Any, accelerator: Accelerator) -> None:
         self._kind = accelerator.kind
@@ -113,7 +113,7 @@ class _Rules:
 
 
 def _target(args: Any, kwargs: Any) -> Any:
-    """The device that a method `to` is told to go to."""
+    """The device, dtype or tensor that is the target of a call of `to`."""
     return args[0] if args else kwargs.get("device", kwargs.get("other", kwargs.get("tensor")))
 
 
@@ -156,7 +156,7 @@ class _Copies:
         return wrapper
 
     def begins(self, rule: Rule, counts: Callable[[], bool], this: Any, args: Any, kwargs: Any) -> bool:
-        """Whether the call is a copy that counts, which is then recorded to begin."""
+        """Whether the call is a copy to be timed; if so, its begin has been recorded."""
         if self.nested:
             return False
         overridden = self.is_overridden((this, *args, *kwargs.values()))
@@ -165,14 +165,17 @@ class _Copies:
             return copying and self.recorder.emit(Kind.H2D_BEGIN, _size(this))
 
     def is_now(self) -> bool:
-        """Whether the device does it now: it is not traced or captured. In any thread, prefetchers have their own."""
+        """Whether the device makes the copy now, which is so unless it is traced or captured.
+
+        The thread does not matter, because prefetchers have threads of their own.
+        """
         if self.torch.compiler.is_compiling() or self.modes() or not self.recorder.active:
             return False
         # Asking for a stream before the device is initialised would do that, or fail.
         return self.accelerator.in_use() and not self.accelerator.is_capturing()
 
     def on_stream(self) -> bool:
-        """Whether the clock's stream is the current one; others are noted."""
+        """Whether the clock's stream is the current one; a copy on another stream is noted for that stream."""
         if self.streams.on_clock_stream():
             return True
         self.streams.note(self.accelerator.current_stream(), COPY)
@@ -180,7 +183,7 @@ class _Copies:
 
 
 def install(context: HookContext) -> Uninstall:
-    """Copies from the host's memory to the device's on the clock's stream; those on other streams are noted there."""
+    """Times copies from host to device memory on the clock's stream; copies on other streams are only noted there."""
     torch, accelerator, wrappers = context.torch, context.accelerator, MethodWrappers()
     if accelerator is None:
         return wrappers.take
@@ -212,10 +215,10 @@ def _size(value: Any) -> int | None:
 def time_stream_waits(context: HookContext) -> Uninstall:
     """Hooks waits of the clock's stream, or of the host, for streams that carry collectives or host-to-device copies.
 
-    FSDP, ZeRO and prefetchers issue these on streams of their own. What torch.cuda's classes do between streams comes
-    down to `Event.record` and `Event.wait`, as `wait_stream` and `wait_event` call them; the host waits by
-    `synchronize`. Not seen: waits of `torch.Stream` and `torch.Event` themselves (`torch.accelerator`), which are C,
-    and C++'s own.
+    FSDP, ZeRO and prefetchers issue these on streams of their own. The classes of torch.cuda make streams wait by
+    `Event.record` and `Event.wait`, which `wait_stream` and `wait_event` call; the host waits by `synchronize`. Not
+    seen are waits of `torch.Stream` and `torch.Event` themselves (`torch.accelerator`), which are written in C, and
+    waits that C++ code makes.
     """
     accelerator, streams, wrappers = context.accelerator, context.streams, MethodWrappers()
     if accelerator is None:
@@ -242,10 +245,9 @@ def time_stream_waits(context: HookContext) -> Uninstall:
 
 
 def watch_host_reads(context: HookContext) -> Uninstall:
-    """Tells `FrozenModules` of numbers that the host asks of tensors; truth values are mostly checks of arguments.
+    """Tells `FrozenModules` when the host reads numbers from tensors, but not truth values, which are mostly checks.
 
-    In the first steps only, then the methods are tensors' own again: it tells models that act or are evaluated from
-    teachers.
+    This tells models that act or are evaluated from teachers. After the first steps, the original methods are put back.
     """
     torch, recorder, wrappers = context.torch, context.recorder, MethodWrappers()
     frozen = context.modules.frozen

@@ -1,7 +1,7 @@
 """CUDA graphs: captures, during which no thread of ours may ask the device anything, and replays of captured steps.
 
-What the hooks tell during a capture did not happen: it is kept, and happens at each replay. Only graphs that hold a
-backward or an update matter: a graph of a forward alone is replayed inside a module's forward.
+During a capture the device runs nothing, so the events of the hooks are kept and recorded again at each replay. Only
+graphs that hold a backward or an update matter: a graph of a forward alone is replayed inside a module's forward.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 
 HOLD_S = 2
-"""A capture waits no longer for the helper thread to let go of the device."""
+"""The most seconds that a capture waits for the helper thread to release the device."""
 _OUTSIDE = (Kind.DATA_BEGIN, Kind.OPTIMIZER_END)
-"""Kinds at which a capture is looked for that was left by an exception and will never end."""
+"""Kinds of events at which we check for a capture that an exception has left, and that will never end."""
 _SAID = "steps are replays of a captured graph: inside one, forward, backward and update are not told apart"
 
 
 class Captures:
-    """The captures under way in this process, and what was captured. `device_free` is held as long as there are any."""
+    """The captures under way in this process, and the events captured. `device_free` is held during any capture."""
 
     def __init__(self, recorder: Recorder, accelerator: Accelerator | None, device_free: Lock) -> None:
         self.recorder = recorder
@@ -38,11 +38,11 @@ class Captures:
         self._holds = self._said = False
 
     def install(self) -> Uninstall:
-        """Follows the accelerator's classes of graphs, which torch's own helpers use, too."""
+        """Wraps the accelerator's classes of graphs, which torch's own helpers use, too."""
         return all_of(self.forget, *(_watch(graph, self) for graph in self._graph_types))
 
     def under_way(self) -> bool:
-        """Whether the device may not be asked now, as far as this thread can tell."""
+        """Whether a capture is under way, as far as this thread can tell: the device must not be queried then."""
         return bool(self._graphs) or self._capturing()
 
     @quiet_method
@@ -89,7 +89,7 @@ class Captures:
         return True
 
     def replaying(self, graph: Any) -> Callable[[], None] | None:
-        """Runs before a replay: tells what begins, if a step is in it; what comes back is to be called after it."""
+        """Called before a replay: if it holds a step, records its first events and returns a function to call after."""
         events = self._kept.get(graph)
         emit = self.recorder.emit
         if events is None or self.recorder.capture is not None or not emit(Kind.FORWARD_BEGIN, True):

@@ -1,15 +1,15 @@
 """Where collectives are seen: each operator at one of two places, so that none is counted twice.
 
-- At the methods of `ProcessGroup` by which Python issues it. This costs the host about a small operator, and nothing in
-  C++ comes by.
-- At the dispatcher (`c10d::*`), where everything comes by, at the price of a redispatch through Python: some five small
-  operators more. Redispatching changes no result, unlike a DDP communication hook of our own, which rounds differently.
+- At the methods of `ProcessGroup` by which Python issues it. This costs the host as much as one small operator, but it
+  does not see what C++ issues.
+- At the dispatcher (`c10d::*`), which sees everything, but redispatches through Python: that costs as much as some five
+  small operators more. Redispatching changes no result; a DDP communication hook of our own would round differently.
   The key is BackendSelect: below autograd, so that it also sees what tensor parallelism and DTensor issue, and above
   every backend.
 
 The operators that training issues often begin at the methods. They move to the dispatcher, for good, before C++ first
-issues them: with the first of DDP's reducers, and in front of functional collectives; also if they are called in a way
-that is not read here, or if torch counts collectives that nobody has seen.
+issues them: with the first of DDP's reducers, and in front of functional collectives; also if they are called with
+arguments that the methods' hooks cannot read, or if torch counts collectives that the hooks have not seen.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from ddlprof.model.events import Kind
 from ddlprof.torch_private import collectives as private
 
 MOST_GROUPS = 16
-"""Reading a number takes some tenths of a microsecond; of the many groups of a mesh, the hooks see all or none."""
+"""The most groups whose counts are compared. Reading a count takes some tenths of a microsecond, and of the many groups
+of a mesh the hooks see all or none."""
 
 AtDispatcher = Callable[[str], Callable[..., Any]]
 """Makes the function that runs in front of an operator."""
@@ -42,9 +43,10 @@ methods, and `Interception.move`."""
 
 
 class InterceptedMethod(MethodWrapper):
-    """A method of torch's own groups.
+    """A method of torch's own process groups.
 
-    A class of the script's that derives from theirs may be called from C++, by its name.
+    For a class of the script's that derives from `ProcessGroup`, the operator moves to the dispatcher instead, because
+    C++ may call the method of such a class by its name.
     """
 
     __slots__ = ("_bind", "_elsewhere", "_kind", "_run")
@@ -76,9 +78,9 @@ class Interception:
         self._at_method = at_method
         self._library = torch.library.Library("c10d", "IMPL")
         self._methods: dict[str, Uninstall] = {}
-        """For each operator seen at methods, what puts these back."""
+        """For each operator seen at methods, the function that restores these methods."""
         self._functional: dict[str, Any] = {}
-        """The library that waits for functional collectives which issue an operator."""
+        """By operator: the torch library with the hooks in front of the functional collectives that issue it."""
         self._spent: list[Any] = []
         self._lock = Lock()
 
@@ -103,7 +105,7 @@ class Interception:
         return all_of(self._destroy, undo)
 
     def move(self, *operators: str) -> None:
-        """Moves these operators to the dispatcher, or all."""
+        """Moves these operators to the dispatcher; without arguments, all of them."""
         with self._lock:
             for operator in operators or tuple(self._methods):
                 if operator not in self._methods:
@@ -127,7 +129,7 @@ class Interception:
         return wrapper
 
     def tidy(self) -> None:
-        """Takes back what no longer waits for anything, where none of it can be running."""
+        """Removes the libraries of operators that have moved. To be called when none of their hooks can be running."""
         while self._spent:
             library = self._spent.pop()
             if library is not None:
@@ -170,12 +172,12 @@ class Interception:
 class TorchCount:
     """Compares torch's own count of collectives with what the hooks saw, once a step.
 
-    A process group of gloo or NCCL numbers its collectives. Both counts differ by habit (a barrier may count twice,
-    what is coalesced once), so one thing only is a sure sign: torch counted in a step, and the hooks saw nothing. The
-    communication of such a step is not measured, rather than 0. Other backends do not count; nor do symmetric memory
-    and collectives that a CUDA graph replays.
+    A process group of gloo or NCCL numbers its collectives. The two counts often differ (torch may count a barrier
+    twice, and coalesced collectives once), so only one thing is a sure sign: torch counted in a step, and the hooks saw
+    nothing. The communication of such a step is then "not measured" rather than 0. Not counted by torch: other
+    backends, symmetric memory, and collectives that a CUDA graph replays.
 
-    `seen(name)`: collectives that the hooks saw in a group; `groups()`: the groups there are, with names.
+    `seen(name)`: the number that the hooks saw in groups of that name; `groups()`: the existing groups and their names.
     """
 
     def __init__(self, seen: Callable[[str], int], groups: Callable[[], Mapping[Any, str]]) -> None:
@@ -185,7 +187,7 @@ class TorchCount:
         self._silent: set[str] = set()
 
     def unseen(self) -> int:
-        """How many collectives torch has counted since the last call, in groups in which the hooks saw none."""
+        """The number of collectives that torch has counted since the last call, in groups where the hooks saw none."""
         unseen = 0
         for group, name in islice(self._groups().items(), MOST_GROUPS):
             if name in self._silent:
@@ -203,7 +205,7 @@ class TorchCount:
 
 
 def compare_counts(recorder: Recorder, seen: Callable[[str], int], interception: Interception) -> Uninstall:
-    """Runs before each update, in the training thread: tells where torch counted collectives of which none was seen."""
+    """Before each update, in the training thread, records how many collectives torch counted that no hook saw."""
 
     said = False
 

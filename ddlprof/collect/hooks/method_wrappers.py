@@ -1,7 +1,7 @@
-"""Methods that are timed where they are called of an object, while their class shows the originals.
+"""Wrappers that time methods called on an object, while the class still shows the original methods.
 
-`x.to` is ours; `torch.Tensor.to` is what it was, before us, under us and after us. So what compares it, keeps it in a
-table, is given it by `__torch_function__`, prints or pickles it, or guards compiled code by it, has nothing to notice.
+`x.to` is our wrapper; `torch.Tensor.to` always is torch's own function. So code that compares it, keeps it in a table,
+gets it through `__torch_function__`, prints or pickles it, or guards compiled code by it, notices no difference.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class MethodWrapper:
 
 
 class TensorWrapper(MethodWrapper):
-    """A wrapper of a method of tensors; times nothing for tensors in the host's memory, or for those elsewhere."""
+    """A wrapper of a method of tensors that times only tensors in host memory, or only those on a device."""
 
     __slots__ = ("_bind", "_is_overridden", "_of_host")
 
@@ -56,9 +56,9 @@ class TensorWrapper(MethodWrapper):
         super().__init__(original, timed)
         self._bind = self._original.__get__
         self._of_host = of_host
-        """Whether tensors in the host's memory are the ones to be timed."""
+        """Whether tensors in host memory are timed; False: tensors on a device."""
         self._is_overridden = is_overridden
-        """Whether some `__torch_function__` hears what is asked of a tensor."""
+        """Whether a tensor class or function mode with a `__torch_function__` intercepts what is done with a tensor."""
 
     def __get__(self, this: Any, kind: Any = None) -> Any:
         if this is None:
@@ -72,7 +72,7 @@ class TensorWrapper(MethodWrapper):
 
 
 class ReportingWrapper(MethodWrapper):
-    """Tells of the object that a method is taken of, and gives the original, whose warnings name the caller's line."""
+    """Reports the object whose method is looked up, and returns the original, whose warnings name the caller's line."""
 
     __slots__ = ("_bind",)
 
@@ -91,13 +91,13 @@ _ABSENT: Any = object()
 
 
 class MethodWrappers:
-    """Several of them, that come and go together, from any thread."""
+    """Several wrappers that are put in place and taken away together, from any thread."""
 
     def __init__(self) -> None:
         self._methods: list[tuple[Any, str, Any, MethodWrapper]] = []
         self._lock = Lock()
         self._reasons = 1
-        """Why they are away: one each for the time before `install`, and for each frame that dynamo traces."""
+        """The number of reasons to keep them away: one until they are installed, one per frame that dynamo traces."""
         self._there = False
 
     def add(self, owner: Any, name: str, wrapper: MethodWrapper) -> None:
@@ -105,7 +105,7 @@ class MethodWrappers:
         self._methods.append((owner, name, vars(owner).get(name, _ABSENT), wrapper))
 
     def take(self) -> None:
-        """Puts the original methods back; they stay until each call has been taken back by `release`."""
+        """Puts the original methods back; they stay until there was a `release` for each call of this."""
         with self._lock:
             self._reasons += 1
             if not self._there:
@@ -120,12 +120,12 @@ class MethodWrappers:
                     setattr(owner, name, own)
 
     def release(self) -> None:
-        """Takes back one reason to be away; `put` does the rest."""
+        """Removes one reason to keep the wrappers away; `put` then puts them in place."""
         with self._lock:
             self._reasons -= 1
 
     def put(self) -> None:
-        """Puts the wrappers in their places, if there is no reason to be away."""
+        """Puts the wrappers in their places, if there is no reason to keep them away."""
         with self._lock:
             if self._reasons or self._there:
                 return
@@ -135,15 +135,16 @@ class MethodWrappers:
                     setattr(owner, name, wrapper)
 
     def release_and_put(self) -> None:
-        """Takes back one reason to be away, and puts the wrappers in their places if it was the last."""
+        """Removes one reason to keep them away, and puts the wrappers in their places if it was the last."""
         self.release()
         self.put()
 
 
 def away_while_tracing(context: HookContext, wrappers: MethodWrappers, name: str | None = None) -> Uninstall:
-    """Puts wrappers in their places, except while dynamo traces: it looks at classes' dictionaries.
+    """Puts wrappers in their places, except while dynamo traces, because it reads the dictionaries of classes.
 
-    If this version of torch does not tell when it compiles, they stay away, and the class `name` is not measured.
+    If this version of torch does not tell when it compiles, the wrappers stay away once dynamo is imported, and the
+    class of step time `name` is not measured.
     """
 
     def traced() -> None:

@@ -1,11 +1,11 @@
 """The forward of the outermost modules only; the modules inside them run untouched.
 
-What is learnt of forwards without gradients while they run is here, too; `steps/frozen.py` decides what they are for.
+`FrozenModules` collects facts about forwards without gradients; `steps/frozen.py` decides what these forwards are for.
 
-Which modules are outermost is found by a patch of `nn.Module.__call__` that stays for the first steps; then each of
-them is timed through its instance's `_compiled_call_impl`, the slot that torch keeps for `Module.compile()` and leaves
-out of pickles and copies. Global module hooks would do as well, but they break `fullgraph=True`, cause a recompilation
-when they are removed, and slow down every module of the net.
+A patch of `nn.Module.__call__` finds the outermost modules during the first steps. From then on, each of them is timed
+through its instance's `_compiled_call_impl`, the slot that torch keeps for `Module.compile()` and leaves out of pickles
+and copies. Global module hooks would do as well, but they break `fullgraph=True`, cause a recompilation when they are
+removed, and slow down every module of the model.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ddlprof.torch_private.modules import (
 
 _FORWARD_BEGIN, _FORWARD_END = int(Kind.FORWARD_BEGIN), int(Kind.FORWARD_END)  # slow to look up in an enumeration
 _MOST_SIZES = 32
-"""A module called on more sizes of a batch in one mode is known by the mode alone from then on."""
+"""After so many pairs of mode and batch size, the calls of a module are told apart by the mode alone."""
 
 
 class OuterModules:
@@ -56,7 +56,8 @@ class OuterModules:
         self.inside = False
         """Whether an outermost call is under way, of a module or of a compiled function (`hooks.compiled`)."""
         self.is_settled = False
-        """Whether only the time of a forward with gradients and the first dimension of a plain batch are looked at."""
+        """Whether forwards with gradients on plain batches are only timed, and their samples read from the first
+        dimension."""
         self.frozen = FrozenModules()
         self._trains = fail_open(self.frozen.trains, recorder)
         self._called_without = fail_open(self._note_frozen, recorder)
@@ -92,7 +93,7 @@ class OuterModules:
 
     @property
     def searching(self) -> bool:
-        """Whether it is between `search` and `settle`; with torch.compile in use `settle` does nothing."""
+        """Whether a search is under way, which began with `search` and ends with `settle`."""
         return self._undo is not None
 
     def search(self) -> None:
@@ -116,7 +117,7 @@ class OuterModules:
     def settle(self) -> None:
         """Ends the search: from now on only the modules found so far are timed.
 
-        Not where torch.compile is in use: what it compiled through the patch it would compile again without.
+        It does nothing if torch.compile is in use, which would compile again what it has compiled through the patch.
         """
         if not used_dynamo():
             self._take_back()
@@ -127,10 +128,10 @@ class OuterModules:
             self._undo = None
 
     def watch_evaluations(self, later: Callable[[Callable[[], None]], None]) -> Uninstall:
-        """Looks for modules that only evaluations call: the one inside DistributedDataParallel, averaged weights.
+        """Finds modules that only evaluations call: the one inside DistributedDataParallel, or averaged weights.
 
-        The search is over after the first steps, so `eval()` of a module that it cannot have found begins another,
-        until the next update, which `later` tells.
+        The first search ends after the first steps, so a call of `eval()` on a module that it cannot have found begins
+        another one. `later` ends that one between two steps.
         """
         original = self.torch.nn.Module.eval
 
@@ -172,7 +173,7 @@ class OuterModules:
                 timed.remove(module)
 
     def look_closely(self, module: Any, args: Any, kwargs: Any, payload: _Later, grad: bool) -> None:
-        """After a forward has begun: looks at what may take some time."""
+        """Called after the event of a forward's begin: inspects module and inputs, which may take some time."""
         if not grad:
             self._called_without(module, args, kwargs, payload)
             return
@@ -187,13 +188,13 @@ class OuterModules:
             self.is_settled = not learning
 
     def over(self) -> None:
-        """Called when a forward is over that was looked at closely."""
+        """Called at the end of a forward for which `look_closely` was called."""
         if self._undo is not None:
             self._samples.end()
 
 
 class _Later:
-    """Payload of an event whose content is known a little later."""
+    """The payload of an event; its value is filled in after the event was recorded."""
 
     value: Any = None
 
@@ -202,7 +203,7 @@ class _Later:
 
 
 class _TimedCall(StandIn):
-    """What takes the place of a module's `_compiled_call_impl`."""
+    """The timed call, which takes the place of a module's `_compiled_call_impl`."""
 
     def __init__(self, outer: OuterModules, module: Any, compiled: Callable[..., Any] | None) -> None:
         self._outer = outer
@@ -210,7 +211,7 @@ class _TimedCall(StandIn):
         self.compiled = compiled
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # All in one function: each call of another one takes as long as what it does.
+        # All in one function, because calling another one takes as long as its work.
         outer, module = self._outer, self._module()
         compiling = outer.is_dynamo_compiling()  # the recorder hears of any other
         if not compiling:
@@ -259,7 +260,7 @@ def _timed_call(module: Any) -> _TimedCall | None:
 
 
 def samples_in(args: Any, kwargs: Any) -> int | None:
-    """The number of samples in the arguments of a forward."""
+    """The number of samples in the arguments of a forward; None if it cannot be told."""
     try:
         return arguments_size(args or list(kwargs.values()))
     except Exception:  # whatever a user's input type does
@@ -305,7 +306,7 @@ class FrozenModules:
 
 
 class _ModuleCalls:
-    """A module, and its calls by mode and first dimension of what it is called on."""
+    """The calls of one module without gradients, by its mode and the first dimension of its input."""
 
     def __init__(self) -> None:
         self._module = FrozenModule()

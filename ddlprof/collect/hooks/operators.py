@@ -1,7 +1,7 @@
-"""When torch's operators run in the training thread, for a moment at a time, by its oldest and lightest profiler.
+"""Records for short moments when torch's operators run in the training thread, by torch's oldest and lightest profiler.
 
-That profiler belongs to one thread, starts in microseconds and writes nothing. Torch allows a thread one profiler only:
-ours makes way when the script starts its own, and never starts while the script's is on.
+That profiler belongs to one thread, starts in microseconds and writes nothing. Torch allows a thread only one profiler:
+ours stops when the script starts its own, and never starts while the script's is on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from ddlprof.torch_private import profiler
 
 
 class LegacyProfiler(OperatorLog):
-    """Raises AttributeError or TypeError when made where torch has none."""
+    """The log of operators that torch's legacy profiler keeps.
+
+    Making one raises AttributeError or TypeError if this torch lacks that profiler.
+    """
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -63,7 +66,7 @@ def _operators(threads: Any) -> list[tuple[int, int]]:
 
 
 def install(context: HookContext) -> Uninstall:
-    """Lets gaps be looked into. Raises AttributeError or TypeError where torch lacks that profiler."""
+    """Lets gaps be inspected by the profiler. Raises AttributeError or TypeError if torch lacks that profiler."""
     torch, recorder = context.torch, context.recorder
     log = LegacyProfiler(torch)
     places = [(getattr(torch.autograd, module), name) for module, names in profiler.STARTS.items() for name in names]

@@ -130,7 +130,7 @@ class OptimizerSteps:
         return bool(self.running)
 
     def begin(self, optimizer: Any, frame: Any) -> None:
-        """A step begins. `frame`: that of the function around `step`."""
+        """Called when a step begins. `frame`: the frame of the function around `step`."""
         try:  # here and in `end`, not by `quiet_method`: that is one more call in every step
             if self.running and self._inside(frame):
                 self.inner_steps += 1
@@ -238,9 +238,9 @@ class UpdateWatch:
     """Finds updates inside compiled code, where no optimizer's hook runs, by the versions of the tensors they change.
 
     Tensors count the changes made to them in place. An optimizer with a state (moments, step counts) has made an update
-    where that has moved: fused kernels do not count what they change in parameters, and a script may clip or average
-    parameters too. One without a state, such as plain SGD, has made one where parameters have moved. Optimizers are
-    watched from the state they had when the watch was made; none of them is kept alive.
+    if its state has changed: fused kernels do not count their changes to parameters, and a script may clip or average
+    parameters too. An optimizer without a state, such as plain SGD, has made an update if its parameters have changed.
+    Changes count from the time at which the watch was made; optimizers are not kept alive.
     """
 
     def __init__(self, optimizers: Iterable[Any]) -> None:
@@ -292,10 +292,10 @@ def _version(value: Any) -> Any:
 
 
 def time_zero_grad(torch: Any, recorder: Recorder) -> Uninstall:
-    """Hooks `zero_grad` of `torch.optim` and `torch.nn`, which those of other classes call in the end.
+    """Times `zero_grad` of `torch.optim.Optimizer` and `torch.nn.Module`, which that of other classes calls in the end.
 
-    The gradients of large models take a while to be zeroed or freed. It is computing wherever the loop has it: behind
-    the update, before the forward, or before the backward.
+    The gradients of large models take a while to be zeroed or freed. That time is computing wherever the loop calls it:
+    after the update, before the forward, or before the backward.
     """
     is_dynamo_compiling = torch.compiler.is_dynamo_compiling  # the recorder hears of any other
 

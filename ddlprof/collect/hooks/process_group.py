@@ -1,7 +1,7 @@
-"""The default process group: tells the session that rank and world are known, however the group was made.
+"""Tells the session when there is a default process group, so that rank and world size are known.
 
-`init_device_mesh` and code that imported `init_process_group` before us call torch's own function, so what is wrapped
-is the place that all of them come through.
+`init_device_mesh`, and code that imported `init_process_group` before us, call torch's own function. So we wrap a
+private function that all of them call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ddlprof.torch_private.collectives import SET_DEFAULT_GROUP
 
 
 def follow(on_ready: Callable[[], None]) -> Uninstall:
-    """`on_ready()` is called when there is a default group."""
+    """Calls `on_ready()` whenever the default process group has been set."""
     import torch.distributed as dist
 
     if not dist.is_available():

@@ -1,4 +1,4 @@
-"""What streams carry, and which stream the clock is on."""
+"""Which collectives and copies each device stream has issued or waits for, and which stream has the step clock."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ Key = tuple[int, int]
 """The key of a stream: its device and its number there."""
 Source = tuple[Key, str]
 ClockVector = Mapping[Source, int]
-"""Never changed once it is there: events hold on to it."""
+"""The newest number of each source. It is never changed after it was made, because events keep a reference to it."""
 _NOTHING: ClockVector = {}
 _MOST_OPEN = 4096
 
 
 class VectorClock:
-    """What streams carry that others have not waited for; it knows no torch.
+    """Tells which work issued on some streams the other streams have not waited for yet. It does not use torch.
 
-    What is issued on a stream is numbered by its *source*, the stream and its kind. A stream holds the newest number of
-    each source that is before its own next work; so does an event, of when it was recorded. A wait that brings a stream
-    nothing newer waits for nothing: that of a stream for one that had waited for it, or a second one for the same.
+    Work is numbered in the order of issue, and its *source* is its stream and kind (COMM or COPY). Each stream holds,
+    by source, the newest number that comes before its own next work; an event holds those of its stream at the time it
+    was recorded. A wait that brings a stream no newer number waits for nothing: for instance a second wait for the same
+    event, or a wait for a stream that had itself waited for this one.
     """
 
     def __init__(self) -> None:
         self.marks: dict[Key, ClockVector] = {}
-        """What each stream carries; empty as long as there is nothing to wait for."""
+        """The vector of each stream; empty as long as there is nothing to wait for."""
         self._numbers = itertools.count(1)
         self._items: dict[Source, deque[tuple[int, Any]]] = {}
 
@@ -45,7 +46,7 @@ class VectorClock:
         return self.marks.get(stream, _NOTHING)
 
     def issue(self, stream: Key, source: Source, item: Any = None) -> None:
-        """The stream gets work of that source, or waits for it; `item` is handed out with the first wait for it."""
+        """Notes that the stream gets work of that source, or waits for it. The first wait for it returns `item`."""
         number = next(self._numbers)
         self.marks[stream] = {**self.marks.get(stream, _NOTHING), source: number}
         if item is not None:
@@ -59,11 +60,11 @@ class VectorClock:
         return {source: number for source, number in vector.items() if number > known.get(source, 0)}
 
     def wait(self, stream: Key, newer: ClockVector) -> None:
-        """Notes that the stream's next work comes after these."""
+        """Notes that the stream's next work comes after the work in `newer`."""
         self.marks[stream] = {**self.marks.get(stream, _NOTHING), **newer}
 
     def everything(self) -> ClockVector:
-        """What all streams carry, for when a whole device is waited for."""
+        """The newest number of each source over all streams, for a wait for the whole device."""
         found: dict[Source, int] = {}
         for vector in list(self.marks.values()):
             for source, number in vector.items():
@@ -71,7 +72,7 @@ class VectorClock:
         return found
 
     def take_items(self, vector: ClockVector) -> tuple[Any, ...]:
-        """The items of communication that `vector` comes after, each given once."""
+        """The items (collectives) up to the numbers in `vector`; each item is returned only once."""
         found = []
         for source, number in vector.items():
             items = self._items.get(source)
@@ -81,7 +82,7 @@ class VectorClock:
 
 
 class Streams:
-    """The streams as hooks see them: what they carry, and which stream the clock is on."""
+    """The streams as hooks see them: what was issued on each, and which stream has the step clock."""
 
     def __init__(self, torch: Any, recorder: Recorder, accelerator: Accelerator | None) -> None:
         self.recorder = recorder
@@ -92,12 +93,12 @@ class Streams:
         self.busy = False
         """Whether a wait is under way already, and recorded."""
         self.reached: set[Key] = set()
-        """Streams whose collectives the clock's stream was seen to wait for, and which no COMM_END has told yet."""
+        """Streams for whose collectives the clock's stream has waited, and that no COMM_END event has reported yet."""
         self._told: set[Key] = set()
         self._events: WeakKeyDictionary[Any, ClockVector] = WeakKeyDictionary()
 
     def begin_anew(self) -> None:
-        """Forgets the state: what happened without the hooks is not known."""
+        """Forgets the state, because what happened while the hooks were removed is not known."""
         self.state = VectorClock()
         self.busy = False
         self.reached.clear()
@@ -108,7 +109,7 @@ class Streams:
 
     @property
     def clock_stream(self) -> Any:
-        """The one that stamps are recorded on; None as long as the clock is the host's."""
+        """The stream on which the clock's events are recorded; None as long as the clock is the host's."""
         device = self.recorder.device
         return None if device is None else device.stream
 
@@ -118,7 +119,7 @@ class Streams:
         return None if clock is None else self.accelerator.current_stream(clock.device_index)
 
     def is_clock(self, stream: Any) -> bool:
-        """Whether the clock is on it; on the default stream, before it is known."""
+        """Whether the clock is on this stream; before the device is known, whether this is the default stream."""
         device = self.recorder.device
         return bool(stream == (self.accelerator.default_stream() if device is None else device.stream))
 
@@ -127,18 +128,18 @@ class Streams:
         return self.is_clock(self.current() or self.accelerator.current_stream())
 
     def of_step(self) -> bool:
-        """Whether the step waits for what this thread waits for: the training thread, or the autograd engine's."""
+        """Whether the step waits if this thread waits: True in the training thread and in autograd's threads."""
         inside = threading.get_ident() == self.recorder.thread or self._graph_task() != -1
         return bool(inside and self.recorder.active)
 
     def _asleep(self) -> bool:
-        """Whether nothing is done now, as it is traced or captured."""
+        """Whether torch is tracing or capturing a graph, so that the device does nothing of this now."""
         return bool(self.torch.compiler.is_compiling() or self.accelerator.is_capturing())
 
     # -- what they carry ------------------------------------------------------------------------------------------
 
     def note(self, stream: Any, what: str, item: Any = None, source: Key | None = None) -> None:
-        """Something was issued on a stream, or it waits for what was issued on the stream `source`."""
+        """Notes that work of the kind `what` was issued on a stream, or that it waits for that of stream `source`."""
         self.carry(key_of(stream), what, item, source)
 
     def carry(self, key: Key, what: str, item: Any = None, source: Key | None = None) -> None:
@@ -147,7 +148,7 @@ class Streams:
             self.state.issue(key, (source or key, what), item)
 
     def recorded(self, event: Any, stream: Any) -> None:
-        """The event comes after what the stream carries now."""
+        """Notes that the event was recorded on the stream, after all that the stream has issued or waited for."""
         if stream is None:
             stream = self.accelerator.current_stream()
         found = self.state.marks.get((stream.device_index, stream.stream_id))
@@ -157,11 +158,11 @@ class Streams:
             self._events.pop(event, None)
 
     def reach(self, *streams: Key) -> None:
-        """The clock's stream waits for collectives that were issued on them."""
+        """Notes that the clock's stream waits for collectives that were issued on these streams."""
         self.reached |= set(streams) - self._told
 
     def tell(self) -> tuple[Key, ...]:
-        """What a COMM_END is to tell."""
+        """The streams that the next COMM_END event has to report; each is returned once."""
         if not self.reached:
             return ()
         reached, self.reached = tuple(self.reached), set()
@@ -171,7 +172,7 @@ class Streams:
     # -- waits ----------------------------------------------------------------------------------------------------
 
     def event_waits(self, event: Any, stream: Any = None) -> tuple[Kind, Any] | None:
-        """What the clock's stream waits for, with its payload, if a stream is about to wait for an event."""
+        """The kind and payload of a stream's wait for an event; None if it is not a wait to be recorded."""
         found = self._events.get(event)
         if not found:
             return None
@@ -185,19 +186,19 @@ class Streams:
         return self._waits(newer) if self.is_clock(stream) else None
 
     def host_waits_for_event(self, event: Any) -> tuple[Kind, Any] | None:
-        """The communication that the host waits for in waiting for an event, with its payload."""
+        """The kind and payload of the host's wait for an event; None if it is not a wait to be recorded."""
         return self._host_waits(self._events.get(event))
 
     def host_waits_for_stream(self, stream: Any) -> tuple[Kind, Any] | None:
-        """The communication that the host waits for in waiting for a stream, with its payload."""
+        """The kind and payload of the host's wait for a stream; None if it is not a wait to be recorded."""
         return self._host_waits(self.state.on(key_of(stream)))
 
     def host_waits_for_device(self) -> tuple[Kind, Any] | None:
-        """The communication that the host waits for in waiting for a device, with its payload."""
+        """The kind and payload of the host's wait for the device; None if it is not a wait to be recorded."""
         return self._host_waits(self.state.everything())
 
     def _host_waits(self, found: ClockVector | None) -> tuple[Kind, Any] | None:
-        """What the training thread has waited for is before all that it launches from now on."""
+        """What the training thread has waited for comes before all that it launches later on the clock's stream."""
         clock = self.clock_stream
         if not found or clock is None or threading.get_ident() != self.recorder.thread:
             return None
@@ -208,7 +209,7 @@ class Streams:
         return self._waits(newer)
 
     def _waits(self, newer: ClockVector) -> tuple[Kind, Any] | None:
-        """What is waited for, communication rather than copies."""
+        """The kind and payload of a wait for this work; a wait for both communication and copies is communication."""
         issued = {what for _, what in newer}
         if COMM not in issued:
             return (Kind.H2D_END, None) if COPY in issued and not self.busy and self.of_step() else None
@@ -218,7 +219,7 @@ class Streams:
         return None if self.busy else (Kind.COMM_END, self.state.take_items(newer) or None)
 
     def timed(self, original: Callable[..., Any], waits: Callable[..., tuple[Kind, Any] | None]) -> Callable[..., Any]:
-        """Wraps a call that may wait."""
+        """Wraps a call that may wait; `waits`, given its arguments, returns the kind and payload, or None."""
         emit = self.recorder.emit_in_backward
 
         @functools.wraps(original)
@@ -246,7 +247,7 @@ class Streams:
         return wrapper
 
     def recording(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps `Event.record`."""
+        """Wraps `Event.record`, to learn what each event comes after."""
 
         @functools.wraps(original)
         def record(event: Any, stream: Any = None) -> Any:
@@ -265,5 +266,5 @@ _BEGINS = {Kind.COMM_END: Kind.COMM_BEGIN, Kind.H2D_END: Kind.H2D_BEGIN}
 
 
 def key_of(stream: Any) -> Key:
-    """The driver's handle of a default stream is the same for all devices; the number of a stream is cheap to ask."""
+    """The key of a stream. Not the driver's handle: that of the default stream is the same for all devices."""
     return (stream.device_index, stream.stream_id)

@@ -1,12 +1,12 @@
 """How many samples are in a batch, whatever a script calls a batch.
 
-Nothing of the user's is run for it: containers of known kinds are walked, a few items of each; of other objects only
-the attributes that they hold are looked at, where no tensor class or mode of the script's hears it. What is lazy
-(generators, loaders, mappings over files) stays closed.
+This runs no code of the user's: it walks containers of known kinds, a few items of each, and reads only the attributes
+that other objects hold, with `__torch_function__` of the script's tensor classes and modes disabled. Lazy objects
+(generators, loaders, mappings over files) are not read.
 
-Where the first dimension does not say it, two witnesses are heard before the shape is believed: the loader, which knows
-how many samples it draws for a batch, and the layers inside a model that take [time, batch, features], as nn.LSTM and
-nn.Transformer do by default.
+The first dimension is not always the number of samples. So two other sources are used before it: the loader, which
+knows how many samples it draws for a batch, and the layers inside a model that take [time, batch, features], as nn.LSTM
+and nn.Transformer do by default.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ddlprof.torch_private.loader import batch_sampler
 
 _DEPTH = 4
 _ITEMS = 32
-"""The most items of a container that are looked at."""
+"""The most items of a container that are inspected."""
 
 
 def know(torch: Any) -> None:
-    """Called once torch is there: batches of nothing but its own tensors can be looked at without much ado."""
+    """Called once torch is imported: gives the core what its fast path for batches of plain tensors needs."""
     modes = function_modes(torch)
     if modes is not None:
         set_tensor(torch.Tensor, modes)
@@ -81,7 +81,7 @@ def arguments_bytes(arguments: Sequence[Any]) -> int | None:
 
 
 def arguments_tensors(arguments: Sequence[Any]) -> list[Any]:
-    """The tensors among them, as far as they are looked at."""
+    """The tensors in the arguments of a function, among the first items of each container."""
     with no_torch_function():
         return list(_tensors(arguments))
 
@@ -95,7 +95,7 @@ def first_shape(value: Any) -> tuple[int, ...]:
 
 
 def _is(value: Any, kinds: Any) -> bool:
-    """`isinstance` without asking the object for its class, as a lazy one would then load."""
+    """`isinstance` without reading `__class__` of the object, which would make a lazy object load."""
     return issubclass(type(value), kinds)
 
 
@@ -108,7 +108,7 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def _common_size(parts: Sequence[Any]) -> int | None:
-    """The size of a batch by its parts: its tensors, or, as zip(*samples) makes them, lists of what each sample has."""
+    """The size of a batch from its parts: tensors, or lists with one item per sample, as zip(*samples) makes them."""
     sizes = [size for size in map(_first_dimension, _tensors(parts)) if size is not None]
     if _alike_sequences(parts) and all(len({*map(_kind, part)}) == 1 for part in parts):
         of_tensors = all(_is_tensor(item) for part in parts for item in part)
@@ -118,7 +118,7 @@ def _common_size(parts: Sequence[Any]) -> int | None:
 
 
 def _are_samples(parts: Sequence[Any]) -> bool:
-    """Whether a list is one of samples: each has a plain value (a label, a file name) among what it holds."""
+    """Whether the parts are samples: each is a container with a plain value in it, such as a label or a file name."""
     held = [_parts(part) if _is(part, (dict, list, tuple)) else None for part in parts]
     if not parts or not all(held):
         return False
@@ -141,7 +141,7 @@ def _kind(item: Any) -> Any:
 
 
 def _is_tensor(value: Any) -> bool:
-    """Whether it is a tensor, by its type: an attribute may be anything, and a Python property may run anything."""
+    """Whether `value` is a tensor, judged by its type only: reading an attribute or property may run any code."""
     shape = getattr(type(value), "shape", None)
     if shape is None or _is(value, type):
         return False
@@ -155,13 +155,13 @@ def _first_dimension(tensor: Any) -> int | None:
 
 
 def _declared(value: Any) -> int | None:
-    """The graphs in a batch of torch_geometric, whose tensors are those of all graphs together."""
+    """The number of graphs in a batch of torch_geometric, whose tensors join the nodes of all graphs."""
     held = _attributes(_attributes(value).get("_store")).get("_num_graphs")
     return held if _is(held, int) else None
 
 
 def _parts(value: Any) -> Sequence[Any] | None:
-    """The parts of a container; None for what is none, or may do something when it is walked."""
+    """The parts of a container; None if `value` is no container, or if walking it might run code."""
     if _is(value, tuple):
         return tuple(value[:_ITEMS]) if type(value).__getitem__ is tuple.__getitem__ else None
     if _is(value, list):
@@ -185,15 +185,15 @@ def _tensors(parts: Sequence[Any], depth: int = 1) -> Iterator[Any]:
 
 
 class Drawn(NamedTuple):
-    """What a loader draws from its data set for one batch."""
+    """How many samples a loader draws from its data set for one batch."""
 
     samples: int
     last: int | None
-    """The samples of an epoch's last batch; None: not known."""
+    """The number of samples in an epoch's last batch; None if it is not known."""
 
 
 def drawn_by(iterator: Any) -> Drawn | None:
-    """The number drawn for the batches of a loader's iterator; None where it is not a fixed number of samples."""
+    """How many samples a loader's iterator draws for each batch; None if the number is not fixed or not known."""
     try:
         batches = batch_sampler(iterator)
         samples = getattr(batches, "batch_size", None)
@@ -209,10 +209,11 @@ def drawn_by(iterator: Any) -> Drawn | None:
 
 
 def loaded_samples(batch: Any, size: int | None, drawn: Drawn | None) -> int | None:
-    """Samples in a batch that a loader gave, of which `size` are seen.
+    """The number of samples in a batch that a loader gave; `size` is the number that its shape suggests.
 
-    Fewer than were drawn are the end of an epoch, or the share of one rank; more, such as the nodes of graphs or the
-    words of texts laid end to end, are no samples. A single sample that was drawn may be a batch in itself.
+    If `size` is smaller than the number drawn, this is the end of an epoch or the share of one rank. If it is larger,
+    it counts something else, such as the nodes of graphs or the words of texts laid end to end. If a single sample was
+    drawn, `size` is taken, because that sample may be a whole batch.
     """
     if drawn is None or drawn.samples == 1 or size == drawn.samples:
         return size
@@ -228,19 +229,19 @@ def loaded_samples(batch: Any, size: int | None, drawn: Drawn | None) -> int | N
 
 
 class ForwardSamples:
-    """Samples of the inputs of outermost modules; learns from the layers inside which dimension counts them."""
+    """Counts samples in the inputs of outermost modules; learns from inner layers which dimension is the batch."""
 
     def __init__(self) -> None:
         self.is_learned = False
-        """Whether the first dimension does not count the samples of some module's input."""
+        """Whether some module was found whose input has its batch in the second dimension."""
         self._second: weakref.WeakSet[Any] = weakref.WeakSet()
         self._outer: weakref.ref[Any] | None = None
         self._shape: tuple[int, ...] = ()
 
     def begin(self, module: Any, args: Any, kwargs: Any, size: int | None, learn: bool = True) -> int | None:
-        """Of the input of an outermost module that is about to run, of which `size` are seen.
+        """The number of samples in the input of an outermost module that is about to run.
 
-        `learn`: `inside` will be called for the layers inside.
+        `size`: the number that the first dimension suggests. `learn`: `inside` will be called for the layers inside.
         """
         try:
             second = module in self._second
@@ -252,11 +253,11 @@ class ForwardSamples:
             return size
 
     def end(self) -> None:
-        """Called when the outermost module is through."""
+        """Called when the outermost module has returned."""
         self._outer, self._shape = None, ()
 
     def inside(self, layer: Any, args: Any) -> None:
-        """A layer inside is called: one with its batch in the second dimension tells whether that is the input's."""
+        """Called for each inner layer; one with `batch_first=False` shows whether the input has its batch there too."""
         if getattr(layer, "batch_first", None) is not False or len(self._shape) < 2 or not args:
             return
         try:

@@ -1,6 +1,6 @@
-"""Functions whose calls are waiting for data: named with --data-call, decorated, or well known.
+"""Times functions whose calls are waits for data: those named with --data-call, decorated, or well known.
 
-A wrapped function does what it did. What it returns is a batch, or an iterator: then each `next` of that is a wait.
+A wrapped function behaves as before. It returns a batch, or an iterator; then each `next` of the iterator is a wait.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ddlprof.model.options import MAIN, DataCall
 
 F = TypeVar("F")
 _PLAIN_ITERATORS = ("builtins", "itertools")
-"""Modules of iterators that have nothing but `__next__`: a generator is as good."""
+"""Modules whose iterators offer nothing but `__next__`, so that a generator can take their place."""
 
 
 class DataCalls:
@@ -38,7 +38,7 @@ class DataCalls:
     # -- finding them ---------------------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Wraps the functions named as soon as their modules are imported; `marked` sees to the script's own."""
+        """Wraps the named functions as soon as their modules are imported; `marked` wraps the script's own."""
         global _current
         _current = self
         callbacks: dict[str, list[Callable[[], None]]] = {}
@@ -95,9 +95,9 @@ class DataCalls:
         samples: Callable[[Any], int | None] = batch_size,
         library: str | None = None,
     ) -> Any:
-        """The function with its calls timed, but for those of the package `library`, which have reasons of their own.
+        """The function with its calls timed, except calls from the package `library` itself.
 
-        Raises TypeError for what is no plain function.
+        `samples(batch)` counts the samples. Raises TypeError if `function` is a class, asynchronous or no function.
         """
         if isinstance(function, (staticmethod, classmethod)):
             return type(function)(self.wrap(function.__func__, name, samples, library))
@@ -110,7 +110,7 @@ class DataCalls:
         return _timed(function, self, source, library)
 
     def follow(self, iterator: Any, source: Source, ident: int) -> Any:
-        """An iterator, each `next` of which is a wait: the same one where it can be patched, else a generator."""
+        """Times each `next` of an iterator as a wait. Returns the iterator itself, or a generator that wraps it."""
         if hasattr(type(iterator).__next__, SEEN):
             return iterator
         if isinstance(iterator, GeneratorType):
@@ -122,7 +122,7 @@ class DataCalls:
         return iterator
 
     def _follow_objects(self, kind: Any) -> weakref.WeakKeyDictionary[Any, tuple[Source, int]]:
-        """The objects of a class that are followed, for its `__next__` to look up."""
+        """The table of followed objects of a class, which the patched `__next__` of the class looks up."""
         original = kind.__next__
         known: weakref.WeakKeyDictionary[Any, tuple[Source, int]] | None = getattr(original, "_ddlprof_followed", None)
         if known is not None:
@@ -167,7 +167,7 @@ def _package(frame: FrameType) -> str:
 
 
 def _is_method(function: Any) -> bool:
-    """Whether it is, by its name, a function of a class: then each object is a loader of its own."""
+    """Whether its qualified name says that it is a method; each object of the class is then a separate loader."""
     name: str = getattr(function, "__qualname__", "")
     return "." in name.rpartition("<locals>.")[2] and not inspect.ismethod(function)
 
@@ -206,7 +206,7 @@ _current: DataCalls | None = None
 
 
 def marked(name: str) -> Callable[[F], F]:
-    """A decorator: `name` is what was named with --data-call. What cannot be wrapped stays as it is."""
+    """A decorator that times calls of a function named with --data-call `name`; leaves alone what cannot be wrapped."""
 
     def decorate(function: F) -> F:
         if _current is None:

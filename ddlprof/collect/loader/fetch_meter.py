@@ -1,4 +1,4 @@
-"""Measures the fetch of a batch, in a loader's worker or the training thread: time blocked, computing, bytes read.
+"""Measures the fetch of a batch, in a loader's worker or the training thread: time blocked, processor time, bytes read.
 
 Time: blocked = wall - processor time - processor time of finished children - waiting for a processor. A thread's
 run-queue delay (second field of /proc/.../schedstat, no root needed) is what tells a sleep from a burn when there are
@@ -79,7 +79,7 @@ class BlockedClock:
         return time.perf_counter_ns(), own, process, children, schedstat, others
 
     def doubt(self) -> None:
-        """Has the file opened again after a reading that was not of the kernel's form; in any thread."""
+        """Has the file opened again after a reading that did not have the kernel's form; from any thread."""
         self._own.doubt()
 
     def reading(self, raw: RawReading) -> ClockReading:
@@ -128,7 +128,7 @@ class IoCounters:
         """The current counters, for `ReadBytes.of`; about a microsecond."""
 
     def doubt(self) -> None:
-        """Has the file opened again after a reading that was not of the kernel's form."""
+        """Has the file opened again after a reading that did not have the kernel's form."""
         self._file.doubt()
 
 
@@ -177,13 +177,16 @@ class FetchMeter:
         return self._clock.read(), counters
 
     def read_since(self, counters: bytes | None) -> tuple[int | None, int | None]:
-        """Bytes asked for and from storage since these counters were read. Raises ValueError if they are no figures."""
+        """Bytes asked for and from storage since these counters were read; None if not counted.
+
+        Raises ValueError or IndexError if a reading does not have the kernel's form.
+        """
         if counters is None or self._counters is None:
             return None, None
         return _bytes_between(counters, self._counters.read())
 
     def fetch(self, begin: MeterReading, end: MeterReading) -> Fetch:
-        """The fetch between two readings; in any thread. Raises ValueError if what was read are no figures."""
+        """The fetch between two readings; in any thread. Raises ValueError if one does not have the kernel's form."""
         try:
             return self._fetch(begin, end)
         except (ValueError, IndexError) as error:  # the script has closed our descriptor and uses its number

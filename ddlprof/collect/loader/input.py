@@ -1,8 +1,8 @@
 """All ways in which a session sees its training thread wait for data: torch's DataLoader, data calls, and loaders of
 other libraries, which are seen once the script imports them.
 
-Wrappers around a DataLoader are here only if they make other batches of its batches or iterate it in another thread;
-else its own waits tell all.
+The table has wrappers around a DataLoader only if they make other batches of its batches or iterate it in another
+thread; for all others, the waits of the DataLoader itself are enough.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def rows(batch: Any) -> int | None:
 
 
 def batch_or_sample(item: Any) -> int | None:
-    """The batch size in pipelines of both: a sample of WebDataset has its key."""
+    """The batch size in pipelines that give batches or samples: a sample of WebDataset is a dict with its key."""
     return 1 if isinstance(item, dict) and isinstance(item.get("__key__"), str) else batch_size(item)
 
 
@@ -67,9 +67,9 @@ STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 
 
 def _watch_libraries(calls: DataCalls, loaders: Loaders) -> Uninstall:
-    """Patches the classes of the table that are imported, now or later.
+    """Patches the classes of the table, those imported already and those imported later.
 
-    To be called before the script runs: a module that is being imported, and imports torch, has no classes yet.
+    To be called before the script runs, because a module in the middle of its import has no classes yet.
     """
     patches: list[Uninstall] = []
 
@@ -108,7 +108,9 @@ def _watch_libraries(calls: DataCalls, loaders: Loaders) -> Uninstall:
 
 
 class Input:
-    """A session's input. `data_calls`: those the user named; `learn(loader)` is called for each DataLoader iterated."""
+    """All waits for data of a session. `data_calls`: those that the user named; `learn(loader)` is called for each
+    DataLoader that is iterated.
+    """
 
     def __init__(self, recorder: Recorder, learn: Callable[[Any], None], data_calls: Sequence[str]) -> None:
         self._waits = Waits(recorder)
@@ -117,17 +119,17 @@ class Input:
         self._unwatch: Uninstall = lambda: None
 
     def watch(self) -> None:
-        """Before the script runs, sees to the data calls, and to the loaders of others whenever they are imported."""
+        """Called before the script runs: has data calls and other libraries' loaders hooked when they are imported."""
         self._calls.watch()
         self._unwatch = _watch_libraries(self._calls, self._loaders)
 
     def install(self, torch: Any) -> Uninstall:
-        """Hooks the DataLoader, once torch is there."""
+        """Hooks the DataLoader; called once torch is imported."""
         self._waits.begin(torch)
         return dataloader.install(self._loaders)
 
     def close(self) -> list[str]:
-        """After the script has run, takes everything back; what to say of data calls that never came."""
+        """Called after the script has run: removes the hooks. Returns one line for each data call never called."""
         self._unwatch()
         self._calls.close()
         return self._calls.complaints()

@@ -1,7 +1,7 @@
-"""The training thread's waits for data, of DataLoaders and of functions alike: the outermost one counts.
+"""The training thread's waits for data, for DataLoaders and functions alike. Of nested waits the outermost counts.
 
-`Waits` is what the hooks of one session share; a `Source` is one function, or one class of iterators, that makes
-batches in the training thread.
+`Waits` is the state that the hooks of one session share; a `Source` is one function, or one class of iterators, that
+makes batches in the training thread.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ddlprof.model.events import Kind
 _SHORT_NS = 250_000
 """After a wait as short as this the next is metered only now and then: metering takes up to 40 us, with cold caches."""
 _ALIKE_NS = 1_000_000
-"""A wait that was not metered and took less is taken for one like the last that was."""
+"""A wait that was not metered and took less than this gets the figures of the last wait that was metered."""
 _METERED_EVERY = 16
 _MOST_IN_A_STEP = 20_000
-"""More waits than that without an update are a pass over the data set, not the wait for a batch."""
+"""More waits than this without an update are a pass over the data set, not waits for batches."""
 
 SEEN = "_ddlprof_seen"
-"""Attribute of a `__next__` whose calls are waits anyway."""
+"""Attribute that marks a `__next__` whose calls are timed as waits already."""
 
 
 def _never() -> bool:
@@ -43,7 +43,7 @@ class Waits:
         self.inside = False
         """Whether the training thread is in a wait."""
         self.own: MeteredWait | None = None
-        """The metered wait that it is in, if it makes the batch itself."""
+        """The metered wait under way, if the training thread makes the batch itself."""
         self.is_compiling: Callable[[], bool] = _never
         self.no_gradients: Callable[[], bool] = _never
         self._ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -96,7 +96,7 @@ class MeteredWait:
         return bool(self._handed)
 
     def read_since(self) -> tuple[int | None, int | None]:
-        """Bytes that the thread has asked for since the end of this wait, and those from storage."""
+        """Bytes the thread has asked for, and bytes from storage, since the end of this wait; None if not counted."""
         return self._meter.read_since(self._pieces[-1][1][1])
 
     def pause(self) -> None:
@@ -105,16 +105,16 @@ class MeteredWait:
         self._paused_at = time.perf_counter_ns()
 
     def resume(self, delivered: DeliveredLater | None) -> None:
-        """Notes that the wait is over; `delivered` tells how it divides."""
+        """Called when that wait is over; `delivered` tells how it divides into fetch and prep."""
         self._handed.append((time.perf_counter_ns() - self._paused_at, delivered))
         self._begin = self._meter.begin()
 
     def end(self) -> None:
-        """Called when the batch is there."""
+        """Called when the batch has been made."""
         self._pieces.append((self._begin, self._meter.end()))
 
     def __call__(self) -> Delivery | None:
-        """Tells what is delivered; a short wait's answer serves for those like it, and is worked out once."""
+        """The delivery of this wait. It is computed once, because it also serves for later short waits."""
         if not self._answered:
             self._answered = True
             try:
@@ -141,7 +141,7 @@ class MeteredWait:
 
 
 def _sum(values: tuple[int | None, ...]) -> int | None:
-    """The sum; None where one part is not known."""
+    """The sum; None if one part is not known."""
     total = 0
     for value in values:
         if value is None:
@@ -151,7 +151,7 @@ def _sum(values: tuple[int | None, ...]) -> int | None:
 
 
 class Metering:
-    """Meters the waits for batches that one source makes in the training thread: long ones, and of short ones a few."""
+    """Meters the waits for batches that one source makes in the training thread: long ones, and a few short ones."""
 
     __slots__ = ("_began_ns", "_cpu_ns", "_last", "_last_ns", "_not_metered", "_own", "_waits")
 
@@ -164,7 +164,7 @@ class Metering:
         self._began_ns = self._cpu_ns = 0
 
     def begin(self) -> MeteredWait | None:
-        """A wait begins; returns the meter of it, if it is metered."""
+        """Called when a wait begins; returns its meter, or None if the wait is not metered."""
         self._began_ns, self._cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
         self._own = None
         last = self._last
@@ -181,7 +181,7 @@ class Metering:
         return self._own
 
     def end(self) -> DeliveredLater | Delivery | None:
-        """The wait is over; returns what is delivered. Of a short wait, what the last one like it was."""
+        """Called when the wait is over; returns its delivery. A short wait gets that of the last metered one."""
         self._last_ns = wall_ns = time.perf_counter_ns() - self._began_ns
         own, self._own = self._own, None
         if own is None and wall_ns < _ALIKE_NS:
@@ -215,7 +215,7 @@ class Metering:
 
 
 class Source:
-    """What makes batches in the training thread; `samples(batch)` says how many are in one."""
+    """A function or iterator that makes batches in the training thread; `samples(batch)` is a batch's sample count."""
 
     def __init__(self, waits: Waits, samples: Callable[[Any], int | None]) -> None:
         self.called = False
@@ -234,7 +234,7 @@ class Source:
             return self._id
 
     def wait(self, ident: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls the function, whose result is a batch."""
+        """Calls the function and times the call as a wait; its result is a batch, or an iterator over batches."""
         waits, recorder = self._waits, self._waits.recorder
         if waits.is_compiling() or waits.inside or self._is_a_pass_over_the_data():
             return function(*args, **kwargs)
@@ -272,5 +272,5 @@ class Source:
 
 
 def is_iterator(value: Any) -> bool:
-    """Whether it hands out batches, and is none itself."""
+    """Whether `value` is an iterator, which gives batches and is no batch itself."""
     return hasattr(type(value), "__next__")

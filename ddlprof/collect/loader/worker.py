@@ -53,7 +53,7 @@ class Ring:
 
     @classmethod
     def create(cls, workers: int) -> Ring:
-        """A new ring in the temporary directory. Raises OSError if there is no room for it."""
+        """A new ring in the temporary directory. Raises OSError if the file cannot be created or written."""
         import tempfile  # late: a script without workers has no use for it
 
         known = tempfile.tempdir
@@ -117,7 +117,7 @@ class Ring:
         return Fetch(begin, end, blocked, cpu, asked if counted else None, storage if counted else None)
 
     def _search(self, worker: int, generation: int, number: int) -> tuple[int, ...]:
-        """The entry of this fetch, or else the latest; learns where those of its generation are."""
+        """The entry of this fetch, or else the latest entry; learns the slots that its generation uses."""
         entries = list(_ENTRY.iter_unpack(self._file.read_at(_SLOTS * _ENTRY.size, worker * _WORKER_BYTES)))
         key = _key(generation, number)
         for slot, entry in enumerate(entries):
@@ -134,8 +134,8 @@ def _remove(path: str, maker: int) -> None:
 
 
 def of_worker(ring: Ring, worker: int, generation: int, number: int, begin: int, end: int) -> Delivery | None:
-    """Of the wait `begin..end` for the worker's fetch of this number: shares in which it was blocked and working (the
-    rest is hand-over), and costs. None where the worker left no figures.
+    """The delivery of a wait from `begin` to `end` (ns) for the worker's fetch of this number: the shares of the wait
+    in which the worker was blocked and working (the rest is hand-over), and its costs. None if it left no figures.
 
     A worker that has begun its next fetch is too busy to hand over the batch: that wait is split in the same ratio.
     """
@@ -185,7 +185,7 @@ class WorkerInit:
 
 
 def _hide_our_frame() -> None:
-    """The traceback of an exception in the data set reaches the script as text, which is as it is without us."""
+    """Removes our frames from the tracebacks of errors in the data set, which reach the script as text."""
     module = loader.worker_module()
     original = getattr(module, loader.TAKE_ERROR)
 

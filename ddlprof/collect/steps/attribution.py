@@ -77,7 +77,7 @@ class StepAssembler:
         self._sums.device_lag_ns = max(ns, self._sums.device_lag_ns or 0)
 
     def finish(self) -> Iterator[Step]:
-        """Called after the last event: settles what ends a step, and ends the last round where rounds are steps."""
+        """Called after the last event: releases held events, and ends the last round if rounds are steps."""
         yield from self._all(self.boundaries.settle())
         if self.boundaries.rounds is not None and self._passes.count:
             yield self._finish(self._last)
@@ -139,7 +139,7 @@ class StepAssembler:
                 sums.other += duration
 
     def _settle(self, training: bool | None) -> None:
-        """Books the segment, which fed training (True), evaluation (False), or what its own forwards imply (None)."""
+        """Books the segment, which fed training (True) or evaluation (False); None: its forwards and loader tell."""
         sums, segment = self._sums, self._segment
         if segment.frozen:
             self._segment = Segment()
@@ -257,7 +257,7 @@ class StepAssembler:
         self._passes.backward()
 
     def _open_region(self) -> None:
-        """Begins computing whose forward was not observed (a compiled function), as of the delivery of its batch."""
+        """Begins computing if no forward was observed (a compiled function); it counts from the batch's delivery."""
         if not self._region:
             self._sums.compute += self._segment.gap_ns
             if self._segment.gap_ns:
@@ -322,7 +322,7 @@ class StepAssembler:
     def _comm_end(self, time: int, bounded: Any, waited: Any, reached: Any) -> None:
         """Ends a wait for collectives.
 
-        `bounded`: the wait ended with the last collective (True) or at that time; the copying after it is `compute`.
+        `bounded`: the wait ended with the last collective (True) or at the given time; copying after it is `compute`.
         `waited`: the collectives that were waited for; None for all that were issued. `reached`: the streams on which
         they were issued.
         """

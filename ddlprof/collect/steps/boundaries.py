@@ -14,14 +14,15 @@ from ddlprof.model.events import Event, Kind, Round
 RETIRED_AFTER = 50
 """An anchor optimizer that has not stepped while others stepped this often no longer marks the steps."""
 SETTLED_AFTER = 10
-"""So often one optimizer has stepped when the pattern is taken as known: others that will ever step have mostly come
+"""The pattern counts as known once one optimizer has stepped this often: by then, the others have mostly stepped too
 (a critic is updated about five times before its generator is)."""
 SETTLED_AFTER_NS = 3_000_000_000
-"""Where steps are long, two updates of one optimizer are enough after this."""
+"""After this time, two updates of one optimizer are enough, for loops with long steps."""
 ROUNDS_WITHOUT_UPDATE = 300
-"""Backward passes without an update of any optimizer: more than gradients are accumulated for."""
+"""After this many rounds (backward passes) without any update, rounds are steps: gradients are never accumulated over
+so many."""
 ROUNDS_WITHOUT_OPTIMIZER = 5
-"""The same number where the script has made no optimizer at all."""
+"""The same number if the script has made no optimizer at all."""
 _ROUND_NOTES = {
     Round.LOADER: "no torch.optim optimizer was seen to step: each batch of the loader with a backward pass is a step",
     Round.FORWARD: "no torch.optim optimizer was seen to step: each forward after a backward pass begins a step",
@@ -32,16 +33,18 @@ _IN_BACKWARD = -1
 
 
 class Boundaries:
-    """`admit` takes each event and gives those whose meaning is known; `ends_step` and `rounds` then say the rest."""
+    """`admit` takes each event, and returns events once the pattern is known; `ends_step` and `rounds` then say which
+    of them end steps.
+    """
 
     def __init__(self, wanted: str | None = None) -> None:
         self.names: dict[int, str] = {}
         """Class of each optimizer that has stepped."""
         self.anchor: int | None = None
         self.settled = False
-        """Whether the pattern is known: then `admit` need not be asked."""
+        """Whether the pattern is known; `admit` need not be called any more then."""
         self.rounds: Round | None = None
-        """What ends the steps where no optimizer does."""
+        """The kind of round that ends the steps; None if an optimizer does."""
         self._took_rounds: Round | None = None
         self.optimizer_exists: Callable[[], bool] = lambda: True
         """Whether the script has made an optimizer."""
@@ -66,7 +69,7 @@ class Boundaries:
         return f"{name}#{self._numbers[optimizer]}" if alike > 1 else name
 
     def note(self) -> str | None:
-        """What a reader should know of how steps were told; None where it is the usual way."""
+        """A note for the report on how steps were told apart; None if it was done in the usual way."""
         if self._took_rounds is not None:
             return _ROUND_NOTES[self._took_rounds]
         seen = [f"{self.label(each)} (parameters: {self._sizes[each]:,})" for each in self.names]
@@ -84,7 +87,7 @@ class Boundaries:
         return self.settle() if self._pattern_is_known(event[1]) else []
 
     def settle(self) -> list[Event]:
-        """Decides by what has been seen; returns the events that were held back."""
+        """Decides what ends steps from the events seen so far; returns the events that were held back."""
         held, self._held = self._held, None
         self.settled = True
         if held is None:
@@ -104,8 +107,8 @@ class Boundaries:
     def ends_step(self, optimizer: int) -> bool:
         """Whether the end of this optimizer's update, outside of backward, ends a step.
 
-        Later an optimizer takes over that owns more parameters, or as many and is new: another model, or another
-        phase, with an optimizer of its own.
+        A new optimizer that owns at least as many parameters takes over as the anchor: it belongs to another model or
+        another phase. So does any other one after the anchor has not stepped for `RETIRED_AFTER` updates.
         """
         if not self._may_mark(optimizer):
             return False
@@ -126,13 +129,13 @@ class Boundaries:
         return optimizer == self.anchor
 
     def learn(self, optimizer: int, name: str, parameters: int) -> None:
-        """An optimizer that is seen for the first time."""
+        """Notes class and number of parameters of an optimizer that is seen for the first time."""
         if optimizer not in self.names:
             self._numbers[optimizer] = 1 + sum(other == name for other in self.names.values())
             self.names[optimizer], self._sizes[optimizer] = name, parameters
 
     def _groups(self) -> list[list[int]]:
-        """Optimizers that take turns; those that came one after the other are phases of the training."""
+        """Groups of optimizers that take turns. Groups that follow one another are phases of the training."""
         groups: list[list[int]] = []
         until = -1
         for optimizer in dict.fromkeys(self._replayed):
@@ -143,7 +146,7 @@ class Boundaries:
         return groups
 
     def _largest(self, group: list[int]) -> int:
-        """The largest, of equals the one that came last: the generator's update completes what the critic's began."""
+        """The optimizer with the most parameters; among equals the last one, as the generator's update ends a step."""
         return max(reversed(group), key=lambda each: self._sizes.get(each, 0))
 
     def _may_mark(self, optimizer: int) -> bool:

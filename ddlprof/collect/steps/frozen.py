@@ -1,6 +1,7 @@
-"""Forwards without gradients: computing of the training, samples that it will learn from, or an evaluation.
+"""Decides what forwards without gradients are for: training (a teacher), a rollout of samples to learn from, or an
+evaluation.
 
-Knows no torch. What is said here is said once, for the accounting and for the stack samples.
+This uses no torch. Both the accounting of steps and the stack samples use this decision.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ddlprof.model.events import Purpose
 
 
 class Read(Enum):
-    """What the host first asked for of the results of a forward."""
+    """What the host first read of the results of a forward."""
 
     LOSS = 0
     """A single number with a fraction."""
@@ -31,29 +32,29 @@ class FrozenModule:
     is_trained: bool = False
     """Whether parameters of it were seen in a forward with gradients, too."""
     last_step: int = -1
-    """The last step that it may have been a teacher in."""
+    """The number of the last step in which it may have been a teacher."""
 
 
 @dataclass(eq=False, slots=True)
 class FrozenCalls:
-    """What is known of the calls without gradients of one module in one mode on so many samples."""
+    """Facts about the calls without gradients of one module, in one mode and on one number of samples."""
 
     module: FrozenModule = field(default_factory=FrozenModule)
     training_mode: bool = False
     samples: int | None = None
     read: Read | None = None
-    """What the host reads before the next forward; None: nothing, or nobody looked."""
+    """What the host reads before the next forward; None if it reads nothing, or if reads are not watched any more."""
     generates: bool = False
     """Whether it is called again and again on tokens that follow those of the call before."""
     purpose: Purpose | None = None
-    """What the last ones were for, once it is known."""
+    """What the last of these calls were for; None if it is not known yet."""
 
     def decide(self, trained_on: int | None) -> Purpose:
-        """What they are for; `trained_on`: the samples of the training forward that follows, None if not known.
+        """What the calls are for; `trained_on`: the samples of the training forward that follows, None if not known.
 
-        The results of a teacher stay on the device and go with the whole batch into the loss. A model that acts or
-        generates gives the host its actions, or itself the next token to go on from, mostly for another number of
-        samples than the update will take; whoever evaluates asks for a loss or counts.
+        The results of a teacher stay on the device and go with the whole batch into the loss. A model that acts gives
+        its actions to the host, and a model that generates gives itself the next token, mostly for another number of
+        samples than the update will take. An evaluation reads a loss or counts.
         """
         alike = None in (self.samples, trained_on) or self.samples == trained_on
         if not self.module.is_trained or (alike and self.read is None and not self.generates):
@@ -64,12 +65,12 @@ class FrozenCalls:
 
 
 class FrozenTimes(NamedTuple):
-    """Where the time of some forwards without gradients goes."""
+    """How the time of some forwards without gradients is divided among teaching, acting and evaluating."""
 
     teaching_ns: int = 0
     acting_ns: int = 0
     after_acting_ns: int = 0
-    """What of the time around them, which is booked already, belongs to the rollout."""
+    """The time after the acting forwards, which is booked elsewhere already and belongs to the rollout too."""
     evaluating_ns: int = 0
     evaluates: bool = False
 
@@ -97,7 +98,7 @@ class FrozenForwards:
         self._last.eval_mode |= eval_mode
 
     def book(self, ns: int) -> None:
-        """Books time of the last forward."""
+        """Books time inside the last forward."""
         self._last.ns += ns
 
     def book_after(self, ns: int) -> None:
@@ -105,9 +106,9 @@ class FrozenForwards:
         self._last.after_ns += ns
 
     def times(self, training: bool, alone: bool, step: int, trained_on: int | None) -> FrozenTimes:
-        """What they were for. `training`: a training forward follows; `alone`: without a batch of a loader.
+        """The time by what the forwards were for. `training`: a training forward follows; `alone`: no loader's batch.
 
-        Without one, a model in eval mode that is not called in every step is evaluated, and no teacher.
+        Without a loader's batch, a model in eval mode that is not called in every step is evaluated, not a teacher.
         """
         ns: Counter[Purpose] = Counter()
         after_ns: Counter[Purpose] = Counter()

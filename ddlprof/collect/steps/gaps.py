@@ -1,8 +1,8 @@
-"""How much of a gap between forward and update was not computing: blocked, or busy outside of torch.
+"""Tells how much of a gap between forward and update was not computing: the thread was blocked, or busy outside torch.
 
-How much of the thread's processor time torch's operators take is known for a few gaps of each place, and taken to be
-the same in the others of that place: what a gap takes beyond it is the loop's own business. Where nobody looked, as the
-thread computed little, it is the time in which the thread was blocked.
+In a few gaps of each place, torch's operators are recorded, which gives their share of the thread's processor time.
+That share is assumed for the other gaps of the place, and the rest of a gap is the loop's own work. In gaps that were
+never inspected, because the thread computed little, only the time in which the thread was blocked is not computing.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ LEAST_IDLE_NS = SMALLEST_GAP_NS
 LEAST_IDLE_SHARE = 0.03
 """The least idle share of a step."""
 COMPUTING_SHARE = 0.8
-"""A place where operators fill this share of the gap is computing: operators take longer at times, too."""
+"""If operators fill this share of a place's gaps, all of a gap there is computing: operators may take longer at times.
+"""
 UNUSUAL_FACTOR = 2
-"""Unless a gap is so much longer than usual there."""
+"""The exception to `COMPUTING_SHARE`: a gap longer than usual by this factor."""
 _KEPT = 9
-"""Looks at a place whose median is taken."""
+"""The number of latest inspected gaps of a place whose median is taken."""
 
 
 class _Place:
-    """What was seen of the gaps of one place that were looked into: wall time, processor time, time in operators."""
+    """The inspected gaps of one place: wall time, processor time and time in operators, in nanoseconds."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[int, int, int]] = deque(maxlen=_KEPT)
@@ -38,7 +39,7 @@ class _Place:
         self._looks.append((max(1, wall_ns), max(1, cpu_ns), busy_ns))  # a clock may be coarse
 
     def computing_ns(self, wall_ns: int, cpu_ns: int) -> float:
-        """The computing time of a gap that took so long.
+        """The computing time, in nanoseconds, of a gap with this wall time and processor time.
 
         Operators take longer at times, and the thread may wait in one for its helpers, so it is their share of the
         processor time that is taken to be the same.
@@ -50,26 +51,26 @@ class _Place:
 
 
 def _middle(values: Iterable[float]) -> float:
-    """The median of a few; not by `statistics`, which a script may have a module of its own for."""
+    """The median of a few values; not by `statistics`, because a script may have a module of that name."""
     ordered = sorted(values)
     return ordered[len(ordered) // 2]
 
 
 class Gaps:
-    """`look` learns from the gaps that were looked into, `idle_ns` says what is no computing; no torch, no files."""
+    """`look` learns from inspected gaps, `idle_ns` tells the time without computing. Uses no torch and no files."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[int, int, int], _Place] = {}
 
     def look(self, gap: Gap) -> None:
-        """Learns how long operators run in gaps of this place, if somebody looked."""
+        """Learns how long operators run in gaps of this place, if they were recorded in this gap."""
         operators = gap.operators() if callable(gap.operators) else gap.operators
         if operators is not None:
             busy = busy_ns(operators, gap.wall_ns)
             self._places.setdefault(gap.place, _Place()).add(gap.wall_ns, gap.end[0] - gap.begin[0], busy)
 
     def idle_ns(self, gap: Gap, claimed_ns: int) -> int:
-        """The nanoseconds of the gap that are no computing, beside `claimed_ns` of communication or copies.
+        """The nanoseconds of the gap that were not computing, without `claimed_ns` of communication or copies.
 
         Waiting for a processor lengthens computing and everything else alike.
         """
@@ -85,7 +86,7 @@ class Gaps:
 
 
 def busy_ns(operators: Sequence[tuple[int, int]], wall_ns: int) -> int:
-    """Time in operators, `(begin, end)` in the order of their begin; short pauses between two belong to them."""
+    """Nanoseconds in operators, given as `(begin, end)` in order of begin; short pauses between two are included."""
     total, reach = 0, 0
     for begin, end in operators:
         total += max(0, end - max(begin, reach))

@@ -1,10 +1,11 @@
 """What the recorder adds to the hooks' events from the order in which they come: rounds of the loop, and gaps.
 
-A gap is the time between forward and update in which no hook is: the loss, clipping, but also whatever else the loop
-does there. At both ends of a gap the clocks of the training thread are read, and now and then torch says when its
-operators ran in it, so that a sleep or an environment's step is not taken for computing. In the training thread only.
+A gap is the time between forward and update in which no hooked call runs: the loss, clipping, but also whatever else
+the loop does there. At both ends of a gap the clocks of the training thread are read, and now and then torch's profiler
+tells when operators ran in it, so that a sleep or an environment's step is not taken for computing. All this is done in
+the training thread only.
 
-What happens at every event is in `ddlprof.collect.core`; here is what is done about a gap that is longer than most.
+`ddlprof.collect.core` has the work done at every event; this module has the work for gaps that are longer than most.
 """
 
 from __future__ import annotations
@@ -18,33 +19,33 @@ from ddlprof.collect.python_core import SMALLEST_GAP_NS, Extra
 from ddlprof.model.events import Kind
 
 HUGE_GAP_NS = 50_000_000
-"""Gaps in which the thread computes longer than `SMALLEST_GAP_NS` are looked into, if it is not as long as that: each
-operator is kept in memory until the gap ends."""
+"""Only gaps in which the thread computes longer than `SMALLEST_GAP_NS` and shorter than this are inspected, because
+each operator is kept in memory until the gap ends."""
 LOOK_UPDATES = 4
 LOOK_AGAIN_AFTER = 500
 MOST_LOOKS = 64
-"""The most in one go: a loop may have thousands of gaps in a step."""
+"""The most gaps inspected in each such series of steps: a loop may have thousands of gaps in a step."""
 
 _DOUBTED = 16
-"""So often a gap is read after one in which the thread may have been blocked."""
+"""How many times the waiting time of a gap is read after one in which the thread may have been blocked."""
 
 _OPTIMIZER_END, _TRACED, _GAP = int(Kind.OPTIMIZER_END), int(Kind.TRACED), int(Kind.GAP)
 
 
 class OperatorLog:
-    """Records the times of torch's operators in this thread between `start` and `stop`; the default: it cannot."""
+    """Records the times of torch's operators in this thread from `start` to `stop`; this base class records nothing."""
 
     def start(self) -> bool:
-        """False where it cannot be done now."""
+        """Starts recording; False if that is not possible now."""
         return False
 
     def stop(self) -> Any:
-        """What `steps.gaps.Gaps` needs: start and end of each operator in nanoseconds since `start`, in order; or a
-        callable that tells them later. None where nothing was recorded."""
+        """Stops recording. Returns start and end of each operator in nanoseconds since `start`, in order, or a function
+        that returns them later; None if nothing was recorded. `steps.gaps.Gaps` uses the result."""
 
 
 class Gap(NamedTuple):
-    """Payload of `Kind.GAP`: what it takes to say what went on in it."""
+    """Payload of `Kind.GAP`: the facts from which the computing time of a gap is estimated."""
 
     place: tuple[int, int, int]
     """Kind of the event before it, of the event after it, and which gap of its step it is."""
@@ -52,7 +53,7 @@ class Gap(NamedTuple):
     begin: Reading
     end: Reading
     operators: Any
-    """What an `OperatorLog` recorded; None where nobody looked."""
+    """The result of `OperatorLog.stop`; None if operators were not recorded."""
 
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ else:
 
 
 class GapLooks(_Core):
-    """Looks into gaps: what `LoopWatch` of a core does not do at every event."""
+    """Inspects gaps: the work of a core's `LoopWatch` that is not done at every event."""
 
     def __init__(self, make_clock: Callable[[], ThreadClock], wall: Callable[[], int]) -> None:
         super().__init__()
@@ -72,9 +73,9 @@ class GapLooks(_Core):
         self._clock: ThreadClock | None = None
         self.gap = Gap
         self._doubted: dict[tuple[int, int], int] = {}
-        """Gaps of which it is not known whether the thread is ever blocked in them: how often they are still read."""
+        """For gaps in which the thread may or may not be blocked: how many more times their waiting time is read."""
         self._doubts: dict[tuple[int, int], int] = {}
-        """For how long it was doubted the last time."""
+        """How many times such a gap was to be read when it was last in doubt."""
 
     def make_clock(self) -> None:
         try:
@@ -102,7 +103,7 @@ class GapLooks(_Core):
         self.looking = self.log.start()
 
     def close_log(self) -> Any:
-        """Ends a look into a gap; to be called, too, when the script begins to use a profiler of its own."""
+        """Stops recording operators; to be called also when the script starts a profiler of its own."""
         if not self.looking:
             return None
         self.looking = False
@@ -134,13 +135,14 @@ class GapLooks(_Core):
         return [(_TRACED, None), (_GAP, gap)] if looked else [(_GAP, gap)]
 
     def _doubt(self, place: tuple[int, int]) -> None:
-        """Was the thread blocked there, or only without a processor? The next times tell, each time for twice as long:
-        a reading takes as long as all else that is done in a step."""
+        """Has the next gaps at this place read the waiting time, which tells whether the thread was blocked or only
+        waited for a processor. Each time it is in doubt again, twice as many gaps are read: not all, because a reading
+        costs as much as all else that is done in a step."""
         self._doubts[place] = self._doubted[place] = 2 * self._doubts.get(place, _DOUBTED // 2)
         self.blocked_at.add(place)
 
     def _look_soon(self) -> None:
-        """Looks into the gaps of the next steps."""
+        """Has the gaps of the next steps inspected."""
         self.look_until = self.updates + LOOK_UPDATES
         self.look_next = self.updates + LOOK_AGAIN_AFTER
         self.looks_left = MOST_LOOKS

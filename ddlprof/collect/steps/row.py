@@ -37,7 +37,7 @@ class ComputeParts:
         self._unclear = False
 
     def begin(self, part: int) -> None:
-        """A forward, a backward or an update begins. A forward inside a backward is recomputation, part of that."""
+        """A forward, backward or update begins. A forward inside a backward is recomputation, part of the backward."""
         if part == BACKWARD:
             self._in_backward = True
         elif self._in_backward:

@@ -1,6 +1,7 @@
-"""When the job evaluated, wrote checkpoints or compiled: spans on the clock of the events, inside of steps or outside.
+"""The spans in which the job evaluated, wrote checkpoints or compiled, inside or outside of steps.
 
-Fed by `StepAssembler`, which knows what was an evaluation, and by hooks whose events belong to no step.
+Times are on the events' clock. `StepAssembler`, which knows what was an evaluation, adds spans; so do hooks whose
+events belong to no step.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from ddlprof.model.events import Kind
 from ddlprof.model.records import CHECKPOINT, EVALUATION, JobSpan
 
 MOST_SPANS = 10_000
-"""The most of a kind that are kept: a loop that evaluates in every step must not fill the disk."""
+"""The most spans kept of each kind: a loop that evaluates in every step must not fill the disk."""
 
 LEFT_OUT = "not told apart after the first {most:,}: {what}"
 
@@ -21,7 +22,7 @@ class JobSpans:
 
     def __init__(self, origin: int) -> None:
         self.left_out: set[str] = set()
-        """Kinds of which there were more than `MOST_SPANS`."""
+        """Kinds with more than `MOST_SPANS` spans."""
         self._origin = origin
         self._over: list[JobSpan] = []
         self._counts: Counter[str] = Counter()
@@ -29,7 +30,7 @@ class JobSpans:
         self._open: dict[str, tuple[int, int]] = {}
 
     def add(self, what: str, begin: int, end: int) -> None:
-        """A whole span."""
+        """Adds a finished span; `begin` and `end` are nanoseconds on the events' clock."""
         self._counts[what] += 1
         if self._counts[what] > MOST_SPANS:
             self.left_out.add(what)
@@ -37,7 +38,7 @@ class JobSpans:
             self._over.append(JobSpan(what, begin - self._origin, end - begin))
 
     def evaluation(self, begin: int, end: int) -> None:
-        """A batch that was evaluated; the code between two batches belongs to the evaluation."""
+        """Adds a batch that was evaluated; the code between two such batches belongs to the evaluation."""
         self._extend(EVALUATION, begin, end)
 
     def checkpoint(self, kind: int, time: int) -> None:
@@ -48,7 +49,7 @@ class JobSpans:
             self._extend(CHECKPOINT, min(self._writing_since, time), time)
 
     def trained(self, what: str | None = None) -> None:
-        """Training goes on: ends what is under way (`what`: only spans of this kind)."""
+        """Called when training goes on: ends the open spans, or only that of the kind `what`."""
         if not self._open:  # in nearly every step
             return
         for each in [what] if what else list(self._open):

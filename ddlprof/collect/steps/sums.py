@@ -38,7 +38,7 @@ class LoaderTotals:
         self._blocked = _plus(self._blocked, batch.blocked)
 
     def cost(self, step: int) -> LoaderCost | None:
-        """The sums as of that step; None if no batch has been added."""
+        """The sums up to the step of this number; None if no batch with samples has been added."""
         if not self._samples:
             return None
         return LoaderCost(step, self._samples, self._cpu, self._asked, self._storage, self._blocked)
@@ -66,9 +66,9 @@ class Segment:
     """The time between the batch and the first forward."""
     frozen: FrozenForwards = field(default_factory=FrozenForwards)
     begin: int | None = None
-    """When its batch was requested; without a loader, when its first forward without gradients began."""
+    """When the batch was requested; without a loader, when the first forward without gradients began."""
     end: int = 0
-    """When its batch was delivered, or its last forward without gradients ended."""
+    """When the batch was delivered, or the last forward ended."""
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class Sums:
     forward_samples: int = 0
     flags: int = 0
     unobserved: int = 0
-    """See `Step`, as for `unawaited`: these are counts."""
+    """A count, as is `unawaited`: see `Step`."""
     unawaited: int = 0
     device_lag_ns: int | None = None
     collectives: list[Any] = field(default_factory=list)
@@ -139,20 +139,20 @@ class Step:
     start: int
     """Absolute start, on the clock of the events."""
     saw_forward: bool
-    """An outermost forward with gradients was seen."""
+    """Whether an outermost forward with gradients was seen."""
     unobserved: int = 0
     """The number of collectives that torch counted and no hook observed."""
     marks: int = 0
-    """`Recorder.marks` at its end."""
+    """`Recorder.marks` at the end of the step."""
     unawaited: int = 0
     """The number of collectives on streams for which no wait has ever been observed."""
 
 
 def share_wait(collectives: Iterable[Any], chosen: bool, begin: int, since: int, end: int) -> None:
-    """Divides a wait among the collectives that it was for, in their order: each claims the time until its end.
+    """Divides a wait among its collectives, in their order: each one gets the time up to its own end as exposed time.
 
-    `chosen`: the wait was for just these, and not for all that were issued. `begin`: when it began; what counts is the
-    time between `since` and `end`.
+    `chosen`: the wait was for just these, and not for all that were issued. `begin`: when the wait began; the time that
+    is divided is that between `since` and `end`. All times are nanoseconds.
     """
     for collective in collectives:
         if collective.need is None:
@@ -173,10 +173,10 @@ def place_collectives(collectives: Sequence[Any], step_end: int) -> bool:
     Sets ready, end and exposed time of the collectives of a step, which are in the order of issue. The work of a
     process group is a queue on one stream of the device: one collective at a time. Where computation waited, the last
     collective that it waited for ended when the wait did; each one before ended at the latest when the next one of its
-    group began. What is placed so is right where it matters, inside the waits, as they leave no gap between two
-    collectives; others are placed as late as they can have been.
+    group began. This is exact inside the waits, where it matters, because there is no gap between two collectives
+    there; the other collectives are placed as late as they can have run.
 
-    False, and nothing is changed, unless the duration of each is known. Raises nothing.
+    Returns False, and changes nothing, unless the duration of each is known. Raises nothing.
     """
     if not collectives or any(each.duration is None for each in collectives):
         return False
@@ -204,7 +204,7 @@ def place_collectives(collectives: Sequence[Any], step_end: int) -> bool:
 
 
 def _wait_ends(collectives: Sequence[Any]) -> dict[int, int]:
-    """When each wait for some of them began, and when it ended."""
+    """The end of each wait for some of these collectives, by its begin."""
     waits: dict[int, int] = {}
     for each in collectives:
         if each.need is not None:

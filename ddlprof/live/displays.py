@@ -34,7 +34,7 @@ _ERASE, _BELOW = "\x1b[2K", "\x1b[J"
 
 
 class Lines:
-    """One plain line for each look."""
+    """Writes one plain line for each snapshot."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -86,7 +86,7 @@ class Pinned:
         """The size of the terminal when the lines were drawn; None: they are not there."""
 
     def show(self, snapshot: Snapshot) -> None:
-        """Draws the lines, or leaves a terminal alone that is too small or somebody else's. Raises OSError if gone."""
+        """Draws the lines, unless the terminal is too small or belongs to another job. Raises OSError if it is gone."""
         width, height = os.get_terminal_size(self._descriptor)
         if not fits(width, height) or not self._may_draw():
             self.release()

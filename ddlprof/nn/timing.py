@@ -37,10 +37,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class Times:
-    """Medians of one forward and backward, in seconds."""
+    """The median times of one forward and backward pass, in seconds."""
 
     torch_s: float
-    """torch.nn.LSTM, with its own dropout between layers, but none that is recurrent: it has none."""
+    """torch.nn.LSTM, with its own dropout between layers, but without recurrent dropout, which it does not offer."""
     random_s: float
     structured_s: float
 

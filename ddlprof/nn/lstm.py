@@ -48,7 +48,8 @@ class StructuredDropoutLSTM(nn.LSTM):
         """`dropout`: of the inputs of all layers but the first, as in torch.nn.LSTM; `input_dropout`: of the first.
 
         `recurrent_dropout`: of the hidden state that each layer gets from its own previous step. `structured=False`
-        drops other neurons for each sample, as torch.nn.Dropout does: the same code with products of full size, to compare with.
+        drops other neurons for each sample, as torch.nn.Dropout does: the same code with products of full size, as a
+        baseline.
         """
         shares = {"dropout": dropout, "recurrent_dropout": recurrent_dropout, "input_dropout": input_dropout}
         for name, share in shares.items():

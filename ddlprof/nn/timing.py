@@ -25,7 +25,7 @@ BLOCKS = 5
 
 @dataclass(frozen=True)
 class Shape:
-    """What to time. `dropout`: the share that is dropped, of the inputs of all layers and of their hidden states."""
+    """One LSTM to time. `dropout`: the dropped share of the inputs of all layers and of their hidden states."""
 
     input_size: int
     hidden_size: int

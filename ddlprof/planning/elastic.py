@@ -62,7 +62,7 @@ def read_question(
 
 
 def noise_scales(lines: Sequence[Line], is_asked: bool) -> dict[str, float]:
-    """By name; none where nobody asks. Raises `UserError` where no job has one."""
+    """The gradient noise scales by job name; empty unless asked for. Raises `UserError` where no job has one."""
     found = {line.name: line.noise_scale for line in lines if is_asked and line.noise_scale is not None}
     if is_asked and not found:
         raise UserError("--stat-eff: no job has a noise_scale; see docs/elastic.md for how it is measured")

@@ -162,7 +162,7 @@ class ReportData:
     job: JobTime | None = None
     """The parts of the wall time of the whole job; None where they are not known."""
     loss: LossLine | None = None
-    """None where no loss was noted."""
+    """The loss over the training; None where no loss was recorded."""
     schema: int = field(default=SCHEMA_VERSION)
 
     @property
@@ -335,7 +335,7 @@ def _notes(run: RunData, headline: Attempt | None) -> list[str]:
 
 
 def _loss_line(ranks: Sequence[RankData]) -> LossLine | None:
-    """None where no loss was noted."""
+    """The line about the loss; None where no loss was recorded."""
     rank = min((each for each in ranks if each.training_loss), key=lambda each: each.header.rank, default=None)
     if rank is None:
         return None

@@ -94,7 +94,7 @@ def notes(subject: Subject) -> Section | Absent:
 
 
 def environment(subject: Subject) -> Section | Absent:
-    """What was run, and on what."""
+    """The command that was run, and its environment."""
     manifest = subject.report.manifest
     if manifest is None:
         return Absent("Environment", "the manifest of the run is missing")

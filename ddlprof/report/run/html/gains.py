@@ -1,4 +1,4 @@
-"""What could be gained: the step at best without each class, and what each class costs in money."""
+"""The possible gains: the shortest step without each class, and the cost of each class in dollars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be measured on this machine, and why not where it cannot: `all_checks` gives what `ddlprof doctor` shows.
+"""Checks what can be measured on this machine, and why not: `all_checks` returns the checks of `ddlprof doctor`.
 
 Never imports torch: a process of its own is asked what torch can do.
 """
@@ -19,9 +19,9 @@ from ddlprof.model.checks import LIMITED, MISSING, OK, Check
 _TORCH_TIMEOUT_S = 60
 _OLDEST_TORCH = (2, 6)
 _SHARED_MEMORY_BYTES = 2**30
-"""Containers get 64 MiB by default, which a few workers with images fill."""
+"""Less free memory is reported: containers get 64 MiB by default, which a few loader workers with images fill."""
 _FREE_DISK_BYTES = 2**28
-"""A day of short steps of eight ranks; the run directory itself is bounded."""
+"""Room for a day of short steps of eight ranks; the size of a run directory is bounded, too."""
 _COARSE_CLOCK_S = 1e-6
 
 _SCHEDSTAT = Path("/proc/self/schedstat")
@@ -54,7 +54,7 @@ def all_checks() -> list[Check]:
 
 
 def ask_torch() -> tuple[dict[str, Any], str]:
-    """What torch can do here, or nothing and the reason why."""
+    """The answers of a process about what torch can do here; if it fails, no answers and the reason."""
     import json
     import subprocess
 
@@ -94,7 +94,7 @@ def check_platform(system: str) -> Check:
 
 
 def check_torch(answers: dict[str, Any], failure: str) -> Check:
-    """Whether torch is there: nothing works without it."""
+    """Whether torch is installed: nothing works without it."""
     if not answers:
         if failure.endswith("No module named 'torch'"):
             return Check("torch", MISSING, missing_torch(), needed=True)
@@ -110,7 +110,7 @@ def check_torch(answers: dict[str, Any], failure: str) -> Check:
 
 
 def check_private_names(answers: dict[str, Any]) -> list[Check]:
-    """What the hooks use of torch beyond what it promises to keep: one line if all is there, else one for each."""
+    """The private names of torch that the hooks use: one line if all are there, else one for each missing name."""
     found = answers.get("private_names")
     if found is None:
         return []
@@ -134,14 +134,14 @@ def check_cores() -> Check:
 
 
 def check_clock() -> Check:
-    """The monotonic clock that every time comes from."""
+    """The monotonic clock that all times are read from."""
     clock = time.get_clock_info("perf_counter")
     state = OK if clock.monotonic and clock.resolution <= _COARSE_CLOCK_S else LIMITED
     return Check("clock", state, f"{clock.implementation}, resolution {clock.resolution * 1e9:g} ns")
 
 
 def check_hooks() -> Check:
-    """Whether what runs at every event is the core in C."""
+    """Whether the code that runs at every event is the core in C, not its slower replacement in Python."""
     from ddlprof.collect import core
 
     if core.IN_C:

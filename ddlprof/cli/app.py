@@ -16,12 +16,12 @@ _ERROR_EXIT_CODE = 2
 _BUG_EXIT_CODE = 3
 _INTERRUPT_EXIT_CODE = 130
 _CARD_WORDS = ["report", "--save-summary", "--"]
-"""What a finished run is shown with (`ddlprof/launch/terminal.py`), before its directory."""
+"""The words before the run directory in the command that shows a finished run (`ddlprof/launch/terminal.py`)."""
 
 
 def main() -> int:
     """The entry point; returns the exit code."""
-    # At its end, Python looks for circles in all that is there, to free what the end of the process frees anyway.
+    # Frozen objects are left out of the search for cycles at exit: the end of the process frees them anyway.
     atexit.unregister(gc.freeze)
     atexit.register(gc.freeze)
     try:
@@ -29,8 +29,8 @@ def main() -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPT_EXIT_CODE
-    except BrokenPipeError:  # the reader had enough, as in `ddlprof report RUN | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+    except BrokenPipeError:  # the reader closed the pipe, as in `ddlprof report RUN | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit does not fail
         return 1
     except Exception as error:
         return _report_bug(error)
@@ -58,7 +58,7 @@ def _call(words: list[str]) -> int:
 
 
 def _report_bug(error: Exception) -> int:
-    """Says in one line where the traceback of an error of ours lies and where to report it; returns the exit code."""
+    """Names in one line the file with a bug's traceback and where to report the bug; returns the exit code."""
     import tempfile
     import traceback
 
@@ -76,7 +76,7 @@ def _report_bug(error: Exception) -> int:
 
 
 def _issues() -> str:
-    """Where to report bugs, as the package says; empty where it does not."""
+    """The address for bug reports from the package's metadata; empty where it has none."""
     from importlib.metadata import PackageNotFoundError, metadata
 
     try:

@@ -31,21 +31,21 @@ FORMATS = ("table", "json", "html", "csv")
 _FOLDERS = ("csv",)
 _MOST_CASES = 100_000
 _QUICK = 4000
-"""So many jobs, all cases together, are done before other processes have started."""
+"""So many jobs, over all cases, are simulated faster than other processes start."""
 _LOWEST_LOAD, _HIGHEST_LOAD = 1e-3, 1e3
 _MOST_ERROR = 10.0
 _LONGEST_RESTART_S = 1e6
 
 
 class TooLarge(str, Enum):
-    """What to do with jobs that ask for more GPUs than there are."""
+    """The treatment of jobs that ask for more GPUs than the cluster has."""
 
     drop = "drop"
     cap = "cap"
 
 
 class Arrivals(str, Enum):
-    """Where the times of submissions are from."""
+    """The source of the submission times."""
 
     trace = "trace"
     poisson = "poisson"
@@ -159,7 +159,7 @@ def simulate(
 
 
 def _all_cores() -> int:
-    """The number of workers that means all cores, or one where several cannot be had; a line says so."""
+    """The number of workers that stands for all cores, or 1, with a line on stderr, where joblib is missing."""
     from importlib.util import find_spec
 
     if find_spec("joblib") is None:
@@ -174,7 +174,7 @@ def _check(option: str, value: float, most: float) -> None:
 
 
 def _cases(policy: str, seed: str, load: str | None, predictable: str | None) -> list[Case]:
-    """What is asked for. Raises UserError for a policy that there is not, and for too much at once."""
+    """The simulations asked for. Raises UserError for an unknown policy, and for too many simulations."""
     import os
     import sys
 
@@ -183,7 +183,7 @@ def _cases(policy: str, seed: str, load: str | None, predictable: str | None) ->
 
     policies = names(policy)
     if any(":" in each for each in policies):
-        sys.path.append(os.getcwd())  # of the user's own; last, as a file there may be called as one that we import
+        sys.path.append(os.getcwd())  # for the user's policies; last, so that no file there hides a module
     for each in policies:
         policy_factory(each)
     if not policies:
@@ -200,7 +200,7 @@ def _cases(policy: str, seed: str, load: str | None, predictable: str | None) ->
 def _jobs(
     trace: str, cluster: Cluster, limit: int | None, too_large: TooLarge | None
 ) -> tuple[str, list[Job], list[str]]:
-    """The trace's name, the jobs that are simulated, and a sentence for whatever is not as in the file."""
+    """The trace's name, the simulated jobs, and a sentence for each way in which they differ from the file."""
     from ddlprof.cluster.trace import fitted, load_trace, split_source
 
     read = load_trace(*split_source(trace))

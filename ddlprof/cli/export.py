@@ -46,7 +46,7 @@ def export(
 
 
 def _is_exported(paths: list[str], out: Path) -> bool:
-    """Exports one of several runs; False where it cannot be read, which is said."""
+    """Exports one of several runs; returns False, after a line on stderr, where it cannot be read."""
     try:
         _export(paths, out, "parquet")
     except UserError as error:

@@ -1,4 +1,4 @@
-"""What `ddlprof run SCRIPT` and the card at the end of a run do without the parser, whose import takes long."""
+"""Runs `ddlprof run SCRIPT` and shows the card at the end of a run without the parser, whose import takes long."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def run_plainly(words: list[str]) -> int | None:
-    """Runs what follows `ddlprof run`, if it takes no parser to tell what that is; returns the exit code.
+    """Runs the words after `ddlprof run` if they can be understood without the parser; returns the exit code.
 
-    None: it does, as there are options but the most frequent, or mistakes. A test compares with what the parser makes.
+    Returns None where the parser is needed, for rarer options or mistakes. A test compares both ways.
     """
     options, module, words = Options(), False, list(words)
     while words and words[0].startswith("-"):
@@ -48,7 +48,7 @@ def run_plainly(words: list[str]) -> int | None:
 def run_target(target: Target, job: LauncherOptions, options: Options) -> int:
     """Runs the target; returns the exit code where this process does not become it.
 
-    `job`: what is asked of a launcher. The options do not count where the user has switched ddlprof off.
+    `job`: the processes to launch. `options` are ignored where the user has switched ddlprof off.
     """
     from ddlprof.base.torch_needed import require_torch
     from ddlprof.launch import command, elastic
@@ -86,10 +86,10 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 
 @contextmanager
 def quick_imports() -> Iterator[None]:
-    """What a report needs is to be imported in the block, which makes it a quarter faster.
+    """Makes the imports of a report inside the block a quarter faster.
 
-    numpy comes without the threads of its linear algebra, one a core, which nothing in a report uses, and Python looks
-    for no circles among classes and functions that are there to stay, not even later on.
+    numpy starts without the threads of its linear algebra, one a core, which no report uses, and the garbage collector
+    does not look for cycles among classes and functions that stay until the end, not even later on.
     """
     collects, has_numpy = gc.isenabled(), "numpy" in sys.modules or _THREADS in os.environ
     gc.disable()

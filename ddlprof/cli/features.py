@@ -103,7 +103,7 @@ def _factory(module: str, name: str) -> Callable[[], Any]:
     from ddlprof.launch.users_code import find
 
     found = find(module, name)
-    if hasattr(found, "named_modules") and not isinstance(found, type):  # a model that is there already
+    if hasattr(found, "named_modules") and not isinstance(found, type):  # the model exists already
         return lambda: found
     if not callable(found):
         raise UserError(f"{module}:{name} is no function: it has to return the model")
@@ -111,7 +111,7 @@ def _factory(module: str, name: str) -> Callable[[], Any]:
 
 
 def _tokens(inputs: list[Any]) -> int | None:
-    """The length of a sample of tokens: of the first input, if that is a row of whole numbers."""
+    """The tokens of a sample: the length of the first input, if that is a row of whole numbers."""
     first = inputs[0] if inputs else None
     is_row = first is not None and len(first.shape) == 1 and str(first.dtype).startswith("int")
     return first.shape[0] if is_row and first is not None else None

@@ -56,7 +56,7 @@ def fleet(
     earliest_ns = now_ns - round(parse_duration(since, "--since") * 1e9) if since else 0
     catalog = load_catalog()
     if instance is not None:
-        catalog.instance(instance)  # before the search: a wrong name is told at once
+        catalog.instance(instance)  # before the search, so that a wrong name fails at once
     found = search(folder)
     if not found.runs:
         raise UserError(f"{folder}: no run in it" + "".join(f"; {line}" for line in found.left_out))

@@ -21,7 +21,7 @@ FORMATS = ("table", "json", "csv")
 PAGE_FORMATS = ("table", "json")
 """Formats of the page about one type."""
 TEXT_ONLY = ("table",)
-_FULL_WIDTH = 160  # of a file or a pipe
+_FULL_WIDTH = 160  # the width of a file or a pipe
 _NOTHING_FOUND = 1
 _PARTLY_REFRESHED = 1
 
@@ -196,7 +196,7 @@ def _at_most(usd_per_hour: float) -> _Filter:
 
 
 def _filtered(rows: list[Row], filters: list[_Filter]) -> tuple[list[Row], str | None]:
-    """The rows that the filters leave, and, where none are left, which filter left nothing."""
+    """The rows that pass the filters, and, where none do, the filter that no row passed."""
     before: list[str] = []
     for each in filters:
         left = [row for row in rows if each.keeps(row)]
@@ -209,7 +209,7 @@ def _filtered(rows: list[Row], filters: list[_Filter]) -> tuple[list[Row], str |
 
 
 def _refuse_filters(context: typer.Context) -> None:
-    """`ddlprof instances --gpu A100 show X`: the option would be passed over without a word."""
+    """Raises UserError for `ddlprof instances --gpu A100 show X`, whose option would be ignored silently."""
     for name in context.params:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, and what their values are parsed into."""
+"""Arguments and options that several commands share, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ JOB_HELP = (
     "Several are taken as runs of the same job on different placements; each one sharpens the prediction."
 )
 _MAX_NUMBERS = 10_000
-"""Numbers in a list such as `4,4`."""
+"""The most numbers in a list such as `4,4`."""
 _MAX_DIGITS = 11
 _MAX_SHOWN = 59
-"""Characters of a wrong list that the error repeats."""
+"""The number of characters of a wrong list that the error repeats."""
 
 Precision = Annotated[
     str | None,

@@ -1,4 +1,4 @@
-"""Where results go and in which format: the options `-o` and `--format`, which mean the same for every command.
+"""The places and formats of results: the options `-o` and `--format`, which mean the same for every command.
 
 A command names its formats, calls `wanted` before its work and `Wanted.write` after it. See docs/commands.md.
 """
@@ -19,7 +19,7 @@ from ddlprof.model.naming import on_this_machine
 
 STDOUT = "-"
 TABLE = "table"
-"""The format for people, which is shown where nobody asks for another one."""
+"""The format for people, which is shown unless another one is asked for."""
 _ENDINGS = {
     ".plan.json": "plan",
     ".trace.json": "trace",
@@ -33,7 +33,7 @@ _ENDINGS = {
     ".sh": "slurm",
     ".txt": TABLE,
 }
-"""The format that a file's ending tells, the longest ending first; `.gz` may follow."""
+"""The formats by the ending of a file's name, the longest ending first; `.gz` may follow."""
 
 _Result = TypeVar("_Result")
 _Made = str | Iterable[str]
@@ -74,12 +74,12 @@ class Place:
 
     format: str
     path: Path | None
-    """None: standard output."""
+    """The file or folder; None: standard output."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """All that is wanted of one result."""
+    """All formats of one result that are asked for, with their places."""
 
     places: Sequence[Place]
 
@@ -99,7 +99,7 @@ class Wanted:
         folders: Mapping[str, Callable[[Path], None]] | None = None,
         standard_error: bool = False,
     ) -> None:
-        """Shows what is to be shown, on stderr if asked to, then writes the files and says on stderr which.
+        """Shows the format without a file, on stderr if asked to, then writes the files and names them on stderr.
 
         `folders` has the functions that write the formats of several files. Raises the UserError of the first file
         that cannot be written, once all others are.
@@ -147,10 +147,10 @@ def wanted(
     folders: Collection[str] = (),
     besides: str = "",
 ) -> Wanted:
-    """What `-o` and `--format` ask for; `known` are the command's formats, its usual one first.
+    """The formats and places that `-o` and `--format` ask for; `known` are the command's formats, its usual one first.
 
-    Raises UserError for a format that there is not, naming `besides`, and for a place that cannot be written: before
-    the work rather than after it.
+    Raises UserError for an unknown format, naming `besides`, and for a place that cannot be written, so that a command
+    fails before its work rather than after it.
     """
     formats = _formats(format, known, besides)
     if not out:
@@ -190,7 +190,7 @@ def _places(
 
 
 def _told(text: str, known: Sequence[str], folders: Collection[str]) -> str | None:
-    """The format that the name tells, of those that the command has."""
+    """The format of the command that the ending of the name stands for."""
     if folders and (text.endswith("/") or os.path.isdir(text)):
         return next(iter(folders))
     name = text.lower().removesuffix(".gz")
@@ -212,7 +212,7 @@ def _require(place: Place, folders: Collection[str]) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Makes the folder where there is none. Raises UserError where that cannot be."""
+    """Makes the folder if it is missing. Raises UserError where it cannot be made."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -237,8 +237,8 @@ def write_whole(path: Path, text: str) -> None:
 def write_pieces(path: Path, pieces: Iterable[str]) -> None:
     """Replaces the file, whole or not at all; compressed if its name ends with `.gz`.
 
-    What nothing may replace is written to: a terminal, a pipe, a device, `/dev/stdout` wherever it leads, a file in a
-    folder that takes no new ones. Raises UserError where it cannot be written.
+    Some targets cannot be replaced and are written to: a terminal, a pipe, a device, `/dev/stdout` wherever it leads,
+    a file in a folder that takes no new ones. Raises UserError where it cannot be written.
     """
     import gzip
 
@@ -248,7 +248,7 @@ def write_pieces(path: Path, pieces: Iterable[str]) -> None:
     try:
         with (
             nullcontext(path) if _only_written_to(path) else replacing(path.resolve()) as target,
-            opened(target, "wt", encoding="utf-8", errors="replace") as file,  # names of files may be no text
+            opened(target, "wt", encoding="utf-8", errors="replace") as file,  # names may hold undecodable bytes
         ):
             file.writelines(pieces)
     except OSError as error:

@@ -18,13 +18,13 @@ class Named(NamedTuple):
     """A command, or a group of them, by name."""
 
     help: str
-    """For the list of commands: a line of it."""
+    """The command's line in the list of commands."""
     examples: Sequence[str] = ()
-    """What follows `ddlprof` in the examples at the end of the command's own help."""
+    """The words after `ddlprof` in the examples at the end of the command's own help."""
     module: str = ""
-    """In `ddlprof.cli`; empty: called as the command is."""
+    """The module in `ddlprof.cli`; empty: it has the command's name."""
     takes_all: bool = False
-    """What follows the script belongs to the script, options included."""
+    """Whether the words after the script, options included, belong to the script."""
 
 
 GROUPS = {
@@ -134,7 +134,7 @@ EXAMPLES = {
 
 
 class Commands(MutableMapping[str, Any]):
-    """The commands by name; one is made when it is looked up."""
+    """The commands by name; each is imported when it is looked up."""
 
     def __init__(self) -> None:
         self._names = list(COMMANDS)
@@ -238,7 +238,7 @@ _RENAMED = {
     "cluster simulate": {"--csv": "-o DIR/"},
     "instances refresh": {"--instances": "--instance TYPE,..."},
 }
-"""By command, what to type in place of an option that had another name once."""
+"""For each command the options that were renamed, and what to type in their place."""
 _RENAMED_EVERYWHERE = {
     "--output": "-o FILE",
     "--csv": "-o FILE.csv",
@@ -286,7 +286,7 @@ def call(arguments: list[str]) -> int:
 
 
 def _renamed(command: str, usage_error: Exception) -> str | None:
-    """What to type now in place of an option that is gone."""
+    """A hint on what to type in place of an option that was removed."""
     option = getattr(usage_error, "option_name", "")
     name = command.removeprefix("ddlprof").strip()
     now = _RENAMED.get(name, {}).get(option) or (_RENAMED_EVERYWHERE.get(option) if name else None)

@@ -83,7 +83,7 @@ def plan(
 
 
 def _checked(problem: Problem) -> tuple[Check | None, DdlprofError | None]:
-    """The check, or why there is none: the plan is shown all the same."""
+    """The result of the check, or the reason why there is none: the plan is shown in both cases."""
     from ddlprof.base.torch_needed import require_torch
     from ddlprof.cli.screen import waiting
     from ddlprof.hetero.check.run import check

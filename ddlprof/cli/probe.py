@@ -57,7 +57,7 @@ def probe(
     failure: CatalogError | None = None
     try:
         kept = None if dry_run else _keep(facts)
-    except CatalogError as error:  # what took half a minute is shown all the same
+    except CatalogError as error:  # measuring took half a minute, so its results are shown even so
         kept, failure = None, error
     if not quiet or out:
         places.write({"table": lambda probed: report.render(probed, facts, kept), "json": report.as_json}, probed)
@@ -77,7 +77,7 @@ def _keep(facts: Facts) -> str:
 
 
 def _measured(seconds: float, instance: str | None, quiet: bool) -> Probed | None:
-    """Measures here; None on all ranks of torchrun but the first."""
+    """Measures on this machine; returns None on all ranks of torchrun but the first."""
     from contextlib import nullcontext
 
     from ddlprof.base.torch_needed import require_torch
@@ -95,7 +95,7 @@ def _measured(seconds: float, instance: str | None, quiet: bool) -> Probed | Non
 
 
 def _read(path: Path, instance: str | None) -> Probed:
-    """A file written by -o. Raises UserError for another one."""
+    """Reads a file written by -o. Raises UserError for any other file."""
     from dataclasses import replace
 
     from ddlprof.base.reading import ReadingError, read_text

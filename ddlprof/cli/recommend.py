@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FORMATS = ("table", "csv", "json", "html")
 _MOST_NODES = 8
 NO_PLAN_EXIT_CODE = 1
-"""The exit code where no plan meets the budget; bad input has another one."""
+"""The exit code where no plan meets the budget; bad input has a different code."""
 
 _Keep = Annotated[
     bool, typer.Option("--keep-global-batch", help="Keep the samples per optimizer step, not those per GPU.")
@@ -109,7 +109,7 @@ def _most_nodes(instance: list[str] | None, nodes: int | None, max_nodes: int | 
 
 
 def _budget_s(budget: str, *amounts: float | None) -> float:
-    """The budget. Raises UserError if it is none, or if there is not one amount of work."""
+    """The budget in seconds. Raises UserError for a bad budget, or unless exactly one amount of work is given."""
     budget_s = parse_duration(budget, "--budget")
     if sum(amount is not None for amount in amounts) != 1:
         raise UserError("say how much work it is with exactly one of --steps, --epochs and --samples")

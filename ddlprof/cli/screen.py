@@ -1,4 +1,4 @@
-"""What a command shows: pages as plain text or in colour, and its progress on stderr.
+"""The output of a command on the terminal: pages as plain text or in colour, and its progress on stderr.
 
 Pages are made as plain text and coloured by their form, here and nowhere else. rich is imported for a terminal only.
 """
@@ -38,7 +38,7 @@ _STYLES = (
     (r"(?<=  )missing(?=  )", "red"),
     (r"[│┤├┬┴┼┌┐└┘─]+", "dim"),
 )
-"""Patterns of a line and their styles; a later one goes on top. Every name is inside a line, so none forges a label."""
+"""Patterns of a line and their styles; a later one goes on top. Names stand inside lines, never as labels."""
 
 
 def show(text: str) -> None:
@@ -50,8 +50,8 @@ def show(text: str) -> None:
 
 
 def echo(text: str, err: bool = False) -> None:
-    """Writes a text as it is to stdout, or to stderr beside what a script prints; what the encoding lacks is written as
-    an escape."""
+    """Writes a text as it is to stdout, or to stderr where stdout is a script's; characters that the encoding lacks are
+    written as escapes."""
     stream = sys.stderr if err else sys.stdout
     encoding = getattr(stream, "encoding", None) or "utf-8"
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
@@ -64,7 +64,7 @@ def has_colour(stream: TextIO) -> bool:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether lines can be rewritten there."""
+    """Whether the stream is a terminal on which lines can be rewritten."""
     return stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
@@ -119,7 +119,7 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Shows that work of unknown length goes on, and for how long it has."""
+    """Shows that work of unknown length goes on, and its duration so far."""
     if not is_terminal(sys.stderr):
         yield
         return
@@ -136,7 +136,7 @@ def _bar(what: str) -> Progress:
 
 
 def _shown(what: str, *columns: ProgressColumn, total: float | None) -> Progress:
-    """What goes on, on the terminal behind standard error, until it stops."""
+    """A display of the work under way on the terminal behind standard error, until it is stopped."""
     from rich.progress import Progress, TextColumn
 
     shown = Progress(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _SCREEN_INTERVAL_S, _LINES_INTERVAL_S = 2.0, 10.0
 _SIGNALLED = 128
-"""What a shell adds to the signal's number for the exit code of a process that died by a signal."""
+"""A shell adds this to the signal's number for the exit code of a process that died by a signal."""
 _HINT = "Ctrl-C leaves this view; the training goes on"
 
 
@@ -108,7 +108,7 @@ def _print_once(observer: Observer) -> None:
 
 @contextmanager
 def _display() -> Iterator[tuple[Display, float]]:
-    """Where the run is shown, and how many seconds apart."""
+    """Yields the display of the run, and the seconds between two updates."""
     from ddlprof.cli.screen import console_on, is_terminal
     from ddlprof.live.displays import Lines, Screen
 
@@ -116,7 +116,7 @@ def _display() -> Iterator[tuple[Display, float]]:
         yield Lines(sys.stderr), _LINES_INTERVAL_S
         return
     for name in ("SIGTERM", "SIGHUP"):  # the terminal gets its first screen back
-        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:  # by nohup, for one
+        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:  # not under nohup
             signal.signal(getattr(signal, name), lambda number, frame: sys.exit(_SIGNALLED + number))
     with Screen(console_on(sys.stderr), _HINT) as screen:
         yield screen, _SCREEN_INTERVAL_S

@@ -1,4 +1,4 @@
-"""What the loggers have in common: the steps of a run as scalars, a point for every so many steps."""
+"""The code that the loggers share: the steps of a run as scalars, a point for every so many steps."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Point(NamedTuple):
     """The means over some steps of all ranks."""
 
     step: int
-    """The last of them."""
+    """The number of the last of these steps."""
     unix_s: float
-    """When it began, on the clock of rank 0."""
+    """When that step began, on the clock of rank 0."""
     values: dict[str, float]
-    """Seconds by `ddlprof/NAME_s`; without what was not measured."""
+    """Seconds by `ddlprof/NAME_s`; classes that were not measured are absent."""
 
 
 def points(run: Run, every: int) -> Iterator[Point]:

@@ -45,5 +45,5 @@ def _write(run: Run, writer: Any, every: int) -> int:
 
 
 def _at(writer: Any, unix_s: float) -> dict[str, float]:
-    """The time of the point, as the writer wants it."""
+    """The argument that gives the writer the time of the point, under the name that this writer takes."""
     return {"walltime": unix_s} if type(writer).__module__.startswith("torch.") else {"wall_time": unix_s}

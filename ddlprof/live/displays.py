@@ -1,4 +1,4 @@
-"""Where a snapshot is shown: the whole screen, single lines, or a few lines below what the script prints.
+"""The displays of a snapshot: the whole screen, single lines, or a few lines below the output of the script.
 
 For the latter the terminal is told to scroll only the rows above (DECSTBM), as package managers do for their progress.
 Whatever the script prints, carriage returns and cursor movements of its progress bars included, stays as it would be on
@@ -34,13 +34,13 @@ _ERASE, _BELOW = "\x1b[2K", "\x1b[J"
 
 
 class Lines:
-    """One plain line for each look."""
+    """Writes one plain line for each snapshot."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def show(self, snapshot: Snapshot) -> None:
-        """Writes the line. Raises OSError where nobody reads any more."""
+        """Writes the line. Raises OSError where the reader has gone."""
         self._stream.write(words.line(snapshot, datetime.now()) + "\n")
         self._stream.flush()
 
@@ -86,7 +86,7 @@ class Pinned:
         """The size of the terminal when the lines were drawn; None: they are not there."""
 
     def show(self, snapshot: Snapshot) -> None:
-        """Draws the lines, or leaves a terminal alone that is too small or somebody else's. Raises OSError if gone."""
+        """Draws the lines, unless the terminal is too small or belongs to another job. Raises OSError if it is gone."""
         width, height = os.get_terminal_size(self._descriptor)
         if not fits(width, height) or not self._may_draw():
             self.release()
@@ -118,7 +118,7 @@ def fits(width: int, height: int) -> bool:
 
 
 def drawn(lines: list[str], height: int, resized: bool = False) -> str:
-    """What to write so that the lines are at the bottom of a terminal of `height` rows.
+    """The characters that draw the lines at the bottom of a terminal of `height` rows.
 
     Where it was `resized`, earlier lines are somewhere below the cursor.
     """
@@ -129,7 +129,7 @@ def drawn(lines: list[str], height: int, resized: bool = False) -> str:
 
 
 def released(rows: int, height: int) -> str:
-    """What to write so that the terminal is as it was, without the lines."""
+    """The characters that remove the lines and reset the terminal."""
     first = height - rows + 1
     erased = "".join(f"\x1b[{first + number};1H{_ERASE}" for number in range(rows))
     return f"{_SAVE}{_WHOLE}{erased}{_RESTORE}"

@@ -40,7 +40,7 @@ class RunFollower:
         self.manifest: Manifest | None = None
         self.notes: list[Note] = []
         self.behind_bytes = self.size_bytes = 0
-        """The bytes of the files that are still to be read, and all of them."""
+        """The bytes of the files that are still to be read, and the bytes of the files in all."""
         self._ranks: dict[tuple[int, int], GrowingRank] = {}
         self._where: dict[tuple[int, int], tuple[RunPart, RankFiles]] = {}
         self._unreadable: dict[str, str] = {}
@@ -48,7 +48,7 @@ class RunFollower:
 
     @property
     def found(self) -> bool:
-        """Whether there is a run."""
+        """Whether a run has appeared there."""
         return self.manifest is not None or bool(self._where)
 
     @property
@@ -57,7 +57,7 @@ class RunFollower:
         return sorted({attempt for attempt, _ in self._ranks})
 
     def advance(self) -> bool:
-        """Reads on, a part at a time; returns whether there was anything. Raises UserError for a URL without answer."""
+        """Reads more of the files; returns whether there was anything new. Raises UserError for an unreachable URL."""
         try:
             parts = find_parts(self.path)
         except OSError as error:  # a network file system that is away for a moment
@@ -79,7 +79,7 @@ class RunFollower:
         return changed
 
     def _read_manifest(self, parts: list[RunPart]) -> None:
-        """The manifest, of the part that has it. Raises UserError where the parts are runs of their own."""
+        """The manifest, from the part that has one. Raises UserError where the parts are separate runs."""
         jobs = set()
         for part in parts:
             if part.manifest is None:

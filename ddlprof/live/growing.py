@@ -39,7 +39,7 @@ MAX_KEPT_BYTES = 4 << 20
 _MOST_PARTS = 5000
 """The most parts that are kept of a process that writes counters and makes no steps."""
 _TAIL_BYTES = 64
-"""Compared to tell whether a file still goes on as it was; the line with the checksums is about as long."""
+"""The last bytes read, which are compared to detect a replaced file; a line of checksums is about as long."""
 _STEP = b'\n["s",'
 _EXPLAINING = re.compile(rb'^\["[gltbn]",[^\n]*\n', re.MULTILINE)
 """Lines that later ones refer to, or that hold for the whole run: shapes, sources, clocks, calibration, notes."""
@@ -56,24 +56,24 @@ class ClassSums:
 
 @dataclass
 class StepSums:
-    """All steps of a rank so far, the unusual ones too."""
+    """Sums over all steps of a rank so far, including the unusual ones."""
 
     steps: int = 0
     last_step: int | None = None
     samples: int | None = None
     epochs: int = 0
-    """Steps with the first batch of an epoch."""
+    """The number of steps that had the first batch of an epoch."""
     epoch_step: int | None = None
-    """The last such step."""
+    """The last step that had the first batch of an epoch."""
     epoch_steps: int | None = None
-    """The length of the last whole epoch."""
+    """The length of the last whole epoch, in steps."""
     by_pattern: dict[frozenset[str], ClassSums] = field(default_factory=dict)
-    """By the optional classes that were measured: where one was not, its time is in another."""
+    """The sums by the optional classes that were measured: the time of one that was not is in another class."""
     unusual: dict[str, int] = field(default_factory=dict)
-    """Steps by the name of their flag."""
+    """The number of steps by the name of their flag."""
 
     def add(self, rank: RankData) -> None:
-        """Adds what was decoded of a rank's file to what came before it."""
+        """Adds the steps decoded from a further piece of the rank's file."""
         steps = rank.steps
         if len(steps):
             self.steps += len(steps)
@@ -139,18 +139,18 @@ class StepSums:
 
 @dataclass
 class FlushedPart:
-    """What was written to the two files at once, without the explaining lines."""
+    """The data of one flush to a rank's two files, without the lines that explain others."""
 
     text: bytes
     steps: int
     times_begin: int
     flush: Flush | None
     times: bytes | None = None
-    """The collectives of its steps, once they were read and match their checksum."""
+    """The collectives of its steps; None until they have been read and match their checksum."""
 
 
 class GrowingRank:
-    """One rank's files. `most_steps` are kept of the recent ones."""
+    """One rank's files. The most recent `most_steps` steps are kept."""
 
     def __init__(self, label: str, most_steps: int) -> None:
         self.most_steps = most_steps
@@ -169,7 +169,7 @@ class GrowingRank:
         """Why the file is not read any further."""
         self.last_entry_unix_ns = 0
         self.grew_at: float | None = None
-        """When more was seen to be there, on this process's monotonic clock; None: not since the first look."""
+        """When the file last grew, in seconds of this process's monotonic clock; None: not since the first look."""
         self._columns: Columns = {}
         self._head = b""
         self._has_checksums = True
@@ -188,7 +188,7 @@ class GrowingRank:
         return max(0, size - self._offset)
 
     def advance(self, size: int, read: Read) -> bool:
-        """Reads on, a chunk at most; returns whether there was anything. Raises ReadingError."""
+        """Reads up to one more chunk; returns whether there was anything new. Raises ReadingError."""
         if size < self._offset:
             self._begin_anew()
         if size == self._offset:
@@ -347,7 +347,7 @@ def _times_of(part: FlushedPart, read: Read) -> bytes | None:
     """The collectives of a part's steps; None where they are not there yet, or damaged."""
     flush = part.flush
     try:
-        if flush is None:  # nothing tells which are its own: the first part gets all
+        if flush is None:  # without checksums the collectives cannot be split by part: the first part gets all
             return read(0, MAX_PART_BYTES)
         size = flush.collectives_bytes - part.times_begin
         if not 0 <= size <= MAX_PART_BYTES:

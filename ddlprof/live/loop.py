@@ -1,4 +1,4 @@
-"""Looks at a run until it has ended, or nobody wants to know any more.
+"""Looks at a run again and again until it has ended or the user stops the view.
 
 `ddlprof run --live` starts the view beside the training (`watch_beside`) as a process in a session of its own, so that
 neither Ctrl-C nor the training's death by a signal takes it along before it has given the terminal back. The training
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 GRACE_S = 20.0
 """The time after ranks have failed in which an elastic launcher starts them again, or gives up."""
 SILENT_END_S = 300.0
-"""A run is given up where all ranks that have not ended were silent for so long."""
+"""A run is given up once all ranks that have not ended have been silent for so many seconds."""
 MOST_SHARE = 0.05
-"""The most of one core that looking takes: jobs of many ranks are looked at less often."""
+"""The largest share of one core that looking may take: jobs of many ranks are looked at less often."""
 _ENDED_WELL = ("ok", "stopped")
 
 Pause = Callable[[float], bool]
@@ -49,7 +49,7 @@ class Display(Protocol):
     """Shows snapshots."""
 
     def show(self, snapshot: Snapshot) -> None:
-        """Shows the latest."""
+        """Shows the latest snapshot."""
 
 
 def watch(observer: Observer, displays: Sequence[Display], interval_s: float, pause: Pause, typed: str) -> str:
@@ -75,7 +75,7 @@ def look(observer: Observer, displays: Sequence[Display], interval_s: float) -> 
 
 
 def last_word(snapshot: Snapshot, typed: str) -> str:
-    """What to say of a run of which nothing more will come; empty while something may."""
+    """The closing sentence for a run that will write nothing more; empty while it may."""
     if snapshot.read_share < 1 or not snapshot.ranks:
         return ""
     silent_s = snapshot.silent_s or 0.0
@@ -147,7 +147,7 @@ def _is_there(process: psutil.Process) -> bool:
 
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:  # between the two
+    except psutil.Error:  # the process ended between the two calls
         return False
 
 
@@ -162,7 +162,7 @@ def has_terminal(pid: int) -> bool:
 
 
 def _watch(follower: RunFollower, total_steps: int | None, display: Display, interval_s: float, pause: Pause) -> None:
-    """Until the training ends, whatever its ranks do: an elastic launcher may start them again."""
+    """Shows the run until the training ends, even if all ranks have: an elastic launcher may start them again."""
     if not await_run(follower, None, pause):
         return
     observer = Observer(follower, total_steps)

@@ -34,13 +34,13 @@ MOST_CLIENTS = 64
 
 
 class Metrics:
-    """What a scrape gets: the latest snapshot."""
+    """The metrics of the latest snapshot, which a scrape gets."""
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
 
     def show(self, snapshot: Snapshot) -> None:
-        """From now on a scrape gets this one."""
+        """Makes this the snapshot that scrapes get from now on."""
         self._snapshot = snapshot
 
     def collect(self) -> Iterator[Metric]:
@@ -113,7 +113,7 @@ def _of_ranks(ranks: list[RankView]) -> Iterator[Metric]:
 
 @contextmanager
 def served(port: int, address: str) -> Iterator[Metrics]:
-    """Serves metrics at http://ADDRESS:PORT/metrics. Raises UserError where that cannot be."""
+    """Serves metrics at http://ADDRESS:PORT/metrics. Raises UserError where it cannot listen there."""
     try:
         from prometheus_client import CollectorRegistry, make_wsgi_app
     except ImportError:
@@ -151,7 +151,7 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         self.set_app(application)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether a connection is answered."""
+        """Whether a connection is answered: not if too many are open."""
         return len(self._begun_s) < MOST_CLIENTS
 
     def process_request(self, request: Any, client_address: Any) -> None:

@@ -29,7 +29,7 @@ _HOST_COLUMNS = 20
 _GAP = 2
 _COLUMNS = ("rank", "node", "host", "state", "step", "own work", "waits", "memory", "last entry")
 _FIRST_COLUMNS = ("rank", "state", "step", "own work", "waits", "last entry", "host", "memory", "node")
-"""The same columns, the most important first, for where not all of them have room."""
+"""The same columns, the most important first; the last ones are left out of a narrow terminal."""
 
 
 def render(snapshot: Snapshot, width: int, height: int, hint: str = "") -> RenderableType:

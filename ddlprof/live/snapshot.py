@@ -1,4 +1,4 @@
-"""What is known of a run at one moment, as plain data: seconds, counts and shares. None means not measured."""
+"""The state of a run at one moment, as plain data: seconds, counts and shares. None means not measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ddlprof.store import RunData
 TRAINS, SILENT, GONE = "trains", "silent", "gone"
 """The state of a rank that has not said how it ended; the others are the statuses of `End`."""
 SILENT_S = 60.0
-"""Without an entry for so long, and three times as long as recent steps and counters took, a rank is called silent."""
+"""A rank is called silent after so many seconds without an entry, and three times its longest recent gap."""
 GONE_S = 3.0
 """Only after so long without an entry is a process called gone, as its file may be a moment late."""
 
@@ -53,13 +53,13 @@ class RankView:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether the rank has ended or is gone, so that nothing more will come."""
         return self.state not in (TRAINS, SILENT)
 
 
 @dataclass(frozen=True)
 class EpochView:
-    """Where the present epoch is; None where the length of an epoch is not known."""
+    """The progress of the present epoch; share and time are None where the length of an epoch is not known."""
 
     number: int
     """Counted from 1."""
@@ -69,7 +69,7 @@ class EpochView:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run at one moment. The figures of steps are of the recent ones, but for `whole_s`."""
+    """A run at one moment. Figures of steps are means over the recent steps; `whole_s` covers all of them."""
 
     name: str
     model: str | None = None
@@ -81,7 +81,7 @@ class Snapshot:
     read_share: float = 1.0
     """The part of the files that has been read."""
     steps: int = 0
-    """The steps of the rank with the most."""
+    """The number of steps of the rank that has made the most."""
     recent_steps: int = 0
     steps_per_s: float | None = None
     samples_per_s: float | None = None
@@ -90,19 +90,19 @@ class Snapshot:
     epoch: EpochView | None = None
     times_s: dict[str, float | None] = field(default_factory=dict)
     whole_s: dict[str, float | None] = field(default_factory=dict)
-    """Means over all steps so far, the unusual ones too."""
+    """Mean seconds over all steps so far, including the unusual ones."""
     verdict: VerdictLine | None = None
     late_rank: int | None = None
     late_cause: str | None = None
     late_queued_share: float | None = None
-    """The share of its time that it waits for a processor, where that is most of what it takes longer."""
+    """The share of its time that the late rank waits for a processor, where that explains most of its delay."""
     ranks: list[RankView] = field(default_factory=list)
     damaged: int = 0
     notes: list[str] = field(default_factory=list)
 
     @property
     def started(self) -> bool:
-        """Whether there is a step."""
+        """Whether any rank has made a step."""
         return self.steps > 0
 
     @property
@@ -112,7 +112,7 @@ class Snapshot:
 
     @property
     def silent_s(self) -> float | None:
-        """For how long no rank has written anything; None where none has a file."""
+        """The seconds since any rank last wrote something; None where no rank has a file."""
         return min((rank.age_s for rank in self.ranks), default=None)
 
     @property
@@ -130,7 +130,7 @@ class Snapshot:
 
 
 class Observer:
-    """Looks at a run again and again. `total_steps`: how many the training will make, if that is known."""
+    """Makes snapshots of a growing run. `total_steps`: the steps that the training will make, if known."""
 
     def __init__(self, follower: RunFollower, total_steps: int | None = None) -> None:
         self.follower = follower
@@ -139,7 +139,7 @@ class Observer:
         self._last: Snapshot | None = None
 
     def look(self, now_unix_ns: int) -> Snapshot:
-        """Reads on, and analyses the recent steps if there was anything new."""
+        """Reads what was added to the files, analyses the recent steps if there was any, and returns a snapshot."""
         if self.follower.advance() or self._last is None:
             self._followed = self.follower.recent()
             self._last = _snapshot(self.follower, self._followed, self._total_steps)
@@ -249,7 +249,7 @@ def _is_gone(host: str, pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except OSError:  # somebody else's
+    except OSError:  # the process belongs to another user
         pass
     return False
 

@@ -1,4 +1,4 @@
-"""A snapshot in words: the parts that the views have in common, and the status as plain lines."""
+"""A snapshot in words: the phrases that all views share, and the status as plain lines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def breakdown(snapshot: Snapshot) -> str:
 
 
 def progress(snapshot: Snapshot) -> str:
-    """How far the training is, and how fast."""
+    """The progress of the training and its speed."""
     of = f" of {snapshot.total_steps:,}" if snapshot.total_steps is not None else ""
     parts = [f"step {snapshot.steps:,}{of}"]
     if snapshot.steps_per_s is not None:
@@ -54,7 +54,7 @@ def progress(snapshot: Snapshot) -> str:
 
 
 def verdict(snapshot: Snapshot) -> str:
-    """`DATA-BOUND (42 %, on a shared machine)`; empty before there is one."""
+    """`DATA-BOUND (42 %, on a shared machine)`; empty while there is no verdict."""
     found = snapshot.verdict
     if found is None:
         return ""
@@ -88,18 +88,18 @@ def ranks(snapshot: Snapshot) -> str:
 
 
 def state_words(state: str) -> str:
-    """What is said of a rank in this state."""
+    """The words for a rank in this state."""
     return {SILENT: "silent", GONE: "gone"}.get(state, _ENDED.get(state, f"ended: {state}"))
 
 
 def memory(snapshot: Snapshot) -> str:
-    """The most memory that a rank has; empty where none is known."""
+    """The memory of the rank that has the most; empty where none is known."""
     most = max((rank.memory_bytes for rank in snapshot.ranks if rank.memory_bytes is not None), default=None)
     return "" if most is None else f"memory {gib(most)}"
 
 
 def last_entry(snapshot: Snapshot) -> str:
-    """For how long nothing has been written, if that is worth a word."""
+    """The time since anything was written, where it is long enough to be mentioned; else empty."""
     silent_s = snapshot.silent_s
     if silent_s is None or silent_s < QUIET_S or snapshot.ended:
         return ""
@@ -107,7 +107,7 @@ def last_entry(snapshot: Snapshot) -> str:
 
 
 def waiting(snapshot: Snapshot) -> str:
-    """What is waited for, where there is no step yet, or not all of the files is read; else empty."""
+    """The reason to wait, where there is no step yet or the files are not fully read; else empty."""
     if snapshot.read_share < 1:
         return f"reading, {percent(snapshot.read_share)}"
     return "" if snapshot.started else "waiting for the first step"
@@ -131,7 +131,7 @@ def line(snapshot: Snapshot, now: datetime | None = None) -> str:
 
 
 def ending(snapshot: Snapshot, typed: str) -> str:
-    """What is said when nothing more will come."""
+    """The closing sentence of a run that will write nothing more."""
     steps = count(snapshot.steps, "step")
     states = snapshot.states
     if set(states) == {"ok"}:
@@ -145,7 +145,7 @@ def ending(snapshot: Snapshot, typed: str) -> str:
 
 
 def slowest_first(snapshot: Snapshot) -> list[RankView]:
-    """The ranks, those first that somebody should look at: ended or silent ones, the late one, long steps."""
+    """The ranks in the order in which they deserve a look: ended or silent ones, the late one, long steps."""
 
     def key(rank: RankView) -> tuple[bool, bool, float, int]:
         own_s = sum(rank.means_s.get(name) or 0.0 for name in _CAUSES if _CAUSES[name])

@@ -22,7 +22,7 @@ _NEAR_BYTES = 1_500_000
 
 
 class Dropped(Protocol):
-    """One weight, and which of its inputs are dropped when."""
+    """The products of one weight, of which some inputs are dropped in each time step."""
 
     def add(self, gates: Any, values: Any, step: int) -> None:
         """Adds the product of values (B, n) to gates (B, G)."""
@@ -31,23 +31,23 @@ class Dropped(Protocol):
         """Does the same for all steps: values (T, B, n), gates (T, B, G)."""
 
     def input_gradient(self, gradient: Any, step: int) -> Any:
-        """(B, n) of the gradient (B, G) of the gates."""
+        """Returns the gradient (B, n) of the inputs of one step from the gradient (B, G) of its gates."""
 
     def input_gradients(self, gradients: Any) -> Any:
-        """(T, B, n) of gradients (T, B, G)."""
+        """Returns the gradients (T, B, n) of the inputs of all steps from the gradients (T, B, G) of the gates."""
 
     def weight_gradient(self, values: Any, gradients: Any) -> Any:
-        """(n, G) of all steps."""
+        """Returns the gradient (n, G) of the weight, summed over all steps."""
 
 
 class Masked:
-    """All neurons, or with a mask others for each sample: the products are as large as ever.
+    """Multiplies with all neurons; a mask may zero other neurons for each sample, so the products have full size.
 
-    What does not wait for the step before is one product for all steps.
+    Products that do not depend on the step before are computed as one product for all steps.
     """
 
     def __init__(self, weight: Any, mask: Any = None) -> None:
-        """`mask`: (T, B, n), of 0 and the factor of what is kept."""
+        """`mask`: (T, B, n), 0 for dropped inputs and the scaling factor for kept ones; None drops nothing."""
         self._weight, self._mask = weight, mask
 
     def _masked(self, values: Any, step: int | None = None) -> Any:
@@ -72,13 +72,13 @@ class Masked:
 
 
 class Kept(Masked):
-    """The same neurons for the whole batch, others in each step: products are with the rows that are kept.
+    """Drops the same neurons for the whole batch, others in each step, and multiplies with the kept rows only.
 
     Fetching these rows of the weight costs time, too, which a small batch does not win back: see `GATHER_SAMPLES`.
     """
 
     def __init__(self, weight: Any, kept: Any, factor: float) -> None:
-        """`kept`: (T, k), the numbers of the neurons of each step; `factor`: of what is kept."""
+        """`kept`: (T, k), the indices of the neurons kept in each step; `factor` scales the kept inputs."""
         mask = weight.new_zeros(len(kept), len(weight)).scatter_(1, kept, factor)
         super().__init__(weight, mask.unsqueeze(1))
         self._kept, self._factor = kept, factor
@@ -90,7 +90,7 @@ class Kept(Masked):
         self._parts = [slice(first, first + at_once) for first in range(0, kept.shape[1], at_once)]
 
     def _pays(self, samples: int, alone: bool = False) -> bool:
-        """Whether the rows that are kept are worth fetching. `alone`: the full product would be one of each step."""
+        """Whether fetching the kept rows saves time. `alone`: the full product would be computed step by step."""
         full = samples + (SMALL_PRODUCT_SAMPLES if alone else 0)
         return self._share * (samples + GATHER_SAMPLES) < full
 
@@ -142,7 +142,7 @@ class Kept(Masked):
         return found
 
     def weight_gradient(self, values: Any, gradients: Any) -> Any:
-        """In place, row by row: a gradient of the whole weight for each step would cost more than the product."""
+        """Adds in place, row by row: a gradient of the whole weight for each step would cost more than the product."""
         if not self._pays(values.shape[1]):
             return super().weight_gradient(values, gradients)
         found = torch.zeros_like(self._weight, dtype=accumulating(self._weight))

@@ -47,8 +47,9 @@ class StructuredDropoutLSTM(nn.LSTM):
     ) -> None:
         """`dropout`: of the inputs of all layers but the first, as in torch.nn.LSTM; `input_dropout`: of the first.
 
-        `recurrent_dropout`: of what each layer gets from itself, one step later. `structured=False` drops other neurons
-        for each sample, as torch.nn.Dropout does: the same code with products of full size, to compare with.
+        `recurrent_dropout`: of the hidden state that each layer gets from its own previous step. `structured=False`
+        drops other neurons for each sample, as torch.nn.Dropout does: the same code with products of full size, as a
+        baseline.
         """
         shares = {"dropout": dropout, "recurrent_dropout": recurrent_dropout, "input_dropout": input_dropout}
         for name, share in shares.items():
@@ -65,7 +66,7 @@ class StructuredDropoutLSTM(nn.LSTM):
                 weight.data = weight.data.t().contiguous().t()  # neuron after neuron; a GPU's LSTM wants its own order
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """As that of torch.nn.LSTM, also in memory: some formats of files refuse any other order."""
+        """The state dict of torch.nn.LSTM, contiguous like that one: some file formats refuse another memory order."""
         found = super().state_dict(*args, **kwargs)
         for key, value in found.items():
             if isinstance(value, torch.Tensor) and not value.is_contiguous():
@@ -73,13 +74,13 @@ class StructuredDropoutLSTM(nn.LSTM):
         return found
 
     def extra_repr(self) -> str:
-        """The arguments that are not at their defaults."""
+        """The arguments that differ from their defaults."""
         more = {"recurrent_dropout": self.recurrent_dropout, "input_dropout": self.input_dropout}
         shown = [f"{name}={value}" for name, value in more.items() if value]
         return ", ".join([super().extra_repr(), *shown, *([] if self.structured else ["structured=False"])])
 
     def forward(self, input: Any, hx: Any = None) -> Any:
-        """As torch.nn.LSTM: the outputs of the last layer, and the last h and c of all."""
+        """Returns what torch.nn.LSTM does: the outputs of the last layer, and the last h and c of all layers."""
         drops = self.input_dropout, self.recurrent_dropout, self.dropout if self.num_layers > 1 else 0.0
         if not self.training or not any(drops):
             return super().forward(input, hx)
@@ -123,7 +124,7 @@ class StructuredDropoutLSTM(nn.LSTM):
         return x, torch.stack(last_h), torch.stack(last_c)
 
     def _drop(self, x: Any, p: float, size: int) -> MakeDropped:
-        """What one weight of `size` inputs makes of its inputs in a sequence like x."""
+        """Draws which of the `size` inputs of a weight are dropped in a sequence like x; returns how to multiply."""
         if not p:
             return Masked
         if not self.structured:
@@ -146,7 +147,7 @@ def _kind_of(x: Any) -> torch.dtype:
 
 
 MakeDropped = Callable[[Any], Dropped]
-"""Of a transposed weight."""
+"""Makes the products (`Dropped`) of a transposed weight."""
 
 
 class Recurrence(torch.autograd.Function):

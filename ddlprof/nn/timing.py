@@ -25,7 +25,7 @@ BLOCKS = 5
 
 @dataclass(frozen=True)
 class Shape:
-    """What to time. `dropout`: the share that is dropped, of the inputs of all layers and of their hidden states."""
+    """One LSTM to time. `dropout`: the dropped share of the inputs of all layers and of their hidden states."""
 
     input_size: int
     hidden_size: int
@@ -37,10 +37,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class Times:
-    """Medians of one forward and backward, in seconds."""
+    """The median times of one forward and backward pass, in seconds."""
 
     torch_s: float
-    """torch.nn.LSTM, with its own dropout between layers, but none that is recurrent: it has none."""
+    """torch.nn.LSTM, with its own dropout between layers, but without recurrent dropout, which it does not offer."""
     random_s: float
     structured_s: float
 

@@ -1,1 +1,1 @@
-"""What `recommend`, `predict`, `elastic` and `cluster` answer beyond one package, for Python as for the commands."""
+"""The answers of `recommend`, `predict`, `elastic` and `cluster` that need several packages, for Python and the CLI."""

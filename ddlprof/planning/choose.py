@@ -52,13 +52,13 @@ def _has(plan: Plan, nodes: int) -> bool:
 
 
 def _as_measured(job: DescribedJob, nodes: int | None, question: dict[str, Any]) -> Plan | str:
-    """The first plan with the job's own settings, or why there is none."""
+    """The best plan with the job's own settings, or the reason why there is none."""
     from recommender import PredictionError
     from recommender.plans.ranking import recommend
 
     try:
         plans = [plan for plan in recommend(job.workload, **question) if nodes is None or _has(plan, nodes)]
-    except PredictionError as error:  # what is asked for may be what makes it possible
+    except PredictionError as error:  # the job may be possible only with the settings asked for
         return str(error)
     if not plans:
         return "there is no candidate"
@@ -143,7 +143,7 @@ def predictions(
 
 
 def _mfu(workload: Workload, target: Target, estimate: Estimate) -> float | None:
-    """The FLOPs of the model over those that the GPUs could do in the step, by the data sheet."""
+    """The FLOPs of the model as a share of those that the GPUs could do in the step by their data sheet."""
     from recommender.compute.gpu_peaks import peak_tflops, precision_class
     from recommender.target import default_catalog, machine_of
 
@@ -160,7 +160,7 @@ def _mfu(workload: Workload, target: Target, estimate: Estimate) -> float | None
 
 
 def _memory(workload: Workload, target: Target) -> Memory | None:
-    """What the step needs of a GPU's memory; None: not known of the job or the GPU."""
+    """The GPU memory that the step needs; None where the job's need or the GPU's memory is not known."""
     from ddlprof.report.plans.prediction import Memory
     from recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
     from recommender.target import default_catalog, machine_of
@@ -181,7 +181,7 @@ def _memory(workload: Workload, target: Target) -> Memory | None:
 
 
 def _estimate(predictor: Predictor, target: Target) -> Estimate | None:
-    """None where it cannot be predicted: the comparison is then left out."""
+    """The prediction, or None where it fails: the comparison is then left out."""
     from recommender import PredictionError
 
     try:

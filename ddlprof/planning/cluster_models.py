@@ -21,7 +21,7 @@ def with_known_models(
     """The jobs, the speeds of them all, and a sentence on what was done.
 
     `path` is a file as that of `ddlprof elastic`, with a model of the trace on each line. A job keeps its duration on
-    the GPUs that it asks for: its samples are what the predicted speed makes of that. Raises `DdlprofError`.
+    the GPUs that it asks for: its samples follow from that and the predicted speed. Raises `DdlprofError`.
     """
     from ddlprof.cluster.elastic.jobs_file import read_jobs
     from ddlprof.cluster.speeds import PredictedSpeeds

@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Question:
-    """All that the answer needs."""
+    """The input of the answer: the jobs, the cluster, and the predicted speeds."""
 
     lines: Sequence[Line]
-    """In the order of submission, as the jobs are."""
+    """The lines of the file in the order of submission, which `jobs` share."""
     jobs: Sequence[Job]
     cluster: Cluster
     speeds: Speeds
     words: str
-    """What the machines are."""
+    """The GPUs and machines of the cluster in words."""
     notes: Sequence[str]
 
 
 def read_question(
     path: Path, gpus: int, per_machine: int | None, instance: str | None, gpu_model: str | None
 ) -> Question:
-    """Raises `DdlprofError` in one line for whatever cannot be answered."""
+    """Reads the file of jobs and predicts their speeds. Raises `DdlprofError` for what cannot be answered."""
     from ddlprof.cluster.elastic.jobs_file import read_jobs
     from ddlprof.cluster.speeds import PredictedSpeeds
 
@@ -62,7 +62,7 @@ def read_question(
 
 
 def noise_scales(lines: Sequence[Line], is_asked: bool) -> dict[str, float]:
-    """By name; none where nobody asks. Raises `UserError` where no job has one."""
+    """The gradient noise scales by job name; empty unless asked for. Raises `UserError` where no job has one."""
     found = {line.name: line.noise_scale for line in lines if is_asked and line.noise_scale is not None}
     if is_asked and not found:
         raise UserError("--stat-eff: no job has a noise_scale; see docs/elastic.md for how it is measured")
@@ -77,7 +77,7 @@ def require_samples(lines: Sequence[Line]) -> None:
 
 
 def workload_of(line: Line, folder: Path) -> Workload:
-    """What is known of a job; its files are beside the one that names them. Raises `UserError` naming the job."""
+    """The workload of a job; paths are relative to the file of jobs. Raises `UserError` naming the job."""
     from ddlprof.cluster.elastic.jobs_file import measured_steps
     from ddlprof.planning.job import load_job
 
@@ -92,7 +92,7 @@ def workload_of(line: Line, folder: Path) -> Workload:
 
 
 def _of_gpus(workload: Workload) -> bool:
-    """Whether the recommender can tell: of GPUs, or from counts alone."""
+    """Whether the recommender can predict the job: it was measured on GPUs, or is known by its counts alone."""
     return not workload.measurements or any(m.instance_type or m.gpu_model for m in workload.measurements)
 
 
@@ -130,7 +130,7 @@ def _gpus_of(machine: Target) -> int | None:
 
 
 def predictor_of(workload: Workload) -> Predicts:
-    """The recommender's where it can tell, else one from the job's own measurements."""
+    """The recommender's predictor where it can predict the job, else one from the job's own measurements."""
     from ddlprof.cluster.elastic.measured import MeasuredPredictor
     from recommender import Predictor
 
@@ -176,12 +176,12 @@ def job_of(line: Line, workload: Workload, predictor: Predicts, machine: Target,
 
 
 def _measured_batch(measurements: Sequence[Measurement]) -> int | None:
-    """The samples of an update of the first measurement."""
+    """The samples of one optimizer update in the first measurement."""
     return next((m.batch_per_gpu * m.grad_accum * sum(m.placement) for m in measurements), None)
 
 
 def _largest_batch(workload: Workload, machine: Target) -> int | None:
-    """What fits the memory of a GPU in one pass; None: not known. Raises `UserError` where not one sample does."""
+    """The most samples of one pass that fit a GPU's memory; None: not known. Raises `UserError` where not one fits."""
     from recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
     from recommender.target import default_catalog, machine_of
 

@@ -1,4 +1,4 @@
-"""What `recommend` and `predict` have in common: the job that RUN describes, and errors in one line."""
+"""The job that RUN describes, read for `recommend` and `predict`; errors are one line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ADDED = (
 
 @dataclass(frozen=True)
 class DescribedJob:
-    """A workload, and what a run says besides."""
+    """A workload, with the command and the other jobs that the runs tell of."""
 
     name: str
     workload: Workload
@@ -33,7 +33,7 @@ class DescribedJob:
     """The words that followed `python`; empty if not known."""
     dataset_samples: int | None = None
     others: tuple[Workload, ...] = ()
-    """Other jobs, whose measured steps tell of the GPUs that they ran on."""
+    """Other jobs, whose measured steps show how fast the GPUs are that they ran on."""
 
 
 def load_job(runs: Sequence[str], batches: Sequence[int] = (), other_jobs: Sequence[str] = ()) -> DescribedJob:
@@ -96,6 +96,6 @@ def _require_predictable(run: str, training: TrainingFacts) -> None:
 
 
 def _command(manifest: Manifest) -> tuple[str, ...]:
-    """The words behind `python`: a script's name in the manifest lacks its ending, a module's is the module."""
+    """The words after `python`: the manifest has a script's name without its ending, and a module's as it is."""
     words = tuple(manifest.argv)
     return ("-m", *words) if words and words[0] == manifest.name else words

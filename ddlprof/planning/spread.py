@@ -1,4 +1,4 @@
-"""What jobs lose when their GPUs are far apart, and how long it is worth waiting for closer ones, from their runs."""
+"""How much jobs lose when their GPUs are far apart, and how long to wait for closer ones, predicted from their runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `ddlprof characterize` found: experiments, stalls by difference and directly, and remarks. None: not measured.
+"""The result of `ddlprof characterize`: experiments, stalls by difference and directly, remarks. None: not measured.
 
 `build` is the only place that turns runs into a `Comparison`; `as_table` and `as_json` only show it.
 """
@@ -23,16 +23,16 @@ from ddlprof.report.text import aligned, text_of
 from ddlprof.store import load_run
 
 LARGE_SHARE = 0.05
-"""The share of the step from which a reason for a difference to disagree with the direct figure is worth a remark."""
+"""A reason why a difference disagrees with the direct figure is remarked on from this share of the step."""
 COLD_SHARE = 0.9
 """The share of the bytes read that must come from storage for a run to be called cold."""
 _PARTS = ("data_fetch", "data_prep", "straggler")
-"""The parts of classes that are worth a column: the others stay as they are in all experiments."""
+"""The parts of classes that get a column: the other parts are the same in all experiments."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The repeats of one experiment, read and analysed; `reads` where the reading of files was watched."""
+    """The repeats of one experiment, read and analysed; `reads` is filled where the reading of files was watched."""
 
     directories: list[Path]
     attempts: list[Attempt]
@@ -58,7 +58,7 @@ class ExperimentLine:
     step_high_s: float
     times_s: dict[str, float | None]
     files: int | None
-    """The number of files that the loaders saw; the next fields are theirs too."""
+    """The number of files that the data loaders read; the next fields are about these files, too."""
     mapped_files: list[str]
     asked_bytes: int | None
     disk_bytes: int | None
@@ -97,7 +97,7 @@ class Comparison:
 
 
 def load_outcome(directories: list[Path]) -> Outcome:
-    """Raises UserError if one of them has no step, or was not the experiment that it should have been."""
+    """Reads and analyses the repeats. Raises UserError if one has no step, or belongs to another experiment."""
     attempts = []
     batch = None
     for directory in directories:
@@ -259,7 +259,7 @@ def _cache(name: str, outcome: Outcome) -> Iterator[str]:
 
 
 def as_table(comparison: Comparison) -> str:
-    """The stalls, the runs that they come from, and what to mind."""
+    """The text with the stalls, the runs that they come from, and remarks."""
     scale = scale_for(comparison.reference_step_s)
     lines = [f"ddlprof  characterize {comparison.name} · step {scale.time(comparison.reference_step_s)}", ""]
     lines += aligned(list(_stall_rows(comparison.stalls, scale)))

@@ -1,4 +1,4 @@
-"""What `ddlprof elastic` says: a table for people, JSON and CSV for programs."""
+"""The output of `ddlprof elastic`: a table for people, JSON and CSV for programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _labelled = partial(labelled, width=_WIDTH)
 
 @dataclass(frozen=True)
 class ElasticData:
-    """An answer with all that is said about it."""
+    """An answer with the facts that are shown beside it."""
 
     gpus: int
     machines: str
@@ -72,7 +72,7 @@ def as_csv(data: ElasticData) -> str:
 
 
 def as_json(data: ElasticData) -> str:
-    """One object; null where nothing is known."""
+    """One JSON object; null means not known."""
     return json_text(
         {
             "gpus": data.gpus,

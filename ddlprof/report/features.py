@@ -79,7 +79,7 @@ def _share(part: float, whole: float) -> str:
 
 
 def _memory(memory: StepMemory, step: StepOperators) -> list[str]:
-    """What is known of the memory, one line for each part."""
+    """The known parts of the memory, one line for each."""
     saved = [("alive after forward, as its results are", memory.saved_bytes)]
     if step.training:
         saved = [

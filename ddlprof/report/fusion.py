@@ -17,7 +17,7 @@ _LABEL = 10
 
 
 def as_json(result: Result) -> str:
-    """Everything that was found; null is not measured."""
+    """The whole result as JSON; null means not measured."""
     return json_text(
         {
             "model": result.model,
@@ -64,7 +64,7 @@ def _gains(found: Prediction | Measured) -> dict[str, float | None]:
 
 
 def _json_values(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity: a value of the sweep that is none of its numbers is written as text."""
+    """The values with NaN and infinity, which JSON does not have, written as text."""
     return {
         name: _json_values(value) if isinstance(value, dict)
         else str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""What `ddlprof share` says: what is in the file, and what is not."""
+"""The output of `ddlprof share`: what the file contains, and what was left out of it."""
 
 from __future__ import annotations
 

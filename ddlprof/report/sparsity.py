@@ -34,7 +34,7 @@ def as_csv(found: Potential) -> str:
 
 
 def as_json(name: str, counts: SparsityCounts, found: Potential, timings: list[LstmTiming] | None) -> str:
-    """Everything; null for what was not measured."""
+    """The whole result; null for what was not measured."""
     steps = [
         {"step": step, "backward_speedup": backward, "iteration_speedup": iteration}
         for step, backward, iteration in speedups(counts.steps)
@@ -93,7 +93,7 @@ def _times(factor: float | None) -> str:
 
 
 def as_table(name: str, counts: SparsityCounts, found: Potential, timings: Sequence[LstmTiming] = ()) -> str:
-    """The layers, their sum, and what that means."""
+    """The text with the layers, their sum, and a conclusion."""
     total = found.total
     head = (
         f"ddlprof  sparsity {name} · {len(counts.steps)} of {counts.steps_seen} steps counted · without zeros:"
@@ -131,7 +131,7 @@ def _explanation() -> str:
 
 
 def _compared(timing: LstmTiming) -> str:
-    """Which LSTM is fastest here, also where it is not ours."""
+    """A sentence on the fastest LSTM here, even where it is not the one of ddlprof."""
     seconds = {"torch.nn.LSTM": timing.torch_s, "structured": timing.structured_s, "random": timing.random_s}
     fastest = min(seconds, key=lambda name: seconds[name])
     ours = "ddlprof.nn.StructuredDropoutLSTM"

@@ -1,4 +1,4 @@
-"""Advice about jobs with the waits that follow from it."""
+"""Advice about jobs, and how long each should wait for closer GPUs."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from ddlprof.cluster.advice import Advice, SpreadCost, Wait, Worth, usual_wait_s
 from ddlprof.cluster.machines import Level
 
 LEAST_WAIT_S = 60.0
-"""The shortest wait that is worth a hint: Slurm schedules no more often."""
+"""The shortest wait in seconds that is worth a hint: Slurm does not schedule more often."""
 
 
 @dataclass(frozen=True)
 class JobAdvice:
-    """One job: what is known of it, and how long it still runs."""
+    """One job with its advice, its command, and how long it still runs."""
 
     advice: Advice
     command: tuple[str, ...] = ()
     """The words that followed `python`; empty if not known."""
     rest_s: float | None = None
-    """How long the job still runs on the closest GPUs; None where nobody said."""
+    """The seconds that the job still runs on the closest GPUs; None where the user did not say."""
     history: Sequence[Wait] | None = None
 
     def wait_s(self, loss: SpreadCost) -> Worth | None:
-        """The longest wait for closer GPUs before those are taken; None: not known."""
+        """The longest wait for closer GPUs that is worth it against GPUs at this distance; None: not known."""
         return None if self.rest_s is None else worth_waiting_s(loss, self.rest_s, self.advice.gpus, self.history)
 
     def hint_s(self, level: Level) -> Worth | None:
@@ -36,8 +36,8 @@ class JobAdvice:
     def stays_together(self, level: Level) -> bool:
         """Whether it surely never pays to take GPUs at that level.
 
-        Without a history that is where the run would take twice as long or longer, as even a wait as long as the run
-        pays then; with one, where it pays to wait longer than jobs of this size usually have to.
+        Without a history of waits, the run must take at least twice as long there, as then even a wait as long as the
+        run pays. With a history, it must pay to wait longer than jobs of this size usually have to.
         """
         loss = self.advice.loss(level)
         if loss is None or loss.wait_share is None or self.rest_s is None:

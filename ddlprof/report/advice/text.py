@@ -85,7 +85,7 @@ def _slowdown(slowdown: Slowdown | None) -> str:
 
 
 def spread_comments(advice: Advice) -> Iterator[str]:
-    """What spreading a job costs, as comments of a file for a scheduler."""
+    """The cost of spreading a job, as comments for a scheduler's file."""
     for loss in advice.losses:
         where = "machines of a rack" if loss.level == Level.RACK else "racks"
         reason = f", {plain(loss.why_not)}" if loss.why_not else ""

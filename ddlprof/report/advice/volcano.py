@@ -58,7 +58,7 @@ def _job(job: JobAdvice, rack_tier: int) -> Iterator[str]:
 
 
 def _topology(job: JobAdvice, rack_tier: int) -> Iterator[str]:
-    """Volcano knows no timers: either nothing but one rack will do, or one is preferred."""
+    """The `networkTopology` of a job. Volcano knows no timers: one rack is either required or preferred."""
     if len(job.advice.closest) == 1:
         yield "  # one pod: its GPUs are those of one machine"
     elif job.stays_together(Level.NETWORK):

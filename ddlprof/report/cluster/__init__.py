@@ -1,1 +1,1 @@
-"""What `ddlprof cluster simulate` found, in several formats."""
+"""The results of `ddlprof cluster simulate` in several formats."""

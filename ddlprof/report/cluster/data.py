@@ -1,4 +1,4 @@
-"""What `ddlprof cluster simulate` found, as plain data, ready for JSON. None means not known.
+"""The results of `ddlprof cluster simulate` as plain data, ready for JSON. None means not known.
 
 `build` is the only place that turns results into it; the formats only render it.
 """
@@ -26,7 +26,8 @@ BETTER = {
     "wait_mean_s": LESS, "wait_median_s": LESS, "wait_p95_s": LESS, "gpu_hours": LESS, "comm_gpu_hours": LESS,
     "jain": MORE, "worst_fairness": LESS, "unfair": LESS,
 }  # fmt: skip
-"""What is better. Not here: the share of GPUs in use, which waste raises, and stops, which may be worth their time."""
+"""Whether less or more of a figure is better. Left out: the share of GPUs in use, which waste raises, too, and stops,
+which may be worth their time."""
 OVERLOADED = (
     "with a load above 1 the queue grows until submissions end, so the times tell how long the trace is as much as how"
     " good a policy is"
@@ -36,19 +37,19 @@ _STARVED_JAIN = 0.1
 _MOST_POINTS = 400
 """The most points of a distribution: a page has no pixels for more."""
 _SAME = 1e-9
-"""Figures closer than this, relatively, are the same but for rounding."""
+"""Figures that differ relatively by less than this differ by rounding only."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What was simulated."""
+    """The trace, the cluster and the settings of the simulations."""
 
     trace: str
     jobs: int
     asked_gpu_hours: float | None
-    """What the jobs would take on the GPUs they ask for without waiting; None: nobody measured how long they take."""
+    """The GPU-hours of all jobs on the GPUs that they ask for; None: their durations were not measured."""
     submitted_within_s: float
-    """From the first to the last submission in the trace."""
+    """The seconds from the first to the last submission in the trace."""
     cluster: str
     machines: int
     racks: int
@@ -68,9 +69,9 @@ class FigureLine:
 
     mean: float | None
     sd: float | None
-    """The standard deviation over the seeds; None where there is one."""
+    """The standard deviation over the seeds; None where there is only one seed."""
     is_best: bool
-    """Whether no other policy has a better mean, and one has a worse."""
+    """Whether no other policy has a better mean, and at least one has a worse mean."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,11 @@ class PolicyLine:
     mean_s: float
     """Its mean completion time over all seeds."""
     above_best: float
-    """How much longer that is than the best policy's, as a share of the latter."""
+    """How much longer `mean_s` is than the best policy's, as a share of the latter."""
     wins: int
-    """The seeds in which its mean completion time is the shortest, or as short."""
+    """The number of seeds in which no policy has a shorter mean completion time."""
     over_time: Sequence[Load]
-    """Of the first seed."""
+    """The load over time, in the simulation of the first seed."""
     completion_cdf: list[tuple[float, float]]
     """(seconds, share of jobs that completed within them), all seeds together."""
 
@@ -96,15 +97,15 @@ class Block:
     """Policies on the same jobs."""
 
     load: float | None
-    """As asked for; None: arrivals as in the trace."""
+    """The load asked for; None: jobs arrive as in the trace."""
     offered_load: float | None
-    """The load that there really was, as a mean over the seeds."""
+    """The load that the simulations really had, as a mean over the seeds."""
     predictable: float | None
     policies: list[PolicyLine]
 
     @property
     def best(self) -> PolicyLine:
-        """The one with the shortest mean completion time."""
+        """The policy with the shortest mean completion time."""
         return min(self.policies, key=lambda line: line.mean_s)
 
 
@@ -121,7 +122,7 @@ class CaseLine:
 
 @dataclass(frozen=True)
 class SimulatedData:
-    """All of it."""
+    """The results of all simulations of one call."""
 
     question: Question
     blocks: list[Block]
@@ -239,7 +240,7 @@ def _pooled(curves: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float
 
 
 def assumed(setting: Setting, cases: Sequence[Case]) -> Iterator[str]:
-    """Everything that a reader would otherwise have to guess."""
+    """The assumptions and omissions of the simulations, one sentence each."""
     others = [job for job in setting.jobs if job.max_gpus is None]
     if len(others) < len(setting.jobs):
         yield (

@@ -8,7 +8,7 @@ from ddlprof.report.cluster.data import SimulatedData
 from ddlprof.report.json_csv import json_text
 
 _CURVES = ("over_time", "completion_cdf")
-"""They are in the files of --format csv."""
+"""Curves, which are left out here: they are in the files of --format csv."""
 
 
 def render(data: SimulatedData) -> str:

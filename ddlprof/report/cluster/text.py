@@ -1,4 +1,4 @@
-"""Simulations as plain text, and the words and figures that their page of HTML has too."""
+"""Simulations as plain text, and the words and figures that the HTML page shares."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddlprof.report.text import aligned, labelled, text_of, wrapped
 
 _HOURS_FROM_S, _MINUTES_FROM_S = 7200.0, 120.0
 _SLIGHTLY = 5e-4
-"""Shares below this are too small a difference to name."""
+"""Differences below this share are too small to be named."""
 _WIDTH = 100
 _labelled = partial(labelled, width=_WIDTH)
 _BEST = "*"
@@ -26,9 +26,9 @@ class Column:
     head: str
     words: str
     unit: str | None = ""
-    """None: a time, in the unit of the page."""
+    """The unit; None: the figure is a time, in the unit of the page."""
     factor: float = 1.0
-    """What the figure is multiplied with for its unit."""
+    """The factor that turns the figure into its unit."""
     is_count: bool = False
 
 
@@ -59,7 +59,7 @@ class TimeUnit:
 
 
 def time_unit(data: SimulatedData) -> TimeUnit:
-    """The unit in which the shortest mean completion time has digits."""
+    """The largest unit of time that suits the shortest mean completion time."""
     shortest_s = min(block.best.mean_s for block in data.blocks)
     if shortest_s >= _HOURS_FROM_S:
         return TimeUnit("h", 3600.0, "hours")
@@ -89,7 +89,7 @@ def _cell(figure: FigureLine, factor: float, decimals: int) -> str:
 
 
 def title(block: Block) -> str:
-    """What tells a block from the others."""
+    """The load and the share of predictable jobs that distinguish a block."""
     words = []
     if block.load is not None:
         words.append(f"load {block.load:g}")
@@ -101,7 +101,7 @@ def title(block: Block) -> str:
 
 
 def verdict(block: Block, seeds: int, unit: TimeUnit) -> str:
-    """Which policy has the shortest mean completion time, and how far the others are."""
+    """The policy with the shortest mean completion time in a sentence, and how much longer the others take."""
     ordered = sorted(block.policies, key=lambda line: line.mean_s)
     best = ordered[0]
     mean = f"{significant(best.mean_s / unit.seconds, 4)} {unit.name}"

@@ -1,1 +1,1 @@
-"""What `ddlprof compare` says of two runs, or of two groups of runs."""
+"""The output of `ddlprof compare` for two runs, or two groups of runs."""

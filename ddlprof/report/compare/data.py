@@ -1,4 +1,4 @@
-"""What `ddlprof compare` says, as plain data: seconds, shares and names, ready for JSON. None means not measured.
+"""The result of `ddlprof compare` as plain data: seconds, shares and names, ready for JSON. None means not measured.
 
 `build` is the only place that turns analysed runs into it; the formats only render it.
 """
@@ -24,7 +24,7 @@ STEP, SAMPLE = "step", "sample"
 
 @dataclass(frozen=True)
 class ShiftLine:
-    """How much longer a time is in B, and the interval of that. Shares are of A's step."""
+    """How much longer a time is in B, with the interval of the difference. Shares are of A's step."""
 
     difference_s: float
     low_s: float | None
@@ -44,12 +44,12 @@ class RowLine:
     a_s: float | None
     b_s: float | None
     word: str
-    """The word of `mean`, or not measured."""
+    """The word of `mean`, or "not measured"."""
     mean: ShiftLine | None
     typical: ShiftLine | None
-    """The same without single slow steps."""
+    """The difference without single slow steps."""
     own: ShiftLine | None
-    """The same of the step without what the main thread waited for a processor; None where that was little."""
+    """The difference of the step without the main thread's waits for a processor; None where those were short."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class RunLine:
     verdict: str | None
     late_rank: LateRankLine | None
     cpu_percent: float | None
-    """How busy the host's processors were."""
+    """The share of the time that the host's processors were busy, in per cent."""
     queued_share: float | None
     """The share of the time that the main thread waited for a processor, of the rank with the most."""
     slow_steps: list[int]
@@ -83,7 +83,7 @@ class RunLine:
 
 @dataclass(frozen=True)
 class SideLine:
-    """A or B."""
+    """One side of the comparison, A or B."""
 
     runs: list[RunLine]
     samples_per_s: float | None
@@ -92,12 +92,12 @@ class SideLine:
 
 @dataclass(frozen=True)
 class FindingLine:
-    """Something that the rules found on one side only."""
+    """A finding of the rules on one side only."""
 
     rule: str
     title: str
     side: str
-    """A: it has gone. B: it has come."""
+    """The side that has the finding: A if it has gone, B if it is new."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class ComparisonData:
     """A whole comparison."""
 
     basis: str
-    """What the times are of: a step, or a sample where the global batches differ."""
+    """The unit of work that the times are of: a step, or a sample where the global batches differ."""
     a: SideLine
     b: SideLine
     rows: list[RowLine]
@@ -125,11 +125,11 @@ class ComparisonData:
     findings: list[FindingLine]
     gates: list[GateLine]
     noise: float | None
-    """The allowance for how runs differ, as a share of the step; None where several runs a side show it."""
+    """The assumed noise between equal runs, as a share of the step; None where several runs a side show it."""
     step_confidence: float
-    """The probability that the interval of the step holds the difference; where it has two, that both do."""
+    """The confidence level of the step's interval; where the step has two intervals, of both together."""
     others_confidence: float
-    """The same for the intervals of all the other rows together."""
+    """The confidence level of the intervals of all other rows together."""
     schema: int = field(default=COMPARE_SCHEMA_VERSION)
 
     @property
@@ -148,7 +148,7 @@ def build(
 ) -> ComparisonData:
     """Compares the runs of B with those of A. Raises UserError where one has no step or a gate cannot be judged.
 
-    `noise`: how equal runs differ, as a share of the step; None: as it is usual.
+    `noise`: the difference between equal runs, as a share of the step; None: the usual one.
     """
     attempts = [[_headline(run) for run in side] for side in (a, b)]
     batches = [list(map(_global_batch, side, of)) for side, of in zip((a, b), attempts, strict=True)]
@@ -204,7 +204,7 @@ def _global_batch(run: Analysed, attempt: Attempt) -> int | None:
 
 
 def _basis(batches: Sequence[Sequence[int | None]]) -> str:
-    """A sample where all batches are known and not the same."""
+    """A sample where all batches are known and differ, else a step."""
     known = {batch for side in batches for batch in side}
     return SAMPLE if len(known) > 1 and None not in known else STEP
 

@@ -22,7 +22,7 @@ def render(data: ComparisonData) -> str:
 
 
 def code(text: str) -> str:
-    """A code span that holds the text whatever is in it."""
+    """A code span with the text, fenced so that no text can end it."""
     shown = plain(text) or " "
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
     pad = " " if shown.startswith(("`", " ")) or shown.endswith(("`", " ")) else ""

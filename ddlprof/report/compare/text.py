@@ -14,8 +14,8 @@ from ddlprof.report.compare.data import SAMPLE, ComparisonData, GateLine, RowLin
 from ddlprof.report.text import aligned, text_of
 
 LONGEST_NAME = 160
-ENOUGH_RUNS = 4  # Student's t of fewer has such long tails that only large differences stand out
-QUEUED_SHARE = 0.02  # of the time: less is what a machine without other work has, too
+ENOUGH_RUNS = 4  # with fewer runs, Student's t has such long tails that only large differences stand out
+QUEUED_SHARE = 0.02  # of the time: a machine without other work reaches lower values, too
 _LABEL_WIDTH = 9
 _NUMBERS = range(1, 6)
 
@@ -68,7 +68,7 @@ def _rest(data: ComparisonData) -> Iterator[tuple[str, str]]:
 
 
 def scale_of(data: ComparisonData) -> Scale:
-    """The scale of all times of the comparison, with one digit more than a card has: differences are small."""
+    """The scale of all times of the comparison, with one digit more than in a card, as differences are small."""
     scale = scale_for(max(data.step.a_s or 0.0, data.step.b_s or 0.0))
     return replace(scale, decimals=scale.decimals + 1)
 
@@ -98,7 +98,7 @@ def _difference(data: ComparisonData) -> str:
 
 
 def why(data: ComparisonData) -> Iterator[str]:
-    """Which classes make the difference of the step, and where single slow steps hide or make it."""
+    """Sentences on which classes make the step differ, and on single slow steps that hide or make the difference."""
     if data.step.word in (FASTER, SLOWER):
         scale = scale_of(data)
         moved = {word: [_amount(row, scale) for row in _moved(data) if row.word == word] for word in (FASTER, SLOWER)}
@@ -115,14 +115,14 @@ def why(data: ComparisonData) -> Iterator[str]:
 
 
 def _without_waiting(own: ShiftLine) -> str:
-    """The difference without what the main thread waited for a processor."""
+    """The difference of the step without the time in which the main thread waited for a processor."""
     size = tenths_of_percent(abs(own.share or 0.0))
     differs = f"B is {size} {own.word}" if own.word != NONE else "no difference is seen"
     return f"without what it waited for a processor, {differs} ({interval_of(own)})"
 
 
 def _single_steps(data: ComparisonData) -> Iterator[str]:
-    """What single slow steps hide or make, where there are some."""
+    """The difference without single slow steps that moved a mean; nothing where there are no such steps."""
     typical = data.step.typical
     slow = [
         f"{count(sum(len(run.slow_steps) for run in side.runs), 'step')} of {letter}"
@@ -137,7 +137,7 @@ def _single_steps(data: ComparisonData) -> Iterator[str]:
 
 
 def _moved(data: ComparisonData) -> list[RowLine]:
-    """The classes that differ, and parts of the others that do; those that differ most first."""
+    """The classes that differ, and the differing parts of other classes; the largest difference first."""
     rows = {row.name: row for row in data.rows if row.word in (FASTER, SLOWER)}
     names = (name for each in TABLE for name in ([each.name] if each.name in rows else each.part_names))
     moved = [rows[name] for name in names if name in rows]
@@ -169,7 +169,7 @@ def interval_of(shift: ShiftLine) -> str:
 
 
 def gate_outcome(line: GateLine, data: ComparisonData) -> str:
-    """What came of a gate."""
+    """The outcome of a gate in a sentence."""
     scale = scale_of(data)
     step_s = data.step.a_s or 0.0
 
@@ -188,7 +188,7 @@ def gate_outcome(line: GateLine, data: ComparisonData) -> str:
 
 
 def how(data: ComparisonData) -> str:
-    """How the noise was judged, in a line."""
+    """How the noise was estimated, in a line."""
     step = "both intervals of the step hold" if data.step.own else "the interval of the step holds"
     text = (
         f"{step} in {100 * data.step_confidence:g} of 100 comparisons, all others together in "
@@ -203,7 +203,7 @@ def how(data: ComparisonData) -> str:
 
 
 def notes(data: ComparisonData, name: Callable[[str], str]) -> Iterator[str]:
-    """What a reader must know before believing the table; `name` makes names from users' machines fit to be shown."""
+    """What a reader must know before trusting the table; `name` makes names from users' machines safe to show."""
     if {run.run for run in data.a.runs} & {run.run for run in data.b.runs}:
         yield "a run is on both sides"
     yield from _comparable(data, name)
@@ -254,7 +254,7 @@ def _few_runs(data: ComparisonData) -> Iterator[str]:
 
 
 def _busy(data: ComparisonData) -> Iterator[str]:
-    """Runs beside other work, which may make the difference."""
+    """A remark where runs shared the host with other work, which may cause the difference."""
     queued = [_mean([run.queued_share for run in side.runs]) for side in (data.a, data.b)]
     if queued[0] is not None and queued[1] is not None:
         if max(queued[0], queued[1]) >= QUEUED_SHARE:
@@ -284,7 +284,7 @@ def late_ranks(side: SideLine) -> str:
 
 
 def bound_by(side: SideLine) -> str:
-    """The verdicts of the runs."""
+    """The verdicts of the runs of a side, each once."""
     return listed(sorted({run.verdict or "not known" for run in side.runs}))
 
 
@@ -318,7 +318,7 @@ def throughput(data: ComparisonData) -> str | None:
 
 
 def changed(data: ComparisonData, name: Callable[[str], str]) -> Iterator[str]:
-    """What differs besides the times, a line for each kind of facts: `environment: torch 2.6.0 -> 2.7.0, ...`."""
+    """The facts that differ besides the times, a line for each kind: `environment: torch 2.6.0 -> 2.7.0, ...`."""
     for group in GROUPS:
         of = [each for each in data.changes if each.group == group]
         texts = [

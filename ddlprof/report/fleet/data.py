@@ -26,17 +26,17 @@ from ddlprof.store.run_summary import MAX_SUMMARY_BYTES, decode_summary, peek
 from instance_catalog import Catalog, CatalogError, Price
 
 MOST_LOADED_BYTES = 64 << 20
-"""A larger run is not loaded for a list: it takes seconds."""
+"""A run with more bytes is not loaded for a list, as that takes seconds."""
 SAVED, OUTDATED, LOADED, GLANCE = "saved", "outdated", "loaded", "glance"
 
 Progress = Callable[[int, int], None]
 """`progress(runs done, runs in all)`."""
 OUTSIDE = "outside_steps"
-"""What is in no class of a step: start-up, evaluation, checkpoints, waiting between steps."""
+"""The time that is in no step: start-up, evaluation, checkpoints, waiting between steps."""
 LOST = (*STALLS, OUTSIDE)
-"""What time can be lost to: classes, and beside them their parts."""
+"""The names under which time is lost: classes of stalls, their parts, and the time outside of steps."""
 WHOLE = (*(name for name in LOST if name in CLASSES), OUTSIDE)
-"""The names of `LOST` that are no part of another one."""
+"""The names of `LOST` that are not a part of another one, so their times add up."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class Entry:
     path: str
     summary: RunSummary
     source: str
-    """Where the summary is from. saved: its file; outdated: the same, and the run has grown since; loaded: made of the
-    steps now; glance: the manifest and the end of one rank, without times of steps."""
+    """Where the summary is from. saved: its file; outdated: its file, but the run has grown since; loaded: made from
+    the steps now; glance: the manifest and the end of one rank, without times of steps."""
 
 
 @dataclass(frozen=True)
 class Entries:
-    """All runs that can be told apart, and what was left out, a line each."""
+    """All distinct runs, and a line for each thing that was left out."""
 
     entries: list[Entry]
     left_out: list[str] = field(default_factory=list)
@@ -110,7 +110,7 @@ def _loaded(run: FoundRun, now_unix_ns: int) -> Entry | None:
 
 
 def _once(entries: list[Entry]) -> list[Entry]:
-    """Of directories with the same job id only the one that tells most: hours must not count twice."""
+    """Keeps, of directories with the same job id, the one that tells most: hours must not count twice."""
     best: dict[str, Entry] = {}
     for entry in entries:
         key = entry.summary.job_id or f"\0{entry.path}"
@@ -133,7 +133,7 @@ def _named(entry: Entry) -> Entry:
 
 @dataclass(frozen=True)
 class Change:
-    """Something that is not as it was in the last run of the same job."""
+    """A fact that changed since the last run of the same job."""
 
     what: str
     was: Any
@@ -149,7 +149,7 @@ class Row:
     price: Price | None
     usd: float | None
     hours: dict[str, float | None]
-    """The hours of all ranks lost to each of `LOST`."""
+    """The hours of all ranks lost to each name of `LOST`."""
     lost_usd: dict[str, float | None]
     changes: tuple[Change, ...]
 
@@ -160,7 +160,7 @@ class Row:
 
     @property
     def lost_hours(self) -> float | None:
-        """The hours of all ranks lost to anything."""
+        """The hours of all ranks lost in all, each counted once."""
         return known_sum(self.hours[name] for name in WHOLE)
 
 
@@ -217,7 +217,7 @@ def known_sum(values: Iterable[float | None]) -> float | None:
 
 
 def changes(was: RunSummary | None, now: RunSummary) -> tuple[Change, ...]:
-    """What is not as it was; of what one of the two does not tell, nothing is said."""
+    """The facts that differ between two runs; a fact that one of them does not tell is left out."""
     if was is None:
         return ()
     found = [*_step(was, now)]
@@ -240,7 +240,7 @@ def changes(was: RunSummary | None, now: RunSummary) -> tuple[Change, ...]:
 
 
 def _step(was: RunSummary, now: RunSummary) -> Iterable[Change]:
-    """The mean step, where the difference is more than noise, as `ddlprof compare` tells it."""
+    """The change of the mean step, if it is more than noise by the test of `ddlprof compare`."""
     found = shift(_estimates(was), _estimates(now), ERROR)
     if found is None or not was.step_s or found.word not in (FASTER, SLOWER):
         return
@@ -250,7 +250,7 @@ def _step(was: RunSummary, now: RunSummary) -> Iterable[Change]:
 
 
 def _estimates(run: RunSummary) -> list[Estimate] | None:
-    """The mean step in nanoseconds, with what its steps tell of its error, and what runs differ by."""
+    """The mean step in nanoseconds with its error, and the noise between runs; None where the error is not known."""
     if run.step_s is None or run.step_error_s is None or run.step_noise is None or (run.step_error_freedom or 0) < 1:
         return None
     step_ns = run.step_s * 1e9

@@ -40,7 +40,7 @@ SORTS: dict[str, Callable[[Row], Any]] = {
 
 @dataclass(frozen=True)
 class Listing:
-    """The rows to show, and what was left out or is not known, a line each."""
+    """The rows to show, and a line for each thing that was left out or is not known."""
 
     rows: Sequence[Row]
     left_out: Sequence[str] = field(default=())
@@ -94,7 +94,7 @@ def record(row: Row) -> dict[str, Any]:
 
 
 def total(rows: Sequence[Row]) -> dict[str, Any]:
-    """Sums over the runs; `priced_runs` and `timed_runs` say of how many. None where none is known."""
+    """Sums over the runs; `priced_runs` and `timed_runs` count the runs in them. None where no run has the value."""
     return {
         "runs": len(rows),
         "gpu_hours": known_sum(row.summary.gpu_hours for row in rows),

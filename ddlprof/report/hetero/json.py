@@ -52,7 +52,7 @@ def _values(plan: Plan, planned: Planned) -> dict[str, Any]:
 
 
 def as_plan(job: str, plan: Plan) -> str:
-    """What a training needs of the plan: its ranks with their samples, and the way of each group of gradients."""
+    """The part of the plan that a training needs: the samples of each rank, and the exchange of each gradient group."""
     problem, strategy = plan.problem, plan.best.strategy
     assert plan.best.step is not None
     devices = problem.devices

@@ -14,15 +14,15 @@ from ddlprof.report.text import aligned, labelled, text_of
 
 _labelled = partial(labelled, width=80, indent=10)
 _OWN = 0.95
-"""The processes of a check that had their cores for less of the time shared them with other work."""
+"""Processes of a check that had their cores for a smaller share of the time shared them with other work."""
 _MOST_GROUPS = 24
 """The most rows of groups in the table; the JSON file has all groups."""
 
 
 def render(job: str, plan: Plan, notes: Sequence[str], interval: tuple[float, float] | None) -> str:
-    """The plan, its devices and groups, the others, and what all rests on, ending with a line end.
+    """The text with the plan, its devices and groups, the other plans, and their basis, ending with a line end.
 
-    `interval` is what the 80 % interval of the computation makes of the step, in seconds; None: it has none.
+    `interval` is the step in seconds at both ends of the computation's 80 % interval; None: it has none.
     """
     problem, step = plan.problem, plan.best.step
     assert step is not None
@@ -48,7 +48,7 @@ def render(job: str, plan: Plan, notes: Sequence[str], interval: tuple[float, fl
 
 
 def render_check(check: Check) -> str:
-    """What was predicted of the splits on this machine, and what was measured."""
+    """The predicted and the measured step of the splits that were tried on this machine."""
     scale = scale_for(max(each.measured_s for each in check.splits))
     rows = [["on this machine", "samples", "predicted", "measured", "predicted / measured"]]
     for each in check.splits:
@@ -78,7 +78,7 @@ def _judged(check: Check) -> list[str]:
 
 
 def bound_by(problem: Problem, step: Step) -> str:
-    """What takes most of the step: the exchange of gradients, or the computation of one device."""
+    """The largest part of the step: the exchange of gradients, or the computation of one device."""
     if step.exposed_s > step.compute_s:
         return "communication"
     return f"computation on {problem.devices.all[step.slowest].name}"

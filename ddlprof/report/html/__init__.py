@@ -1,1 +1,1 @@
-"""Pages of HTML: elements, tables, charts and the shell around them. What a page says is its subject's business."""
+"""Pages of HTML: elements, tables, charts and the shell around them. The packages of the subjects fill the pages."""

@@ -78,12 +78,12 @@ def numbers(values: NDArray[Any], digits: int) -> list[float | None]:
 
 
 def rounded(value: float | None, digits: int = 5) -> float:
-    """A figure as long as a drawing needs it; what is not known is 0."""
+    """A number with the digits that a drawing needs; an unknown value becomes 0."""
     return float(f"{value or 0.0:.{digits}g}")
 
 
 def short(text: str, most: int = LONGEST_LABEL) -> str:
-    """The text, or its ends where it is longer than a label can be."""
+    """The text, or its beginning and end where it is too long for a label."""
     if len(text) <= most:
         return text
     return f"{text[: most // 2]}…{text[-(most // 2 - 1) :]}"

@@ -32,12 +32,12 @@ def escaped(text: str) -> Html:
 
 
 def joined(*content: Content) -> Html:
-    """All of it, one after the other."""
+    """The contents joined into one piece of HTML."""
     return Html("".join(_pieces(content)))
 
 
 def tag(name: str, /, *content: Content, **attributes: str | int | bool | None) -> Html:
-    """An element. Underscores in names of attributes are hyphens; None and False leave one out, True gives no value."""
+    """An element. Underscores in attribute names become hyphens; None and False omit one, True writes it bare."""
     words = [name]
     for key, value in attributes.items():
         key = key.rstrip("_").replace("_", "-")
@@ -82,7 +82,7 @@ def _shown(value: Any) -> Any:
 
 
 ABSENT = "-"
-"""A cell of something that was not measured."""
+"""The text of a cell whose value was not measured."""
 _LONG = 24
 """Characters of a cell that may be broken anywhere."""
 
@@ -118,7 +118,7 @@ def bullets(items: Iterable[Content]) -> Html:
 
 
 def facts(pairs: Sequence[tuple[str, Content]]) -> Html:
-    """Names and what they are, one a line."""
+    """A list of names with their values, one a line."""
     return tag("dl", ([tag("dt", name), tag("dd", text)] for name, text in pairs), class_="facts")
 
 

@@ -1,4 +1,4 @@
-"""The page around its sections: one file that needs nothing else and that nothing can be smuggled into.
+"""The page around its sections: one file without external resources, protected against injected scripts.
 
 The content security policy names the scripts by their hashes, so no other one runs, and allows no request.
 """
@@ -32,20 +32,20 @@ class Section:
 
 @dataclass(frozen=True)
 class Absent:
-    """A section that this page does without, and why."""
+    """A section that this page lacks, and the reason."""
 
     title: str
     why: str
 
 
 def verdict_box(heading: Content, badge: str, severity: str, pairs: Sequence[tuple[str, Content]]) -> Html:
-    """What everybody sees first: the verdict with a badge beside it, and its reasons; `severity` gives the colour."""
+    """The top of the page: the verdict with a badge beside it, and its reasons; `severity` sets the colour."""
     title = tag("h2", heading, " ", tag("span", badge, class_=f"badge {severity}"))
     return tag("div", title, facts(pairs), class_=f"verdict {severity}")
 
 
 def page(title: str, subtitle: Content, top: Content, sections: Sequence[Section | Absent]) -> Iterator[str]:
-    """The page in pieces, ending with a line end; `top` is what everybody sees first."""
+    """The page in pieces, ending with a line end; `top` comes before all sections."""
     shown = [each for each in sections if isinstance(each, Section)]
     left_out = [each for each in sections if isinstance(each, Absent)]
     if left_out:

@@ -184,7 +184,7 @@ _KINDS = {"types": "types", "offerings": "offerings", "on_demand": "on-demand pr
 
 
 def refreshed(report: RefreshReport) -> str:
-    """One line for each region and kind of fact, then answers not believed, and the files that were replaced."""
+    """One line for each region and kind of fact, then the rejected answers, and the files that were replaced."""
     rows = [["region", "what", "rows", ""]]
     for outcome in report.outcomes:
         result = f"failed; the old ones keep their date: {outcome.error}" if outcome.error else ""

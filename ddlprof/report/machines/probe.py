@@ -1,4 +1,4 @@
-"""What `ddlprof probe` measured, as a page, and as facts for the user's own layer of the catalogue."""
+"""The measurements of `ddlprof probe` as text, and as facts for the user's own layer of the catalogue."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Facts:
     reached: Reached
     links: tuple[LinkFact, ...]
     gpu: Gpu | None
-    """What the catalogue says of the GPU; None for a processor and for a GPU that it does not know."""
+    """The catalogue's entry of the GPU; None for a processor and for a GPU that it does not know."""
 
     @property
     def to_keep(self) -> tuple[Reached, ...]:
-        """What predictions may rest on: nothing where products, memory or launches could not be measured."""
+        """The facts for predictions; empty where products, memory or launches could not be measured."""
         whole = all((self.reached.fp32_tflops, self.reached.memory_gb_s, self.reached.launch_us))
         return (self.reached,) if whole else ()
 
@@ -97,7 +97,7 @@ def render(probed: Probed, facts: Facts, stored: str | None) -> str:
 
 
 def reached_rows(rows: Sequence[Reached]) -> list[tuple[str, str]]:
-    """Labelled paragraphs for the page of a type: what probes of its GPU measured."""
+    """Labelled paragraphs with the measurements of a type's GPU by probes, for the page of the type."""
     found: list[tuple[str, str]] = []
     for row in rows:
         tflops = [
@@ -154,14 +154,14 @@ def _circumstances(probed: Probed) -> str:
 
 
 def _remark(figure: Figure, gpu: Gpu | None) -> str:
-    """What the figure is of the data sheet's, and the notes."""
+    """The figure as a share of the data sheet's, and the notes."""
     peak = _peak(figure.key, gpu) if gpu else None
     share = f"{percent(figure.value / peak)} of the data sheet" if peak else ""
     return ", ".join(filter(None, (share, figure.notes)))
 
 
 def _peak(key: str, gpu: Gpu) -> float | None:
-    from recommender.compute.gpu_peaks import peak_tflops  # which needs numpy
+    from recommender.compute.gpu_peaks import peak_tflops  # here, as it needs numpy
 
     half = peak_tflops(gpu, "half")
     peaks = {"fp32": gpu.fp32_tflops, "tf32": gpu.tf32_tflops, "bf16": gpu.bf16_tflops, "fp16": half}

@@ -1,4 +1,4 @@
-"""`ddlprof instances show`: everything known of one machine and where it is from, as text and as JSON."""
+"""`ddlprof instances show`: all facts about one machine with their sources, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Page:
 
 
 def build_page(catalog: Catalog, machine: InstanceType) -> Page:
-    """Looks up everything that the page shows."""
+    """Looks up all facts that the page shows."""
     try:
         gpu = catalog.gpu(machine.gpu_model)
     except CatalogError:  # a type that is newer than the table of GPUs

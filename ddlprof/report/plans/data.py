@@ -1,6 +1,6 @@
-"""What `ddlprof recommend` answers: ranked plans, and their rows for programs, rejected candidates included.
+"""The answer of `ddlprof recommend`: ranked plans, and their rows for programs, rejected candidates included.
 
-Ranking is the recommender's business. `recommendation.csv` and the JSON have the same rows.
+The recommender has ranked the plans already. `recommendation.csv` and the JSON have the same rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SETTINGS = {"grad_accum": "accumulation", "compiled": "torch.compile"}
 
 @dataclass(frozen=True)
 class Answer:
-    """The ranked plans and what was asked. `front` holds accepted plans, fastest first."""
+    """The ranked plans and the question. `front` holds the accepted plans of the Pareto front, fastest first."""
 
     job: str
     samples: float
@@ -41,9 +41,9 @@ class Answer:
     """The one further measurement that would help most; None: not known."""
     today: date
     differences: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-    """The settings asked for in place of the job's own, by name: the job's (None: not known), and the one asked for."""
+    """The settings that replace the job's own, by name: the job's value (None: not known) and the value asked for."""
     as_measured: Plan | str = ""
-    """The first plan with the job's own settings, where others were asked for, or why there is none."""
+    """The best plan with the job's own settings, where others were asked for, or why there is none."""
 
     @property
     def accepted(self) -> list[Plan]:

@@ -1,4 +1,4 @@
-"""What `ddlprof recommend` answers, as a page of HTML: time against cost, the plans, and why others were rejected."""
+"""The answer of `ddlprof recommend` as a page of HTML: time against cost, the plans, and why others were rejected."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _verdict(answer: Answer) -> Iterator[tuple[str, Content]]:
 
 
 def _time_against_cost(answer: Answer) -> Section | Absent:
-    """Every plan with a time and a price, and the front of what nothing beats in both."""
+    """Every plan with a time and a price, and the Pareto front: the plans that no other beats in both."""
     title = "Time against cost"
     priced = [plan for plan in answer.plans if plan.time_s and plan.cost_usd]
     if not priced:
@@ -119,7 +119,7 @@ def _time_against_cost(answer: Answer) -> Section | Absent:
 
 
 def _group(label: str, plans: Sequence[Plan], labels: list[str], unit_s: float) -> dict[str, Any]:
-    """The points of some plans: time and cost, the intervals of both, and the number of the label."""
+    """The points of these plans: time and cost, the intervals of both, and the number of the label."""
     points = []
     for plan in plans:
         times = [_in_unit(value, unit_s) for value in (plan.time_s, plan.time_low_s, plan.time_high_s)]

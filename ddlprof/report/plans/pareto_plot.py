@@ -10,7 +10,7 @@ from ddlprof.base.units import significant
 
 _COLUMNS, _ROWS = 78, 16
 _INSIDE = (66, 13)
-"""Of these, about so many are inside the frame."""
+"""About so many of these columns and rows are inside the frame."""
 _OTHER = "·"
 _DECADE = 10.0
 _ROOM = 0.04
@@ -22,7 +22,7 @@ on an axis that is not logarithmic, this share of what the points span. The page
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis reaches from and to, and the round values that it names."""
+    """The ends of an axis, and the round values that label it."""
 
     low: float
     high: float
@@ -30,7 +30,7 @@ class Axis:
     ticks: tuple[float, ...]
 
     def share(self, value: float) -> float:
-        """Where a value is, from 0 to 1."""
+        """The position of a value on the axis, from 0 to 1."""
         if self.is_log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
@@ -58,7 +58,7 @@ def axes(points: Sequence[tuple[float, float]], limit: float) -> tuple[Axis, Axi
 
 
 def apart(points: Sequence[tuple[float, float]], x: Axis, y: Axis) -> list[int]:
-    """The numbers of those points, the first and the last among them, whose marks do not cover each other."""
+    """The indices of points whose marks do not cover each other, always with the first and the last."""
     cells = [
         tuple(round(axis.share(v) * size) for axis, v, size in zip((x, y), p, _INSIDE, strict=True)) for p in points
     ]
@@ -102,7 +102,7 @@ def plot(points: Sequence[tuple[float, float, str]], x: Axis, y: Axis, limit: fl
 
 
 def _cell(share: float, cells: int) -> int:
-    """The cell, from 0, in which a share of an axis lies; digits that arithmetic leaves behind do not decide."""
+    """The cell, from 0, in which a share of an axis lies; rounding keeps float errors from deciding."""
     return math.floor(round(0.5 + (cells - 1) * share, 8))
 
 
@@ -112,7 +112,7 @@ def _edge(columns: int, marks: Mapping[int | None, str]) -> str:
 
 
 def _put(line: list[str], at: int, text: str) -> bool:
-    """Writes the name of a tick below it, moved into the room that there is. False where the names would touch."""
+    """Writes the label of a tick below it, moved into free cells. Returns False where labels would touch."""
     size = len(text)
     free = [cell for cell in range(max(at - size + 1, 0), min(at + size, len(line) - 1)) if line[cell] == " "]
     begin = (free[0] + free[-1] + 1 - size) // 2 if free else -1
@@ -132,7 +132,7 @@ def _steps(low: float, high: float, most: int) -> tuple[float, ...]:
 
 
 def _decades(low: float, high: float, most: int) -> tuple[float, ...]:
-    """1, 2 and 5 of each decade, or less where that were too many."""
+    """The ticks 1, 2 and 5 of each decade, or fewer where those would be more than `most`."""
     powers = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
     found: list[float] = []
     for digits in ((1, 2, 5), (1, 3), (1,)):

@@ -28,7 +28,7 @@ class Memory:
 
     needed_gib: float
     usable_gib: float
-    """What a process gets of the GPU's memory."""
+    """The part of the GPU's memory that a process can use, in GiB."""
     largest_batch: int | None = None
     """The largest batch that fits, where the one asked for does not; 0: not even one sample."""
 
@@ -48,18 +48,18 @@ class Prediction:
     as_measured: Estimate | None = None
     """The step with the job's own settings, where others were asked for."""
     differences: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-    """The settings asked for, by name: that of the job (None: not known), and the one asked for."""
+    """The settings asked for, by name: the job's own value (None: not known), and the value asked for."""
     problem: str = ""
     memory: Memory | None = None
-    """None: not known."""
+    """The memory of a GPU and the need of the step; None: not known."""
     tokens_per_sample: int | None = None
-    """None: not known, or no text."""
+    """None: not known, or the samples are not text."""
     mfu: float | None = None
-    """The share of the GPUs' peak that the FLOPs of the model take, as MFU is defined; None: not known."""
+    """The model FLOPs utilization (MFU), the FLOPs of the model as a share of the GPUs' peak; None: not known."""
 
     @property
     def machine(self) -> str:
-        """The instance type, or the GPU outside of a cloud."""
+        """The instance type, or outside of a cloud the model of the GPU."""
         return self.target.instance_type or self.target.gpu_model or ""
 
     @property
@@ -107,14 +107,14 @@ def _values(estimate: Estimate | None) -> dict[str, Any] | None:
 
 
 def render(job: str, found: Sequence[Prediction]) -> str:
-    """The predicted steps and what they rest on, ending with a line end."""
+    """The text with the predicted steps and what they are based on, ending with a line end."""
     return text_of(_of_one(job, found[0]) if len(found) == 1 else _side_by_side(job, found))
 
 
 def _of_one(job: str, one: Prediction) -> list[str]:
     """The step and its classes."""
     target, estimate = one.target, one.estimate
-    assert estimate is not None  # a single problem is an error
+    assert estimate is not None  # a single target that cannot be predicted is an error
     scale = scale_for(estimate.step_s)
     gpus = sum(target.placement)
     lines = [
@@ -249,7 +249,7 @@ def _flags(one: Prediction) -> str:
 
 
 def _basis(found: Sequence[Prediction]) -> list[str]:
-    """Every sentence once; what does not hold for all rows, with their numbers."""
+    """Every sentence on the basis once; one that does not hold for all rows begins with the numbers of its rows."""
     rows: dict[str, list[str]] = {}
     for number, one in enumerate(found, 1):
         for sentence in one.estimate.basis if one.estimate else ():

@@ -25,8 +25,8 @@ def render(plan: Plan, job: str, words: Sequence[str], asked: str = "") -> str:
     """The YAML of the plan, ending with a line end.
 
     `words` are the script and its arguments, or `-m`, the module and its; empty if the command is not known. They are
-    the words that were profiled: what they say about the batch is for the user to adapt, and so is `asked`, the
-    settings that the plan has in place of the run's.
+    the words that were profiled: the user must adapt the batch in them, and the settings in `asked`, which the plan
+    has in place of the run's.
     """
     lines = [
         "# Written by ddlprof recommend; start it with: sky launch THIS_FILE",

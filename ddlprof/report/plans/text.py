@@ -1,4 +1,4 @@
-"""What `ddlprof recommend` answers, as a page for people. Ranking is the recommender's business."""
+"""The answer of `ddlprof recommend` as text for people. The recommender has ranked the plans already."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OLD_PRICE_DAYS = 90
 _WIDTH = 80
 _labelled = partial(labelled, width=_WIDTH, indent=10)
 _LETTERS = "abcdefgh"
-"""The number of plans on the front that are named."""
+"""The number of plans on the Pareto front that are named."""
 LEGEND = {
     "s": "spot, can be taken away at any time",
     "x": "extrapolated",
@@ -67,11 +67,11 @@ def _caution(plans: Sequence[Plan]) -> list[str]:
 
 
 _CARRIED_SHARE = 0.5
-"""The share of a plan's time from which most of it is as it was measured, whatever the machine."""
+"""A plan whose time is carried over from RUN by at least this share hardly depends on the machine."""
 
 
 def not_about_gpus(answer: Answer) -> str:
-    """What is said of the best plan where most of its time is carried over from RUN; else empty."""
+    """A warning where most of the best plan's time is carried over from RUN, so no GPU shortens it; else empty."""
     plan = next(iter(answer.accepted), None)
     if plan is None or not plan.time_s or plan.times is None:
         return ""
@@ -118,7 +118,7 @@ def _interval(values: Sequence[float], digits: int = 3) -> str:
 
 
 def _telling_digits(values: Sequence[float]) -> int:
-    """How many digits it takes to see which of two values is the smaller one: three, more where they are close."""
+    """The number of digits that shows which of two values is smaller: three, or more where they are close."""
     different = len({f"{value:.{_MOST_DIGITS}g}" for value in values})
     texts = (len({significant(value, digits) for value in values}) for digits in range(3, _MOST_DIGITS))
     return next((digits for digits, seen in enumerate(texts, 3) if seen == different), _MOST_DIGITS)
@@ -148,7 +148,7 @@ def _as_measured(answer: Answer) -> list[str]:
 
 
 def as_measured_in_words(answer: Answer) -> str:
-    """The best plan with the job's own settings, where others were asked for."""
+    """The best plan with the job's own settings in words, for where others were asked for."""
     plan = answer.as_measured
     if isinstance(plan, str) or plan.reason:
         return f"no plan: {plan if isinstance(plan, str) else plan.reason}"
@@ -156,7 +156,7 @@ def as_measured_in_words(answer: Answer) -> str:
 
 
 def described(plan: Plan) -> str:
-    """What a plan takes and costs, in a line."""
+    """The time and the cost of a plan, in a line."""
     time, most = duration(plan.time_s or 0.0), duration(plan.time_high_s or 0.0)
     listed = f" ({significant(plan.list_cost_usd)} at the list's price)" if plan.list_cost_usd else ""
     return f"{where(plan)}: {time} (up to {most}), {significant(plan.cost_usd or 0.0)} USD{listed}"
@@ -211,7 +211,7 @@ def _spread(front: Sequence[Plan]) -> list[Plan]:
 
 
 def why_none(answer: Answer) -> str:
-    """Why there is no plan, and what it would take."""
+    """The reasons why there is no plan, and what would make one possible."""
     over_cost = [plan for plan in answer.plans if plan.rejection == "over the highest cost"]
     if over_cost:
         cheapest = min(over_cost, key=lambda plan: plan.cost_high_usd or 0.0)
@@ -259,7 +259,7 @@ _CARRIED = {"h2d": "copies to the device", "other": "other time of steps"}
 
 
 def counted(startup_s: float, plan: Plan | None) -> str:
-    """What the time has besides steps, as shares of the best plan's."""
+    """The parts of the time besides steps, as shares of the best plan's time."""
     text = f"{duration(startup_s)} to start the machines"
     if plan is not None and plan.time_s:
         seconds = {name: getattr(plan, f"{part}_s") for part, name in _BESIDES.items()}

@@ -1,4 +1,4 @@
-"""What a report says of the machine during the training, and of the overhead of ddlprof itself."""
+"""The parts of a report about the machine during the training, and about the overhead of ddlprof itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddlprof.store import RankData
 
 @dataclass(frozen=True)
 class ContextLine:
-    """Host and device counters during the training: context, not evidence."""
+    """Host and device counters during the training, which are context for the verdict, not its evidence."""
 
     cpu_percent: float | None
     queued_share: float | None
@@ -70,7 +70,7 @@ def context_line(ranks: list[RankData], queued: float | None) -> ContextLine:
 
 
 def _while_training(rank: RankData) -> NDArray[np.bool_]:
-    """A mask over the rows of counters that leaves out start-up and what comes after the training."""
+    """A mask over the rows of counters that leaves out the time before and after the training."""
     time_ns, steps = rank.context["time_ns"], rank.steps
     if not len(steps):
         return np.ones(len(time_ns), dtype=bool)
@@ -80,7 +80,7 @@ def _while_training(rank: RankData) -> NDArray[np.bool_]:
 
 
 def overhead_line(ranks: list[RankData], summary: Summary | None, calibration: dict[str, Any] | None) -> OverheadLine:
-    """What ddlprof itself cost these ranks."""
+    """The overhead of ddlprof itself on these ranks."""
     costs = [rank.overhead for rank in ranks if rank.overhead]
     steps, wall_ns = sum(c.hook_steps for c in costs), sum(c.wall_ns for c in costs)
     hooks_s = sum(c.hook_ns for c in costs) / steps / 1e9 if steps else None

@@ -1,4 +1,4 @@
-"""What a report says, as plain data: seconds, shares and names, ready for JSON. None means not measured.
+"""The contents of a report as plain data: seconds, shares and names, ready for JSON. None means not measured.
 
 `build_report` is the only place that turns records and analysis into a report; the formats only render it.
 """
@@ -39,7 +39,7 @@ class TimeLine:
 
 @dataclass(frozen=True)
 class LateRankLine:
-    """The rank that the others wait for; `cause` is the class it has more of, if that is clear."""
+    """The rank that the others wait for; `cause` is the class that takes longer on it, if that is clear."""
 
     rank: int
     node: int
@@ -48,7 +48,7 @@ class LateRankLine:
     own_s: float | None
     typical_s: float | None
     queued_share: float | None = None
-    """The share of its time that it waited for a processor, where that is most of what it takes longer."""
+    """The share of its time that it waited for a processor, where that explains most of its delay."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class OutlierLine:
     of_steps: int
     longest_s: float
     name: str
-    """The class that most of these steps' time went to."""
+    """The class that took most of these steps' time."""
     mean_without_s: float
     left_out: bool
     """Whether the verdict is about the other steps."""
@@ -76,7 +76,7 @@ class OutlierLine:
 
 @dataclass(frozen=True)
 class LossLine:
-    """The loss of the lowest rank that noted any."""
+    """The loss of the lowest rank that recorded one."""
 
     rank: int
     updates: int
@@ -85,13 +85,13 @@ class LossLine:
     last: float | None
     predictable: bool
     reason: str | None
-    """Why it is not predictable."""
+    """The reason why the loss is not predictable."""
     error: float | None
     """The error of the curve on losses held out, as a share of what the loss fell."""
     floor: float | None
-    """What the curve falls to in the end; None without a curve."""
+    """The loss that the curve approaches in the end; None without a curve."""
     updates_to_90_percent: float | None
-    """The updates after which nine tenths of all that the loss will ever fall are behind it."""
+    """The number of updates after which the loss has made nine tenths of its whole fall."""
 
 
 @dataclass(frozen=True)
@@ -158,11 +158,11 @@ class ReportData:
     notes: list[str]
     manifest: dict[str, Any] | None
     findings: list[Finding] = field(default_factory=list)
-    """What the rules found, the most worthwhile first."""
+    """The findings of the rules, the most worthwhile first."""
     job: JobTime | None = None
-    """Where the wall time of the whole job went; None where it is not known."""
+    """The parts of the wall time of the whole job; None where they are not known."""
     loss: LossLine | None = None
-    """None where no loss was noted."""
+    """The loss over the training; None where no loss was recorded."""
     schema: int = field(default=SCHEMA_VERSION)
 
     @property
@@ -177,7 +177,7 @@ class ReportData:
 
 
 def terms_of(is_known: Callable[[str], bool]) -> list[str]:
-    """The classes that add up to the step; in place of a class its parts, where all are known and add up to it."""
+    """The classes that add up to the step; a class is replaced by its parts where all are known and add up to it."""
     names: list[str] = []
     for each in TABLE:
         if each.adds_up and each.parts and all(map(is_known, each.part_names)):
@@ -296,7 +296,7 @@ def _rank_line(rank: RankAnalysis, now_unix_ns: int) -> RankLine:
 
 
 def _losses(ranks: Sequence[RankAnalysis]) -> Iterator[tuple[str, list[int]]]:
-    """What could not be read, over all ranks together, and which ranks were affected."""
+    """Notes on data that could not be read, summed over all ranks, with the ranks that were affected."""
     found: dict[tuple[str, str], list[tuple[int, Drop]]] = {}
     for rank in ranks:
         for drop in rank.data.drops:
@@ -335,7 +335,7 @@ def _notes(run: RunData, headline: Attempt | None) -> list[str]:
 
 
 def _loss_line(ranks: Sequence[RankData]) -> LossLine | None:
-    """None where no loss was noted."""
+    """The line about the loss; None where no loss was recorded."""
     rank = min((each for each in ranks if each.training_loss), key=lambda each: each.header.rank, default=None)
     if rank is None:
         return None

@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Analysed:
-    """An analysed run, and what was asked of its report."""
+    """An analysed run, and the options of its report."""
 
     run: RunData
     attempts: Sequence[Attempt]
     now_unix_ns: int
     instance: str | None = None
-    """The instance type whose price the report counts in."""
+    """The instance type whose price the report uses."""
     steps: tuple[int | None, int | None] = (None, None)
     """The first step to show and the one after the last."""
 
     @cached_property
     def report(self) -> ReportData:
-        """What the report says."""
+        """The contents of the report as plain data."""
         return build_report(self.run, self.attempts, self.now_unix_ns)
 
 

@@ -12,7 +12,7 @@ from ddlprof.report.run import text as card
 from ddlprof.report.run.data import ReportData
 
 _COLOURS = ("#4c9a5f", "#c98a1b", "#a05cb0", "#4a7fc1", "#2f9c95", "#c2504f", "#8a8a8a")
-"""Readable on white and on black."""
+"""Colours that are readable on white and on black."""
 _BAR_PX = 240
 _CELL = "padding:1px 12px 1px 0;text-align:right;border:0;background:none"
 

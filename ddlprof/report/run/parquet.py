@@ -34,7 +34,7 @@ _TRUTHS = frozenset({"complete"})
 _NUMBERS = frozenset({"seconds", "share", "busbw_gb_s"})
 _KEPT_IN_NAMES = "._-"
 _MOST_NAME_BYTES = 200
-"""File systems allow 255, the key of the partition included."""
+"""The longest value of a partition: file systems allow names of 255 bytes, which include the key."""
 
 
 def export(run: RunData, attempts: Sequence[Attempt], directory: Path, progress: Progress | None = None) -> list[Path]:
@@ -62,7 +62,7 @@ def export(run: RunData, attempts: Sequence[Attempt], directory: Path, progress:
 
 
 def partition(run: RunData) -> Path:
-    """`job=NAME/run=ID`: the job's name and its id, or where it tells none, the directory's name."""
+    """`job=NAME/run=ID`: the job's name and its id, or the directory's name where the run has no id."""
     job_id = run.manifest.job_id if run.manifest else ""
     job_id = job_id or next((rank.header.job_id for rank in run.ranks if rank.header.job_id), "")
     directory = run.paths[0].rstrip("/").rpartition("/")[2]
@@ -74,7 +74,7 @@ def _value(text: str) -> str:
     clean = text.encode(errors="replace").decode()
     value = "".join(c if is_visible(c) and (c.isalnum() or c in _KEPT_IN_NAMES) else _escaped(c) for c in clean)
     if len(value.encode()) > _MOST_NAME_BYTES:
-        begin = clean[: _MOST_NAME_BYTES // 12]  # a character takes up to 12 bytes, escaped
+        begin = clean[: _MOST_NAME_BYTES // 12]  # an escaped character takes up to 12 bytes
         value = f"{_value(begin)}-{sha256(clean.encode()).hexdigest()[:16]}"
     return value or "unnamed"  # Hive has NULL for a value without characters
 

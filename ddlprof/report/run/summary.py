@@ -71,7 +71,7 @@ def _job_id(run: RunData) -> str:
 
 
 def _wall_s(ranks: Sequence[RankData]) -> float:
-    """The time of one attempt, from its first rank's start to the last word of any."""
+    """The time of one attempt, from the start of its first rank to the last entry of any rank."""
     first = min(rank.header.origin_unix_ns for rank in ranks)
     return max(max(rank.last_seen_unix_ns for rank in ranks) - first, 0) / 1e9
 
@@ -79,7 +79,7 @@ def _wall_s(ranks: Sequence[RankData]) -> float:
 def _status(ranks: Sequence[RankData]) -> str:
     statuses = [rank.status for rank in ranks]
     bad = [status for status in statuses if status not in ("ok", "stopped")]
-    # Ranks that were killed because one failed say nothing: how the one failed says more.
+    # Ranks that were killed because another one failed give no reason: the end of the one that failed does.
     return next((status for status in bad if status != "torn"), bad[0] if bad else statuses[0])
 
 

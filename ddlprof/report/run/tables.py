@@ -53,7 +53,7 @@ def collective_columns(rank: RankAnalysis, origin_unix_ns: int) -> Columns:
     step_start_ns = (steps["start_ns"] + rank.shown_origin_unix_ns - origin_unix_ns)[table.row]
     transfer = np.where(matched.in_doubt, MISSING, matched.transfer_us)
     wait = np.where(transfer == MISSING, MISSING, matched.duration_us - transfer)
-    # A root may be done before its data are sent.
+    # A root may return before its data are sent, so operations whose ranks have different roles get no bandwidth.
     moved = _of_shape([s.bytes * bus_factor(s.op, s.ranks) * can_split(s.op) for s in table.shapes], table.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
         bandwidth = np.where((transfer > 0) & (moved > 0), moved / (transfer * 1e3), np.nan)

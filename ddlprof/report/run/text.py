@@ -13,12 +13,12 @@ from ddlprof.model.records import NO_BACKWARD, NO_TORCH
 from ddlprof.report.run.data import LossLine, RankLine, ReportData
 from ddlprof.report.text import text_of
 
-OTHER_SHARE = 0.05  # below, where `other` goes is not worth a line
+OTHER_SHARE = 0.05  # of the step: a smaller `other` gets no line
 OTHER_LINES = 3
-FINDINGS = 3  # more are in the other formats
+FINDINGS = 3  # the other formats have more
 WORTH_SHARE = 0.01  # of the step: a smaller gain is not worth a word
 STOPPED_LINES = 4
-CLOCK_OFFSET_S, CLOCK_BOUND_S = 10e-3, 1e-3  # less is what time synchronisation leaves, and nobody can see it
+CLOCK_OFFSET_S, CLOCK_BOUND_S = 10e-3, 1e-3  # smaller ones are normal with time synchronisation
 STILL_RUNNING_S = 10.0  # counters are written about once a second
 _CAUSES = {each.name: each.own_words for each in TABLE}
 
@@ -30,7 +30,7 @@ _NO_STEPS = {
     NO_BACKWARD: "call backward() on the loss, or update by a torch.optim optimizer: gradients of torch.func and of "
     "torch.autograd.grad end no step",
 }
-"""Why there is no step, and what to do about it."""
+"""How to get steps, by the reason why there is none."""
 
 
 def render(report: ReportData) -> str:
@@ -127,7 +127,7 @@ def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
     details = [f"{count(report.steady_steps, 'step')}, {of}{count(report.world_size, 'rank')}"]
     if verdict.queued_share is not None:
         details.insert(0, "on a shared machine")
-    if verdict.share is not None and verdict.severity != "unknown":  # there, `why` says what it is the share of
+    if verdict.share is not None and verdict.severity != "unknown":  # for unknown, `why` has the share
         concerned = f"{percent(verdict.share)} of the step" if verdict.headline is None else ""
         level = verdict.severity if verdict.severity in ("critical", "warning") else ""
         details.insert(0, ", ".join(part for part in (concerned, level) if part))
@@ -161,7 +161,7 @@ def _findings(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
 
 
 def _gain(report: ReportData, finding: Finding, scale: Scale) -> str:
-    """`: up to 2.1 of 17.0 ms`: what would be gained at best."""
+    """`: up to 2.1 of 17.0 ms`: the largest possible gain."""
     step = report.step_s
     if finding.gain_s is None or step is None or finding.gain_s < WORTH_SHARE * step:
         return ""
@@ -169,7 +169,7 @@ def _gain(report: ReportData, finding: Finding, scale: Scale) -> str:
 
 
 def _other(report: ReportData) -> Iterator[tuple[str, str]]:
-    if report.times["compute"].mean_s is None:  # it is in `other`
+    if report.times["compute"].mean_s is None:  # then computing is part of `other`
         return
     if (report.times["other"].share or 0.0) >= OTHER_SHARE and report.other_lines:
         lines = (f"{line.place} {percent(line.share)}" for line in report.other_lines[:OTHER_LINES])
@@ -177,7 +177,7 @@ def _other(report: ReportData) -> Iterator[tuple[str, str]]:
 
 
 def loss_text(loss: LossLine) -> str | None:
-    """The card's line; None where there is nothing to foretell."""
+    """The card's line about the loss; None where its course cannot be predicted."""
     if not loss.predictable or loss.error is None or loss.floor is None or loss.updates_to_90_percent is None:
         return None
     if loss.first is None or loss.last is None:
@@ -284,7 +284,7 @@ def _overhead(report: ReportData) -> str:
 
 
 def _nothing(report: ReportData) -> Iterator[tuple[str, str]]:
-    """The reason why there is no step, and what to do about it."""
+    """The reason why there is no step, and a remedy."""
     yield "Verdict", "no step was measured"
     if (report.manifest or {}).get("job_id", "").startswith(IMPORTED):
         yield "  why", "the traces hold no whole step"
@@ -308,10 +308,10 @@ def _nothing(report: ReportData) -> Iterator[tuple[str, str]]:
         yield "  next", "make the script work without ddlprof first: DDLPROF_DISABLE=1 runs the same command plainly"
 
 
-LEAST_BESIDES = 0.05  # of the wall time: below, what a job does besides steps is not worth a line
+LEAST_BESIDES = 0.05  # of the wall time: a smaller part outside of steps gets no line
 LEAST_SHOWN = 0.01
 NAMES = {"start_up": "start-up", "warm_up": "warm-up", "epoch_start": "first batches of epochs"}
-"""What the parts of a job's time are called, where their name will not do."""
+"""The words for parts of a job's time whose name is not clear enough."""
 _COUNTED = {"evaluation": "evaluations", "checkpoint": "checkpoints", "epoch_start": "epochs"}
 _UNTIL = {
     "end": "",

@@ -31,7 +31,7 @@ from ddlprof.store import RunData
 
 TYPICAL_STEPS = 5
 MAX_EVENTS = 400_000
-"""Some 70 MB of JSON. One step is shown whatever it has: nothing smaller could be asked for."""
+"""The most events of a trace, some 70 MB of JSON. A single step is shown even if it has more."""
 _EVENTS_A_STEP = 15
 """The most events of a step: the step itself, its classes and their parts."""
 _EVENTS_A_COLLECTIVE = 4
@@ -132,14 +132,14 @@ def _job_zero_ns(attempt: Attempt, starts: dict[int, int], origin_unix_ns: int) 
 def _rows(
     attempt: Attempt, wanted: NDArray[np.int64], starts: dict[int, int]
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
-    """For each rank when its steps started, and which of them are wanted."""
+    """For each rank the starts of its steps, and which of the steps are wanted."""
     for rank in attempt.ranks:
         steps = rank.data.steps
         yield steps["start_ns"] + starts[rank.data.rank], np.isin(steps["step"], wanted)
 
 
 def _process(pid: int, rank: RankAnalysis, attempt: Attempt) -> Iterator[Event]:
-    """The name of a rank's process, with what is to be known of its end and its clock."""
+    """The name of a rank's process, with remarks on its end and its clock."""
     data = rank.data
     words = [f"rank {data.rank}", plain(data.header.host)]
     if data.status != "ok":

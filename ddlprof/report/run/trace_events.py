@@ -25,7 +25,7 @@ from ddlprof.store import CollectiveTable, IntArray
 STEPS, CLASSES = "steps", "classes of the step, laid end to end"
 WAITS = "waits for communication"
 OLDEST_SAMPLE_NS = 5 * 10**9
-"""A counter is read about once a second: one that is older than this says nothing of the steps shown."""
+"""Counters are read about once a second: an older reading than this does not describe the steps shown."""
 _LONGEST_NAME = 80
 _COUNTERS = (
     ("cpu_percent", "host CPU %", 1.0),
@@ -51,16 +51,16 @@ class _Arrival:
 
 @dataclass
 class ShownRank:
-    """What is shown of one rank."""
+    """The steps and collectives of one rank that the trace shows."""
 
     rank: RankAnalysis
     pid: int
     rows: IntArray
     """The steps shown, as indices of the rank's steps."""
     start_us: IntArray
-    """When each of the rank's steps started, since the first one shown; also of those not shown."""
+    """The starts of all steps of the rank, shown or not, in microseconds since the first step shown."""
     zero_s: float
-    """The zero of `start_us`, since the job's origin."""
+    """The zero of `start_us`, in seconds since the job's origin."""
     arrivals: dict[tuple[str, int], _Arrival] = field(default_factory=dict)
     """The matched collectives by group and sequence number."""
 
@@ -119,7 +119,7 @@ def _laid(pid: int, tid: int, name: str, step_start: int, step_end: int, before_
 
 
 def wait_events(shown: ShownRank, tids: Iterator[int], table: CollectiveTable) -> Iterator[Event]:
-    """When computation waited for collectives: from where it needed them, for as long as they were exposed."""
+    """The exposed time of collectives, drawn from where computation needed their results."""
     mine = np.isin(table.row, shown.rows) & (table.need_us != NEVER) & (table.exposed_us != NEVER)
     waits: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row, need, exposed in zip(
@@ -166,7 +166,7 @@ def _group_events(
             yield from track(shown.pid, tid_of[row], name if row == 0 else f"{name}, row {row + 1}")
         op, tid = _short(table.shapes[table.shape[place]].op), tid_of[row]
         args = _of_collective(matched, place)
-        if table.end_us[place] == NEVER:  # the host knows when it was issued, and no more
+        if table.end_us[place] == NEVER:  # only the time of issue on the host is known
             name = f"{op} issued"
             yield {"ph": "i", "s": "t", "name": name, "pid": shown.pid, "tid": tid, "ts": start, "args": args}
             continue
@@ -178,7 +178,7 @@ def _group_events(
 
 def rows_of(spans: Sequence[tuple[int, int]]) -> list[int]:
     """A row for each span of time so that none overlaps another on its row; spans are in the order of their starts."""
-    busy: list[tuple[int, int]] = []  # until when, which row
+    busy: list[tuple[int, int]] = []  # the end of the last span of a row, and the row
     free: list[int] = []
     rows = []
     for start, end in spans:
@@ -190,7 +190,7 @@ def rows_of(spans: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _of_collective(matched: RankCollectives, place: int) -> dict[str, Any]:
-    """What is known of a collective; what was not measured is left out."""
+    """The arguments of a collective's slice; values that were not measured are left out."""
     table = matched.table
     number = int(table.shape[place])
     shape = table.shapes[number]
@@ -241,14 +241,14 @@ def flow_events(ranks: Sequence[ShownRank]) -> Iterator[Event]:
     number = 0
     for arrivals in together.values():
         among = arrivals
-        if any(a.late for a in arrivals):  # durations tell better than clocks who was last
+        if any(a.late for a in arrivals):  # durations show better than clocks which rank was last
             among = [a for a in arrivals if a.last]
         last = max(among, key=lambda a: a.start, default=None)
         for one in arrivals:
             if last is None or one is last:
                 continue
             met = max(one.start, last.start)
-            if met >= last.end:  # by their clocks they never met
+            if met >= last.end:  # by the clocks, the two parts do not overlap
                 continue
             number += 1
             common = {"id": number, "name": "waits for the last", "cat": "collective"}

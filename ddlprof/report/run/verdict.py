@@ -1,7 +1,7 @@
 """The verdict on a run in words: what bounds the step, why, and what to do next, one line each.
 
-What to do is what the rules say of such a stall, also where none of them is sure enough for a finding. Advice names
-only what the job does not do yet, as far as that is known (`Facts`); where it is not, it says "where ...".
+The advice is that of the rules for such a stall, even where no rule is sure enough for a finding. It names only what
+the job does not do yet, as far as that is known (`Facts`); where it is not known, it says "where ...".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ddlprof.model.classes import COMM_PARTS, TABLE
 from ddlprof.model.manifest import Manifest
 
 _NAMES = {each.name: each.words for each in TABLE if each.words}
-"""What a class is called in a sentence where its name will not do."""
+"""The words for a class in a sentence, where its name is not clear enough."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class VerdictLine:
 
     name: str
     severity: str
-    """ok, warning, critical, or unknown."""
+    """One of ok, warning, critical and unknown."""
     share: float | None
-    """The share of the largest stall, of computing where no stall is worth a word."""
+    """The largest stall as a share of the step; the share of computing where no stall is large enough."""
     why: str
     next: str
     rule: str | None = None
@@ -46,16 +46,16 @@ class VerdictLine:
     queued_share: float | None = None
     """The share of its time that the training waited for a processor; None where it is small or not known."""
     headline: str | None = None
-    """What is said in place of the name where a stall is worth avoiding, but does not bound the step."""
+    """The words in place of the name where a stall is worth avoiding, but does not bound the step."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What is said of a run."""
+    """The verdict on a run, and the findings."""
 
     verdict: VerdictLine
     findings: list[Finding]
-    """All of them, the verdict's own too."""
+    """All findings, including the one that the verdict is based on."""
 
 
 def judge_run(
@@ -93,7 +93,7 @@ def _finding_of(verdict: Verdict, action: str, findings: Sequence[Finding]) -> F
 
 
 def headline_words(verdict: Verdict, facts: Facts) -> str | None:
-    """What is said in place of the name where a stall is worth avoiding, but does not bound the step; else None."""
+    """The words in place of the name where a stall is worth avoiding, but does not bound the step; else None."""
     if verdict.name != "COMPUTE-BOUND" or verdict.stall is None:
         return None
     most = (facts.summary.share("compute") or 0.0) >= 0.5
@@ -218,7 +218,7 @@ def _communication(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     comm = facts.comm
     if comm is not None:
         why += f": {' and '.join(comm.ops[:2])}"
-        # What the script waits for is more than the collectives take where it copies, or waits without a collective.
+        # The script waits longer than its collectives take where it copies, or waits without a collective.
         if comm.duration_ns / 1e9 > seconds:
             why += f" take{'s' if len(comm.ops) == 1 else ''} {facts.scale.time(comm.duration_ns / 1e9)} in all"
         why += f", {significant(comm.bus_gb_s, 2)} GB/s bus bandwidth" if comm.bus_gb_s else ""

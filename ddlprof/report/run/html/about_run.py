@@ -87,14 +87,14 @@ def _events(job: JobTime) -> str:
 
 
 def notes(subject: Subject) -> Section | Absent:
-    """What was not measured, and why."""
+    """The notes on missing measurements, with the reasons."""
     if not subject.report.notes:
         return Absent("Not measured, and why", "nothing is missing from this run")
     return Section("notes", "Not measured, and why", bullets(subject.report.notes))
 
 
 def environment(subject: Subject) -> Section | Absent:
-    """What was run, and on what."""
+    """The command that was run, and its environment."""
     manifest = subject.report.manifest
     if manifest is None:
         return Absent("Environment", "the manifest of the run is missing")
@@ -151,7 +151,7 @@ def how_to_read() -> Section:
 
 
 def files(subject: Subject) -> Html:
-    """What to type for more."""
+    """The commands that show more of the run."""
     return tag(
         "p", "Every step, collective and rank as tables: ",
         tag("code", f"ddlprof export {subject.run.typed} --format csv --out DIR"),

@@ -24,16 +24,16 @@ _SCOPES = {"intra": "inside a machine", "inter": "between machines", "": "scope 
 
 @dataclass
 class Traffic:
-    """What was read of the collectives of a few ranks."""
+    """The collectives of a few ranks: those of one typical step, and their bandwidths."""
 
     step: int | None
     timelines: list[tuple[RankAnalysis, int, list[Span]]] = field(default_factory=list)
-    """The rank, its row of the typical step, and its collectives in it."""
+    """A rank, its row of the typical step, and its collectives in that step."""
     bandwidths: list[Bandwidth] = field(default_factory=list)
 
 
 def read_traffic(subject: Subject) -> Traffic:
-    """Goes through the collectives of a few ranks, each once: of a long run they are many."""
+    """Reads the collectives of a few ranks, in one pass each, as a long run has many."""
     step = typical_step(subject.ranks, subject.window)
     traffic = Traffic(step)
     found: list[tuple[tuple[str, str, int, int], NDArray[np.float64]]] = []
@@ -48,7 +48,7 @@ def read_traffic(subject: Subject) -> Traffic:
 
 
 def _chosen(subject: Subject) -> list[RankAnalysis]:
-    """The late rank, and others from all over the job."""
+    """The late rank, and others spread evenly over the job."""
     ranks = [rank for rank in subject.ranks if rank.traffic.duration_us]
     late = subject.report.late_rank.rank if subject.report.late_rank else None
     spread = {round(at) for at in np.linspace(0, len(ranks) - 1, min(MOST_RANKS, len(ranks)))} if ranks else set()

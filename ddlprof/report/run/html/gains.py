@@ -1,4 +1,4 @@
-"""What could be gained: the step at best without each class, and what each class costs in money."""
+"""The possible gains: the shortest step without each class, and the cost of each class in dollars."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEAST_SHARE = 0.001
 
 
 def at_best(subject: Subject) -> Section | Absent:
-    """How long the step would take at the least without each class (`analysis.ceilings`)."""
+    """The shortest step that is possible without each class (`analysis.ceilings`)."""
     title = "At best"
     headline, step_s = subject.headline, subject.step_s
     if headline is None or not step_s:
@@ -68,7 +68,7 @@ def at_best(subject: Subject) -> Section | Absent:
 
 @dataclass(frozen=True)
 class Rate:
-    """What the machines of the run cost."""
+    """The prices of the run's machines."""
 
     instance_type: str
     nodes: int
@@ -81,7 +81,7 @@ class Rate:
 
 
 def rate_of(subject: Subject) -> Rate | str:
-    """The rate that counts, or why there is none. Raises UserError for a type that nobody knows."""
+    """The price that applies, or the reason why there is none. Raises UserError for an unknown instance type."""
     asked = subject.instance
     host = subject.run.manifest.host if subject.run.manifest else {}
     name = asked or host.get("instance_type")

@@ -1,4 +1,4 @@
-"""What the step shares the machine with: source lines outside computing, and counters of host and device."""
+"""Two sections: the source lines that take the time of `other`, and the counters of host and device."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LABELS = {
 
 
 def source_lines(subject: Subject) -> Section | Absent:
-    """Where `other` goes, by samples of the stack."""
+    """The source lines that take the time of `other`, by stack samples."""
     title = "Source lines of other"
     report = subject.report
     if not report.other_lines:
@@ -104,11 +104,11 @@ def _counter(subject: Subject, ranks: list[RankAnalysis], name: str) -> Html | N
 
 
 _Line = tuple[str, NDArray[np.float64], NDArray[np.float64]]
-"""Whose it is, minutes since the start of the job, and values."""
+"""The node or rank of a counter, the minutes since the start of the job, and the values."""
 
 
 def _lines(ranks: list[RankAnalysis], name: str, factor: float) -> Iterator[_Line]:
-    """A counter of a machine once for each machine, one of a rank for each rank."""
+    """The lines of a counter: one for each machine if it is about machines, else one for each rank."""
     of_machine = not name.startswith(("gpu", "process"))
     seen: set[int] = set()
     start = min((rank.shown_origin_unix_ns for rank in ranks), default=0)

@@ -12,11 +12,11 @@ from ddlprof.report.run.html.subject import Subject
 
 _LONGEST_TITLE = 120
 _UNKNOWN_HOST = "unknown"
-"""What an import calls the host of a trace that names none."""
+"""The host name that an import gives to a trace without one."""
 
 
 def render(subject: Subject) -> list[str]:
-    """The page in pieces. Raises UserError for an instance type that nobody knows."""
+    """The page in pieces. Raises UserError for an unknown instance type."""
     rate = gains.rate_of(subject)
     traffic = communication.read_traffic(subject)
     sections: list[Section | Absent] = [
@@ -42,7 +42,7 @@ def render(subject: Subject) -> list[str]:
 
 
 def subtitle(subject: Subject) -> Iterator[str]:
-    """What was trained, on what, where, when and for how long; what is not known is left out."""
+    """The model, the machines, the date and the duration of the run; unknown facts are left out."""
     report = subject.report
     if report.model:
         yield short(report.model, _LONGEST_TITLE)

@@ -20,7 +20,7 @@ MOST_BINS, TABLE_BINS = 240, 12
 MOST_BOXES = 64
 _QUANTILES = (5, 25, 50, 75, 95)
 OWN = "own"
-"""The step less communication: what a rank does itself, without waiting for others."""
+"""The step without communication, which is the time of a rank's own work, without waits for others."""
 
 
 def side_by_side(subject: Subject) -> Section | Absent:
@@ -124,7 +124,7 @@ def _status(status: str, complete: bool) -> str:
 
 
 def over_time(subject: Subject) -> Section | Absent:
-    """Rank by step: who was late when."""
+    """A heat map of ranks by steps, which shows the late ranks."""
     title = "Who was late, and when"
     ranks = subject.ranks
     if len(ranks) < 2:
@@ -174,7 +174,7 @@ def _matrix(ranks: list[RankAnalysis], name: str, bins: object) -> tuple[NDArray
 
 
 def _against_median(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Each value less the median of its column; NaN where nobody has one."""
+    """Each value minus the median of its column; NaN where no rank has a value."""
     some = ~np.isnan(values).all(axis=0)
     median = np.full(values.shape[1], np.nan)
     median[some] = np.nanmedian(values[:, some], axis=0)

@@ -20,7 +20,7 @@ from ddlprof.report.run.text import loss_text
 
 MOST_BINS = 1200
 FEW_STEPS = 400
-"""Where so many steps or fewer are in sight, they are drawn one by one."""
+"""So many steps or fewer in view are drawn one by one."""
 MOST_NUMBERS = 80_000
 """The most numbers on the page for single steps: about half a megabyte."""
 TABLE_ROWS = 60
@@ -60,7 +60,7 @@ def over_time(subject: Subject) -> Section | Absent:
 
 
 def _drawn(subject: Subject, binned: BinnedSteps) -> dict[str, Any]:
-    """What the script draws of bins, or of steps: bins of one."""
+    """The data that the script draws: bins of steps, or single steps as bins of one."""
     return {
         "first": binned.bins.first.tolist(),
         "last": binned.bins.last.tolist(),
@@ -72,7 +72,7 @@ def _drawn(subject: Subject, binned: BinnedSteps) -> dict[str, Any]:
 
 
 def _single(subject: Subject, series: int) -> dict[str, Any] | None:
-    """Every single step; None where the page would be too large, or where some steps are known as sums alone."""
+    """Data of every single step; None where the page would be too large, or only sums of some steps are known."""
     if any(rank.times.aggregates for rank in subject.ranks):
         return None
     steps = make_bins(subject.steps, len(subject.steps), subject.window)
@@ -80,7 +80,7 @@ def _single(subject: Subject, series: int) -> dict[str, Any] | None:
 
 
 def _most_single(series: int) -> int:
-    """The most steps of which each is on the page: each has a number in every list of `_drawn`."""
+    """The most steps that a page can have one by one: each has a number in every list of `_drawn`."""
     return MOST_NUMBERS // (series + 4)
 
 
@@ -98,7 +98,7 @@ def _what_is_drawn(bins: Bins, drawn: dict[str, Any], has_single: bool) -> str:
 
 
 def _usual_height(subject: Subject, binned: BinnedSteps) -> float | None:
-    """Where the drawing ends, in its unit, if a few bins are so high that the others could hardly be seen."""
+    """The height at which the drawing is cut, in its unit, if a few bins would dwarf the others; else None."""
     mean, longest = binned.mean_ns["step"], binned.longest_ns
     usual = float(np.nanpercentile(mean, _USUAL_PERCENTILE))
     if np.nanmax(longest) <= _CUT_ABOVE * usual:
@@ -111,7 +111,7 @@ def _scaled(subject: Subject, nanoseconds: Any) -> list[float | None]:
 
 
 def _series(subject: Subject, binned: BinnedSteps) -> list[dict[str, Any]]:
-    """What is stacked: each class that was measured, communication by its parts where they are known."""
+    """The stacked series: each measured class, split into the parts of it that are known."""
     series: list[tuple[str, Any]] = []
     for each in TABLE:
         whole = binned.mean_ns[each.name]
@@ -119,7 +119,7 @@ def _series(subject: Subject, binned: BinnedSteps) -> list[dict[str, Any]]:
         if parts:
             split = sum((np.nan_to_num(binned.mean_ns[part]) for part in parts), start=np.zeros(len(whole)))
             series += [(part, binned.mean_ns[part]) for part in parts if np.nan_to_num(binned.mean_ns[part]).any()]
-            whole = np.where(whole - split > 1, whole - split, np.nan)  # less is rounding
+            whole = np.where(whole - split > 1, whole - split, np.nan)  # a smaller rest is rounding
         if np.nan_to_num(whole).any():
             series.append((each.name, whole))
     return [{"name": name, "label": NAMES[name], "values": _scaled(subject, values)} for name, values in series]
@@ -151,7 +151,7 @@ def _alt(subject: Subject, binned: BinnedSteps) -> str:
 
 
 def _table(subject: Subject) -> Html:
-    """What is drawn as a table, in fewer bins."""
+    """The table with the figures of the drawing, in fewer bins."""
     bins = make_bins(subject.steps, TABLE_ROWS, subject.window)
     binned = bin_steps(subject.ranks, bins)
     names = [each.name for each in TABLE if not np.isnan(binned.mean_ns[each.name]).all()]
@@ -196,7 +196,7 @@ def _loss_data(found: LossCurve) -> dict[str, object]:
 
 
 def _loss_points(updates: list[float], losses: list[float]) -> list[list[float]]:
-    """Figures as long as a reader needs them."""
+    """Numbers with the digits that a reader needs."""
     return [[round(update, 1), rounded(loss)] for update, loss in zip(updates, losses, strict=True)]
 
 

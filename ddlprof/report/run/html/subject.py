@@ -20,18 +20,18 @@ NAMES = {each.name: each.name for each in TABLE} | {
     for each in TABLE
     for part in each.part_names
 }
-"""What a class, or a part of one, is called on the page."""
+"""The name of a class, or of a part of one, on the page."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """An analysed run, and what was asked of its page."""
+    """An analysed run, and the options of its page."""
 
     run: RunData
     attempts: Sequence[Attempt]
     report: ReportData
     instance: str | None = None
-    """The instance type whose price counts; None: the run's own, where it is known."""
+    """The instance type whose price is used; None: the run's own, where it is known."""
     window: tuple[int | None, int | None] = (None, None)
     """The first step to draw and the one after the last."""
 
@@ -57,7 +57,7 @@ class Subject:
 
     @cached_property
     def scale(self) -> Scale:
-        """One unit for all times of a step."""
+        """The unit that all times of the page share."""
         return scale_for(self.step_s or 0.0)
 
     def mean_s(self, name: str) -> float | None:

@@ -36,7 +36,7 @@ _SHOWN_ELSEWHERE = frozenset({"ddlprof", "Verdict", "why", "next", "Step", "Note
 
 
 def top(subject: Subject) -> Html:
-    """The verdict with its reason and the next action, the mean step, and what else the card says."""
+    """The verdict with its reason and the next action, the mean step, and the other lines of the card."""
     lines = [(label.strip(), text) for label, text in card.lines(subject.report)]
     said = dict(lines)
     verdict = subject.report.verdict
@@ -143,7 +143,7 @@ def _number(subject: Subject, name: str) -> float:
 
 
 def _parts(subject: Subject, name: str) -> list[dict[str, object]]:
-    """The parts of a class that is drawn whole."""
+    """The parts of a class that the bar shows as one."""
     each = next((c for c in TABLE if c.name == name), None)
     known = [part for part in each.part_names if subject.mean_s(part) is not None] if each else []
     if not any(subject.mean_s(part) for part in known):
@@ -152,7 +152,7 @@ def _parts(subject: Subject, name: str) -> list[dict[str, object]]:
 
 
 def findings(subject: Subject) -> Section | Absent:
-    """All that the rules found."""
+    """The findings of all rules."""
     found = subject.report.findings
     if not found:
         return Absent("Findings", "no rule found anything else to name")

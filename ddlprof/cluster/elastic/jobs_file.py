@@ -1,4 +1,5 @@
-"""The file of `ddlprof elastic`: one job a line as CSV, or a list of objects as JSON. Only `name` and `run` must be."""
+"""Reads the file of `ddlprof elastic`: one job a line as CSV, or a list of objects as JSON. Only `name` and `run` are
+required."""
 
 from __future__ import annotations
 
@@ -22,26 +23,26 @@ Batch = Annotated[int, Range(1, MAX_BATCH)]
 
 @dataclass(frozen=True)
 class Line:
-    """What a job may be told to be. Cells may be empty where there is a default."""
+    """One job of the file. Cells may be empty if there is a default."""
 
     name: Annotated[str, Length(1, 200)]
     run: Annotated[str, Length(0, 20_000)] = ""
     """Run directories or files of workloads, with semicolons between them, beside the file or by their whole paths; or
     steps that somebody measured, as `GPUSxBATCH=SECONDS`."""
     gpus: Gpus | None = None
-    """What it asks for where it cannot choose, as from `fifo` [min_gpus]."""
+    """The number of GPUs under a policy that does not choose it, such as `fifo` [min_gpus]."""
     min_gpus: Gpus = 1
     max_gpus: Gpus | None = None
     batch: Batch | None = None
-    """What it asks for, over all GPUs [as measured]."""
+    """The batch over all GPUs under a policy that does not choose it [as measured]."""
     min_batch: Batch | None = None
     max_batch: Batch | None = None
     max_batch_per_gpu: Batch | None = None
     samples: Annotated[float, POSITIVE] | None = None
-    """How many it still trains with."""
+    """The number of samples that it still trains with."""
     submit_s: Annotated[float, Range(0, 4e9)] = 0.0
     noise_scale: Annotated[float, POSITIVE] | None = None
-    """Of its gradients, in samples."""
+    """The noise scale of its gradients, in samples."""
 
     def __post_init__(self) -> None:
         settle(self)

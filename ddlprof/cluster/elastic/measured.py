@@ -23,27 +23,28 @@ from recommender.estimate import Z80
 from recommender.target import format_placement
 
 _LEAST_SD = 0.05
-"""How far a step strays from one day to the next, as a share of it, however well the fit agrees."""
+"""The least standard deviation of a prediction, as a share of the step: steps differ from day to day, however well the
+fit agrees."""
 _BEYOND_SD = 0.15
-"""This and the next are assumptions, not fitted: what is added for each doubling of ranks beyond those measured, and
-for each doubling or halving of the only batch that was measured."""
+"""The standard deviation that is added for each doubling of ranks beyond those measured, and for each doubling or
+halving of the only measured batch. This value and the next are assumptions, not fitted."""
 _MACHINES_SD = 0.5
-"""What is added where no run went over several machines."""
+"""The standard deviation that is added if no run used several machines."""
 _ALIKE = 1e-12
-"""Fits whose remainders differ by less, as a share of what is fitted, are alike."""
+"""Fits whose residuals differ by less than this share of what is fitted count as equally good."""
 
 
 class _Shape(NamedTuple):
-    """What a step depends on."""
+    """The quantities that the time of a step depends on."""
 
     gpus: int
     nodes: int
     samples: int
-    """Of one rank in one pass."""
+    """The samples of one rank in one pass."""
     passes: int
 
     def terms(self) -> list[float]:
-        """What the coefficients are multiplied with."""
+        """The terms that the coefficients are multiplied by."""
         several, over = float(self.gpus > 1), float(self.nodes > 1)
         return [self.passes, self.passes * self.samples, several, several * max(self.gpus - 2, 0), over]
 
@@ -67,7 +68,7 @@ class MeasuredPredictor:
         self._sd = max(_LEAST_SD, left / math.sqrt(freedom))
 
     def _told(self) -> list[int]:
-        """The coefficients that the measurements can tell."""
+        """The indices of the coefficients that the measurements determine."""
         several = {shape.gpus for shape in self._shapes if shape.gpus > 1}
         batches = {shape.samples for shape in self._shapes}
         over = any(shape.nodes > 1 for shape in self._shapes)
@@ -76,7 +77,7 @@ class MeasuredPredictor:
 
     @property
     def most_gpus(self) -> int:
-        """The most ranks that were measured."""
+        """The largest number of ranks that was measured."""
         return max(shape.gpus for shape in self._shapes)
 
     def predict(self, target: Target) -> Estimate:
@@ -101,7 +102,7 @@ class MeasuredPredictor:
         )
 
     def _outside(self, shape: _Shape) -> dict[str, float]:
-        """In which ways a shape lies outside the measurements, and the standard deviation that each adds."""
+        """The ways in which a shape lies outside the measurements, with the standard deviation that each adds."""
         found = {}
         doublings = math.log2(shape.gpus / self.most_gpus)
         if doublings > 0:
@@ -116,7 +117,7 @@ class MeasuredPredictor:
 
 
 def _fitted(terms: NDArray[np.float64], kept: list[int]) -> tuple[NDArray[np.float64], float]:
-    """All five coefficients, 0 for those not kept, and the length of what is left over."""
+    """All five coefficients, with 0 for those not kept, and the norm of the residual."""
     found, left = nonnegative(terms, np.ones(len(terms)))
     coefficients = np.zeros(5)
     coefficients[kept] = found
@@ -124,10 +125,10 @@ def _fitted(terms: NDArray[np.float64], kept: list[int]) -> tuple[NDArray[np.flo
 
 
 def nonnegative(terms: NDArray[np.float64], wanted: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """The least squares with no coefficient below zero, and the length of what is left over.
+    """Solves least squares without coefficients below zero; returns the coefficients and the norm of the residual.
 
-    Those above zero in the best fit are what they are without the others, so every choice of a few columns is tried. Of
-    choices that fit alike, the one with the fewest columns is taken.
+    The nonzero coefficients of the best solution are those of an unconstrained fit without the other columns, so every
+    choice of columns is tried. Of equally good choices, the one with the fewest columns is taken.
     """
     columns = terms.shape[1]
     best, left = np.zeros(columns), float(np.linalg.norm(wanted))

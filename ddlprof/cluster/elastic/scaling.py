@@ -22,10 +22,10 @@ from ddlprof.cluster.machines import Cluster, Placement
 from ddlprof.cluster.speeds import Speeds, StepTime
 
 _RATIO = 1.15
-"""Of each batch that is tried to the one before: near the best one, the speed hardly depends on the batch."""
+"""The ratio of each tried batch to the one before: near the best batch, the speed hardly depends on it."""
 
 Batches = Callable[[Job, int], Sequence[int]]
-"""Gives the batches, in samples over all GPUs, that a job may have on so many GPUs; none: it cannot run on them."""
+"""Returns the batches, in samples over all GPUs, that a job may have on so many GPUs; none: it cannot run on them."""
 
 
 class Choice(NamedTuple):
@@ -86,7 +86,7 @@ class Choices:
         return found
 
     def forget(self, job_ids: set[str]) -> None:
-        """Forgets all jobs but these."""
+        """Removes all other jobs from the cache."""
         self._known = {job_id: found for job_id, found in self._known.items() if job_id in job_ids}
 
     def best_on(self, job: Job, placement: Placement) -> Choice | None:

@@ -38,7 +38,7 @@ class Aiturbo(Las):
     def __init__(
         self, limit_gpu_h: float = 16.0, queues: float = 2.0, round_s: float = ROUND_S, restart_s: float = 30.0
     ) -> None:
-        """`restart_s`: what a job that changes its GPUs loses, so that it is changed only where that pays."""
+        """`restart_s` is the time that a job loses when its GPUs change. They are changed only if that pays off."""
         super().__init__(limit_gpu_h, queues)
         if not (0 < round_s < math.inf and 0 <= restart_s < math.inf):
             raise UserError("--policy aiturbo: round_s must be more than 0, restart_s 0 or more")
@@ -113,8 +113,8 @@ class Aiturbo(Las):
         cluster: Cluster,
         predictor: Speeds,
     ) -> float | None:
-        """When the next of those that run from now on becomes predictable; None: none does. Too early for those that
-        start now by what their start takes."""
+        """The time at which the next job that runs from now on becomes predictable; None: none does. For jobs that
+        start now it is too early by the time of their start."""
         times = []
         for state in states:
             allocation = given.get(state.job.job_id)
@@ -163,8 +163,7 @@ class RemainingTimes:
         restart_s: float,
         known: dict[tuple[str, int], float] | None = None,
     ) -> None:
-        """`restart_s`: what a job that changes its GPUs loses. `known`: a cache of step times, kept between
-        decisions."""
+        """`restart_s` is what a job loses when its GPUs change. `known` caches step times between decisions."""
         self._known = {} if known is None else known
         self._cluster, self._predictor, self._now_s, self._restart_s = cluster, predictor, now_s, restart_s
 

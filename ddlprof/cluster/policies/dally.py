@@ -19,7 +19,7 @@ from ddlprof.cluster.speeds import Speeds
 AUTO = -1.0
 LEASE_S = 1200.0
 LEAST_RACK_DELAY, LEAST_NETWORK_DELAY = 6, 12
-"""The delays in leases of an empty history, and the least that is learned."""
+"""The delays, in leases, that hold without a history; no learned delay is shorter."""
 _MOST_OF_HISTORY = 0.8
 _SIGMAS = 2
 

@@ -28,9 +28,8 @@ class Elastic:
     lease_s = 0.0
 
     def __init__(self, round_s: float = 600.0, restart_s: float = 30.0, accumulate: float = 0) -> None:
-        """`restart_s`: what a job that is changed loses of a round, so that it is changed only where that pays.
-        `accumulate`: whether batches may take several passes to fit the memory; fixed batches take as many as needed.
-        """
+        """`restart_s` is the time of a round that a job loses when its GPUs change. They are changed only if that pays
+        off. `accumulate` allows batches that take several passes to fit the memory; fixed batches always may."""
         if not (round_s > restart_s >= 0 and math.isfinite(round_s)):
             raise UserError(f"a round takes longer than a restart: not round_s={round_s:g} and restart_s={restart_s:g}")
         self.round_s = round_s
@@ -40,7 +39,7 @@ class Elastic:
         self._begin_s, self._round = 0.0, 0
 
     def batches(self, job: Job, gpus: int) -> Sequence[int]:
-        """The batches to choose from."""
+        """The batches of which the fastest is chosen."""
         return all_batches(job, gpus, self._accumulate)
 
     def decide(
@@ -96,7 +95,7 @@ class FixedMin(Elastic):
     """GPUs as in `Elastic`, and always the smallest batch."""
 
     def batches(self, job: Job, gpus: int) -> Sequence[int]:
-        """The smallest."""
+        """The smallest batch, if the job can have it on so many GPUs."""
         return _if_enough(job, job.min_batch, gpus)
 
 
@@ -104,7 +103,7 @@ class FixedMax(Elastic):
     """GPUs as in `Elastic`, and always the largest batch."""
 
     def batches(self, job: Job, gpus: int) -> Sequence[int]:
-        """The largest."""
+        """The largest batch, if the job can have it on so many GPUs."""
         return _if_enough(job, job.max_batch, gpus)
 
 
@@ -116,7 +115,7 @@ class FixedRandom(Elastic):
         self._seed = int(seed)
 
     def batches(self, job: Job, gpus: int) -> Sequence[int]:
-        """The one drawn; the same for the same seed and job."""
+        """The drawn batch, which is the same for the same seed and job."""
         if job.min_batch is None or job.max_batch is None:
             return _if_enough(job, None, gpus)
         drawn = random.Random(f"{self._seed} {job.job_id}").uniform(math.log(job.min_batch), math.log(job.max_batch))

@@ -64,7 +64,7 @@ class Las:
         return sorted(states, key=lambda state: self._order(state, now_s))
 
     def next_fall_s(self, states: Iterable[JobState], given: Mapping[str, Allocation], now_s: float) -> float | None:
-        """When the first of those that run with these allocations falls to the next queue; None: none does."""
+        """The time at which the first of the jobs with these allocations falls to the next queue; None: none does."""
         falls = [
             now_s + (limit - self._attained(state, now_s)) / given[state.job.job_id].gpus
             for state in states
@@ -99,7 +99,7 @@ class Las:
 
 
 def consolidated(job: Job, cluster: Cluster) -> Level:
-    """How far apart a job's GPUs may be: consolidated for models that need it, which unknown models are taken to."""
+    """How far apart a job's GPUs may be. Models with large tensors need consolidated GPUs, and so do unknown models."""
     if job.model is not None and any(family in model_key(job.model) for family in _EVEN):
         return Level.NETWORK
     if job.gpus <= cluster.most_per_machine:

@@ -28,7 +28,7 @@ class Srtf:
         self._waiting_s: dict[str, float] = {}
         """The remaining time of waiting jobs: it does not change until they run."""
         self._numbers: dict[str, int] = {}
-        """In the order of submission, and of the trace where several jobs are submitted at once."""
+        """The place of each job in the order of submission, or of the trace if several jobs are submitted at once."""
         self._best: dict[str, tuple[float, list[str | None]]] = {}
 
     def decide(

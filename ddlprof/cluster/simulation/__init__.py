@@ -1,1 +1,1 @@
-"""The clock that moves jobs through a cluster, and what came of it."""
+"""The clock that moves jobs through a cluster, and the metrics of the outcome."""

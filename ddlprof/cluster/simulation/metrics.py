@@ -1,4 +1,4 @@
-"""What a simulation says about a policy: times, queueing, GPU-hours, fairness, use of the cluster over time."""
+"""The metrics of a policy in a simulation: times, queueing, GPU-hours, fairness, and use of the cluster over time."""
 
 from __future__ import annotations
 
@@ -15,37 +15,38 @@ _HOUR_S = 3600.0
 
 @dataclass(frozen=True)
 class Summary:
-    """A policy on one page. None: not known, because nobody can tell how long the jobs take alone."""
+    """The metrics of one policy. None: not known, because the duration of the jobs alone is not known."""
 
     jobs: int
     makespan_s: float
-    """From the first submission to the last end."""
+    """The seconds from the first submission to the last end."""
     completion_mean_s: float
-    """From a job's submission to its end."""
+    """The mean seconds from a job's submission to its end."""
     completion_median_s: float
     completion_p95_s: float
     wait_mean_s: float
-    """Without GPUs, before the first start and between."""
+    """The mean seconds without GPUs, before the first start and between starts."""
     wait_median_s: float
     wait_p95_s: float
     gpu_hours: float
-    """Held, restarts included."""
+    """The GPU-hours held by jobs, restarts included."""
     comm_gpu_hours: float
-    """Of these, in exposed communication."""
+    """The part of `gpu_hours` in exposed communication."""
     used: float
     """The share of the cluster's GPUs that was held, over the makespan."""
     stops: int
-    """How often jobs were stopped or moved."""
+    """The number of times that jobs were stopped or moved."""
     jain: float | None
     """Jain's index of the slowdowns: 1 if all jobs are slowed down alike, 1/n if one bears it all."""
     worst_fairness: float | None
     """The largest finish-time fairness of a job."""
     unfair: float | None
-    """The share of jobs whose finish-time fairness is above 1: an equal share of the cluster were better for them."""
+    """The share of jobs with a finish-time fairness above 1: an equal share of the cluster would have been better for
+    them."""
 
 
 def summary(simulated: Simulated, gpus: int) -> Summary:
-    """The figures of a simulation of a cluster with so many GPUs. There must have been a job."""
+    """The metrics of a simulation of a cluster with so many GPUs. At least one job has ended."""
     outcomes = simulated.outcomes
     completion = _column([outcome.completion_s for outcome in outcomes])
     waited = _column([outcome.waited_s for outcome in outcomes])
@@ -101,7 +102,7 @@ def fairness(outcomes: Sequence[Outcome], gpus: int) -> NDArray[np.float64] | No
 
 
 def _present(submit: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How many jobs there are on average between a job's submission and its end, itself included."""
+    """The mean number of jobs between a job's submission and its end, itself included."""
     times = np.concatenate([submit, end])
     order = np.argsort(times, kind="stable")
     times = times[order]
@@ -145,7 +146,7 @@ JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
 
 
 def job_rows(simulated: Simulated, gpus: int) -> list[JobRow]:
-    """What became of each job, in the order of submission."""
+    """The outcome of each job, in the order of submission."""
     outcomes = simulated.outcomes
     slow, shares = slowdowns(outcomes), fairness(outcomes, gpus)
     rows = [
@@ -180,7 +181,7 @@ def completion_cdf(simulated: Simulated, points: int = 200) -> list[tuple[float,
 
 @dataclass(frozen=True)
 class Load:
-    """The cluster in one piece of time, as means over it."""
+    """The mean use of the cluster in one interval of time."""
 
     begin_s: float
     end_s: float
@@ -189,7 +190,7 @@ class Load:
 
 
 def over_time(simulated: Simulated, pieces: int = 200) -> list[Load]:
-    """GPUs in use and jobs that wait, in equally long pieces from the first submission to the last end."""
+    """The use of the cluster in equally long intervals from the first submission to the last end."""
     times = np.array([time_s for time_s, _, _ in simulated.usage])
     begin_s, end_s = float(times[0]), float(times[-1])
     if end_s <= begin_s:

@@ -15,10 +15,11 @@ class Case:
     """One simulation."""
 
     policy: str
-    """As typed, with its parameters."""
+    """The policy as typed, with its parameters."""
     seed: int = 0
     load: float | None = None
-    """GPU-time asked for over GPU-time there is between the first and the last submission; None: as in the trace."""
+    """The GPU time that jobs ask for divided by the GPU time of the cluster between the first and the last submission;
+    None: that of the trace."""
     predictable: float | None = None
     """The share of jobs that are predictable; None: the length of every job is known exactly."""
 
@@ -38,7 +39,7 @@ class CaseResult:
 
     case: Case
     offered_load: float | None
-    """None: all jobs are submitted at once, or nobody measured how long they take."""
+    """The load of the submissions; None: all jobs are submitted at once, or their durations are not known."""
     summary: Summary
     over_time: Sequence[Load]
     completion_cdf: Sequence[tuple[float, float]]

@@ -29,7 +29,7 @@ _EVERY_S = 0.25
 
 @dataclass(frozen=True)
 class Setting:
-    """What is the same for all cases."""
+    """The settings that all cases share."""
 
     jobs: Sequence[Job]
     cluster: Cluster
@@ -49,11 +49,13 @@ def run_cases(
     workers: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[CaseResult]:
-    """The results in the order of the cases. `workers`: processes (-1: one a core); None: as `joblib.parallel_config`
-    says, which also reaches Dask and Ray; backends without generators, such as Ray's, hand over all results at the end.
-    `progress` is called with the number of jobs of all cases that have ended, and the number of all.
+    """Yields the results in the order of the cases.
 
-    Raises `UserError` as `run_case` does, where a process dies, and for more than one worker without joblib.
+    `workers` is the number of processes (-1: one for each core; None: as `joblib.parallel_config` says, which also
+    reaches Dask and Ray). Backends without generators, such as Ray's, return all results at the end. `progress` is
+    called with the number of jobs of all cases that have ended, and the number of all.
+
+    Raises `UserError` as `run_case` does, if a process dies, and for more than one worker without joblib.
     """
     total = len(cases) * len(setting.jobs)
     if workers == 1:
@@ -88,7 +90,7 @@ def _after(before: int, total: int, progress: Callable[[int, int], None], ended:
 
 
 def run_case(setting: Setting, case: Case, progress: Callable[[int], None] = lambda ended: None) -> CaseResult:
-    """One simulation. Raises `UserError` for a load that cannot be made, and for a policy that fails."""
+    """Runs one simulation. Raises `UserError` for a load that is not possible, and for a policy that fails."""
     jobs: Sequence[Job] = poisson(setting.jobs, case.seed) if setting.draws_arrivals else setting.jobs
     if case.load is None and setting.draws_arrivals and offered_load(setting.jobs, setting.cluster) is None:
         raise UserError("submissions cannot be drawn where the trace has all at once, unless a load is given")
@@ -145,9 +147,9 @@ class CaseProgress:
 
 
 class SweepProgress:
-    """How far cases are that run in other processes. Within its context, a thread calls `progress` with their sum.
+    """Reports the progress of cases in other processes. Within its context, a thread calls `progress` with their sum.
 
-    Each case writes a number into a file of its own: joblib's backends share no queues. A worker on another machine
+    Each case writes a number into a file of its own, as joblib's backends share no queues. A worker on another machine
     cannot write it; its cases count when they have ended.
     """
 
@@ -160,11 +162,11 @@ class SweepProgress:
         self._thread = threading.Thread(target=self._add, daemon=True)
 
     def of(self, number: int) -> CaseProgress:
-        """What the case reports by."""
+        """The object by which the case reports its progress."""
         return CaseProgress(self._paths[number])
 
     def ended(self, number: int, jobs: int) -> None:
-        """To be called when all jobs of a case have ended."""
+        """Notes that all jobs of a case have ended."""
         self._ended[number] = jobs
 
     def __enter__(self) -> SweepProgress:

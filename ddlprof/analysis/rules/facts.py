@@ -177,10 +177,7 @@ def gather_facts(
     cpu_percent: float | None = None,
     job: JobTime | None = None,
 ) -> Facts:
-    """Gathers the facts of the attempt that the headline is about.
-
-    `cpu_percent`: how busy the machine's processors were during the training.
-    """
+    """Gathers the facts of the attempt of the headline. `cpu_percent`: how busy the machine's processors were."""
     training = manifest.training if manifest else TrainingFacts()
     host = manifest.host if manifest else {}
     ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})

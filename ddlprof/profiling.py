@@ -38,9 +38,9 @@ def profile(
     `out`: the run directory (default: below `ddlprof-runs/`). `name`: the short name of the job. `stop_after`,
     `step_optimizer` and `data_calls` are options of `ddlprof run`; a data call is a text `MODULE:FUNCTION`.
 
-    The code in the block always runs. Nothing is profiled if `DDLPROF_DISABLE=1` is set, if another block or `ddlprof
-    run` is already profiling this process, or if profiling fails; `note` then says why. Entering the block raises
-    `UserError` if `out` cannot be used. Exceptions of the block are passed on.
+    The code in the block always runs. Nothing is profiled if `DDLPROF_DISABLE=1` is set, if another block or
+    `ddlprof run` is already profiling this process, or if profiling fails; `note` then says why. Entering the block
+    raises `UserError` if `out` cannot be used. Exceptions of the block are passed on.
     """
     options = Options(
         out=os.fspath(out) if out is not None else None,

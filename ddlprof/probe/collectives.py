@@ -1,7 +1,7 @@
 """Times collectives in a group of ranks: bandwidth with large messages, latency with small ones.
 
-The ranks are those of torchrun, or processes started here as `python -m ddlprof.probe.collectives RANK WORLD FOLDER
-SECONDS`. All ranks make the same calls.
+The ranks are those of torchrun, or processes started here as
+`python -m ddlprof.probe.collectives RANK WORLD FOLDER SECONDS`. All ranks make the same calls.
 
 Bandwidths are bus bandwidths as nccl-tests defines them, the bytes over the busiest link in a second:
 https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md

@@ -256,7 +256,7 @@ class GraphFlops:
 
 
 def tensors_of(roots: Any) -> Iterator[Any]:
-    """The tensors, only if they can be read twice: `backward` takes iterators, too."""
+    """The elements of a list or tuple; anything else is yielded as it is, as iterators can be read only once."""
     if isinstance(roots, (list, tuple)) and not hasattr(roots, "node"):
         yield from roots
     else:
@@ -274,7 +274,7 @@ def source(root: Any) -> Any:
 
 
 def is_opaque(node: Any) -> bool:
-    """An autograd function of somebody's own, in Python or C++: what it computes is not in the graph."""
+    """Whether a node is that of a custom autograd function, in Python or C++, whose computation is not in the graph."""
     function = engine.forward_class(node)
     if function is None:
         return type(node).__name__ == "CppFunction" and "CppNode" in node.name()
@@ -282,12 +282,12 @@ def is_opaque(node: Any) -> bool:
 
 
 def _is_weight(producer: Any) -> bool:
-    """Whether it hands on a matrix among the model's parameters, perhaps cast or transposed."""
+    """Whether a node passes on a matrix of the model's parameters, maybe cast or transposed."""
     return _weight(producer) is not None
 
 
 def _weight(producer: Any) -> Any:
-    """That matrix; None for anything else."""
+    """The node's matrix of the model's parameters; None for other nodes."""
     import torch
 
     for _ in range(_MOST_CASTS):

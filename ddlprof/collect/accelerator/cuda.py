@@ -21,7 +21,7 @@ from ddlprof.torch_private.names import version_number
 
 _CUDA = ("libcuda.so.1", "cuThreadExchangeStreamCaptureMode")
 _HIP = ("libc10_hip.so", "hipThreadExchangeStreamCaptureMode")
-"""The library of torch for ROCm, and the function in it that sets how a thread treats captures."""
+"""Library and name of the function that sets how a thread treats captures. For ROCm, torch's own library is used."""
 _RELAXED = 2
 
 

@@ -185,7 +185,8 @@ class PriorityAllocator:
         self._held: dict[str, Allocation] = {}
         self._holders: dict[int, list[str]] = {}
         self._refused = dict.fromkeys(Level, math.inf)
-        """By level, the fewest GPUs that could not be found: jobs of lower priority find no more than that."""
+        """By level, the smallest number of GPUs that could not be found. Jobs of lower priority cannot find as many
+        either."""
         for state in jobs:
             if state.allocation is not None:
                 self._held[state.job.job_id] = state.allocation

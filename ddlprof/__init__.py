@@ -17,7 +17,7 @@ __all__ = ["DdlprofError", "__version__", "data_call", "load", "profile", "recen
 
 
 def __getattr__(name: str) -> Any:
-    """On first use: `load` needs pandas, which a training process must not pay for."""
+    """Imports `load` and others on first use: they need pandas, which a training process must not import."""
     if name == "load":
         from ddlprof.api import load
 

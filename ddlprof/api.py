@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def load(path: str | Path, *more: str | Path) -> Run:
-    """Reads a run directory, complete or torn, or a URL that fsspec can read; several are parts of one run.
+    """Reads a run directory (complete or torn), or a URL that fsspec can read. Several paths are parts of one run.
 
     Raises `ddlprof.base.errors.UserError` if there is no run that this version can read.
     """
@@ -35,7 +35,7 @@ def load(path: str | Path, *more: str | Path) -> Run:
 
 
 class Run:
-    """A profiled run. Times are seconds; what was not measured is NaN or NA."""
+    """A profiled run. Times are seconds; values that were not measured are NaN or NA."""
 
     def __init__(self, data: RunData, attempts: list[Attempt]) -> None:
         self._data = data
@@ -51,7 +51,7 @@ class Run:
         return card.render(self._report())
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The HTML that a notebook shows."""
         from ddlprof.report.run import notebook
 
         return notebook.render(self._report())
@@ -63,7 +63,7 @@ class Run:
 
     @property
     def manifest(self) -> Manifest | None:
-        """What was run, and on what; None if the job died before the manifest was written."""
+        """What was run and on which machine; None if the job died before the manifest was written."""
         return self._data.manifest
 
     @cached_property
@@ -100,9 +100,9 @@ class Run:
         return frame(self._data, self._attempts, name)
 
     def loss_curve(self) -> LossCurve:
-        """The loss of the training in bins, the curve fitted to it, and whether it foretells how the loss goes on.
+        """The training's loss in bins, the curve fitted to it, and whether the curve can be extrapolated.
 
-        Raises `UserError` where no loss was noted.
+        Raises `UserError` if no loss was noted.
         """
         from ddlprof.analysis.loss_curve import loss_curve
         from ddlprof.analysis.run import headline_attempt
@@ -117,8 +117,8 @@ class Run:
     def workload(self, batch_per_rank: int | None = None) -> Workload:
         """What a predictor needs to know about this job: facts of the model, and the means of the steady steps.
 
-        `batch_per_rank` is taken where the run does not tell how many samples a rank had in one forward pass.
-        Raises `UserError` if no step was measured or the manifest or the batch is not known.
+        `batch_per_rank`: used if the run does not tell how many samples a rank had in one forward pass. Raises
+        `UserError` if no step was measured, or if the manifest or the batch is not known.
         """
         from ddlprof.analysis.run import headline_attempt
         from ddlprof.base.errors import UserError
@@ -139,7 +139,7 @@ class Run:
             )
         try:
             workload = _workload(headline, manifest, batch, self._data.step)
-        except PredictionError as error:  # counts and times that cannot be
+        except PredictionError as error:  # counts or times that are impossible
             raise UserError(f"{self._data.typed}: {error}; profile it again") from None
         if manifest.training.batch_per_rank is None:
             return replace(workload, assumed=[*workload.assumed, f"batch of the run: {batch}, as given"])
@@ -203,7 +203,7 @@ def _job_facts(headline: Attempt, manifest: Manifest, measured: Measurement, glo
 
 
 def model_workload(model: ModelFacts, name: str) -> Workload:
-    """What a predictor needs to know about a model, without any measurement. `name` is for a model that has none."""
+    """What a predictor needs to know about a model without any measurement. `name`: used if the model has none."""
     from recommender import Workload
 
     forward, backward = model.forward_flops_per_sample, model.backward_flops_per_sample
@@ -229,7 +229,7 @@ def _measurement(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> 
     device = headline.ranks[0].data.header.device
     ranks_on = Counter(rank.data.node for rank in headline.ranks)
     return Measurement(
-        # Of a run on a CPU only the features count, whatever machine it was.
+        # From a run on a CPU only the features of the model count, not the machine.
         instance_type=None if device == "cpu" else _catalogued(manifest.host.get("instance_type")),
         placement=tuple(ranks_on[node] for node in sorted(ranks_on)),
         batch_per_gpu=batch_per_rank,
@@ -252,9 +252,9 @@ def _global_batch(manifest: Manifest, measured: Measurement) -> int:
 
 
 def predicted_strategy(training: TrainingFacts) -> str:
-    """The strategy as the predictor names it; one that it cannot carry keeps its own name."""
+    """The strategy by its name in the predictor; strategies that it does not know keep their name."""
     strategy, stage = training.strategy or "none", training.zero_stage
-    if strategy == "none":  # a single process has none; on more of them it would be plain data parallelism
+    if strategy == "none":  # a single process has none; on more processes it would become plain data parallelism
         return "ddp"
     if strategy in ("fsdp", "zero", "ddp+fsdp"):
         return "zero" if stage in (1, 2) else "fsdp"  # in stages 1 and 2 every rank holds all parameters
@@ -283,7 +283,7 @@ def _disturbed(headline: Attempt) -> list[str]:
 
 
 def _catalogued(instance_type: str | None) -> str | None:
-    """The instance type if the catalogue has it; the device's name says what is known of another."""
+    """The instance type if it is in the catalogue; otherwise None, so that the device's name counts."""
     from instance_catalog import CatalogError, load
 
     if instance_type is None:

@@ -1,6 +1,6 @@
 """Checks what can be measured on this machine, and why not: `all_checks` returns the checks of `ddlprof doctor`.
 
-Never imports torch: a process of its own is asked what torch can do.
+Never imports torch; a process of its own finds out what torch can do.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from ddlprof.model.checks import LIMITED, MISSING, OK, Check
 _TORCH_TIMEOUT_S = 60
 _OLDEST_TORCH = (2, 6)
 _SHARED_MEMORY_BYTES = 2**30
-"""Less free memory is reported: containers get 64 MiB by default, which a few loader workers with images fill."""
+"""Less free shared memory is reported. Containers get 64 MiB by default, which a few loader workers with images
+fill."""
 _FREE_DISK_BYTES = 2**28
-"""Room for a day of short steps of eight ranks; the size of a run directory is bounded, too."""
+"""Less free disk is reported. This is enough for a day of short steps of eight ranks; a run's size is bounded, too."""
 _COARSE_CLOCK_S = 1e-6
 
 _SCHEDSTAT = Path("/proc/self/schedstat")
@@ -54,7 +55,7 @@ def all_checks() -> list[Check]:
 
 
 def ask_torch() -> tuple[dict[str, Any], str]:
-    """The answers of a process about what torch can do here; if it fails, no answers and the reason."""
+    """The answers of a process that asks torch what it can do here; if it fails, no answers and the reason."""
     import json
     import subprocess
 
@@ -94,7 +95,7 @@ def check_platform(system: str) -> Check:
 
 
 def check_torch(answers: dict[str, Any], failure: str) -> Check:
-    """Whether torch is installed: nothing works without it."""
+    """Whether torch is installed, without which nothing works."""
     if not answers:
         if failure.endswith("No module named 'torch'"):
             return Check("torch", MISSING, missing_torch(), needed=True)
@@ -110,7 +111,7 @@ def check_torch(answers: dict[str, Any], failure: str) -> Check:
 
 
 def check_private_names(answers: dict[str, Any]) -> list[Check]:
-    """The private names of torch that the hooks use: one line if all are there, else one for each missing name."""
+    """The private names of torch that the hooks use: one line if all exist, else one for each missing name."""
     found = answers.get("private_names")
     if found is None:
         return []
@@ -141,7 +142,7 @@ def check_clock() -> Check:
 
 
 def check_hooks() -> Check:
-    """Whether the code that runs at every event is the core in C, not its slower replacement in Python."""
+    """Whether the code that runs at every event is the C core, not its slower replacement in Python."""
     from ddlprof.collect import core
 
     if core.IN_C:
@@ -153,7 +154,7 @@ def check_hooks() -> Check:
 
 
 def check_fetch_prep_split() -> Check:
-    """The run-queue delay, which tells a blocked loader from one that waits for a processor."""
+    """Whether the kernel tells how long threads wait for a processor, which tells blocked from waiting loaders."""
     try:
         running_ns = int(_SCHEDSTAT.read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):
@@ -225,7 +226,7 @@ def check_accelerator(answers: dict[str, Any]) -> Check:
 
 
 def check_device_timeline(answers: dict[str, Any]) -> Check:
-    """Whether torch's profiler sees the kernels as the device ran them."""
+    """Whether torch's profiler records the kernels of the device."""
     if answers["device_timeline"]:
         return Check("device timeline", OK, "torch.profiler sees kernels")
     return Check("device timeline", MISSING, "torch.profiler sees no kernels (CUPTI): idle_share stays empty")
@@ -253,7 +254,7 @@ def check_backends(answers: dict[str, Any]) -> Check:
 
 
 def check_communication(answers: dict[str, Any]) -> Check:
-    """The hooks in front of torch's collectives, tried on one."""
+    """Whether the hooks in front of torch's collectives work, tried on one."""
     problem = answers.get("interception")
     if problem == "":
         return Check("communication", OK, "collectives are seen: exposed communication and straggler wait are measured")

@@ -33,14 +33,14 @@ def profile(
     step_optimizer: str | None = None,
     data_calls: Sequence[str] = (),
 ) -> Profile:
-    """Profiles what is done in a `with` block; the run can be read after it, or watched from elsewhere meanwhile.
+    """Profiles the code of a `with` block. The run can be read afterwards, or watched from elsewhere meanwhile.
 
     `out`: the run directory (default: below `ddlprof-runs/`). `name`: the short name of the job. `stop_after`,
     `step_optimizer` and `data_calls` are options of `ddlprof run`; a data call is a text `MODULE:FUNCTION`.
 
-    Nothing is profiled, and `note` says why, where `DDLPROF_DISABLE=1` is set, where another block or `ddlprof run` is
-    already profiling this process, or where profiling fails: the code in the block runs in any case. Entering the block
-    raises `UserError` where `out` cannot be used. What the block raises goes on as it is.
+    The code in the block always runs. Nothing is profiled if `DDLPROF_DISABLE=1` is set, if another block or
+    `ddlprof run` is already profiling this process, or if profiling fails; `note` then says why. Entering the block
+    raises `UserError` if `out` cannot be used. Exceptions of the block are passed on.
     """
     options = Options(
         out=os.fspath(out) if out is not None else None,
@@ -54,13 +54,13 @@ def profile(
 
 
 class Profile:
-    """A block that is, or was, profiled; made by `profile()`."""
+    """A block that is, or was, profiled. Made by `profile()`."""
 
     def __init__(self, options: Options, name: str) -> None:
         self.note: str | None = None
-        """Why nothing was profiled here; None: it was."""
+        """Why nothing was profiled here; None if it was."""
         self.directory: Path | None = None
-        """The run directory; of the run that was already under way, if there was one."""
+        """The run directory. If a run was already under way, its directory."""
         self._options = options
         self._name = name
         self._session: Session | None = None
@@ -95,11 +95,11 @@ class Profile:
             from ddlprof.collect.session import start
 
             self._session = start(self._options, self._name, [self._name])
-            if _has_process_group():  # made before: nobody will tell
+            if _has_process_group():  # made earlier, so no hook will report it
                 self._session.on_process_group()
         except UserError:
             raise
-        except Exception as error:  # the training is worth more than its profile
+        except Exception as error:  # an error of the profiler must not end the training
             self.note = f"nothing is profiled: {type(error).__name__}: {error}"
             return
         self.directory = self._session.directory
@@ -119,7 +119,7 @@ class Profile:
 
     @cached_property
     def run(self) -> Run:
-        """The run, once the block has ended. Raises `UserError` if there is none."""
+        """The run, after the block has ended. Raises `UserError` if there is none."""
         from ddlprof.api import load
 
         if self._session is not None:
@@ -134,7 +134,7 @@ class Profile:
         sys.stdout.write(str(self))
 
     def __str__(self) -> str:
-        """The card; one line where there is no run."""
+        """The card; one line if there is no run."""
         try:
             return str(self.run)
         except UserError as error:
@@ -144,7 +144,7 @@ class Profile:
         return f"<ddlprof profile {self.directory or self.note or 'of nothing yet'}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The HTML that a notebook shows."""
         from ddlprof.report.run.notebook import as_note
 
         try:
@@ -154,7 +154,7 @@ class Profile:
 
 
 def _name_of_program() -> str:
-    """The name of the script; in a notebook, whose program is its kernel, just that."""
+    """The name of the script; `notebook` in a notebook, whose program is its kernel."""
     if "ipykernel" in sys.modules or not sys.argv or not sys.argv[0] or sys.argv[0] == "-c":
         return "notebook" if "ipykernel" in sys.modules else "python"
     return Path(sys.argv[0]).stem or "python"

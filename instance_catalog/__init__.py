@@ -1,7 +1,8 @@
-"""Facts about machines that can be rented, with their sources and dates. Of ours it imports the base error alone.
+"""Facts about machines that can be rented, with their sources and dates.
 
-`load()` gives a `Catalog`: the embedded snapshot (`data/*.csv`) merged with the user's overlay. Standard library only.
-What is named here is imported on first use: whoever reads files with `ddlprof.base.reading` needs no catalogue.
+`load()` returns a `Catalog`: the embedded snapshot (`data/*.csv`) merged with the user's overlay. Uses only the
+standard library and `ddlprof.base`. Names of this module are imported on first use, as whoever only reads files with
+`ddlprof.base.reading` needs no catalogue.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Queries over the facts: pure functions of records already read. Nothing here reads files or guesses."""
+"""Queries over the facts, as pure functions of records that were already read. Nothing here reads files or guesses."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from instance_catalog.records import (
 )
 
 REFERENCE_REGIONS = {"aws": "us-east-1", "gcp": "us-central1", "azure": "eastus", "lambda": "any"}
-"""The region whose price is shown where none is asked for."""
+"""For each cloud the region whose price is shown if none is asked for."""
 ANY_REGION = "any"
 """Region of a price that is the same in all regions of its cloud."""
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """Everything known: the embedded snapshot merged with the user's overlay."""
+    """All known facts: the embedded snapshot merged with the user's overlay."""
 
     instances: tuple[InstanceType, ...]
     gpus: tuple[Gpu, ...]
@@ -51,19 +51,19 @@ class Catalog:
         return found[0]
 
     def gpu(self, name: str, memory_gib: float | None = None) -> Gpu:
-        """The GPU a name means, in any spelling; what the name leaves open is the default of `gpus.csv`.
+        """The GPU of that name, in any spelling. What the name leaves open is the default of `gpus.csv`.
 
-        `memory_gib` tells variants apart that an API calls by one name. Raises CatalogError naming the closest.
+        `memory_gib`: distinguishes variants for which an API uses one name. Raises CatalogError naming the closest.
         """
         return resolve(name, self.gpus, memory_gib)
 
     def price(
         self, instance_type: str, region: str | None = None, pricing: str = "on_demand", cloud: str | None = None
     ) -> Price | None:
-        """The price of a type, or None. `basis` says how well the price is known, `as_of` how old it is.
+        """The price of a type; None if unknown. `basis` tells how well it is known, `as_of` how old it is.
 
-        Without a region: that of the cloud's reference region, else the lowest that was read, else the lowest assumed.
-        Raises CatalogError for a type, region or pricing that is not known.
+        Without a region it is that of the cloud's reference region, else the lowest that was read, else the lowest that
+        was assumed. Raises CatalogError for an unknown type, region or pricing.
         """
         if pricing not in PRICINGS:
             raise CatalogError(f"unknown pricing {pricing!r}; known: {', '.join(PRICINGS)}")
@@ -82,13 +82,13 @@ class Catalog:
         return tuple(self._prices.get((machine.cloud, machine.instance_type), ()))
 
     def regions(self, cloud: str | None = None) -> tuple[str, ...]:
-        """The regions that anything is known about, sorted."""
+        """All regions with any known fact, sorted."""
         priced = {row.region for row in self.prices if cloud in (None, row.cloud)} - {ANY_REGION}
         offered = {region for row in self.instances if cloud in (None, row.cloud) for region in row.offered_regions}
         return tuple(sorted(priced | offered))
 
     def available_in(self, machine: InstanceType, region: str) -> bool:
-        """Whether a type was seen on offer in a region, or has a price there."""
+        """Whether a type was on offer in a region, or has a price there."""
         priced = {row.region for row in self.prices_of(machine)}
         return region in machine.offered_regions or region in priced or ANY_REGION in priced
 
@@ -103,10 +103,10 @@ class Catalog:
         include_retired: bool = True,
         include_fractional: bool = True,
     ) -> list[InstanceType]:
-        """Types that meet all that is asked, in the order of the table.
+        """Types that meet all conditions, in the order of the table.
 
-        `gpu` keeps every variant the name can mean (A100: 40 and 80 GB, SXM and PCIe). A fact that is not known does
-        not meet a minimum. Raises CatalogError for a GPU, cloud, region or type that is not known.
+        `gpu` matches every variant that the name can mean (A100: 40 and 80 GB, SXM and PCIe). An unknown fact does not
+        meet a minimum. Raises CatalogError for an unknown GPU, cloud, region or type.
         """
         if cloud is not None:
             self._check_cloud(cloud)
@@ -128,12 +128,12 @@ class Catalog:
         ]
 
     def link(self, machine: str, what: str) -> LinkFact | None:
-        """The newest measured fact of that name about an instance type or host, or None."""
+        """The newest measurement of that name on an instance type or host; None if there is none."""
         found = [fact for fact in self.links if (fact.machine, fact.what) == (machine, what)]
         return max(found, key=lambda fact: fact.measured_at, default=None)
 
     def reached_by(self, gpu_model: str, instance_type: str | None = None) -> Reached | None:
-        """The newest probe of a GPU, by its name in the catalogue: on this type of machine, or else on any."""
+        """The newest probe of a GPU, by its name in the catalogue, on this type of machine or else on any."""
         found = [row for row in self.reached if row.gpu_model == gpu_model]
         return max(found, key=lambda row: (row.instance_type == instance_type, row.measured_at), default=None)
 
@@ -142,7 +142,7 @@ class Catalog:
         return tuple(d for d in self.disagreements if d.subject in (machine.instance_type, machine.gpu_model))
 
     def sources_of(self, source: str) -> tuple[Source, ...]:
-        """The entries of `sources.csv` that a `source` column names; free text names none."""
+        """The entries of `sources.csv` that a `source` column names; none if it contains free text."""
         names = source.split(";")
         return tuple(entry for entry in self.sources if entry.source in names)
 

@@ -6,4 +6,4 @@ from ddlprof.base.errors import DdlprofError
 
 
 class CatalogError(DdlprofError, ValueError):
-    """An unknown name or a damaged file: one line that says what is wrong and what to do."""
+    """An unknown name or a damaged file. The text is one line that says what is wrong and what to do."""

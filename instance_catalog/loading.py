@@ -1,6 +1,6 @@
-"""From files to a `Catalog`: the embedded snapshot, the user's overlay, and what follows from both.
+"""Makes a `Catalog` of files: the embedded snapshot, the user's overlay, and what follows from both.
 
-Flow limits of a type follow from its cloud's rules and its own bandwidth; what a user measured replaces both.
+Limits for single flows follow from the cloud's rules and the type's bandwidth; a user's measurement replaces both.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ MEASURED_FIELDS = ("network_gbps", "flow_gbps", "flow_placement_group_gbps")
 
 
 def load(overlay: Path | Literal["default"] | None = "default") -> Catalog:
-    """The embedded snapshot merged with an overlay directory: the user's own, another one, or (None) none.
+    """The embedded snapshot merged with an overlay directory: the user's own, another one, or none (None).
 
-    Raises CatalogError naming file and line where an overlay is damaged.
+    Raises CatalogError that names file and line if an overlay is damaged.
     """
     directory = default_overlay() if overlay == "default" else overlay
     own = Overlay() if directory is None else read_overlay(directory)
@@ -91,7 +91,7 @@ def _complete(
 
 
 def _flow(row: InstanceType, limits: Sequence[FlowLimit], transport: str, placement_group: bool) -> float | None:
-    """The cloud's limit for one flow, or the machine's whole bandwidth where that is less. A burst is enough."""
+    """The cloud's limit for one flow, or the machine's whole bandwidth (burst included) if that is less, in Gbit/s."""
     wanted = (row.cloud, transport, placement_group)
     for limit in limits:
         if (limit.cloud, limit.transport, limit.placement_group) == wanted and limit.gbps is not None:

@@ -1,7 +1,7 @@
-"""Which GPU a name means. `T4`, `T4-16GB` and `Tesla T4` are one; so are the ways libraries and clouds write an A100.
+"""Finds the GPU that a name means. `T4`, `T4-16GB` and `Tesla T4` are one, as are all spellings of an A100.
 
-A name is cut into its base (`a100`), its memory (`40GB`) and its form (`sxm`, `pcie`, `nvl`). What a name leaves open
-is filled by the order of the table: the first GPU of a base is its default.
+A name is split into its base (`a100`), its memory (`40GB`) and its form (`sxm`, `pcie`, `nvl`). What a name leaves open
+is decided by the order of the table: the first GPU with a base is its default.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ _FORM = re.compile(r"(sxm|pcie|nvl\b)\d*")
 _MEMORY_TYPE = re.compile(r"\bhbm\d\w?\b")
 _ASIDE = re.compile(r"\(.*?\)")
 _MEMORY_TOLERANCE = 0.1
-"""EC2 says 22888 MiB where the nominal figure is 24 GB; 40 and 80, 80 and 94 are further apart than this."""
+"""The tolerance of memory sizes. EC2 reports 22888 MiB for nominal 24 GB; sizes of variants differ by more than
+this."""
 
 
 class GpuName(NamedTuple):
-    """A name cut into its parts; memory and form are empty where the name does not tell."""
+    """The parts of a name. Memory and form are empty if the name does not contain them."""
 
     base: str
     memories_gib: tuple[float, ...]
@@ -41,7 +42,7 @@ def parse(name: str) -> GpuName:
 
 
 def matching(name: str, gpus: Sequence[Gpu], memory_gib: float | None = None) -> list[Gpu]:
-    """The GPUs a name can mean, in the order of the table; an exact name or alias means one."""
+    """The GPUs that a name can mean, in the order of the table. An exact name or alias means only one."""
     spelled = _spelling(name)
     exact = [gpu for gpu in gpus if spelled in {_spelling(known) for known in (gpu.gpu_model, *gpu.aliases)}]
     if exact:
@@ -63,8 +64,8 @@ def resolve(name: str, gpus: Sequence[Gpu], memory_gib: float | None = None) -> 
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """One line for a name that is not known, with those closest to it."""
-    from difflib import get_close_matches  # on the way to an error only
+    """One line for an unknown name, with the closest known names."""
+    from difflib import get_close_matches  # needed for errors only
 
     spelled = {text.lower(): text for text in known}
     close = get_close_matches(name.strip().lower(), list(spelled), n=3, cutoff=0.5)

@@ -1,8 +1,8 @@
-"""The user's own layer over the embedded snapshot: where it lies, how it is read, written and merged.
+"""The user's overlay over the embedded snapshot: its place, and how it is read, written and merged.
 
 A directory with any of `instances.csv`, `prices.csv` (written by a refresh), `links.csv` (measured by the user) and
-`reached.csv` (measured by `ddlprof probe`). It is never inside the package. The newer fact wins: prices row by row,
-facts of a type field by field, so that a cell an API leaves empty erases nothing.
+`reached.csv` (measured by `ddlprof probe`). It is never inside the package. The newer fact counts: prices row by row,
+facts of a type field by field, so that empty cells of an API erase nothing.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Overlay:
 
 
 def default_overlay() -> Path:
-    """`$DDLPROF_CATALOG`, else `ddlprof/catalog` in the user's data directory. It need not exist."""
+    """`$DDLPROF_CATALOG`, else `ddlprof/catalog` in the user's data directory. It may not exist."""
     chosen = os.environ.get("DDLPROF_CATALOG")
     if chosen:
         try:
             return Path(chosen).expanduser()
-        except RuntimeError:  # ~NAME of nobody
+        except RuntimeError:  # ~NAME of an unknown user
             return Path(chosen)
     if sys.platform == "darwin":
         data = Path("~/Library/Application Support").expanduser()
@@ -49,7 +49,7 @@ def default_overlay() -> Path:
 
 
 def read_overlay(directory: Path) -> Overlay:
-    """The overlay; files that do not exist count as empty. Raises CatalogError naming file and line of damage."""
+    """The overlay. Missing files count as empty. Raises CatalogError that names file and line of damage."""
     return Overlay(
         tuple(_read(directory / INSTANCES, InstanceType)),
         tuple(_read(directory / PRICES, Price)),
@@ -59,31 +59,31 @@ def read_overlay(directory: Path) -> Overlay:
 
 
 def write_instances(directory: Path, rows: Iterable[InstanceType]) -> None:
-    """Replaces `instances.csv`, atomically. Raises CatalogError where it cannot be written."""
+    """Replaces `instances.csv` atomically. Raises CatalogError if it cannot be written."""
     table.write(directory / INSTANCES, sorted(rows, key=_instance_key), InstanceType)
 
 
 def write_prices(directory: Path, rows: Iterable[Price]) -> None:
-    """Replaces `prices.csv`, atomically. Raises CatalogError where it cannot be written."""
+    """Replaces `prices.csv` atomically. Raises CatalogError if it cannot be written."""
     table.write(directory / PRICES, sorted(rows, key=_price_key), Price)
 
 
 def add_links(directory: Path, facts: Iterable[LinkFact]) -> None:
-    """Adds measured facts to `links.csv`, atomically; a fact measured again by the same source replaces the old one."""
+    """Adds measurements to `links.csv` atomically. One by the same source as before replaces the old one."""
     held = {(f.machine, f.what, f.source): f for f in _read(directory / LINKS, LinkFact)}
     held |= {(f.machine, f.what, f.source): f for f in facts}
     table.write(directory / LINKS, [held[key] for key in sorted(held)], LinkFact)
 
 
 def add_reached(directory: Path, rows: Iterable[Reached]) -> None:
-    """Adds probes to `reached.csv`, atomically; a GPU probed again on the same type of machine replaces the old row."""
+    """Adds probes to `reached.csv` atomically. One of the same GPU and type of machine replaces the old one."""
     held = {(row.gpu_model, row.instance_type): row for row in _read(directory / REACHED, Reached)}
     held |= {(row.gpu_model, row.instance_type): row for row in rows}
     table.write(directory / REACHED, [held[key] for key in sorted(held)], Reached)
 
 
 def merge_instances(known: Iterable[InstanceType], newer: Iterable[InstanceType]) -> list[InstanceType]:
-    """One row a type. Of two rows the one with the later `spec_as_of` wins, field by field; on a tie, `newer`."""
+    """One row for each type, merged field by field: the row with the later `spec_as_of` counts, on a tie `newer`."""
     merged = {_instance_key(row): row for row in known}
     for row in newer:
         key = _instance_key(row)
@@ -92,8 +92,10 @@ def merge_instances(known: Iterable[InstanceType], newer: Iterable[InstanceType]
 
 
 def merge_prices(known: Iterable[Price], newer: Iterable[Price]) -> list[Price]:
-    """One row for each cloud, region, type and pricing: one that was read before one assumed, then the later date;
-    on a tie, `newer`."""
+    """One row for each cloud, region, type and pricing.
+
+    A price that was read counts before one that was assumed, then the later date, then `newer`.
+    """
     merged = {_price_key(row): row for row in known}
     for row in newer:
         held = merged.get(_price_key(row))

@@ -1,6 +1,6 @@
-"""What a user pays instead of the list's prices: contracts, capacity blocks, machines paid for already, discounts.
+"""What a user pays instead of list prices: contracts, capacity blocks, machines already paid for, discounts.
 
-Nothing here is stored: the prices are those of one question.
+Nothing is stored; the prices apply to one query only.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from instance_catalog.records import OWN_PRICE, Price
 
 @dataclass(frozen=True)
 class OwnPrices:
-    """Prices of one's own. Both may be empty."""
+    """A user's own prices. Both fields may be empty."""
 
     prices: Sequence[Price] = ()
-    """Each replaces those of the list in its region, in all regions where its region is `any`."""
+    """Each price replaces the list's in its region, or in all regions if its region is `any`."""
     discounts: Mapping[str, float] = field(default_factory=dict)
-    """The share, up to 1, taken off the list's prices, by cloud or by instance type; that of the type counts first."""
+    """The share (up to 1) taken off list prices, by cloud or instance type. That of the type counts first."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class _Row:
 
 
 def read_own_prices(path: Path, catalog: Catalog) -> list[Price]:
-    """The prices of a CSV file with `instance_type,usd_per_hour` and, if wanted, `cloud,region,pricing,as_of`.
+    """The prices of a CSV file with `instance_type,usd_per_hour` and, optionally, `cloud,region,pricing,as_of`.
 
-    Raises CatalogError naming the line of an unknown machine, cloud or region, or of a price that is none.
+    Raises CatalogError that names the line of an unknown machine, cloud or region, or of an invalid price.
     """
 
     def price_of(row: _Row) -> Price:
@@ -53,14 +53,14 @@ def read_own_prices(path: Path, catalog: Catalog) -> list[Price]:
             row.as_of, OWN_PRICE, path.name,
         )  # fmt: skip
 
-    if not os.path.isfile(path):  # not Path's: it raises where a name is too long
+    if not os.path.isfile(path):  # Path's raises for a very long name
         raise CatalogError(f"{path}: no such file; write one with the columns instance_type,usd_per_hour")
     rows = table.read(path, _Row, check=price_of, advice="correct the line")
     return [price_of(row) for row in rows]
 
 
 def with_own_prices(catalog: Catalog, own: OwnPrices | None) -> Catalog:
-    """The catalogue with these prices in place of its own. Raises CatalogError for an impossible discount."""
+    """The catalogue with these prices instead of its own. Raises CatalogError for an impossible discount."""
     if own is None or not (own.prices or own.discounts):
         return catalog
     discounts = {_known(catalog, name): _share(name, share) for name, share in own.discounts.items()}
@@ -80,7 +80,7 @@ def with_own_prices(catalog: Catalog, own: OwnPrices | None) -> Catalog:
 
 
 def _known(catalog: Catalog, name: str) -> str:
-    """The cloud or instance type of a discount. Raises CatalogError for one that nobody knows."""
+    """The cloud or instance type that a discount names. Raises CatalogError for an unknown one."""
     if name in {machine.cloud for machine in catalog.instances}:
         return name
     return catalog.instance(name).instance_type

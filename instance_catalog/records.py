@@ -83,9 +83,9 @@ class InstanceType:
     """Sustained Gbit/s to network storage."""
     ebs_burst_gbps: Speed | None = None
     offered: bool | None = None
-    """False for a retired type. Prices of retired types stay in the clouds' lists."""
+    """False for a retired type, whose prices may still be in the clouds' lists."""
     offered_regions: tuple[str, ...] = ()
-    """Regions where the type was seen on offer; says nothing about regions that were not looked at."""
+    """Regions in which the type was on offer. Other regions may not have been looked at."""
     spec_as_of: str = ""
     """The ISO date of the facts, or empty."""
     source: str = ""
@@ -110,11 +110,11 @@ class Gpu:
 
     gpu_model: str
     aliases: tuple[str, ...] = ()
-    """Names that the normalised comparison of `names` would not find by itself."""
+    """Other names, which the comparison in `names` would not find."""
     architecture: str | None = None
     compute_capability: str | None = None
     memory_gib: float | None = None
-    """Nominal memory; drivers show a little less."""
+    """The nominal memory in GiB. Drivers show a little less."""
     memory_type: str | None = None
     memory_bandwidth_gb_s: Speed | None = None
     fp32_tflops: Speed | None = None
@@ -135,7 +135,7 @@ class Gpu:
     boost_mhz: int | None = None
     form_factor: str | None = None
     confidence: str = ""
-    """How sure it is: high (two sources), medium, low, or recalled (vendor's figure from memory, not opened)."""
+    """How sure the facts are: high (two sources), medium, low, or recalled (the vendor's figure from memory)."""
     source: str = ""
     notes: str = ""
 
@@ -155,7 +155,7 @@ class Price:
     pricing: str
     """The way to pay: on_demand or spot."""
     usd_per_hour: float
-    """Above 0, but for machines that are paid for already."""
+    """Above 0, except for machines that are already paid for."""
     as_of: str = ""
     """The ISO date of the price, or empty where the source has none."""
     basis: str = ""
@@ -163,7 +163,7 @@ class Price:
     own: a user's; a discount follows: `read, less 30 %`."""
     source: str = ""
     list_usd_per_hour: float | None = None
-    """The list's price, where this one is a user's own or discounted."""
+    """The list price, if this price is a user's own or discounted."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -175,7 +175,7 @@ class Price:
 
     @property
     def assumed(self) -> bool:
-        """Whether nobody read this price anywhere."""
+        """Whether the price was not read anywhere."""
         return is_assumed(self.basis)
 
     @property
@@ -185,12 +185,12 @@ class Price:
 
     @property
     def discounted(self) -> bool:
-        """Whether a user's discount is taken off."""
+        """Whether a user's discount is included."""
         return ", less " in self.basis
 
 
 def is_assumed(basis: str) -> bool:
-    """Whether a price of this basis was read nowhere."""
+    """Whether prices of this basis were not read anywhere."""
     return basis.partition(",")[0] in ("parity", "derived", "recalled")
 
 
@@ -214,7 +214,7 @@ class FlowLimit:
 
 @dataclass(frozen=True)
 class LinkFact:
-    """A measured fact about a machine or its links, from a user's own run; it takes precedence over the tables."""
+    """A measured fact about a machine or its links, from a user's run. It counts before the tables."""
 
     machine: str
     """The instance type or the host name."""
@@ -240,9 +240,9 @@ class LinkFact:
 
 @dataclass(frozen=True)
 class Reached:
-    """What operators reached on one type of GPU when somebody measured it, sustained rather than in a burst.
+    """What operators reached on one type of GPU when it was measured, sustained rather than in a burst.
 
-    It takes the place of learned efficiencies. None: not measured.
+    Replaces learned efficiencies. None: not measured.
     """
 
     gpu_model: str
@@ -306,7 +306,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Two sources that say different things, and what the catalogue says."""
+    """Two sources that disagree, and what the catalogue says."""
 
     subject: str
     """The instance type or GPU."""
@@ -329,7 +329,7 @@ def _check(record: object) -> None:
 
 
 def _check_date(name: str, text: str) -> None:
-    """Dates are compared as text: they must be written in the one way, whatever Python reads."""
+    """Dates are compared as text, so they must be written in one form only."""
     try:
         right = not text or date.fromisoformat(text[:10]).isoformat() == text[:10]
     except ValueError:

@@ -1,7 +1,7 @@
-"""CSV files of records: one header row, one record a line, empty cells where nothing is known.
+"""CSV files of records: a header, then one record in each line. Empty cells: not known.
 
-Columns are the fields of the record. Unknown columns are passed over, so that older versions read newer files.
-Files are written as a whole or not at all.
+Columns are the fields of the record. Unknown columns are ignored, so that older versions read newer files. Files are
+written as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Record = TypeVar("Record")
 
 MAX_FILE_BYTES = 32 * 2**20
 MAX_ROWS = 100_000
-"""The most lines in a file: all GPU machines of the largest cloud have some ten thousand prices."""
+"""The most lines of a file. All GPU machines of the largest cloud have some ten thousand prices."""
 
 
 def read(
@@ -34,7 +34,7 @@ def read(
 ) -> list[Record]:
     """The records of a file. Raises CatalogError with file and line if something in it is wrong.
 
-    `check` may raise CatalogError too, which then names the line; `advice` ends the errors about a line.
+    `check` may raise CatalogError, too, to which the line is added. `advice`: the end of errors about a line.
     """
     try:
         text = read_text(path, MAX_FILE_BYTES)
@@ -48,12 +48,12 @@ def read(
 def parse(
     text: str, path: Path, record: type[Record], check: Callable[[Record], object] | None, advice: str
 ) -> list[Record]:
-    """The records in the text of a file, as `read` gives them."""
+    """The records in the text of a file, as `read` returns them."""
     return list(_parse(io.StringIO(text, newline=""), path, record, check, advice))
 
 
 def write(path: Path, records: Iterable[Any], record: type[Any]) -> None:
-    """Writes a file through a temporary one: a reader, or a crash, sees the old file or the new, nothing between."""
+    """Writes a file through a temporary one, so that a reader or a crash leaves either the old file or the new one."""
     columns = _columns(record)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ _VALUES: dict[Any, Callable[[str], Any]] = {
     bool: _truth,
     tuple[str, ...]: _list,
 }
-"""Functions from a cell to the value of a field; what they cannot convert stays text and is refused later."""
+"""Functions from a cell to a field's value. What they cannot convert stays text and is refused later."""
 
 
 def _columns(record: type[Any]) -> dict[str, _Column]:

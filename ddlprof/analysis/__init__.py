@@ -1,1 +1,1 @@
-"""What the records of a run mean: steady steps, parts of communication, means, verdict. Pure functions, no files."""
+"""Analyses the records of a run: steady steps, parts of communication, means, verdict. Pure functions without files."""

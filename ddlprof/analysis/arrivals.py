@@ -1,14 +1,14 @@
-"""Tells transfer from wait in collectives where ranks do different work, such as broadcasts and messages.
+"""Tells transfer from wait in collectives in which ranks do different work, such as broadcasts and messages.
 
-Durations do not tell the two apart here, as ranks are done at different times. Arrival times do: ranks of one machine
-share a clock, and between machines its offset is known within a bound (`ddlprof.analysis.clocks`). A rank waits from
-its own start until the last of the ranks has arrived that it sends to or receives from; the rest is transfer. Sending
-waits for the receiver: gloo and NCCL both move data when both are there. A message that is sent ahead, into buffers, is
-over before a late receiver arrives, and has not waited for it.
+Durations do not tell the two apart here, as ranks end at different times. Arrival times do: ranks of one machine share
+a clock, and between machines its offset is known within a bound (`ddlprof.analysis.clocks`). A rank waits from its own
+start until the last of the ranks has arrived that it sends to or receives from; the rest is transfer. Sending waits for
+the receiver: gloo and NCCL both move data when both are there. A message that is sent ahead, into buffers, is over
+before a late receiver arrives, so it has not waited.
 
-Such a transfer also takes longer on one rank than on another, which then arrives late at the next collective though it
-computed no slower. The transfer causes that lateness: ranks are compared as if they had arrived earlier by the time
-that they were exposed to such transfers since they were last in step (`_behind_us`).
+Such a transfer may take longer on one rank than on another, which then arrives late at the next collective although it
+computed no slower. The transfer causes that lateness, so ranks are compared as if they had arrived earlier by the time
+for which such transfers delayed them since they were last in step (`_behind_us`).
 """
 
 from __future__ import annotations
@@ -35,13 +35,16 @@ _LONG_AGO = -(2**61)
 def split_by_arrival(
     ranks: Sequence[RankData], matching: Matching, clocks: dict[int, ClockOffset | None]
 ) -> Sequence[RankCollectives]:
-    """The collectives, split by arrival times where durations do not tell transfer from wait. Not on devices."""
+    """The collectives, split by arrival times if durations do not tell transfer from wait.
+
+    Not on devices' timelines.
+    """
     return matching if matching.all_alike or on_device(ranks) else _Arrivals(ranks, matching, clocks)
 
 
 @dataclass
 class _Group:
-    """When each rank of a group arrived at each of its collectives: nanoseconds on one clock, one row per rank."""
+    """When each rank of a group arrived at each of its collectives: ns on one clock, a row for each rank."""
 
     seq: IntArray
     ranks: list[int] = field(default_factory=list)
@@ -54,7 +57,7 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Part:
-    """Collectives of a rank, group and shape: their places in the rank's table and in the group, and their split."""
+    """Collectives of one rank, group and shape: rows in the rank's table, places in the group, and their split."""
 
     group: _Group
     rows: IntArray
@@ -78,7 +81,7 @@ class _Arrivals(ByRank):
         self._groups: dict[str, _Group] = {}
         for rank, matched in zip(ranks, matching, strict=True):
             self._add(rank, matched)
-        # Of all ranks: how long each collective took, and by how much its transfers had set the rank back before.
+        # For all ranks: how long each collective took, and how far earlier transfers had delayed the rank.
         limits = np.iinfo(np.int64)
         self._least, self._most = np.full(matching.keys, limits.max), np.full(matching.keys, limits.min)
         for rank, matched in zip(ranks, matching, strict=True):
@@ -88,7 +91,7 @@ class _Arrivals(ByRank):
         table = matched.table
         for name, rows in _needing_arrivals(matched):
             group = self._groups.setdefault(name, _Group(table.seq[rows], late=np.zeros(len(rows), dtype=bool)))
-            if np.array_equal(group.seq, table.seq[rows]):  # always so, unless the file is damaged
+            if np.array_equal(group.seq, table.seq[rows]):  # true unless the file is damaged
                 group.ranks.append(rank.rank)
                 group.ready.append(self._on_one_clock(rank, matched, rows, table.ready_us))
 
@@ -109,7 +112,7 @@ class _Arrivals(ByRank):
         rank, matched = self._ranks[index], self._matching[index]
         behind = _behind_us(rank, matched, list(self._parts(rank, matched)))
         transfer, doubt, excused = (c.copy() for c in (matched.transfer_us, matched.doubt_us, matched.excused_us))
-        # Where all ranks do the same, a rank waits only as long as the others would have been late anyway.
+        # If all ranks do the same, waits count only as far as the others would have been late without such transfers.
         key = self._matching.key(matched.table)
         taken, least = matched.duration_us + behind, self._least[key]
         wait = np.where(transfer == MISSING, 0, matched.duration_us - transfer)
@@ -124,7 +127,10 @@ class _Arrivals(ByRank):
         return replace(matched, transfer_us=transfer, doubt_us=doubt, excused_us=excused, late=late, last=last)
 
     def _parts(self, rank: RankData, matched: RankCollectives, excuse: bool = False) -> Iterator[_Part]:
-        """What arrival times tell about one rank; `excuse`: allow for how far transfers had set others back."""
+        """The split of one rank's collectives by arrival times.
+
+        `excuse`: subtracts the delays that transfers had caused.
+        """
         for name, rows in _needing_arrivals(matched):
             group = self._groups[name]
             if rank.rank not in group.ranks:
@@ -167,10 +173,10 @@ class _Arrivals(ByRank):
 
 
 def _behind_us(rank: RankData, matched: RankCollectives, parts: Sequence[_Part]) -> IntArray:
-    """How much later a rank comes to each collective because of the transfers in `parts` that it was exposed to.
+    """How many µs later a rank comes to each collective because transfers in `parts` delayed it.
 
-    They count from when the rank was last in step with the others: at the end of a wait for a collective in which all
-    do the same.
+    Delays count from when the rank was last in step with the others: the end of a wait for a collective in which all do
+    the same.
     """
     table = matched.table
     step_start = rank.steps["start_ns"][table.row] // 1000
@@ -194,7 +200,7 @@ def _behind_us(rank: RankData, matched: RankCollectives, parts: Sequence[_Part])
 
 
 def _needing_arrivals(matched: RankCollectives) -> Iterator[tuple[str, IntArray]]:
-    """Yields each group and the rows of its collectives that only arrival times split, by ascending sequence number."""
+    """Yields each group and the rows of its collectives that need arrival times, by ascending sequence number."""
     table = matched.table
     tell = np.array([_by_arrival(shape) for shape in table.shapes] or [False])[table.shape]
     open_ = tell & matched.matched & (matched.transfer_us == MISSING)
@@ -209,10 +215,10 @@ def _by_arrival(shape: CollectiveShape) -> bool:
 
 
 def awaited_ranks(shape: CollectiveShape, own: int, group: Sequence[int]) -> list[int]:
-    """The ranks that the rank `own` waits for; `group` holds its group's ranks, in order."""
+    """The ranks that the rank `own` waits for. `group`: the ranks of its group in order."""
     others = [rank for rank in group if rank != own]
     root, op = shape.root, shape.op
-    if root is None or root not in group or op.startswith("reduce"):  # a reduce passes every rank
+    if root is None or root not in group or op.startswith("reduce"):  # a reduce passes through every rank
         return others
     if op.startswith("broadcast"):
         return _neighbours_in_tree(group.index(own), group.index(root), group)
@@ -220,9 +226,9 @@ def awaited_ranks(shape: CollectiveShape, own: int, group: Sequence[int]) -> lis
 
 
 def _neighbours_in_tree(own: int, root: int, group: Sequence[int]) -> list[int]:
-    """The ranks above a rank in the tree of gloo's broadcast, which the data come from, and those right below it.
+    """The rank above `own` in the tree of gloo's broadcast, which data come from, and the ranks right below it.
 
-    The tree is binomial: counted from the root, the rank above is the one without the highest bit.
+    The tree is binomial: counted from the root, the rank above has the same number without the highest bit.
     """
     size = len(group)
     place = (own - root) % size

@@ -1,7 +1,7 @@
-"""The steps of a run in bins of neighbours, for a picture of any number of them.
+"""Groups neighbouring steps of a run into bins, so that a picture can show any number of them.
 
-Sums are exact: the mean of a bin is the mean of its steps, sums of steps that were not kept as rows included. The
-shortest and the longest step of each bin are kept beside them, so that no outlier disappears in a mean.
+Sums are exact: the mean of a bin is the mean of all its steps, including those kept only as sums. The shortest and the
+longest step of each bin are kept as well, so that no outlier is lost.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ class Bins:
         return len(self.first)
 
     def of(self, steps: IntArray) -> IntArray:
-        """The bin of each step; steps outside all bins count as the nearest."""
+        """The bin of each step. Steps outside all bins count for the nearest one."""
         return np.clip(np.searchsorted(self.first, steps, side="right") - 1, 0, len(self) - 1)
 
 
 @dataclass(frozen=True)
 class BinnedSteps:
-    """Steps of one or more ranks, a value a bin; nanoseconds, NaN where nothing was measured."""
+    """The steps of one or more ranks, one value for each bin, in ns; NaN where nothing was measured."""
 
     bins: Bins
     steps: IntArray
-    """The steps of all ranks in the bin."""
+    """The number of steps of all ranks in the bin."""
     mean_ns: dict[str, FloatArray]
-    """The mean of the step, of each class and of each part of communication, over all these steps."""
+    """For the step, each class and each part of communication, the mean over all these steps."""
     shortest_ns: FloatArray
     longest_ns: FloatArray
 
 
 def make_bins(steps: IntArray, most: int, window: tuple[int | None, int | None] = (None, None)) -> Bins:
-    """At most `most` bins of equally many steps, over `steps` in order, from `window[0]` to before `window[1]`."""
+    """At most `most` bins with equally many of the ordered `steps`, from `window[0]` to before `window[1]`."""
     first, end = window
     steps = steps[(steps >= (first or 0)) & (steps < (end if end is not None else np.iinfo(np.int64).max))]
     if not len(steps):
@@ -63,7 +63,7 @@ def make_bins(steps: IntArray, most: int, window: tuple[int | None, int | None] 
 
 
 def bin_steps(ranks: Sequence[RankAnalysis], bins: Bins) -> BinnedSteps:
-    """The steps of these ranks that are in the bins."""
+    """The steps of these ranks by bin."""
     size = len(bins)
     names = ("step", *CLASSES, *COMM_PARTS)
     sums = {name: np.zeros(size) for name in names}
@@ -89,7 +89,7 @@ def bin_steps(ranks: Sequence[RankAnalysis], bins: Bins) -> BinnedSteps:
 
 
 def binned_mean(rank: RankAnalysis, bins: Bins, values: IntArray) -> tuple[FloatArray, FloatArray]:
-    """The mean and the largest of a value of each of the rank's steps, a bin; NaN in bins without a step."""
+    """For each bin the mean and the largest of a value that each step of the rank has; NaN in bins without steps."""
     inside = _inside(bins, rank.times.step) & (values != MISSING)
     of = bins.of(rank.times.step[inside])
     count = np.bincount(of, minlength=len(bins))
@@ -103,7 +103,7 @@ def binned_mean(rank: RankAnalysis, bins: Bins, values: IntArray) -> tuple[Float
 def _add_sums(
     rank: RankAnalysis, bins: Bins, sums: dict[str, FloatArray], measured: dict[str, NDArray[np.bool_]]
 ) -> IntArray:
-    """Adds the sums of steps that are no rows to the bins that they begin in; their number a bin."""
+    """Adds sums of steps without rows to the bins in which they begin. Returns the number of such steps by bin."""
     count = np.zeros(len(bins), dtype=np.int64)
     for aggregate in rank.times.aggregates:
         first = np.array([aggregate.first_step], dtype=np.int64)

@@ -1,9 +1,9 @@
-"""What a step would take at best if one thing were perfect: bounds from the timeline, not predictions.
+"""The shortest possible step if one thing were perfect: bounds from the timeline, not predictions.
 
-Without a class, no rank can be done earlier than after the rest of its own work, and no step earlier than its last
-rank. So a step takes at least the longest of what is left on any rank when the class and its waits for later ranks are
-taken away. What the mean step exceeds this by is the most that can be gained. The gains of two classes are not to be
-added up: what one of them saves may be time that the other would then wait for.
+Without a class, no rank can end before the rest of its own work is done, and no step before its last rank. So a step
+takes at least the longest of what is left on any rank without the class and without waits for later ranks. The most
+that can be gained is the mean step minus this. Gains of two classes must not be added: one rank's saved time may become
+another wait.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CEILINGS = {
     "comm": "no communication at all",
     "other": "nothing but computing, data and communication in the loop",
 }
-"""What it would take for each class to be gone, in the order shown."""
+"""What would have to happen for each class to vanish, in the order shown."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,16 @@ class Ceiling:
 
     name: str
     step_s: float
-    """The least that the mean step could be."""
+    """The lower bound of the mean step."""
     gain_s: float
-    """The most that could be gained."""
+    """The upper bound of the gain."""
 
 
 def ceilings(ranks: Sequence[RankTimes], step_s: float) -> list[Ceiling]:
-    """The ceilings of the steady steps, of the classes that were measured, where `step_s` is the mean step.
+    """The bounds for each measured class over the steady steps. `step_s`: the mean step.
 
-    Empty where there is no steady step, or where communication of several ranks was not measured: their waits for
-    each other would be taken for work.
+    Empty without steady steps, or if several ranks' communication was not measured: their waits for each other would
+    count as work.
     """
     steady = [_Steady.of(rank) for rank in ranks]
     steady = [rank for rank in steady if len(rank.step)]
@@ -67,7 +67,7 @@ class _Steady:
     step: NDArray[np.int64]
     times: dict[str, NDArray[np.int64]]
     wait: NDArray[np.int64] | None
-    """The part of each step that may be waiting for another rank; None where it was not measured."""
+    """The part of each step that may be a wait for another rank; None: not measured."""
 
     @staticmethod
     def of(rank: RankTimes) -> _Steady:
@@ -77,17 +77,17 @@ class _Steady:
 
 
 def _least(ranks: Sequence[_Steady], name: str, index: NDArray[np.intp], steps: int) -> float:
-    """The mean of what steps would take without the class, in nanoseconds.
+    """The mean lower bound of steps without the class, in ns.
 
-    `index`: which of the `steps` of the job each step of the ranks is, one rank after the other.
+    `index`: for each step of the ranks, one rank after the other, which of the job's `steps` it is.
     """
     alone = all(rank.wait is None or not rank.times["comm"].any() for rank in ranks)
-    if alone or name == "straggler":  # ranks that do not wait for each other, or would not
+    if alone or name == "straggler":  # ranks do not wait for each other, or would not
         return float(np.concatenate([rank.times["step"] - rank.times[name] for rank in ranks]).mean())
     longest = np.zeros(steps, dtype=np.int64)
     left = []
     for rank in ranks:
-        wait = rank.wait if rank.wait is not None and name != "comm" else 0  # of communication, it is a part
+        wait = rank.wait if rank.wait is not None and name != "comm" else 0  # part of communication
         gone = rank.times[name] + wait
         left.append(rank.times["step"] - gone)
     np.maximum.at(longest, index, np.concatenate(left))

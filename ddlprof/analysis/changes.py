@@ -1,4 +1,4 @@
-"""What is known of a run besides its times, and how it differs between two groups of runs."""
+"""Facts of a run other than times, and how they differ between two groups of runs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 GROUPS = JOB, MODEL, TRAINING, ENVIRONMENT = "job", "model", "training", "environment"
 
 _RESULTS = ("peak_device_memory_bytes", "peak_process_memory_bytes")
-"""Fields of the training that it does not depend on, and that differ from run to run."""
+"""Fields of the training that are results, not settings, and differ from run to run."""
 _SMALL = 1e-4
-"""Below this people write rates of learning with an exponent."""
+"""Numbers below this, such as learning rates, are written with an exponent."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One fact that differs. Texts; None: not known on that side."""
+    """One fact that differs, as text. None: not known on that side."""
 
     group: str
     """One of `GROUPS`."""
@@ -38,13 +38,13 @@ Facts = dict[tuple[str, str], str]
 
 
 def facts_of(run: RunData, attempt: Attempt) -> Facts:
-    """What is known of a run, as text, by group and name."""
+    """The facts of a run as text, by group and name."""
     found = _of_ranks(attempt) | (dict(_of_manifest(run.manifest)) if run.manifest else {})
     return {key: _text(value) for key, value in found.items() if value not in (None, "", [], ())}
 
 
 def changes(a: Sequence[Facts], b: Sequence[Facts]) -> list[Change]:
-    """The facts whose values on one side are not those on the other."""
+    """The facts that have different values on the two sides."""
     keys = dict.fromkeys(key for facts in (*a, *b) for key in facts)
     found = [Change(*key, _values(a, key), _values(b, key)) for key in keys]
     return [change for change in found if change.a != change.b]

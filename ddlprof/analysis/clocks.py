@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 RESOLUTION_NS = 1000  # recorded times are rounded down to microseconds
 
 _SYMMETRIC = ("allreduce", "allgather", "reducescatter", "barrier")
-"""Operations whose result depends on every rank. Of an all-to-all some parts may be empty."""
+"""Operations whose result depends on every rank's data. Parts of an all-to-all may be empty."""
 FROM_ROOT, TO_ROOT = ("broadcast", "scatter"), ("reduce", "gather")
 DRIFT_SHARE = 20e-6  # NTP corrects most clocks by less: what was read before the training is that much older now
 SAME_CLOCK_NS = 10**9
-"""Unix clocks are adjusted by less while a job's ranks start; monotonic clocks of two namespaces differ by more."""
+"""Differences below this are of one clock: unix clocks are adjusted by less while ranks start, and monotonic clocks of
+two time namespaces differ by more."""
 UNBOUNDED_NS = 2**61
 
 Bounds: TypeAlias = tuple[int, int]
-"""The least and the greatest value that an offset can have."""
+"""The smallest and the largest possible value of an offset, in ns."""
 
 
 def on_device(ranks: Sequence[RankData]) -> bool:
@@ -50,12 +51,13 @@ class ClockOffset:
     bound_ns: int
     """The largest distance of the true offset from `offset_ns`."""
     drift_ns: int = 0
-    """The least by which the offset changed during the run; then `bound_ns` holds for its middle only."""
+    """The offset changed at least by this during the run, in ns. `bound_ns` then holds for the middle of the run
+    only."""
 
 
 @dataclass(frozen=True)
 class _Extremes:
-    """When each collective of a group was issued last and ended first, on a rank or on the ranks of a node."""
+    """For each collective of a group, the last issue and the first end on a rank or on the ranks of a node."""
 
     seq: IntArray
     last_ready: IntArray
@@ -86,10 +88,10 @@ def clock_offsets(ranks: Sequence[RankData], matching: Sequence[RankCollectives]
 
 
 def clock_origins(ranks: Sequence[RankData], clocks: dict[int, ClockOffset | None] | None = None) -> dict[int, int]:
-    """When each rank began, in nanoseconds on the clock of its machine, or with `clocks` on that of rank 0's.
+    """When each rank began, in ns on its machine's clock; with `clocks`, on that of rank 0's machine.
 
-    The zero is arbitrary. All processes of a machine share its monotonic clock. The unix clock may have been set
-    between the moments at which two ranks read it.
+    The zero is arbitrary. Processes of a machine share its monotonic clock, which is used because the unix clock may
+    have been set between the readings of two ranks.
     """
     first: dict[int, RankData] = {}
     origins: dict[int, int] = {}
@@ -123,9 +125,9 @@ def _bounded(least: int, greatest: int) -> bool:
 
 
 def _by_group(rank: RankData, matched: RankCollectives, origin: int) -> Iterator[tuple[str, _Extremes]]:
-    """What the collectives of each group tell about the clock of the rank's node.
+    """For each group, what its collectives tell about the clock of the rank's node.
 
-    On a device's timeline their ends are known too roughly, if at all.
+    On a device's timeline the ends of collectives are not known well enough.
     """
     if rank.header.clock == DEVICE_CLOCK:
         return
@@ -151,7 +153,7 @@ def _is_of(group: str, shape: CollectiveShape) -> bool:
 
 
 def _gives(rank: int, shape: CollectiveShape) -> bool:
-    """Whether this rank gives data: no rank that takes them is done before this one has issued the collective."""
+    """Whether this rank gives data. A rank that takes them cannot end before this rank has issued the collective."""
     if shape.root is None or not shape.bytes:
         return _symmetric(shape.op, shape.bytes)
     return (
@@ -162,7 +164,7 @@ def _gives(rank: int, shape: CollectiveShape) -> bool:
 
 
 def _takes(rank: int, shape: CollectiveShape) -> bool:
-    """Whether this rank takes data: it is not done before all ranks that give have issued the collective."""
+    """Whether this rank takes data. It cannot end before all ranks that give data have issued the collective."""
     if shape.root is None or not shape.bytes:
         return _symmetric(shape.op, shape.bytes)
     return (
@@ -197,7 +199,7 @@ def _joined(one: _Extremes, two: _Extremes) -> _Extremes:
 
 
 def _compare(hub: _Extremes, own: _Extremes) -> Bounds:
-    """What the collectives that both took part in say about the clock of `own` minus the hub's."""
+    """The bounds for the clock of `own` minus the hub's, from the collectives that both took part in."""
     left, right = _common(hub, own)
     least = (own.last_ready[right] - hub.first_end[left]).max(initial=-UNBOUNDED_NS)
     greatest = (own.first_end[right] - hub.last_ready[left]).min(initial=UNBOUNDED_NS)

@@ -259,7 +259,7 @@ def _queue(rank: RankData, table: CollectiveTable) -> tuple[IntArray, IntArray]:
 
 
 def _scopes(ranks: Sequence[RankData], shapes: Sequence[list[CollectiveShape]]) -> dict[str, str]:
-    """By group: `intra` if its ranks share a machine, `inter` if not, empty if not all of its ranks are known."""
+    """The scope of each group: `intra` if its ranks share a machine, `inter` if not, empty if a rank is missing."""
     members: dict[str, list[RankData]] = {}
     sizes: dict[str, int] = {}
     for rank, of_rank in zip(ranks, shapes, strict=True):

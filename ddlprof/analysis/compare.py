@@ -25,17 +25,17 @@ from ddlprof.base.errors import UserError
 from ddlprof.model.classes import TIMES
 
 NOISE = 0.01
-"""The standard deviation of the mean steps of equal runs, as a share of the step, where nobody says another."""
+"""The standard deviation of the mean steps of equal runs, as a share of the step, if the user gives none."""
 QUEUED_NOISE = 0.5
-"""What is added to it for other work on the host, as a share of the time that the main thread waited for a processor:
-of a run that waited for a fifth of its time, others may wait for a tenth or for a third."""
+"""What is added for other work on the host, for each unit of the share of time that the main thread waited for a
+processor. If one run waited for a fifth of its time, equal runs may wait for a tenth or a third."""
 BUSY_NOISE = 0.05
-"""The same where that was not counted and the processors of the host had no time left for whatever reason."""
+"""What is added if waiting was not counted and the host's processors were fully busy."""
 OWN_NOISE, OWN_QUEUED_NOISE = 0.04, 0.05
-"""The same two for the step without what the main thread waited for a processor: other work slows what it computes in
-between, too, by caches, clocks and cores that are shared, and what loader workers wait is not taken out."""
+"""`NOISE` and `QUEUED_NOISE` for the step without the main thread's waits for a processor. Other work also slows
+computing, by shared caches, clocks and cores, and the waits of loader workers are still in it."""
 ERROR = 0.025
-"""The probability that the step of equal runs is called different; the same for all other times together."""
+"""The probability of calling the step of equal runs different; the same for all other times together."""
 
 FASTER, SLOWER, NONE = "faster", "slower", "none"
 NOT_MEASURED, FEW_STEPS = "not measured", "too few steps"
@@ -50,9 +50,9 @@ class Measured:
     noise: float
     """The standard deviation of the mean steps of runs like this one, as a share of the step."""
     own_steps: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    """The step without waiting for a processor, second by second; empty where it was not counted."""
+    """The step without waits for a processor, by intervals of about a second; empty if not counted."""
     own_noise: float = OWN_NOISE
-    """The same as `noise`, for `own`."""
+    """Like `noise`, for the step without waits for a processor."""
     queued_share: float | None = None
     """The share of the time that the main thread waited for a processor."""
 
@@ -64,11 +64,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Shift:
-    """How much longer something is in B, in nanoseconds, and the interval that this is known with."""
+    """How much longer something is in B than in A, in ns, with its confidence interval."""
 
     ns: float
     low_ns: float | None
-    """None, like the next field, where too few steps tell nothing of the noise."""
+    """The end of the interval; None, like `high_ns`, if there are too few steps to know the noise."""
     high_ns: float | None
 
     @property
@@ -89,13 +89,13 @@ class Difference:
     mean: Shift | None
     """The difference of the means; None where one side has not measured it."""
     typical: Shift | None
-    """The difference of what it takes without single slow steps; None as well where there are too few steps."""
+    """The difference of the typical step, without single slow ones; None also if there are too few steps."""
     own: Shift | None = None
-    """The difference of the step without what the main thread waited for a processor; None where that was little."""
+    """The difference of the step without waits for a processor; None if waits were short."""
 
     @property
     def shifts(self) -> list[Shift]:
-        """The differences of the mean, as it was and without waiting for a processor."""
+        """The differences of the mean, with and without waits for a processor."""
         return [each for each in (self.mean, self.own) if each is not None]
 
     @property
@@ -105,9 +105,9 @@ class Difference:
 
 
 def usual_noise(queued_share: float | None, cpu_percent: float | None) -> float:
-    """How runs differ from each other, as far as one of them shows it: how long it waited for a processor.
+    """How much equal runs differ, estimated from how long the main thread waited for a processor in one of them.
 
-    `cpu_percent`: how busy the processors of its host were, where that is not known.
+    `cpu_percent`: how busy the host's processors were; used if the waits were not counted.
     """
     if queued_share is not None:
         return math.hypot(NOISE, QUEUED_NOISE * queued_share)
@@ -115,12 +115,15 @@ def usual_noise(queued_share: float | None, cpu_percent: float | None) -> float:
 
 
 def own_noise(queued_share: float | None) -> float:
-    """How equal runs differ from each other in the step without what the main thread waited for a processor."""
+    """How much equal runs differ in the step without the main thread's waits for a processor."""
     return math.hypot(OWN_NOISE, OWN_QUEUED_NOISE * (queued_share or 0.0))
 
 
 def measured(attempt: Attempt, samples: float = 1.0, noise: float = NOISE) -> Measured:
-    """The times of a run's steady steps, divided by the samples of a step where they are to be for each sample."""
+    """The times of a run's steady steps, divided by `samples`.
+
+    `samples`: the number of samples in a step if times are wanted for each sample, else 1.
+    """
     means = {name: attempt.summary.mean_ns(name) for name in TIMES}
     series = by_step([rank.times for rank in attempt.ranks])
     return Measured(
@@ -134,9 +137,9 @@ def measured(attempt: Attempt, samples: float = 1.0, noise: float = NOISE) -> Me
 
 
 def _own_steps(attempt: Attempt) -> NDArray[np.float64]:
-    """The steps of the rank that waited most for a processor: the other ranks wait for it.
+    """The steps, without waits for a processor, of the rank that waited most, as other ranks wait for it.
 
-    Empty on the timeline of a device, which may compute on while its host waits.
+    Empty on a device's timeline: a device may compute while its host waits.
     """
     queued = attempt.queued_shares
     if not queued or on_device([rank.data for rank in attempt.ranks]):
@@ -146,7 +149,7 @@ def _own_steps(attempt: Attempt) -> NDArray[np.float64]:
 
 
 def compare(a: Sequence[Measured], b: Sequence[Measured]) -> list[Difference]:
-    """Every time of `TIMES`, B against A. Of each run a step was measured."""
+    """Compares every time of `TIMES`, B against A. Each run has a measured step."""
     together = sum(_is_tested(name, a, b) for name in TIMES) - 1  # the step is tested by itself
     own = (
         shift(_own_side(a), _own_side(b), ERROR / 2) if any(is_starved(run.queued_share) for run in (*a, *b)) else None
@@ -157,7 +160,7 @@ def compare(a: Sequence[Measured], b: Sequence[Measured]) -> list[Difference]:
 
 
 def _own_side(runs: Sequence[Measured]) -> list[Estimate] | None:
-    """As `_side`, of the step without waiting for a processor."""
+    """Like `_side`, for the step without waits for a processor."""
     if len(runs) == 1:
         own = runs[0].own_steps
         if len(own) < MIN_STEPS:
@@ -184,7 +187,7 @@ def _difference(name: str, a: Sequence[Measured], b: Sequence[Measured], error: 
 
 
 def _mean(name: str, runs: Sequence[Measured]) -> float | None:
-    """The mean over runs, each of which counts the same; None where one has not measured it."""
+    """The mean over runs with equal weights; None if a run has not measured it."""
     means = [mean for run in runs if (mean := run.means[name]) is not None]
     return sum(means) / len(means) if len(means) == len(runs) else None
 
@@ -201,7 +204,7 @@ def _typical_of(run: Measured, name: str) -> Estimate | None:
 
 
 def _side(name: str, runs: Sequence[Measured], of: Callable[[Measured, str], Estimate | None]) -> list[Estimate] | None:
-    """The mean of a side with the parts of its variance; None: too few steps."""
+    """The mean of one side, with the parts of its variance; None: too few steps."""
     found = [each for run in runs if (each := of(run, name)) is not None]
     if len(found) < len(runs):
         return None
@@ -212,25 +215,25 @@ def _side(name: str, runs: Sequence[Measured], of: Callable[[Measured, str], Est
 
 
 def _mean_of_runs(means: Sequence[float]) -> Estimate:
-    """The mean of several runs, whose scatter is what is known of how they differ."""
+    """The mean of several runs, whose scatter gives the variance."""
     return Estimate(float(np.mean(means)), float(np.var(means, ddof=1)) / len(means), len(means) - 1.0)
 
 
 def step_error(attempt: Attempt) -> Estimate | None:
-    """The mean step of a run, and how far its steps let it be from that of an endless one; None: too few steps."""
+    """The mean step of a run with the variance that comes from its number of steps; None: too few steps."""
     return _mean_of(measured(attempt), "step")
 
 
 def between_runs(noise: float, mean: float, step: float) -> Estimate:
-    """The differences among equal runs that one of them does not show: zero on average, with a variance.
+    """The scatter among equal runs, which a single run does not show: zero mean, with a variance.
 
-    Each class has the share of the step's variance that it has of the step: then they add up to it.
+    Each class gets the share of the step's variance that it has of the step, so that variances add up.
     """
     return Estimate(0.0, noise**2 * step * max(mean, 0.0), math.inf)
 
 
 def shift(a: list[Estimate] | None, b: list[Estimate] | None, error: float) -> Shift | None:
-    """B minus A, each the sum of its estimates, by Welch's interval: their variances are not taken to be equal."""
+    """B minus A, each the sum of its estimates, with Welch's interval, which does not assume equal variances."""
     if a is None or b is None:
         return None
     parts = [*a, *b]
@@ -249,7 +252,7 @@ BROKEN, KEPT, IN_NOISE = "broken", "kept", "within the noise"
 
 @dataclass(frozen=True)
 class Gate:
-    """The most by which a time may grow: a share of A's step, or nanoseconds."""
+    """The most that a time may grow: a share of A's step, or nanoseconds."""
 
     name: str
     text: str
@@ -260,11 +263,11 @@ class Gate:
 
 @dataclass(frozen=True)
 class GateResult:
-    """A gate and what came of it."""
+    """A gate and its result."""
 
     gate: Gate
     state: str
-    """broken, kept, or within the noise: then B is above the limit, and that may be chance."""
+    """broken, kept, or within the noise: B is then above the limit, but maybe by chance."""
     limit_ns: float
     difference_ns: float
 
@@ -275,7 +278,7 @@ class GateResult:
 
 
 def parse_gates(text: str) -> list[Gate]:
-    """The gates of `data=5%,step=3ms`. Raises UserError where one is no gate or names no class."""
+    """Parses gates such as `data=5%,step=3ms`. Raises UserError if one is not of this form or names no class."""
     return [_gate(each.strip()) for each in text.split(",") if each.strip()]
 
 
@@ -295,7 +298,7 @@ def _gate(text: str) -> Gate:
 
 
 def check_gates(gates: Sequence[Gate], differences: Sequence[Difference]) -> list[GateResult]:
-    """Every gate against the comparison. Raises UserError where a class was not measured on both sides."""
+    """Checks every gate. Raises UserError if a class was not measured on both sides."""
     found = {each.name: each for each in differences}
     step_ns = found["step"].a_ns or 0.0
     return [_result(gate, found[gate.name], step_ns) for gate in gates]

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 _UNCOUNTED_SHARE = 0.01
-"""An interval between two readings counts only if less than this share of it is not in steady steps."""
+"""An interval between two readings counts only if less than this share of it lies outside of steady steps."""
 
 
 def is_starved(queued_share: float | None) -> bool:
-    """Whether a rank with this share of its time spent waiting for a processor is starved; None: not counted."""
+    """Whether a rank that waited for a processor for this share of its time lacks processors. None: not counted."""
     return queued_share is not None and queued_share >= STARVED_SHARE
 
 
 def queued_shares(ranks: Sequence[RankData]) -> dict[int, float]:
-    """The share of its time that the main thread of each rank waited for a processor.
+    """For each rank the share of its time for which the main thread waited for a processor.
 
-    Without the ranks that did not count it for two readings during their steps.
+    Ranks without two readings during their steps are left out.
     """
     shares = {rank.rank: _queued_share(rank) for rank in ranks}
     return {rank: share for rank, share in shares.items() if share is not None}
@@ -48,10 +48,10 @@ def _queued_share(rank: RankData) -> float | None:
 
 
 def own_steps_ns(rank: RankData, steady: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """What a step took without waiting for a processor, in each interval between two readings among steady steps.
+    """The time of a step without waits for a processor, in ns, for each interval between two readings in steady steps.
 
-    `steady`: which rows of `rank.steps` are. Nanoseconds of the main thread of a training on the host; what its other
-    threads and its loader workers waited for a processor is in them. Empty where it was not counted.
+    `steady`: a mask over the rows of `rank.steps`. Only waits of the main thread, in a training on the host, are taken
+    out, not those of its other threads and loader workers. Empty if not counted.
     """
     queued_ns, time_ns = rank.context["process_queued_ns"], rank.context["time_ns"].astype(np.float64)
     known = ~np.isnan(queued_ns)
@@ -68,6 +68,6 @@ def own_steps_ns(rank: RankData, steady: NDArray[np.bool_]) -> NDArray[np.float6
 
 
 def _summed(of_steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sum of all steps so far at the beginning and the end of each step."""
+    """The sum over all steps so far, at the begin and end of each step."""
     ends = np.cumsum(of_steps)
     return np.ravel(np.column_stack([ends - of_steps, ends]))

@@ -1,6 +1,6 @@
-"""Decides what bounds the step. Wording is `ddlprof.report.run.verdict`, thresholds are `ddlprof.analysis.thresholds`.
+"""Decides what bounds the step. `ddlprof.report.run.verdict` words it; `ddlprof.analysis.thresholds` has the limits.
 
-A rule abstains where a signal is missing, and nothing is claimed that the overhead could have caused.
+Nothing is concluded from a signal that is missing, or that the overhead of the hooks could have caused.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ddlprof.model.classes import STALLS
 
 @dataclass(frozen=True)
 class Verdict:
-    """What bounds the step. `stall` is None where none is worth a word, and where nothing can be said.
+    """What bounds the step. `stall`: the largest stall; None if it is too small to mention, or nothing can be said.
 
-    COMPUTE-BOUND with a stall: more of the step is computing, but the stall is worth avoiding.
+    COMPUTE-BOUND with a stall means that more of the step is computing, but the stall is worth avoiding.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Verdict:
     """`ok`, `warning`, `critical`, or `unknown`."""
     stall: str | None = None
     share: float | None = None
-    """The share of the stall, of computing where there is none."""
+    """The share of the stall in the step, or that of computing if there is no stall."""
     cause: str | None = None
     """The part of the stall that explains most of it: `fetch` or `prep` of data."""
     reason: str | None = None
@@ -43,19 +43,19 @@ class Verdict:
 def diagnose(
     summary: Summary, steady_steps: int, overhead_ns: float | None, ranks: int = 1, launch_bound: bool = False
 ) -> Verdict:
-    """The verdict over `steady_steps` steps of each of `ranks`; `overhead_ns` is the overhead of the hooks in a step.
+    """The verdict over `steady_steps` steps of each of `ranks`. `overhead_ns`: the overhead of the hooks in a step.
 
-    `launch_bound`: while it computes, the device waits for the host.
+    `launch_bound`: whether the device waits for the host while it computes.
     """
     step = summary.mean_ns("step")
     if steady_steps < VERDICT_STEPS or not step:
         return Verdict("UNDECIDED", "unknown", reason="few_steps")
-    if summary.mean_ns("compute") is None:  # nor is known which waits of the host the device hides
+    if summary.mean_ns("compute") is None:  # nor is it known which waits the device hides
         return Verdict("UNDECIDED", "unknown", reason="device_unmeasured")
     stalls = stall_means(summary)
     stall = max(stalls, key=lambda name: stalls[name], default=None)
     small = stall is None or stalls[stall] < WARN_SHARE * step
-    if ranks > 1 and summary.mean_ns("comm") is None and (small or stall == "other"):  # it is in compute, or in other
+    if ranks > 1 and summary.mean_ns("comm") is None and (small or stall == "other"):  # it is in compute or other
         share = (summary.mean_ns("compute") or 0.0) + (summary.mean_ns("other") or 0.0)
         return Verdict("UNDECIDED", "unknown", share=share / step, reason="comm_unmeasured")
     if stall is None or small:
@@ -82,7 +82,7 @@ def _computing(summary: Summary, launch_bound: bool) -> Verdict:
 
 
 def stall_means(summary: Summary) -> dict[str, float]:
-    """The measured stalls that exclude each other: `comm` and `other` without their known parts."""
+    """The measured stalls in ns, none counted twice: `comm` and `other` are given without their known parts."""
     means = {name: mean for name in STALLS if (mean := summary.mean_ns(name)) is not None}
     if "rollout" in means:
         means["other"] -= means["rollout"]

@@ -1,7 +1,7 @@
-"""Stalls as differences between whole runs, by the corrected formulas of DS-Analyzer and Stash.
+"""Stalls as differences between whole runs, by the formulas of DS-Analyzer and Stash, corrected.
 
-Each is the mean step of one experiment less that of another. Nothing is clamped: the runs are different runs, so a
-difference can be negative. Beside each stands what the direct attribution says of the same stall.
+Each is the mean step of one experiment minus that of another. Differences may be negative, as the runs are different
+runs; they are not clamped. Beside each stands the same stall by direct attribution.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Stall:
-    """`whole - part` of the mean steps. None: one of the runs is missing, or not measured."""
+    """`whole - part`, a difference of mean steps. None: a run is missing, or the stall was not measured."""
 
     name: str
     whole: str
@@ -42,11 +42,11 @@ class Stall:
     high_s: float | None
     direct_s: float | None
     direct_is: str
-    """What the direct figure is the mean of, and in which run."""
+    """Which mean the direct figure is, and of which run."""
 
     @property
     def disagreement_s(self) -> float | None:
-        """How far the difference is from the direct figure."""
+        """The difference minus the direct figure."""
         return None if self.stall_s is None or self.direct_s is None else self.stall_s - self.direct_s
 
 
@@ -54,8 +54,8 @@ PAIRS = {
     "interconnect": (ALL_REPLAYED, ONE_REPLAYED),
     "prep": (WARM, ALL_REPLAYED),
     "fetch": (COLD, WARM),
-    "data": (COLD, ALL_REPLAYED),  # the two together
-    # The run that the user brings along has read its input, as the warm one has.
+    "data": (COLD, ALL_REPLAYED),  # both together
+    # The user's run has read its input, as the warm one has.
     "network": (NETWORK, WARM),
 }
 
@@ -68,14 +68,14 @@ _DIRECT_CLASS = {
 
 
 def measure(summaries: Sequence[Summary]) -> Measured:
-    """Measures the repeats of an experiment, each of which has a steady step."""
+    """The times of an experiment from its repeats, each of which has steady steps."""
     values = {name: [summary.mean_ns(name) for summary in summaries] for name in TIMES}
     known = {name: [each / 1e9 for each in column if each is not None] for name, column in values.items()}
     return Measured(known["step"], {name: median(column) if column else None for name, column in known.items()})
 
 
 def stalls(measured: Mapping[str, Measured]) -> list[Stall]:
-    """Every stall that the experiments at hand can give."""
+    """Every stall that the given experiments allow to compute."""
     found = []
     for name, (whole, part) in PAIRS.items():
         difference = low = high = None
@@ -90,15 +90,15 @@ def stalls(measured: Mapping[str, Measured]) -> list[Stall]:
 
 
 def reference_step_s(measured: Mapping[str, Measured]) -> float:
-    """The step that shares refer to: that of the run nearest to the user's training."""
+    """The step to which shares refer: that of the run most like the user's training."""
     return next(measured[name].step_s for name in (COLD, WARM, ALL_REPLAYED, ONE_REPLAYED) if name in measured)
 
 
 def _direct(name: str, measured: Mapping[str, Measured]) -> float | None:
-    """The same stall as direct attribution shows it.
+    """The same stall by direct attribution.
 
-    What a loader is blocked for with a warm cache too (remote storage, a lock, a sleep) is no fetch stall by
-    difference, so it is left out of the direct figure and counted under prep.
+    Time for which a loader is blocked with a warm cache, too (remote storage, a lock, a sleep) is in no difference of
+    fetching, so it is counted as preparation here.
     """
     if name == "fetch":
         cold, warm = _time(measured, COLD, "data_fetch"), _time(measured, WARM, "data_fetch")

@@ -1,8 +1,6 @@
-"""What a predictor needs of a measured job besides its times.
+"""What a predictor needs of a measured job besides its times: counts of a step, the cost of a sample, recurring work.
 
-These are counts of a step, the cost of loading a sample, and what the job does again and again besides steps.
-
-How long the training waits for its data is another matter, and in the class `data`.
+How long the training waits for data is not here, but in the class `data`.
 """
 
 from __future__ import annotations
@@ -26,15 +24,15 @@ class SampleCost:
     """The mean cost of loading a sample."""
 
     cpu_s: float
-    """The processor time of all cores together."""
+    """Seconds of processor time on all cores."""
     read_bytes: float | None
-    """The bytes read; None: not counted."""
+    """Bytes read; None: not counted."""
     blocked_s: float | None = None
-    """How long one worker is blocked, on storage or network; None: not counted."""
+    """Seconds for which one worker is blocked on storage or network; None: not counted."""
 
 
 def reductions_per_step(attempt: Attempt) -> float | None:
-    """Collectives that add something up over the ranks, mean over steady steps; None if nothing was communicated."""
+    """Collectives in a steady step that add up over ranks, as a mean; None without communication."""
     steps = sum(int(np.count_nonzero(rank.times.steady)) for rank in attempt.ranks)
     if attempt.comm is None or not steps:
         return None
@@ -60,9 +58,9 @@ def loader_cost(attempt: Attempt) -> SampleCost | None:
 def sample_cost(ranks: Sequence[Sequence[LoaderCost]], first_steady_step: int) -> SampleCost | None:
     """The mean over all ranks, from their cumulative records; None if there are none.
 
-    What was loaded before the steady steps is left out as far as there is a record from then: imports and first
-    opens. Bytes are the larger of those asked for and those from storage: what read() found in the page cache would
-    come from storage elsewhere, and mapped files are never asked for.
+    What was loaded before the steady steps (imports, first opens) is left out if there is a record from then. Bytes are
+    the larger of those asked for and those from storage: data that read() found in the page cache would come from
+    storage elsewhere, and mapped files are read without asking.
     """
     spans = [_since(records, first_steady_step) for records in ranks if records]
     samples = sum(span.samples for span in spans)
@@ -79,7 +77,7 @@ def sample_cost(ranks: Sequence[Sequence[LoaderCost]], first_steady_step: int) -
 
 
 def _since(records: Sequence[LoaderCost], step: int) -> LoaderCost:
-    """The last record, less the last one written by `step`, unless nothing would remain."""
+    """The last record minus the last one up to `step`, unless nothing would remain."""
     last = records[-1]
     before = next((record for record in reversed(records) if record.step <= step), None)
     if before is None or before.samples >= last.samples:
@@ -108,21 +106,21 @@ _FLAGS = {EVALUATION: Flag.EVALUATION, CHECKPOINT: Flag.CHECKPOINT}
 
 @dataclass(frozen=True)
 class RecurringWork:
-    """Something that takes time besides steps. `every_steps` None: seen only before the first or after the last."""
+    """Recurring work besides steps. `every_steps`: None if it was seen only before the first step or after the last."""
 
     seconds: float
-    """The mean of one time."""
+    """The mean time of one occurrence."""
     every_steps: float | None
 
 
 def recurring_work(attempt: Attempt, job: JobTime) -> dict[str, RecurringWork]:
-    """`evaluation`, `checkpoint` and `epoch_start`, those that were seen and timed."""
+    """The recurring work that was seen and timed: `evaluation`, `checkpoint` and `epoch_start`."""
     found: dict[str, RecurringWork] = {}
     for what, flag in _FLAGS.items() if job.timed else ():
-        # One rank's: what several do at once happens once.
+        # Of one rank: ranks do it at the same time.
         rank = max(attempt.ranks, key=lambda rank: sum(span.what == what for span in rank.data.spans))
         habit = _recurring(rank, what)
-        if habit is not None and unusual_here(rank.data.steps["flags"]) & flag:  # else it is in the mean step
+        if habit is not None and unusual_here(rank.data.steps["flags"]) & flag:  # otherwise it is in the mean step
             found[what] = habit
     waited = job.parts_s["epoch_start"]
     if job.epochs and waited is not None:
@@ -131,7 +129,11 @@ def recurring_work(attempt: Attempt, job: JobTime) -> dict[str, RecurringWork]:
 
 
 def _recurring(rank: RankAnalysis, what: str) -> RecurringWork | None:
-    """How often is told by those with steps on both sides: one at the end may have come early, as the run was short."""
+    """Recurring work of one kind.
+
+    The interval is that between occurrences with steps on both sides: the one at the end may have come early in a short
+    run.
+    """
     spans = [span for span in rank.data.spans if span.what == what]
     if not spans:
         return None
@@ -141,14 +143,14 @@ def _recurring(rank: RankAnalysis, what: str) -> RecurringWork | None:
         return RecurringWork(seconds, None)
     last = int(starts[-1] + rank.data.steps["step_ns"][-1])
     inside = [span.start_ns for span in spans if int(starts[0]) < span.start_ns < last]
-    # A span lies in the step after which it is followed by training: that many steps came before it.
+    # An occurrence lies in the step after it, so that many steps came before it.
     before = [int(numbers[np.searchsorted(starts, begin, side="right") - 1]) for begin in inside]
     between = [steps for steps in before if steps > 0]
     return RecurringWork(seconds, max(between) / len(between) if between else None)
 
 
 def _steps_an_epoch(attempt: Attempt) -> float | None:
-    """None where only one epoch began."""
+    """The number of steps in an epoch; None if only one epoch began."""
     rank = min(attempt.ranks, key=lambda rank: rank.data.rank)
     began = rank.data.steps["step"][rank.flags & int(Flag.EPOCH_START) != 0]
     return float(began[-1] - began[0]) / (len(began) - 1) if len(began) > 1 else None

@@ -12,24 +12,24 @@ class Finding:
     """One thing that is wrong with a run, or that would make it faster."""
 
     rule: str
-    """The rule's name: `loader_workers`."""
+    """The name of the rule, such as `loader_workers`."""
     severity: str
     """One of `SEVERITIES`."""
     title: str
     """What is wrong, in a few words."""
     evidence: str
-    """The figures that it rests on, in one line."""
+    """The figures behind it, in one line."""
     next: str
     """What to do, in one line."""
     samples: int
     """The number of steps, or of readings, that the evidence rests on."""
     share: float | None = None
-    """The share of the mean step, or of the job's wall time, that is concerned."""
+    """The affected share of the mean step, or of the job's wall time."""
     of: str = "step"
-    """What `share` is a share of: step or job."""
+    """What `share` is a share of: `step` or `job`."""
     gain_s: float | None = None
-    """The predicted gain for each step, in seconds, an upper bound; None where the timeline does not tell."""
+    """An upper bound of the gain in each step, in seconds; None if the timeline does not tell."""
     ranks: tuple[int, ...] = ()
-    """The ranks that are concerned; empty: all."""
+    """The ranks affected; empty: all."""
     about: str | None = None
-    """The class of the step, or the part of one, that would shrink; None: none of them."""
+    """The class of a step, or part of one, that would shrink; None: none."""

@@ -1,8 +1,8 @@
 """Divides the wall time of the whole job into ordinary steps and everything else.
 
-The job's timeline is that of its lowest rank, from the start of the first process to the end of the last. What any rank
-evaluates, writes or compiles is the job's: the others wait for it at their next collective, in a step of theirs. All
-sums are of whole nanoseconds, so the parts add up exactly.
+The job's timeline is that of its lowest rank, from the start of the first process to the end of the last. An
+evaluation, checkpoint or compilation of any rank counts for the job, as the others wait for it at their next
+collective. All sums are of whole nanoseconds, so the parts add up exactly.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ class JobTime:
     parts_s: dict[str, float | None]
     """The seconds of each of `JOB_PARTS`, which add up to `wall_s`; None where one was not measured."""
     evaluations: int | None = None
-    """How many evaluations there were, like the next two fields; None: not known."""
+    """The number of evaluations, and in the next two fields of checkpoints and epochs; None: not known."""
     checkpoints: int | None = None
     epochs: int | None = None
-    """Epochs that began."""
+    """The number of epochs that began."""
     attempt: int = 0
     steps: int = 0
-    """The steps of one rank."""
+    """The number of steps of one rank."""
     until: str = "end"
-    """What the wall time ends with: `end` of the job; `entry`, the last one of a job that was killed or still runs;
-    `stopped`: the end of measuring (`--stop-after`), after which the job went on."""
+    """What the wall time ends with. `end`: that of the job. `entry`: the last entry of a job that was killed or still
+    runs. `stopped`: the end of measuring (`--stop-after`), after which the job went on."""
     timed: bool = True
     """False for runs in which evaluations, checkpoints and compilations were not timed as such (imported
     ones): they are then what steps with such a flag took longer, and those after the last step are in `end`."""
@@ -72,17 +72,17 @@ class JobTime:
 
 
 LONGEST_NS = 2**56
-"""Two years: no job took longer, and sums of such times are still whole numbers of 64 bits."""
+"""Two years in ns: no job took longer, and sums of such times fit into 64 bits."""
 _FIRST = (PROFILING, COMPILATION, CHECKPOINT, EVALUATION)
-"""Where spans overlap, the first of these has the time: an evaluation may compile, or write a checkpoint."""
+"""Where spans overlap, the first of these gets the time: an evaluation may compile, or write a checkpoint."""
 _TAKES_LONGER = ((Flag.COMPILE, COMPILATION), (Flag.WARMUP, "warm_up"), (Flag.TRACED, PROFILING))
-"""What an unusual step took longer for, the first flag it has; without one the job was `idle`."""
+"""The part that the extra time of an unusual step counts for, by its first flag; without any, `idle`."""
 _NOT_TIMED = ((Flag.EVALUATION, EVALUATION), (Flag.CHECKPOINT, CHECKPOINT))
-"""The flags that come first where spans were not recorded."""
+"""The flags that come first if spans were not recorded."""
 
 
 def job_time(attempt: Attempt) -> JobTime | None:
-    """Where the wall time of an attempt went; None where no step was measured, or the clocks cannot be right."""
+    """How the wall time of an attempt divides; None if no step was measured, or the clocks cannot be right."""
     ranks = sorted((rank for rank in attempt.ranks if len(rank.data.steps)), key=lambda rank: rank.data.rank)
     if not ranks:
         return None
@@ -134,7 +134,7 @@ def _last_step_ns(rank: RankData) -> int:
 
 
 def _end_ns(rank: RankData) -> int:
-    """The end of a rank, or of what is known of it, since its origin."""
+    """The end of a rank, or of what is known of it, in ns since its origin."""
     spans = (span.start_ns + span.duration_ns for span in rank.spans)
     return max(_last_step_ns(rank), rank.last_seen_unix_ns - rank.header.origin_unix_ns, *spans)
 
@@ -144,7 +144,7 @@ def _flagged(rank: RankAnalysis, flag: Flag) -> int:
 
 
 def _count(ranks: Sequence[RankAnalysis], what: str, flag: Flag, timed: bool) -> int | None:
-    """How often it happened, on the rank on which it happened most often."""
+    """How often it happened, on the rank with most occurrences."""
     if timed:
         return max(sum(span.what == what for span in rank.data.spans) for rank in ranks)
     return max(_flagged(rank, flag) for rank in ranks) or None
@@ -152,16 +152,16 @@ def _count(ranks: Sequence[RankAnalysis], what: str, flag: Flag, timed: bool) ->
 
 @dataclass(frozen=True)
 class _Steps:
-    """The steps of one rank in nanoseconds since the job began; sums of steps that were not kept are behind them."""
+    """The steps of one rank in ns since the job began. Steps after the last row are one entry at the end."""
 
     begin: IntArray
     end: IntArray
     flags: IntArray
     data: IntArray
     summed: int
-    """The time of steps between these that were kept as sums only."""
+    """The time of steps between the rows, which were kept only as sums."""
     mean: int | None
-    """The mean steady step, like the next field; None: there was none."""
+    """The mean steady step; None, like the next field, if there was none."""
     mean_data: int
 
     @classmethod
@@ -210,7 +210,7 @@ def _partition(steps: _Steps, spans: dict[str, list[tuple[int, int]]], wall: int
 
 
 def _of_steps(steps: _Steps, took: IntArray, timed: bool) -> Iterable[tuple[str, int]]:
-    """The time of steps outside of spans, by part."""
+    """The time of steps outside of spans, by part, in ns."""
     flags = steps.flags
     unusual = flags & (unusual_here(flags) | int(Flag.WARMUP)) != 0
     usual = np.where(unusual, np.minimum(took, took if steps.mean is None else steps.mean), took)
@@ -227,7 +227,7 @@ def _of_steps(steps: _Steps, took: IntArray, timed: bool) -> Iterable[tuple[str,
 
 
 def _covered(spans: Iterable[tuple[int, int]], moments: IntArray) -> IntArray:
-    """The nanoseconds before each moment that lie in a span, or in several."""
+    """The covered time before each moment, in ns. Overlapping spans count once."""
     begins, ends = _union(spans)
     if not len(begins):
         return np.zeros(len(moments), dtype=np.int64)

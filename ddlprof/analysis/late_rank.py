@@ -1,4 +1,4 @@
-"""Which rank the others wait for, if it is one and not chance. Does not depend on the order of the ranks.
+"""Finds a rank that the others wait for, if it is one rank and not chance. Independent of the order of ranks.
 
 Collectives of one step are late together, so steps are counted, not collectives.
 """
@@ -28,7 +28,7 @@ from ddlprof.model.classes import OWN
 
 @dataclass(frozen=True)
 class LateRank:
-    """The rank that the others wait for, and what it does more of than the typical rank, if that is clear."""
+    """The rank that the others wait for, and of what it has more than the typical rank, if that is clear."""
 
     rank: int
     last_share: float
@@ -37,12 +37,12 @@ class LateRank:
     own_ns: float | None = None
     typical_ns: float | None = None
     queued_share: float | None = None
-    """The share of its time that it waited for a processor, where that is most of what it takes longer."""
+    """The share of its time for which it waited for a processor, if that explains most of its lateness."""
 
 
 @dataclass(frozen=True)
 class _Excess:
-    """How much more of a class a rank has than the typical one of the others."""
+    """How much more of a class a rank has than the typical other rank."""
 
     name: str
     own_ns: float
@@ -59,10 +59,10 @@ def find_late_rank(
     straggler_share: float | None,
     queued: Mapping[int, float] | None = None,
 ) -> LateRank | None:
-    """The rank that is last in most of the steps in which some rank is late, and that has the time to show for it.
+    """The rank that is last in most of the steps in which some rank is late, and whose own time explains it.
 
-    `straggler_share`: of the step, over all ranks, what they wait for later ones; None where that is not known.
-    `queued`: the share of its time that each rank waited for a processor, where it was counted.
+    `straggler_share`: the share of the step that ranks wait for later ones; None: not known. `queued`: for each rank
+    the share of its time for which it waited for a processor, if counted.
     """
     shares = {
         rank: traffic[rank].last_steps / traffic[rank].late_steps
@@ -91,7 +91,7 @@ def find_late_rank(
 
 
 def _starved(rank: int, queued: Mapping[int, float], more_share: float) -> float | None:
-    """The share of its step that the rank waits for a processor, if that is most of what it takes longer."""
+    """The share of its step for which the rank waited for a processor, if that explains most of its extra time."""
     own, others = queued.get(rank, 0.0), [share for r, share in queued.items() if r != rank]
     more = own - (float(np.median(others)) if others else 0.0)
     return own if is_starved(own) and more >= STARVED_CAUSE_SHARE * more_share else None

@@ -1,7 +1,7 @@
-"""What the links between the ranks of a run achieved: facts about the machine, for the catalogue's local overlay.
+"""What the links between the ranks of a run achieved, for the user's overlay of the catalogue.
 
-Inside a machine they come from the calibration ladder, which is timed before the training and alone; between machines
-from the run's own all-reduces, which share the links with whatever else the training does.
+Inside a machine the figures are from the calibration before the training, when the links were otherwise idle. Between
+machines they are from the run's own all-reduces, which share the links with other traffic of the training.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ class AchievedLink:
 
 
 def achieved_links(attempt: Attempt, backend: str) -> list[AchievedLink]:
-    """Bandwidths are bus bandwidths as nccl-tests count them: bytes over the busiest link, in GB/s.
+    """The figures. Bandwidths are bus bandwidths in GB/s as nccl-tests defines them: bytes over the busiest link.
 
-    `backend` is the training's. The ladder is always gloo on the host and says nothing of NVLink; names say so.
+    `backend`: that of the training. The calibration always uses gloo on the host and says nothing of NVLink; names of
+    figures show that.
     """
     return [*_inside([rank.data for rank in attempt.ranks]), *_between(attempt, backend)]
 
@@ -62,14 +63,14 @@ def _rung_notes(rungs: Sequence[Calibration]) -> str:
 
 
 def _alike(rungs: Sequence[Calibration], size: int) -> list[Calibration]:
-    """The rungs of one size, those of the largest group if machines hold different numbers of ranks."""
+    """The calibrations of one size; those of the largest group if machines have different numbers of ranks."""
     of_size = [rung for rung in rungs if rung.bytes == size]
     most = max(rung.ranks for rung in of_size)
     return [rung for rung in of_size if rung.ranks == most]
 
 
 def _between(attempt: Attempt, backend: str) -> Iterator[AchievedLink]:
-    """Large all-reduces over several machines in steady steps, where the transfer is told from waiting."""
+    """Large all-reduces between machines in steady steps, if transfers can be told from waits."""
     transfer_us, moved, size, count, most = 0, 0.0, 0, 0, 0
     for rank in attempt.ranks:
         matched = rank.collectives

@@ -1,7 +1,7 @@
-"""The curve on which a training's loss falls, and whether it foretells how long the training goes on.
+"""Fits a curve to the loss of a training, and decides whether the curve can be extrapolated.
 
-l(s) = 1 / (b0 s + b1) + b2 after s updates: what gradient descent gives for a loss with a sublinear rate of
-convergence. Zhang, Stafman, Or, Freedman: "SLAQ", SoCC 2017; Peng et al.: "Optimus", EuroSys 2018.
+l(s) = 1 / (b0 s + b1) + b2 after s updates, which gradient descent gives for a loss with a sublinear rate of
+convergence. Sources: Zhang, Stafman, Or, Freedman: "SLAQ", SoCC 2017; Peng et al.: "Optimus", EuroSys 2018.
 """
 
 from __future__ import annotations
@@ -25,53 +25,52 @@ from ddlprof.model.records import LossValue
 
 Array = NDArray[np.float64]
 _TRIED = 60
-"""Values of b1 / b0 that are tried at once, each time closer together."""
+"""The number of values of b1 / b0 tried in each round; each round's are closer together."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """l(s) = 1 / (b0 s + b1) + b2."""
+    """The curve l(s) = 1 / (b0 s + b1) + b2."""
 
     b0: float
     b1: float
     b2: float
-    """What the loss falls to in the end."""
+    """The limit of the loss."""
 
     def at(self, updates: float) -> float:
         """The loss after so many updates."""
         return 1.0 / (self.b0 * updates + self.b1) + self.b2
 
     def updates_to(self, loss: float) -> float | None:
-        """The updates after which the loss is this; None: it never is."""
+        """The number of updates after which the loss is reached; None: never."""
         if loss <= self.b2:
             return None
         return max((1.0 / (loss - self.b2) - self.b1) / self.b0, 0.0)
 
     def updates_to_share(self, share: float) -> float:
-        """The updates after which so much of all that the loss will ever fall is behind it; a share below 1."""
+        """The number of updates after which this share (below 1) of the whole fall of the loss is done."""
         return self.b1 / self.b0 * share / (1.0 - share)
 
 
 @dataclass(frozen=True)
 class LossCurve:
-    """What the losses of a run say."""
+    """The losses of a run and the curve fitted to them."""
 
     updates: Array
-    """The middle of each bin: the values of single batches are noise."""
+    """The middle of each bin. Losses are binned, as those of single batches are noisy."""
     losses: Array
-    """Their mean in each bin."""
+    """The mean loss in each bin."""
     curve: Curve | None = None
     """The fit to all bins; None: see `reason`."""
     error: float | None = None
-    """How far the bins of the last third are from a curve fitted to those before, on average: as a share of what the
-    loss has fallen.
-    """
+    """The mean distance of the last third's bins from a curve fitted to the bins before, as a share of the loss's
+    fall."""
     reason: str | None = None
-    """Why nothing is foretold."""
+    """Why there is no extrapolation."""
 
     @property
     def is_predictable(self) -> bool:
-        """Whether the curve says how the loss goes on."""
+        """Whether the curve can be extrapolated."""
         return self.reason is None
 
 
@@ -109,10 +108,10 @@ def loss_curve(values: Sequence[LossValue]) -> LossCurve:
 
 
 def fit(updates: Array, losses: Array) -> Curve | None:
-    """The curve with the least squares; None where none falls ever more slowly.
+    """The least-squares fit; None if no curve falls ever more slowly.
 
-    With c = b1 / b0 the curve is a / (s + c) + b2, linear in a and b2: only c is searched for, on a grid that is
-    narrowed around the best.
+    With c = b1 / b0 the curve is a / (s + c) + b2, which is linear in a and b2. So only c is searched for, on a grid
+    that is refined around the best value.
     """
     low, high = np.log(updates[-1] * 1e-4), np.log(updates[-1] * 1e2)
     best = None
@@ -130,7 +129,10 @@ def fit(updates: Array, losses: Array) -> Curve | None:
 
 
 def _linear(updates: Array, losses: Array, c: float) -> tuple[float, float, float]:
-    """Squares, a and b2 of the best curve with this c, a not negative; nor is b2 where no loss is, as in Optimus."""
+    """The sum of squares, a and b2 of the best curve with this c.
+
+    a is not negative, and b2 is not negative if no loss is, as in Optimus.
+    """
     x = 1.0 / (updates + c)
     deviation = x - x.mean()
     a = max(float((deviation * losses).sum() / max((deviation**2).sum(), 1e-300)), 0.0)
@@ -141,7 +143,7 @@ def _linear(updates: Array, losses: Array, c: float) -> tuple[float, float, floa
 
 
 def _bins(values: Array) -> tuple[Array, Array, Array]:
-    """Updates, mean losses and their standard errors in bins of as many values each."""
+    """Updates, mean losses and their standard errors, in bins with equal numbers of values."""
     parts = np.array_split(values, min(LOSS_BINS, len(values) // 5))
     means = np.array([part.mean(axis=0) for part in parts])
     errors = np.array([part[:, 1].std(ddof=1) / np.sqrt(len(part)) for part in parts])

@@ -1,6 +1,6 @@
-"""Single steps that took so long that they move the mean: named, and kept from deciding what bounds all the others.
+"""Finds single steps so long that they move the mean, so that they do not decide the verdict about all others.
 
-The headline keeps them: it is the mean of what happened.
+The headline includes them, as it is the mean of what happened.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from ddlprof.model.classes import CLASSES
 
 @dataclass(frozen=True)
 class Outliers:
-    """The slow steps of an attempt, of all its ranks together."""
+    """The slow steps of an attempt, over all its ranks."""
 
     steps: list[int]
     of_steps: int
     longest_ns: float
     name: str
-    """The class that most of their time beyond the other steps' mean went to."""
+    """The class that contains most of their extra time."""
     rest: Summary
-    """The summary of the other steady steps."""
+    """A summary of the other steady steps."""
     left_out: bool
-    """Whether they are so few that the verdict is about the other steps."""
+    """Whether they are few enough that the verdict is about the other steps."""
 
 
 def find_outliers(ranks: Sequence[RankTimes], whole: Summary) -> Outliers | None:
-    """Slow steps; None if no step is far from the others or the mean hardly moves. `whole` summarises the ranks."""
+    """The slow steps; None if no step is far from the others or the mean hardly moves. `whole`: the ranks' summary."""
     steady = [rank.step[rank.steady] for rank in ranks]
     numbers, index = np.unique(np.concatenate([*steady, np.zeros(0, dtype=np.int64)]), return_inverse=True)
     if len(numbers) < OUTLIER_OF_STEPS:

@@ -51,7 +51,7 @@ class RankAnalysis:
 
     @property
     def collectives(self) -> RankCollectives:
-        """The collectives, computed anew at each use. With hundreds of ranks, keep those of one at a time."""
+        """The matched collectives, computed anew at each use. With hundreds of ranks, keep those of one at a time."""
         return self.match()
 
     @property
@@ -72,14 +72,14 @@ class Attempt:
     late_rank: LateRank | None
     comm: CommTotals | None
     clocks: dict[int, ClockOffset | None]
-    """The clock offsets by node; None where no collective or reading links a node to rank 0's."""
+    """The clock offsets by node; None: no collective or reading links the node to rank 0's."""
     queued_shares: dict[int, float]
-    """By rank: the share of its time that the main thread waited for a processor. Only ranks that counted it."""
+    """For each rank that counted it, the share of its time for which the main thread waited for a processor."""
     notes: list[str]
 
     @property
     def queued_share(self) -> float | None:
-        """The largest of `queued_shares`; None where no rank counted it."""
+        """The largest of `queued_shares`; None if no rank counted it."""
         return max(self.queued_shares.values(), default=None)
 
     @property
@@ -89,7 +89,7 @@ class Attempt:
 
     @property
     def decisive(self) -> Summary:
-        """The summary that the verdict is about. One or two slow steps that would decide it alone are excluded."""
+        """The summary for the verdict, without one or two slow steps that alone would decide it."""
         return self.outliers.rest if self.outliers and self.outliers.left_out else self.summary
 
 
@@ -101,7 +101,7 @@ def analyse(run: RunData) -> list[Attempt]:
 
 
 def headline_attempt(attempts: Sequence[Attempt]) -> Attempt | None:
-    """The attempt that the headline is about: the one with most steady steps, and of equal ones the latest."""
+    """The attempt of the headline: the one with most steady steps, the latest of equal ones."""
     return max(attempts, key=lambda a: (a.summary.steady_steps, a.attempt), default=None)
 
 

@@ -1,4 +1,4 @@
-"""Which source lines `other` goes to, by the stack samples of the steady steps."""
+"""The source lines on which the time of `other` is spent, by the stack samples of the steady steps."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class SourceShare:
     place: SourcePlace
     share: float
     sure: bool
-    """Whether the place is the largest part of `other`, and not by chance."""
+    """Whether the place is surely the one with the largest part of `other`."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The places, the one with most samples first; none where there are too few samples to name one."""
+    """The places, that with most samples first; empty if there are too few samples."""
 
     samples: int
     shares: list[SourceShare]

@@ -97,7 +97,7 @@ def transfer_us(matched: RankCollectives) -> IntArray:
 def _inside_us(
     rank: RankData, matched: RankCollectives, transfer: IntArray, inside: InsideMachine
 ) -> tuple[IntArray, NDArray[np.bool_]]:
-    """The microseconds that each collective would take inside one machine, and a mask of where that is known."""
+    """The µs that each collective would take inside one machine, and a mask of where that is known."""
     table = matched.table
     if not table.shapes:
         return transfer, np.ones(len(table), dtype=bool)
@@ -167,7 +167,10 @@ def _sum_by_step(row: IntArray, values: IntArray | NDArray[np.bool_], steps: int
 
 
 def _reasons(matched: RankCollectives, exposed: IntArray, unclear: NDArray[np.bool_], on_device: bool) -> Counter[str]:
-    """The exposed microseconds that cannot be split, by reason. `unclear` marks collectives of steps in doubt."""
+    """The exposed µs that cannot be split, by reason.
+
+    `unclear`: a mask of collectives in steps with doubtful clocks.
+    """
     table = matched.table
     reasons: Counter[str] = Counter()
     unsplit = (matched.transfer_us == MISSING) & (exposed > 0)
@@ -216,7 +219,7 @@ class Ladders:
 
 
 class Ladder:
-    """Durations of one operation by size, interpolated between rungs and scaled to other operations and group sizes."""
+    """Durations of one operation by size, interpolated between sizes and scaled to other operations and groups."""
 
     def __init__(self, rungs: Sequence[Calibration]) -> None:
         """`rungs`: at least one, of one operation among two or more ranks."""

@@ -51,7 +51,7 @@ class Summary:
     """The number of steady steps that the means exclude, because other classes were measured in them than in most."""
 
     def mean_ns(self, name: str) -> float | None:
-        """The mean of a time in nanoseconds; None: not measured."""
+        """The mean of a time in ns; None: not measured."""
         return self.spreads[name].mean_ns
 
     def share(self, name: str) -> float | None:

@@ -1,4 +1,4 @@
-"""The thresholds of every verdict and of every line that names somebody or something, each with its reason."""
+"""The thresholds of all verdicts and of all lines that name a rank, a line or a machine, each with its reason."""
 
 from __future__ import annotations
 

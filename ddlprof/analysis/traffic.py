@@ -1,4 +1,4 @@
-"""What the steady steps of each rank communicated, in a few numbers, and at which bus bandwidth."""
+"""The communication of the steady steps of each rank in a few numbers, and its bus bandwidth."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ class RankTraffic:
     """The collectives of one rank's steady steps."""
 
     duration_us: Counter[str]
-    """The time by operation."""
+    """The time by operation, in µs."""
     transfer_us: int
-    """The transfer of those in which all ranks do the same, where they could be split."""
+    """The time of data transfer in µs, in collectives in which all ranks do the same and that could be split."""
     moved_bytes: float
     """The bytes on the busiest link during `transfer_us`."""
     late: int
-    """The collectives in which some rank was late."""
+    """The number of collectives in which some rank was late."""
     last: int
-    """The collectives in which this rank was late."""
+    """The number of collectives in which this rank was the late one."""
     late_steps: int
-    """The steps with a late collective."""
+    """The number of steps with a late collective."""
     last_steps: int
-    """The steps in which this rank was the late one in most of them."""
+    """The number of steps in whose late collectives this rank was mostly the late one."""
     last_correlation: float
-    """The correlation, from one late step to the next, of this rank being late: near 1 where ranks take long turns."""
+    """The correlation of being the late one from one late step to the next: near 1 if ranks take long turns."""
     scopes: frozenset[str]
     reductions: int
     """The number of collectives that add something up over the ranks, such as gradients."""
     reduced_bytes: int
-    """The bytes in those collectives."""
+    """The bytes in these collectives."""
     sizes: Counter[int] = field(default_factory=Counter)
-    """Their number by size in bytes."""
+    """The number of these collectives by size in bytes."""
     reductions_us: int = 0
-    """The time that they took, and the part of it that computing waited for."""
+    """The time of these collectives in µs; in the next field, the part that computing waited for."""
     reductions_exposed_us: int = 0
     shortest_us: float | None = None
-    """The mean transfer of the fastest kind of them: mostly latency where some are small."""
+    """The mean transfer in µs of the fastest kind of these collectives: mostly latency if some are small."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def rank_traffic(matched: RankCollectives, steady: NDArray[np.bool_]) -> RankTra
     for number, shape in enumerate(table.shapes):
         mine = wanted & (table.shape == number)
         duration_us[shape.op] += int(np.maximum(matched.duration_us[mine], 0).sum())
-        split = mine & (matched.transfer_us > 0) & can_split(shape.op)  # a root may be done before its data are sent
+        split = mine & (matched.transfer_us > 0) & can_split(shape.op)  # a root may end before its data are sent
         transfer_us += int(matched.transfer_us[split].sum())
         moved_bytes += int(split.sum()) * shape.bytes * bus_factor(shape.op, shape.ranks)
         if _is_reduction(shape.op):
@@ -104,7 +104,7 @@ def rank_traffic(matched: RankCollectives, steady: NDArray[np.bool_]) -> RankTra
 
 
 def _correlation(values: NDArray[np.bool_]) -> float:
-    """The correlation of each value with the next; 0 where they do not vary, or less often than they stay the same."""
+    """The correlation of each value with the next; 0 if all are equal or the correlation is negative."""
     away = values - values.mean() if len(values) else values.astype(float)
     squares = float((away**2).sum())
     return max(0.0, float((away[1:] * away[:-1]).sum()) / squares) if squares else 0.0
@@ -130,7 +130,7 @@ def comm_totals(ranks: Sequence[RankTraffic], steps: int) -> CommTotals | None:
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """Collectives of one kind and size. GB/s as nccl-tests count them: bytes on the busiest link over the transfer."""
+    """Collectives of one kind and size. GB/s are bus bandwidths as nccl-tests defines them."""
 
     op: str
     scope: str
@@ -148,7 +148,7 @@ class Bandwidth:
 def transfers(
     matched: RankCollectives, steady: NDArray[np.bool_]
 ) -> Iterable[tuple[tuple[str, str, int, int], NDArray[np.float64]]]:
-    """The bus bandwidths of each kind of collective, in GB/s, of one rank; `steady` is a mask over its steps."""
+    """For each kind of collective of one rank, its bus bandwidths in GB/s. `steady`: a mask over the rank's steps."""
     table = matched.table
     usable = steady[table.row] & (matched.transfer_us > 0) & ~matched.in_doubt
     for number, shape in enumerate(table.shapes):

@@ -1,4 +1,4 @@
-"""A steady step that is like the mean one, and what was communicated in it."""
+"""Finds a steady step that is like the mean step, and what was communicated in it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Span:
     ready_us: int
     """When this rank issued it."""
     start_us: int
-    """When it began: it had been issued, and its group's earlier communication had ended."""
+    """When it began: after it was issued and its group's earlier communication had ended."""
     duration_us: int | None
     transfer_us: int | None
-    """The part of the duration in which data moved; before it, a later rank was waited for."""
+    """The part of the duration in which data moved. Before it, the collective waited for a later rank."""
     exposed_us: int
-    """How long computing waited for it, at its end."""
+    """How long computing waited for it, up to its end."""
 
 
 def typical_step(ranks: Sequence[RankAnalysis], window: tuple[int | None, int | None] = (None, None)) -> int | None:
-    """The steady step whose mean over the ranks is nearest to the mean step; None without one.
+    """The number of the steady step whose mean over the ranks is nearest to the mean step; None without steady steps.
 
-    Only steps of which all ranks have a row count, from `window[0]` to before `window[1]`.
+    Only steps count of which all ranks have a row, from `window[0]` to before `window[1]`.
     """
     steady = [rank.times.steady for rank in ranks]
     numbers = np.concatenate([*(r.times.step[s] for r, s in zip(ranks, steady, strict=True)), np.zeros(0, np.int64)])

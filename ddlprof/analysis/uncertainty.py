@@ -1,6 +1,6 @@
-"""How certain means and shares of a run are: intervals for series of steps in which neighbours resemble each other.
+"""Confidence intervals for means and shares of a run, for series of steps in which neighbours are correlated.
 
-Steps are not independent: loaders deliver in bursts, machines drift, slow steps come in rows. The textbook's standard
+Steps are not independent: loaders deliver in bursts, machines drift, slow steps come in groups. The usual standard
 error is too small for drifts and too large for bursts.
 """
 
@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from ddlprof.analysis.thresholds import STANDARD_ERRORS
 
 MIN_STEPS = 5
-"""Fewer steps carry no interval; so few a wide one."""
+"""The fewest steps for an interval. So few give a wide one."""
 WAVES = 8
-"""The number of cosine waves that the variance is taken from, its degrees of freedom. They have periods from twice the
-run to a quarter of it: slower than any burst of a loader, and as slow as a drift can be that one run shows."""
+"""The number of cosine waves from which the variance is computed, which is its degrees of freedom. Their periods are
+from twice the run to a quarter of it: longer than bursts of a loader, and as long as drifts that one run can show."""
 STEPS_PER_WAVE = 16
-"""Shorter runs have fewer waves, so that they stay slower than what makes neighbours resemble each other."""
+"""The fewest steps for each wave. Shorter runs have fewer waves, so that periods stay longer than correlations."""
 MIN_WAVES = 2
 BATCHES = 20
-"""The batches whose median is the typical step."""
+"""The number of batches of steps whose median is the typical step."""
 MIN_BATCHES = 10
 MIN_BATCH_STEPS = 8
 _ANGLES = 20_001
@@ -33,7 +33,7 @@ _NORMAL_FROM = 10_000.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean in nanoseconds, the variance of its error, and the degrees of freedom that the variance is known with."""
+    """A mean in ns, the variance of its error in ns², and the degrees of freedom of that variance."""
 
     mean: float
     variance: float
@@ -55,29 +55,34 @@ def mean_error(values: NDArray[np.float64]) -> tuple[float, float]:
 
 @lru_cache(maxsize=2)
 def _cosines(count: int, waves: int) -> NDArray[np.float64]:
-    """The first waves over so many steps, each with the square sum 1; all times of a run have them in common."""
+    """The first `waves` cosine waves over `count` steps, each with the square sum 1.
+
+    The same for all times of a run.
+    """
     phase = np.pi * (np.arange(count) + 0.5) / count
     return np.asarray(math.sqrt(2 / count) * np.cos(np.outer(np.arange(1, waves + 1), phase)))
 
 
 def typical(values: NDArray[np.float64]) -> Estimate | None:
-    """The median of the means of batches of neighbouring steps: what a step costs without single slow ones.
+    """The median of the means of batches of neighbouring steps: the typical step without single slow ones.
 
-    The median of the steps themselves is not their price where a loader delivers in bursts. None: too few steps.
+    The median of single steps would not be typical if a loader delivers in bursts. None: too few steps.
     """
     batches = min(BATCHES, len(values) // MIN_BATCH_STEPS)
     if batches < MIN_BATCHES:
         return None
     means = np.array([part.mean() for part in np.array_split(values, batches)])
     middle = float(np.median(means))
-    deviation = 1.4826 * float(np.median(np.abs(means - middle)))  # the standard deviation of normal ones
-    return Estimate(middle, math.pi / 2 * deviation**2 / batches, batches - 1.0)  # the median's, of normal ones
+    deviation = 1.4826 * float(np.median(np.abs(means - middle)))  # the standard deviation, if the means are normal
+    return Estimate(middle, math.pi / 2 * deviation**2 / batches, batches - 1.0)  # if normal
 
 
 def t_quantile(two_sided: float, freedom: float) -> float:
-    """The value that a Student's t of so many degrees of freedom is beyond, on either side, with that probability.
+    """The value that Student's t exceeds, on either side, with probability `two_sided`.
 
-    With t = math.sqrt(f) tan(angle), the density of the angle is that of cos(angle) ** (f - 1).
+    `freedom`: the degrees of freedom.
+
+    With t = sqrt(f) tan(angle), the density of the angle is proportional to cos(angle) ** (f - 1).
     """
     if freedom >= _NORMAL_FROM:
         from statistics import NormalDist  # not at the top: every card would wait for it
@@ -91,9 +96,9 @@ def t_quantile(two_sided: float, freedom: float) -> float:
 
 
 def lowest_share(count: int, of: int, correlation: float = 0.0) -> float:
-    """The lower end of Wilson's interval: it holds for few counts and for shares near 0 and 1, too.
+    """The lower end of Wilson's interval for a share, which also holds for few counts and shares near 0 or 1.
 
-    Where each observation resembles the one before it (`correlation`), as many count as are worth an independent one.
+    `correlation`: that of each observation with the one before it. It reduces the number of independent observations.
     """
     if not of:
         return 0.0

@@ -1,1 +1,1 @@
-"""What everything else stands on: errors, text, units, files, and checked reading. Standard library only."""
+"""What all other packages use: errors, text, units, files, and checked reading. Standard library only."""

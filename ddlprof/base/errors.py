@@ -1,4 +1,4 @@
-"""The errors a user can do something about. Catalogue and recommender derive theirs from the same base."""
+"""Errors about which a user can do something. Those of the catalogue and the recommender derive from the same base."""
 
 from __future__ import annotations
 
@@ -22,20 +22,23 @@ class DdlprofError(Exception):
 
 
 class UserError(DdlprofError):
-    """Bad input or surroundings: one line that says what is wrong and what to do. Never shown with a traceback."""
+    """Wrong input or environment.
+
+    The text is one line that says what is wrong and what to do; shown without traceback.
+    """
 
 
 class ReadingError(DdlprofError, ValueError):
-    """A file that cannot be read, without its name: what is wrong, where in the file, and what was expected."""
+    """Why a file cannot be read: what is wrong, where in the file, and what was expected. Without the file's name."""
 
 
 def complain(message: str) -> None:
-    """Writes one line for the user to stderr; does nothing where the program has closed it."""
+    """Writes one line for the user to stderr. Does nothing if the program has closed it."""
     with contextlib.suppress(Exception):
         sys.stderr.write(f"ddlprof: {_shortened(plain(without_credentials(message)))}\n")
 
 
 def _shortened(text: str) -> str:
-    """A text too long for one readable line, most likely a name, without its middle."""
+    """Removes the middle of a text that is too long for one line (most likely a long name)."""
     half = _LINE_CHARACTERS // 2
     return text if len(text) <= _LINE_CHARACTERS else f"{text[:half]} ... {text[-half:]}"

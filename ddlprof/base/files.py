@@ -1,4 +1,4 @@
-"""Files that others may read at any time: the old file or the new one is there, whole."""
+"""Writes files that others may read at any time: they find either the whole old file or the whole new one."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 
 def replace_whole(path: Path, text: str) -> None:
-    """Replaces a file atomically. Raises OSError where it cannot be written."""
+    """Replaces a file atomically. Raises OSError if it cannot be written."""
     with replacing(path) as temporary:
-        temporary.write_bytes(text.encode(errors="replace"))  # names of files may be no text
+        temporary.write_bytes(text.encode(errors="replace"))  # names of files may not be valid text
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a path to write to: what is there replaces the file at the end, or is removed after an exception."""
+    """Yields a path to write to. At the end that file replaces `path`; after an exception it is removed."""
     temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}.tmp")
     try:
         yield temporary

@@ -1,4 +1,4 @@
-"""Inspection of objects that may be anything: what cannot be told is None."""
+"""Inspects objects of unknown kind without raising: what cannot be read is None."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ T = TypeVar("T")
 
 
 Failed = Callable[[str, Exception], None]
-"""Is told of a fact that could not be read, by its name, and why."""
+"""Called with the name of a fact that could not be read, and the error."""
 
 
 def nobody(what: str, error: Exception) -> None:
-    """Ignores failures, for facts that are often not there."""
+    """Ignores failures: for facts that are often missing."""
 
 
 def attempt(read: Callable[[], T], what: str = "", failed: Failed = nobody) -> T | None:
-    """What `read` returns; None where it raises, which `failed` is told."""
+    """The result of `read`; None if it raises, after calling `failed` with `what` and the error."""
     try:
         return read()
     except Exception as error:
@@ -26,5 +26,5 @@ def attempt(read: Callable[[], T], what: str = "", failed: Failed = nobody) -> T
 
 
 def class_names(value: Any) -> list[str]:
-    """Names of the value's class and its bases: libraries are recognised by them without being imported."""
+    """The names of the class of `value` and of its bases, by which libraries are recognised without importing them."""
     return [cls.__name__ for cls in type(value).__mro__]

@@ -1,8 +1,8 @@
-"""Reading what somebody else may have written: files, JSON and typed records, for all formats.
+"""Reads files, JSON and typed records that may come from anybody, for all formats.
 
-Everything here is bounded and ends in a value or in a `ReadingError`: one line that says what is wrong and where, but
-not in which file; whoever reads puts the file's name before it. Knows nothing of what the records mean. Standard
-library only: msgspec, as of 0.22, lets numbers of 400 digits through and does not say what value it met.
+All reading is bounded and ends in a value or in a `ReadingError`: one line that says what is wrong and where in the
+file. The caller adds the name of the file. This module does not know what the records mean. Standard library only:
+msgspec (0.22) accepts numbers of 400 digits and does not say which value was wrong.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ __all__ = [
 ]
 
 MAX_DEPTH = 32
-"""The deepest nesting of lists and objects in a JSON text; ours have four levels."""
+"""The deepest nesting of lists and objects that is accepted in JSON; ddlprof's files have four levels."""
 MAX_NUMBER_CHARACTERS = 64
-"""The most characters in a number of a JSON text: Python writes up to 24, and 64-bit integers have 20."""
+"""The most characters of a number in JSON. Python writes up to 24, and 64-bit integers have 20."""
 _SURROGATE = "\\ud"
-"""How a JSON text writes the halves of a character that UTF-16 needs two for. A half alone is no text."""
+"""How JSON escapes surrogates, the halves of characters beyond 16 bits. A single half is no valid text."""
 _PIECE_BYTES = 1 << 20
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
@@ -55,12 +55,15 @@ _KINDS = (
 
 
 def read_bytes(path: str | Path, limit_bytes: int) -> bytes:
-    """The content of a regular file. Nothing else is waited for, and nothing larger is read."""
+    """The content of a regular file of at most `limit_bytes`.
+
+    Raises ReadingError for anything else, without blocking.
+    """
     with _opened(path) as (file, size):
         if size > limit_bytes:
             raise ReadingError(f"has {_size(size)}; at most {_size(limit_bytes)} are read")
-        content = file.read(size + 1)  # not the limit: that much would be set aside
-        if len(content) > size:  # it grows, or does not tell its size
+        content = file.read(size + 1)  # reading up to the limit would allocate that much
+        if len(content) > size:  # it grows, or its size is not known
             content = _rest_too(file, content, limit_bytes)
     if len(content) > limit_bytes:  # it has grown, or did not tell its size
         raise ReadingError(f"has more than {_size(limit_bytes)}, which is the most that is read")
@@ -68,7 +71,7 @@ def read_bytes(path: str | Path, limit_bytes: int) -> bytes:
 
 
 def read_piece(path: str | Path, begin: int, most_bytes: int) -> bytes:
-    """At most so many bytes of a regular file; a negative `begin` counts from its end."""
+    """At most `most_bytes` of a regular file from `begin` on; a negative `begin` counts from the end."""
     with _opened(path) as (file, size):
         file.seek(begin if begin >= 0 else max(size + begin, 0))
         return file.read(most_bytes)
@@ -76,8 +79,8 @@ def read_piece(path: str | Path, begin: int, most_bytes: int) -> bytes:
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[tuple[BinaryIO, int]]:
-    """A regular file and its size. What goes wrong is a ReadingError."""
-    # Opened first, then looked at: what a name means may change in between. Without O_NONBLOCK a FIFO waits here.
+    """Opens a regular file; yields it and its size in bytes. All failures are ReadingErrors."""
+    # The open file is examined, as the name may come to mean another file. Without O_NONBLOCK, opening a FIFO blocks.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
     try:
         descriptor = os.open(path, flags)
@@ -89,7 +92,7 @@ def _opened(path: str | Path) -> Iterator[tuple[BinaryIO, int]]:
         finally:
             os.close(descriptor)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # a socket cannot even be opened
+        if error.errno == errno.ENXIO:  # the error for a socket
             raise ReadingError("is a socket or a device, not a regular file") from None
         raise ReadingError(f"cannot be read: {error.strerror or error}") from None
     except ValueError as error:
@@ -99,12 +102,12 @@ def _opened(path: str | Path) -> Iterator[tuple[BinaryIO, int]]:
 
 
 def read_text(path: str | Path, limit_bytes: int) -> str:
-    """The text of a regular file in UTF-8, without a byte-order mark."""
+    """The text of a regular UTF-8 file, without byte-order mark."""
     return text_of(read_bytes(path, limit_bytes))
 
 
 def text_of(content: bytes) -> str:
-    """The bytes decoded from UTF-8, without a byte-order mark."""
+    """Decodes UTF-8 without byte-order mark. Raises ReadingError."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -113,10 +116,10 @@ def text_of(content: bytes) -> str:
 
 
 def parse_json(content: str | bytes) -> Any:
-    """The value of a JSON text, as strict as the standard, and stricter.
+    """The value of a JSON text. Stricter than the standard.
 
-    Refused are NaN and infinity, numbers that are too large or too long, a key that an object has twice, half
-    characters, and nesting that is too deep.
+    Refuses NaN and infinity, numbers that are too large or too long, duplicate keys, unpaired surrogates, and nesting
+    that is too deep. Raises ReadingError.
     """
     text = content if isinstance(content, str) else text_of(content)
     try:
@@ -157,7 +160,7 @@ def _size(size_bytes: int) -> str:
 
 
 def _require_shallow(value: Any) -> None:
-    """Refuses nesting that is too deep. Goes level by level, so that no depth overwhelms this function itself."""
+    """Raises ReadingError for nesting that is too deep. Works level by level without recursion."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         containers = [each for each in level if isinstance(each, (dict, list))]
@@ -205,7 +208,7 @@ _DECODER = json.JSONDecoder(parse_int=_whole, parse_float=_number, parse_constan
 
 
 def versioned_object(content: bytes | ReadingError, newest_schema: int, most_bytes: int) -> dict[str, Any]:
-    """The object in a file. Raises ValueError if it is damaged, too large or of a newer schema."""
+    """The JSON object in a file. Raises ValueError if it is damaged, too large or of a newer schema."""
     if isinstance(content, ReadingError):
         raise content
     if len(content) > most_bytes:

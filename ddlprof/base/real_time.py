@@ -1,4 +1,4 @@
-"""The clocks of the standard library as they were before the script ran: some scripts, and tests, put others there."""
+"""The clocks of the standard library as they were before the script ran, as some scripts and tests replace them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from threading import Event
 
 
 class time:
-    """Stands in for the module: its functions under their names."""
+    """Used in place of the module `time`: the same functions under the same names."""
 
     perf_counter = staticmethod(_time.perf_counter)
     perf_counter_ns = staticmethod(_time.perf_counter_ns)

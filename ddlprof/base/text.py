@@ -1,8 +1,8 @@
-"""Text from elsewhere (names, paths, notes, errors) made fit for one line of a terminal.
+"""Makes text of unknown origin (names, paths, notes, errors) safe to show on one line of a terminal.
 
-A host, a job or a machine of the catalogue may be called anything. A line end in a name would forge a line of the
-report, an escape sequence would reach the terminal, and a bidirectional control would turn the rest of the line round.
-`plain` is called where a line is put together for people, and nowhere else: programs get names as they are.
+A host, a job or a machine may have any name. A line end in a name would fake a line of the report, an escape sequence
+would control the terminal, and a bidirectional control would reverse the rest of the line. `plain` is called only where
+a line for people is put together; programs get names unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shlex
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-"""Characters that Unicode calls letters, marks or symbols, but that cannot be seen."""
+"""Characters that Unicode counts as letters, marks or symbols, but that are invisible."""
 
 
 def plain(text: str) -> str:
@@ -27,7 +27,7 @@ def plain(text: str) -> str:
 
 
 def is_visible(character: str) -> bool:
-    """Whether a person sees the character, and nothing but the character."""
+    """Whether the character is visible and does not change how others are shown."""
     return character.isprintable() and not _INVISIBLE.match(character)
 
 
@@ -36,7 +36,7 @@ def _escaped(character: str) -> str:
 
 
 def shell_word(word: str, path: bool = False) -> str:
-    """The word as it is typed into bash or zsh, on one line and visible whatever is in it.
+    """The word as one types it into bash or zsh: on one line, and visible whatever it contains.
 
     A `path` that begins with a dash is written so that no command takes it for an option.
     """
@@ -52,28 +52,28 @@ def _in_ansi_quotes(character: str) -> str:
         return f"\\{character}"
     if is_visible(character):
         return character
-    # Three octal digits, which nothing that follows can lengthen; bytes, so that the locale does not matter.
+    # Three octal digits are not extended by digits that follow. Bytes do not depend on the locale.
     return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", _encoding_errors(character)))
 
 
 def _encoding_errors(character: str) -> str:
-    """How to encode a text: bytes of a path that are no UTF-8 become themselves again."""
+    """How to encode a text, so that bytes of a path that are not UTF-8 are restored."""
     return "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"
 
 
 HIDDEN = "***"
 USER_INFO = r"(?:[^/\s?#]*|[^\s/@:?#]+:(?!\d+(?:[/?#]|$))[^\s@]*)@"
-"""A pattern of what stands between scheme and host."""
+"""A pattern of the user and password between scheme and host."""
 _BEGIN = r"(?P<scheme>(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]*:/{1,3})"
-"""Also with one slash only, as pathlib leaves it."""
+"""Also with only one slash, as pathlib writes it."""
 _USER = re.compile(_BEGIN + USER_INFO)
 _QUERY = re.compile(rf"{_BEGIN}(?P<path>[^\s?#]*)[?#]\S*?(?=[:;,.)'\"]*(?:\s|$))")
 _CONTAINER = re.compile(r"(?:abfs|wasb)s?:/{1,3}[^/\s?#:@]*@", re.IGNORECASE)
-"""Azure writes CONTAINER@ACCOUNT."""
+"""Azure's URLs have CONTAINER@ACCOUNT."""
 
 
 def without_credentials(text: str) -> str:
-    """The text with `***` in place of users, passwords and queries of the URLs in it."""
+    """The text with `***` in place of users, passwords and queries in URLs."""
     if ":/" not in text:
         return text
     text = _USER.sub(lambda found: found[0] if _CONTAINER.fullmatch(found[0]) else f"{found['scheme']}{HIDDEN}@", text)

@@ -1,4 +1,7 @@
-"""The commands that train need torch, which is no dependency: it comes with the environment of the training."""
+"""Checks that torch is installed, for commands that train.
+
+It is no dependency: it comes with the training's environment.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from ddlprof.base.errors import UserError
 
 
 def missing_torch() -> str:
-    """What to do where torch is not installed. Names the Python: the usual cause is that ddlprof is in another one."""
+    """What to do if torch is not installed. Names the Python, as ddlprof is often installed in another one."""
     return (
         f"torch is not installed here ({sys.executable}): install it as https://pytorch.org says for your machine, "
         "or pip install 'ddlprof[torch]'"
@@ -17,6 +20,6 @@ def missing_torch() -> str:
 
 
 def require_torch() -> None:
-    """Raises UserError where torch is not installed; does not import it, which takes seconds."""
+    """Raises UserError if torch is not installed. Does not import torch, which takes seconds."""
     if importlib.util.find_spec("torch") is None:
         raise UserError(missing_torch())

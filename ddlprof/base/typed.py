@@ -1,7 +1,7 @@
 """Checks the fields of a dataclass against their annotations: types, ranges, lengths.
 
-`decode` makes a record of parsed JSON; a record that calls `settle` in its `__post_init__` is checked by the same
-rules, in the same words, when Python code makes it.
+`decode` makes a record of parsed JSON. A record made by Python code is checked by the same rules, with the same
+messages, if it calls `settle` in its `__post_init__`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ddlprof.base.errors import ReadingError
 T = TypeVar("T")
 
 LARGEST = 1e24
-"""The largest number accepted. None of ours comes near; the product of two is not yet infinite."""
+"""The largest number accepted. None of ddlprof's comes near it, and the product of two is not yet infinite."""
 SMALLEST = 1e-12
-"""The smallest positive number accepted: times are seconds, and none is a picosecond."""
+"""The smallest positive number accepted. Times are seconds, and none is as short as a picosecond."""
 LARGEST_WHOLE = 2**62
 """The largest integer accepted: two of them can be added as 64-bit integers."""
 _SHOWN_CHARACTERS = 40
@@ -29,13 +29,13 @@ _SHOWN_CHARACTERS = 40
 
 @dataclass(frozen=True)
 class Range:
-    """The range of a number, in `Annotated[float, Range(...)]`; both ends belong to it."""
+    """The range of a number, for `Annotated[float, Range(...)]`; both ends belong to it."""
 
     low: float
     high: float = LARGEST
 
     def expected(self, noun: str) -> str:
-        """The words before "is expected", such as "a positive number"."""
+        """What the range expects, such as "a positive number"."""
         if self.high < LARGEST:
             return f"a {noun} from {self.low:g} to {self.high:.12g}"
         if self.low == SMALLEST:
@@ -50,7 +50,7 @@ _ANY_NUMBER = Range(-LARGEST)
 
 
 class Length(NamedTuple):
-    """How many items a list may have, in `Annotated[tuple[int, ...], Length(1, 8)]`; how many characters a text."""
+    """The number of items of a list, as in `Annotated[tuple[int, ...], Length(1, 8)]`, or of characters of a text."""
 
     at_least: int = 0
     at_most: int = 100_000
@@ -58,15 +58,15 @@ class Length(NamedTuple):
 
 _ANY_LENGTH = Length()
 _Check = Callable[[Any, str], Any]
-"""A function from a value and the name of its field to the value as it is kept. Raises ReadingError."""
+"""Takes a value and the name of its field; returns the checked value. Raises ReadingError."""
 
 
 def decode(kind: type[T], value: Any, where: str = "", numbers_are: Range = _ANY_NUMBER) -> T:
-    """The record that a parsed JSON object describes, with the lists and records in it.
+    """Makes a record from parsed JSON, with the lists and records in it. Raises ReadingError.
 
-    Fields that the record does not have are passed over. Fields that are missing or null have their default, or else
-    None where they may be None. `numbers_are` is the range of numbers that are annotated with none. `where` stands
-    before the fields' names in errors. `kind` may also be a type such as `list[int]`.
+    Fields that the record does not have are ignored. Fields that are missing or null get their default, or else None if
+    the annotation allows it. `numbers_are`: the range of numbers without a `Range` of their own. `where`: stands before
+    the names of fields in errors. `kind` may also be a type such as `list[int]`.
     """
     check: _Check = _check_of(cast(Any, kind), numbers_are)
     result: T = check(value, where)
@@ -74,9 +74,9 @@ def decode(kind: type[T], value: Any, where: str = "", numbers_are: Range = _ANY
 
 
 def settle(record: Any, numbers_are: Range = _ANY_NUMBER) -> None:
-    """For the `__post_init__` of a dataclass: raises ReadingError where a field is not what its annotation says.
+    """For `__post_init__` of a dataclass: raises ReadingError if a field does not match its annotation.
 
-    Lists become the tuples that are annotated, and numbers of other libraries Python's own.
+    Lists become tuples where tuples are annotated, and numbers of other libraries become Python's.
     """
     for name, check in _fields_of(cast(Any, type(record)), numbers_are).items():
         given = getattr(record, name)
@@ -86,7 +86,7 @@ def settle(record: Any, numbers_are: Range = _ANY_NUMBER) -> None:
 
 
 def shown(value: Any) -> str:
-    """A value as an error shows it: short, on one line."""
+    """A value for an error message: short and on one line."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
@@ -122,7 +122,7 @@ def plain_types(kind: Any) -> dict[str, Any]:
 
 
 def _told(hint: Any) -> list[Any]:
-    """The types that an optional type has besides None; empty for other types."""
+    """The types in an optional type besides None; empty for other types."""
     arguments = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else ()
     return [each for each in arguments if each is not types.NoneType]
 
@@ -166,7 +166,7 @@ def _number(allowed: Range) -> _Check:
 
     def check(value: Any, where: str) -> Any:
         kept = value
-        if type(value) not in (float, int):  # the fast way for what is Python's own
+        if type(value) not in (float, int):  # most values are already Python's own numbers
             if isinstance(value, bool) or not isinstance(value, numbers.Real):
                 raise _wrong(where, allowed.expected("number"), value)
             kept = float(value)
@@ -289,7 +289,7 @@ def _mapping(item: _Check, length: Length) -> _Check:
 def _record(kind: Any, numbers_are: Range) -> _Check:
     def check(value: Any, where: str) -> Any:
         if type(value) is kind:
-            return value  # Python code has made it, and it has been checked then
+            return value  # made and checked by Python code
         if not isinstance(value, dict):
             raise _wrong(where, "an object", value)
         found: dict[str, Any] = {}
@@ -305,7 +305,7 @@ def _record(kind: Any, numbers_are: Range) -> _Check:
             return kind(**found)
         except ReadingError:
             raise
-        except ValueError as error:  # what the record asks beside its annotations
+        except ValueError as error:  # further conditions of the record
             raise ReadingError(f"{where}: {error}" if where else str(error)) from None
 
     return check

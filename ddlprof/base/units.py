@@ -11,12 +11,12 @@ from datetime import datetime, timezone
 from ddlprof.base.errors import UserError
 
 NOT_KNOWN = "-"
-"""What stands in a table for a number that is not known."""
+"""The entry in a table for a number that is not known."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """One unit and number of decimals for all the times of a card, so that they can be compared and added."""
+    """One unit and number of decimals for all times of a card, so that they can be compared and added."""
 
     unit: str
     per_second: float
@@ -46,7 +46,7 @@ def scale_for(step_s: float) -> Scale:
 
 
 def percent(share: float) -> str:
-    """`22 %`: a share in per cent; small shares keep a digit that is not 0."""
+    """`22 %`: a share in per cent; small shares keep one digit that is not 0."""
     value = 100 * share
     if value == 0 or abs(value) >= 0.95:
         return f"{value:.0f} %"
@@ -84,7 +84,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def figure(value: float | None) -> str:
-    """A number with three digits or more; `-` where it is not known."""
+    """A number with three digits or more; `-` if it is not known."""
     return NOT_KNOWN if value is None else significant(value)
 
 
@@ -123,7 +123,7 @@ def usd(dollars: float) -> str:
 
 
 def seconds_of(nanoseconds: float | None) -> float | None:
-    """The same time in seconds; None stays None."""
+    """Nanoseconds as seconds; None stays None."""
     return None if nanoseconds is None else nanoseconds / 1e9
 
 
@@ -145,7 +145,7 @@ def long_time(seconds: float) -> str:
 
 
 def short_time(seconds: float) -> str:
-    """`45 s`, `12 min`, `3 h 5 min`: the same, rounded to what a glance needs."""
+    """`45 s`, `12 min`, `3 h 5 min`: like `long_time`, but rounded more."""
     return f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min" if seconds < 3600 else long_time(seconds)
 
 
@@ -165,7 +165,7 @@ def duration(seconds: float) -> str:
 
 
 def listed(items: list[str], most: int = 4) -> str:
-    """`a, b, c and 5 more`."""
+    """`a, b, c and 5 more`: at most `most` items, then how many are left out."""
     if len(items) <= most:
         return ", ".join(items)
     return f"{', '.join(items[:most])} and {len(items) - most} more"
@@ -184,11 +184,11 @@ def ranges(numbers: Iterable[int], most: int = 8) -> str:
 
 
 _EARLIEST_UNIX_NS = 10**18
-"""September 2001. What is before it is no date of a run: a trace without one counts from 0, a shared run from 2000."""
+"""September 2001. Earlier times are not real dates: some traces count from 0, shared runs from 2000."""
 
 
 def moment(unix_ns: int) -> str | None:
-    """2026-11-22T13:45:00Z; None where the moment is not known, or none that a calendar has."""
+    """`2026-11-22T13:45:00Z`; None if the moment is not known or not in the calendar."""
     try:
         found = datetime.fromtimestamp(unix_ns // 10**9, timezone.utc)
     except (OverflowError, OSError, ValueError):
@@ -197,7 +197,7 @@ def moment(unix_ns: int) -> str | None:
 
 
 def date_and_time(unix_ns: int) -> str | None:
-    """`2026-11-22 13:45 UTC`; None where the moment is not one that a run can have begun at."""
+    """`2026-11-22 13:45 UTC`; None if no run can have begun at that moment."""
     found = moment(unix_ns) if unix_ns >= _EARLIEST_UNIX_NS else None
     return f"{found[:16].replace('T', ' ')} UTC" if found else None
 
@@ -207,7 +207,7 @@ _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(d|h|min|m|s)")
 
 
 def parse_duration(text: str, option: str) -> float:
-    """Seconds, above 0. Raises UserError naming the option."""
+    """The seconds, above 0, of a text such as `90m` or `2h30m`. Raises UserError that names the option."""
     compact = re.sub(r"\s", "", text.lower())
     parts = _PART.findall(compact)
     if not parts or "".join(number + unit for number, unit in parts) != compact:

@@ -1,4 +1,4 @@
-"""Groups of worker processes on this machine, which are started together, watched together and ended together."""
+"""Groups of worker processes on this machine that are started, watched and ended together."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _POLL_S = 0.05
 
 
 class WorkerFailed(Exception):
-    """A worker ended too early or with an error; the text is the last line of the log, empty if there is none."""
+    """A worker ended too early or with an error. The text is the last line of its log, maybe empty."""
 
 
 class WorkerProcesses:
-    """One process for each list of arguments, each of which runs a module. None outlives the `with` block."""
+    """One process for each list of arguments; each runs the same module. All have ended after the `with` block."""
 
     def __init__(
         self,
@@ -28,11 +28,13 @@ class WorkerProcesses:
         environment: Mapping[str, str],
         log: Path | None = None,
     ) -> None:
-        """`environment` is added to that of this process. All output goes to the file `log`; None: the caller talks to
-        the workers line by line, and their standard error goes nowhere.
+        """`environment`: variables added to those of this process.
+
+        `log`: the file for all output. None: the caller exchanges lines with the workers, and their standard error is
+        discarded.
         """
         self._commands = [[sys.executable, "-m", module, *each] for each in arguments]
-        # Unbuffered: the log has lines in the order in which they were printed, and an error last.
+        # Unbuffered, so that lines of the log are in the order of printing, with an error at the end.
         self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **environment}
         self._log = log
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -74,7 +76,10 @@ class WorkerProcesses:
                     stream.close()
 
     def wait(self, timeout_s: float) -> None:
-        """Waits until all have ended. Raises `WorkerFailed` as soon as one fails, and `TimeoutError`."""
+        """Waits until all have ended.
+
+        Raises `WorkerFailed` as soon as one fails, and `TimeoutError` after `timeout_s`.
+        """
         until = time.monotonic() + timeout_s
         while any(process.poll() is None for process in self.processes):
             if any(process.poll() for process in self.processes):
@@ -86,19 +91,19 @@ class WorkerProcesses:
             raise WorkerFailed(self.last_line())
 
     def last_line(self) -> str:
-        """The last line of the log, empty if there is none."""
+        """The last line of the log; empty if there is none."""
         text = "" if self._log is None else self._log.read_text(encoding="utf-8", errors="replace")
         return (text.strip().splitlines() or [""])[-1]
 
     def write_line(self, line: bytes) -> None:
-        """Writes a line to the standard input of each."""
+        """Writes a line to the standard input of each worker."""
         for process in self.processes:
             assert process.stdin is not None
             process.stdin.write(line + b"\n")
             process.stdin.flush()
 
     def read_lines(self) -> list[bytes]:
-        """Waits for a line from the standard output of each. Raises `WorkerFailed` where one ends before."""
+        """Waits for a line from the standard output of each worker. Raises `WorkerFailed` if one ends without it."""
         return [self._read_line(process) for process in self.processes]
 
     def _read_line(self, process: subprocess.Popen[bytes]) -> bytes:

@@ -1,1 +1,1 @@
-"""Many jobs on one cluster: policies that share it out, and a simulation of what each would do. Never runs a job."""
+"""Many jobs on one cluster: policies that divide it, and a simulation of what each would do. Never runs a job."""

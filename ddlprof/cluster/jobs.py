@@ -63,7 +63,7 @@ class JobState:
     samples_per_s: float = 0.0
     """0 while it waits."""
     works_from_s: float = 0.0
-    """When it began, or will begin, to make progress on its allocation: after its restart."""
+    """When it began, or will begin, to make progress on its allocation, which is after its restart."""
     held_gpu_s: float = 0.0
     """GPU-seconds held, restarts included: its attained service."""
     comm_gpu_s: float = 0.0
@@ -81,21 +81,21 @@ class JobState:
     expected_samples: float | None = None
     """A forecast of the total number of samples that it needs; None: it is not predictable."""
     expected_from_samples: float = 0.0
-    """There is no forecast before so many samples are done."""
+    """The number of samples that must be done before there is a forecast."""
 
     def done_at(self, now_s: float) -> float:
-        """The samples done."""
-        # Asked more often than anything else, so without a call.
+        """The samples done at `now_s`."""
+        # Called more often than anything else, so it calls no function itself.
         since_s = self.works_from_s if self.works_from_s > self.changed_s else self.changed_s
         return self.done_samples + (now_s - since_s) * self.samples_per_s if now_s > since_s else self.done_samples
 
     def held_at(self, now_s: float) -> float:
-        """The GPU-seconds held."""
+        """The GPU-seconds held at `now_s`."""
         gpus = self.allocation.gpus if self.allocation is not None else 0
         return self.held_gpu_s + (now_s - self.changed_s) * gpus
 
     def comm_at(self, now_s: float) -> float:
-        """The GPU-seconds in exposed communication."""
+        """The GPU-seconds in exposed communication at `now_s`."""
         gpus = self.allocation.gpus if self.allocation is not None else 0
         working_s = max(now_s - max(self.works_from_s, self.changed_s), 0.0)
         return self.comm_gpu_s + working_s * gpus * self.comm_share
@@ -119,7 +119,7 @@ def model_key(name: str) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job. Seconds on the clock of the trace."""
+    """What became of a job. Times are seconds on the clock of the trace."""
 
     job: Job
     first_start_s: float
@@ -145,7 +145,7 @@ class Simulated:
     """The outcome of a trace under a policy."""
 
     outcomes: list[Outcome]
-    """In the order of their ends."""
+    """The outcomes in the order of their ends."""
     usage: list[tuple[float, int, int]]
     """(seconds, GPUs in use, jobs that wait), one entry for each change."""
     decisions: int

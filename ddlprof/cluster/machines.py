@@ -51,12 +51,12 @@ class Placement:
 
     @property
     def gpus(self) -> int:
-        """How many there are."""
+        """The number of GPUs."""
         return sum(self.gpus_per_machine)
 
     @property
     def level(self) -> Level:
-        """How far apart they are."""
+        """How far apart the GPUs are."""
         if self.racks > 1:
             return Level.NETWORK
         return Level.RACK if len(self.gpus_per_machine) > 1 else Level.MACHINE
@@ -73,7 +73,7 @@ class Allocation:
 
     @cached_property
     def gpus(self) -> int:
-        """How many there are."""
+        """The number of GPUs."""
         return sum(gpus for _, gpus in self.parts)
 
     def with_batch(self, batch: int) -> Allocation:
@@ -238,7 +238,7 @@ def with_catalogue_names(cluster: Cluster) -> Cluster:
 
 
 def _filled(sizes: Sequence[int], gpus: int) -> tuple[int, ...]:
-    """GPUs on each machine when the largest are filled first and the last is the smallest that is enough."""
+    """The GPUs on each machine if the largest machines are filled first and the last is the smallest that is enough."""
     left, found = sorted(sizes, reverse=True), []
     while gpus > 0:
         enough = [size for size in left if size >= gpus]

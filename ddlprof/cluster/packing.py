@@ -1,6 +1,6 @@
-"""Which machines a job gets: as few as possible, and those on which the fewest GPUs stay free (best fit).
+"""Chooses the machines of a job: as few as possible, and those on which the fewest GPUs stay free (best fit).
 
-`FreeGpus` finds places; `PriorityAllocator` gives them to jobs in order of priority and preempts others for them.
+`FreeGpus` finds places; `PriorityAllocator` gives them to jobs in order of priority and preempts other jobs for them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class FreeGpus:
                 self.by_machine[index] -= gpus
 
     def copy(self) -> FreeGpus:
-        """A copy, which does not change with this one."""
+        """A copy that does not change with this one."""
         made = FreeGpus(self._cluster)
         made.by_machine = self.by_machine.copy()
         made._with_free = self._index().copy()
@@ -130,14 +130,15 @@ class FreeGpus:
 
 
 class Running(list[JobState]):
-    """The running jobs, as a simulation passes them to a policy, with two sums over them that need not be computed anew
-    at each of millions of decisions.
+    """The running jobs as a simulation passes them to a policy, with two results of all of them.
+
+    They are kept up to date, as computing them anew at each of millions of decisions would take too long.
     """
 
     def __init__(self, states: Iterable[JobState], idle: FreeGpus, movable: list[JobState]) -> None:
         super().__init__(states)
         self.idle = idle
-        """The GPUs that no job holds; not to be changed."""
+        """The GPUs that no job holds. Must not be changed."""
         self.movable = movable
         """The jobs that may be preempted, as no lease protects them."""
 
@@ -184,7 +185,8 @@ class PriorityAllocator:
         self._held: dict[str, Allocation] = {}
         self._holders: dict[int, list[str]] = {}
         self._refused = dict.fromkeys(Level, math.inf)
-        """By level, the fewest GPUs that could not be found: jobs of lower priority find no more than that."""
+        """By level, the smallest number of GPUs that could not be found. Jobs of lower priority cannot find as many
+        either."""
         for state in jobs:
             if state.allocation is not None:
                 self._held[state.job.job_id] = state.allocation

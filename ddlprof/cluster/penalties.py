@@ -48,7 +48,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class File:
-    """What a file of penalties holds."""
+    """The content of a file of penalties."""
 
     penalties: Annotated[tuple[Measured, ...], Length(1, 100_000)]
 
@@ -74,7 +74,7 @@ class Penalties:
             self._by_gpu.setdefault(row.gpu_model, []).append(row)
         rows = [row for rows in self._by_gpu.values() for row in rows]
         below = [math.log(factor) ** 2 for row in rows for factor in row.slowdown if factor < 1]
-        # No placement is faster than the best one: what was measured below 1 shows how much the measurements scatter.
+        # No placement is faster than the best one; values below 1 show how much measurements scatter.
         self._noise_sd = math.sqrt(sum(below) / len(below)) if below else 0.0
 
     def of(self, gpu_model: str, model: str | None, batch_per_gpu: float, gpus: int, level: Level) -> Slowdown:

@@ -55,7 +55,7 @@ class Policy(Protocol):
 
 
 ENTRY_POINTS = "ddlprof.policies"
-"""The group of entry points in which a package registers its policies."""
+"""The group of entry points in which packages register their policies."""
 
 SEED = "seed"
 """The parameter of policies that draw random numbers."""

@@ -121,7 +121,10 @@ def load_trace(path: Path, name: str | None = None) -> Trace:
 
 
 def _job(line: _Line, duration_s: float) -> Job:
-    """Without iterations in the trace, one iteration lasts a second: only the ratio of work and speed matters."""
+    """A job of a line.
+
+    Without iterations in the trace, one is taken to last a second, as only ratios of work and speed matter.
+    """
     gpus = math.ceil(line.gpus)
     batch = line.batch or gpus
     if line.batch is not None and line.trace.startswith(_BATCH_OF_ONE_GPU):
@@ -143,9 +146,9 @@ def _job(line: _Line, duration_s: float) -> Job:
 
 
 def offered_load(jobs: Sequence[Job], cluster: Cluster) -> float | None:
-    """GPU-seconds asked for, as a share of what the cluster has between the first and the last submission.
+    """The GPU-seconds asked for, as a share of the cluster's GPU-seconds between the first and the last submission.
 
-    None: all are submitted at once, or nobody measured how long they take.
+    None: all jobs are submitted at once, or their durations are not known.
     """
     span_s = max(job.submit_s for job in jobs) - min(job.submit_s for job in jobs)
     asked = [job.ideal_s * job.gpus for job in jobs if job.ideal_s is not None]
@@ -153,7 +156,7 @@ def offered_load(jobs: Sequence[Job], cluster: Cluster) -> float | None:
 
 
 def rescaled(jobs: Sequence[Job], load: float, cluster: Cluster) -> list[Job]:
-    """The same jobs with submissions moved apart or together so that the offered load is `load`."""
+    """The same jobs, with times between submissions scaled so that the offered load is `load`."""
     present = offered_load(jobs, cluster)
     if present is None:
         raise UserError("the load cannot be changed: all jobs are submitted at once, or their durations are not known")
@@ -164,7 +167,7 @@ def rescaled(jobs: Sequence[Job], load: float, cluster: Cluster) -> list[Job]:
 
 
 def poisson(jobs: Sequence[Job], seed: int) -> list[Job]:
-    """The same jobs submitted by a Poisson process: in a random order, with exponential gaps of the trace's mean."""
+    """The same jobs submitted by a Poisson process: in random order, with exponential gaps of the trace's mean gap."""
     drawn = random.Random(f"arrivals/{seed}")  # the same in every process and version
     first_s, last_s = min(job.submit_s for job in jobs), max(job.submit_s for job in jobs)
     mean_s = (last_s - first_s) / (len(jobs) - 1) if last_s > first_s else _GAP_S
@@ -178,10 +181,10 @@ def poisson(jobs: Sequence[Job], seed: int) -> list[Job]:
 
 
 def fitted(jobs: Sequence[Job], cluster: Cluster, too_large: str | None = None) -> tuple[list[Job], int]:
-    """The jobs that the cluster can run, and how many had to be changed for that.
+    """The jobs that the cluster can run, and the number of jobs that were changed or dropped for that.
 
-    A job that asks for more GPUs than there are of any one model is dropped (`drop`), or given all of these and as much
-    more time as it gets fewer GPUs (`cap`). Raises `UserError` naming it if neither is asked for.
+    A job that asks for more GPUs than there are of any one model is dropped (`drop`), or gets all of these and as much
+    more time as it gets fewer GPUs (`cap`). Raises `UserError` that names it if neither is chosen.
     """
     most = cluster.most_of_one_model
     kept: list[Job] = []

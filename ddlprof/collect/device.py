@@ -159,7 +159,7 @@ class Device:
         self._look_for_others(looked_at, self._around)
 
     def _look_for_others(self, tensors: list[Any], context: HookContext) -> None:
-        """Looks for a device that the training thread runs ahead of, and that nobody has timed steps on."""
+        """Looks for a device of a kind that has no clock here, and ahead of which the training thread runs."""
         accelerator = context.accelerator
         timed = {"cpu", "meta", None if accelerator is None else accelerator.kind}
         try:

@@ -1,4 +1,4 @@
-"""Many small trainings as one: models of one shape with different hyper-parameters (horizontal fusion)."""
+"""Trains many small models as one: models of one shape with different hyper-parameters (horizontal fusion)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Fused"]
 
 
 def __getattr__(name: str) -> Any:
-    """`Fused` needs torch, which commands and reports that only read results do without."""
+    """Imports `Fused` on first use, as it needs torch, which commands and reports that only read results do not."""
     if name == "Fused":
         from ddlprof.fusion.fused import Fused
 

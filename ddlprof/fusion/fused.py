@@ -1,4 +1,4 @@
-"""B models of one shape as one: their parameters stacked, forward mapped over them, one backward, one update."""
+"""Trains B models of one shape as one: stacked parameters, forward mapped over them, one backward, one update."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ddlprof.fusion.recurrent import decompose
 from ddlprof.fusion.traced import OfAll, Traced
 
 Function = Callable[..., Any]
-"""What is computed of one model, called with the model first: `lambda model, x, y: cross_entropy(model(x), y)`."""
+"""Computes something of one model, which is its first argument: `lambda model, x, y: cross_entropy(model(x), y)`."""
 
 
 class Fused:
@@ -91,32 +91,32 @@ class Fused:
 
     @property
     def recordings(self) -> int:
-        """How many forwards are recorded; those that cannot be are mapped anew each time."""
+        """The number of forwards that are recorded. Others are mapped anew at each step."""
         return self._traced.recordings if self._traced is not None else 0
 
     def train(self, mode: bool = True) -> None:
-        """As `Module.train`, for all models."""
+        """Like `Module.train`, for all models."""
         self._called.train(mode)
 
     def eval(self) -> None:
-        """As `Module.eval`, for all models."""
+        """Like `Module.eval`, for all models."""
         self.train(False)
 
     def forward(self, function: Function, *batch: Any) -> Any:
-        """What `function(model, *batch)` gives for each model, in a first dimension of B.
+        """The result of `function(model, *batch)` for all models, with a first dimension of B.
 
-        `function` can call the model, and nothing else of it. All models get the same batch; dropout differs.
-        Raises what `torch.func.vmap` raises where an operator cannot be mapped, and UserError where forward registers
-        hooks on gradients.
+        `function` may call the model but use nothing else of it. All models get the same batch; their dropout differs.
+        Raises the errors of `torch.func.vmap` if an operator cannot be mapped, and UserError if forward registers hooks
+        on gradients.
         """
         self._check(function, batch)
         return self._computed(function, self._mapped(function), batch)
 
     def gradients(self, function: Function, *batch: Any, losses: Callable[..., Tensor] | None = None) -> Tensor:
-        """The loss of each model, of shape (B,), and in the parameters' `grad` its gradients.
+        """The loss of each model, of shape (B,); sets the gradients in the parameters' `grad`.
 
-        The same as `forward` and `backward`, and recorded as a whole if `traced`. `losses(found, *batch)` computes the
-        losses of what `function` gives for all models, where that takes fewer operators than for each.
+        Equal to `forward` and `backward`, but recorded as a whole if `traced`. `losses(found, *batch)`: computes the
+        losses from the results of `function` for all models, if that takes fewer operators than for each.
         """
 
         def with_gradients(trained: dict[str, Tensor], rest: dict[str, Tensor], batch: tuple[Any, ...]) -> Any:
@@ -133,7 +133,7 @@ class Fused:
         return each  # type: ignore[no-any-return]
 
     def _check(self, function: Function, batch: tuple[Any, ...]) -> None:
-        """Calls the first function of one model by itself, to see what is lost where it is mapped."""
+        """Calls the first function with one model alone, to find out what would be lost by mapping."""
         if not self._is_checked:
             self._is_checked = True
             check_forward(function, copy.deepcopy(self._template), batch)
@@ -148,7 +148,10 @@ class Fused:
         return found
 
     def _mapped(self, function: Function) -> Function:
-        """`function` over all models: of trained parameters, other tensors and a batch, as results and new buffers."""
+        """`function` over all models, as a function of trained parameters, other tensors and a batch.
+
+        Also returns new buffers.
+        """
 
         def of_one(trained: dict[str, Tensor], rest: dict[str, Tensor], batch: tuple[Any, ...]) -> tuple[Any, Any]:
             tensors = {**trained, **rest}
@@ -157,7 +160,7 @@ class Fused:
                 return functional_call(self._called, tensors, args, kwargs)
 
             found = function(model, *batch)
-            # Buffers that a module replaces are put into `tensors`; those that it writes into are changed already.
+            # Buffers that a module replaces are put into `tensors`; those that it writes into have changed already.
             return found, {name: tensors[name] for name in rest if tensors[name] is not rest[name]}
 
         over_all: Function = vmap(of_one, in_dims=(0, 0, None), randomness="different")
@@ -169,20 +172,26 @@ class Fused:
         return mapped
 
     def backward(self, losses: Tensor) -> None:
-        """Gradients of the sum of the losses: for each model those of its own, as its loss depends on no other."""
+        """Computes gradients of the sum of the losses.
+
+        Each model gets its own, as its loss depends on no other model.
+        """
         for each in self._trained.values():
             each.grad = None
         losses.sum().backward()
 
     def step(self, clip_norm: float | None = None) -> None:
-        """One update of all models. `clip_norm`: gradients of a model that are longer, together, are scaled to it."""
+        """Updates all models once.
+
+        `clip_norm`: the largest norm of all gradients of a model; larger ones are scaled down.
+        """
         if clip_norm is not None:
             self._clip(clip_norm)
         for names, optimizer in self._optimizers:
             optimizer.step([self._trained[name].grad for name in names])
 
     def _clip(self, most: float) -> None:
-        """As torch.nn.utils.clip_grad_norm_ does, for each model."""
+        """Clips as torch.nn.utils.clip_grad_norm_ does, separately for each model."""
         found = [each for each in self._trained.values() if each.grad is not None]
         gradients = [each.grad.reshape(self.size, -1) for each in found if each.grad is not None]
         if not gradients:
@@ -195,7 +204,7 @@ class Fused:
             parameter.grad = (gradient * own.unsqueeze(1)).view(parameter.shape)
 
     def set(self, **values: float | Sequence[float]) -> None:
-        """Changes hyper-parameters, as a schedule does: a number for all models, or one number for each."""
+        """Changes hyper-parameters, as a schedule does. Each value is a number for all models, or a number for each."""
         for _, optimizer in self._optimizers:
             for name, value in values.items():
                 if name not in optimizer.values:
@@ -210,7 +219,7 @@ class Fused:
         return {name: each[model].detach().clone() for name, each in (*self._trained.items(), *self._rest.items())}
 
     def models(self) -> list[nn.Module]:
-        """The models as they are now, each on its own, with the gradients of the last backward."""
+        """The models in their present state, as separate modules with the gradients of the last backward."""
         found = []
         for number in range(self.size):
             model, state = copy.deepcopy(self._template), self.state_dict(number)
@@ -245,7 +254,7 @@ def _shapes(model: nn.Module) -> Mapping[str, object]:
 
 @contextmanager
 def _mappable() -> Iterator[None]:
-    """Keeps torch from kernels that cannot be mapped: those of whole attention, and of whole encoder layers."""
+    """Switches off kernels of torch that cannot be mapped: those of whole attention and whole encoder layers."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -259,9 +268,9 @@ _REGISTERS = (Tensor.register_hook, Tensor.register_post_accumulate_grad_hook)
 
 
 def check_model(model: nn.Module) -> None:
-    """Raises UserError for a model with hooks on gradients or a forward that cannot be copied.
+    """Raises UserError for a model with hooks on gradients, or with a forward that cannot be copied.
 
-    A gradient of models that train as one is that of all of them, with which no hook of one model can be called.
+    The gradients of models that train as one belong to all of them, so hooks of one model could not be called.
     """
     for name, module in model.named_modules():
         if _has_hooks(module):
@@ -285,7 +294,7 @@ def _has_hooks(module: nn.Module) -> bool:
 def check_forward(function: Callable[..., object], model: nn.Module, batch: tuple[Any, ...]) -> None:
     """Calls `function(model, *batch)`. Raises UserError if that registers hooks on gradients.
 
-    Where models train as one, code that asks tensors whether they need gradients is told no, and registers none.
+    While models train as one, their tensors say that they need no gradients, so such code would register no hooks.
     """
     with _Refuses(), torch.enable_grad(), torch.random.fork_rng():
         function(model, *batch)

@@ -1,6 +1,6 @@
-"""Records the operators that a function calls, below autograd and vmap, as a graph that can be called in its place.
+"""Records the operators that a function calls, below autograd and vmap, as a graph to call instead of the function.
 
-torch's own `make_fx` does the same and first imports its compiler, which takes longer than many a sweep.
+torch's `make_fx` does the same, but first imports torch's compiler, which takes longer than many a sweep.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BY_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
 
 class Unrecordable(Exception):
-    """The operators depend on values."""
+    """The operators depend on the values of tensors."""
 
 
 class _Layout(NamedTuple):
@@ -41,7 +41,7 @@ class _Watch(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Asked by torch, which otherwise imports its compiler to leave this class out of it."""
+        """False. torch asks this, and would otherwise import its compiler to exclude this class from it."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -62,7 +62,7 @@ class _Watch(TorchDispatchMode):
         return found
 
     def node_of(self, tensor: Tensor) -> fx.Node:
-        """Where a tensor comes from; one that no operator made is a constant."""
+        """The node that made a tensor. A tensor that no operator made becomes a constant."""
         node = self._nodes.get(tensor)
         if node is None:
             name = f"constant_{len(list(self.constants.buffers()))}"
@@ -78,29 +78,32 @@ class _Watch(TorchDispatchMode):
 
 @dataclass
 class Recording:
-    """What a function did, as a function of the same tensors in a flat list."""
+    """The recorded operators, as a function of the same tensors in a flat list."""
 
     graph: fx.Graph
     constants: nn.Module
     spec: pytree.TreeSpec | None
-    """Of what is returned, where the graph does not make it by itself."""
+    """The structure of the result, if the graph does not build it itself."""
 
     def same_as(self, other: Recording) -> bool:
-        """Whether it was the same operators, with the same constants."""
+        """Whether both recorded the same operators with the same constants."""
         pairs = zip(self.constants.buffers(), other.constants.buffers(), strict=False)
         return str(self.graph) == str(other.graph) and all(one is two or torch.equal(one, two) for one, two in pairs)
 
     def compiled(self, differentiable: bool) -> Callable[..., Any]:
-        """Of the inputs, one by one. `differentiable`: gradients are to go through what is computed."""
+        """A function of the inputs, one by one. `differentiable`: whether gradients must flow through the result."""
         simplify(self.graph, differentiable)
         _call_directly(self.graph)
-        run = fx.GraphModule(self.constants, self.graph).forward  # a Module's call costs as much as an operator
+        run = fx.GraphModule(self.constants, self.graph).forward  # a Module's call would cost as much as an operator
         spec = self.spec
         return run if spec is None else lambda *given: pytree.tree_unflatten(run(*given), spec)
 
 
 def record(function: Callable[[], Any], inputs: Sequence[Tensor]) -> Recording:
-    """Calls `function`, which computes from `inputs`. Raises Unrecordable, and what the function raises."""
+    """Calls `function`, which computes from `inputs`, and records it.
+
+    Raises Unrecordable, and the errors of the function.
+    """
     watch = _Watch(inputs)
     with watch:
         found = function()
@@ -112,7 +115,7 @@ def record(function: Callable[[], Any], inputs: Sequence[Tensor]) -> Recording:
 
 
 def _is_plain(found: Any) -> bool:
-    """Whether a graph can return it: containers of Python's own."""
+    """Whether a graph can return it: containers of Python's own types."""
     if type(found) in (tuple, list):
         return all(map(_is_plain, found))
     if type(found) is dict:
@@ -150,7 +153,7 @@ _ALIASES = {_aten.detach.default, _aten.alias.default}
 
 
 def simplify(graph: fx.Graph, differentiable: bool) -> None:
-    """Takes out what changes nothing: unused operators, views as what they view, products with one."""
+    """Removes operators without effect: unused ones, views of views, products with one."""
     for node in list(graph.nodes):
         if node.op != "call_function" or not node.args or not isinstance(node.args[0], fx.Node):
             continue
@@ -190,7 +193,7 @@ def _transposes_back(node: fx.Node, source: fx.Node) -> bool:
 
 
 def _turn_product(graph: fx.Graph, node: fx.Node) -> None:
-    """Has a product that is returned transposed, as gradients of weights are, computed in the order of the result."""
+    """Makes products that are returned transposed (gradients of weights) be computed in the order of the result."""
     product = node.args[0] if node.args else None
     if node.target is not _aten.transpose.int or not isinstance(product, fx.Node):
         return
@@ -214,14 +217,14 @@ def _transposed(graph: fx.Graph, node: Any) -> fx.Node:
 
 
 def _call_directly(graph: fx.Graph) -> None:
-    """Has torch's functions of the same arguments called: an operator's overload takes twice as long to call."""
+    """Replaces overloads of operators by torch's functions with the same arguments, which take half as long to call."""
     for node in graph.nodes:
         if node.op == "call_function" and node.target in _DIRECTLY:
             node.target = _DIRECTLY[node.target]
 
 
 def _is_times_one(node: fx.Node) -> bool:
-    """A copy, unless somebody writes into it."""
+    """Whether the operator only copies its argument, to which nothing is written."""
     if node.target is not _aten.mul.Scalar or node.args[1] != 1:
         return False
     source = node.args[0]

@@ -1,6 +1,6 @@
-"""The trials of a sweep, every combination of its values, and the hyper-parameters of the optimizers.
+"""The trials of a sweep (all combinations of its values), and the hyper-parameters of the optimizers.
 
-Models that train as one may each have their own values of these hyper-parameters.
+Models that train as one may each have their own values of the optimizers' hyper-parameters.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ddlprof.base.errors import UserError
 Value: TypeAlias = "int | float | bool | str"
 Values: TypeAlias = "dict[str, Value]"
 MOST_TRIALS = 100_000
-"""More are a slip of the keyboard."""
+"""The most trials; more are taken for a typing error."""
 
 
 def parse_sweeps(texts: Sequence[str]) -> dict[str, list[Value]]:
-    """`["lr=1e-3,3e-3", "width=64"]` as values by name. Raises UserError."""
+    """Parses `["lr=1e-3,3e-3", "width=64"]` to values by name. Raises UserError."""
     sweeps: dict[str, list[Value]] = {}
     for text in texts:
         name, equals, listed = text.partition("=")
@@ -51,14 +51,14 @@ def _value(text: str) -> Value:
 
 
 def check_sweeps(texts: Sequence[str]) -> dict[str, list[Value]]:
-    """The sweeps that the options ask for. Raises UserError where they cannot be read or have one trial."""
+    """The sweeps of the command line. Raises UserError if they cannot be read or have only one trial."""
     sweeps = parse_sweeps(texts)
     combinations(sweeps)
     return sweeps
 
 
 def combinations(sweeps: Mapping[str, Sequence[Value]]) -> list[Values]:
-    """Every trial, the last sweep changing fastest. Raises UserError where there are not at least two."""
+    """All trials; the last sweep changes fastest. Raises UserError if there are fewer than two."""
     number = 1
     for values in sweeps.values():
         number *= len(values)
@@ -70,7 +70,7 @@ def combinations(sweeps: Mapping[str, Sequence[Value]]) -> list[Values]:
 
 
 def partition(trials: Sequence[Values], shared: Collection[str]) -> list[tuple[Values, list[int]]]:
-    """Trials that can train as one: those that agree on every value in `shared`, as the values and their numbers."""
+    """Trials that can train as one, as they agree on all values in `shared`: these values, and the trials' numbers."""
     parts: dict[tuple[Value, ...], tuple[Values, list[int]]] = {}
     for number, trial in enumerate(trials):
         common = {name: value for name, value in trial.items() if name in shared}
@@ -79,7 +79,7 @@ def partition(trials: Sequence[Values], shared: Collection[str]) -> list[tuple[V
 
 
 def chunks(numbers: Sequence[int], most: int) -> list[list[int]]:
-    """The numbers in as few groups of at most `most` as can be, as even as can be."""
+    """Splits the numbers into as few groups of at most `most` as possible, of nearly equal sizes."""
     groups = -(-len(numbers) // most)
     size, larger = divmod(len(numbers), groups)
     found, begin = [], 0
@@ -96,20 +96,20 @@ DEFAULTS: dict[str, dict[str, float]] = {
     "adam": _ADAM,
     "adamw": {**_ADAM, "weight_decay": 1e-2},
 }
-"""What each optimizer takes, and the defaults of torch.optim. `nesterov` is 0 or 1."""
+"""The hyper-parameters of each optimizer, with the defaults of torch.optim. `nesterov` is 0 or 1."""
 
 _BELOW_ONE = ("beta1", "beta2")
 
 
 def defaults_of(optimizer: str) -> dict[str, float]:
-    """Raises UserError for an optimizer that is not known."""
+    """The defaults of an optimizer. Raises UserError if it is not known."""
     if optimizer not in DEFAULTS:
         raise UserError(f"unknown optimizer {optimizer!r}; known: {', '.join(DEFAULTS)}")
     return DEFAULTS[optimizer]
 
 
 def check_value(name: str, value: object) -> float:
-    """The value of an optimizer's hyper-parameter. Raises UserError for what torch.optim would refuse."""
+    """The value of an optimizer's hyper-parameter. Raises UserError for values that torch.optim would refuse."""
     if isinstance(value, bool):
         value = float(value)
     if not isinstance(value, (int, float)) or not math.isfinite(value):
@@ -124,7 +124,7 @@ def check_value(name: str, value: object) -> float:
 
 
 def per_model(optimizer: str, models: int, given: Mapping[str, float | Sequence[float]]) -> dict[str, list[float]]:
-    """Each hyper-parameter of the optimizer with one value for each model. Raises UserError for what it cannot use."""
+    """Each hyper-parameter of the optimizer, with one value for each model. Raises UserError for invalid ones."""
     values = {name: [value] * models for name, value in defaults_of(optimizer).items()}
     for name, value in given.items():
         if name not in values:
@@ -143,6 +143,6 @@ def per_model(optimizer: str, models: int, given: Mapping[str, float | Sequence[
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """`; did you mean ...?`, or nothing."""
+    """`; did you mean ...?` with the closest known name; empty if none is close."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""

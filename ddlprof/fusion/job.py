@@ -1,4 +1,4 @@
-"""A sweep from its values to its results: parts that can share a training, what fusing them gains, and the training."""
+"""Runs a sweep: groups its trials, predicts the gain of fusing, trains, and measures the gain."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 _TIMED_BATCHES = 4
 _BESIDE_STEPS = 60
 _LONG_S = 60.0
-"""Processes are started to compare with after a training as long as this: that takes seconds by itself."""
+"""Seconds of training from which on it is compared with processes side by side, whose start takes seconds."""
 _NOT_TRACED = "forward is not the same at each step, so it was not recorded, which is slower"
 
 
@@ -42,27 +42,27 @@ class Options:
 
     length: Length
     max_b: int | None = None
-    """The most models at once; None: as many as fit into memory."""
+    """The most models to train at once; None: as many as fit into memory."""
     dry_run: bool = False
     force: bool = False
-    """Fuses also what is expected to lose by it."""
+    """Whether to fuse even if a loss is expected."""
     evaluate: bool = False
     save: Path | None = None
-    """A folder for the trained models."""
+    """The folder for the trained models; None: they are not saved."""
     beside: int | None = None
-    """Processes to compare with; None: one for each processor, 0: none."""
+    """The number of processes to compare with; None: one for each processor, 0: none."""
     budget_s: float = 2.0
-    """For the steps that are timed before and after the training, each."""
+    """Seconds for timing steps, once before and once after the training."""
 
 
 Advance = Callable[[int, int], None]
-"""Told the steps done and all of them, as far as they are known."""
+"""Called with the number of steps done and of all steps, as far as known."""
 
 
 def run(
     names: Names, sweeps: dict[str, list[Value]], options: Options, advance: Advance = lambda done, total: None
 ) -> Result:
-    """Predicts, decides, trains and measures. Raises UserError for what cannot be trained at all."""
+    """Predicts, decides, trains and measures. Raises UserError for a sweep that cannot be trained at all."""
     trials = combinations(sweeps)
     task = names.load()
     task.check_names(sweeps)
@@ -97,7 +97,7 @@ def _threads_of_each(processes: int) -> int:
 
 
 class _Sweep:
-    """Trials that agree on everything that models trained as one have to share."""
+    """Trials that agree on everything that models trained as one must share."""
 
     def __init__(
         self, names: Names, task: Task, trials: Sequence[Values], common: Values, numbers: list[int], options: Options
@@ -107,12 +107,12 @@ class _Sweep:
         self._batches: list[Any] = []
         self._traced = True
         self._unsaved: list[str] = []
-        """Models that could not be written: what was trained is shown all the same."""
+        """Notes on models that could not be saved. Results are shown all the same."""
 
     def planned(self) -> TrialGroup:
-        """What will be done with these trials, and why."""
+        """How these trials will be trained, and why."""
         part = TrialGroup(self._common, tuple(self._numbers))
-        self._alone(self._numbers[0])  # the user's mistakes are found before anything is timed
+        self._alone(self._numbers[0])  # finds errors of the user's code before anything is timed
         self._batches = [batch for batch, _ in itertools.islice(self._task.batches(self._common), _TIMED_BATCHES)]
         if not self._batches:
             raise UserError(f"{self._task.data_name} gave no batches")
@@ -138,13 +138,13 @@ class _Sweep:
         )
 
     def _try_two(self) -> None:
-        """A step of two models as one, which has to be that of each by itself."""
+        """Checks that a step of two models as one gives the gradients of each model by itself."""
         two = self._numbers[:2]
         self._step(self._together(two))()
         check_same(self._task, [self._trials[number] for number in two], self._batches[0])
 
     def trained(self, part: TrialGroup, advance: Advance) -> tuple[TrialGroup, list[Trial]]:
-        """Trains all trials, then measures what fusing them gained."""
+        """Trains all trials, then measures the gain of fusing them."""
         groups = chunks(self._numbers, part.at_once)
         each = self._options.length.steps or 0
         before, begin, found = 0, time.perf_counter(), []
@@ -176,7 +176,7 @@ class _Sweep:
         return self._recorded_or_not(attempt)
 
     def _recorded_or_not(self, attempt: Callable[[], T]) -> T:
-        """Does it again, without recordings of forward from now on, if forward turns out to change between steps."""
+        """The result of `attempt`. If forward changes between steps, repeats it and uses no recordings from now on."""
         try:
             return attempt()
         except Untraceable:
@@ -245,27 +245,30 @@ class _Sweep:
         if processes < 2 or not beside:
             return measured
         trials = [self._trials[number] for number in numbers[:processes]]
-        with suppress(UserError):  # then only the other comparison is known
+        with suppress(UserError):  # only the other comparison is then known
             beside_s, start_s = time_beside(self._names, trials, _threads_of_each(processes), _BESIDE_STEPS)
             return replace(measured, beside=processes, beside_s=beside_s, start_s=start_s)
         return measured
 
 
 def save(folder: Path, models: Mapping[int, nn.Module]) -> list[str]:
-    """Writes `trial-N.pt` for each, a state_dict for `torch.load`. What could not be written, and why."""
+    """Writes `trial-N.pt` for each model, a state_dict for `torch.load`.
+
+    Returns notes on models that could not be written.
+    """
     failed = []
     for number, model in models.items():
         path = folder / f"trial-{number}.pt"
         try:
             with replacing(path) as temporary:
                 torch.save(model.state_dict(), temporary)
-        except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
+        except (OSError, RuntimeError) as error:  # torch's writer raises RuntimeError
             failed.append(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}")
     return failed
 
 
 def prepare(folder: Path) -> None:
-    """Makes the folder, before hours of training. Raises UserError where nothing can be written into it."""
+    """Makes the folder before the training begins. Raises UserError if nothing can be written into it."""
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:

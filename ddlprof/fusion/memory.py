@@ -1,4 +1,4 @@
-"""How many models fit into memory at once: estimated from a step of one, then tried."""
+"""How many models fit into memory at once: estimated from a step of one model, then tried."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from ddlprof.fusion.hyperparameters import DEFAULTS
 from ddlprof.fusion.optimizers import OPTIMIZERS
 
 SAFE_SHARE = 0.8
-"""Of the memory that is free: what others take meanwhile, and what the allocator keeps, is not counted."""
+"""The share of the free memory that may be used. The rest is for other processes and the allocator's reserves."""
 _MATRICES = 3
-"""Parameters, gradients, and the gradients gathered for the update; the optimizer's states are counted apart."""
+"""Matrices of the size of the parameters: parameters, gradients, and gradients gathered for the update. States of the
+optimizer are counted separately."""
 
 
 def bytes_per_model(parameters: int, kept: int, optimizer: str, values: dict[str, Any]) -> int:
-    """What each further model takes: `parameters` of trained ones in bytes, `kept` by forward for backward."""
+    """The bytes of each further model.
+
+    `parameters`: the bytes of trained parameters. `kept`: the bytes that forward keeps for backward.
+    """
     every = {name: [values.get(name, default)] for name, default in DEFAULTS[optimizer].items()}
     return parameters * (_MATRICES + OPTIMIZERS[optimizer].states(every)) + kept
 
@@ -40,7 +44,7 @@ def kept_by(step: Callable[[], object]) -> int:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that a training can still take: of the device, or of the machine within the limits of this process."""
+    """The bytes that a training may still use on the device, or on the machine within the limits of this process."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     free = int(psutil.virtual_memory().available)
@@ -49,9 +53,10 @@ def free_bytes(device: torch.device) -> int:
 
 
 def most_that_fit(wanted: int, estimate: int, fits: Callable[[int], bool]) -> int:
-    """The most models up to `wanted` that fit; 0 if not even one does.
+    """The most models, up to `wanted`, that fit; 0 if not even one does.
 
-    Tries `estimate` first, doubles it while that fits, and halves the interval to the first that does not.
+    Tries `estimate` first and doubles it while that fits. Then halves the interval up to the first number that does not
+    fit.
     """
     good, bad, attempt = 0, wanted + 1, min(max(1, estimate), wanted)
     while good + 1 < bad:
@@ -65,7 +70,7 @@ def most_that_fit(wanted: int, estimate: int, fits: Callable[[int], bool]) -> in
 
 
 def fits_memory(device: torch.device, step: Callable[[], object]) -> bool:
-    """Whether the step finds the memory it needs. On a CPU no more than is free can be asked for."""
+    """Whether the step finds enough memory. On a CPU it must not use more than is free."""
     try:
         with _at_most_what_is_free(device):
             step()

@@ -1,7 +1,7 @@
-"""Optimizers that update B models at once, each with values of its own; the formulas are those of torch.optim.
+"""Optimizers that update B models at once, each with its own hyper-parameters. The formulas are those of torch.optim.
 
-The parameters of all models are the rows of one matrix, so that an update takes as many operators as that of one
-tensor. A value that all models share is a number; one that differs is a column of B.
+The parameters of all models are the rows of one matrix, so an update takes as many operators as that of one tensor. A
+value that all models share is a number; one that differs is a column of B values.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ Value: TypeAlias = "float | Tensor"
 
 
 _LEAST_EPS = 1e-15
-"""With less, what is divided by may be a root of denormal numbers."""
+"""The smallest eps. With a smaller one the divisor could be the root of a denormal number."""
 
 
 class Optimizer(ABC):
-    """Updates the rows of `matrix`, of shape (B, P), by gradients of the same shape."""
+    """Updates the rows of `matrix`, of shape (B, P), with gradients of the same shape."""
 
     def __init__(self, matrix: Tensor, spans: Sequence[slice], values: Mapping[str, Sequence[float]]) -> None:
-        """`spans` are the columns of each parameter, `values` the hyper-parameters, each with one value for a model."""
+        """`spans`: the columns of each parameter.
+
+        `values`: the hyper-parameters, each with one value for each model.
+        """
         self.matrix, self.spans = matrix, spans
         self.values: dict[str, list[float]] = {name: list(each) for name, each in values.items()}
         self._updates = [0] * len(spans)
@@ -39,15 +42,18 @@ class Optimizer(ABC):
     @staticmethod
     @abstractmethod
     def states(values: Mapping[str, Sequence[float]]) -> int:
-        """The matrices as large as the parameters that it keeps."""
+        """The number of matrices of the size of the parameters that it keeps as state."""
 
     @abstractmethod
     def _update(self, rows: Tensor, gradients: Tensor, states: Sequence[Tensor], update: int) -> None:
-        """Updates some columns of the matrix in place, for the `update`-th time, counted from one."""
+        """Updates some columns of the matrix in place. `update`: the number of the update, from 1."""
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor | None]) -> None:
-        """One update of the parameters that have a gradient, of shape (B, ...); the others stay, as in torch.optim."""
+        """Updates the parameters that have a gradient, of shape (B, ...).
+
+        Others stay as they are, as in torch.optim.
+        """
         there = [number for number, each in enumerate(gradients) if each is not None]
         if not there:
             return
@@ -66,10 +72,10 @@ class Optimizer(ABC):
 
     @contextmanager
     def _without_denormals(self) -> Iterator[None]:
-        """Takes numbers below the smallest normal one, 1e-38 in single precision, as zero while it lasts.
+        """A context in which denormal numbers (below 1e-38 in single precision) are treated as zero.
 
-        A mean of gradients that are zero from some step on shrinks to such a number and stays there, and a CPU takes
-        thirty times as long for it.
+        The mean of gradients that become zero shrinks to such a number and stays there; a CPU takes thirty times as
+        long for it.
         """
         if not self._flushes or min(self.values.get("eps", [1.0])) < _LEAST_EPS:
             yield
@@ -81,7 +87,7 @@ class Optimizer(ABC):
             torch.set_flush_denormal(False)
 
     def _value(self, function: Callable[..., float], *names: str) -> Value:
-        """A function of some hyper-parameters: one number if it is the same for all models, otherwise a column."""
+        """A function of some hyper-parameters: a number if it is equal for all models, else a column."""
         found = [function(*each) for each in zip(*(self.values[name] for name in names), strict=True)]
         if len(set(found)) == 1:
             return found[0]
@@ -92,7 +98,7 @@ class Optimizer(ABC):
 
 
 def _are_flushed() -> bool:
-    """Whether denormal numbers are taken as zero already; torch does not tell."""
+    """Whether denormal numbers are treated as zero already. This is tried, as torch has no function for it."""
     return not (torch.finfo(torch.float32).tiny / 2 * torch.ones(1, dtype=torch.float32)).item()
 
 
@@ -114,7 +120,7 @@ class Sgd(Optimizer):
                 velocity.copy_(gradients)
             elif not self._is_used("dampening"):
                 velocity.mul_(momentum).add_(gradients)
-            else:  # without momentum there is no dampening either
+            else:  # without momentum there is no dampening
                 kept = self._value(lambda m, d: 1 - d if m else 1.0, "momentum", "dampening")
                 velocity.mul_(momentum).add_(gradients * kept)
             if not self._is_used("nesterov"):
@@ -138,7 +144,7 @@ class Adam(Optimizer):
 
     @staticmethod
     def states(values: Mapping[str, Sequence[float]]) -> int:
-        """The means of the gradients and of their squares, and room for the direction of an update."""
+        """The means of gradients and of their squares, and space for the direction of an update."""
         return 3
 
     def _update(self, rows: Tensor, gradients: Tensor, states: Sequence[Tensor], update: int) -> None:
@@ -149,9 +155,9 @@ class Adam(Optimizer):
                 gradients += rows * self._value(float, "weight_decay")
         mean, square, direction = states
         one, two, eps = (self._value(float, name) for name in ("beta1", "beta2", "eps"))
-        whole = direction.is_contiguous()  # not so for some columns only
+        whole = direction.is_contiguous()  # not for some columns only
         if isinstance(one, float) and isinstance(two, float) and isinstance(eps, float) and whole:
-            # torch's own update reads and writes memory once, where ours does so ten times: of zeros, at rate -1.
+            # torch's own update goes through memory once, ours ten times; so it is applied to zeros at rate -1.
             done = torch.full((), float(update), device=rows.device)
             torch._fused_adam_(
                 [direction.zero_()], [gradients], [mean], [square], [], [done],
@@ -161,7 +167,7 @@ class Adam(Optimizer):
             mean.lerp_(gradients, self._value(lambda beta: 1 - beta, "beta1"))
             square.mul_(two).add_(gradients.square() * self._value(lambda beta: 1 - beta, "beta2"))
             root = self._value(lambda beta: math.sqrt(1 - beta**update), "beta2")
-            # On a CPU the root of zero, as of weights that never had a gradient, takes twenty times as long.
+            # On a CPU the root of zero takes twenty times as long; weights that never had a gradient need it.
             size = square.clamp_min(torch.finfo(square.dtype).tiny).sqrt_().div_(root).add_(eps)
             scale = self._value(lambda beta: 1 / (1 - beta**update), "beta1")
             torch.div(mean, size, out=direction).mul_(scale)
@@ -173,7 +179,7 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """torch.optim.AdamW: weight decay apart from the gradient."""
+    """torch.optim.AdamW: weight decay that is separate from the gradient."""
 
     decoupled = True
 
@@ -182,7 +188,7 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": Sgd, "adam": Adam, "adamw": Ada
 
 
 def torch_optimizer(name: str, parameters: Sequence[Tensor], values: Mapping[str, float]) -> torch.optim.Optimizer:
-    """torch's own optimizer with these values, for one model that trains alone; others have their defaults."""
+    """torch's own optimizer with these values, for one model that trains alone. Other values have their defaults."""
     chosen = {**DEFAULTS[name], **values}
     lr, decay = chosen["lr"], chosen["weight_decay"]
     if name == "sgd":
@@ -194,6 +200,6 @@ def torch_optimizer(name: str, parameters: Sequence[Tensor], values: Mapping[str
 
 
 def _without_compiler(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
-    """The same without the wrappers that import torch's compiler, only to keep it out: more than a second, once."""
+    """The optimizer's class without the wrappers that import torch's compiler, which takes more than a second."""
     plain = {name: inspect.unwrap(getattr(kind, name)) for name in ("add_param_group", "zero_grad", "step")}
     return type(kind.__name__, (kind,), {**plain, "step": torch.no_grad()(plain["step"])})

@@ -1,6 +1,6 @@
-"""What training B models as one will take and gain, predicted from timed steps of a few of them.
+"""Predicts what training B models as one takes and gains, from timed steps of a few models.
 
-The steps of several ways to train are timed in turns, so that what else the machine does meets all of them.
+Steps of different ways to train are timed in turns, so that other work on the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ddlprof.fusion.results import Prediction
 Way = TypeVar("Way")
 _WARM_UP = 3
 _BLOCK = 4
-"""Steps that are timed together: the first after another way finds its data out of the cache."""
+"""The number of steps timed together. The first step after those of another way finds cold caches."""
 _LEAST_ROUNDS, _MOST_ROUNDS = 3, 25
 
 
@@ -27,9 +27,9 @@ def interleaved(
     device: torch.device,
     clock: Callable[[], float] | None = None,
 ) -> dict[Way, float]:
-    """Seconds that one step of each way takes, the median over blocks. Ends after `budget_s`, but not before three.
+    """The seconds of one step of each way: the median over blocks. Ends after `budget_s`, but not before three blocks.
 
-    Of one thread on a CPU it is processor time: what others do on the machine is left out.
+    For one thread on a CPU it is processor time, which leaves out other work on the machine.
     """
     if clock is None:
         clock = time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
@@ -53,7 +53,7 @@ def interleaved(
 
 
 def with_threads(number: int, step: Callable[[], object]) -> Callable[[], None]:
-    """The step, computed with that many threads."""
+    """The step, computed with that number of threads."""
 
     def stepped() -> None:
         before = torch.get_num_threads()
@@ -67,11 +67,14 @@ def with_threads(number: int, step: Callable[[], object]) -> Callable[[], None]:
 
 
 WORTH_GAIN = 1.2
-"""Predictions are off by tens of percent: less than this may be a loss."""
+"""The gain from which fusing is worth it. Predictions are off by tens of percent, so less may be a loss."""
 
 
 def fit(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Launch share and share of each model, T(B) = a + b B, by least squares of the relative errors; none negative."""
+    """Fits T(B) = a + b B by least squares of the relative errors.
+
+    Returns a (launches) and b (each model), both at least 0.
+    """
     weights = [1 / time**2 for _, time in points]
     total = sum(weights)
     mean_b = sum(w * b for w, (b, _) in zip(weights, points, strict=True)) / total
@@ -89,12 +92,12 @@ def fit(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
 
 
 def sizes_to_time(models: int) -> list[int]:
-    """The numbers of models whose steps are timed before `models` of them train: a quarter and three quarters."""
+    """The numbers of models for timing before `models` models train: a quarter and three quarters of them."""
     return [max(1, models // 4), max(2, 3 * models // 4)]
 
 
 def verdict(found: Prediction) -> tuple[bool, str]:
-    """Whether to fuse, and why."""
+    """Whether to fuse, and the reason."""
     beside = found.gain_beside
     share = f"{100 * found.launch_share:.0f} % of a step is the same for one model and for many"
     if found.gain < WORTH_GAIN:

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN as loops of operators that torch.func.vmap knows: it has no rule for torch's own layers."""
+"""LSTM, GRU and RNN as loops of operators that torch.func.vmap can map, as it cannot map torch's own layers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddlprof.base.errors import UserError
 
 
 class _Weights(NamedTuple):
-    """Those of one layer in one direction; the formulas and the order of the gates are in torch.nn's documentation."""
+    """The weights of one layer in one direction. Formulas and the order of gates are in torch.nn's documentation."""
 
     input: Tensor
     hidden: Tensor
@@ -23,7 +23,7 @@ class _Weights(NamedTuple):
 
 
 State = tuple[Tensor, ...]
-"""(h,) or (h, c), each of shape (samples, size)."""
+"""(h,) or (h, c); each has the shape (samples, size)."""
 Cell = Callable[[Tensor, State, _Weights], State]
 
 
@@ -63,9 +63,9 @@ _TORCHS = (nn.LSTM.forward, nn.GRU.forward, nn.RNN.forward)
 
 
 def decompose(model: nn.Module) -> None:
-    """Has the recurrent layers of the model compute as loops from now on. Their parameters stay what they are.
+    """Makes the recurrent layers of the model compute as loops from now on. Their parameters do not change.
 
-    Layers whose forward is not torch's own compute something else, and stay as they are.
+    Layers with a forward of their own compute something else, so they are left alone.
     """
     for module in model.modules():
         if isinstance(module, nn.RNNBase) and getattr(module.forward, "__func__", None) in _TORCHS:
@@ -73,7 +73,7 @@ def decompose(model: nn.Module) -> None:
 
 
 class _Loop:
-    """What takes the place of the layer's `forward`."""
+    """Replaces the layer's `forward`."""
 
     def __init__(self, layer: nn.RNNBase) -> None:
         self._layer = layer
@@ -96,7 +96,7 @@ class _Loop:
 
 
 def _layers(layer: nn.RNNBase, sequence: Tensor, given: State) -> tuple[Tensor, State]:
-    """Takes (time, samples, features) through all layers: the output, and the last states, by layer."""
+    """Runs (time, samples, features) through all layers; returns the output and the last states, by layer."""
     directions = 2 if layer.bidirectional else 1
     last: list[State] = []
     for number in range(layer.num_layers):

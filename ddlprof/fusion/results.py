@@ -1,4 +1,4 @@
-"""What `ddlprof fuse` found, without torch: times, predictions, measurements and trials. None: not measured."""
+"""The results of `ddlprof fuse`, without torch: times, predictions, measurements and trials. None: not measured."""
 
 from __future__ import annotations
 
@@ -9,67 +9,67 @@ from ddlprof.fusion.hyperparameters import Values
 
 @dataclass(frozen=True)
 class Prediction:
-    """What training B models as one is expected to take, from steps of a few of them: T(B) = fixed + B x per model."""
+    """A prediction of training B models as one, from steps of a few models: T(B) = fixed + B x per model."""
 
     models: int
-    """B."""
+    """The number of models, B."""
     points: tuple[tuple[int, float], ...]
-    """Models trained as one, and seconds a step."""
+    """Pairs of a number of models trained as one and the seconds of their step."""
     fixed_s: float
     per_model_s: float
     alone_s: float
-    """A step of one model that trains by itself, on all threads."""
+    """Seconds of a step of one model that trains alone, on all threads."""
     beside: int | None = None
-    """Processes side by side; None where that cannot be told from one process, as on a GPU."""
+    """The number of processes side by side; None if these cannot be predicted from one process, as on a GPU."""
     one_thread_s: float | None = None
-    """A step of one model that trains by itself with the threads that each of those processes would have."""
+    """Seconds of a step of one model that trains alone with the threads of one of these processes."""
 
     @property
     def step_s(self) -> float:
-        """A step of all models as one."""
+        """Seconds of a step of all models as one."""
         return self.fixed_s + self.models * self.per_model_s
 
     @property
     def gain(self) -> float:
-        """Against one after another."""
+        """How many times as fast as one model after another."""
         return self.models * self.alone_s / self.step_s
 
     @property
     def gain_beside(self) -> float | None:
-        """Against `beside` processes, if they do not hold each other up."""
+        """How many times as fast as `beside` processes that do not slow each other down."""
         if self.beside is None or self.one_thread_s is None:
             return None
         return self.models * self.one_thread_s / self.beside / self.step_s
 
     @property
     def launch_share(self) -> float:
-        """The share of a step of one model that more models would not add to."""
+        """The share of a step of one model that does not grow with the number of models."""
         return self.fixed_s / (self.fixed_s + self.per_model_s)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a step took, measured on steps of each way in turns."""
+    """The measured seconds of steps; steps of each way were run in turns."""
 
     models: int
     fused_s: float
     alone_s: float
-    """Of one model."""
+    """Seconds of a step of one model alone."""
     beside: int | None = None
-    """Processes that trained side by side."""
+    """The number of processes that trained side by side."""
     beside_s: float | None = None
-    """One step of each of them, while all trained."""
+    """Seconds of a step of each of them while all trained."""
     start_s: float | None = None
-    """Until the last of these processes was ready to train."""
+    """Seconds until the last of these processes was ready to train."""
 
     @property
     def gain(self) -> float:
-        """Against one after another."""
+        """How many times as fast as one model after another."""
         return self.models * self.alone_s / self.fused_s
 
     @property
     def gain_beside(self) -> float | None:
-        """Against processes side by side, their start left out."""
+        """How many times as fast as processes side by side, without the time of their start."""
         if self.beside is None or self.beside_s is None:
             return None
         return self.models * self.beside_s / self.beside / self.fused_s
@@ -77,20 +77,20 @@ class Measured:
 
 @dataclass(frozen=True)
 class TrialGroup:
-    """Trials that agree on everything that cannot differ within one training."""
+    """Trials that agree on everything that must be equal within one training."""
 
     values: Values
-    """What they agree on."""
+    """The values on which they agree."""
     trials: tuple[int, ...]
     at_once: int = 1
-    """The most models that trained as one."""
+    """The most models that were trained as one."""
     fuse: bool = False
     reason: str = ""
-    """Why they are fused, or are not."""
+    """Why they are fused or not."""
     prediction: Prediction | None = None
     measured: Measured | None = None
     training_s: float | None = None
-    """What the training of all of them took."""
+    """Seconds of the training of all of them."""
     notes: tuple[str, ...] = ()
 
 
@@ -101,19 +101,19 @@ class Trial:
     number: int
     values: Values
     fused: bool
-    """Whether it trained together with others."""
+    """Whether it was trained together with others."""
     steps: int = 0
     loss: float | None = None
-    """Of training, the mean over the last epoch, or over the last tenth of the steps."""
+    """The mean training loss of the last epoch, or of the last tenth of the steps."""
     eval_loss: float | None = None
     metric: float | None = None
     diverged: bool = False
-    """Whether a loss was infinite or not a number."""
+    """Whether a loss was infinite or NaN."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A sweep, trained or only predicted."""
+    """A sweep that was trained, or only predicted."""
 
     model: str
     optimizer: str

@@ -1,4 +1,4 @@
-"""Trainings in processes of their own, side by side: what fusing is compared with.
+"""Trainings in separate processes side by side, with which fusing is compared.
 
 `python -m ddlprof.fusion.side_by_side` is one of these processes. It writes a line when it is ready, waits for a line,
 trains, and writes the seconds that it took.
@@ -24,10 +24,10 @@ _WARM_UP = 3
 
 
 def time_beside(names: Names, trials: Sequence[Values], threads: int, steps: int) -> tuple[float, float]:
-    """Trains each trial in a process of its own, all at once: seconds a step, and seconds until all were ready.
+    """Trains each trial in its own process, all at once. Returns seconds a step, and seconds until all were ready.
 
-    A step's seconds are those of the slowest process: processor time where each has one thread of a CPU, as what
-    others do on the machine is left out, and wall time otherwise. Raises UserError where one of them fails.
+    The seconds of a step are those of the slowest process. They are processor time if each process has one thread of a
+    CPU, which leaves out other work on the machine; else wall time. Raises UserError if a process fails.
     """
     begin = time.perf_counter()
     environment = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -69,7 +69,7 @@ def _work(spec: dict[str, Any], stdin: IO[bytes], stdout: IO[bytes]) -> None:
 
 
 def main() -> int:
-    """One process: what its user's code prints goes nowhere, as stdout is for the signs."""
+    """Runs one process. Output of the user's code is discarded, as stdout is used for the lines."""
     signs = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:

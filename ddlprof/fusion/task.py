@@ -16,26 +16,26 @@ from ddlprof.fusion.hyperparameters import DEFAULTS, Value, closest, defaults_of
 from ddlprof.launch.users_code import find, split_name, users_own
 
 SEED = "seed"
-"""The sweep over seeds: each model begins as its own training with this seed would."""
+"""The name of a sweep over seeds. Each model starts as a separate training with its seed would."""
 _TARGETS = ("labels", "label", "target", "targets", "y")
 """Names of the target in a batch that is a dict."""
 
 
 def accuracy(output: Tensor, target: Tensor) -> Tensor:
-    """The share of predictions, the largest along dimension 1, that are right."""
+    """The share of samples whose largest value along dimension 1 is at the target."""
     return (output.argmax(1) == target).float().mean()
 
 
 @dataclass(frozen=True)
 class Task:
-    """A training that is repeated with other values."""
+    """A training that is repeated with different values."""
 
     factory: Callable[..., Any]
     factory_name: str
     data: Any
     data_name: str
     loss: Callable[..., Any] | None
-    """None: the model returns its own."""
+    """The loss; None: the model returns its loss."""
     metric: Callable[..., Any] | None
     evaluation: Any
     evaluation_name: str
@@ -43,10 +43,10 @@ class Task:
     seed: int
     device: torch.device
     clip_norm: float | None = None
-    """The longest that the gradients of a model may be together."""
+    """The largest norm of all gradients of a model together."""
 
     def names(self) -> dict[str, tuple[str, ...]]:
-        """Whose parameter each name of a sweep could be."""
+        """For each part of the task, the parameters that a sweep could set."""
         return {
             "the optimizer": tuple(DEFAULTS[self.optimizer]),
             "the factory": _parameters(self.factory),
@@ -54,7 +54,7 @@ class Task:
         }
 
     def check_names(self, sweeps: Iterable[str]) -> None:
-        """Raises UserError for a name that is nobody's parameter."""
+        """Raises UserError for a name that is a parameter of no part."""
         names = self.names()
         known = [name for each in names.values() for name in each] + [SEED]
         for name in sweeps:
@@ -77,11 +77,11 @@ class Task:
             )
 
     def optimizer_values(self, values: Mapping[str, Value]) -> dict[str, Any]:
-        """Those of a trial's values that the optimizer takes."""
+        """The values of a trial that are hyper-parameters of the optimizer."""
         return {name: value for name, value in values.items() if name in DEFAULTS[self.optimizer]}
 
     def model(self, values: Mapping[str, Value]) -> nn.Module:
-        """The model of a trial, as it would begin by itself: the seed is set first."""
+        """The model of a trial as it would start alone: the seed is set first."""
         torch.manual_seed(int(values.get(SEED, self.seed)))
         made = users_own(self.factory_name, lambda: self.factory(**_taken(self.factory, values)))
         if not isinstance(made, nn.Module):
@@ -93,7 +93,7 @@ class Task:
         return self._batches(self.data, self.data_name, values)
 
     def evaluation_batches(self, values: Mapping[str, Value]) -> Iterator[tuple[Any, int]]:
-        """Those of the evaluation, or of the training if there are no others."""
+        """The batches of the evaluation; those of the training if there are no others."""
         if self.evaluation is None:
             return self.batches(values)
         return self._batches(self.evaluation, self.evaluation_name, values)
@@ -124,11 +124,11 @@ class Task:
         return value.to(self.device) if isinstance(value, Tensor) else value
 
     def loss_of(self, model: Callable[..., Any], batch: Any) -> Any:
-        """The loss of one batch. `model` is called as a module is."""
+        """The loss of one batch. `model` is called like a module."""
         return self._loss(*self._outputs(model, batch))
 
     def loss_and_metric_of(self, model: Callable[..., Any], batch: Any) -> tuple[Any, Any]:
-        """The loss and the metric of one batch; a metric that nobody asked for is the loss."""
+        """The loss and the metric of one batch. Without a metric the loss takes its place."""
         output, target = self._outputs(model, batch)
         loss = self._loss(output, target)
         if self.metric is None:
@@ -154,7 +154,7 @@ class Task:
 
 
 def one_number(loss: Any, dims: int = 0) -> Tensor:
-    """The loss, which is a number apart from its first `dims` dimensions. Raises UserError."""
+    """The loss as a tensor that is a single number apart from its first `dims` dimensions. Raises UserError."""
     if not isinstance(loss, Tensor) or loss.dim() != dims:
         shape = tuple(loss.shape[dims:]) if isinstance(loss, Tensor) else type(loss).__name__
         raise UserError(f"the loss has to be one number, not {shape}")
@@ -169,7 +169,7 @@ def _own_loss(output: Any) -> Any:
 
 
 def named_loss(text: str) -> Callable[..., Any] | None:
-    """`cross_entropy` or another of torch.nn.functional, MODULE:FUNCTION, or `model`. Raises UserError."""
+    """The loss of that name: of torch.nn.functional, or MODULE:FUNCTION; None for `model`. Raises UserError."""
     if text == "model":
         return None
     if ":" in text:
@@ -182,7 +182,7 @@ def named_loss(text: str) -> Callable[..., Any] | None:
 
 
 def named_metric(text: str | None) -> Callable[..., Any] | None:
-    """`accuracy`, or MODULE:FUNCTION of the output and the target. Raises UserError."""
+    """The metric of that name: `accuracy`, or MODULE:FUNCTION of output and target. Raises UserError."""
     if text is None:
         return None
     if text == "accuracy":
@@ -219,7 +219,7 @@ def _taken(function: Any, values: Mapping[str, Value]) -> dict[str, Value]:
 
 @dataclass(frozen=True)
 class Names:
-    """A task as it is typed, for processes that load it anew."""
+    """A task as it was typed, for processes that load it again."""
 
     model: str
     data: str
@@ -232,7 +232,7 @@ class Names:
     clip_norm: float | None = None
 
     def load(self) -> Task:
-        """Imports what is named. Raises UserError."""
+        """Imports everything that is named. Raises UserError."""
         defaults_of(self.optimizer)
         factory = find(*split_name(self.model, "MODULE:FACTORY, such as models.small:make_model"))
         if not callable(factory) or (isinstance(factory, nn.Module)):
@@ -256,7 +256,7 @@ class Names:
 
 
 def device_of(name: str) -> str:
-    """`auto` is a CUDA device where there is one. Raises `UserError` for a device that is not here."""
+    """The device; `auto` is a CUDA device if there is one. Raises `UserError` for a device that does not exist here."""
     import torch
 
     if name not in ("auto", "cpu", "cuda"):

@@ -1,7 +1,7 @@
-"""Forward of fused models as a recorded list of operators: most of what mapping a small model takes is Python.
+"""The forward of fused models as a recorded list of operators. Mapping a small model takes mostly Python's time.
 
-A recording is only as good as forward is the same each time. It is made twice and compared, and compared again with
-forward itself at steps 1, 2, 4, 8, ...; a model whose forward changes between steps raises Untraceable.
+A recording is valid only if forward is the same each time. It is made twice and compared, and compared again with
+forward itself at steps 1, 2, 4, 8, ... If forward changes between steps, Untraceable is raised.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ddlprof.base.errors import UserError
 from ddlprof.fusion.graph_capture import Recording, record
 
 OfAll = Callable[[dict[str, Tensor], dict[str, Tensor], tuple[Any, ...]], Any]
-"""Computed of trained parameters, other tensors and a batch, for all models."""
+"""Computes something for all models from trained parameters, other tensors and a batch."""
 Run = Callable[..., Any]
 _MOST_GRAPHS = 32
-"""Shapes of batches, and functions: with more, recording never ends."""
+"""The most recordings (functions and shapes of batches). Forwards with more would be recorded all the time."""
 _TOLERANCE = 1e-3
-"""Relative to the largest: rounding stays below, other operators do not."""
+"""The largest difference relative to the largest value. Rounding stays below it; different operators do not."""
 
 
 class Untraceable(UserError):
@@ -35,12 +35,12 @@ class Untraceable(UserError):
 @dataclass
 class _Recording:
     run: Run | None
-    """None: this cannot be recorded."""
+    """The recorded function; None: this cannot be recorded."""
     uses: int = 0
 
 
 class Traced:
-    """Recordings of what is computed of all models, by function, mode, autocast and shapes of the batch."""
+    """Recordings of functions of all models, by function, mode, autocast and shapes of the batch."""
 
     def __init__(self, called: nn.Module) -> None:
         self._called = called
@@ -49,7 +49,7 @@ class Traced:
 
     @property
     def recordings(self) -> int:
-        """Those that can be used."""
+        """The number of recordings that can be used."""
         return sum(each.run is not None for each in self._recordings.values())
 
     def __call__(
@@ -61,9 +61,9 @@ class Traced:
         batch: Any,
         differentiable: bool = True,
     ) -> Any:
-        """What `function` gives, from its recording where there is one. Raises Untraceable.
+        """The result of `function`, by its recording if there is one. Raises Untraceable.
 
-        `differentiable`: gradients may be asked of what it gives.
+        `differentiable`: whether gradients of the result may be computed.
         """
         leaves: list[Tensor] = []
         kind = _kind(batch, leaves)
@@ -85,13 +85,13 @@ class Traced:
         return self._replayed(found.run, grad, [*trained.values(), *rest.values(), *leaves])
 
     def _autocast(self) -> tuple[tuple[str, torch.dtype], ...]:
-        """The devices of the model on which operators are cast now, and to what."""
+        """The devices of the model on which autocast is on now, and its data types."""
         return tuple(
             (each, torch.get_autocast_dtype(each)) for each in self._devices if torch.is_autocast_enabled(each)
         )
 
     def _replayed(self, run: Run, grad: bool, given: list[Tensor]) -> Any:
-        """What a recording gives. The casts that autocast made are in it, and there must be no others."""
+        """The result of a recording. It contains autocast's casts, so autocast is off meanwhile."""
         with ExitStack() as stack:
             for device, _ in self._autocast():
                 stack.enter_context(torch.autocast(device, enabled=False))
@@ -102,7 +102,7 @@ class Traced:
         before = self._numbers()
         try:
             one, other = (self._recorded(function, trained, rest, batch) for _ in range(2))
-        except Exception:  # what vmap can and recording cannot
+        except Exception:  # vmap supports it, recording does not
             return None
         if not one.same_as(other) or self._numbers() != before:
             return None
@@ -117,7 +117,7 @@ class Traced:
             return record(lambda: function(trained, own, batch), [*trained.values(), *own.values(), *leaves])
 
     def _numbers(self) -> list[Any]:
-        """What forward may keep in plain attributes, such as a count of its calls."""
+        """Numbers in plain attributes, which forward may change, such as a count of its calls."""
         kinds = (bool, int, float, str)
         return [
             (name, value)
@@ -142,7 +142,7 @@ class Traced:
 
 
 def _kind(batch: Any, leaves: list[Tensor]) -> Hashable:
-    """What has to be the same for a recording to hold; adds the tensors of the batch to `leaves`."""
+    """What must be equal for a recording to be valid. Adds the tensors of the batch to `leaves`."""
     if isinstance(batch, Tensor):
         leaves.append(batch)
         return batch.shape, batch.dtype

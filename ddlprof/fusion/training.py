@@ -1,4 +1,4 @@
-"""Trainings of one model and of many as one, with the same interface: steps over batches, then an evaluation."""
+"""Trainings of one model, and of many as one, with the same interface: steps over batches, then an evaluation."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ class Training(Protocol):
     """One or more models that are trained step by step."""
 
     def step(self, batch: Any) -> Tensor:
-        """Forward, backward and update; the loss of each model."""
+        """Does forward, backward and update; returns the loss of each model."""
 
     def evaluate(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Loss and metric of each model, without training."""
+        """The loss and metric of each model, without training."""
 
     def models(self) -> list[nn.Module]:
-        """The models as they are now."""
+        """The models in their present state."""
 
 
 class Together:
-    """Trials as one."""
+    """Trains several trials as one."""
 
     def __init__(self, task: Task, trials: Sequence[Values], traced: bool = True) -> None:
         self._task = task
         first = task.model(trials[0])
-        with torch.random.fork_rng():  # the batches are shuffled as for the first trial by itself
+        with torch.random.fork_rng():  # batches are shuffled as for the first trial alone
             models = [first, *(task.model(values) for values in trials[1:])]
         swept = [task.optimizer_values(values) for values in trials]
         values = {name: [float(each[name]) for each in swept] for name in swept[0]}
         self.fused = Fused(models, task.optimizer, traced=traced, **values)
 
     def step(self, batch: Any) -> Tensor:
-        """Forward, backward and update; the loss of each model."""
+        """Does forward, backward and update; returns the loss of each model."""
         losses = self.gradients(batch)
         self.fused.step(self._task.clip_norm)
         return losses
 
     def gradients(self, batch: Any) -> Tensor:
-        """Forward and backward; the loss of each model."""
+        """Does forward and backward; returns the loss of each model."""
         if self._is_of_outputs(batch):
             return self.fused.gradients(_output_of, batch[:-1], batch[-1], losses=self._of_all)
         return self.fused.gradients(self._task.loss_of, batch)
 
     def _is_of_outputs(self, batch: Any) -> bool:
-        """Whether the loss is computed of outputs and targets, so that it can be that of all models at once."""
+        """Whether the loss is computed from outputs and targets, so that it can be computed for all models at once."""
         return self._task.loss is not None and isinstance(batch, tuple)
 
     def _of_all(self, outputs: Any, inputs: Any, target: Any) -> Tensor:
@@ -66,7 +66,7 @@ class Together:
         return one_number(of_all(self._task.loss, outputs, target), 1)
 
     def evaluate(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Loss and metric of each model, without training."""
+        """The loss and metric of each model, without training."""
         self.fused.eval()
         with torch.no_grad():
             if self._is_of_outputs(batch):
@@ -85,7 +85,7 @@ class Together:
         return torch.as_tensor(metric(getattr(outputs, "logits", outputs), target))
 
     def models(self) -> list[nn.Module]:
-        """The models as they are now."""
+        """The models in their present state."""
         return self.fused.models()
 
 
@@ -94,7 +94,7 @@ def _output_of(model: Callable[..., Any], inputs: Sequence[Any], target: Any) ->
 
 
 class Alone:
-    """One trial, as a loop without us would train it."""
+    """Trains one trial as an ordinary loop would."""
 
     def __init__(self, task: Task, trial: Values) -> None:
         self._task, self._model = task, task.model(trial)
@@ -105,7 +105,7 @@ class Alone:
         self._optimizer = torch_optimizer(task.optimizer, trained, values)
 
     def step(self, batch: Any) -> Tensor:
-        """Forward, backward and update; the loss."""
+        """Does forward, backward and update; returns the loss."""
         self._optimizer.zero_grad()
         loss = users_own(f"a step of {self._task.factory_name}", lambda: self._forward_and_backward(batch))
         if self._task.clip_norm is not None:
@@ -119,7 +119,7 @@ class Alone:
         return loss
 
     def evaluate(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Loss and metric, without training."""
+        """The loss and metric, without training."""
         self._model.eval()
         with torch.no_grad():
             loss, metric = users_own(
@@ -130,13 +130,13 @@ class Alone:
         return loss.reshape(1), torch.as_tensor(metric).reshape(1)
 
     def models(self) -> list[nn.Module]:
-        """The model as it is now."""
+        """The model in its present state."""
         return [self._model]
 
 
 @dataclass(frozen=True)
 class Length:
-    """How long to train: steps, or epochs if they are not given."""
+    """The length of a training in steps, or in epochs if steps are not given."""
 
     steps: int | None
     epochs: int
@@ -144,7 +144,7 @@ class Length:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one model came to."""
+    """The result of one model."""
 
     steps: int
     loss: float | None
@@ -156,7 +156,7 @@ class Outcome:
 def train(
     training: Training, task: Task, values: Values, length: Length, step_done: Callable[[int], None], evaluate: bool
 ) -> list[Outcome]:
-    """Trains to the end and evaluates: the outcome of each model."""
+    """Trains to the end and evaluates; returns the result of each model."""
     recent: list[Tensor] = []
     steps, epoch_begin, ended = 0, 0, None
     for batch, is_first in _over_epochs(task, values, length):
@@ -212,11 +212,11 @@ def _finite(value: float | None) -> float | None:
 
 
 _IGNORED = -100
-"""The target that cross_entropy leaves out."""
+"""The target that cross_entropy ignores."""
 
 
 def _cross_entropy(outputs: Tensor, target: Tensor) -> Tensor | None:
-    """(B, N, C, ...) against classes (N, ...) that all models share."""
+    """The cross-entropy of outputs (B, N, C, ...) against shared classes (N, ...); None for other shapes."""
     if target.is_floating_point() or outputs.dim() < 3 or outputs.shape[1] != len(target):
         return None
     models = len(outputs)
@@ -238,7 +238,7 @@ _OF_ALL: dict[Callable[..., Any], Callable[[Tensor, Tensor], Tensor | None]] = {
 
 
 def of_all(loss: Callable[..., Any], outputs: Any, target: Any) -> Any:
-    """The loss of each model, from outputs of all."""
+    """The loss of each model from the outputs of all models."""
     known = _OF_ALL.get(loss)
     found = known(outputs, target) if known and isinstance(outputs, Tensor) and isinstance(target, Tensor) else None
     return found if found is not None else vmap(loss, in_dims=(0, None), randomness="different")(outputs, target)

@@ -1,5 +1,7 @@
-"""Whether models can be trained as one: the line of the user's code that prevents it, and whether the gradients of
-fused models are those of each model by itself.
+"""Finds out whether models can be trained as one.
+
+Names the line of the user's code that prevents it, and checks that gradients of fused models equal those of each model
+by itself.
 """
 
 from __future__ import annotations
@@ -40,11 +42,14 @@ _FALLBACK = re.compile(r"batching rule for (\S+?)\.? ")
 
 
 class Unfusible(Exception):
-    """Models cannot be trained as one; the message is one line that names the line of the user's code."""
+    """Models cannot be trained as one. The message is one line that names the line of the user's code."""
 
 
 def find_unfusible(step: Callable[[], object]) -> list[str]:
-    """Operators that run once for each model, from one step of fused models. Raises Unfusible with line and reason."""
+    """The operators that run once for each model, from one step of fused models.
+
+    Raises Unfusible with line and reason.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -77,25 +82,26 @@ def _line(error: BaseException) -> str:
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Leaves out what torch says about each operator without a rule: it was said once, in a note."""
+    """A context without torch's warnings about operators that vmap cannot map, which a note reports once."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="There is a performance drop")
         yield
 
 
 _TOLERANCE = 0.05
-"""Of a parameter's gradient: rounding stays below, also that of 16 bits."""
+"""The largest difference as a share of a parameter's gradient. Rounding stays below it, even with 16 bits."""
 _NOTHING = 0.005
-"""Of all gradients together: what is smaller can be nothing but rounding, as of a bias before a normalisation."""
+"""Gradients below this share of all gradients together may be only rounding, such as those of a bias before a
+normalisation."""
 
 Gradients = dict[str, Tensor]
 
 
 def check_same(task: Task, trials: Sequence[Values], batch: Any) -> None:
-    """Raises UserError where the models of these trials get other gradients as one than each by itself.
+    """Raises UserError if models of these trials have other gradients as one than each by itself.
 
-    Forwards that draw random numbers are compared in evaluation mode, and not at all where they draw some there, too,
-    or do not train in that mode.
+    Models whose forward draws random numbers are compared in evaluation mode. They are not compared if it draws some
+    there, too, or if they do not train in that mode.
     """
     name = None
     try:
@@ -112,7 +118,10 @@ class _Random(Exception):
 
 
 def _differing(task: Task, trials: Sequence[Values], batch: Any, is_training: bool) -> str | None:
-    """A parameter with other gradients as one. Raises _Random, and what a step raises."""
+    """The name of a parameter whose gradients differ; None if there is none.
+
+    Raises _Random, and the errors of a step.
+    """
     alone = [_alone(task, values, batch, is_training) for values in trials]
     if _other(alone[0], _alone(task, trials[0], batch, is_training, draws=1)) is not None:
         raise _Random
@@ -121,7 +130,7 @@ def _differing(task: Task, trials: Sequence[Values], batch: Any, is_training: bo
 
 
 def _alone(task: Task, values: Values, batch: Any, is_training: bool, draws: int = 0) -> Gradients:
-    """Gradients by name. `draws` is the seed of the random numbers that forward draws."""
+    """Gradients by the name of the parameter. `draws`: the seed of random numbers in forward."""
     model = task.model(values).train(is_training)
     torch.manual_seed(draws)
     task.loss_of(model, batch).backward()
@@ -140,7 +149,10 @@ def _gradients(model: nn.Module) -> Gradients:
 
 
 def _other(ones: Gradients, others: Gradients) -> str | None:
-    """A parameter with gradients that differ by more than rounding. Those that are not finite tell nothing."""
+    """The name of a parameter whose gradients differ by more than rounding.
+
+    Gradients that are not finite are ignored.
+    """
     every = torch.stack([each.norm() for each in ones.values()]).norm()
     for name in {**ones, **others}:
         one, other = (each.get(name, torch.zeros(())).to(every.device) for each in (ones, others))

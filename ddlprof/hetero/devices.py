@@ -1,7 +1,7 @@
-"""The GPUs that a job could use, which need not be alike, and the links between them; and the file that describes them.
+"""The GPUs that a job could use, the links between them, and the file that describes both. GPUs need not be alike.
 
 The smallest file is `machines: [{gpu: V100, network: 10 Gbit/s}, {gpu: T4, network: 10 Gbit/s}]`, as YAML or JSON;
-docs/plan.md has all fields.
+docs/plan.md lists all fields.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from recommender import PredictionError, Target
 from recommender.target import default_catalog, machine_of
 
 LATENCY_S = 12e-6
-"""The default time until the first byte of a transfer: what HeteroG's simulator adds to each (CoNEXT 2020)."""
+"""The default seconds until the first byte of a transfer, which HeteroG's simulator adds to each (CoNEXT 2020)."""
 
 
 @dataclass(frozen=True)
 class GpuNode:
-    """GPUs of one kind, and the links that they share. Speeds are those of one direction."""
+    """GPUs of one kind and the links that they share. Speeds are for one direction."""
 
     name: str
     gpus: int
     link_gb_s: float
-    """Between two of its GPUs."""
+    """GB/s between two of its GPUs."""
     network_gb_s: float | None = None
-    """To all other machines together; None: there is no network."""
+    """GB/s to all other machines together; None: there is no network."""
     gpu_model: str | None = None
-    """What a predictor knows of the GPU: this, or the instance type."""
+    """The name of the GPU for a predictor, which knows it by this or by the instance type."""
     instance_type: str | None = None
     memory_gib: float | None = None
-    """The nominal memory of one GPU; None: not known."""
+    """The nominal memory of one GPU in GiB; None: not known."""
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,19 @@ class Device:
     machine: int
     name: str
     kind: str
-    """GPUs of one kind are equally fast."""
+    """The name of the kind. GPUs of one kind are equally fast."""
 
 
 @dataclass(frozen=True)
 class Devices:
-    """All of them, in the order of their machines."""
+    """All GPUs, in the order of their machines."""
 
     machines: tuple[GpuNode, ...]
     latency_s: float = LATENCY_S
 
     @cached_property
     def all(self) -> tuple[Device, ...]:
-        """Every GPU, by its index."""
+        """All GPUs; each one's place is its index."""
         found: list[Device] = []
         for number, machine in enumerate(self.machines):
             for gpu in range(machine.gpus):
@@ -73,9 +73,9 @@ class Devices:
         return len(self.all)
 
     def slowest_gb_s(self, used: tuple[int, ...]) -> float:
-        """The speed of a ring through these devices: that of its slowest link.
+        """The GB/s of the slowest link in a ring through these devices.
 
-        It enters and leaves each machine once, whatever the number of its GPUs.
+        The ring enters and leaves each machine once, however many of its GPUs it contains.
         """
         machines = [self.all[index].machine for index in used]
         distinct = set(machines)
@@ -95,7 +95,7 @@ Count = Annotated[int, Range(1, _MOST_DEVICES)]
 
 @dataclass(frozen=True)
 class _Machine:
-    """One entry of `machines`; None: as the catalogue has it."""
+    """One entry of `machines`. None: the catalogue's value."""
 
     gpu: Name | None = None
     instance: Name | None = None
@@ -113,7 +113,7 @@ class _File:
 
 
 def read_devices(path: Path) -> Devices:
-    """Reads the file that describes the devices. Raises `UserError`, one line that names the file and the field."""
+    """Reads the file of devices. Raises `UserError`, one line that names the file and the field."""
     try:
         found = decode(_File, _parsed(path, read_text(path, _MAX_BYTES)))
         return _devices(found)
@@ -136,7 +136,10 @@ def _parsed(path: Path, text: str) -> Any:
 
 
 def _require_known(name: str, known: set[str], where: str) -> None:
-    """Raises `ReadingError` for an unknown field: ignoring a misspelt one would plan for other devices."""
+    """Raises `ReadingError` for an unknown field.
+
+    If a misspelt field were ignored, the plan would be for other devices.
+    """
     if name not in known:
         raise ReadingError(f"{where}{name!r} is not a field; there are {', '.join(sorted(known))}")
 
@@ -150,9 +153,9 @@ def _yaml(text: str) -> Any:
         depth = 0
         for event in yaml.parse(text, yaml.SafeLoader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if isinstance(event, yaml.AliasEvent):  # nine lines of them can be a billion entries
+            if isinstance(event, yaml.AliasEvent):  # a few lines of aliases can expand to a billion entries
                 raise ReadingError("references (*NAME) are not read")
-            if depth > MAX_DEPTH:  # PyYAML takes minutes for a thousand
+            if depth > MAX_DEPTH:  # PyYAML takes minutes for a depth of a thousand
                 raise ReadingError(f"nested more than {MAX_DEPTH} deep")
         return parse_json(json.dumps(yaml.safe_load(text)))
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
@@ -190,7 +193,7 @@ def _named(machine: GpuNode, name: str) -> GpuNode:
 
 
 def _machine(entry: _Machine, where: str) -> GpuNode:
-    """The machine of one entry, completed by the catalogue."""
+    """The machine of one entry; the catalogue supplies missing fields."""
     if (entry.gpu is None) == (entry.instance is None):
         raise ReadingError(f"{where}: either gpu or instance is expected")
     try:
@@ -218,7 +221,7 @@ def _machine(entry: _Machine, where: str) -> GpuNode:
 
 
 def _speed(text: str, where: str) -> float:
-    """GB/s of `12 GB/s` or `100 Gbit/s`; a link may be named, too: pcie4, nvlink3."""
+    """The GB/s of `12 GB/s`, `100 Gbit/s`, or the name of a link such as pcie4 or nvlink3."""
     if match := _SPEED.fullmatch(text.strip()):
         speed = float(match[1]) / (1.0 if match[2].lower() == "gb/s" else _GBIT_PER_GB)
         if 1e-3 <= speed <= 1e5:

@@ -1,8 +1,8 @@
 """A communication hook of DistributedDataParallel for plans with parameter servers.
 
-A bucket whose layers have a server is added up there and handed out again (reduce, then broadcast); the others are
-all-reduced. A rank may begin its collectives only in the order of all others, so the broadcast of a bucket begins when
-the next bucket comes, or after the last.
+A bucket whose layers have a server is summed there and sent back to all ranks (reduce, then broadcast); other buckets
+are all-reduced. All ranks must start collectives in the same order, so the broadcast of a bucket starts when the next
+bucket comes, or after the last one.
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ if TYPE_CHECKING:
 
 
 def serve(model: Any, groups: Sequence[GroupWay]) -> None:
-    """Registers the hook. Raises `UserError` for what is no DistributedDataParallel, or has a hook already."""
+    """Registers the hook. Raises `UserError` if the model is no DistributedDataParallel or already has a hook."""
     from torch.nn.parallel import DistributedDataParallel
 
     if not isinstance(model, DistributedDataParallel):
         raise UserError("the plan has parameter servers, which need a DistributedDataParallel")
     served = Served(model, groups)
     try:
-        model.register_comm_hook(None, lambda _, bucket: served.exchange(bucket))  # annotations would be checked
+        model.register_comm_hook(None, lambda _, bucket: served.exchange(bucket))  # torch would check annotations
     except RuntimeError as error:
         raise UserError(f"the plan has parameter servers, and the model's own hook is in the way: {error}") from None
 
 
 def servers_of(sizes: Sequence[int], groups: Sequence[GroupWay]) -> list[int | None]:
-    """The server of each parameter: parameters and groups are both in the model's order, and meet by their bytes."""
+    """The server's rank of each parameter; None: all-reduce.
+
+    Parameters and groups are both in the model's order; they are matched by their bytes.
+    """
     found: list[int | None] = []
     total = sum(sizes) or 1
     of_groups = sum(group.gradient_bytes for group in groups) or 1.0
@@ -48,7 +51,7 @@ def servers_of(sizes: Sequence[int], groups: Sequence[GroupWay]) -> list[int | N
 
 
 class Served:
-    """The buckets of one backward that are under way. `model` has a `process_group` and parameters."""
+    """The buckets of one backward that are being exchanged. `model` has a `process_group` and parameters."""
 
     def __init__(self, model: Any, groups: Sequence[GroupWay]) -> None:
         import torch.distributed as dist
@@ -62,7 +65,7 @@ class Served:
         self._under_way: list[tuple[Any, Any, Any]] = []
 
     def exchange(self, bucket: Any) -> Any:
-        """The future of the bucket's mean, see `DistributedDataParallel.register_comm_hook`."""
+        """The future of the bucket's mean; see `DistributedDataParallel.register_comm_hook`."""
         import torch
 
         self._hand_out()
@@ -82,7 +85,7 @@ class Served:
         return future
 
     def _server(self, bucket: Any) -> int | None:
-        """The server that most of a bucket's elements have."""
+        """The server of most of the bucket's elements."""
         elements: Counter[int | None] = Counter()
         for parameter in bucket.parameters():
             elements[self._servers.get(id(parameter))] += parameter.numel()
@@ -98,7 +101,7 @@ class Served:
         self._reducing.clear()
 
     def _finish(self) -> None:
-        """DistributedDataParallel looks at the futures after the last bucket only."""
+        """Waits for what is left. DistributedDataParallel looks at the futures only after the last bucket."""
         self._hand_out()
         for _, work, _ in self._under_way:
             work.wait()

@@ -1,4 +1,4 @@
-"""The file of a plan, as a training reads it. `ddlprof plan -o` writes it."""
+"""The file of a plan as a training reads it; `ddlprof plan -o` writes it."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _Rank = Annotated[int, Range(0, 100_000)]
 
 @dataclass(frozen=True)
 class RankShare:
-    """One process of the job."""
+    """The share of one rank."""
 
     device: str
     machine: str
     samples: Annotated[int, Range(1, 10**9)]
-    """Of every full batch."""
+    """The number of samples of every full batch."""
 
 
 @dataclass(frozen=True)
 class GroupWay:
-    """Layers in a row whose gradients are exchanged in the same way."""
+    """Consecutive layers whose gradients are exchanged in the same way."""
 
     layers: str
     gradient_bytes: Annotated[float, NOT_NEGATIVE]
     server_rank: _Rank | None = None
-    """None: all-reduce."""
+    """The rank of the parameter server; None: all-reduce."""
 
 
 @dataclass(frozen=True)
 class PlanFile:
-    """What the file holds; ranks by their number, groups in forward order."""
+    """The content of the file. Ranks are in the order of their numbers, groups in forward order."""
 
     schema: int
     ranks: Annotated[tuple[RankShare, ...], Length(1, 100_000)]
@@ -51,7 +51,7 @@ class PlanFile:
 
 
 def read_plan(path: str | Path) -> PlanFile:
-    """Raises `UserError`, one line that names the file, for what is no plan."""
+    """Reads a plan. Raises `UserError`, one line that names the file, if it is no plan."""
     try:
         plan = decode(PlanFile, parse_json(read_text(path, _MAX_BYTES)))
     except ReadingError as error:

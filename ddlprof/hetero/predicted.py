@@ -1,4 +1,4 @@
-"""A job of which a run or `ddlprof features` knows, as a problem: times and memory as the recommender predicts them."""
+"""Makes a problem of a job known from a run or `ddlprof features`. The recommender predicts times and memory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from recommender.workload import MAX_BATCH
 EQUAL_SHARES = "its layers were not recorded: all are taken for equal; profile it again, or use `ddlprof features`"
 NO_FLOPS = "the FLOPs of its layers were not recorded: computation is taken to be the same for each"
 _FORWARD_SHARE = 1 / 3
-"""Where the operators do not tell: the two products of backward cost twice that of forward."""
+"""The share of forward in computation if the operators are not known: backward's two products cost twice as much."""
 
 
 def predicted_problem(workload: Workload, devices: Devices, batch: int | None = None) -> tuple[Problem, list[str]]:
-    """The problem, and what was assumed, one sentence each.
+    """The problem, and a sentence for each assumption.
 
-    `batch` is in place of the job's samples of an update. Raises `DdlprofError` where too little is known.
+    `batch`: replaces the job's samples of an update. Raises `DdlprofError` if too little is known.
     """
     parts, notes = layers_of(workload)
     batch = batch or _global_batch(workload)
@@ -33,9 +33,9 @@ def predicted_problem(workload: Workload, devices: Devices, batch: int | None = 
 
 
 def layers_of(workload: Workload) -> tuple[list[GradientBucket], list[str]]:
-    """The layers in forward order with their shares of computation, and what was assumed.
+    """The layers in forward order with their shares of computation, and a sentence for each assumption.
 
-    Raises `UserError` where not even the bytes of all gradients are known.
+    Raises `UserError` if not even the bytes of all gradients are known.
     """
     layers = workload.step.layers if workload.step else ()
     if not layers:
@@ -57,10 +57,10 @@ def _global_batch(workload: Workload) -> int | None:
 
 
 class PredictedTimes:
-    """Each device alone, as `ddlprof predict` has it for one GPU with its share of the batch."""
+    """The times of each device alone with its share of the batch, as `ddlprof predict` gives them for one GPU."""
 
     def __init__(self, workload: Workload, devices: Devices) -> None:
-        """Raises `PredictionError` where too little is known of the job."""
+        """Raises `PredictionError` if too little is known of the job."""
         self._devices = devices
         self._predictor = Predictor(workload)
         self._memory = JobMemory(workload)
@@ -69,7 +69,7 @@ class PredictedTimes:
         self._most = cache(self._largest)
 
     def work(self, device: int, samples: int) -> Work:
-        """See `Times`. Predicted at some numbers of samples, and on the lines between them at others."""
+        """See `Times`. Some numbers of samples are predicted; others are interpolated linearly."""
         machine = self._devices.all[device].machine
         below, above = _around(samples)
         low = self._work(machine, below)
@@ -80,12 +80,12 @@ class PredictedTimes:
         return self._most(self._devices.all[device].machine)
 
     def interval(self, device: int, samples: int) -> tuple[float, float]:
-        """The ends of the 80 % interval of the device's step, as multiples of it."""
+        """The ends of the 80 % interval of the device's step, as multiples of the step."""
         found = self._estimate(self._devices.all[device].machine, samples)
         return found.low_s / found.step_s, found.high_s / found.step_s
 
     def notes(self, batch: int) -> list[str]:
-        """What the times rest on, one sentence each."""
+        """What the times are based on, one sentence each."""
         samples = max(batch // len(self._devices), 1)
         found = [
             sentence
@@ -111,11 +111,12 @@ class PredictedTimes:
 
 
 _ALL_UP_TO, _DENSITY = 32, 8
-"""Up to so many samples each number is predicted, above so many for each doubling: a search asks for thousands."""
+"""Every number of samples up to the first value is predicted, and above it the second number of values for each
+doubling. A search asks for thousands of numbers."""
 
 
 def _around(samples: int) -> tuple[int, int]:
-    """The nearest numbers of samples that are predicted, below and above; equal for such a number."""
+    """The nearest predicted numbers of samples below and above; equal for a predicted number."""
     if samples <= _ALL_UP_TO:
         return samples, samples
     apart = max(1 << (samples.bit_length() - 1), _DENSITY) // _DENSITY

@@ -1,7 +1,7 @@
-"""Searches for the strategy with the shortest step, and compares it with the uniform plans, which need no search.
+"""Searches for the strategy with the shortest step, and compares it with uniform plans, which need no search.
 
-The search is simulated annealing from the uniform plans and a few others, then every small change of the best one. It
-is deterministic by seed, and never worse than any plan that it begins with.
+The search is simulated annealing that starts from the uniform plans and a few others, then tries every small change of
+the best strategy. It is deterministic for a seed, and never worse than a plan from which it starts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SPEED_PS = "by speed, parameter server"
 
 
 def uniform(problem: Problem) -> dict[str, Strategy]:
-    """The four plans that HeteroG is compared with, by name; all devices are used where the batch is large enough."""
+    """The four plans with which HeteroG is compared, by name. All devices are used if the batch is large enough."""
     even = shares(problem.batch, [1.0] * len(problem.devices))
     by_speed = shares(problem.batch, speeds(problem))
     everywhere = (None,) * len(problem.groups)
@@ -37,7 +37,10 @@ def uniform(problem: Problem) -> dict[str, Strategy]:
 
 
 def _servers(problem: Problem, samples: Sequence[int]) -> tuple[int, ...]:
-    """Servers that share the work: each group goes where the network has least to carry yet, the largest first."""
+    """A server for each group.
+
+    The largest group goes first, each to the machine whose network has least to carry so far.
+    """
     devices, fast = problem.devices, speeds(problem)
     used = sorted((index for index, count in enumerate(samples) if count), key=lambda index: (-fast[index], index))
     carried = dict.fromkeys(range(len(devices.machines)), 0.0)
@@ -50,13 +53,13 @@ def _servers(problem: Problem, samples: Sequence[int]) -> tuple[int, ...]:
 
 
 def speeds(problem: Problem) -> list[float]:
-    """The samples per second of each device alone, at the share that it would have of an even split."""
+    """The samples per second of each device alone, with an even share of the batch."""
     each = max(problem.batch // len(problem.devices), 1)
     return [each / problem.times.work(device, each).total_s for device in range(len(problem.devices))]
 
 
 def shares(whole: int, weights: Sequence[float]) -> tuple[int, ...]:
-    """Whole numbers in proportion to the weights, with that sum: what is left goes to the largest remainders."""
+    """Divides `whole` into whole numbers in proportion to the weights. The rest goes to the largest remainders."""
     total = sum(weights)
     exact = [whole * weight / total for weight in weights]
     found = [int(each) for each in exact]
@@ -67,27 +70,28 @@ def shares(whole: int, weights: Sequence[float]) -> tuple[int, ...]:
 
 
 EVALUATIONS = 6000
-"""Steps that are simulated; what the search of HeteroG's authors needs hours of a GPU for takes seconds here."""
+"""The number of steps that are simulated, which takes seconds."""
 _STARTS = 3
-"""The best plans to begin with."""
+"""The number of plans, the best ones, from which the search starts."""
 _HALVINGS = 40
 _HOT, _COLD = 0.1, 0.001
-"""The temperature, as a share of the best step: what is 10 % longer is taken one time in three at first."""
+"""The first and last temperature, as shares of the best step. A step 10 % longer is first accepted one time in
+three."""
 
 
 def search(problem: Problem, seed: int = 0, evaluations: int = EVALUATIONS) -> Strategy:
-    """The best strategy found. Raises `UserError` if the memory of all devices does not hold the batch."""
+    """The best strategy found. Raises `UserError` if all devices together have too little memory for the batch."""
     return _Search(problem, random.Random(seed)).run(evaluations)
 
 
 def fits(problem: Problem, strategy: Strategy) -> bool:
-    """Whether every share fits into the memory of its device, as far as that is known."""
+    """Whether every share fits into the memory of its device, as far as this is known."""
     limits = (problem.times.most(device) for device in range(len(problem.devices)))
     return all(most is None or count <= most for count, most in zip(strategy.samples, limits, strict=True))
 
 
 class _Search:
-    """The steps simulated so far, and the best."""
+    """The steps simulated so far, and the best strategy."""
 
     def __init__(self, problem: Problem, dice: random.Random) -> None:
         self._problem = problem
@@ -107,7 +111,7 @@ class _Search:
         return by_rank if self._step_s(by_rank) < self._step_s(best) else best
 
     def _step_s(self, strategy: Strategy) -> float:
-        """Infinite for what does not fit."""
+        """The seconds of a step; infinite if it does not fit into memory."""
         if strategy not in self._seen:
             fitting = all(
                 most is None or count <= most for count, most in zip(strategy.samples, self._limits, strict=True)
@@ -116,7 +120,7 @@ class _Search:
         return self._seen[strategy]
 
     def _packed(self) -> Strategy:
-        """As many samples on each device as fit, where no plan to begin with does. Raises UserError."""
+        """A strategy with as many samples on each device as fit, used if no other plan fits. Raises UserError."""
         batch = self._problem.batch
         limits = [batch if most is None else most for most in self._limits]
         if sum(limits) < batch:
@@ -139,7 +143,7 @@ class _Search:
         return best
 
     def _refined(self, best: Strategy, evaluations: int) -> Strategy:
-        """The first small change that helps, again and again until none does, or so many were tried."""
+        """Takes the first small change that helps, until none helps or `evaluations` were tried."""
         limit = len(self._seen) + evaluations
         improved = True
         while improved and len(self._seen) < limit:
@@ -152,7 +156,7 @@ class _Search:
 
 
 def _within(samples: tuple[int, ...], limits: list[int]) -> tuple[int, ...]:
-    """The same number of samples, none above its limit."""
+    """The same number of samples in all, with none above its limit."""
     found = [min(count, most) for count, most in zip(samples, limits, strict=True)]
     left = sum(samples) - sum(found)
     for index, most in enumerate(limits):
@@ -163,7 +167,7 @@ def _within(samples: tuple[int, ...], limits: list[int]) -> tuple[int, ...]:
 
 
 def _starts(problem: Problem) -> Iterator[Strategy]:
-    """The uniform plans; the fastest devices in any number, machine by machine and one by one."""
+    """The uniform plans, and plans with the fastest devices only: machine by machine, and device by device."""
     yield from uniform(problem).values()
     fast = speeds(problem)
     devices = problem.devices.all
@@ -181,16 +185,16 @@ def _starts(problem: Problem) -> Iterator[Strategy]:
             weights = [fast[index] if index in chosen else 0.0 for index in range(len(devices))]
             yield Strategy(shares(problem.batch, weights), everywhere)
             balanced = _balanced(problem, chosen)
-            if sum(balanced) == problem.batch:  # else their memory does not hold it
+            if sum(balanced) == problem.batch:  # otherwise their memory is too small
                 yield Strategy(balanced, everywhere)
             yield _served(Strategy(shares(problem.batch, weights), (chosen[0],) * len(problem.groups)))
 
 
 def _balanced(problem: Problem, chosen: list[int]) -> tuple[int, ...]:
-    """The split after which the last of these devices has computed soonest."""
+    """The split with which the last of these devices finishes computing soonest."""
 
     def within(device: int, seconds: float) -> int:
-        """The most samples that the device computes in that time."""
+        """The most samples that the device computes within that time."""
         most = bisect_right(
             range(1, problem.batch + 1), seconds, key=lambda count: problem.times.work(device, count).total_s
         )
@@ -206,7 +210,7 @@ def _balanced(problem: Problem, chosen: list[int]) -> tuple[int, ...]:
             low_s = middle_s
     found = {device: within(device, high_s) for device in chosen}
     left = sum(found.values()) - problem.batch
-    while left > 0:  # what was one too many, from those that would have it last
+    while left > 0:  # takes back what was too much, from devices that finish last
         last = max(chosen, key=lambda device: problem.times.work(device, found[device]).total_s if found[device] else 0)
         found[last] -= 1
         left -= 1
@@ -214,7 +218,7 @@ def _balanced(problem: Problem, chosen: list[int]) -> tuple[int, ...]:
 
 
 def _served(strategy: Strategy) -> Strategy:
-    """The same with every server among the devices that are used."""
+    """The same strategy with all servers among the used devices."""
     used = strategy.used
     servers = tuple(each if each is None or each in used else used[0] for each in strategy.servers)
     return replace(strategy, servers=servers)
@@ -228,7 +232,7 @@ def _moved(strategy: Strategy, giver: int, taker: int, count: int) -> Strategy:
 
 
 def _shifted(problem: Problem, strategy: Strategy, giver: str, taker: str, count: int) -> Strategy:
-    """So many samples from each device of one kind, if it has them, evenly to those of another."""
+    """Moves `count` samples from each device of one kind, if it has them, evenly to the devices of another kind."""
     samples = list(strategy.samples)
     devices = problem.devices.all
     givers = [each.index for each in devices if each.kind == giver and samples[each.index] >= count]
@@ -241,7 +245,7 @@ def _shifted(problem: Problem, strategy: Strategy, giver: str, taker: str, count
 
 
 def _changed(problem: Problem, strategy: Strategy, dice: random.Random) -> Strategy:
-    """One change at random."""
+    """The strategy with one random change."""
     devices, groups = len(problem.devices), len(problem.groups)
     used = strategy.used
     kind = dice.random()
@@ -249,12 +253,12 @@ def _changed(problem: Problem, strategy: Strategy, dice: random.Random) -> Strat
         giver = dice.choice(used)
         taker = dice.choice([index for index in range(devices) if index != giver])
         has = strategy.samples[giver]
-        if kind < 0.1:  # one leaves
+        if kind < 0.1:  # a device leaves
             return _moved(strategy, giver, taker, has)
-        if kind < 0.3:  # alike devices change alike: one of them alone would leave the slowest as slow
+        if kind < 0.3:  # devices of one kind change together: a change of one would leave the slowest as slow
             one, other = (problem.devices.all[index].kind for index in (giver, taker))
             return _shifted(problem, strategy, one, other, 2 ** dice.randrange(has.bit_length()))
-        if kind < 0.4:  # two exchange their shares
+        if kind < 0.4:  # two exchange shares
             return _moved(strategy, giver, taker, has - strategy.samples[taker])
         return _moved(strategy, giver, taker, min(has, 2 ** dice.randrange(has.bit_length())))
     first = dice.randrange(groups)
@@ -265,7 +269,7 @@ def _changed(problem: Problem, strategy: Strategy, dice: random.Random) -> Strat
 
 
 def _neighbours(problem: Problem, strategy: Strategy) -> Iterator[Strategy]:
-    """Every small change: samples from one device to another, and the way of one group or of all."""
+    """Every small change: samples from one kind of device to another, another way of exchange for one or all groups."""
     devices = range(len(problem.devices))
     kinds = dict.fromkeys(each.kind for each in problem.devices.all)
     for one, other in permutations(kinds, 2):
@@ -286,23 +290,23 @@ def _neighbours(problem: Problem, strategy: Strategy) -> Iterator[Strategy]:
 
 
 def _sizes(whole: int) -> Iterable[int]:
-    """The whole, and every power of two below it."""
+    """The whole, and all powers of two below it."""
     return dict.fromkeys([whole, *(2**power for power in range(whole.bit_length() - 1, -1, -1))] if whole else [])
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A strategy and its step."""
+    """A strategy and its predicted step."""
 
     name: str
     strategy: Strategy
     step: Step | None
-    """None: it does not fit into the memory of a device."""
+    """The step; None: it does not fit into the memory of a device."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The best strategy that was found, and the uniform plans to compare it with."""
+    """The best strategy found, and the uniform plans for comparison."""
 
     problem: Problem
     best: Planned
@@ -310,14 +314,14 @@ class Plan:
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast the best is as the best uniform plan; None: none of those fits."""
+        """How many times as fast the best strategy is as the best uniform plan; None: no uniform plan fits."""
         steps = [each.step.step_s for each in self.uniform if each.step is not None]
         assert self.best.step is not None
         return min(steps) / self.best.step.step_s if steps else None
 
 
 def make_plan(problem: Problem, seed: int = 0, evaluations: int = EVALUATIONS) -> Plan:
-    """Searches and compares. Raises `UserError` if the memory of all devices does not hold the batch."""
+    """Searches and compares. Raises `UserError` if all devices together have too little memory for the batch."""
     best = search(problem, seed, evaluations)
     return Plan(
         problem,

@@ -1,9 +1,9 @@
-"""One step of a strategy on the clock: when each device computes, and when each link carries gradients.
+"""Simulates one step of a strategy: when each device computes, and when each link carries gradients.
 
-A device does one thing at a time. A transfer takes all links on its way for its whole duration, bytes over the slowest
-of them and a latency; a collective waits for all devices, and collectives go one after another. What is laid out so is
-what HeteroG's simulator lays out (Yi et al., CoNEXT 2020). Where exchanges take time from a device (`Problem.taken_s`),
-it computes the next group by so much later.
+A device does one thing at a time. A transfer occupies all links on its way for its whole duration: a latency plus the
+bytes over the speed of the slowest link. A collective waits for all devices, and collectives run one after another.
+HeteroG's simulator assumes the same (Yi et al., CoNEXT 2020). If exchanges take time from a device (`Problem.taken_s`),
+it computes the next group later by that time.
 """
 
 from __future__ import annotations
@@ -17,43 +17,44 @@ from typing import NamedTuple, TypeAlias
 from ddlprof.hetero.problem import Problem, Strategy, Work
 
 Lane: TypeAlias = "tuple[str, int]"
-"""What can be taken: (device, its index), (out, machine), (in, machine), (link, machine) or `COLLECTIVES`."""
+"""Something that only one transfer or computation can use at a time: (device, its index), (out, machine), (in,
+machine), (link, machine) or `COLLECTIVES`."""
 COLLECTIVES: Lane = ("collectives", -1)
-"""The one queue that all collectives of a process group are in."""
+"""The queue of all collectives of the process group."""
 _ANSWERS = 1 << 20
-"""Answers of servers come after all that was ready at the same time."""
+"""A priority for answers of servers, which come after everything that was ready at the same time."""
 
 
 class Slice(NamedTuple):
-    """Something that took time."""
+    """An interval in which something was in use."""
 
     lane: Lane
     name: str
     group: int
-    """-1: of no group."""
+    """The group; -1: none."""
     begin_s: float
     end_s: float
 
 
 @dataclass(frozen=True)
 class Step:
-    """The step as it would be."""
+    """The simulated step."""
 
     step_s: float
     compute_s: float
-    """The device that computes longest, all its parts together."""
+    """The computing time of the device that computes longest, all parts together."""
     slowest: int
-    """That device."""
+    """The index of that device."""
     idle_s: tuple[float, ...]
-    """For each device the time in which it does not compute; the whole step where it is not used."""
+    """For each device the time in which it does not compute; the whole step if it is not used."""
     order: tuple[int, ...]
-    """The groups in the order in which their gradients begin to travel."""
+    """The groups in the order in which their gradients start to travel."""
     slices: tuple[Slice, ...] = field(default=(), repr=False)
-    """In no order; empty where nobody asked."""
+    """All intervals, unordered; empty unless `traced`."""
 
     @property
     def exposed_s(self) -> float:
-        """What the step takes beyond the longest computation."""
+        """The time of the step beyond the longest computation."""
         return max(self.step_s - self.compute_s, 0.0)
 
 
@@ -63,15 +64,15 @@ class _Transfer(NamedTuple):
     lanes: tuple[Lane, ...]
     seconds: float
     rank_s: float
-    """Its own time and that of all that has to follow it until the step is over: the upward rank of HEFT."""
+    """The seconds from its start to the end of the step along what must follow it: the upward rank of HEFT."""
     needs: tuple[int, ...]
-    """Devices whose gradient it waits for."""
+    """The devices whose gradients it waits for."""
     to: tuple[int, ...]
-    """Devices that have the sum when it ends; none: the server has one more share."""
+    """The devices that have the sum when it ends; empty: a server has received one more share."""
 
 
 def simulate(problem: Problem, strategy: Strategy, traced: bool = False) -> Step:
-    """Lays out the step. The strategy uses at least one device and names servers among those that it uses."""
+    """Simulates the step. The strategy uses at least one device, and its servers are among the used devices."""
     used = strategy.used
     works = {device: problem.times.work(device, strategy.samples[device]) for device in used}
     exchange = _Exchange(problem, strategy, traced)
@@ -89,11 +90,11 @@ def simulate(problem: Problem, strategy: Strategy, traced: bool = False) -> Step
 
 
 _Entry: TypeAlias = "tuple[float, int, float, _Transfer]"
-"""What goes first has the smallest: its priority, its number, when it was ready."""
+"""(priority, number, time when ready, transfer). The smallest goes first."""
 
 
 class _Exchange:
-    """The devices' gradients on their way."""
+    """The exchange of the devices' gradients."""
 
     def __init__(self, problem: Problem, strategy: Strategy, traced: bool) -> None:
         self.order: list[int] = []
@@ -102,18 +103,18 @@ class _Exchange:
         self._ready: dict[tuple[int, int], float] = {}
         """When a device has its gradient of a group."""
         self._done: dict[int, float] = {}
-        """When a device has all that it needs for its update."""
+        """When a device has everything for its update."""
         self._taken_s = problem.taken_s if len(strategy.used) > 1 else ()
         self._free: dict[Lane, float] = {}
         self._waiting: list[tuple[float, int, _Transfer]] = []
-        """Until their gradients are there."""
+        """Transfers that wait for gradients."""
         self._answers: dict[int, list[_Transfer]] = {}
         self._shares_left: Counter[int] = Counter()
         self._summed: dict[int, float] = {}
-        """When a server has the shares that arrived so far."""
+        """When a server has all shares that have arrived so far."""
 
     def computed(self, device: int, work: Work) -> None:
-        """Lays out forward and backward of a device."""
+        """Schedules forward and backward of a device."""
         groups, now = self._problem.groups, work.before_s
         self._show(("device", device), "input", -1, 0.0, now)
         forward, backward = range(len(groups)), range(len(groups) - 1, -1, -1)
@@ -131,13 +132,13 @@ class _Exchange:
         self._done[device] = now
 
     def updated(self, device: int, work: Work) -> float:
-        """Lays out the optimizer of a device; when it has finished."""
+        """Schedules the update of a device; returns when it ends."""
         end = self._done[device] + work.update_s
         self._show(("device", device), "optimizer", -1, self._done[device], end)
         return end
 
     def run(self) -> None:
-        """Begins the first of the transfers that can begin and whose links are free, again and again."""
+        """Starts transfers that are ready and whose links are free, in their order, until all are done."""
         for number, transfer in enumerate(_transfers(self._problem, self._strategy)):
             if transfer.needs:
                 at = max(self._ready[transfer.group, device] for device in transfer.needs)
@@ -159,7 +160,7 @@ class _Exchange:
             now = max(now, min(soonest, default=now))
 
     def _begun(self, able: list[_Entry], now: float) -> list[_Entry]:
-        """Begins what can begin now, the first in the order first; a heap of what cannot."""
+        """Starts what can start now. Returns a heap of what cannot."""
         blocked: list[_Entry] = []
         while able:
             entry = heapq.heappop(able)
@@ -186,7 +187,7 @@ class _Exchange:
             self._arrived(group, end)
 
     def _arrived(self, group: int, end: float) -> None:
-        """A server has one more share; with the last one it hands out the sum."""
+        """Notes that a server has one more share. With the last share it sends the sum back."""
         server = _server(self._strategy, group)
         self._summed[group] = summed = max(self._summed.get(group, self._ready[group, server]), end)
         self._shares_left[group] -= 1
@@ -208,7 +209,7 @@ def _server(strategy: Strategy, group: int) -> int:
 
 
 def _transfers(problem: Problem, strategy: Strategy) -> Iterator[_Transfer]:
-    """All of a step: the groups that backward has first come first."""
+    """All transfers of a step. Groups that backward reaches first come first."""
     used, devices = strategy.used, problem.devices
     update_s = max(problem.times.work(device, strategy.samples[device]).update_s for device in used)
     for group in range(len(problem.groups) - 1, -1, -1):
@@ -232,7 +233,7 @@ def _transfers(problem: Problem, strategy: Strategy) -> Iterator[_Transfer]:
 
 
 def _ring(problem: Problem, used: tuple[int, ...], size: float) -> tuple[tuple[Lane, ...], float]:
-    """The links that an all-reduce takes, and its seconds: 2 (k - 1) messages of a k-th of the bytes."""
+    """The links that an all-reduce uses, and its seconds: 2 (k - 1) messages of a k-th of the bytes among k devices."""
     devices, members = problem.devices, len(used)
     machines = [devices.all[device].machine for device in used]
     lanes: list[Lane] = [COLLECTIVES]

@@ -1,8 +1,8 @@
-"""Applies a plan to a training with DistributedDataParallel: one call, and the loop stays as it is.
+"""Applies a plan to a training with DistributedDataParallel by one call; the loop stays as it is.
 
-Every rank gets its share of each batch. The gradient of its mean loss is weighted by that share, so the mean that
-DistributedDataParallel makes of all ranks is the gradient of the mean over all samples: what one process would have
-with the whole batch.
+Every rank gets its share of each batch. The gradient of its mean loss is weighted by that share, so that
+DistributedDataParallel's mean over ranks is the gradient of the mean over all samples: the same as one process would
+compute with the whole batch.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _KEPT = (
     "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
     "prefetch_factor", "persistent_workers", "pin_memory_device",
 )  # fmt: skip
-"""What the new loader has of the old one."""
+"""The attributes that the new loader takes from the old one."""
 _DEFAULT_SEED = 0
 
 
 def apply(plan: str | Path | PlanFile, model: Any, loader: Any) -> Any:
-    """The training's loader, each batch of which is this rank's share of the plan's batch; use it in place of `loader`.
+    """Returns the loader to use in place of `loader`. Each of its batches is this rank's share of the plan's batch.
 
-    `model` is the DistributedDataParallel that the loop calls; its gradients are weighted from now on, and exchanged as
-    the plan says. The order of samples is that of `loader`: of its DistributedSampler with seed and epoch
-    (`set_epoch` goes on to work), or of its other sampler, shuffled or not. The loss has to be a mean over samples.
-    Call it on every rank after `init_process_group`. Raises `UserError` where the plan is for another number of ranks
-    or the loader chooses batches in a way of its own.
+    `model`: the DistributedDataParallel that the loop calls. From now on its gradients are weighted, and exchanged as
+    the plan says. The order of samples is that of `loader`: of its DistributedSampler with seed and epoch (`set_epoch`
+    still works), or of its other sampler, shuffled or not. The loss must be a mean over samples. Call it on every rank
+    after `init_process_group`. Raises `UserError` if the plan is for another number of ranks or the loader chooses
+    batches in its own way.
     """
     import torch.distributed as dist
 
@@ -55,9 +55,10 @@ def apply(plan: str | Path | PlanFile, model: Any, loader: Any) -> Any:
 
 
 class _Weighting:
-    """A forward hook: multiplies the gradient of everything that the model returns by this rank's weight.
+    """A forward hook that multiplies the gradient of everything that the model returns by this rank's weight.
 
-    That is the gradient of all parameters, once for every micro-batch; DistributedDataParallel divides by the ranks.
+    The gradients of all parameters are then weighted once for every micro-batch. DistributedDataParallel divides by the
+    number of ranks.
     """
 
     def __init__(self, world: int) -> None:
@@ -65,7 +66,7 @@ class _Weighting:
         self._factor = 1.0
 
     def begins(self, weight: float) -> None:
-        """A batch of this weight comes next."""
+        """Sets the weight of the next batch."""
         self._factor = weight * self._world
 
     def __call__(self, module: Any, arguments: Any, output: Any) -> None:
@@ -76,7 +77,7 @@ class _Weighting:
 
 
 def _with_gradient(output: Any) -> Iterator[Any]:
-    """The tensors in what a model returned that a gradient goes through, each once."""
+    """The tensors with gradients in what a model returned, each once."""
     import torch
 
     seen: set[int] = set()
@@ -124,7 +125,7 @@ def _batches(samples: Sequence[int], rank: int, loader: Any) -> UnevenBatches:
 
 
 class _Order:
-    """The order of an epoch, the same on every rank: what DistributedSampler shuffles by seed and epoch."""
+    """The order of samples in an epoch, equal on all ranks: shuffled by seed and epoch, as DistributedSampler does."""
 
     def __init__(self, sampler: Any, length: int, shuffled: bool) -> None:
         self._sampler, self._length, self._shuffled = sampler, length, shuffled
@@ -147,7 +148,7 @@ def _loader(loader: Any, batches: UnevenBatches, weighting: _Weighting) -> Any:
     from torch.utils.data import DataLoader
 
     class UnevenLoader(DataLoader[Any]):
-        """Tells the weight of each batch when it hands it out: workers fetch ahead."""
+        """A loader that sets the weight of each batch when it hands it out, as workers fetch ahead."""
 
         def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
             for number, batch in enumerate(super().__iter__()):
@@ -159,7 +160,7 @@ def _loader(loader: Any, batches: UnevenBatches, weighting: _Weighting) -> Any:
 
 
 def divided(whole: int, weights: Sequence[int]) -> tuple[int, ...]:
-    """Divides `whole` in proportion to the weights into whole numbers: the rest goes to the largest remainders."""
+    """Divides `whole` into whole numbers in proportion to the weights. The rest goes to the largest remainders."""
     total = sum(weights)
     found = [whole * weight // total for weight in weights]
     by_remainder = sorted(range(len(weights)), key=lambda index: (-(whole * weights[index] % total), index))
@@ -169,17 +170,20 @@ def divided(whole: int, weights: Sequence[int]) -> tuple[int, ...]:
 
 
 class UnevenBatches:
-    """The batches of one rank, as `batch_sampler` of a DataLoader.
+    """The batches of one rank, for `batch_sampler` of a DataLoader.
 
-    Batch number i of all ranks together is the i-th piece of the epoch's order, so together they train with what one
-    process would with the same order and the whole batch. The last one is smaller, unless it is dropped; a rank that
-    would get nothing of it gets a sample of another rank with weight 0, as every rank has to take part.
+    Batch i of all ranks together is the i-th piece of the epoch's order, so together they train as one process would
+    with the same order and the whole batch. The last batch is smaller unless it is dropped. A rank without samples of
+    it gets a sample of another rank with weight 0, as every rank must take part.
     """
 
     def __init__(
         self, samples: Sequence[int], rank: int, length: int, drop_last: bool, order: Callable[[], Sequence[int]]
     ) -> None:
-        """`samples` of each rank in a full batch; `length` samples an epoch; `order` gives their order anew."""
+        """`samples`: those of each rank in a full batch. `length`: the samples of an epoch.
+
+        `order`: returns a new epoch's order.
+        """
         self._samples, self._rank, self._length, self._order = tuple(samples), rank, length, order
         self._full, rest = divmod(length, sum(samples))
         self._tail = () if drop_last or not rest else divided(rest, samples)
@@ -202,6 +206,6 @@ class UnevenBatches:
         return list(order[begin : begin + shares[self._rank]])
 
     def weight(self, number: int) -> float:
-        """What the mean over this rank's samples of that batch counts in the mean over all ranks' samples."""
+        """The weight of the mean over this rank's samples in the mean over all ranks' samples of that batch."""
         shares = self._samples if number < self._full else self._tail
         return shares[self._rank] / sum(shares)

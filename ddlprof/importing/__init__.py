@@ -1,7 +1,7 @@
-"""Makes a run directory of traces that torch.profiler (Kineto) has written.
+"""Makes a run directory from traces written by torch.profiler (Kineto).
 
-Reads each trace once, event by event, and keeps compact columns of what counts: kernels and copies, launches, the
-outermost operators of each thread, a few named ranges.
+Each trace is read once, event by event. Compact columns are kept of the events that count: kernels and copies,
+launches, the outermost operators of each thread, and a few named ranges.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Imported:
-    """The result of an import: how many ranks of how many there are, and the steps of the rank with the most."""
+    """The result of an import: the number of ranks imported and in the job, and the steps of the rank with the most."""
 
     ranks: int
     world_size: int
@@ -33,7 +33,8 @@ class Imported:
 def import_traces(paths: Sequence[Path], out: Path, progress: Progress | None = None) -> Imported:
     """Reads the traces of one job and writes them to `out` as a run directory.
 
-    Raises UserError for what cannot be read or is of two jobs, and if `out` exists already; then nothing is written.
+    Raises UserError if a trace cannot be read, if the traces are of two jobs, or if `out` already exists. Nothing is
+    written then.
     """
     require_unused(out)
     files = trace_files(paths)

@@ -1,7 +1,7 @@
-"""The timeline of a device: where each step begins and ends on it, and which class each nanosecond has.
+"""The timeline of a device: begin and end of each step on it, and the class of each nanosecond.
 
-A step begins when the device reaches the work that the host launched in it: as if an event had been recorded on the
-stream that computes, which is what `ddlprof run` does.
+A step begins when the device reaches the work that the host launched in it, as if an event had been recorded on the
+computing stream. `ddlprof run` measures it that way.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ddlprof.importing.trace_columns import TraceColumns
 from ddlprof.model.records import WindowRow
 
 _UNKNOWN_SHARE = 0.05
-"""Above this share of computing whose launch is not known, its parts are not told."""
+"""If the launch of more than this share of computing is unknown, its parts (forward, ...) are not given."""
 _BEFORE_ALL = np.iinfo(np.int64).min
 
 FORWARD, BACKWARD, OPTIMIZER, NOBODY_KNOWS = range(4)
@@ -37,7 +37,7 @@ FORWARD, BACKWARD, OPTIMIZER, NOBODY_KNOWS = range(4)
 
 @dataclass(frozen=True)
 class Work:
-    """The activities of one device as columns."""
+    """The activities of one device, as columns."""
 
     begin: IntArray
     end: IntArray
@@ -45,21 +45,21 @@ class Work:
     stream: NDArray[np.int32]
     message: NDArray[np.int32]
     launched: IntArray
-    """When the host launched it, `_BEFORE_ALL` if that was before the trace began."""
+    """When the host launched it; `_BEFORE_ALL` if before the trace began."""
     thread: NDArray[np.int32]
-    """The thread that did, -1 if not known or if it launched a whole graph."""
+    """The thread that launched it; -1 if unknown, or if it launched a whole graph."""
 
     def of(self, kind: Kind) -> NDArray[np.bool_]:
-        """A mask of the activities of a kind."""
+        """A mask of the activities of one kind."""
         return np.asarray(self.kind == kind)
 
     def spans(self, mask: NDArray[np.bool_]) -> Spans:
-        """When any of the activities in the mask was under way."""
+        """When any of the activities in the mask ran."""
         return merged(self.begin[mask], self.end[mask])
 
 
 def busiest_device(found: TraceColumns) -> tuple[int, int]:
-    """The device that works longest, and how many there are."""
+    """The device that works longest, and the number of devices."""
     device = column(found.activities.device, np.int16)
     length = column(found.activities.end) - column(found.activities.begin)
     busy = {int(d): int(length[device == d].sum()) for d in np.unique(device)}
@@ -67,7 +67,7 @@ def busiest_device(found: TraceColumns) -> tuple[int, int]:
 
 
 def work_of(found: TraceColumns, device: int) -> Work:
-    """The activities of a device, with who launched them and when."""
+    """The activities of a device, with the time and thread of their launches."""
     activities = found.activities
     mine = column(activities.device, np.int16) == device
     begin, end = column(activities.begin)[mine], column(activities.end)[mine]
@@ -92,7 +92,10 @@ def work_of(found: TraceColumns, device: int) -> Work:
 
 
 def _guessed(begin: IntArray, stream: NDArray[np.int32], known: NDArray[np.bool_]) -> IntArray:
-    """When work without a launch was launched: before the trace if it comes first on its stream, else as it began."""
+    """Launch times where they are unknown.
+
+    For activities that come first on their stream before the trace, for others their begin.
+    """
     launched = begin.copy()
     for number in np.unique(stream[known]):
         mine = stream == number
@@ -101,7 +104,7 @@ def _guessed(begin: IntArray, stream: NDArray[np.int32], known: NDArray[np.bool_
 
 
 def reached(work: Work, time: IntArray) -> IntArray:
-    """When the device was through with what the computing stream had been given by each moment of the host's."""
+    """For each moment of the host, when the device had finished what the computing stream had been given by then."""
     computing = work.of(Kind.COMPUTE)
     if not computing.any():
         return time
@@ -115,7 +118,7 @@ def reached(work: Work, time: IntArray) -> IntArray:
 
 
 def phases(work: Work, found: TraceColumns) -> NDArray[np.int8]:
-    """Which part of computing each activity belongs to, by where it was launched."""
+    """The part of computing (forward, ...) that each activity belongs to, by where it was launched."""
     phase = np.full(len(work.begin), FORWARD, dtype=np.int8)
     phase[work.thread < 0] = NOBODY_KNOWS
     for thread, track in found.backward.items():
@@ -167,9 +170,9 @@ def device_steps(
 
 
 def _transfers(work: Work, computing: Spans, found: TraceColumns) -> Transfers:
-    """The communication kernels whose collective is known, each with what it claims of the exposed time.
+    """The communication kernels whose collective is known, each with the exposed time that it causes.
 
-    Of several at once the first one claims; it begins to be needed where computing has first stopped.
+    If several run at once, the first counts. It is needed from the moment at which computing first stopped.
     """
     mine = work.of(Kind.COMMUNICATION)
     order = np.lexsort((work.stream[mine], work.end[mine], work.begin[mine]))

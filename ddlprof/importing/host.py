@@ -1,8 +1,7 @@
-"""The timeline of the training thread, for traces without a device: which class each nanosecond of a step has.
+"""The timeline of the training thread, for traces without a device: the class of each nanosecond of a step.
 
-The thread tells itself what it is blocked on, so the batch comes first here; then waiting for a collective, in an
-operator that does so or with no operator under way while one is; then computing, from the first forward to the end of
-the last update.
+The first class that applies counts: waiting for the batch; waiting for a collective, in an operator that waits or
+without any operator while a collective is under way; computing, from the first forward to the end of the last update.
 """
 
 from __future__ import annotations
@@ -29,20 +28,21 @@ from ddlprof.importing.steps import HostSteps, Steps, Transfers, backward_of_all
 from ddlprof.importing.trace_columns import TraceColumns
 
 PAUSE_NS = 250_000
-"""A pause this short between two operators is the interpreter on its way: `ddlprof run` counts it as computing, too."""
+"""The longest pause in ns between two operators that counts as computing, as it does in `ddlprof run`: the interpreter
+is on its way to the next operator."""
 _WAKING_NS = 1_000_000
-"""A thread that goes on this soon after a collective has waited for it: between the two it was being woken."""
+"""If a thread goes on within this time (ns) after a collective, it has waited for it and was being woken."""
 _CLOCK_NS = 20_000
-"""A transfer may seem to begin this much before it was issued: two threads took the time."""
+"""A transfer may seem to begin this much (ns) before it was issued, as two threads read the clock."""
 
 
 def host_steps_timed(
     found: TraceColumns, steps: HostSteps, thread: int | None, group: tuple[str, int] | None, on_device: bool
 ) -> tuple[Steps, Transfers]:
-    """The steps of the training thread and the collectives of the host.
+    """The steps of the training thread, and the collectives of the host.
 
-    `group`: name and size of the one process group there is, None where several or none are known. `on_device`: the
-    thread runs ahead of a device that the trace does not show, so nothing but its waits for batches is known.
+    `group`: name and size of the only process group; None if there are several or none is known. `on_device`: the
+    thread runs ahead of a device that the trace does not show, so only its waits for batches are known.
     """
     own = [thread] if thread is not None else []
     loading, zeroing, wrapped = (
@@ -83,7 +83,7 @@ def host_steps_timed(
 
 
 def forward_of(found: TraceColumns, thread: int | None) -> Spans:
-    """The operators of forwards with gradients: not those that make a batch, zero gradients, update or recompute."""
+    """The operators of forwards with gradients. Left out: making a batch, zeroing gradients, updates, recomputation."""
     if thread is None:
         return empty()
     left_out = union(
@@ -96,7 +96,7 @@ def forward_of(found: TraceColumns, thread: int | None) -> Spans:
 
 
 def _backward_passes(forward: Spans, backward: Spans, updates: Spans) -> Spans:
-    """From the first function of each backward pass until something else begins: what DDP does at its end is in it."""
+    """From the first function of each backward pass until something else begins, so DDP's work after it is included."""
     limits = np.sort(np.concatenate([forward.begin, updates.begin]))
     until = _first_from(limits, backward.end, np.full(len(backward.end), np.iinfo(np.int64).max))
     last = len(backward.end) and until == np.iinfo(np.int64).max
@@ -104,7 +104,7 @@ def _backward_passes(forward: Spans, backward: Spans, updates: Spans) -> Spans:
 
 
 def _inside_passes(forward: Spans, backward: Spans, updates: Spans) -> Spans:
-    """From the first function of each backward pass to its last: torch's engine runs there, and no loop of a script."""
+    """Spans from the first function of each backward pass to its last, in which torch's engine runs and no script."""
     limits = np.sort(np.concatenate([forward.begin, updates.begin]))
     passes, first = np.unique(np.searchsorted(limits, backward.begin, side="right"), return_index=True)
     last = np.concatenate([first[1:], [len(backward.begin)]])[: len(passes)] - 1
@@ -112,7 +112,7 @@ def _inside_passes(forward: Spans, backward: Spans, updates: Spans) -> Spans:
 
 
 def _zones(steps: HostSteps, forward: Spans, operators: Spans, updates: Spans) -> Spans:
-    """From the first forward of each step to the end of its last update, or of its last operator if it has none."""
+    """For each step, from its first forward to the end of its last update (without one, of its last operator)."""
     first = _first_from(forward.begin, steps.begin, steps.end)
     first = np.where(first < steps.end, first, _first_from(operators.begin, steps.begin, steps.end))
     last_update = np.concatenate([[-1], updates.end])[np.searchsorted(updates.end, steps.end, side="right")]
@@ -122,13 +122,13 @@ def _zones(steps: HostSteps, forward: Spans, operators: Spans, updates: Spans) -
 
 
 def _first_from(times: IntArray, begin: IntArray, end: IntArray) -> IntArray:
-    """The first of the times in each window, its end if there is none."""
+    """The first of the times in each window; the window's end if there is none."""
     limit = np.concatenate([times, [np.iinfo(np.int64).max]])
     return np.asarray(np.minimum(limit[np.searchsorted(times, begin)], end))
 
 
 def _without(spans: Spans, taken: Spans) -> Spans:
-    """What lies in `spans` and not in `taken`."""
+    """The parts of `spans` that are not in `taken`."""
     if not len(taken.begin):
         return spans
     limits = np.iinfo(np.int64)
@@ -137,7 +137,7 @@ def _without(spans: Spans, taken: Spans) -> Spans:
 
 
 def _transfers(found: TraceColumns, thread: int | None, group: tuple[str, int] | None) -> Transfers:
-    """The host's collectives, each joined to the operator that issued it: they are carried out in their order."""
+    """The host's collectives, each with the operator that issued it; collectives run in the order of issue."""
     issued: dict[str, list[int]] = {}
     for begin, _, op, _ in sorted(found.issued):
         issued.setdefault(op, []).append(begin)
@@ -159,13 +159,13 @@ def _transfers(found: TraceColumns, thread: int | None, group: tuple[str, int] |
 
 
 def _woken(end: IntArray, active: Spans) -> IntArray:
-    """When the thread went on after each end, if it did nothing at the time and that was soon."""
+    """For each end of a collective, when the thread went on, if it was idle and went on soon."""
     following = _first_from(active.begin, end, end + _WAKING_NS)
     return np.where(holds(active, end) | (following == end + _WAKING_NS), end, following)
 
 
 def _with_exposed(transfers: Transfers, until: IntArray, busy: Spans) -> Transfers:
-    """What each collective claims of the time in which the thread was idle: of several at once, the first claims it."""
+    """Sets the idle time that each collective exposes. If several are under way, the first counts."""
     order = np.lexsort((transfers.end, transfers.ready))
     begin, end, until = transfers.ready[order], transfers.end[order], until[order]
     before = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(until)[:-1]]) if len(end) else end

@@ -1,4 +1,4 @@
-"""Sets of time spans as sorted arrays: what lies in them, and what lies in several at once. All times are integers."""
+"""Sets of time spans as sorted arrays, and their unions and intersections. All times are integers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ IntArray = NDArray[np.int64]
 
 
 class Spans(NamedTuple):
-    """Spans that do not overlap, in order."""
+    """Spans that do not overlap, in ascending order."""
 
     begin: IntArray
     end: IntArray
 
 
 def column(values: array[int] | Sequence[int], kind: Any = np.int64) -> NDArray[Any]:
-    """Numbers as an array; that of an `array` shares its memory."""
+    """Numbers as a numpy array. The array of an `array.array` shares its memory."""
     if isinstance(values, array) and len(values):
         return np.frombuffer(values, dtype=kind)
     return np.array(values, dtype=kind)
@@ -32,7 +32,7 @@ def empty() -> Spans:
 
 
 def merged(begin: IntArray, end: IntArray, pause: int = 0) -> Spans:
-    """The union of spans in any order; those that lie at most `pause` apart become one."""
+    """The union of spans in any order. Spans at most `pause` apart are joined."""
     long_enough = end > begin
     begin, end = begin[long_enough], end[long_enough]
     if not len(begin):
@@ -44,12 +44,12 @@ def merged(begin: IntArray, end: IntArray, pause: int = 0) -> Spans:
 
 
 def union(*parts: Spans, pause: int = 0) -> Spans:
-    """What lies in any of the sets."""
+    """The union of several sets."""
     return merged(np.concatenate([p.begin for p in parts]), np.concatenate([p.end for p in parts]), pause)
 
 
 def common(one: Spans, other: Spans) -> Spans:
-    """What lies in both sets."""
+    """The intersection of two sets."""
     if not len(one.begin) or not len(other.begin):
         return empty()
     points = np.concatenate([one.begin, other.begin, one.end, other.end])
@@ -62,7 +62,7 @@ def common(one: Spans, other: Spans) -> Spans:
 
 
 def covered(spans: Spans, begin: IntArray, end: IntArray) -> IntArray:
-    """The length of what lies in each window from `begin` to `end`."""
+    """For each window from `begin` to `end`, the length that the spans cover."""
     return _covered_until(spans, end) - _covered_until(spans, begin)
 
 
@@ -74,21 +74,21 @@ def _covered_until(spans: Spans, time: IntArray) -> IntArray:
 
 
 def holds(spans: Spans, time: IntArray) -> NDArray[np.bool_]:
-    """Whether each moment lies in a span; its end does not."""
+    """Whether each moment lies in a span. A span's end does not belong to it."""
     index = np.searchsorted(spans.begin, time, side="right")
     last_end = np.concatenate([[np.iinfo(np.int64).min], spans.end])[index]
     return np.asarray(last_end > time)
 
 
 def first_outside(spans: Spans, time: IntArray) -> IntArray:
-    """The first moment, not before `time`, that lies in no span."""
+    """For each moment the first one, not before it, that lies in no span."""
     index = np.searchsorted(spans.begin, time, side="right")
     last_end = np.concatenate([[np.iinfo(np.int64).min], spans.end])[index]
     return np.asarray(np.maximum(time, last_end))
 
 
 def by_priority(layers: Sequence[Spans], begin: IntArray, end: IntArray) -> list[IntArray]:
-    """For each window, the length of what lies in each layer and in none before it; last, what lies in none."""
+    """For each window, the length covered by each layer and by none before it; last, the length covered by none."""
     lengths = []
     above, claimed = empty(), np.zeros(len(begin), dtype=np.int64)
     for layer in layers:

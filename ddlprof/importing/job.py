@@ -1,4 +1,4 @@
-"""Which traces are of one job, and which rank each of them is."""
+"""Finds which traces belong to one job, and which rank each of them is."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ SUFFIXES = (".json", ".json.gz")
 
 @dataclass(frozen=True)
 class ImportedJob:
-    """The traces of a job by rank."""
+    """The traces of one job by rank."""
 
     ranks: dict[int, RankTrace]
     world_size: int
     nodes: dict[int, str]
-    """A name for the machine of each rank, different for different machines."""
+    """A name for the machine of each rank; different machines have different names."""
     notes: list[str] = field(default_factory=list)
 
 
 def trace_files(paths: Sequence[Path]) -> list[tuple[Path, bool]]:
-    """The files named, and those in the folders named, each with whether it was found in a folder."""
+    """The given files, and the files in given folders, each with whether it was found in a folder."""
     found: dict[Path, bool] = {}
     for path in paths:
         if not path.is_dir():
@@ -77,7 +77,7 @@ def as_job(traces: Sequence[RankTrace]) -> ImportedJob:
 
 
 def _in_order(path: Path) -> list[tuple[int, str]]:
-    """Sorts rank10 behind rank2."""
+    """A sort key by which rank10 comes after rank2."""
     pieces = re.findall(r"\d+|\D+", str(path))
     return [(len(piece), piece) if piece.isdigit() else (0, piece) for piece in pieces]
 
@@ -87,7 +87,7 @@ def _ranks(count: int | None) -> str:
 
 
 def _nodes(ranks: dict[int, RankTrace], notes: list[str]) -> dict[int, str]:
-    """The machine of each rank: its host's name; without one, the ranks of a machine have consecutive devices."""
+    """The machine of each rank: the host's name, or without one, ranks with consecutive devices are on one machine."""
     if all(trace.about.host for trace in ranks.values()):
         return {rank: trace.about.host or "" for rank, trace in ranks.items()}
     if len(ranks) == 1:

@@ -1,7 +1,8 @@
 """What an event of a trace is, by its category, name and arguments.
 
-Communication kernels are known by the names of functions (`ddlprof.collect.accelerator.kernels`), besides by what torch
-writes beside NCCL's. A word in the name of a kernel is no evidence: a compiler names what it fused.
+Communication kernels are known by the names of their functions (`ddlprof.collect.accelerator.kernels`), and by what
+torch writes beside NCCL's kernels. A word elsewhere in a kernel's name does not count, as compilers name a kernel after
+all that it fused.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ CATEGORIES = {
     "cpu_op": OPERATOR, "operator": OPERATOR,
     "user_annotation": RANGE, "gpu_user_annotation": RANGE_ON_DEVICE,
 }  # fmt: skip
-"""The categories that count, in lower case: those of torch 1.8 were written otherwise."""
+"""The categories that are read, in lower case (torch 1.8 wrote some in upper case)."""
 
 _OTHER_DEVICE = re.compile(r"(?:^|_)(mtia|hpu|xpu|npu|tpu|xla|mps|ipu|neuron|privateuse\d?)(?:_|$)", re.IGNORECASE)
-"""In the categories of events that only a training on such a device has: `mtia_ccp_events`, `hpu_op`, `async_npu`."""
+"""Parts of categories that only trainings on such a device have: `mtia_ccp_events`, `hpu_op`, `async_npu`."""
 
 _COMMUNICATION = re.compile(
     r"(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|(?:one|two)_?shot_?all_?reduce|k?userbuffers_)\w*",
     re.IGNORECASE,
 )
-"""Beginnings of a function's own name: vLLM, SGLang, TensorRT-LLM, aiter, Transformer Engine."""
+"""Beginnings of names of communication kernels in vLLM, SGLang, TensorRT-LLM, aiter and Transformer Engine."""
 _COMMUNICATION_NAMESPACES = re.compile(
     r"(?:^|::)(?:c10d|mscclpp|rocshmem|mori|pplx|quickreduce|trtllm_\w*allreduce\w*|oneccl)::"
 )
@@ -79,19 +80,19 @@ OPS = (
     "allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "barrier", "reduce", "gather", "scatter",
     "send", "recv",
 )  # fmt: skip
-"""The operations by the beginning of their names without underscores; longer ones before what they contain."""
+"""The operations by the beginning of their names, without underscores. Names that contain another one come first."""
 
 
 @lru_cache(maxsize=1 << 10)
 def other_device(category: str) -> str | None:
-    """The kind of device that events of this category tell of, where we know no more of them."""
+    """The kind of device of this category if ddlprof cannot read its events; None otherwise."""
     match = _OTHER_DEVICE.search(category)
     return match[1].lower() if match else None
 
 
 @lru_cache(maxsize=1 << 14)
 def kernel_kind(name: str) -> Kind:
-    """Whether a kernel moves data between devices."""
+    """Whether a kernel communicates between devices or computes."""
     function = _function(name)
     own = function.rpartition("::")[2]
     if is_communication(name) or _COMMUNICATION_NAMESPACES.search(function) or _COMMUNICATION.match(own):
@@ -101,13 +102,13 @@ def kernel_kind(name: str) -> Kind:
 
 @lru_cache(maxsize=1 << 14)
 def is_known(name: str) -> bool:
-    """Whether some pattern knows what the kernel does: one that none knows counts as computing."""
+    """Whether the kind of a kernel is known by a pattern. Unknown kernels count as computing."""
     return kernel_kind(name) is Kind.COMMUNICATION or bool(_COMPUTATION.search(name))
 
 
 @lru_cache(maxsize=1 << 10)
 def copy_kind(name: str) -> Kind:
-    """Copies inside a device are part of computing, those between devices are communication."""
+    """The kind of a copy. Copies inside a device count as computing, copies between devices as communication."""
     if is_communication(name):
         return Kind.COMMUNICATION
     if _TO_DEVICE.search(name):
@@ -123,45 +124,45 @@ def is_launch(name: str) -> bool:
 
 @lru_cache(maxsize=1 << 10)
 def is_graph_launch(name: str) -> bool:
-    """Whether it starts a whole graph, in which forward and backward are not told apart."""
+    """Whether the call starts a whole CUDA graph, in which forward and backward cannot be told apart."""
     return bool(_GRAPH_LAUNCH.search(name))
 
 
 @lru_cache(maxsize=1 << 12)
 def host_collective(name: str) -> str | None:
-    """The operation that a range of gloo's, MPI's or UCC's is the transfer of."""
+    """The operation whose transfer a range of gloo, MPI or UCC is; None for other ranges."""
     match = _HOST_COLLECTIVE.fullmatch(name)
     return plain_op(match[2]) if match else None
 
 
 @lru_cache(maxsize=1 << 12)
 def issued_collective(name: str) -> str | None:
-    """The operation that an operator of torch.distributed issues."""
+    """The operation that an operator of torch.distributed issues; None for other operators."""
     match = _ISSUED.fullmatch(name)
     return plain_op(match[1]) if match else None
 
 
 @lru_cache(maxsize=1 << 12)
 def is_wait(name: str) -> bool:
-    """Whether the thread waits in this operator until a collective is over."""
+    """Whether the thread waits for a collective in this operator."""
     return bool(_WAIT.fullmatch(name))
 
 
 def plain_op(name: str) -> str | None:
-    """The operation that `name` is a variant of: allreduce_, _allgather_base_, all_to_allv, ..."""
+    """The operation of which `name` is a variant: allreduce_, _allgather_base_, all_to_allv, ..."""
     squeezed = name.replace("_", "").lower()
     return next((op for op in OPS if squeezed.startswith(op)), None)
 
 
 @lru_cache(maxsize=1 << 12)
 def kernel_op(name: str) -> str | None:
-    """The operation of a communication kernel, where its name tells."""
+    """The operation of a communication kernel; None if its name does not tell."""
     match = _KERNEL_OP.search(_function(name))
     return plain_op(match[1]) if match else None
 
 
 def _function(name: str) -> str:
-    """Namespaces and name of the function."""
+    """The name of a function with its namespaces."""
     plain = name.replace("(anonymous namespace)::", "")
     for end in "<(":
         plain = plain.partition(end)[0]
@@ -178,7 +179,7 @@ MESSAGES = ("send", "recv")
 
 
 class Message(NamedTuple):
-    """A collective as one rank knows it. `bytes`: on the side where a rank has all of it; None: not recorded."""
+    """A collective as one rank knows it. `bytes`: on the side where a rank has all data; None: not recorded."""
 
     op: str
     group: str
@@ -187,10 +188,10 @@ class Message(NamedTuple):
 
 
 def message_of(args: dict[str, Any], op_of_kernel: str | None) -> Message | None:
-    """What the arguments of a kernel or of `record_param_comms` say; None where they do not name the group."""
+    """The collective according to the arguments of a kernel or of `record_param_comms`; None if they lack the group."""
     name = args.get("Collective name")
     op = plain_op(name) if isinstance(name, str) else op_of_kernel
-    if op in MESSAGES:  # which rank is at the other end is not written, so they cannot be matched
+    if op in MESSAGES:  # the other rank is not written, so messages cannot be matched
         return None
     group = args.get("Process Group Name", args.get("Process Group ID"))
     ranks = args.get("Group size")
@@ -204,7 +205,7 @@ def message_of(args: dict[str, Any], op_of_kernel: str | None) -> Message | None
 
 
 def _group(name: str, args: dict[str, Any]) -> str:
-    """The group's name with its ranks: groups side by side may have one name, as each rank counts its own."""
+    """The group's name with its ranks: each rank counts its own groups, so several groups may have the same name."""
     ranks = args.get("Process Group Ranks")
     text = f"{name} {''.join(ranks.split())}" if isinstance(ranks, str) else name
     return text[:_LONGEST_GROUP]
@@ -225,7 +226,7 @@ def sizes_of(args: dict[str, Any]) -> int | None:
 
 
 def element_bytes(kind: Any) -> int | None:
-    """The bytes of one element of a type as torch or C++ calls it."""
+    """The bytes of one element of a data type, by its name in torch or C++."""
     if not isinstance(kind, str):
         return None
     plain = kind.rpartition("::")[2].replace(" ", "").lower()

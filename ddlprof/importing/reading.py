@@ -1,7 +1,7 @@
-"""Reads a trace piece by piece: the events one after the other, and what stands beside them at the end.
+"""Reads a trace piece by piece: the events one after the other, then the other fields.
 
-Kineto writes one object whose `traceEvents` may be gigabytes; the JSON array format of Chrome is a list of events
-alone. Only a window of the text and one event are in memory. A killed job leaves a torn file: what is whole is read.
+Kineto writes one object whose `traceEvents` may be gigabytes; Chrome's JSON array format is only a list of events. Only
+a window of the text and one event are in memory. A killed job leaves a torn file, whose whole events are read.
 """
 
 from __future__ import annotations
@@ -22,46 +22,49 @@ from ddlprof.base.errors import UserError
 
 CHUNK_BYTES = 1 << 20
 MAX_EVENT_CHARACTERS = 4 << 20
-"""A longer event is damage: one with all its shapes and stacks has a few thousand characters."""
+"""The most characters of an event. An event with all its shapes and stacks has a few thousand."""
 MAX_BESIDE_CHARACTERS = 8 << 20
-"""All values beside the events, such as the list of process groups; in memory they may be thirty times as large."""
+"""The most characters of all other fields, such as the list of groups. In memory they may be thirty times as large."""
 MAX_DAMAGE_CHARACTERS = 64 << 20
-"""Text outside of events is searched again and again: no more than this, beyond what was read, is parsed in vain."""
+"""The most characters parsed without result, as text outside of events is parsed again and again."""
 MAX_DAMAGED = 1_000_000
-"""The most values that are no events, which cost as much time as events."""
+"""The most values that are not events, which take as long to read as events."""
 SMALL_CHARACTERS = 64 << 20
 MAX_RATIO = 200
-"""The most that a file is larger than when compressed, beyond `SMALL_CHARACTERS`; traces shrink to a twentieth."""
+"""The most that decompressing may enlarge a file beyond `SMALL_CHARACTERS`; traces shrink to about a twentieth."""
 EVENTS = "traceEvents"
 
 _GZIP = b"\x1f\x8b"
 _SPACE = re.compile(r"[\s,]*")
 _NEXT_EVENT = re.compile(r'\{\s*"ph"\s*:')
-_DECODER = json.JSONDecoder(strict=False)  # names may hold line ends
+_DECODER = json.JSONDecoder(strict=False)  # names may contain line ends
 _DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile)
 
 Advance = Callable[[int], None]
-"""`advance(bytes of the file read so far)`."""
+"""Called with the number of bytes of the file read so far."""
 
 
 @dataclass
 class OutsideEvents:
-    """What a trace says besides its events, and how reading it went. Complete once all events were read."""
+    """The fields of a trace beside its events, and how reading went. Complete after all events were read."""
 
     values: dict[str, Any] = field(default_factory=dict)
     has_events: bool = False
     torn: bool = False
-    """The file ends before the trace does."""
+    """Whether the file ends before the trace does."""
     damaged: int = 0
-    """The places where something could not be read."""
+    """The number of places that could not be read."""
 
 
 class NoTraceError(UserError):
-    """A file that holds no trace."""
+    """The file contains no trace."""
 
 
 def events(path: Path, beside: OutsideEvents, advance: Advance = lambda done: None) -> Iterator[dict[str, Any]]:
-    """Every whole event of a trace. Raises UserError if the file cannot be read, NoTraceError if it is no trace."""
+    """Yields every whole event of a trace.
+
+    Raises UserError if the file cannot be read, NoTraceError if it is no trace.
+    """
     with _open(path) as raw:
         window = _Window(path, raw, advance)
         first = window.peek()
@@ -147,25 +150,25 @@ class _Window:
         self._advance = advance
         head = raw.read(2)
         raw.seek(0)
-        # Of a torn file these give what there is, where `read` and a text wrapper would lose the last piece.
+        # These return all there is of a torn file; `read` and a text wrapper would lose the last piece.
         self._read = gzip.GzipFile(fileobj=raw).read1 if head == _GZIP else raw.read
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
         self._buffer = ""
         self._at = 0
         self._read_before = 0
-        """The characters before those in the buffer."""
+        """The number of characters before the buffer."""
         self._in_vain = 0
-        """The characters that were parsed and gave no value."""
+        """The number of characters parsed without result."""
         self._ended = False
         self.torn = False
 
     @property
     def place(self) -> int:
-        """The number of characters before this one."""
+        """The number of characters before the current one."""
         return self._read_before + self._at
 
     def _more(self, least: int = 0) -> bool:
-        """Reads on, at least so many bytes; whether there was anything."""
+        """Reads at least `least` more bytes into the buffer; returns whether there were any."""
         if self._ended:
             return False
         pieces, length = [self._buffer[self._at :]], 0
@@ -201,29 +204,32 @@ class _Window:
                 return ""
 
     def skip(self, count: int) -> None:
-        """Passes over characters that were looked at."""
+        """Moves on by `count` characters."""
         self._at += count
 
     def value(self, limit: int) -> Any:
-        """The next JSON value. Raises ValueError if there is none of at most `limit` characters."""
+        """The next JSON value. Raises ValueError if there is none within `limit` characters."""
         self.peek()
         while True:
             length = len(self._buffer) - self._at
             try:
                 value, end = _DECODER.raw_decode(self._buffer, self._at)
             except (ValueError, RecursionError) as error:
-                # Twice as much each time: what was parsed before is parsed again.
+                # The window doubles each time, as the text is parsed from its beginning again.
                 if isinstance(error, ValueError) and length < limit and self._more(min(length, limit - length)):
                     continue
                 self._in_vain += error.pos - self._at if isinstance(error, json.JSONDecodeError) else limit
                 raise
             if end == len(self._buffer) and self._more():
-                continue  # a number or a word may go on
+                continue  # a number or word may continue
             self._at = end
             return value
 
     def find(self, pattern: re.Pattern[str]) -> bool:
-        """Goes to the next place behind this one that matches; whether there is one, and it is worth while."""
+        """Moves to the next match behind the current place.
+
+        False if there is none, or too much was parsed without result.
+        """
         if self._in_vain > MAX_DAMAGE_CHARACTERS + self.place:
             return False
         self._at += 1
@@ -232,7 +238,7 @@ class _Window:
             if match:
                 self._at = match.start()
                 return True
-            self._at = max(self._at, len(self._buffer) - 100)  # the pattern may begin in what is left
+            self._at = max(self._at, len(self._buffer) - 100)  # a match may begin in the rest
             if not self._more():
                 return False
 
@@ -244,7 +250,7 @@ def _open(path: Path) -> BinaryIO:
         descriptor = os.open(path, flags)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except ValueError:  # a zero byte in the name
+    except ValueError:  # a zero byte in the path
         raise UserError(f"{path}: cannot be read: no name of a file") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

@@ -1,7 +1,7 @@
-"""Where the steps of a trace are on the host: ProfilerStep ranges, else the ends of updates, else the whole trace.
+"""Finds the steps of a trace on the host: by ProfilerStep ranges, else by ends of updates, else the whole trace.
 
-`Steps` and `Transfers` are what becomes of them on a timeline. `only_whole` is about torn traces: Kineto writes threads
-and streams one after the other, so a trace that ends too early may have the marks of all steps and the kernels of none.
+`Steps` and `Transfers` are the result on a timeline. `only_whole` handles torn traces: Kineto writes threads and
+streams one after the other, so a trace cut off early may have the marks of all steps but no kernels.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from ddlprof.importing.names import Message
 from ddlprof.importing.trace_columns import Outermost, Range, TraceColumns
 
 _SHORT_SHARE = 0.1
-"""A last range this short beside the median of the others, with nothing that tells, is the beginning of a step."""
+"""A last range shorter than this share of the others' median is the beginning of a step, unless something else
+tells."""
 
 
 @dataclass(frozen=True)
 class HostSteps:
-    """The steps in order, on the host's clock; they do not overlap."""
+    """Steps in order, on the host's clock, without overlaps."""
 
     number: IntArray
     begin: IntArray
     end: IntArray
     thread: int | None
-    """The thread that trains, where a range tells."""
+    """The training thread, if a range tells it."""
     notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -37,9 +38,9 @@ class HostSteps:
 
 
 def host_steps(found: TraceColumns) -> HostSteps:
-    """The whole steps of a trace; those cut off by its begin or end are left out, which a note says."""
+    """The whole steps of a trace. Steps cut off by its begin or end are left out, with a note."""
     updates = _outermost(found.updates)
-    marked = _marked(found.steps) or _marked(found.steps_on_device)  # of a trace without the host
+    marked = _marked(found.steps) or _marked(found.steps_on_device)  # in a trace without host events
     if marked:
         return _of_marks(marked, updates, found)
     ends = _ends_of_updates(updates, found)
@@ -54,7 +55,7 @@ def host_steps(found: TraceColumns) -> HostSteps:
 
 
 def _marked(ranges: Sequence[Range]) -> list[tuple[int, Range]]:
-    """Number and range of each mark; of several that overlap the longest, as of marks on two threads."""
+    """Number and range of each mark. Of overlapping marks, as on two threads, the longest counts."""
     chosen: list[tuple[int, Range]] = []
     for each in sorted(ranges, key=lambda r: (r.begin, -r.end, r.thread)):
         match = names.STEP.fullmatch(each.name)
@@ -89,7 +90,7 @@ def _of_marks(marked: list[tuple[int, Range]], updates: list[Range], found: Trac
 
 
 def _is_cut(index: int, marked: list[tuple[int, Range]], with_update: list[bool], found: TraceColumns) -> bool:
-    """Whether a range at an end of the trace is only a part of a step: it lacks the update that the others have."""
+    """Whether a range at an end of the trace is part of a step only: it lacks the update that others have."""
     others = [has for i, has in enumerate(with_update) if i != index]
     if any(with_update):
         return all(others) and not with_update[index]
@@ -104,7 +105,7 @@ def _launches_in(found: TraceColumns, of: Range) -> bool:
 
 
 def _outermost(ranges: Sequence[Range]) -> list[Range]:
-    """The updates that are not part of another one."""
+    """The updates that are not inside another one."""
     kept: list[Range] = []
     for each in sorted(ranges, key=lambda r: (r.begin, -r.end, r.thread, r.name)):
         if not kept or each.end > kept[-1].end:
@@ -113,9 +114,9 @@ def _outermost(ranges: Sequence[Range]) -> list[Range]:
 
 
 def _ends_of_updates(updates: list[Range], found: TraceColumns) -> IntArray:
-    """When each update was over; several optimizers between two backward passes make one update.
+    """The end of each update. Several optimizers between two backward passes make one update.
 
-    Without backward passes in the trace nothing joins them: then those count whose name takes the most time.
+    In a trace without backward passes, only the updates with the name that takes most time count.
     """
     backward = backward_of_all(found)
     if not len(backward.begin):
@@ -158,12 +159,12 @@ def spans_of(track: Outermost | None, pause: int = 0) -> Spans:
 
 
 def backward_of_all(found: TraceColumns) -> Spans:
-    """When any thread was in a function of a backward pass."""
+    """The spans in which any thread was in a function of a backward pass."""
     return union(empty(), *(spans_of(track) for track in found.backward.values()))
 
 
 def training_thread(found: TraceColumns, steps: HostSteps) -> int | None:
-    """The thread that trains: that of the steps' ranges, else the one that spends most time in operators."""
+    """The training thread: that of the steps' ranges, else the one that spends most time in operators."""
     if steps.thread is not None:
         return steps.thread
     time = {thread: int((spans := spans_of(track)).end.sum() - spans.begin.sum())
@@ -172,7 +173,7 @@ def training_thread(found: TraceColumns, steps: HostSteps) -> int | None:
 
 
 def passes_in(steps_begin: IntArray, steps_end: IntArray, forward: Spans, backward: Spans, loading: Spans) -> IntArray:
-    """The backward passes of each step: how often backward follows forward, at most once for each batch asked for."""
+    """The number of backward passes in each step: how often backward follows forward, at most once for each batch."""
     times = np.concatenate([forward.begin, backward.begin])
     is_backward = np.concatenate([np.zeros(len(forward.begin), dtype=bool), np.ones(len(backward.begin), dtype=bool)])
     order = np.argsort(times, kind="stable")
@@ -188,7 +189,7 @@ def passes_in(steps_begin: IntArray, steps_end: IntArray, forward: Spans, backwa
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a timeline with their classes: columns of nanoseconds, a row for each step; None: not measured."""
+    """The steps of a timeline by class: columns of ns with a row for each step; None: not measured."""
 
     number: IntArray
     begin: IntArray
@@ -207,23 +208,23 @@ class Steps:
 
 @dataclass(frozen=True)
 class Transfers:
-    """The collectives of a timeline in order; times in nanoseconds."""
+    """The collectives of a timeline in order; times in ns."""
 
     ready: IntArray
     end: IntArray
     need: IntArray
-    """-1 where nothing waited for it."""
+    """When computing first waited for it; -1 if nothing waited."""
     exposed: IntArray
     message: NDArray[np.int32]
-    """The index into `messages`, -1 where it is not known which collective it is."""
+    """The index into `messages`; -1 if it is unknown which collective it is."""
     messages: list[Message]
 
 
 _MISSING_SHARE = 0.02
-"""The share of launches without anything that they launched: in a whole trace they are rare."""
+"""The share of launches without a recorded kernel from which on a trace counts as torn. In whole traces it is less."""
 
 _BUSY_SHARE = 0.05
-"""The share of all launches: a thread with fewer does not launch in every step."""
+"""The share of all launches that a thread needs to count as one that launches in every step."""
 
 
 def only_whole(found: TraceColumns, steps: HostSteps, thread: int | None) -> HostSteps:
@@ -241,7 +242,10 @@ def only_whole(found: TraceColumns, steps: HostSteps, thread: int | None) -> Hos
 
 
 def _on_device(found: TraceColumns, steps: HostSteps) -> NDArray[np.bool_]:
-    """There are launches, nearly each has its kernel, and every thread that launches much goes on after the step."""
+    """Whether each step is whole on the device.
+
+    It has launches, nearly all have their kernels, and every thread that launches much goes on after it.
+    """
     times, threads = column(found.launch_time), column(found.launch_thread, np.int32)
     busy = [times[threads == each] for each in np.unique(threads)]
     ends = [int(mine.max()) for mine in busy if len(mine) > _BUSY_SHARE * len(times)]
@@ -251,7 +255,10 @@ def _on_device(found: TraceColumns, steps: HostSteps) -> NDArray[np.bool_]:
 
 
 def _on_host(found: TraceColumns, steps: HostSteps, thread: int | None) -> NDArray[np.bool_]:
-    """The thread goes on after it, and each collective issued in it was also carried out."""
+    """Whether each step is whole on the host.
+
+    The thread goes on after it, and each collective issued in it was carried out.
+    """
     track = found.operators.get(thread) if thread is not None else None
     last = max(track.begin) if track is not None and len(track) else -1
     issued = np.sort(column([begin for begin, *_ in found.issued]))

@@ -1,4 +1,4 @@
-"""One trace as one rank: its steps with their classes, its collectives, and what it says of itself."""
+"""Makes one rank of one trace: its steps with their classes, its collectives, and what the trace tells of itself."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _UNSEEN = (
 
 @dataclass(frozen=True)
 class TraceInfo:
-    """What a trace says of the job and the machine; None: nothing."""
+    """What a trace tells of the job and the machine; None: not in the trace."""
 
     rank: int | None
     world_size: int | None
@@ -54,15 +54,15 @@ class TraceInfo:
 
 @dataclass(frozen=True)
 class RankTrace:
-    """One rank, as its trace has it."""
+    """One rank, made of its trace."""
 
     path: Path
     about: TraceInfo
     device: int | None
-    """The number of the device whose timeline it is; None: the host's."""
+    """The number of the device whose timeline is used; None: the host's timeline."""
     device_name: str
     begin_ns: int
-    """The beginning of what was seen, in nanoseconds of unix time, like all times but those of `steps`."""
+    """The first recorded moment, in ns of unix time, like all times except those in `steps`."""
     end_ns: int
     steps: Steps
     passes: IntArray
@@ -131,7 +131,7 @@ def _extent(found: TraceColumns, marks: HostSteps, steps: Steps) -> tuple[int, i
 
 
 def _unseen_device(found: TraceColumns, about: TraceInfo) -> str | None:
-    """The name of the device that a trace without kernels and copies is of; None: of the host."""
+    """The name of the device if the training used one that the trace does not show; None for a training on the host."""
     if found.other_device is not None:
         return found.other_device
     talks = bool(found.issued or found.messages or found.waits) or (about.world_size or 1) > 1
@@ -169,7 +169,7 @@ def _notes_of_transfers(transfers: Transfers) -> list[str]:
 
 
 def _notes_of_kernels(found: TraceColumns) -> list[str]:
-    """Kernels that no pattern knows, as a share of the time in kernels and copies."""
+    """Notes on kernels whose kind is not known, with their share of the time in kernels and copies."""
     total = int((np.frombuffer(found.activities.end, np.int64) - np.frombuffer(found.activities.begin, np.int64)).sum())
     unknown = sum(found.unknown_ns.values())
     if not total:
@@ -185,8 +185,10 @@ def _notes_of_kernels(found: TraceColumns) -> list[str]:
 
 
 def about_trace(values: dict[str, Any]) -> TraceInfo:
-    """Reads what stands beside the events; of what is not as expected, nothing. Nothing else is carried over: traces
-    hold environments and command lines, secrets among them."""
+    """Reads the fields beside the events; unexpected values are ignored.
+
+    Nothing else is taken over, as traces contain environments and command lines, which may include secrets.
+    """
     said = values.get("distributedInfo")
     distributed: dict[str, Any] = said if isinstance(said, dict) else {}
     devices = values.get("deviceProperties")
@@ -208,7 +210,7 @@ def about_trace(values: dict[str, Any]) -> TraceInfo:
 
 
 def _gpu(gpus: dict[int, str], number: int) -> str:
-    """The name of a device; numbers may be those of another process where all devices are alike."""
+    """The name of the device with this number; if there is none, the name that all devices share."""
     alike = set(gpus.values())
     return gpus.get(number) or (alike.pop() if len(alike) == 1 else "unknown GPU")
 

@@ -1,4 +1,4 @@
-"""The columns that are kept of a trace's events: a few tens of bytes for each event that counts.
+"""The columns kept of a trace's events: a few tens of bytes for each event that counts.
 
 Times are integer nanoseconds as the trace counts them; `TraceColumns.base_ns` is the unix time of their zero.
 """
@@ -13,7 +13,8 @@ from ddlprof.importing import names
 from ddlprof.importing.names import Kind, Message, message_of, sizes_of
 
 _NANOSECONDS_FROM = 10**17
-"""Times are microseconds. A number this large can only be nanoseconds: as microseconds it is in the year 5138."""
+"""Times are microseconds by default. Numbers from here on can only be nanoseconds: as microseconds they would be in the
+year 5138."""
 _LARGEST_NS = 2**61
 MOST_NAMES = 1 << 16
 
@@ -33,7 +34,7 @@ class Times:
 
 
 class Outermost(Times):
-    """Spans of one thread, nested ones left out as far as their order tells: each is a call."""
+    """The outermost spans of one thread, as far as the order of events shows which are nested."""
 
     def add(self, begin: int, end: int) -> None:
         begins, ends = self.begin, self.end
@@ -54,7 +55,7 @@ class Range(NamedTuple):
 
 
 class Activities(Times):
-    """What devices did. `message` is an index into `TraceColumns.messages`, -1 for none."""
+    """The activities of devices. `message`: an index into `TraceColumns.messages`, -1 for none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,13 +65,13 @@ class Activities(Times):
 
 @dataclass
 class TraceColumns:
-    """All that counts of one trace."""
+    """Everything that is kept of one trace."""
 
     activities: Activities = field(default_factory=Activities)
     launch_correlation: array[int] = field(default_factory=lambda: array("q"))
     launch_time: array[int] = field(default_factory=lambda: array("q"))
     launch_thread: array[int] = field(default_factory=lambda: array("i"))
-    """The thread that called; -1 for the launch of a graph."""
+    """The calling thread; -1 for the launch of a graph."""
     steps: list[Range] = field(default_factory=list)
     steps_on_device: list[Range] = field(default_factory=list)
     updates: list[Range] = field(default_factory=list)
@@ -80,7 +81,7 @@ class TraceColumns:
     """The forwards of DDP and FSDP, by thread."""
     operators: dict[int, Outermost] = field(default_factory=dict)
     forward: dict[int, Outermost] = field(default_factory=dict)
-    """Operators with a place in the order of autograd: those of a forward with gradients, and of the batch's making."""
+    """Operators that autograd numbers: those of a forward with gradients, and of making the batch."""
     backward: dict[int, Outermost] = field(default_factory=dict)
     waits: dict[int, Outermost] = field(default_factory=dict)
     issued: list[tuple[int, int, str, int]] = field(default_factory=list)
@@ -91,15 +92,15 @@ class TraceColumns:
     message_of_external: dict[int, int] = field(default_factory=dict)
     """The message that torch recorded in an operator, by the operator's id."""
     other_device: str | None = None
-    """A kind of device that did something which is not understood."""
+    """The kind of a device whose events ddlprof cannot read; None: there is none."""
     unknown_ns: dict[str, int] = field(default_factory=dict)
-    """The time in kernels that no pattern knows, by name."""
+    """The time (ns) in kernels of unknown kind, by name."""
     events: int = 0
     unreadable: int = 0
 
 
 class Collector:
-    """Sorts the events of one trace into `found`, in any order."""
+    """Sorts the events of one trace into `found`. Events may come in any order."""
 
     def __init__(self) -> None:
         self.found = TraceColumns()
@@ -114,7 +115,7 @@ class Collector:
         }  # fmt: skip
 
     def add(self, event: dict[str, Any]) -> None:
-        """Keeps what counts of an event."""
+        """Keeps what counts of one event."""
         category = event.get("cat")
         if not isinstance(category, str):
             return
@@ -132,7 +133,7 @@ class Collector:
         handler(name, begin, begin + length, event, args if isinstance(args, dict) else {})
 
     def finish(self) -> TraceColumns:
-        """Joins kernels to what operators say of their collectives, which may come later in the file."""
+        """Joins kernels with what operators tell of their collectives, which may come later in the file."""
         for index, external in self._external:
             self.found.activities.message[index] = self.found.message_of_external.get(external, -1)
         self._external = []
@@ -144,7 +145,7 @@ class Collector:
             return None
         if self._scale is None and not is_length:
             self._scale = 1 if value >= _NANOSECONDS_FROM else 1000
-        whole = int(value)  # of unix time in nanoseconds a float keeps no more than every 256th
+        whole = int(value)  # a float of unix time in ns is exact to 256 ns only
         scale = self._scale or 1000
         found = whole * scale + round((value - whole) * scale)
         return found if 0 <= found < _LARGEST_NS else None
@@ -229,7 +230,7 @@ class Collector:
             _of(found.waits, thread).add(begin, end)
         elif (op := names.issued_collective(name)) is not None:
             found.issued.append((begin, end, op, thread))
-        elif names.STEP.fullmatch(name) or name.startswith(("Optimizer.", "enumerate(")):  # as torch 1.8 wrote them
+        elif names.STEP.fullmatch(name) or name.startswith(("Optimizer.", "enumerate(")):  # torch 1.8's categories
             self._range(name, begin, end, event, args)
         else:
             _of(found.operators, thread).add(begin, end)
@@ -250,7 +251,7 @@ def _of(kept: dict[int, Outermost], thread: int) -> Outermost:
 
 
 def _number(numbers: dict[tuple[Any, Any], int], event: dict[str, Any]) -> int:
-    """A number for the thread or stream that an event names, whatever it calls it."""
+    """A number for the thread or stream of an event, whose name may be a number or a text."""
     key = (str(event.get("pid")), str(event.get("tid")))
     return numbers.setdefault(key, len(numbers))
 

@@ -1,4 +1,4 @@
-"""Writes imported ranks as a run directory, with the writer of `ddlprof run`: whole, or not at all."""
+"""Writes imported ranks as a run directory with the writer of `ddlprof run`. An error leaves no directory behind."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from ddlprof.model.manifest import IMPORTED, Manifest, TrainingFacts
 from ddlprof.model.records import DEVICE_CLOCK, End, RankHeader, StepRow
 
 _SEQS_OF_STEP = 1 << 24
-"""Ranks need not have recorded the same first step, so collectives are numbered within each."""
+"""The sequence numbers reserved for each step. Ranks may have recorded different first steps, so collectives are
+numbered within each step."""
 NOTE_SOURCE = "import"
 
 
 @dataclass(slots=True)
 class Collective:
-    """One collective of a rank, as `RankWriter` takes it; times in nanoseconds."""
+    """One collective of a rank in the form that `RankWriter` takes; times in nanoseconds."""
 
     group: str
     seq: int
@@ -42,7 +43,7 @@ class Collective:
 
 
 def write_run(job: ImportedJob, name: str, out: Path) -> None:
-    """Writes the run directory. Raises UserError where it cannot be written; then nothing is left of it."""
+    """Writes the run directory. Raises UserError if that fails, and removes what was written."""
     folder = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     job_id = f"{IMPORTED}{os.getpid()}:{time.time_ns()}"
     try:
@@ -61,7 +62,7 @@ def write_run(job: ImportedJob, name: str, out: Path) -> None:
 
 
 def manifest_of(job: ImportedJob, name: str, job_id: str) -> Manifest:
-    """The manifest, with what the traces say of the job: they do not tell the model and its batch."""
+    """The manifest with what the traces tell. Model and batch are not known from a trace."""
     first = next(iter(job.ranks.values()))
     backends = {trace.about.backend for trace in job.ranks.values()}
     return Manifest(
@@ -110,7 +111,7 @@ def _write_rank(job: ImportedJob, rank: int, trace: RankTrace, job_id: str, fold
 
 
 def steps_of(trace: RankTrace) -> Iterator[Step]:
-    """The steps as the writer takes them; one without length is none."""
+    """The steps in the form that the writer takes. Steps without length are left out."""
     steps = trace.steps
     origin = trace.begin_ns - trace.about.base_ns
     by_step = _collectives(trace)
@@ -141,7 +142,7 @@ def steps_of(trace: RankTrace) -> Iterator[Step]:
 
 
 def _collectives(trace: RankTrace) -> dict[int, list[Collective]]:
-    """The collectives that are known well enough to be compared over ranks, by the step in which they began."""
+    """The collectives that are known well enough to compare them between ranks, by the step in which they began."""
     transfers, steps = trace.transfers, trace.steps
     by_step: dict[int, list[Collective]] = {}
     if not len(steps):

@@ -1,4 +1,5 @@
-"""Starting the user's training as `python SCRIPT` or `torchrun` would, and ending as it ends.
+"""Starts the user's training as `python SCRIPT` or `torchrun` would, and ends as it ends.
 
-Standard library and `ddlprof.model` only; `ddlprof.collect` and torch are imported where they are needed.
+Uses only the standard library, `ddlprof.base` and `ddlprof.model`. `ddlprof.collect` and torch are imported when
+needed.
 """

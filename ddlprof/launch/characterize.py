@@ -1,7 +1,7 @@
-"""The experiments of `ddlprof characterize`: which there are, and running one as a `ddlprof run` of its own.
+"""The experiments of `ddlprof characterize`, each of which is a `ddlprof run` of its own.
 
-The runs go on in processes of their own, one after the other, in the directory of the user; what the script prints
-goes to a file beside the run.
+The runs are separate processes, one after the other, in the user's working directory. What the script prints goes to a
+file beside the run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ class PlannedRun:
 
 
 def plan(ranks: int, steps: int, repeats: int, skipped: Collection[str]) -> list[PlannedRun]:
-    """The runs in order. Repeats take turns, so that a machine that slows down does so for all experiments."""
+    """All runs in order.
+
+    Repeats alternate between experiments, so that a machine that slows down affects all of them.
+    """
     experiments = {
         ONE_REPLAYED: (1, Experiment(steps, replayed=True)),
         ALL_REPLAYED: (ranks, Experiment(steps, replayed=True)),
@@ -63,7 +66,7 @@ def plan(ranks: int, steps: int, repeats: int, skipped: Collection[str]) -> list
 def run(planned: PlannedRun, target: Target, directory: Path) -> None:
     """Runs the experiment to its end. Raises UserError if the script fails."""
     words = ["run", "--quiet", "--no-calibrate", "--out", str(directory / planned.folder)]
-    if planned.name == ONE_REPLAYED or planned.ranks > 1:  # a script for one rank may know nothing of launchers
+    if planned.name == ONE_REPLAYED or planned.ranks > 1:  # a script for one rank may not work with a launcher
         words += ["--nproc-per-node", str(planned.ranks)]
     if target.module:
         words.append("-m")

@@ -1,8 +1,8 @@
-"""A process that a profiled script or launcher started: it becomes a rank of the run once it is seen to train.
+"""A process that a profiled script or launcher has started. It becomes a rank of the run once it trains.
 
-That is when it makes a process group or, unless it was started by the rank of a launcher, an optimizer; in a child made
-by fork, which may have an optimizer, also the first backward. Helpers, loader workers and compile workers do none of
-these: until then nothing is installed but the hooks that wait for it. Nothing here raises.
+The sign of training is that it makes a process group or, unless a launcher's rank started it, an optimizer. In a child
+made by fork, which may already have an optimizer, it is also the first backward. Helpers, loader workers and compile
+workers do none of these. Until then only the hooks that wait for a sign are installed. Nothing here raises.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from ddlprof.collect.session import Session
 
 _LAST = -100
-"""The priority among the things that a process of `multiprocessing` does at its end."""
+"""The priority of our handler among those that `multiprocessing` calls at a process's end: the last."""
 
 
 def arm() -> None:
-    """Waits for the first sign of training, if this process belongs to a run; it is about to import torch."""
+    """Waits for the first sign of training if this process belongs to a run.
+
+    Called when torch is about to be imported.
+    """
     job = ParentRun.from_environment()
     if job is not None:
         from ddlprof.collect.process.on_import import after_import
@@ -44,7 +47,7 @@ def _watch(job: ParentRun) -> None:
 
 
 class _Signs:
-    """The hooks; the first one called removes all."""
+    """Hooks that wait for a sign of training. The first that is called removes all of them."""
 
     def __init__(self, job: ParentRun) -> None:
         self._job = job
@@ -52,7 +55,7 @@ class _Signs:
         self._uninstall: Callable[[], None] = lambda: None
 
     def install(self) -> None:
-        """Waits for the signs in a process that was started."""
+        """Installs the hooks in a process that was started as a new program."""
         import torch
 
         from ddlprof.collect.hooks import process_group
@@ -63,7 +66,7 @@ class _Signs:
         self._uninstall = all_of(group, *making)
 
     def install_in_fork(self, session: Session) -> None:
-        """In a child made by fork, which has the hooks of its parent's session, that of process groups among them."""
+        """Installs the hooks in a child made by fork, which still has the hooks of its parent's session."""
         import torch
 
         from ddlprof.collect.install import all_of
@@ -78,10 +81,10 @@ class _Signs:
 
         @functools.wraps(original)
         def sign(*args: Any, **kwargs: Any) -> Any:
-            if self._over:  # somebody has put theirs on top of ours, which is still called
+            if self._over:  # another hook was put on top of ours, so ours is still called
                 return original(*args, **kwargs)
             self._seen()
-            current = vars(owner)[name]  # the session may have put its own in our place
+            current = vars(owner)[name]  # the session may have replaced ours
             return (original if current is sign else current)(*args, **kwargs)
 
         return replace(owner, name, sign)
@@ -93,7 +96,7 @@ class _Signs:
         return _begin(self._job)
 
     def uninstall(self) -> None:
-        """Removes the hooks; nothing is waited for any longer."""
+        """Removes the hooks; no sign is waited for any longer."""
         self._over = True
         self._uninstall()
 
@@ -109,11 +112,11 @@ def _is_loader_worker() -> bool:
 
 
 def _begin(job: ParentRun) -> Session | None:
-    """Makes this process a rank from now on."""
+    """Makes this process a rank."""
     try:
         from ddlprof.collect.session import start
 
-        card = job.options.card and job.top == os.getpid()  # the script has replaced itself: still the same process
+        card = job.options.card and job.top == os.getpid()  # the same process, if the script has replaced itself
         options = replace(job.options, card=card)
         session = start(options, job.name or Path(sys.argv[0]).stem, list(sys.argv), job, whole_process=True)
         _finish_at_end(Ending(options, session))
@@ -125,7 +128,7 @@ def _begin(job: ParentRun) -> Session | None:
 
 
 def hand_down(session: Session, name: str) -> None:
-    """Hands down what the processes that the script is about to start need."""
+    """Sets the environment for the processes that the script is about to start."""
     place = session.place
     directory = str(place.directory) if place.directory else None
     alone = place.rank == 0 and place.world_size == 1
@@ -135,7 +138,7 @@ def hand_down(session: Session, name: str) -> None:
 
 
 def _follow_forks(session: Session, job: ParentRun) -> None:
-    """Arranges that children made by fork share nothing with the session, and may become ranks themselves."""
+    """Makes children made by fork share nothing with the session, and lets them become ranks themselves."""
 
     uninstall = session.uninstall
 
@@ -167,9 +170,9 @@ def _follow_forks(session: Session, job: ParentRun) -> None:
 
 
 def _finish_at_end(ending: Ending) -> None:
-    """Finishes where a process of `multiprocessing` ends: it runs no exit handlers but its own."""
+    """Finishes at the end of a process of `multiprocessing`, which runs no exit handlers but its own."""
 
-    from multiprocessing import util  # not at the top: in the first process, its own exit handler must come after ours
+    from multiprocessing import util  # not at the top: in the first process its exit handler must come after ours
 
     def finish() -> None:
         error = sys.exc_info()[1] or getattr(sys, "last_value", None)

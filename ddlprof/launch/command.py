@@ -1,9 +1,10 @@
-"""`ddlprof run -- COMMAND`: any launcher as a process of its own, and the processes that train under it profiled.
+"""`ddlprof run -- COMMAND`: runs any launcher as a process of its own; the processes that train under it are profiled.
 
-They find the run by their environment (`ddlprof.model.options`). The terminal's signals reach it as they would
-without us, its exit code is ours, and the card is printed when it has ended.
+They find the run by their environment (`ddlprof.model.options`). The terminal's signals reach the command as they would
+without ddlprof, its exit code is returned, and the card is printed when it has ended.
 
-Every `ddlprof run` imports this, to see whether it is of this form: what only they need is imported in functions.
+Every `ddlprof run` imports this file to see whether it is of this form, so what only this form needs is imported in
+functions.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from ddlprof.model.options import Options, ParentRun
 
 _SCRIPT_SUFFIXES = (".py", ".pyc", ".pyz", ".pyw")
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
-"""Signals that a scheduler sends to one process; those of a terminal reach the whole group anyway."""
+"""Signals that a scheduler sends to one process. Signals of a terminal reach the whole group anyway."""
 _SIGNALLED = 128
-"""What a shell adds to the signal's number for the exit code of a process that died by a signal."""
+"""Shells add the number of the signal to this for the exit code of a process that ended by a signal."""
 _FORMS = {
     "mpirun": "let it pass PYTHONPATH and DDLPROF_JOB on (-x with Open MPI), or type: mpirun ... ddlprof run SCRIPT",
     "srun": "let it pass the environment on (--export=ALL), or type: srun ... ddlprof run SCRIPT",
@@ -32,7 +33,7 @@ _OTHER_FORM = "write ddlprof where it starts Python instead, as in: torchrun ...
 
 
 def is_command(words: list[str]) -> bool:
-    """Whether the words name an executable of its own, not a Python script."""
+    """Whether the words begin with an executable, not a Python script."""
     path = Path(words[0])
     if path.suffix in _SCRIPT_SUFFIXES or (path / "__main__.py").exists():
         return False
@@ -44,14 +45,14 @@ def is_command(words: list[str]) -> bool:
 
 
 def _is_python_script(path: Path) -> bool:
-    """Whether a file is a Python script. One that does not tell is taken for one, as ddlprof is given scripts."""
+    """Whether a file is a Python script. In doubt it is, as ddlprof is usually given scripts."""
     with path.open("rb") as file:
         first = file.readline(200)
     return b"python" in first if first.startswith(b"#!") else b"\0" not in first
 
 
 def run_command(words: list[str], options: Options | None) -> int:
-    """Runs the command to its end; returns its exit code. Raises UserError where the run directory cannot be used."""
+    """Runs the command to its end; returns its exit code. Raises UserError if the run directory cannot be used."""
     if options is None:
         return run_words(words, {})
     import uuid
@@ -84,7 +85,7 @@ def run_command(words: list[str], options: Options | None) -> int:
 
 
 def _name(words: list[str]) -> str:
-    """The name of the script among the words, or else of the command."""
+    """The name of the script among the words, else the name of the command."""
     scripts = [word for word in words[1:] if word.endswith(".py")]
     return Path(scripts[0] if scripts else words[0]).stem
 
@@ -98,7 +99,7 @@ def _nothing_seen(words: list[str]) -> str:
 
 
 def run_words(words: list[str], variables: dict[str, str]) -> int:
-    """Runs a command to its end, with these variables more; returns its exit code as a shell would."""
+    """Runs a command with additional environment variables; returns its exit code as a shell would."""
     import signal
     import subprocess
 
@@ -110,9 +111,9 @@ def run_words(words: list[str], variables: dict[str, str]) -> int:
     def pass_on(number: int, _: FrameType | None) -> None:
         process.send_signal(number)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command gets it, too, and decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command gets it as well and decides
     for name in _PASSED_ON:
-        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:  # by nohup, for one
+        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:  # as under nohup
             signal.signal(getattr(signal, name), pass_on)
     code = process.wait()
     return code if code >= 0 else _SIGNALLED - code

@@ -1,9 +1,10 @@
-"""The forms with torch's own elastic launcher, which runs in this process and starts profiled workers.
+"""Runs torch's own elastic launcher in this process, with profiled workers.
 
-Every `ddlprof run` imports this, to see whether it is one of them: what only these forms need is imported in functions.
+Used for `ddlprof run --nproc-per-node N SCRIPT` and `ddlprof run -- torchrun ... SCRIPT`. Both are parsed by torch's
+argument parser; then the script is replaced by ddlprof's bootstrap, which runs the user's script.
 
-`ddlprof run --nproc-per-node N SCRIPT` and `ddlprof run -- torchrun ... SCRIPT` are told to torch's argument parser;
-the script in the result is then replaced by ours, which runs the user's.
+Every `ddlprof run` imports this file to see whether it is of these forms, so what only these forms need is imported in
+functions.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ class LauncherOptions:
     master_port: int | None = None
 
     def asked_for(self) -> bool:
-        """Whether any option is given, which makes the run a launched one."""
+        """Whether any option is given, so that a launcher is wanted."""
         return self != LauncherOptions()
 
     def torchrun_words(self) -> list[str]:
-        """The same options for torchrun; one machine without an address needs no rendezvous of the user's."""
+        """The same options for torchrun. One machine without an address gets a rendezvous automatically."""
         words = [f"--{name.replace('_', '-')}={value}" for name, value in vars(self).items() if value is not None]
         standalone = (self.nnodes or 1) == 1 and self.master_addr is None and self.master_port is None
         return ["--standalone", *words] if standalone else words
 
 
 def torchrun_words(target: Target) -> list[str] | None:
-    """The arguments of torchrun if the target is torchrun in any of its forms, or else None."""
+    """The arguments of torchrun if the target is torchrun in any form; None otherwise."""
     first, *rest = target.words
     if target.module:
         return rest if first == _LAUNCHER_MODULE else None
@@ -67,7 +68,7 @@ def launch_target(job: LauncherOptions, target: Target, options: Options | None)
     launcher = _launcher()
     arguments = _parse(launcher, [*job.torchrun_words(), target.words[0]])
     arguments.module = target.module
-    arguments.training_script_args = target.words[1:]  # as they are: argparse would lose a `--`
+    arguments.training_script_args = target.words[1:]  # unchanged: argparse would drop a `--`
     return _launch(launcher, arguments, options)
 
 
@@ -117,7 +118,7 @@ def _launch(launcher: ModuleType, arguments: Namespace, options: Options | None)
 
     view = None
     one_machine = max_nodes == 1
-    if one_machine:  # else rank 0 publishes the directory and prints the card: nobody here sees the whole job
+    if one_machine:  # otherwise rank 0 publishes the directory and prints the card, as no launcher sees the whole job
         out, live = _run_directory(options, target), options.live
         options = replace(options, out=out, card=False, live=False, job_id=uuid.uuid4().hex)
         view = start_view(Path(out).absolute(), os.getpid()) if live else None
@@ -143,7 +144,7 @@ def _run_directory(options: Options, target: Target) -> str:
 
 
 def _run(launcher: ModuleType, arguments: Namespace) -> int:
-    """Runs torch's launcher; it reports failed workers by an exception, which is shown as torchrun shows it."""
+    """Runs torch's launcher. Failed workers are shown as torchrun shows them."""
     from torch.distributed.elastic.multiprocessing.errors import record
 
     try:

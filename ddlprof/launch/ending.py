@@ -1,4 +1,4 @@
-"""The end of a profiled process: how it ended is written down, and the card is printed where it is wanted."""
+"""The end of a profiled process: records how it ended and prints the card if wanted."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from ddlprof.launch.terminal import View
 
 _INTERRUPT_EXIT_CODE = 130
-"""The exit code that a shell shows for a process that died by SIGINT."""
+"""The exit code that a shell shows for a process that ended by SIGINT."""
 
 
 class Ending:
-    """How the program ended, and what is done then: in the process that was started, not in its forked children."""
+    """How the program ended, and what is done then. Does nothing in forked children of the process."""
 
     def __init__(self, options: Options, session: Session | None, view: View | None = None) -> None:
         self.status = "ok"
@@ -33,7 +33,7 @@ class Ending:
         self._directory = os.getcwd()
 
     def note(self, error: BaseException) -> None:
-        """Notes what the program raised."""
+        """Notes the exception that ended the program."""
         if isinstance(error, SystemExit):
             code = error.code
             self.exit_code = code if isinstance(code, int) else int(code is not None)
@@ -44,7 +44,7 @@ class Ending:
             self.status, self.exit_code = "exception", 1
 
     def watch_exit(self) -> None:
-        """`os._exit` ends a process at once: says where what was written until then is."""
+        """Wraps `os._exit`, which ends a process at once without a card, to tell where the run's files are."""
         leave = os._exit
 
         @functools.wraps(leave)
@@ -59,7 +59,7 @@ class Ending:
         os._exit = _exit
 
     def finish(self) -> None:
-        """Ends the session, prints the card, saves the summary; whatever goes wrong here leaves the exit code alone."""
+        """Ends the session, prints the card, saves the summary. Errors here do not change the exit code."""
         session, self._session = self._session, None
         if session is None or os.getpid() != self._pid:
             return

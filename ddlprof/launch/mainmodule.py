@@ -1,8 +1,8 @@
-"""Runs a script or module as the interpreter would: sys.argv, sys.path[0] and the `__main__` module are its own.
+"""Runs a script or module as the interpreter would, with its own sys.argv, sys.path[0] and `__main__` module.
 
-Functions that are named with `--data-call __main__:NAME` are decorated in the script's syntax tree, when it is
-compiled. They are thus timed from their definition on, whoever keeps a reference to them. Lines, names, docstrings and
-globals of the script stay as they are.
+Functions named by `--data-call __main__:NAME` get a decorator in the script's syntax tree before it is compiled. They
+are thus timed from their definition on, whoever keeps a reference to them. Line numbers, names, docstrings and globals
+of the script do not change.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _PYC_HEADER_BYTES = 16
 
 
 def run_as_main(target: Target, data_calls: Sequence[str] = ()) -> None:
-    """Runs the target in the interpreter's `__main__` module, which is cleared first. `data_calls`: see Options."""
+    """Runs the target in the interpreter's `__main__` module, which is cleared first. `data_calls`: see `Options`."""
     calls = functions_of_script(target, data_calls)
     namespace = _cleared_main()
     sys.orig_argv[-len(sys.argv) :] = target.python_words()
-    script = os.path.join(os.getcwd(), target.words[0])  # not normalised, as Python does not
+    script = os.path.join(os.getcwd(), target.words[0])  # not normalised, as Python does not do it either
     if target.module:
         sys.argv = ["-m", *target.words[1:]]  # runpy puts the file in place of the -m
         if not _safe_path():
@@ -52,7 +52,7 @@ def run_as_main(target: Target, data_calls: Sequence[str] = ()) -> None:
 
 
 def _cleared_main() -> dict[str, Any]:
-    """The namespace of `__main__` as a new interpreter has it: what the bootstrap defined is gone."""
+    """The namespace of `__main__` as in a new interpreter, without what the bootstrap has defined."""
     namespace = sys.modules["__main__"].__dict__
     dunders = {name: value for name, value in namespace.items() if name.startswith("__") and name.endswith("__")}
     del dunders["__file__"]
@@ -62,12 +62,12 @@ def _cleared_main() -> dict[str, Any]:
 
 
 def _safe_path() -> bool:
-    """Whether `python -P` or `-I` keeps the program's directory off sys.path."""
+    """Whether `python -P` or `-I` keeps the program's directory out of sys.path."""
     return bool(getattr(sys.flags, "safe_path", sys.flags.isolated))
 
 
 def _runpy(module: str, alter_argv: bool) -> None:
-    """Calls what `python -m` itself calls, so that errors and tracebacks are the same; kept stable for that purpose."""
+    """Calls the function of runpy behind `python -m`, so that errors and tracebacks are the same."""
     import runpy
 
     runpy._run_module_as_main(module, alter_argv)  # type: ignore[attr-defined]
@@ -75,7 +75,7 @@ def _runpy(module: str, alter_argv: bool) -> None:
 
 def _code(script: str, calls: Sequence[DataCall]) -> CodeType:
     with io.open_code(script) as file:
-        content = file.read()  # once: the script may be a pipe
+        content = file.read()  # read once: the script may be a pipe
     if content.startswith(MAGIC_NUMBER):
         code: CodeType = marshal.loads(content[_PYC_HEADER_BYTES:])
         return code
@@ -87,13 +87,13 @@ _Definition = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def functions_of_script(target: Target, data_calls: Sequence[str]) -> list[DataCall]:
-    """The functions that are in the target itself, by one of its names."""
+    """The functions of the data calls that are defined in the target itself."""
     names = {MAIN, target.name, *([f"{target.name}.{MAIN}"] if target.module else [])}
     return [call for call in map(DataCall.parse, data_calls) if call.module in names]
 
 
 def marked_code(source: str | bytes, file: str, calls: Collection[DataCall]) -> CodeType:
-    """The source compiled, with these functions marked."""
+    """Compiles the source, with a decorator on each of these functions."""
     if calls:
         try:
             tree: Any = compile(source, file, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
@@ -101,7 +101,7 @@ def marked_code(source: str | bytes, file: str, calls: Collection[DataCall]) -> 
                 code: CodeType = compile(tree, file, "exec", dont_inherit=True)
                 return code
         except (SyntaxError, ValueError, RecursionError):
-            pass  # as Python tells it, below
+            pass  # Python itself reports it, below
     return compile(source, file, "exec", dont_inherit=True)
 
 
@@ -115,7 +115,7 @@ def _mark(tree: ast.AST, names: dict[str, str]) -> bool:
 
 
 def _definitions(node: ast.AST, path: str = "") -> Iterator[tuple[str, Any]]:
-    """All definitions below a node, with their names in the form of `ddlprof.model.options`."""
+    """All definitions below a node, with their names as `ddlprof.model.options` writes them."""
     for child in ast.iter_child_nodes(node):
         inner = path
         if isinstance(child, _Definition):
@@ -125,7 +125,10 @@ def _definitions(node: ast.AST, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _decorator(name: str, at: ast.AST) -> ast.expr:
-    """The decorator, in the first line of the function with its decorators: that is where its source begins."""
+    """The decorator.
+
+    It is put at the first line of the function and its decorators, where the function's source begins.
+    """
     expression = ast.parse(_DECORATOR.format(name=name), mode="eval").body
     for node in ast.walk(expression):
         if hasattr(node, "lineno"):
@@ -134,14 +137,14 @@ def _decorator(name: str, at: ast.AST) -> ast.expr:
 
 
 def mark_module(target: Target, calls: Collection[DataCall]) -> None:
-    """Marks the functions of a target that runpy is going to find and compile."""
+    """Marks functions of a module that runpy will find and compile."""
     if calls:
         names = (target.words[0], f"{target.words[0]}.{MAIN}") if target.module else (MAIN,)
         sys.meta_path.insert(0, _Finder(names, calls))
 
 
 class _Finder:  # no base from importlib.abc, which imports tempfile and more in every run
-    """Gives the loader of the main module another `get_code`, once."""
+    """Replaces `get_code` of the main module's loader, once."""
 
     def __init__(self, names: Collection[str], calls: Collection[DataCall]) -> None:
         self._names = names
@@ -157,7 +160,7 @@ class _Finder:  # no base from importlib.abc, which imports tempfile and more in
         finally:
             self._searching = False
         if spec is None or spec.submodule_search_locations is not None or not hasattr(spec.loader, "get_source"):
-            return spec  # a package: its __main__ is what is run
+            return spec  # a package: its __main__ is run
         sys.meta_path.remove(self)
         loader: Any = _Loader(spec, self._calls)
         spec.loader = loader

@@ -1,6 +1,6 @@
 """The life of a profiled process: start measuring, run the user's program as `__main__`, finish, print the card.
 
-What Python does at the end of a program stays Python's: the traceback, the exit code, dying by a signal.
+The traceback, the exit code and ending by a signal are left to Python, as without ddlprof.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 
 
 def main() -> None:
-    """Runs what `sys.argv` asks for: `[-m] SCRIPT|MODULE [ARGS]...`, with the options in the environment."""
+    """Runs `[-m] SCRIPT|MODULE [ARGS]...` from `sys.argv`, with the options in the environment."""
     options = Options.from_environment()
     target = Target.from_python_words(sys.argv[1:])
     session = None if _counts_zeros() else _start_session(options, target)
     view = _view_of(session) if session is not None else None
     ending = Ending(options, session, view)
-    # The first handler to be registered is the last to run: after the user's, and after their threads.
+    # Handlers run in reverse order: this one after the user's, and after their threads.
     atexit.register(ending.finish)
     ending.watch_exit()
     if session is not None:
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _counts_zeros() -> bool:
-    """Whether this process is one of `ddlprof sparsity`, which is then begun."""
+    """Whether this process belongs to `ddlprof sparsity`; counting is then started."""
     if SPARSITY_VARIABLE not in os.environ:
         return False
     from ddlprof.launch import sparsity
@@ -70,14 +70,14 @@ def _start_session(options: Options, target: Target) -> Session | None:
     except UserError as error:
         complain(str(error))
         sys.exit(2)
-    except Exception as error:  # the training is worth more than its profile
+    except Exception as error:  # an error of the profiler must not end the training
         if not options.quiet:
             complain(f"this run is not measured: {type(error).__name__}: {error}")
         return None
 
 
 def _view_of(session: Session) -> View | None:
-    """The view of the run, if it was asked for and this is rank 0, which knows where the run is."""
+    """The live view of the run, if it was asked for and this is rank 0, which knows the run's directory."""
     if not session.options.live or session.rank or session.directory is None:
         return None
     from ddlprof.launch.terminal import start_view
@@ -86,7 +86,7 @@ def _view_of(session: Session) -> View | None:
 
 
 def _show_without_our_frames() -> None:
-    """Makes the current exception hook show tracebacks of the user's program only."""
+    """Makes the current exception hook leave ddlprof's frames out of tracebacks."""
     hook = sys.excepthook
 
     def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
@@ -97,9 +97,9 @@ def _show_without_our_frames() -> None:
 
 
 def clean(error: BaseException) -> None:
-    """Takes ddlprof's frames out of the tracebacks of an exception and of those that led to it.
+    """Removes ddlprof's frames from the tracebacks of an exception and of its causes.
 
-    They are where the user's program was started, and where the training calls something that is timed.
+    These are the frames that started the user's program, and those between the training and a timed call.
     """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]

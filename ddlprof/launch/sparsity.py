@@ -1,4 +1,4 @@
-"""The processes of `ddlprof sparsity`: the script in one of its own, and what counts zeros in it."""
+"""The processes of `ddlprof sparsity`: runs the script in one of its own and counts zeros there."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from ddlprof.collect.sparsity.watch import Watch
 
 DEFAULT_DROPOUT = 0.5
-"""The share that is dropped in the comparison where the script's LSTM drops nothing."""
+"""The share dropped in the comparison if the script's LSTM has no dropout."""
 _ROOT = str(Path(__file__).parents[2])
 _TIMING = "import sys; sys.path.append(sys.argv[1]); from ddlprof.nn.timing import main; main()"
-"""Not `-m`: ddlprof may not be installed, only on the path of this process."""
+"""Not `-m`, as ddlprof may be importable only from the path of this process."""
 
 
 def run(command: PythonCommand, steps: int, every: int) -> tuple[int, SparsityCounts | None]:
-    """Runs the script to its end: its exit code and, where it was counted, the counts."""
+    """Runs the script to its end. Returns its exit code and the counts; None if nothing was counted."""
     options = [*interpreter_options(sys.orig_argv, sys.argv), *command.options]
     with tempfile.TemporaryDirectory(prefix="ddlprof-sparsity-") as folder:
         out = Path(folder) / "counts.json"
@@ -38,7 +38,10 @@ def run(command: PythonCommand, steps: int, every: int) -> tuple[int, SparsityCo
 
 
 def time_lstms(counts: SparsityCounts) -> tuple[list[LstmTiming], list[str]]:
-    """Times the script's LSTMs beside those with structured dropout, on its device; and which cannot be, and why."""
+    """Times the script's LSTMs and the same with structured dropout on its device.
+
+    Returns the timings, and a sentence for each LSTM that cannot be timed.
+    """
     seen, refused = [], []
     for lstm in counts.lstms:
         why = "two directions" if lstm.bidirectional else "projections" if lstm.projected else ""
@@ -71,12 +74,12 @@ def _shape_in_words(lstm: LstmSeen) -> str:
 
 
 def start(request: SparsityRequest) -> Watch | None:
-    """Begins to count in this process. What is missing then is told at the end."""
+    """Starts counting in this process. What could not be counted is reported at the end."""
     try:
         from ddlprof.collect.sparsity.watch import start
 
         watch = start(request)
-    except Exception as error:  # the training is worth more than the counts
+    except Exception as error:  # an error of the counting must not end the training
         complain(f"this script is not counted: {type(error).__name__}: {error}")
         return None
     atexit.register(watch.finish)
@@ -84,5 +87,5 @@ def start(request: SparsityRequest) -> Watch | None:
 
 
 def is_first_rank() -> bool:
-    """Whether a launcher has started this process as its rank 0, or none has."""
+    """Whether this process is rank 0, or was started without a launcher."""
     return os.environ.get("RANK", "0") == "0"

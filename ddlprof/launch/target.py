@@ -1,4 +1,4 @@
-"""What the user asked to run: a script or a module with its arguments, and the command line of Python that runs it."""
+"""What the user asked to run (a script or module with arguments), and the command line of Python that runs it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Target:
         return self.words[0] if self.module else Path(os.path.abspath(self.words[0])).stem
 
     def python_words(self) -> list[str]:
-        """What follows `python` on a command line that runs the target without ddlprof."""
+        """The words after `python` on a command line that runs the target without ddlprof."""
         return ["-m", *self.words] if self.module else self.words
 
     def profiled_words(self) -> list[str]:
-        """What follows `python` on a command line that runs the target under ddlprof."""
+        """The words after `python` on a command line that runs the target under ddlprof."""
         return [BOOTSTRAP, *self.python_words()]
 
     @classmethod
@@ -43,7 +43,7 @@ class Target:
         return cls(words[1:], module=True) if words[0] == "-m" else cls(words)
 
     def check(self) -> None:
-        """Raises UserError if the script cannot be run; whether a module can, only its import tells."""
+        """Raises UserError if the script cannot be run. Whether a module can be run shows only its import."""
         script = self.words[0]
         if self.module:
             return
@@ -62,19 +62,19 @@ _WITH_VALUE = ("-X", "-W")
 
 @dataclass(frozen=True)
 class PythonCommand:
-    """What `python OPTIONS TARGET` asks for."""
+    """The parts of `python OPTIONS TARGET`."""
 
     options: list[str]
     target: Target
 
 
 def python_command(words: list[str]) -> PythonCommand | None:
-    """The command if it is one of the very Python that runs ddlprof, else None: another Python has other packages."""
+    """The command if it uses the Python that runs ddlprof; None otherwise: another Python has other packages."""
     return from_command(words[1:]) if _is_ours(words[0]) else None
 
 
 def from_command(words: list[str]) -> PythonCommand | None:
-    """Takes apart what follows `python`; None where there is no script or module (`-c`, `--version`, ...)."""
+    """Parses the words from `python` on; None if there is no script or module (`-c`, `--version`, ...)."""
     for index, word in enumerate(words):
         if index and words[index - 1] in _WITH_VALUE:
             continue
@@ -88,7 +88,7 @@ def from_command(words: list[str]) -> PythonCommand | None:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether this Python runs ddlprof, by its directory as well: virtual environments may link to one file."""
+    """Whether this is the Python that runs ddlprof. Directories count, as virtual environments may link to one file."""
     if not sys.executable or not re.fullmatch(r"python[\d.]*(\.exe)?", os.path.basename(name)):
         return False
     import shutil
@@ -104,24 +104,27 @@ def _is_ours(name: str) -> bool:
 def interpreter_options(orig_argv: list[str], argv: list[str]) -> list[str]:
     """The options between `python` and its script or `-m MODULE`, such as `-u` or `-X dev`.
 
-    `sys.flags` would not do: it knows nothing of `-u`, which torchrun gives to its workers.
+    `sys.flags` does not tell them all: it lacks `-u`, which torchrun gives to its workers.
     """
     options = orig_argv[1 : len(orig_argv) - len(argv)]
-    if options and options[-1].startswith("-") and options[-1].endswith("m"):  # -m, or -um: the module is ours
+    if options and options[-1].startswith("-") and options[-1].endswith("m"):  # -m, or -um
         last = options.pop()[:-1]
         options += [last] if last != "-" else []
     return options
 
 
 def become(target: Target, options: Options | None, more: Sequence[str] = ()) -> NoReturn:
-    """Replaces this process; without options, ddlprof is not part of what follows. `more` is for the interpreter."""
+    """Replaces this process by one that runs the target. Without options it runs without ddlprof.
+
+    `more`: options for the interpreter.
+    """
     target.check()
     words = target.python_words()
     if options:
         options.to_environment()
         words = target.profiled_words()
     command = [sys.executable, *interpreter_options(sys.orig_argv, sys.argv), *more, *words]
-    if os.name == "nt":  # there exec starts a second process and ends the first, which the caller waits for
+    if os.name == "nt":  # there exec starts a second process and ends the first, for which the caller waits
         import subprocess
 
         sys.exit(subprocess.call(command))

@@ -1,9 +1,9 @@
 """What the terminal shows of a run: the card at its end, and the view of `ddlprof run --live` while it trains.
 
-Each is made by a `ddlprof` of its own, as reports need packages that a training must not load. The card's process also
-saves the run's summary. The view reads the run's files and shares only the terminal. It is no child of ours, so that a
-script that waits for its children meets none of which it knows nothing, and it is in a session of its own: Ctrl-C is
-the training's. We hold nothing of it but its number. Whatever goes wrong here, the training goes on.
+Each is a `ddlprof` process of its own, because reports need packages that a training must not load. The card's process
+also saves the run's summary. The view reads the run's files and shares only the terminal. It is not a child of the
+training, so a script that waits for its children does not meet it, and it is in a session of its own, so Ctrl-C reaches
+only the training. Of the view only the number of its process is kept. Errors here never end the training.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep  # as they are before the script runs
+from time import monotonic, sleep  # before the script can replace them
 
 import ddlprof
 from ddlprof.model import codec
@@ -26,13 +26,13 @@ _COMMAND = str(Path(ddlprof.__file__).with_name("__main__.py"))
 _START = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], start_new_session=True, stdout=2).pid)"
 _PATIENCE_S = 3.0
 _WHOLE_TERMINAL = b"\x1b7\x1b[r\x1b8"
-"""All rows scroll again; the cursor stays where it is."""
+"""Makes all rows of the terminal scroll again and leaves the cursor where it is."""
 
 
 def await_ranks(run_directory: Path, ranks: int = 1, patience_s: float = 3.0) -> None:
-    """Waits briefly until all ranks of the last attempt that left a file have written how they ended.
+    """Waits briefly until all ranks of the last attempt that have a file have written how they ended.
 
-    It waits for at least `ranks` of them, but for no process of this machine that is gone.
+    Waits for at least `ranks` ranks, but not for processes of this machine that no longer exist.
     """
     deadline = monotonic() + patience_s
     while monotonic() < deadline:
@@ -53,7 +53,7 @@ def _ended(file: Path, tail_bytes: int = 200) -> bool:
 def _is_gone(first_line: bytes) -> bool:
     try:
         header = codec.decode_header(first_line.decode())
-        if header.host != socket.gethostname() or os.name == "nt":  # there, signal 0 is no question
+        if header.host != socket.gethostname() or os.name == "nt":  # on Windows signal 0 does not only test
             return False
         os.kill(header.pid, 0)
     except ProcessLookupError:
@@ -64,15 +64,15 @@ def _is_gone(first_line: bytes) -> bool:
 
 
 def print_card(run_directory: Path, working_directory: str) -> None:
-    """Runs `ddlprof report` with its output on stderr; where that fails there is no card rather than an error.
+    """Runs `ddlprof report` with its output on stderr. If that fails there is no card, but no error either.
 
-    It also saves the run's summary. `working_directory` is where the user started the run: the paths on the card are
+    The same process saves the run's summary. `working_directory`: where the user started the run; paths on the card are
     relative to it.
     """
     shown = os.path.relpath(run_directory, working_directory)
     if shown.startswith(os.pardir):
         shown = str(run_directory)
-    if sys.__stderr__ is None:  # closed when we began: the number is a file's of the script
+    if sys.__stderr__ is None:  # closed at the start: its number now belongs to a file of the script
         return
     with suppress(Exception):
         sys.stderr.flush()
@@ -80,7 +80,7 @@ def print_card(run_directory: Path, working_directory: str) -> None:
 
 
 def save_summary(run_directory: Path) -> None:
-    """Saves the run's summary where no card is wanted."""
+    """Saves the run's summary, for runs without a card."""
     with suppress(Exception):
         _report(str(run_directory.absolute()), None, subprocess.DEVNULL)
 
@@ -103,12 +103,12 @@ class View:
     number: int
     """The number of its process."""
     started: str
-    """When it began, as the kernel counts: another process may get the number."""
+    """When the process began, in the kernel's ticks, because its number may be given to another process."""
     owner: int
-    """The process that started it; in its forked children nothing is done."""
+    """The process that started the view. Its forked children do nothing with it."""
 
     def end(self) -> None:
-        """Ends the view and waits until it has given the terminal back."""
+        """Ends the view and waits until it has restored the terminal."""
         if os.getpid() != self.owner:
             return
         try:
@@ -127,7 +127,7 @@ class View:
 
 
 def start_view(directory: Path, owner: int) -> View | None:
-    """Shows the run in `directory` as long as process `owner` is there; None where that cannot be."""
+    """Shows the run in `directory` as long as process `owner` exists; None if that is not possible."""
     if os.name == "nt" or sys.__stderr__ is None:
         return None
     try:
@@ -145,7 +145,7 @@ def start_view(directory: Path, owner: int) -> View | None:
 
 
 def _started(process: int) -> str:
-    """When a process began, in the kernel's ticks; empty if it has ended, or where the kernel does not say."""
+    """When a process began, in the kernel's ticks; empty if it has ended or the kernel does not tell."""
     try:
         with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -155,6 +155,6 @@ def _started(process: int) -> str:
 
 
 def _free_terminal() -> None:
-    """Gives the terminal back for a view that was killed and cannot do so itself."""
+    """Restores the terminal after a view that was killed."""
     if os.isatty(_STDERR):
         os.write(_STDERR, _WHOLE_TERMINAL)

@@ -1,4 +1,4 @@
-"""Functions of the user's own that a command is given by name, as MODULE:NAME."""
+"""Functions of the user that are named on the command line as MODULE:NAME."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ddlprof.launch.program import clean
 
 T = TypeVar("T")
 _LACKING = ("could not create a primitive", "not implemented for 'Half'", "not implemented for 'BFloat16'")
-"""What torch and oneDNN say where the processor has no form of an operator for a type of number."""
+"""Messages of torch and oneDNN when the processor does not support an operator for a data type."""
 
 
 def split_name(text: str, form: str) -> tuple[str, str]:
-    """MODULE and NAME of MODULE:NAME. Raises UserError that tells the `form`."""
+    """Splits MODULE:NAME. Raises UserError that shows the expected `form`."""
     module, _, name = text.partition(":")
     if not module or not name:
         raise UserError(f"{text}: not of the form {form}")
@@ -26,10 +26,10 @@ def split_name(text: str, form: str) -> tuple[str, str]:
 
 
 def find(module: str, name: str) -> Any:
-    """What `name` means in that module, which is imported as by a script in the current directory."""
+    """The object `name` of a module, imported as a script in the current directory would import it."""
     if sys.path[:1] != [os.getcwd()]:
         sys.path.insert(0, os.getcwd())
-    users_own(f"import of {module}", lambda: __import__(module))  # importlib.import_module shows its own frames
+    users_own(f"import of {module}", lambda: __import__(module))  # importlib.import_module would add its own frames
     found: Any = sys.modules[module]
     for part in name.split("."):
         if not hasattr(found, part):
@@ -39,7 +39,7 @@ def find(module: str, name: str) -> Any:
 
 
 def users_own(what: str, call: Callable[[], T]) -> T:
-    """Calls the user's code. An error in it is shown with its frames, as Python shows it, and then in one line."""
+    """Calls the user's code. An error in it is printed with the user's frames, and raised again as a UserError."""
     try:
         return call()
     except UserError:

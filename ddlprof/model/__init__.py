@@ -1,4 +1,4 @@
-"""The shared vocabulary: events, records, the manifest and their text form.
+"""The vocabulary that all packages share: events, records, the manifest and their text form.
 
-Standard library only: this package is imported inside training processes.
+Standard library only, as this package is imported inside training processes.
 """

@@ -1,4 +1,4 @@
-"""What `ddlprof doctor` finds out, as plain data."""
+"""The result of a check of `ddlprof doctor`, as plain data."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ OK, LIMITED, MISSING = "ok", "limited", "missing"
 
 
 class Check(NamedTuple):
-    """One thing that can be measured on this machine, or not."""
+    """One thing that can, or cannot, be measured on this machine."""
 
     name: str
     state: str
     """The state: OK, LIMITED or MISSING."""
     meaning: str
-    """One line about what follows from the state, or what to do."""
+    """What follows from the state, or what to do, in one line."""
     needed: bool = False
-    """Whether `ddlprof run` cannot work at all without it."""
+    """Whether `ddlprof run` needs it to work at all."""
 
 
 def can_run(checks: list[Check]) -> bool:
-    """Whether `ddlprof run` works here, however little it measures."""
+    """Whether `ddlprof run` works here, even if it measures little."""
     return not any(check.needed and check.state == MISSING for check in checks)

@@ -1,7 +1,7 @@
-"""The classes of a step: one table, from which columns, sums, reports and words derive.
+"""The classes of a step in one table, from which columns, sums, reports and words are derived.
 
-A name is the same everywhere and carries its unit at the end: `data_fetch_ns` in a record, `data_fetch` where the unit
-is told elsewhere, `data_fetch_s` in a file. docs/architecture.md, "Adding a class", says what a new line here needs.
+A class has the same name everywhere, with its unit at the end: `data_fetch_ns` in a record, `data_fetch` where the unit
+is given elsewhere, `data_fetch_s` in a file. docs/architecture.md, "Adding a class", says what a new line here needs.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ClassPart:
-    """A part of a class, known where it can be told apart."""
+    """A part of a class. It is not known in every step."""
 
     name: str
     is_recorded: bool = True
-    """Whether a step's record holds the part; otherwise the analysis finds it by comparing ranks."""
+    """Whether a step's record contains the part. If not, the analysis computes it by comparing ranks."""
     is_stall: bool = False
     """Whether the part can bound a step by itself."""
 
@@ -27,15 +27,15 @@ class StepClass:
     name: str
     parts: tuple[ClassPart, ...] = ()
     is_optional: bool = False
-    """Whether the class can be unmeasured: then its time is in another class."""
+    """Whether the class may be unmeasured; its time then belongs to another class."""
     is_stall: bool = True
-    """Whether the class can bound a step as a stall; the opposite of a stall is computation."""
+    """Whether the class can bound a step as a stall. Computing cannot."""
     adds_up: bool = False
-    """Whether the card shows the parts in place of the class where all of them are known."""
+    """Whether the card shows the parts instead of the class if all of them are known."""
     words: str = ""
-    """What the class is called in a sentence, where its name will not do."""
+    """The name of the class in a sentence; empty: `name`."""
     own_words: str = ""
-    """What the class is called where it makes a rank late; empty for a class in which ranks wait for others."""
+    """The name of the class as the cause of a late rank; empty if ranks wait for others in this class."""
 
     @property
     def part_names(self) -> tuple[str, ...]:
@@ -74,9 +74,9 @@ TABLE = (
     ),
     StepClass("other", parts=(ClassPart("rollout", is_stall=True),), own_words="time in other"),
 )
-"""The classes in the order shown. The parts of `compute` and `comm` add up to it where they are known; what
-those of `data` leave of it is the hand-over of the batch; `rollout` is when the model acts or generates for its
-training."""
+"""The classes in the order shown. The parts of `compute` and of `comm` add up to the class where all are known. The
+rest of `data` beside its parts is the hand-over of the batch. `rollout` is the time in which the model acts or
+generates for its own training."""
 
 CLASSES = tuple(each.name for each in TABLE)
 """The classes that partition a step."""
@@ -86,15 +86,15 @@ PARTS = {each.name: each.part_names for each in TABLE if each.parts}
 COMM_PARTS = PARTS["comm"]
 
 OPTIONAL = tuple(each.name for each in TABLE if each.is_optional)
-"""The classes that can be unmeasured."""
+"""The classes that may be unmeasured."""
 
 TIMES = ("step", *(name for each in TABLE for name in (each.name, *each.part_names)))
-"""Everything that has a time."""
+"""The names of all times: the step, its classes and their parts."""
 
 RECORDED = tuple(
     name for name in TIMES if name not in {part.name for each in TABLE for part in each.parts if not part.is_recorded}
 )
-"""The times that a step's record holds, each in a field called `NAME_ns`."""
+"""The times in a step's record; each is a field `NAME_ns`."""
 
 STALLS = tuple(
     name
@@ -105,4 +105,4 @@ STALLS = tuple(
 """The classes and parts that can bound a step."""
 
 OWN = tuple(each.name for each in TABLE if each.own_words)
-"""The classes that make a rank late; the rest of its step is waiting."""
+"""The classes in which a rank works itself; in the rest of its step it waits for others."""

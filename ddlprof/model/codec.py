@@ -1,8 +1,8 @@
-"""Text form of the records: one JSON array a line, a tag of one letter and the values of the tag's columns.
+"""The text form of records: each line is a JSON array of a one-letter tag and the values of the tag's columns.
 
-`rank-N.jsonl` begins with the header, an object, which names the columns of each tag. Readers go by these names alone:
-a value without a column in the file was not measured, and columns that this version does not know are ignored.
-`rank-N.collectives` holds its columns as little-endian uint32 for every collective of every kept step, in order.
+`rank-N.jsonl` begins with the header, a JSON object that names the columns of each tag. Readers use only these names: a
+value without a column was not measured, and unknown columns are ignored. `rank-N.collectives` holds its columns as
+little-endian uint32 for every collective of every kept step, in order.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from ddlprof.model.records import (
 from ddlprof.model.source_places import SourcePlace
 
 Columns: TypeAlias = dict[str, tuple[str, ...]]
-"""Columns by the tag of a kind of line; `SHAPES` and `COLLECTIVES` are tags, too."""
+"""The names of columns by tag. `SHAPES` and `COLLECTIVES` are keys, too."""
 
 KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
     "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
     "u": Drop, "p": JobSpan, "v": LossValue,
 }  # fmt: skip
-"""The record of each tag."""
+"""The type of record of each tag."""
 SHAPES = "shapes"
 """The columns of the shapes in a signature."""
 COLLECTIVES = "collectives"
-"""The columns of `rank-N.collectives`, each an unsigned number of 32 bits."""
+"""The columns of `rank-N.collectives`, each an unsigned 32-bit number."""
 REST = "..."
-"""The end of the name of a column that takes the rest of its line."""
+"""The end of the name of a column that takes all remaining values of its line."""
 
 _MOST_KINDS, _MOST_COLUMNS = 100, 1000
 
@@ -70,7 +70,7 @@ COLUMNS: Columns = {
 
 
 def columns_of(header: dict[str, Any]) -> Columns:
-    """The columns of a file, by the fields of its header. Raises ValueError if they are damaged."""
+    """The columns that a header names. Raises ValueError if they are damaged."""
     if "columns" not in header:
         raise ValueError("the header names no columns")
     named = header["columns"]
@@ -105,7 +105,7 @@ Record: TypeAlias = (
     | LossValue
     | JobSpan
 )
-"""Records of plain numbers or text that take a line each."""
+"""Records that consist of plain numbers or text and take one line each."""
 
 _TIMES = struct.Struct(f"<{len(COLUMNS[COLLECTIVES])}I")
 _TAGS = {kind: tag for tag, kind in KINDS.items()}
@@ -113,7 +113,7 @@ _FIELDS = {kind: tuple(f.name for f in fields(kind)) for kind in KINDS.values()}
 
 
 _VALUES: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
-    kind: attrgetter(*names)  # each has several
+    kind: attrgetter(*names)  # several values each
     for kind, names in _FIELDS.items()
 }
 _STEP_VALUES: Callable[[StepRow], tuple[Any, ...]] = attrgetter(*_FIELDS[StepRow][:-1])
@@ -126,7 +126,7 @@ def _line(value: Any) -> str:
 
 
 def as_bytes(lines: str) -> bytes:
-    """The lines as they are on disk."""
+    """The lines as they are on disk: encoded, with invalid characters replaced."""
     return lines.encode(errors="replace")
 
 
@@ -147,7 +147,7 @@ def encode(record: Record | Note | SourceLine) -> str:
 
 
 def encode_signature(number: int, shapes: list[CollectiveShape]) -> str:
-    """The line with the shapes of a step's collectives; without the root where there is none."""
+    """The line with the shapes of a step's collectives. The root is omitted if there is none."""
     rows = [[s.group, s.op, s.bytes, s.ranks, *([] if s.root is None else [s.root])] for s in shapes]
     return _line([_TAGS[Signature], number, rows])
 
@@ -158,7 +158,7 @@ def encode_place(number: int, place: SourcePlace) -> str:
 
 
 def encode_samples(step: int, counts: dict[int, int]) -> str:
-    """The line with stack samples taken in the `other` of a step, by the number of the place."""
+    """The line of stack samples taken in `other` of a step, with counts by the number of the place."""
     return _line([_TAGS[Samples], step, *(x for pair in counts.items() for x in pair)])
 
 
@@ -168,7 +168,7 @@ def encode_note(source: str, message: str) -> str:
 
 
 def encode_times(times: list[CollectiveTimes]) -> bytes:
-    """The times of collectives as 16 bytes each."""
+    """The times of collectives, 16 bytes for each."""
     return b"".join(_TIMES.pack(t.ready_us, t.end_us, t.need_us, t.exposed_us) for t in times)
 
 
@@ -188,7 +188,7 @@ def header_fields(line: str, parse: Callable[[str], Any] = _loads) -> dict[str, 
 
 
 def decode_header(line: str) -> RankHeader:
-    """The header of a file. Raises ValueError if the line is no header; fields of newer versions are passed over."""
+    """The header of a file. Raises ValueError if the line is no header. Fields of newer versions are ignored."""
     value = header_fields(line)
     known = {f.name for f in fields(RankHeader)}
     try:
@@ -198,9 +198,9 @@ def decode_header(line: str) -> RankHeader:
 
 
 def named(line: str, columns: Columns, parse: Callable[[str], Any] = _loads) -> tuple[str, dict[str, Any]]:
-    """A line's tag, and its values by the names of their columns; none for a tag that is not among these.
+    """A line's tag, and its values by the names of its columns; no values for an unknown tag.
 
-    The values are as `parse` gives them: nothing of them is checked. Raises ValueError for what is no such line.
+    Values are as `parse` returns them and are not checked. Raises ValueError if the line has another form.
     """
     value = parse(line)
     if not isinstance(value, list) or not value or not isinstance(value[0], str):
@@ -218,7 +218,7 @@ def named(line: str, columns: Columns, parse: Callable[[str], Any] = _loads) -> 
 
 
 def _by_name(values: list[Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """The values by column. A line may end before its last columns, which then have their defaults."""
+    """The values by column. If a line ends early, its last columns are missing and have their defaults."""
     if names and names[-1].endswith(REST):
         single = len(names) - 1
         return {**dict(zip(names[:-1], values, strict=False)), names[-1].removesuffix(REST): values[single:]}
@@ -228,7 +228,10 @@ def _by_name(values: list[Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def decode(line: str, columns: Columns = COLUMNS) -> tuple[str, Any]:
-    """The `(tag, record)` of a line of our own, not checked further; for a tag without a record, its values."""
+    """The tag and record of a line that ddlprof has just written; not checked.
+
+    Without a record type, the plain values.
+    """
     tag, values = named(line, columns)
     kind = KINDS.get(tag)
     if kind is None:

@@ -1,8 +1,8 @@
-"""What the hooks tell the recorder, and nothing more.
+"""The events that hooks report to the recorder.
 
-An event is a plain tuple `(kind, time, a, b, c)`: building anything richer in the training thread
-would cost more than the rest of the hook. `time` is an integer of nanoseconds on one monotonic clock,
-or, before it is resolved, a device event. `a`, `b`, `c` depend on the kind and are None when unused.
+An event is a plain tuple `(kind, time, a, b, c)`, because building anything richer in the training thread would cost
+more than the rest of the hook. `time` is an integer of nanoseconds on one monotonic clock or, before it is resolved, a
+device event. `a`, `b` and `c` depend on the kind and are None when unused.
 
 Hooks know nothing of steps or classes; `ddlprof.collect.steps.attribution` turns events into step rows.
 """
@@ -21,33 +21,36 @@ class Kind(IntEnum):
     DATA_BEGIN = 0
     """The loop asks a loader for a batch. a: loader iteration id (int)."""
     DATA_END = 1
-    """The batch is there. a: loader iteration id; b: (fetch share, prep share, cpu, asked, storage), a callable
-    that tells them later, or None where they are not known: the shares are fractions of the wait, the rest is
-    what making the batch took, as in `ddlprof.collect.loader.fetch_meter.Fetch`; c: samples in the batch, 0 where
-    there is no batch (an iterator was made, the data ended), None if unknown."""
+    """The batch is there. a: loader iteration id. b: (fetch share, prep share, cpu, asked, storage), a callable that
+    returns these later, or None if not known. The shares are fractions of the wait; the other three are the cost of
+    making the batch, as in `ddlprof.collect.loader.fetch_meter.Fetch`. c: samples in the batch, 0 if there is no batch
+    (an iterator was made, the data ended), None if unknown."""
     EPOCH = 2
     """A loader was asked for an iterator. a: loader iteration id."""
     FORWARD_BEGIN = 3
-    """An outermost module or compiled function is called. a: gradients enabled (compiled: and recorded, an object whose
-    truth is known at the end); b: the module is in training mode, None for a compiled function; c: samples in its
-    input; without gradients `ddlprof.collect.steps.frozen.FrozenCalls`; a callable that tells them later, or None."""
+    """An outermost module or compiled function is called. a: whether gradients are enabled (for compiled functions also
+    recorded: an object whose truth is known at the end). b: whether the module is in training mode, None for a compiled
+    function. c: samples in its input, a callable that returns them later, or None; without gradients
+    `ddlprof.collect.steps.frozen.FrozenCalls`."""
     FORWARD_END = 4
     BACKWARD_BEGIN = 5
-    """a: True where no call was seen, but something that holds a backward: compiled code, or a graph."""
+    """A backward begins. a: True if the call itself was not seen, but something that contains a backward: compiled
+    code, or a CUDA graph."""
     BACKWARD_END = 6
     OPTIMIZER_BEGIN = 7
     """An outermost optimizer step begins. a: optimizer id (int)."""
     OPTIMIZER_END = 8
-    """a: optimizer id; b: the update was skipped (bool), or a callable that tells later; c: (name,
-    number of parameters) the first time an optimizer is seen, else None."""
+    """An outermost optimizer step ends. a: optimizer id. b: whether the update was skipped, or a callable that returns
+    this later. c: (name, number of parameters) the first time an optimizer is seen, else None."""
     H2D_BEGIN = 9
     """A host-to-device copy that the compute stream executes or waits for. a: bytes."""
     H2D_END = 10
     COMM_BEGIN = 11
     """The training thread (device: the compute stream) begins to wait for communication."""
     COMM_END = 12
-    """a: False, or the wait ended with the last collective: True, or a device event (resolved: time) for its end; b:
-    the collectives waited for, None for all; c: streams whose collectives were ever waited for and not told of yet."""
+    """The wait for communication ends. a: False if the wait ended otherwise than with the last collective; True, or a
+    device event (resolved: a time) of its end, if it did. b: the collectives waited for, None for all. c: streams whose
+    collectives were waited for and that were not yet reported."""
     CHECKPOINT_BEGIN = 13
     CHECKPOINT_END = 14
     COLLECTIVE = 15
@@ -57,13 +60,13 @@ class Kind(IntEnum):
     TRACED = 17
     """This step carries extra instrumentation (FLOP count, profiler window)."""
     GAP = 18
-    """The time between forward and update in which no hook was, just before the event that ends it. a: the
+    """The time between forward and update in which no hook ran, reported just before the event that ends it. a: the
     `ddlprof.collect.steps.loop.Gap`."""
     ROUND = 19
-    """A batch is asked for, or a forward with gradients begins, and no optimizer has stepped since the last backward:
-    where no optimizer ever does, this is the end of a step. a: the `Round`."""
+    """A batch is asked for, or a forward with gradients begins, while no optimizer has stepped since the last backward.
+    In loops whose optimizer is never seen this ends a step. a: the `Round`."""
     UNSEEN = 20
-    """torch counted collectives since the last update or round and the hooks saw none. a: how many."""
+    """torch counted collectives since the last update or round that the hooks did not see. a: their number."""
 
     ZERO_GRAD_BEGIN = 21
     """Gradients are about to be zeroed or freed, by an optimizer or a module."""
@@ -80,10 +83,10 @@ class Round(IntEnum):
 
 
 class Purpose(Enum):
-    """What a forward without gradients was for."""
+    """The purpose of a forward without gradients."""
 
     TRAINING = 0
-    """The training forward uses what it made: a teacher, a reference model, a frozen encoder."""
+    """Its result is used in the training forward: a teacher, a reference model, a frozen encoder."""
     ROLLOUT = 1
     """The model that is trained acts or generates, for the training to learn from."""
     EVALUATION = 2

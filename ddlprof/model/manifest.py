@@ -1,7 +1,7 @@
-"""The manifest: what was run, on what, and what a predictor needs to know of the job.
+"""The manifest: what was run, on which machine, and what a predictor needs to know of the job.
 
-Written by rank 0 at the start and again, atomically, as more becomes known. It holds no environment
-and no argument values that look like credentials.
+Rank 0 writes it at the start and again, atomically, as more becomes known. It contains no environment and no argument
+values that look like credentials.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ MANIFEST_NAME = "manifest.json"
 OPERATORS_NAME = "operators.json"
 """The file beside it: see `ddlprof.model.operators.OperatorsFile`."""
 MAX_MANIFEST_BYTES = 4 << 20
-"""The largest manifest: twice the longest command line that Linux takes."""
+"""The most bytes of a manifest: twice the longest command line of Linux."""
 IMPORTED = "import:"
-"""The beginning of the id of a job whose run was made of traces."""
+"""The beginning of the job id of runs that were made from traces."""
 
 
 @dataclass
 class ModelFacts:
-    """Counts of the trained model, or of all models that are trained together (a GAN); None: not known.
+    """Counts of the trained model, or of all models trained together (as in a GAN); None: not known.
 
-    `layers` = leaf modules with a weight of two or more dimensions (ResNet-50: 54); `parameter_tensors` and
-    `gradient_bytes` cover the parameters that require gradients, with tensor parallelism a rank's share of their bytes,
-    with pipeline parallelism the stage of rank 0; `forward_flops_per_sample` counts a multiply-add as two, in one step,
-    and is of the whole layer where ranks share it.
+    `layers`: leaf modules with a weight of two or more dimensions (ResNet-50: 54). `parameter_tensors` and
+    `gradient_bytes` cover the parameters that require gradients; with tensor parallelism a rank's share of their bytes,
+    with pipeline parallelism the stage of rank 0. `forward_flops_per_sample` counts a multiply-add as two, for one
+    step, and covers the whole layer where ranks share it.
     """
 
     name: str | None = None
@@ -56,7 +56,7 @@ class TrainingFacts:
     """The precision: fp32, tf32, bf16, fp16 or, for autocast, amp-bf16, amp-fp16."""
     strategy: str | None = None
     """none, ddp, fsdp, zero, tp (tensor parallelism), pp (pipeline parallelism), dp (torch.nn.DataParallel), or several
-    joined by +: ddp+fsdp (hybrid sharding), fsdp+tp. `other`: ranks divided in a way that was not recognised."""
+    joined by +: ddp+fsdp (hybrid sharding), fsdp+tp. `other`: a division among ranks that was not recognised."""
     backend: str | None = None
     dataset_samples: int | None = None
     loader_workers: int | None = None
@@ -64,15 +64,15 @@ class TrainingFacts:
     persistent_workers: bool | None = None
     prefetch_factor: int | None = None
     comm_hook: str | None = None
-    """The name of the hook that DDP's gradients go through; empty: none."""
+    """The name of DDP's communication hook; empty if there is none."""
     peak_device_memory_bytes: int | None = None
     peak_process_memory_bytes: int | None = None
     zero_stage: int | None = None
-    """What the data-parallel ranks divide: 1 for the optimizer's states, 2 for gradients too, 3 for parameters too."""
+    """What the data-parallel ranks divide. 1: the optimizer's states; 2: gradients as well; 3: parameters as well."""
     data_parallel_ranks: int | None = None
-    """The number of ranks that see samples of their own; None: all."""
+    """The number of ranks with samples of their own; None: all."""
     cpu_threads: int | None = None
-    """The threads that torch computes with on the processors of a rank's machine."""
+    """The number of threads that torch computes with on processors, for each rank."""
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Manifest:
     created_unix_ns: int
     world_size: int
     origin_unix_ns: int
-    """Rank 0's origin; `start_s` in reports counts from here."""
+    """Rank 0's unix time in ns from which `start_s` in reports counts."""
     working_directory: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
     host: dict[str, Any] = field(default_factory=dict)
@@ -100,7 +100,10 @@ class Manifest:
 
     @property
     def is_imported(self) -> bool:
-        """Whether the run was made of traces: classes on a device are then those of its kernels, idle time is other."""
+        """Whether the run was made from traces.
+
+        On a device, classes are then those of its kernels, and idle time is `other`.
+        """
         return self.job_id.startswith(IMPORTED)
 
     def write(self, directory: Path) -> None:
@@ -109,7 +112,10 @@ class Manifest:
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:
-        """The manifest in a directory. Raises ValueError if it cannot be read, is damaged or of a newer schema."""
+        """Reads the manifest in a directory.
+
+        Raises ValueError if it cannot be read, is damaged or of a newer schema.
+        """
         from ddlprof.base.reading import read_bytes  # not at the top: few processes of a training read one
 
         return decode_manifest(read_bytes(directory / MANIFEST_NAME, MAX_MANIFEST_BYTES))
@@ -117,7 +123,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class UsedOfHost:
-    """The facts about the machine that reports and predictions use."""
+    """Facts about the machine that reports and predictions use."""
 
     instance_type: str | None = None
     available_cores: int | None = None
@@ -127,13 +133,13 @@ class UsedOfHost:
 
 @dataclass(frozen=True)
 class UsedOfCalibration:
-    """The parts of the calibration that reports and predictions use."""
+    """Parts of the calibration that reports and predictions use."""
 
     seconds: float | None = None
 
 
 def decode_manifest(content: bytes | ReadingError) -> Manifest:
-    """The manifest in a file, every field checked. Raises ValueError if it is damaged or of a newer schema."""
+    """The manifest in a file, with every field checked. Raises ValueError if it is damaged or of a newer schema."""
     from ddlprof.base.reading import NOT_NEGATIVE, decode, versioned_object
 
     value = versioned_object(content, SCHEMA_VERSION, MAX_MANIFEST_BYTES)

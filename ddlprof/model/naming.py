@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 RUNS_FOLDER = "ddlprof-runs"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-"""Also with one slash, as pathlib leaves it; a drive of Windows has one letter."""
+"""The beginning of a URL, also with one slash, as pathlib writes it. Drives of Windows have one letter only."""
 _Place = TypeVar("_Place", str, Path, None)
 
 
@@ -44,7 +44,7 @@ def default_directory(name: str, clock: Callable[[], datetime] | None = None) ->
 
 
 def on_this_machine(place: _Place) -> _Place:
-    """The place itself, if it is no URL. Raises UserError for one: it would become a folder of that name."""
+    """The place itself if it is no URL. Raises UserError for a URL, which would otherwise become a folder's name."""
     if place is not None and _URL.match(str(place)):
         raise UserError(f"{place}: is a URL: name a directory of this machine, and copy it there afterwards")
     return place

@@ -1,6 +1,6 @@
-"""The operators of one training step, as counted in a run or on a model that nobody runs, and what optimizers cost.
+"""The operators of one training step, counted in a run or on a model that is not run, and the cost of optimizers.
 
-Operators of the same kind, phase, type and sizes are one record with a count, so a large model has a hundred or two.
+Operators of the same kind, phase, type and sizes are one record with a count, so a large model has one or two hundred.
 Sizes are those at `StepOperators.batch` samples; `Operator.grows` tells how they follow the batch.
 """
 
@@ -34,7 +34,7 @@ KINDS = {
 """The kinds of operators and what `Operator.shape` means."""
 
 PHASES = ("forward", "backward", "optimizer")
-"""The phases of a step. What activation checkpointing computes again belongs to backward."""
+"""The phases of a step. Recomputation by activation checkpointing belongs to backward."""
 
 
 @dataclass(frozen=True)
@@ -46,27 +46,28 @@ class Operator:
     phase: str
     """One of `PHASES`."""
     name: str
-    """What torch calls it: mm, native_layer_norm, _fused_adamw_, ..."""
+    """Its name in torch: mm, native_layer_norm, _fused_adamw_, ..."""
     dtype: str
-    """The type it computes in: fp64, fp32, bf16, fp16, fp8, int64, ..."""
+    """The type that it computes in: fp64, fp32, bf16, fp16, fp8, int64, ..."""
     shape: tuple[int, ...]
-    """The sizes, as `KINDS` says."""
+    """The sizes; `KINDS` says which."""
     flops: float
-    """A multiply-add counts as two; 0 for kinds other than products, convolutions, attention and recurrent layers."""
+    """FLOPs; a multiply-add counts as two. 0 except for products, convolutions, attention and recurrent layers."""
     bytes: float
-    """Every operand read once and every result written once."""
+    """The bytes if every operand is read once and every result written once."""
     launches: float
-    """Kernels launched on a GPU; 0 for views."""
+    """The number of kernels launched on a GPU; 0 for views."""
     count: float
-    """Calls in one micro-batch (phase optimizer: in one update)."""
+    """The number of calls in one micro-batch (in phase optimizer: in one update)."""
     grows: int | None = None
-    """The index in `shape` of the size that is proportional to the batch; FLOPs are then, too. None: none is."""
+    """The index in `shape` of the size that is proportional to the batch, as FLOPs then are, too; None: there is
+    none."""
     fixed_bytes: float = 0.0
     """The part of `bytes` that does not grow with the batch (weights); all of it where `grows` is None."""
     fused_bytes: float | None = None
-    """The bytes that remain where torch.compile fuses the operator with its neighbours; None: not known."""
+    """The bytes left if torch.compile fuses the operator with its neighbours; None: not known."""
     fused_launches: float | None = None
-    """The launches that remain where it does."""
+    """The launches left if it does."""
 
     def fused(self, moved_bytes: float, launches: float) -> Operator:
         """The operator after fusion by torch.compile, with these bytes and launches."""
@@ -80,8 +81,8 @@ class Operator:
 class StepMemory:
     """The memory of one micro-batch on one device, in bytes at the batch of `StepOperators`. None: not known.
 
-    Parameters, gradients and optimizer states are not in it: they follow from `Workload.gradient_bytes`, the optimizer,
-    the precision and the strategy.
+    Parameters, gradients and optimizer states are not included: they follow from `Workload.gradient_bytes`, the
+    optimizer, the precision and the strategy.
     """
 
     parameter_bytes: float | None = None
@@ -95,28 +96,29 @@ class StepMemory:
     saved_cast_bytes: float = 0.0
     """The part of `saved_bytes` that is copies of weights in another type, made by autocast."""
     temporary_bytes: float | None = None
-    """The most that is alive at once beyond the saved activations: inputs and outputs of the largest operator, ..."""
+    """The most bytes alive at once besides the saved activations, such as inputs and outputs of the largest
+    operator."""
     layer_bytes: float | None = None
     """The saved activations of the largest block that checkpointing would compute again as one."""
     kept_bytes: float | None = None
-    """What stays saved where every such block is checkpointed: its inputs, and what lies outside of blocks."""
+    """The saved activations if every such block is checkpointed: inputs of blocks, and what is outside of blocks."""
     input_bytes: float | None = None
-    """The batch itself, as the model gets it."""
+    """The batch itself, as the model receives it."""
     points: tuple[tuple[float, float], ...] = ()
-    """What is alive at once in a micro-batch beside parameters, optimizer states and the batch: bytes that do not grow
-    with the batch (gradients of parameters made so far, casts of weights), and bytes that do. Only the moments that
-    matter, as `highest` chooses them; empty: not known."""
+    """Bytes alive at moments of a micro-batch besides parameters, optimizer states and the batch: pairs of those that
+    do not grow with the batch (gradients of parameters so far, casts of weights) and those that do. Only moments that
+    may be the peak, as `highest` chooses them; empty: not known."""
     largest_tensor_bytes: float | None = None
     """The largest parameter that is trained."""
     largest_block_bytes: float | None = None
-    """The parameters of the largest block: a layer of a transformer, a stage's block of a ResNet."""
+    """The parameters of the largest block, such as a layer of a transformer or a block of a ResNet."""
 
 
 def highest(points: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
-    """The points with the largest weighted sum of both numbers, for any two positive weights: a convex hull.
+    """The points with the largest weighted sum of both numbers for some positive weights: part of the convex hull.
 
-    From `(what is fixed, what grows)` after each operator of a step these are the few of which one is the peak, at any
-    batch and precision. In order of the first number.
+    Given `(fixed bytes, growing bytes)` after each operator of a step, the peak at any batch and precision is at one of
+    these few. Ordered by the first number.
     """
     hull: list[tuple[float, float]] = []
     for x, y in sorted(points):
@@ -135,7 +137,7 @@ def _right_of(first: tuple[float, float], second: tuple[float, float], third: tu
 
 
 MOST_LAYERS = 5000
-"""A model with more is not told apart into layers."""
+"""Models with more layers are not divided into layers."""
 
 
 @dataclass(frozen=True)
@@ -144,37 +146,38 @@ class Layer:
 
     name: str
     gradient_bytes: float
-    """The bytes of its parameters; those that an earlier layer shares with it count there."""
+    """The bytes of the gradients of its parameters. Parameters shared with an earlier layer count there."""
     forward_flops: float
-    """FLOPs of products and convolutions with its parameters, in one micro-batch; a multiply-add counts as two."""
+    """FLOPs of products and convolutions with its parameters in the forward of one micro-batch. A multiply-add counts
+    as two."""
 
 
 @dataclass(frozen=True)
 class StepOperators:
-    """What one training step consists of, independent of the machine."""
+    """The operators of one training step, independent of the machine."""
 
     batch: int
-    """The samples of the micro-batch that sizes are given for."""
+    """The number of samples of the micro-batch to which sizes refer."""
     precision: str
     """As in `TrainingFacts.precision`: fp32, bf16, fp16, amp-bf16, amp-fp16, ..."""
     operators: tuple[Operator, ...]
     optimizer: str | None = None
     """adamw, adam, sgd, ..., `none` for a step without an update; None: not known."""
     training: bool = True
-    """False: the forward pass alone, as in inference."""
+    """False for the forward pass alone, as in inference."""
     checkpointing: bool = False
-    """Whether parts of forward are computed again in backward."""
+    """Whether parts of forward are recomputed in backward."""
     compiled: bool = False
     """Whether torch.compile fused the operators."""
     memory: StepMemory | None = None
     unseen: tuple[str, ...] = ()
     """What could not be counted, one short sentence each."""
     layers: tuple[Layer, ...] = ()
-    """In the order in which the model has them, which is that of forward as a rule; empty: not known."""
+    """The layers in the order in which the model lists them, usually that of forward; empty: not known."""
 
     @property
     def has_forward(self) -> bool:
-        """Whether anything of forward is known: nothing can be said of a step from its update alone."""
+        """Whether anything of forward is known. A step cannot be estimated from its update alone."""
         return any(operator.phase == "forward" for operator in self.operators)
 
 
@@ -183,7 +186,10 @@ OPERATORS_SCHEMA = 1
 
 @dataclass(frozen=True)
 class OperatorsFile:
-    """The file `operators.json` of a run directory, beside the manifest. Rank 0 writes it once, a line an operator."""
+    """The file `operators.json` of a run directory, beside the manifest.
+
+    Rank 0 writes it once, one line for each operator.
+    """
 
     job_id: str
     """As in the manifest."""
@@ -204,35 +210,36 @@ class OperatorsFile:
 
 
 FUSED, FOREACH, SINGLE = "fused", "foreach", "single"
-"""How an update is done: by one kernel for all of it, by one operation after the other over all tensors (the default on
-GPUs), or by the same operations on one tensor after another."""
+"""How an update is done: by one kernel (fused), by one operation after the other over all tensors (foreach, the default
+on GPUs), or by the same operations on one tensor after another (single)."""
 _ELEMENTS_OF_A_LAUNCH = 65_536 * 320
-"""The elements that one launch of torch's multi_tensor_apply takes: 320 blocks of a chunk each."""
+"""The number of elements that one launch of torch's multi_tensor_apply takes: 320 blocks of one chunk each."""
 _TENSORS_OF_A_LAUNCH = {FUSED: 36, FOREACH: 64}
-"""The tensors that one launch takes: of the four lists of a fused Adam, or of the two of most foreach operations."""
+"""The number of tensors that one launch takes, with the four lists of a fused Adam or the two of most foreach
+operations."""
 
 
 @dataclass(frozen=True)
 class OptimizerUpdate:
     """What the update of an optimizer reads, writes and keeps.
 
-    Accesses are reads and writes of a whole copy of the parameters, in their own type.
+    Accesses are counted in reads and writes of a whole copy of the parameters in their own type.
     """
 
     fused: float | None
-    """The accesses of a fused update; None: there is none."""
+    """The accesses of a fused update; None if there is none."""
     foreach: float
-    """The accesses of an update by operations."""
+    """The accesses of a foreach update."""
     calls: int
-    """The operations of an update."""
+    """The number of operations of a foreach update."""
     states: float = 0.0
-    """What is kept between updates, in copies of the parameters."""
+    """The states kept between updates, in copies of the parameters."""
     state_bytes: float = 0.0
-    """Quantised states that are kept in addition, in bytes per element of any type."""
+    """Quantised states kept in addition, in bytes for each element of any type."""
     temporary: float = 0.0
-    """Copies that a foreach update makes and frees; a single tensor makes them of itself only."""
+    """Temporary copies of a foreach update. A single update has temporary copies of one tensor only."""
     default: str = FOREACH
-    """How the update is done on a GPU where nobody says otherwise."""
+    """How the update is done on a GPU by default."""
 
 
 OPTIMIZER_UPDATES = {
@@ -249,7 +256,7 @@ OPTIMIZER_UPDATES = {
     "rmsprop": OptimizerUpdate(None, 13, 5, states=1, temporary=1),
     "adadelta": OptimizerUpdate(None, 27, 11, states=2, temporary=2),
     "rprop": OptimizerUpdate(None, 20, 8, states=2, temporary=1),
-    # Not of torch, or without its multi-tensor kernels: one tensor after the other.
+    # Not in torch, or without multi-tensor kernels: one tensor after the other.
     "adafactor": OptimizerUpdate(None, 16, 12, states=0.01, temporary=1, default=SINGLE),
     "lion": OptimizerUpdate(5, 13, 5, states=1, temporary=1, default=SINGLE),
     "lamb": OptimizerUpdate(12, 24, 11, states=2, temporary=1, default=SINGLE),
@@ -262,7 +269,10 @@ OPTIMIZER_UPDATES = {
 def update_operator(
     name: str, implementation: str, dtype: str, elements: float, tensors: float, moved_bytes: float, calls: int
 ) -> Operator:
-    """The update of all parameters of a type as one operator; `calls` are the operations of an update by several."""
+    """The update of all parameters of one type as one operator.
+
+    `calls`: the number of operations of a foreach update.
+    """
     if implementation == SINGLE:
         launches = calls * max(tensors, 1)
     else:

@@ -1,7 +1,7 @@
-"""What `ddlprof run` was asked for, and how the processes that it starts are told of it, by environment variables.
+"""The options of `ddlprof run`, and how processes that it starts receive them, through environment variables.
 
-`Options` are those of the command line, a `DataCall` is the value of one of them. `Experiment` says in what one of the
-runs of `ddlprof characterize` differs from the training. `ParentRun` is the run that a process may become a rank of.
+`Options` are those of the command line; a `DataCall` is the value of one of them. `Experiment` says how a run of
+`ddlprof characterize` differs from the training. `ParentRun` is the run of which a process may become a rank.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ddlprof.base.errors import UserError
 OPTIONS_VARIABLE = "DDLPROF_OPTIONS"
 DISABLE_VARIABLE = "DDLPROF_DISABLE"
 SPARSITY_VARIABLE = "DDLPROF_SPARSITY"
-"""Holds what `ddlprof sparsity` asks for (`ddlprof.model.sparsity`)."""
+"""The variable with the request of `ddlprof sparsity` (`ddlprof.model.sparsity`)."""
 
 
 @dataclass
@@ -25,14 +25,14 @@ class Options:
     """Options of one profiled process; the defaults are those of `ddlprof run`."""
 
     out: str | None = None
-    """The run directory chosen by the user or the launcher; None: the default name."""
+    """The run directory chosen by the user or the launcher; None: a directory with the default name."""
     quiet: bool = False
     stop_after: int | None = None
-    """The number of steady steps to measure before the training goes on untouched; None: no limit."""
+    """The number of steady steps to measure, after which the training goes on unmeasured; None: no limit."""
     step_optimizer: str | None = None
     calibrate: bool = True
     card: bool = True
-    """Whether to print the card at the end; off in workers of our own launcher, which prints it itself."""
+    """Whether to print the card at the end. Off in workers of our own launcher, which prints it."""
     job_id: str | None = None
     """Set by our own launcher so that its workers share one run directory."""
     data_calls: list[str] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Options:
     time_collectives: bool = False
     """Whether torch times NCCL's collectives."""
     live: bool = False
-    """Whether to show the run while it trains; off in workers of our own launcher, which shows it itself."""
+    """Whether to show the run while it trains. Off in workers of our own launcher, which shows it."""
 
     def to_environment(self) -> None:
         """Stores the options for the process that replaces this one, or for its children."""
@@ -64,22 +64,22 @@ WARM = "warm"
 EXPERIMENTS = (ONE_REPLAYED, ALL_REPLAYED, WARM, COLD)
 """The experiments in the order in which they run."""
 NETWORK = "network-run"
-"""A run on several machines that the user brings along."""
+"""A run on several machines that the user provides."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """How one run of `ddlprof characterize` differs from the training itself: it is the same script, run by us."""
+    """How one run of `ddlprof characterize` differs from the training. It runs the same script."""
 
     steps: int
     """The number of steps after which the script is ended, not counting warm-up."""
     replayed: bool = False
     """Whether loaders hand out one batch again and again instead of reading."""
     drop_cache: bool = False
-    """Whether what the loaders have read is dropped from the page cache when another epoch begins."""
+    """Whether files that the loaders have read are dropped from the page cache when another epoch begins."""
 
     def environment(self) -> dict[str, str]:
-        """The variables by which a run finds its experiment."""
+        """The environment variables by which a run finds its experiment."""
         return {EXPERIMENT_VARIABLE: json.dumps(asdict(self))}
 
     @classmethod
@@ -97,33 +97,33 @@ STARTUP = str(Path(__file__).parents[1] / "launch" / "startup")
 
 @dataclass(frozen=True)
 class ParentRun:
-    """The run that a process may become a rank of.
+    """The run of which a process may become a rank.
 
-    A directory of ours goes to the front of PYTHONPATH: its `sitecustomize.py` makes Python look at `DDLPROF_JOB`.
+    Our startup directory is put at the front of PYTHONPATH; its `sitecustomize.py` makes Python look at `DDLPROF_JOB`.
     """
 
     options: Options
     """The options of the run."""
     name: str | None = None
-    """The short name of the job; None: that of the script which trains."""
+    """The short name of the job; None: that of the script that trains."""
     job_id: str = ""
     directory: str | None = None
-    """The run directory; None where only rank 0 knows."""
+    """The run directory; None if only rank 0 knows it."""
     experiment: Experiment | None = None
     top: int = 0
-    """The process that prints the card."""
+    """The number of the process that prints the card."""
     optimizers_count: bool = True
-    """Whether a process that makes an optimizer becomes a rank; False below the ranks of a launcher."""
+    """Whether a process that makes an optimizer becomes a rank. False below the ranks of a launcher."""
 
     def environment(self) -> dict[str, str]:
-        """The variables by which the processes started from here find it."""
+        """The environment variables by which processes started from here find the run."""
         path = os.environ.get(PATH_VARIABLE, "")
         rest = [entry for entry in path.split(os.pathsep) if entry != STARTUP] if path else []
         return {JOB_VARIABLE: json.dumps(asdict(self)), PATH_VARIABLE: os.pathsep.join([STARTUP, *rest])}
 
     @classmethod
     def from_environment(cls) -> ParentRun | None:
-        """The job that this process was started in, or None."""
+        """The run in which this process was started; None if there is none."""
         text = os.environ.get(JOB_VARIABLE)
         if not text:
             return None
@@ -151,9 +151,9 @@ class DataCall(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> DataCall:
-        """The data call that the text names. Raises UserError where the text is not of the form."""
+        """Parses MODULE:FUNCTION. Raises UserError for a text of another form."""
         module, _, function = text.partition(":")
-        function = function.replace(_LOCALS, "")  # as in a function's __qualname__
+        function = function.replace(_LOCALS, "")  # parts of a function's __qualname__
         if not all(word.isidentifier() for name in (module, function) for word in name.split(".")):
             raise UserError(
                 f"--data-call {text}: give MODULE:FUNCTION, such as package.data:get_batch, "

@@ -1,7 +1,7 @@
-"""What the loaders of an experiment read: one file of JSON lines for each rank, by all its processes.
+"""What the loaders of an experiment read: a file of JSON lines for each rank, written by all its processes.
 
-Written by `ddlprof.collect.experiment.reads`. `{"file": PATH}` was seen, `{"mapped": PATH}` is mapped into memory, and
-`{"asked": BYTES, "disk": BYTES}` is a fetch: what was asked for by read(), and what storage was made to deliver.
+`ddlprof.collect.experiment.reads` writes it. `{"file": PATH}`: a file was read. `{"mapped": PATH}`: a file was mapped
+into memory. `{"asked": BYTES, "disk": BYTES}`: a fetch, with the bytes returned by read() and those read from storage.
 `{"failed": WHY}`: from some moment on, something was not written.
 """
 
@@ -21,11 +21,11 @@ _MOST_READ = 1 << 62
 
 @dataclass(frozen=True)
 class Reads:
-    """What all ranks and their workers read, over a whole run."""
+    """What all ranks and their workers read in a whole run."""
 
     files: frozenset[str]
     mapped: frozenset[str]
-    """The files that were mapped into memory: what is read through the mapping is not in `asked_bytes`."""
+    """Files that were mapped into memory. Reads through a mapping are not in `asked_bytes`."""
     asked_bytes: int
     disk_bytes: int
 
@@ -36,7 +36,7 @@ def reads_name(rank: int) -> str:
 
 
 def load_reads(directory: Path) -> Reads | None:
-    """The reads in a run directory; None if reading was not watched, or only in part."""
+    """The reads in a run directory; None if reads were not watched, or not completely."""
     paths = sorted(directory.glob(_FILES))
     if not all(path.is_file() and path.stat().st_size <= _MOST_BYTES for path in paths):
         return None
@@ -52,7 +52,7 @@ def load_reads(directory: Path) -> Reads | None:
 
 
 def records_of(content: bytes) -> Iterator[dict[str, Any]]:
-    """The records in the lines; a line without its end is torn and left out."""
+    """The records in the lines. A last line without its end is torn and left out."""
     return map(_record, content.split(b"\n")[:-1])
 
 

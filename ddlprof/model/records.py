@@ -1,4 +1,4 @@
-"""Records of a run: what is written for each step, and the flags and column names that all packages share."""
+"""The records of a run: what is written for each step, and flags and column names that all packages share."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ RANK_SCHEMA_VERSION = 2
 """The schema of a rank's files."""
 
 DEVICE_CLOCK = "device"
-"""`RankHeader.clock` where the classes are on a device's timeline."""
+"""The value of `RankHeader.clock` if the classes are on a device's timeline."""
 
 MISSING = -1
-"""Stands for None where records become columns of integers: no time or count of ours is negative."""
+"""Stands for None in columns of integers, as no time or count is negative."""
 
 STEP_COLUMNS = (
     "attempt", "rank", "node", "step", "start_s", *(f"{name}_s" for name in TIMES), "microbatches", "samples",
@@ -50,13 +50,13 @@ class Flag(IntFlag):
 class StepRow:
     """One step of one rank. Times are integer nanoseconds, so that the classes add up exactly.
 
-    None means not measured; 0 a measured zero, or a class that cannot occur (no device, one process).
-    The classes (`ddlprof.model.classes`) add up to `step_ns`, unmeasured ones counted as 0.
+    None: not measured. 0: measured as zero, or a class that cannot occur (no device, one process). The classes
+    (`ddlprof.model.classes`) add up to `step_ns`; unmeasured ones count as 0.
     """
 
     step: int
     start_ns: int
-    """The start of the step since the rank's origin (`RankHeader.origin_ns`)."""
+    """The start of the step, relative to the rank's origin (`RankHeader.origin_ns`)."""
     step_ns: int
     compute_ns: int | None
     compute_forward_ns: int | None = field(default=None, kw_only=True)
@@ -72,22 +72,23 @@ class StepRow:
     microbatches: int
     samples: int | None
     peak_memory_bytes: int | None = field(default=None, kw_only=True)
-    """The most memory that the rank had held when this was written: allocated on its device, or resident on the CPU."""
+    """The peak of the rank's memory up to when this was written: allocated on its device, or resident on a CPU."""
     device_lag_ns: int | None = field(default=None, kw_only=True)
-    """The most that the device was behind the host in the step: from an event's record to when the device passed it.
+    """How far the device was behind the host at most in the step: from the record of an event to its passing, in ns.
 
-    As good as nothing in all of a step means that the device waits for the host. None on CPUs, and where launches wait
-    for their kernels (CUDA_LAUNCH_BLOCKING)."""
+    If this is nearly zero, the device waits for the host. None on CPUs, and if launches wait for their kernels
+    (CUDA_LAUNCH_BLOCKING).
+    """
     flags: int
     signature: int = -1
-    """The id of the step's `CollectiveSignature`, -1 if none was recorded."""
+    """The number of the step's `Signature`; -1 if none was recorded."""
     first_seqs: tuple[int, ...] = ()
     """The sequence number of the step's first collective in each group, in the signature's order of groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Exact sums over `steps` unflagged steps that were measured but, past the cap, not kept as rows."""
+    """Exact sums over `steps` unflagged steps that were measured but not kept as rows, as there were too many."""
 
     first_step: int
     steps: int
@@ -105,12 +106,12 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class JobSpan:
-    """Something that the job did besides training steps, or inside one; spans may overlap and lie outside of steps."""
+    """Something that the job did besides training steps. Spans may overlap, and may lie inside or outside of steps."""
 
     what: str
     """One of `SPANS`."""
     start_ns: int
-    """The time since the rank's origin."""
+    """The start, relative to the rank's origin."""
     duration_ns: int
 
 
@@ -119,20 +120,20 @@ class CollectiveShape:
     """The properties of the i-th collective of a step that do not change from step to step."""
 
     group: str
-    """The group, for point-to-point operations with the message's way: see `ddlprof.collect.hooks.collectives`."""
+    """The group; for point-to-point operations with the channel, see `ddlprof.collect.hooks.collectives`."""
     op: str
     bytes: int
     ranks: int
     root: int | None = None
-    """The job's rank number of the root, or of a message's other end. None: there is none, or it was not recorded."""
+    """The job's rank number of the root, or of a message's other end. None: none, or not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTimes:
-    """When one collective happened: microseconds since the start of its step; 16 bytes on disk.
+    """The times of one collective, in microseconds since the start of its step; 16 bytes on disk.
 
-    `ready_us`: this rank issued it. `end_us`: it was complete. `need_us`: computation began to wait for it,
-    `NEVER` if it did not. `exposed_us`: the part of the step's exposed communication claimed by it.
+    `ready_us`: this rank issued it. `end_us`: it was complete. `need_us`: computation began to wait for it; `NEVER` if
+    it did not wait. `exposed_us`: the part of the step's exposed communication that it caused.
     """
 
     ready_us: int
@@ -144,12 +145,15 @@ class CollectiveTimes:
 NEVER = 0xFFFFFFFF
 
 EVALUATION, CHECKPOINT, COMPILATION, PROFILING = SPANS = ("evaluation", "checkpoint", "compilation", "profiling")
-"""The kinds of `JobSpan`; `profiling` is what ddlprof does itself while the training waits."""
+"""The kinds of `JobSpan`. `profiling` is work of ddlprof for which the training waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextRow:
-    """Host and device counters, about one a second: context for a reader, not evidence. None: not available."""
+    """Counters of host and device, about once a second. They help a reader; classes do not depend on them.
+
+    None: not available.
+    """
 
     time_ns: int
     cpu_percent: float | None
@@ -159,9 +163,9 @@ class ContextRow:
     gpu_memory_bytes: int | None
     gpu_power_w: float | None
     process_peak_rss_bytes: int | None = None
-    """The most so far, like the next two fields."""
+    """The peak so far; so in the next two fields."""
     gpu_peak_allocated_bytes: int | None = None
-    """The memory of this process's tensors on the device that steps are timed on."""
+    """The memory of this process's tensors, on the device on which steps are timed."""
     gpu_peak_reserved_bytes: int | None = None
     """The memory that torch's allocator holds on that device."""
     process_private_bytes: int | None = None
@@ -170,30 +174,30 @@ class ContextRow:
     """The clock of the device's multiprocessors now."""
     gpu_temperature_c: float | None = None
     gpu_throttle_reasons: int | None = None
-    """The bits by which NVML says what holds the clock down now (`nvmlClocksThrottleReason...`)."""
+    """NVML's bits for the reasons that hold the clock down now (`nvmlClocksThrottleReason...`)."""
     gpu_power_limit_w: float | None = None
     process_queued_ns: int | None = None
-    """How long the main thread has been ready to run and has waited for a processor so far."""
+    """The time so far for which the main thread was ready to run and waited for a processor."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowRow:
-    """What a profiler window saw of the device: the rest of `window_ns` it was idle (see `idle_share`)."""
+    """The device's activity in a profiler window. In the rest of `window_ns` it was idle."""
 
     first_update: int
     updates: int
     window_ns: int
     work_ns: int
-    """The time in which kernels or copies were running."""
+    """The time in which kernels or copies ran, other than communication."""
     comm_only_ns: int
-    """The time in which only communication kernels were running."""
+    """The time in which only communication kernels ran."""
     kernels: int | None = None
-    """The number of other kernels and copies launched. None: not counted."""
+    """The number of kernels and copies launched, other than communication. None: not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """One rung of a ladder: a collective among the ranks of one machine, timed once before the training."""
+    """One measurement of the calibration: a collective among the ranks of one machine before the training."""
 
     ranks: int
     bytes: int
@@ -205,7 +209,7 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """How far the monotonic clock of a rank on another machine is ahead of this rank's, when the job began."""
+    """How far the monotonic clock of a rank on another machine was ahead of this rank's when the job began."""
 
     rank: int
     least_ns: int
@@ -216,8 +220,8 @@ class ClockReading:
 class Overhead:
     """The overhead of ddlprof itself, measured inside the run; cumulative.
 
-    `hook_ns` is the processor time of hooks during `hook_steps` steps of the training thread, of which a sample was
-    timed; `helper_cpu_ns` the processor time of the helper thread during `wall_ns`.
+    `hook_ns`: processor time of hooks during `hook_steps` steps of the training thread, estimated from a sample.
+    `helper_cpu_ns`: processor time of the helper thread during `wall_ns`.
     """
 
     hook_ns: int
@@ -228,9 +232,9 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True)
 class LoaderCost:
-    """The cost of making the batches that fed the training, wherever they were made; cumulative.
+    """The cost of making the batches of the training, in whatever process; cumulative.
 
-    `step` was under way when this was written.
+    `step`: the step under way when this was written.
     """
 
     step: int
@@ -238,26 +242,30 @@ class LoaderCost:
     cpu_ns: int
     """The processor time of all threads."""
     asked_bytes: int | None
-    """The bytes that read() returned, from storage or from the page cache, not from sockets. None: not counted."""
+    """The bytes that read() returned, from storage or the page cache, but not from sockets. None: not counted."""
     storage_bytes: int | None
-    """The bytes that came from storage, mapped files and reading ahead included. None: not counted."""
+    """The bytes that came from storage, including mapped files and read-ahead. None: not counted."""
     blocked_ns: int | None = None
-    """How long their process was blocked, neither computing nor waiting for a processor. None: not counted."""
+    """The time for which their process was blocked, neither computing nor waiting for a processor. None: not
+    counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossValue:
-    """The loss that `backward` was called on, once in a while (see `ddlprof.collect.recorder`)."""
+    """The loss on which `backward` was called, recorded now and then (see `ddlprof.collect.recorder`)."""
 
     update: int
     """The number of updates before it."""
     value: float | None
-    """None: not finite."""
+    """The loss; None if it is not finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """How many readings of one kind have failed so far; cumulative. Goes on after the number with `one` or `many`."""
+    """The number of readings of one kind that have failed so far.
+
+    `one`, `many`: the words after the number in the report.
+    """
 
     source: str
     one: str
@@ -278,7 +286,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The collectives of a step in their order, written once and referred to by number."""
+    """The collectives of a step in their order. Written once and referred to by number."""
 
     number: int
     shapes: tuple[CollectiveShape, ...]
@@ -286,7 +294,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A place in the sources, written once and referred to by number; see `ddlprof.model.source_places`."""
+    """A place in the sources. Written once and referred to by number; see `ddlprof.model.source_places`."""
 
     number: int
     text: str
@@ -295,11 +303,11 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Stack samples taken in the `other` of a step."""
+    """Stack samples taken in the time `other` of a step."""
 
     step: int
     counts: tuple[int, ...] = ()
-    """The number of a source line, its number of samples, the next line, ..."""
+    """The number of a source line, the number of its samples, the next line, ..."""
 
     def __post_init__(self) -> None:
         if len(self.counts) % 2:
@@ -308,7 +316,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that was not measured, and why. `source`: the hook or file it comes from."""
+    """Something that was not measured, and why. `source`: the hook or file that it concerns."""
 
     source: str
     message: str
@@ -316,14 +324,14 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Ends what was written to a rank's files at once, with checksums that tell whether it is intact."""
+    """Ends a part that was written to a rank's files at once, with checksums of it."""
 
     text_crc32: int
     """The checksum of the lines since the last `Flush`."""
     collectives_bytes: int
-    """The size of the collectives' file after this flush."""
+    """The size of the collectives' file after this flush, in bytes."""
     collectives_crc32: int
-    """The checksum of what this flush added to that file."""
+    """The checksum of what this flush added to the collectives' file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,22 +349,23 @@ class RankHeader:
     device: str
     """The device: `cpu`, or the accelerator's name."""
     clock: str
-    """The clock of the classes: `host`, or `device` where they are on the device's timeline."""
+    """The clock of the classes: `host`, or `device` if they are on the device's timeline."""
     origin_ns: int
-    """The monotonic clock at the rank's start; every `start_ns` and `time_ns` is relative to it."""
+    """The monotonic clock at the rank's start, in ns. Every `start_ns` and `time_ns` is relative to it."""
     origin_unix_ns: int
-    """The unix time at the same moment."""
+    """The unix time at the same moment, in ns."""
     job_id: str = ""
-    """The job's id, as in the manifest; empty where rank 0 did not tell it."""
+    """The job's id, as in the manifest; empty if rank 0 did not tell it."""
     launcher: str = ""
-    """The process and machine that started this rank, where torch's elastic launcher did."""
+    """The process and machine that started this rank, if it was torch's elastic launcher; else empty."""
     age_ns: int | None = None
-    """How long the process had run at its origin; None: not known, or it had done other things than this job."""
+    """How long the process had run at its origin, in ns; None if unknown, or if it had done other work before this
+    job."""
     spans: bool = False
     """Whether what the job did besides steps was recorded (`JobSpan`)."""
     schema: int = RANK_SCHEMA_VERSION
 
 
-# Messages of notes that the report says more about.
+# Messages of notes on which the report says more.
 NO_TORCH = "the script ended, and torch was never imported"
 NO_BACKWARD = "the script ended; forwards were seen, but no backward and no update of an optimizer of torch"

@@ -1,7 +1,7 @@
-"""A run on one page for programs: the file `summary.json` of a run directory, which `ddlprof fleet` reads.
+"""A run in one small file for programs: `summary.json` of a run directory, which `ddlprof fleet` reads.
 
-Written at the end of a run, so that thousands of runs can be listed without loading their steps. What no step tells,
-such as prices, is not in it.
+Written at the end of a run, so that thousands of runs can be listed without loading their steps. It contains nothing
+that is not in the run, such as prices.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ SUMMARY_SCHEMA = 1
 
 @dataclass(frozen=True)
 class RunSummary:
-    """One run, as a list of runs shows it. None: not known, or not measured."""
+    """One run as an entry of a list of runs. None: not known, or not measured."""
 
     job: str
-    """The short name of the job, as in the manifest; empty where that is lost, like the next field."""
+    """The short name of the job, as in the manifest; empty, like the next field, if there is no manifest."""
     job_id: str
     model: str | None
     created_unix_ns: int
-    """When the first rank started."""
+    """The unix time in ns at which the first rank started."""
     ended_unix_ns: int
-    """The latest moment that any rank's file tells about."""
+    """The latest unix time in ns in any rank's file."""
     status: str
-    """How the last attempt ended: ok, stopped, or as the first rank did that failed (`torn`: it did not say)."""
+    """How the last attempt ended: ok, stopped, or as the first rank that failed (`torn`: it did not tell)."""
     world_size: int
     ranks: int
-    """The ranks of the attempt that the times are about; fewer than `world_size` where files are elsewhere."""
+    """The ranks of the attempt to which the times refer. Fewer than `world_size` if other files are elsewhere."""
     hosts: int | None
     device: str
     """The device: `cpu`, or the accelerator's name."""
@@ -42,24 +42,24 @@ class RunSummary:
     """The type of rank 0's machine."""
     attempts: int
     steps: int | None
-    """The value of the rank with the most, like the next field; of the attempt with the most steady steps."""
+    """The largest number of steps of a rank; so in the next field. Of the attempt with most steady steps."""
     steady_steps: int | None
     wall_s: float | None
-    """The time from the start of the first rank to the last word of any, over all attempts."""
+    """Seconds from the start of the first rank to the last entry of any rank, over all attempts."""
     rank_hours: float | None
-    """`wall_s` times the ranks of each attempt; GPU-hours where `device` is no `cpu`."""
+    """`wall_s` times the ranks of each attempt, in hours: GPU-hours unless `device` is `cpu`."""
     machine_hours: float | None
-    """`wall_s` times the machines of each attempt."""
+    """`wall_s` times the machines of each attempt, in hours."""
     step_s: float | None
-    """The mean steady step."""
+    """The mean steady step in seconds."""
     step_error_s: float | None
-    """The standard deviation of the error of `step_s`, as far as the run's own steps show it; None: too few steps."""
+    """The standard error of `step_s` in seconds, from the run's own steps; None: too few steps."""
     step_error_freedom: float | None
-    """The degrees of freedom that it is known with."""
+    """The degrees of freedom of that standard error."""
     step_noise: float | None
-    """How the mean steps of equal runs differ, a standard deviation as a share of the step."""
+    """The standard deviation of the mean steps of equal runs, as a share of the step."""
     classes_s: dict[str, float | None]
-    """The means of the classes and their parts."""
+    """The means of the classes and their parts, in seconds."""
     class_rank_hours: dict[str, float | None]
     """The hours of all ranks in each class: the number of a rank's steps times its mean, over all attempts."""
     verdict: str | None
@@ -71,14 +71,14 @@ class RunSummary:
     global_batch: int | None
     versions: dict[str, str]
     arguments: str
-    """A fingerprint of the script's arguments: equal for equal ones, and tells nothing else about them."""
+    """A fingerprint of the script's arguments: equal for equal arguments, and nothing can be read from it."""
     file_bytes: int
-    """The size of the ranks' files that this was made of: where they have grown since, it is out of date."""
+    """The size of the ranks' files when this was made, in bytes. If they have grown since, it is out of date."""
     schema: int = field(default=SUMMARY_SCHEMA)
 
     @property
     def gpu_hours(self) -> float | None:
-        """`rank_hours`, of ranks on an accelerator."""
+        """`rank_hours` if the ranks used an accelerator; else None."""
         return None if self.device in ("", "cpu") else self.rank_hours
 
     def write(self, directory: Path) -> None:
@@ -88,5 +88,5 @@ class RunSummary:
 
 
 def fingerprint(arguments: Sequence[str]) -> str:
-    """`RunSummary.arguments` of the script's arguments."""
+    """The value of `RunSummary.arguments` for these arguments."""
     return sha256("\0".join(arguments).encode(errors="replace")).hexdigest()[:16]

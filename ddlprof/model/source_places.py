@@ -1,28 +1,28 @@
-"""A place in the sources at which time goes to `other`, and what is known of it; the report turns that into words."""
+"""A place in the sources at which time goes to `other`, and the kind of work there. The report words it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 LIBRARY = "library"
-"""Not a line of the user's: the function of an installed package that its training loop calls."""
+"""Not a line of the user's, but the function of an installed package that its training loop calls."""
 FORWARD = "forward"
-"""A forward pass goes on there that is not part of computing: without gradients, or of a module that is not timed."""
+"""A forward pass that does not count as computing: without gradients, or of a module that is not timed."""
 EVALUATION = "evaluation"
-"""The same, in a step that evaluates."""
+"""Such a forward pass in a step that evaluates."""
 ROLLOUT = "rollout"
-"""The same, of the model that is trained: it acts, or generates, for its training."""
+"""Such a forward pass of the trained model itself, which acts or generates for its training."""
 CHECKPOINT = "checkpoint"
 LOGGING = "logging"
 RESULT = "result"
 """The line waits for a result of the device (`.item()`)."""
 SLEEP = "sleep"
 ENVIRONMENT = "environment"
-"""An environment of reinforcement learning takes its step."""
+"""An environment of reinforcement learning makes a step."""
 
 
 class SourcePlace(NamedTuple):
-    """A place as `file:line function`, and one of the words above; empty where nothing is known."""
+    """A place as `file:line function`, and one of the words above; empty if the kind of work is not known."""
 
     text: str
     what: str = ""

@@ -1,4 +1,4 @@
-"""What `ddlprof sparsity` asks a training process for, and the counts that the process hands back."""
+"""The request of `ddlprof sparsity` to a training process, and the counts that the process returns."""
 
 from __future__ import annotations
 
@@ -16,83 +16,83 @@ _Record = TypeVar("_Record")
 
 @dataclass(frozen=True)
 class SparsityRequest:
-    """Handed down by environment: which steps to count, and where to write the counts."""
+    """Which steps to count, and where to write the counts. Passed through the environment."""
 
     out: str
     steps: int = 10
     """The number of steps to count."""
     every: int = 10
-    """One step of so many is counted."""
+    """One step in this number of steps is counted."""
 
     def environment(self) -> dict[str, str]:
-        """The variable by which the process finds the request."""
+        """The environment variable by which the process finds the request."""
         return {SPARSITY_VARIABLE: json.dumps(asdict(self))}
 
     @classmethod
     def from_environment(cls) -> SparsityRequest | None:
-        """What this process is asked for, if anything; the variable is removed."""
+        """The request to this process; None if there is none. The variable is removed."""
         text = os.environ.pop(SPARSITY_VARIABLE, None)
         return cls(**json.loads(text)) if text else None
 
 
 @dataclass
 class LayerCounts:
-    """Sums over all calls of one layer in the counted steps. `macs`: multiply-adds, those with padding left out.
+    """Sums over all calls of one layer in the counted steps. `macs`: multiply-adds, without those with padding.
 
-    A layer makes three products: forward, data gradient, weight gradient. `*_needed` are the multiply-adds that no
-    zero makes unnecessary; `*_structured` those that are left when whole rows and columns of zeros are left out, in the
-    calls in which that was looked at: those of the first counted step.
+    A layer makes three products: forward, data gradient, weight gradient. `*_needed`: multiply-adds that no zero makes
+    unnecessary. `*_structured`: multiply-adds left without whole rows and columns of zeros, in the calls of the first
+    counted step, in which these are looked for.
     """
 
     name: str
     kind: str
-    """The class of the layer: `Linear`."""
+    """The class of the layer, such as `Linear`."""
     shape: str
-    """In words: `64 -> 128, 3x3`."""
+    """The shape in words, such as `64 -> 128, 3x3`."""
     calls: int = 0
-    """Forward passes of which the backward pass was seen."""
+    """The number of forward passes whose backward pass was seen."""
     inputs: int = 0
-    """Values of its inputs."""
+    """The number of values in its inputs."""
     input_zeros: int = 0
     gradients: int | None = None
-    """Values of the gradients of its outputs; None where they cannot be seen."""
+    """The number of values in the gradients of its outputs; None if they cannot be seen."""
     gradient_zeros: int | None = None
     forward_macs: int = 0
     forward_needed: int = 0
     forward_structured: int = 0
     data_macs: int = 0
-    """0 where the input needs no gradient."""
+    """Multiply-adds of the data gradient; 0 if the input needs no gradient."""
     data_needed: int = 0
     data_structured: int = 0
     weight_macs: int = 0
-    """0 where the weight is frozen."""
+    """Multiply-adds of the weight gradient; 0 if the weight is frozen."""
     weight_needed: int = 0
     weight_structured: int = 0
     structured_macs: int = 0
-    """Multiply-adds of all three products, in the calls in which rows, columns and fours were counted."""
+    """Multiply-adds of all three products in the calls in which rows, columns and groups of four were counted."""
     padded_macs: int = 0
-    """Multiply-adds with padding in the forward products, which `forward_macs` leaves out."""
+    """Multiply-adds with padding in forward products, which `forward_macs` does not contain."""
     rows: int = 0
-    """Rows of its inputs: samples or tokens."""
+    """The number of rows of its inputs: samples or tokens."""
     zero_rows: int = 0
     columns: int = 0
-    """Columns of its inputs: features or channels, summed over the calls."""
+    """The number of columns of its inputs: features or channels, summed over calls."""
     zero_columns: int = 0
     fours: int = 0
-    """Groups of four neighbours of its inputs, along the features or channels."""
+    """The number of groups of four neighbouring features or channels in its inputs."""
     fitting_fours: int = 0
-    """Groups of four with two zeros or more."""
+    """The number of these groups with two zeros or more."""
     mask_known: bool = False
-    """Whether the input comes out of a ReLU or a dropout: where it is zero, its gradient is not needed."""
+    """Whether the input comes from a ReLU or a dropout. Gradients are then not needed where the input is zero."""
     before: list[str] = field(default_factory=list)
-    """What the input went through on its way from the layers before it, the last first, by torch's names."""
+    """The operators between the layers before and this layer, the last first, by torch's names."""
     after: list[str] = field(default_factory=list)
-    """What its output goes through on its way to the next layers, the first first."""
+    """The operators between this layer and the next layers, the first first."""
 
 
 @dataclass
 class LstmSeen:
-    """The shape of an LSTM that the script called with gradients, for timing the same elsewhere."""
+    """The shape of an LSTM that the script called with gradients, for timing such an LSTM elsewhere."""
 
     name: str
     input_size: int
@@ -100,7 +100,7 @@ class LstmSeen:
     num_layers: int
     batch: int
     length: int
-    """Time steps of a sequence."""
+    """The number of time steps in a sequence."""
     dropout: float = 0.0
     bidirectional: bool = False
     projected: bool = False
@@ -109,25 +109,25 @@ class LstmSeen:
 
 @dataclass(frozen=True)
 class LstmTiming:
-    """One forward and backward of an LSTM of the script's shape on this machine, in seconds."""
+    """Seconds of one forward and backward of an LSTM of the script's shape on this machine."""
 
     name: str
     shape: str
     dropout: float
-    """The share that the LSTMs with dropout drop, of all inputs and hidden states."""
+    """The share of all inputs and hidden states that the LSTMs with dropout drop."""
     torch_s: float
-    """torch.nn.LSTM, with its own dropout between layers."""
+    """Seconds of torch.nn.LSTM with its own dropout between layers."""
     random_s: float
-    """The code of the structured one, dropping other neurons for each sample."""
+    """Seconds of the code for structured dropout if it drops different neurons for each sample."""
     structured_s: float
 
 
 @dataclass
 class StepCounts:
-    """The products of all layers in one counted step."""
+    """The multiply-adds of all layers in one counted step."""
 
     step: int
-    """From 0."""
+    """The number of the step, from 0."""
     forward_macs: int = 0
     forward_needed: int = 0
     backward_macs: int = 0
@@ -139,17 +139,17 @@ class SparsityCounts:
     """Everything that one process has counted."""
 
     steps_seen: int = 0
-    """Steps of the whole training, as far as they were watched."""
+    """The steps of the whole training that were watched."""
     steps: list[StepCounts] = field(default_factory=list)
     layers: list[LayerCounts] = field(default_factory=list)
     lstms: list[LstmSeen] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
-    """Layers of which no call was seen, though they are there."""
+    """Names of layers that exist but whose calls were not seen."""
     compiled: bool = False
-    """Whether torch.compile has compiled something."""
+    """Whether torch.compile was used."""
     device: str = ""
     threads: int = 1
-    """torch's threads in the script."""
+    """The number of torch's threads in the script."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -159,7 +159,7 @@ def to_text(counts: SparsityCounts) -> str:
 
 
 def read_counts(path: Path) -> SparsityCounts | None:
-    """The counts that a training process has left; None where it left none. Raises UserError where they are torn."""
+    """The counts that a training process has written; None if there are none. Raises UserError if the file is torn."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         return SparsityCounts(

@@ -1,1 +1,1 @@
-"""What one step of a model computes: its operators, their FLOPs, bytes and memory, from a graph or on fake tensors."""
+"""The operators of one step of a model with their FLOPs, bytes and memory, from autograd's graph or on fake tensors."""

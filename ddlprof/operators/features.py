@@ -1,7 +1,7 @@
-"""Counts and settings of a model and its training, by inspection only.
+"""Counts and settings of a model and its training, found by inspection only.
 
-Never changes the module, allocates, draws random numbers or communicates, and imports nothing that the script has not
-imported. What cannot be told is None.
+It never changes the module, allocates, draws random numbers or communicates, and imports nothing that the script has
+not imported. What cannot be determined is None.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ddlprof.torch_private import collectives, modules, sharding
 
 _MOST_NAMES = 3
 _MOST_NAME = 200
-"""Characters of a layer's name: its end tells more than its begin."""
+"""The most characters of a layer's name. The end is kept, as it tells more than the beginning."""
 _PRECISIONS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
 def model_facts(module: Any, *others: Any, failed: Failed = nobody) -> ModelFacts:
-    """Facts of the model inside `module`, which may be wrapped; FLOPs are not counted here.
+    """Facts of the model in `module`, which may be wrapped. FLOPs are not counted here.
 
-    `others` are trained beside it, as the discriminator of a GAN; what two of them share counts once.
+    `others`: modules that are trained as well, such as the discriminator of a GAN. What two of them share counts once.
     """
     whole = Together([module, *others]) if others else module
     parameters = attempt(lambda: list(_parameters(whole)), "parameters", failed)
@@ -45,7 +45,7 @@ def model_facts(module: Any, *others: Any, failed: Failed = nobody) -> ModelFact
 
 
 def weight_elements(module: Any) -> tuple[int, int]:
-    """Elements of the trained parameters, and of the matrices among the others; tables that are looked up left out."""
+    """The number of elements of trained parameters, and of frozen matrices; without tables that are looked up."""
     parts = list(module.modules())
     tables = {id(part) for part in parts if any(name.startswith("Embedding") for name in class_names(part))}
     parameters = list(_parameters(module))
@@ -56,17 +56,17 @@ def weight_elements(module: Any) -> tuple[int, int]:
 
 
 class ParameterBytes(NamedTuple):
-    """In the parameters' own types."""
+    """Bytes of the parameters in their own data types."""
 
     all: int
-    """Buffers included."""
+    """All bytes, buffers included."""
     trained: int
     largest: int
-    """The largest that is trained."""
+    """The bytes of the largest trained parameter."""
 
 
 def parameter_bytes(module: Any) -> ParameterBytes:
-    """Bytes of the parameters and buffers inside. Raises where a lazy one has no shape yet."""
+    """Bytes of the parameters and buffers inside. Raises an error if a lazy parameter has no shape yet."""
     distinct = {p.key: p for p in _parameters(module)}.values()
     sizes = [(p.elements // p.pieces * p.dtype.itemsize, p.trained) for p in distinct]
     trained = [size for size, is_trained in sizes if is_trained]
@@ -75,9 +75,9 @@ def parameter_bytes(module: Any) -> ParameterBytes:
 
 
 def layers(modules: Iterable[Any], flops: Mapping[int, float]) -> tuple[Layer, ...]:
-    """The modules that own trained parameters, in the order in which the model has them; at most `MOST_LAYERS`.
+    """Modules with trained parameters of their own, in the model's order; at most `MOST_LAYERS`.
 
-    `flops` of forward are by the id of the parameter. Raises where a lazy one has no shape yet.
+    `flops`: FLOPs of forward by the `id` of the parameter. Raises an error if a lazy parameter has no shape yet.
     """
     whole = [_unwrap(module) for module in modules]
     names = {id(part): name for module in reversed(whole) for name, part in module.named_modules()}
@@ -95,23 +95,23 @@ def layers(modules: Iterable[Any], flops: Mapping[int, float]) -> tuple[Layer, .
 
 
 class Together:
-    """Several modules as if they were one: what is part of two of them is there once."""
+    """Several modules as one. Parts that two of them share occur once."""
 
     def __init__(self, modules: Iterable[Any]) -> None:
         self._modules = list(modules)
 
     def modules(self) -> Iterator[Any]:
-        """Every module inside, as `nn.Module.modules`."""
+        """Every module inside, like `nn.Module.modules`."""
         yield from {id(part): part for module in self._modules for part in module.modules()}.values()
 
     def parameters(self) -> Iterator[Any]:
-        """Every parameter inside, as `nn.Module.parameters`."""
+        """Every parameter inside, like `nn.Module.parameters`."""
         for module in self._modules:
             yield from own_parameters(module)
 
 
 def outermost(modules: Iterable[Any]) -> list[Any]:
-    """The modules that are not part of another one, the one with most trained parameters first."""
+    """The modules that are not inside another one, the one with most trained parameters first."""
     found = list(modules)
     inside = {id(part) for module in found for part in module.modules() if part is not module}
     return sorted((module for module in found if id(module) not in inside), key=_trained_elements, reverse=True)
@@ -122,9 +122,9 @@ def _trained_elements(module: Any) -> int:
 
 
 def comm_hook_of(module: Any) -> str | None:
-    """Name of the hook that the gradients of DDP go through; empty without one, None where there is no DDP.
+    """The name of DDP's communication hook; empty if there is none, None without DDP.
 
-    Not from DDP's own logger: it waits for a lock under which a backward pass may wait for the interpreter's.
+    DDP's own logger is not asked: it waits for a lock under which a backward pass may wait for the GIL.
     """
     return attempt(lambda: next((_qualified_name(hook) for hook, _ in collectives.comm_hooks(module)), ""))
 
@@ -134,21 +134,21 @@ def _qualified_name(function: Any) -> str:
 
 
 UsesTf32 = Callable[[Any, bool], bool]
-"""Whether a device computes in TF32: of convolutions, or of products of matrices."""
+"""Whether convolutions (True), or products of matrices (False), run in TF32 on a device."""
 
 
 def precision_of(
     module: Any, autocast: Any = None, failed: Failed = nobody, uses_tf32: UsesTf32 = lambda device, convolutions: False
 ) -> str | None:
-    """The precision that most of the trained parameters are computed in, as in `TrainingFacts.precision`.
+    """The precision in which most of the trained parameters are computed, as in `TrainingFacts.precision`.
 
-    `autocast` is the dtype, or its name, of autocast in the forward pass; None if it was off.
+    `autocast`: the data type of autocast in the forward pass, or its name; None if it was off.
     """
     return attempt(lambda: _precision(module, autocast, uses_tf32), "precision", failed)
 
 
 class _Parameter(NamedTuple):
-    """A parameter as one module owns it; `shape` is the whole one where it is sharded."""
+    """A parameter of one module. `shape`: that of the whole parameter if it is sharded."""
 
     key: Hashable
     """Equal for tied parameters."""
@@ -158,7 +158,7 @@ class _Parameter(NamedTuple):
     dtype: Any
     trained: bool
     pieces: int = 1
-    """Tensor parallelism divides it into so many: a rank reduces the gradient of one of them."""
+    """The number of pieces into which tensor parallelism divides it. A rank reduces the gradient of one piece."""
 
     @property
     def elements(self) -> int:
@@ -172,10 +172,10 @@ def _unwrap(module: Any) -> Any:
 
 
 def _held(module: Any) -> Any:
-    """What a wrapper, of any library, is around; None where the module is none.
+    """The module inside a wrapper of any library; None if this is no wrapper.
 
-    Wrappers take attributes that they lack from what they hold, or hold it, and nothing else, as `module`, as torch's
-    do. It has most of the parameters: some wrappers train a few of their own.
+    A wrapper either forwards attributes that it lacks to the inner module, or holds it as its only child, `module`, as
+    torch's wrappers do. The inner module has most of the parameters, as some wrappers train a few of their own.
     """
     plain = sys.modules["torch"].nn.Module
     if not isinstance(module, plain):
@@ -191,13 +191,13 @@ def _held(module: Any) -> Any:
 
 
 def _class_name(module: Any) -> str:
-    # fully_shard and parametrize give a module a class made on the fly
+    # fully_shard and parametrize give a module a class made at run time
     made_up = ("torch.distributed.", "torch.nn.utils.parametrize")
     return next(cls.__name__ for cls in type(module).__mro__ if not cls.__module__.startswith(made_up))
 
 
 def _joined(names: list[str]) -> str:
-    """`Generator + Discriminator`; of many the first only."""
+    """`Generator + Discriminator`; of many names only the first."""
     return " + ".join(names) if len(names) <= _MOST_NAMES else f"{names[0]} + {len(names) - 1} more"
 
 
@@ -206,7 +206,10 @@ def _is_compiled(module: Any) -> bool:
 
 
 def _parameters(module: Any) -> Iterator[_Parameter]:
-    """Every parameter of every module, tied ones several times. Raises where a lazy one has no shape yet."""
+    """Every parameter of every module; tied ones occur several times.
+
+    Raises an error if a lazy one has no shape yet.
+    """
     flattened = {(p.owner, p.name): p for p in _flattened(module)}
     yield from flattened.values()
     divided = attempt(lambda: pieces(module)) or {}
@@ -219,13 +222,13 @@ def _parameters(module: Any) -> Iterator[_Parameter]:
 
 
 def _shape(tensor: Any) -> tuple[int, ...]:
-    """The logical shape: of DeepSpeed's partitioned and bitsandbytes' packed parameters, the original one."""
+    """The logical shape: the original one of parameters that DeepSpeed partitions or bitsandbytes packs."""
     packed = getattr(getattr(tensor, "quant_state", None), "shape", None)
     return tuple(getattr(tensor, "ds_shape", None) or packed or tensor.shape)
 
 
 def _flattened(module: Any) -> Iterator[_Parameter]:
-    """The original parameters behind the flat ones of FullyShardedDataParallel."""
+    """The original parameters in the flat parameters of FullyShardedDataParallel."""
     for part in module.modules():
         for owner, name, shape, dtype, trained, tied_to in sharding.flat_parameters(part):
             key = (id(owner), name) if tied_to is None else (id(tied_to[0]), tied_to[1])
@@ -233,10 +236,10 @@ def _flattened(module: Any) -> Iterator[_Parameter]:
 
 
 def _layers(module: Any, parameters: list[_Parameter]) -> int:
-    """Leaf modules with a weight of two or more dimensions.
+    """The number of leaf modules with a weight of two or more dimensions.
 
-    A module that owns a weight beside its children counts too (the input projection of MultiheadAttention);
-    positional tables and tokens of such a module do not. A parametrised weight belongs to its module.
+    A module that has a weight besides its children counts, too (the input projection of MultiheadAttention), but not
+    its positional tables and tokens. A parametrised weight belongs to its module.
     """
     names: defaultdict[int, list[str]] = defaultdict(list)
     for p in parameters:
@@ -274,7 +277,7 @@ def _name(dtype: Any) -> str:
 
 
 def _policy_dtype(module: Any) -> Any:
-    """The dtype that FSDP's or DDP's mixed precision casts parameters to, or None."""
+    """The data type to which FSDP's or DDP's mixed precision casts parameters; None if there is none."""
     for part in module.modules():
         policy = getattr(part, "mixed_precision", None)
         if "FSDPModule" in class_names(part):
@@ -285,6 +288,6 @@ def _policy_dtype(module: Any) -> Any:
 
 
 def _uses_tf32(module: Any, uses_tf32: UsesTf32) -> bool:
-    """Whether the kind of layer that the model has most of runs in TF32 on its device."""
+    """Whether the most frequent kind of layer in the model runs in TF32 on its device."""
     kinds = Counter(name for part in module.modules() for name in class_names(part))
     return uses_tf32(next(module.parameters()).device, kinds[modules.CONVOLUTION] > kinds["Linear"])

@@ -1,4 +1,4 @@
-"""The cost of operators by their sizes, for all modules that count them: FLOPs, rows and columns, launches.
+"""The cost of operators by their sizes: FLOPs, rows and columns, launches. Used by all modules that count operators.
 
 `graph_flops` and `graph_rules` take the sizes from an autograd graph, `trace_operators` and `trace_cuda` from fake
 tensors. A multiply-add counts as two FLOPs, as in `torch.utils.flop_counter`. Sizes are those of
@@ -17,7 +17,7 @@ _MOST_UNSORTED_ROWS = 3072
 
 
 class Flops(NamedTuple):
-    """The FLOPs of one operator in forward and in backward, where all of its operands have gradients."""
+    """The FLOPs of one operator in forward and in backward if all its operands have gradients."""
 
     forward: int
     backward: int
@@ -30,7 +30,7 @@ class Product(NamedTuple):
     """The position among the differentiable arguments."""
     right: int
     saved: tuple[str, str]
-    """The names under which autograd saves the two."""
+    """The names under which autograd saves the two matrices."""
     transposed: bool = False
     """Whether the right one is stored as a linear layer's weight is: output by input."""
     bias: int | None = None
@@ -64,11 +64,11 @@ def product_flops(*sizes: int) -> int:
 
 
 class Convolution(NamedTuple):
-    """The sizes of a convolution, or of the one that a transposed convolution is the gradient of."""
+    """The sizes of a convolution. For a transposed convolution, of the convolution whose gradient it is."""
 
     images: int
     pixels: int
-    """The pixels of one image, on the side with fewer: the result, or the input where it is transposed."""
+    """The pixels of one image on the side with fewer: of the result, or of the input if it is transposed."""
     channels_in: int
     """The input channels of one group."""
     channels_out: int
@@ -79,7 +79,7 @@ class Convolution(NamedTuple):
 
     @property
     def forward(self) -> tuple[int, ...]:
-        """`Operator.shape` of the convolution, and of the gradient of its weight."""
+        """`Operator.shape` of the convolution and of the gradient of its weight."""
         return self._shape(self.channels_out, self.channels_in)
 
     @property
@@ -99,61 +99,64 @@ class Convolution(NamedTuple):
 def convolution(
     x: Sequence[int], weight: Sequence[int], out: Sequence[int], groups: int, transposed: bool
 ) -> Convolution:
-    """The sizes of a convolution by the shapes of its input, its weight and its result.
+    """The sizes of a convolution from the shapes of its input, weight and result.
 
-    Of input and result only the one with fewer pixels is looked at: the input where it is transposed, else the result.
+    Of input and result only the one with fewer pixels is used: the input if it is transposed, else the result.
     """
     points = x if transposed else out
-    first, second = weight[0] // groups, weight[1]  # channels out and in, of a transposed one in and out
+    first, second = weight[0] // groups, weight[1]  # output and input channels; the other way round if transposed
     channels_in, channels_out = (first, second) if transposed else (second, first)
     return Convolution(points[0], prod(points[2:]), channels_in, channels_out, groups, prod(weight[2:]))
 
 
 def attention_flops(queries: int, keys: int, width: int, value_width: int) -> Flops:
-    """The FLOPs of fused attention: two products in forward; backward computes the scores again, and four gradients.
+    """The FLOPs of fused attention: two products in forward; backward recomputes the scores and makes four gradients.
 
-    `queries` are those of all heads of all samples. A causal mask, whose kernels leave out nearly half, does not count.
+    `queries`: those of all heads of all samples. A causal mask, with which kernels skip nearly half, does not count.
     """
     scores = product_flops(queries, keys)
     return Flops(scores * (width + value_width), scores * (3 * width + 2 * value_width))
 
 
 def recurrent_flops(elements: int, matrices: Sequence[int], input_gradient: bool = True) -> Flops:
-    """The FLOPs of layers that one kernel runs through time: each matrix meets each element of the sequence once.
+    """The FLOPs of recurrent layers in one kernel: each matrix is multiplied once with each element of the sequence.
 
-    `elements`: steps times batch; `matrices`: elements of each weight, that of the input first.
+    `elements`: steps times batch. `matrices`: the elements of each weight, that of the input first.
     """
     forward = product_flops(elements, sum(matrices))
     return Flops(forward, 2 * forward - (0 if input_gradient else product_flops(elements, matrices[0])))
 
 
 def rows_and_columns(elements: int, columns: int) -> tuple[int, int]:
-    """The shape of a normalisation, a softmax or a look-up of so many elements."""
+    """Rows and columns of a normalisation, a softmax or a look-up of so many elements."""
     return elements // max(1, columns), columns
 
 
 def batch_norm_shape(x: Sequence[int]) -> tuple[int, int]:
-    """Channels, and the elements of each."""
+    """Channels, and elements of each channel."""
     channels = x[1] if len(x) > 1 else 1
     return channels, prod(x) // max(1, channels)
 
 
 def group_norm_shape(samples: int, groups: int, elements: int) -> tuple[int, int]:
-    """Groups of all samples, and the elements of each."""
+    """Groups of all samples, and elements of each group."""
     rows = samples * groups
     return rows, elements // max(1, rows)
 
 
 def pooling_window(larger: int, smaller: int) -> int:
-    """The elements that each element of the result is made of, where the kernel is not known."""
+    """The number of input elements for each element of the result, used if the kernel's size is not known."""
     return max(1, larger // max(1, smaller))
 
 
 def embedding_backward_launches(rows: int) -> int:
-    """The kernels that add so many rows to the gradient of a table: with a sort of the indices there are more."""
+    """The kernels that add so many rows to a table's gradient.
+
+    With many rows the indices are sorted, which takes more.
+    """
     return 2 if rows <= _MOST_UNSORTED_ROWS else 10
 
 
 def short_dtype(dtype: str) -> str:
-    """`fp32` of float32, as operators say it."""
+    """The short name of a data type, as in operators: `fp32` for float32."""
     return "fp8" if dtype.startswith("float8") else _SHORT.get(dtype, dtype)

@@ -1,9 +1,9 @@
-"""Counts the floating point operations of a training by reading its autograd graph; nothing is executed or patched.
+"""Counts the floating point operations of a training from its autograd graph. Nothing is executed or patched.
 
-Right before a backward the graph holds every operation of forward that has a gradient, and between the operations the
-shapes of what flows. Matrix products, convolutions, attention and recurrent kernels follow by formula, as in
-`torch.utils.flop_counter`; everything else is taken for free, as there. Saved tensors are not unpacked: that runs
-hooks of the script's (offloading) or computes a checkpointed segment again.
+Right before a backward the graph contains every operation of forward that has a gradient, and the shapes of the tensors
+between operations. FLOPs of matrix products, convolutions, attention and recurrent kernels follow by formula, as in
+`torch.utils.flop_counter`; as there, all other operations count as free. Saved tensors are not unpacked, as that would
+run hooks of the script (offloading) or recompute a checkpointed segment.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ Shape = tuple[int, ...]
 
 _MOST_NODES = 200_000
 _MOST_NS = 200_000_000
-"""Nanoseconds. A graph that takes longer is not counted, as the training waits for it."""
+"""The time in ns after which counting a graph is given up, as the training waits for it."""
 _ENOUGH_NS = 50_000_000
-"""Nanoseconds, after which further micro-batches are assumed to be like those counted."""
+"""The time in ns after which further micro-batches are assumed to be like those counted."""
 _MOST_FAILED = 0.1
 _LEAST_SEEN = 0.8
-"""The least share of the model's weights that the graph must contain; with less, the count is discarded."""
+"""The smallest share of the model's weights that the graph must contain. With less, the count is discarded."""
 _CHECKPOINT = "torch.utils.checkpoint"
 _FREE = ("torch.distributed.", "torch.nn.")
-"""Modules whose autograd functions only move data."""
+"""Packages whose autograd functions only move data."""
 _MOST_CASTS = 4
-"""Operations between a weight and its use."""
+"""The most operations, such as casts, between a weight and its use."""
 
 
 class Work(NamedTuple):
-    """Floating point operations of one operation, a multiply-add counted as two."""
+    """FLOPs of one operation; a multiply-add counts as two."""
 
     forward: int
     backward: int
     frozen: int = 0
-    """Elements of its weight, if that needs no gradient."""
+    """The elements of its weight if that needs no gradient, else 0."""
 
 
 class _Node:
-    """One operation of the graph: shapes by the position of its differentiable arguments."""
+    """One operation of the graph, with shapes by the position of its differentiable arguments."""
 
     def __init__(self, node: Any) -> None:
         self._node = node
@@ -55,27 +55,27 @@ class _Node:
 
     @property
     def output(self) -> Shape:
-        """Shape of the first output."""
+        """The shape of the first output."""
         return tuple(engine.output_shape(self._node))
 
     def argument(self, index: int) -> Shape | None:
-        """Shape of an argument; None if it needs no gradient."""
+        """The shape of an argument; None if it needs no gradient."""
         producer, output = self._edges[index]
         return None if producer is None else tuple(engine.output_shape(producer, output))
 
     def attribute(self, name: str) -> Any:
-        """An argument that is no tensor."""
+        """The value of an argument that is no tensor."""
         return engine.saved_argument(self._node, name)
 
     def saved(self, name: str) -> Shape | None:
-        """Shape of a saved tensor, where it can be had without a hook of the script's."""
+        """The shape of a saved tensor, if it can be read without running a hook of the script."""
         slot = engine.saved_tensor(self._node, name)
-        if not hasattr(slot, "unpack_hook") or slot.unpack_hook is not None:  # torch cannot tell, or there is one
+        if not hasattr(slot, "unpack_hook") or slot.unpack_hook is not None:  # unknown to torch, or there is a hook
             return None
         return tuple(slot.data.shape)
 
     def computed_again(self, names: tuple[str, ...]) -> bool:
-        """Whether it is part of a segment under (not reentrant) activation checkpointing."""
+        """Whether it is in a segment under non-reentrant activation checkpointing."""
         slots = (engine.saved_tensor(self._node, name) for name in names)
         hooks = (getattr(slot, "unpack_hook", None) for slot in slots)
         return any(getattr(hook, "__module__", None) == _CHECKPOINT for hook in hooks)
@@ -111,7 +111,7 @@ def _convolution(node: _Node) -> Work:
     points = (x or node.saved("input")) if transposed else node.output
     if kernel is None or points is None:
         raise LookupError("the saved tensors are behind hooks")
-    forward = formulas.convolution(points, kernel, points, 1, transposed).flops  # as many in groups or without
+    forward = formulas.convolution(points, kernel, points, 1, transposed).flops  # equal with and without groups
     return Work(forward, forward * gradients, prod(kernel) if weight is None else 0)
 
 
@@ -143,38 +143,41 @@ _FORMULAS = {
 
 
 def operation(node: Any) -> str:
-    """`Addmm` of the node of that operator's backward; all nodes of one operator have a class of their own."""
+    """The name of an operator by the class of its backward node, such as `Addmm`.
+
+    Each operator has a class of its own.
+    """
     return type(node).__name__.rstrip("0123456789").removesuffix("Backward")
 
 
 class GraphFlops:
-    """Totals over the backwards that were counted."""
+    """Totals over the backward passes that were counted."""
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self.forward = self.backward = 0
         self.microbatches = 0
         self.of_weights: Counter[int] = Counter()
-        """The forward operations by the id of the parameter that they are a product or convolution with."""
+        """FLOPs of forward by the `id` of the parameter, for products and convolutions with it."""
         self.unknown = 0
-        """Operations whose inside is not visible or whose sizes are not known: the totals are lower bounds if > 0."""
+        """Operations whose contents or sizes are not known. If there are any, the totals are lower bounds."""
         self._clock = clock
         self._spent_ns = 0
         self._counted = self._failed = self._opaque = self._frozen = 0
         self._hidden = False
-        """Something that cannot be counted has a weight of the model in it, or the graph was too large."""
-        self._trained: dict[int, int] = {}  # id of a parameter in the graph -> its elements
-        self._kept: set[int | None] = set()  # numbers of operations whose forward was counted and may be met again
+        """Whether something that cannot be counted contains a weight of the model, or the graph was too large."""
+        self._trained: dict[int, int] = {}  # by the id of a parameter in the graph: its elements
+        self._kept: set[int | None] = set()  # operations whose forward was counted and that may occur again
 
     @property
     def enough(self) -> bool:
-        """Whether its time is used up."""
+        """Whether the time for counting is used up."""
         return self._spent_ns >= _ENOUGH_NS
 
     def count(self, roots: Any, nested: bool = False, kept: bool = False) -> None:
-        """Counts what `torch.autograd.backward(roots)` is about to go through.
+        """Counts what `torch.autograd.backward(roots)` is about to run.
 
-        `nested`: called by a backward, as reentrant checkpointing does for what it has just computed again.
-        `kept`: the graph stays, and another backward may go through parts of it again.
+        `nested`: the call comes from within a backward, as with reentrant checkpointing for what it has just
+        recomputed. `kept`: the graph is retained, so another backward may run parts of it again.
         """
         begin = self._clock()
         self.microbatches += not nested
@@ -183,19 +186,19 @@ class GraphFlops:
         self._spent_ns += self._clock() - begin
 
     def of_microbatch(self, trained: int, frozen: int) -> tuple[float, float] | None:
-        """Forward and backward operations of a mean micro-batch; None where too much of them was not visible.
+        """Mean FLOPs of forward and backward of a micro-batch; None if too much was not visible.
 
-        The arguments are elements of the model: those of trained parameters, and of the matrices among the others.
+        `trained`: elements of trained parameters of the model. `frozen`: elements of its frozen matrices.
         """
         lost = self._opaque and sum(self._trained.values()) < _LEAST_SEEN * trained
-        outside = self._frozen < _LEAST_SEEN * frozen * self.microbatches  # of what has no gradient, nothing is seen
+        outside = self._frozen < _LEAST_SEEN * frozen * self.microbatches  # has no gradient: not in the graph
         failed = self._failed > _MOST_FAILED * self._counted
         if not self.forward or self._hidden or lost or outside or failed:
             return None
         return self.forward / self.microbatches, self.backward / self.microbatches
 
     def of_weights_in_microbatch(self) -> dict[int, float]:
-        """The forward operations of a mean micro-batch, by the id of the parameter that they are with."""
+        """Mean FLOPs of forward of a micro-batch by the `id` of the parameter."""
         return {key: flops / max(self.microbatches, 1) for key, flops in self.of_weights.items()}
 
     def _walk(self, nodes: list[Any], nested: bool, begin: int, kept: bool) -> bool:
@@ -229,7 +232,7 @@ class GraphFlops:
             operands = _Node(node)
             work = formula.work(operands)
             again = nested or operands.computed_again(formula.saves)
-        except Exception:  # sizes that are no plain numbers, or an operator whose form is another in this torch
+        except Exception:  # unusual sizes, or an operator that differs in this version of torch
             self._failed += 1
             self.unknown += 1
             return
@@ -246,14 +249,14 @@ class GraphFlops:
         self._frozen += work.frozen
 
     def _reach(self, node: Any) -> None:
-        """A leaf of the graph: the parameter whose gradient is added up there."""
+        """Notes a leaf of the graph: the parameter whose gradient is accumulated there."""
         variable = getattr(node, "variable", None)
         if variable is not None:
             self._trained[id(variable)] = prod(engine.output_shape(node))
 
 
 def tensors_of(roots: Any) -> Iterator[Any]:
-    """The tensors, only if they can be read twice: `backward` takes iterators, too."""
+    """The elements of a list or tuple; anything else is yielded as it is, as iterators can be read only once."""
     if isinstance(roots, (list, tuple)) and not hasattr(roots, "node"):
         yield from roots
     else:
@@ -271,7 +274,7 @@ def source(root: Any) -> Any:
 
 
 def is_opaque(node: Any) -> bool:
-    """An autograd function of somebody's own, in Python or C++: what it computes is not in the graph."""
+    """Whether a node is that of a custom autograd function, in Python or C++, whose computation is not in the graph."""
     function = engine.forward_class(node)
     if function is None:
         return type(node).__name__ == "CppFunction" and "CppNode" in node.name()
@@ -279,12 +282,12 @@ def is_opaque(node: Any) -> bool:
 
 
 def _is_weight(producer: Any) -> bool:
-    """Whether it hands on a matrix among the model's parameters, perhaps cast or transposed."""
+    """Whether a node passes on a matrix of the model's parameters, maybe cast or transposed."""
     return _weight(producer) is not None
 
 
 def _weight(producer: Any) -> Any:
-    """That matrix; None for anything else."""
+    """The node's matrix of the model's parameters; None for other nodes."""
     import torch
 
     for _ in range(_MOST_CASTS):

@@ -1,7 +1,7 @@
-"""The operations of a graph with the sizes of what flows between them, and which of that grows with the batch.
+"""The operations of a graph with the sizes of the tensors between them, and which of these grow with the batch.
 
-A tensor grows with the batch unless it is made of parameters alone, or is spread over the batch where it is used, as
-an embedding of positions is. Torch is not needed here.
+A tensor grows with the batch unless it is computed from parameters alone, or is broadcast over the batch where it is
+used, like an embedding of positions. Torch is not needed here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ddlprof.operators.graph_reader import Operation, Output, Shape
 
 
 def words(text: str) -> frozenset[str]:
-    """The names in a text."""
+    """The words of a text as a set."""
     return frozenset(text.split())
 
 
@@ -22,15 +22,15 @@ BYTES = {
     "float64": 8, "complex64": 8, "complex128": 16, "int64": 8, "bfloat16": 2, "float16": 2, "int16": 2,
     "bool": 1, "uint8": 1, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1,
 }  # fmt: skip
-"""The bytes of one element, of types where these are not 4."""
+"""The bytes of one element, for data types with other than 4."""
 INDEXED = frozenset({"Embedding", "EmbeddingBag", "Index", "UnsafeIndex", "IndexSelect", "Gather", "Take"})
-"""What they take of a parameter follows from indices, which may be data."""
+"""Operations whose result's size follows from indices, which may be data."""
 _ON_DATA = words(
     "Addmm Mm Bmm Baddbmm Linear MkldnnLinear Mv Addmv GroupedMm Convolution ConvolutionOverrideable CudnnRnn MiopenRnn"
     " MkldnnRnnLayer NativeLayerNorm FusedRmsNorm NativeBatchNorm NativeBatchNormLegit CudnnBatchNorm MiopenBatchNorm"
     " BatchNormWithUpdate BatchNormNoUpdate NativeGroupNorm PreluKernel"
 )
-"""Operations of parameters on something: where that has no gradient, it is data."""
+"""Operations of parameters on something that is data if it has no gradient."""
 _PERMUTATIONS = frozenset({"Permute", "Transpose"})
 _SPREAD = frozenset({"Expand", "Repeat"})
 _REDUCED = frozenset({"Sum", "Mean", "Amax", "Amin", "Max", "Min", "LinalgVectorNorm", "Norm", "Var", "Std", "Prod"})
@@ -55,12 +55,12 @@ class Tensor(NamedTuple):
 
 
 class Node:
-    """One operation with what goes in and out."""
+    """One operation with its inputs and outputs."""
 
     def __init__(self, seen: Operation, out: Tensor, sources: tuple[Tensor | None, ...], permuted: bool) -> None:
         self.seen = seen
         self.permuted = permuted
-        """Its consumer permutes it, so its gradient arrives with its elements in another order."""
+        """Whether its consumer permutes it, so that its gradient arrives with elements in another order."""
         self.out = out
         """The first output."""
         self.sources = sources
@@ -68,7 +68,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """The name of the operation, as `Operation` has it."""
+        """The name of the operation, as in `Operation`."""
         return self.seen.name
 
     @property
@@ -77,16 +77,19 @@ class Node:
         return [source for source in self.sources if source is not None]
 
     def source(self, index: int) -> Tensor | None:
-        """An argument that has a gradient; None of another one."""
+        """An argument with a gradient; None for other arguments."""
         return self.sources[index] if index < len(self.sources) else None
 
     def saved(self, name: str) -> Tensor | None:
-        """A saved tensor, if it can be seen. It is data where the operation's result is: parameters are in edges."""
+        """A saved tensor if it can be seen.
+
+        It is data if the result is data, as parameters are in the graph's edges.
+        """
         held = next((saved for saved in self.seen.saved if saved.name == name), None)
         return None if held is None else Tensor(held.shape, held.dtype, self.out.grows)
 
     def argument(self, index: int, saved: str) -> Tensor | None:
-        """An argument, whether it has a gradient or is saved, or its size is."""
+        """An argument with a gradient, or one that is saved, or whose size is."""
         found = self.source(index) or self.saved(saved)
         if found is None and (sizes := self.seen.arguments.get(f"{saved}_sym_sizes")):
             found = Tensor(tuple(sizes), self.out.dtype, self.out.grows)
@@ -94,20 +97,20 @@ class Node:
 
 
 class Flow(NamedTuple):
-    """A graph whose sizes are known."""
+    """A graph with known sizes."""
 
     nodes: list[Node | None]
-    """By the index of the graph; None where an operation's sizes cannot be read."""
+    """The nodes by their index in the graph; None if the sizes of the operation cannot be read."""
     consumers: list[dict[int, int]]
-    """The number of operations that use each output of a node."""
+    """For each node, the number of operations that use each of its outputs."""
 
 
 def flow_of(graph: Sequence[Operation], batch: int) -> Flow:
-    """The flow of a graph that was run on so many samples."""
+    """The flow of a graph that was run with so many samples."""
     consumers: list[dict[int, int]] = [{} for _ in graph]
     permuted: set[int] = set()
     attention = {seen.sources for seen in graph if seen.name.startswith("ScaledDotProduct")}
-    attended = {number for sources in attention for number, _ in sources}  # whose gradients are laid out as they are
+    attended = {number for sources in attention for number, _ in sources}  # their gradients have the same layout
     for at, seen in enumerate(graph):
         for number, output in seen.sources:
             if number >= 0:
@@ -147,7 +150,7 @@ def _consumers_first(graph: Sequence[Operation], consumers: list[dict[int, int]]
 
 
 def _carries(seen: Operation, graph: Sequence[Operation], grows: list[bool], batch: int) -> bool:
-    """Whether what an operation makes grows with the batch."""
+    """Whether the result of an operation grows with the batch."""
     if seen.leaf is not None:
         return not seen.leaf.is_parameter
     if seen.name in INDEXED or any(number >= 0 and grows[number] for number, _ in seen.sources):
@@ -165,10 +168,10 @@ def _elements(seen: Operation, output: int) -> int:
 
 
 def _spread_over_batch(graph: Sequence[Operation], order: list[int], batch: int) -> set[int]:
-    """Operations whose result each sample gets the same of, and those that only they use."""
+    """Operations whose result is equal for all samples, and those whose results only they use."""
     fixed: set[int] = set()
     other: set[int] = set()
-    """Used in another way, too."""
+    """Operations that are also used in another way."""
     for number in order:
         seen = graph[number]
         is_fixed = number in fixed and number not in other

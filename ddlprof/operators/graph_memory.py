@@ -1,4 +1,4 @@
-"""The memory of a backward: what the graph keeps for it, and what is alive for a while as it runs."""
+"""The memory of a backward pass: what the graph keeps for it, and what is alive for some time while it runs."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ _HANDED_ON = words(
     "View UnsafeView ReshapeAlias T Transpose Permute Squeeze Unsqueeze Expand Alias Detach Add Clone Sum Stack Cat"
     " Contiguous Rsub"
 )
-"""Operations that hand on the gradient's memory instead of making a new gradient."""
+"""Operations that pass the gradient's memory on instead of making a new gradient."""
 _LOWER = ("bfloat16", "float16")
 
 
 class Saved(NamedTuple):
-    """What a graph keeps; bytes."""
+    """What a graph keeps, in bytes."""
 
     all: float | None
-    """All bytes kept; None where some of them are not visible."""
+    """All bytes kept; None if some cannot be seen."""
     fixed: float = 0.0
     """The bytes that do not grow with the batch."""
     casts: float = 0.0
-    """Copies of weights in a lower precision."""
+    """The bytes of copies of weights in a lower precision."""
 
 
 def saved_memory(graph: Sequence[Operation], flow: Flow, owned: frozenset[int]) -> Saved:
-    """What a graph keeps for backward, each memory once and without what is `owned` by the model or the batch."""
+    """The bytes that a graph keeps for backward.
+
+    Each memory counts once, without memory that is `owned` by the model or the batch.
+    """
     sizes = _storages(graph, owned)
     if sizes is None:
         return Saved(None)
@@ -49,10 +52,10 @@ def saved_memory(graph: Sequence[Operation], flow: Flow, owned: frozenset[int]) 
 
 
 class Course(NamedTuple):
-    """What is alive as backward runs; bytes, without what is `owned`."""
+    """What is alive while backward runs, in bytes, without memory that is `owned` by the model or the batch."""
 
     temporary: float | None
-    """The most at once beyond what is kept and the gradients of parameters that are made."""
+    """The most bytes at once besides what is kept and the gradients of parameters."""
     points: tuple[tuple[float, float], ...] = ()
     """See `StepMemory.points`."""
 
@@ -60,10 +63,11 @@ class Course(NamedTuple):
 def course_of_backward(
     graph: Sequence[Operation], flow: Flow, owned: frozenset[int], fixed_share: float = 0.0
 ) -> Course:
-    """What is alive as backward runs, in the engine's order: the latest operation first.
+    """What is alive while backward runs in the engine's order, which is the latest operation first.
 
-    A gradient is alive until the operation that it is for has run, and what is kept until the last operation that needs
-    it has. Gradients of parameters stay. `fixed_share`: what of all that is kept does not follow the batch.
+    A gradient is alive until the operation that takes it has run; kept memory is alive until the last operation that
+    needs it has run. Gradients of parameters stay. `fixed_share`: the share of all kept memory that does not grow with
+    the batch.
     """
     sizes = _storages(graph, owned)
     if sizes is None:
@@ -81,7 +85,7 @@ def course_of_backward(
         for (source, _), tensor in zip(seen.sources, node.sources if node is not None else (), strict=False):
             if tensor is None:
                 continue
-            if source in gradients:  # it is added to what is there, and then freed
+            if source in gradients:  # it is added to the other one, then freed
                 if not any(handed_on):
                     second = second.plus(_of(tensor, tensor.bytes))
                 continue
@@ -106,7 +110,7 @@ def course_of_backward(
 
 
 class _Gradient(NamedTuple):
-    """Bytes of gradients, those of parameters apart."""
+    """The bytes of gradients, with those of parameters apart."""
 
     of_activations: int
     of_parameters: int
@@ -122,12 +126,12 @@ class _Gradient(NamedTuple):
 
 
 def _of(tensor: Tensor, size: int) -> _Gradient:
-    """The gradient of a tensor: what does not follow the batch is a parameter, or made of parameters."""
+    """The gradient of a tensor. If it does not grow with the batch, the tensor is a parameter or made of parameters."""
     return _Gradient(size, 0) if tensor.grows else _Gradient(0, size)
 
 
 def _order(graph: Sequence[Operation], flow: Flow) -> Iterator[int]:
-    """The operations in the engine's order."""
+    """The indices of operations in the engine's order."""
     waiting = [sum(consumers.values()) for consumers in flow.consumers]
     ready = [(-graph[number].sequence, number) for number, count in enumerate(waiting) if not count]
     heapq.heapify(ready)
@@ -142,7 +146,7 @@ def _order(graph: Sequence[Operation], flow: Flow) -> Iterator[int]:
 
 
 def _storages(graph: Sequence[Operation], owned: frozenset[int]) -> dict[int, int] | None:
-    """The bytes of each memory that is kept; None where some of it cannot be seen."""
+    """The bytes of each memory that is kept; None if some cannot be seen."""
     if any(seen.hidden or any(each.storage is None for each in seen.saved) for seen in graph):
         return None
     mine = owned | {seen.leaf.storage for seen in graph if seen.leaf is not None and seen.leaf.is_parameter}
@@ -151,7 +155,7 @@ def _storages(graph: Sequence[Operation], owned: frozenset[int]) -> dict[int, in
 
 
 def _kept(seen: Operation, sizes: dict[int, int]) -> set[int]:
-    """The memories that an operation keeps, among those."""
+    """The memories in `sizes` that an operation keeps."""
     return {each.storage for each in seen.saved if each.storage is not None and each.storage in sizes}
 
 

@@ -1,6 +1,6 @@
-"""The operators of a step, worked out of the autograd graphs that `graph_reader` has read, without torch.
+"""The operators of a step, computed without torch from the autograd graphs that `graph_reader` has read.
 
-What has no gradient is in no graph: copies of the batch, a frozen body's forward, clipping of gradients.
+Operations without gradients are in no graph: copies of the batch, the forward of frozen parts, clipping of gradients.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ddlprof.operators.graph_rules import operator
 from ddlprof.operators.graph_tables import ALL_RULES, other
 
 MOST_OPERATORS = 3000
-"""In one record; of more, those that compute and move most are kept."""
+"""The most operators in a record. Of more, those with most FLOPs and bytes are kept."""
 _REENTRANT = "CheckpointFunction"
 _COMPILED = "CompiledFunction"
 _MOST_NAMED = 5
@@ -41,10 +41,11 @@ class Step(NamedTuple):
 def step_of(
     reader: GraphReader, batch: int, owned: frozenset[int] = frozenset(), microbatches: float | None = None
 ) -> Step | None:
-    """The operators of the graphs that were read; None where nothing was.
+    """The operators in the graphs that were read; None if there are none.
 
-    `batch`: samples of one micro-batch; `owned`: where the memory of parameters and buffers begins; `microbatches`:
-    how many the graphs are of, where that is not the number of backwards (a GAN has several backwards for one batch).
+    `batch`: the samples of one micro-batch. `owned`: addresses of the memory of parameters and buffers. `microbatches`:
+    the number of micro-batches in the graphs if it is not that of backward passes (a GAN has several of them for one
+    batch).
     """
     if reader.given_up or not reader.microbatches or not reader.graphs:
         return None
@@ -85,7 +86,7 @@ def step_of(
 
 
 def _operators_of(node: Node, nested: bool) -> list[Operator] | None:
-    """The operators of one operation; None where its sizes are not known."""
+    """The operators of one operation; None if its sizes are not known."""
     seen = node.seen
     if seen.leaf is not None:
         gradient = node.out
@@ -95,7 +96,7 @@ def _operators_of(node: Node, nested: bool) -> list[Operator] | None:
         return []
     try:
         found = list(ALL_RULES.get(seen.name, other)(node))
-    except Exception:  # sizes behind hooks, or an operator whose form is another in this torch
+    except Exception:  # sizes behind hooks, or an operator that differs in this version of torch
         return None
     forward = [each for each in found if each.phase == "forward"]
     again = [replace(each, phase="backward") for each in forward] if nested or seen.again else []
@@ -103,9 +104,10 @@ def _operators_of(node: Node, nested: bool) -> list[Operator] | None:
 
 
 def _until_all_is_there(nodes: list[Operation]) -> list[Operation]:
-    """Checkpointing computes a segment again until all is there that backward needs of it.
+    """Leaves out what checkpointing need not recompute.
 
-    So its last operation is not computed again if that keeps its arguments only.
+    It recomputes a segment until everything that backward needs is there. So its last operation is not recomputed if
+    that keeps only its arguments.
     """
     last: dict[int, int] = {}
     for number, seen in enumerate(nodes):
@@ -122,7 +124,7 @@ def _until_all_is_there(nodes: list[Operation]) -> list[Operation]:
 
 
 def _alike(flow: Flow) -> Iterable[tuple[Node, int]]:
-    """One of each set of operations that have the same sizes, and how many they are."""
+    """One of each set of operations with equal sizes, and the size of the set."""
     found: dict[Any, list[Any]] = {}
     for node in flow.nodes:
         if node is None:
@@ -138,14 +140,14 @@ def _alike(flow: Flow) -> Iterable[tuple[Node, int]]:
 
 
 def _sums_of_gradients(flow: Flow) -> Counter[Operator]:
-    """What several operations take has several gradients, which the engine adds up."""
+    """The sums of gradients. If several operations use a tensor, it has several gradients, which the engine adds up."""
     sums: Counter[Tensor] = Counter()
     for node, consumers in zip(flow.nodes, flow.consumers, strict=True):
         uses = consumers.get(0, 0)
         if node is not None and uses > 1:
             sums[node.out] += uses - 1
     found: Counter[Operator] = Counter()
-    for out, times in sums.items():  # of another shape with as many elements it is the same operator
+    for out, times in sums.items():  # another shape with as many elements is the same operator
         found[operator("backward", "elementwise", "add", (out.elements,), (out,) * 3, out.dtype)] += times
     return found
 

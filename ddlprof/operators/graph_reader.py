@@ -1,6 +1,6 @@
-"""Reads the autograd graph into plain tuples, right before a backward; nothing is executed, unpacked or kept alive.
+"""Reads the autograd graph into plain tuples, right before a backward. Nothing is executed, unpacked or kept alive.
 
-What the operations cost is worked out of the tuples later, by `graph_operators`, when the training thread has gone on.
+`graph_operators` later computes the cost of the operations from these tuples, when the training thread has gone on.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Shape = tuple[int, ...]
 
 _MOST_NODES = 50_000
 _MOST_NS = 250_000_000
-"""Nanoseconds of the processor's time. A larger graph is given up: the training waits for it."""
+"""The processor time in ns after which a graph is given up as too large, because the training waits for it."""
 _ENOUGH_NS = 60_000_000
-"""Nanoseconds, after which further micro-batches are assumed to be like those read."""
+"""The time in ns after which further micro-batches are assumed to be like those read."""
 _EVERY = 256
 """The number of nodes between two checks of the clock."""
 _CHECKPOINT = "torch.utils.checkpoint"
@@ -27,7 +27,7 @@ _SOONEST = 1 << 62
 _NO_ARGUMENTS: dict[str, Any] = {}
 _ARGUMENTS = frozenset({"normalized_shape", "group", "groups", "transposed", "kernel_size", "dim", "hidden_size",
     "bidirectional", "batch_first", "training"})  # fmt: skip
-"""Arguments that sizes follow from, besides those that are sizes."""
+"""Arguments, other than sizes, from which sizes follow."""
 
 
 class Output(NamedTuple):
@@ -44,24 +44,24 @@ class SavedTensor(NamedTuple):
     shape: Shape
     dtype: str
     storage: int | None
-    """Where its memory begins; None of a tensor class that does not tell."""
+    """The address of its memory; None if the tensor's class does not tell."""
     storage_bytes: int
 
 
 class Recomputation(NamedTuple):
-    """A part of a segment that is computed again."""
+    """A part of a segment that checkpointing recomputes."""
 
     segment: int
     keeps_result: bool
-    """What it keeps for backward is its result, too, not its arguments alone."""
+    """Whether it keeps its result for backward, not only its arguments."""
 
 
 class Leaf(NamedTuple):
-    """A tensor whose gradient is added up."""
+    """A tensor whose gradient is accumulated."""
 
     is_parameter: bool
     has_gradient: bool
-    """Whether it has a gradient already, to which the new one is added."""
+    """Whether it already has a gradient, to which the new one is added."""
     storage: int | None
 
 
@@ -69,35 +69,36 @@ class Operation(NamedTuple):
     """One operation of the graph."""
 
     name: str
-    """`Addmm` of the node of that operator's backward."""
+    """The name of the operator, such as `Addmm`."""
     outputs: tuple[Output, ...]
     sources: tuple[tuple[int, int], ...]
-    """Which operation, by its index, and which output of it each differentiable argument is; (-1, 0): no gradient."""
+    """For each differentiable argument the index of the operation that made it, and the number of its output; (-1, 0):
+    no gradient."""
     arguments: dict[str, Any]
     saved: tuple[SavedTensor, ...]
     hidden: bool
-    """What it saved is behind hooks, or torch cannot tell."""
+    """Whether saved tensors are behind hooks, or torch does not show them."""
     again: Recomputation | None
-    """Non-reentrant checkpointing computes it again in backward."""
+    """Set if non-reentrant checkpointing recomputes it in backward."""
     sequence: int = 0
-    """When it was recorded: backward runs the latest first, and leaves as soon as they are ready."""
+    """The order of recording. Backward runs the latest first, and leaves as soon as they are ready."""
     leaf: Leaf | None = None
     opaque: str | None = None
-    """The name of an autograd function of somebody's own."""
+    """The name of a custom autograd function; None for torch's operations."""
     repeated: bool = False
-    """Another backward of the step goes through it, too, and its forward was counted there."""
+    """Whether another backward of the step goes through it, too, and its forward was counted there."""
 
 
 class Graph(NamedTuple):
-    """What one backward is about to go through."""
+    """The operations that one backward is about to run."""
 
     nodes: list[Operation]
     nested: bool
-    """Computed again by reentrant checkpointing."""
+    """Whether reentrant checkpointing has recomputed it."""
 
 
 class _Plan(NamedTuple):
-    """What is read of the nodes of one class."""
+    """What is read from the nodes of one class."""
 
     name: str
     slots: tuple[str, ...]
@@ -111,7 +112,7 @@ class GraphReader:
     def __init__(self, clock: Callable[[], int] = time.thread_time_ns) -> None:
         self.graphs: list[Graph] = []
         self.given_up = False
-        """A graph was too large: nothing is known."""
+        """Whether a graph was too large. Nothing is known then."""
         self.microbatches = 0
         self._clock = clock
         self._spent_ns = 0
@@ -123,11 +124,14 @@ class GraphReader:
 
     @property
     def enough(self) -> bool:
-        """Whether its time is used up."""
+        """Whether the time for reading is used up."""
         return self.given_up or self._spent_ns >= _ENOUGH_NS
 
     def read(self, roots: Any, nested: bool = False, kept: bool = False) -> None:
-        """Reads what `torch.autograd.backward(roots)` is about to go through; `nested` and `kept` as `GraphFlops`."""
+        """Reads what `torch.autograd.backward(roots)` is about to run.
+
+        For `nested` and `kept` see `GraphFlops.count`.
+        """
         begin = self._clock()
         self.microbatches += not nested
         nodes = self._walk([node for root in tensors_of(roots) if (node := source(root)) is not None], begin, kept)
@@ -139,7 +143,7 @@ class GraphReader:
         self._spent_ns += self._clock() - begin
 
     def _walk(self, found: list[Any], begin: int, kept: bool) -> list[Operation] | None:
-        """The operations, those nearest to the roots first; None where they are too many."""
+        """The operations, those nearest to the roots first; None if there are too many."""
         import torch
 
         numbers: dict[Any, int] = {}
@@ -147,7 +151,7 @@ class GraphReader:
             numbers.setdefault(node, len(numbers))
         waiting = list(numbers)
         seen: list[Operation] = []
-        with engine.no_torch_function(torch):  # tensor classes of the script's are not asked
+        with engine.no_torch_function(torch):  # do not run tensor subclasses' __torch_function__
             for node in waiting:
                 self._nodes += 1
                 late = not len(seen) % _EVERY and self._clock() - begin > _MOST_NS
@@ -190,7 +194,7 @@ class GraphReader:
         try:
             kinds = engine.output_kinds(node)
             known = self._known_outputs.get(kinds)
-            if known is None:  # each once: many small objects would set off the garbage collector
+            if known is None:  # one object for equal ones: many small objects would start the garbage collector
                 known = tuple(Output(shape, self._dtype(dtype)) for shape, dtype in kinds)
                 self._known_outputs[kinds] = known
             return known
@@ -204,7 +208,7 @@ class GraphReader:
         return name
 
     def _saved(self, node: Any, names: tuple[str, ...]) -> tuple[tuple[SavedTensor, ...], bool, Recomputation | None]:
-        """What the slots hold, whether one of them cannot be seen, and whether it is computed again."""
+        """The saved tensors, whether some cannot be seen, and whether the operation is recomputed."""
         saved: list[SavedTensor] = []
         hidden, again = False, None
         for name in names:
@@ -216,12 +220,12 @@ class GraphReader:
                     hook = slot.unpack_hook
                     if hook is not None:
                         hidden = True
-                        if getattr(hook, "__module__", None) == _CHECKPOINT:  # one for each segment
+                        if getattr(hook, "__module__", None) == _CHECKPOINT:  # one hook for each segment
                             result = name.startswith("result") or (again is not None and again.keeps_result)
                             again = Recomputation(id(hook), result)
                     elif (data := slot.data) is not None:
                         saved.append(SavedTensor(name, tuple(data.shape), self._dtype(data.dtype), *_storage(data)))
-            except Exception:  # torch before 2.13 does not tell, and a graph that is used up has nothing
+            except Exception:  # torch before 2.13 does not tell; a graph that was run has no saved tensors
                 hidden = True
         return tuple(saved), hidden, again
 
@@ -248,13 +252,13 @@ def _storage(tensor: Any) -> tuple[int | None, int]:
 
 
 def storages(modules: Any) -> frozenset[int]:
-    """Where the memory of the parameters and buffers of modules begins, as far as they tell."""
+    """The addresses of the memory of the modules' parameters and buffers, as far as known."""
     with engine.no_torch_function():
         return storages_of(tensor for module in modules for tensor in (*own_parameters(module), *own_buffers(module)))
 
 
 def storages_of(tensors: Iterable[Any]) -> frozenset[int]:
-    """Where the memory of tensors begins, as far as they tell."""
+    """The addresses of the memory of tensors, as far as known."""
     with engine.no_torch_function():
         return frozenset(where for tensor in tensors if (where := _storage(tensor)[0]))
 

@@ -1,7 +1,7 @@
-"""What the operations with matrices, norms and indices cost, forward and backward, by what goes in and out of them.
+"""The cost of matrix products, norms and look-ups, forward and backward, by the tensors that go in and out.
 
-The operators are those that torch launches for the operation and for its derivative (`derivatives.yaml`), with every
-operand read once and every result written once. The simpler operations are in `graph_tables`.
+The operators are those that torch launches for the operation and its derivative (`derivatives.yaml`). Every operand is
+read once and every result written once. Simpler operations are in `graph_tables`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ddlprof.operators.formulas import short_dtype
 from ddlprof.operators.graph_flow import Node, Tensor
 
 Rule = Callable[[Node], Iterator[Operator]]
-"""The operators of an operation in forward and backward; raises where its sizes are not known."""
+"""Yields the operators of an operation in forward and backward. Raises an error if its sizes are not known."""
 _INDEX_BYTES = 8
 _COUNTER = Tensor((1,), "int64", False)
 
@@ -25,9 +25,9 @@ def operator(
     phase: str, kind: str, name: str, shape: tuple[int, ...], operands: Iterable[Tensor | None], dtype: str,
     *, grows: int | None = 0, flops: float = 0, launches: float = 1, more: tuple[float, float] = (0, 0),
 ) -> Operator:  # fmt: skip
-    """One call. `grows` is the index of the size that follows the batch, if one of the operands does.
+    """One operator. `grows`: the index of the size that grows with the batch, if one of the operands does.
 
-    `more`: further bytes, those that follow the batch and those that do not.
+    `more`: further bytes, as those that grow with the batch and those that do not.
     """
     present = [each for each in operands if each is not None]
     growing = more[0] + sum(each.bytes for each in present if each.grows)
@@ -40,12 +40,12 @@ def operator(
 
 
 def like(tensor: Tensor, shape: tuple[int, ...] | None = None, grows: bool | None = None) -> Tensor:
-    """Another tensor of that type."""
+    """Another tensor of the same data type."""
     return Tensor(tensor.shape if shape is None else shape, tensor.dtype, tensor.grows if grows is None else grows)
 
 
 def reduction(phase: str, name: str, whole: Tensor, part: Tensor) -> Operator:
-    """A sum of the elements of one tensor into fewer, or the like."""
+    """An operator that reduces the elements of one tensor to fewer, such as a sum."""
     return operator(phase, "reduction", name, (whole.elements, part.elements), (whole, part), whole.dtype)
 
 
@@ -56,7 +56,7 @@ def _known(tensor: Tensor | None) -> Tensor:
 
 
 def product(place: formulas.Product) -> Rule:
-    """A product of the matrices at this place."""
+    """The rule of a matrix product whose matrices are at `place`."""
     left, right, saved, transposed, bias = place
 
     def rule(node: Node) -> Iterator[Operator]:
@@ -91,13 +91,16 @@ def product(place: formulas.Product) -> Rule:
 
 
 def _lies_transposed(node: Node, name: str) -> bool:
-    """Whether a matrix is stored by columns, as the weight of a linear layer: its gradient is computed so, too."""
+    """Whether a matrix is stored by columns, like the weight of a linear layer.
+
+    Its gradient is then computed so, too.
+    """
     sizes, strides = (tuple(node.seen.arguments.get(f"{name}_sym_{what}") or ()) for what in ("sizes", "strides"))
     return len(sizes) == 2 and strides == (1, sizes[0])
 
 
 def convolution(node: Node) -> Iterator[Operator]:
-    """The gradients of the input and of the weight cost what forward does each."""
+    """A convolution. The gradients of input and weight cost as much as forward each."""
     x, weight, out = node.argument(0, "input"), _known(node.argument(1, "weight")), node.out
     weight = node.source(1) or weight._replace(grows=False)
     groups, transposed = int(node.seen.arguments["groups"] or 1), bool(node.seen.arguments["transposed"])
@@ -117,7 +120,7 @@ def convolution(node: Node) -> Iterator[Operator]:
 
 
 def attention(node: Node) -> Iterator[Operator]:
-    """A fused kernel."""
+    """Fused attention."""
     query, key, value = (node.argument(i, name) for i, name in enumerate(("query", "key", "value")))
     out = node.out
     some_key = _known(key or value)
@@ -135,14 +138,14 @@ def attention(node: Node) -> Iterator[Operator]:
 
 
 def recurrent(node: Node) -> Iterator[Operator]:
-    """Layers that one kernel runs through time."""
+    """Recurrent layers that one kernel runs over all time steps."""
     weights = [each for each in node.sources[1:-2] if each is not None]
     matrices = [each for each in weights if len(each.shape) == 2]
     x, out = node.argument(0, "input"), node.out
     if not matrices:
         raise LookupError("no weight needs a gradient")
     directions = 2 if node.seen.arguments.get("bidirectional") else 1
-    layers = max(1, len(matrices) // 2)  # times directions
+    layers = max(1, len(matrices) // 2)  # layers times directions
     first = node.seen.arguments.get("batch_first") and node.name != "MkldnnRnnLayer"
     batch, steps = out.shape[:2] if first else out.shape[1::-1]
     width = node.seen.arguments.get("hidden_size") or out.shape[-1] // directions
@@ -158,7 +161,10 @@ def recurrent(node: Node) -> Iterator[Operator]:
 def _normalization(
     columns: Callable[[Node, Tensor], tuple[int, int]], grows: int, forward: int = 1, weights: int = 1
 ) -> Rule:
-    """`forward`: launches of forward; `weights`: launches for the gradients of weights and biases."""
+    """The rule of a normalisation. `forward`: launches in forward.
+
+    `weights`: launches for gradients of weight and bias.
+    """
 
     def rule(node: Node) -> Iterator[Operator]:
         out, name = node.out, snake(node.name)
@@ -191,7 +197,7 @@ def _groups(node: Node, out: Tensor) -> tuple[int, int]:
 
 
 def softmax(node: Node) -> Iterator[Operator]:
-    """Softmax and its logarithm."""
+    """Softmax and log-softmax."""
     out, name = node.out, snake(node.name)
     dimension = int(node.seen.arguments.get("dim") or 0)
     columns = out.shape[dimension - (1 << 64) if dimension >= 1 << 63 else dimension] if out.shape else 1
@@ -201,7 +207,7 @@ def softmax(node: Node) -> Iterator[Operator]:
 
 
 def class_loss(node: Node) -> Iterator[Operator]:
-    """The loss reads one element of each row; backward fills all of them."""
+    """A loss over classes. Forward reads one element of each row; backward fills all of them."""
     scores, name = _known(node.source(0)), snake(node.name)
     columns = scores.shape[1] if len(scores.shape) > 1 else 1
     shape = formulas.rows_and_columns(scores.elements, columns)
@@ -211,7 +217,7 @@ def class_loss(node: Node) -> Iterator[Operator]:
 
 
 def lookup(node: Node) -> Iterator[Operator]:
-    """Rows taken from a table; backward fills the table's gradient with zeros and adds to some of its rows."""
+    """Taking rows of a table. Backward fills the table's gradient with zeros and adds to some of its rows."""
     table, out, name = _known(node.source(0)), node.out, snake(node.name)
     indices = node.saved("indices") or node.saved("index")
     elementwise = node.name in ("Gather", "Take")
@@ -237,7 +243,7 @@ def _where(out: Tensor, more: tuple[float, float]) -> tuple[float, float]:
 
 @cache
 def snake(name: str) -> str:
-    """`max_pool2d_with_indices` of MaxPool2DWithIndices."""
+    """`max_pool2d_with_indices` for MaxPool2DWithIndices."""
     made = []
     for position, letter in enumerate(name):
         before = name[position - 1] if position else ""
@@ -266,4 +272,4 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("NllLoss", "NllLoss2D"), class_loss),
     **dict.fromkeys(("Embedding", "Index", "UnsafeIndex", "IndexSelect", "Gather", "Take"), lookup),
 }  # fmt: skip
-"""The operations that these rules are for."""
+"""The rules by the name of the operation."""

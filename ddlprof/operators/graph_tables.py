@@ -1,7 +1,7 @@
-"""What the simpler operations cost, by name: elementwise ones, sums, pooling, copies and views.
+"""The cost of simpler operations by name: elementwise operations, sums, pooling, copies and views.
 
-Of backward the tables say how many tensors of the output's size each of its calls reads and writes, after
-`derivatives.yaml` and `FunctionsManual.cpp` of torch.
+For backward the tables give how many tensors of the output's size each call reads and writes, according to torch's
+`derivatives.yaml` and `FunctionsManual.cpp`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ddlprof.operators.graph_flow import Node, Tensor, words
 from ddlprof.operators.graph_rules import RULES, Rule, like, operator, reduction, snake
 
 Calls = tuple[int, ...]
-"""How many tensors each call of backward reads and writes."""
+"""The number of tensors that each call of backward reads and writes."""
 
 _UNARY: dict[str, Calls] = {
     **dict.fromkeys(
@@ -37,19 +37,19 @@ _BINARY: dict[str, tuple[Calls, ...]] = {
     "Addcmul": ((), (3, 2), (3, 2)), "Addcdiv": ((), (3,), (3, 3, 3)), "Lerp": ((2,), (2,), (3, 3)),
     "Atan2": ((2, 2, 3, 3), (3, 3)), "Remainder": ((), (3, 3)), "Fmod": ((), (3, 3)),
 }  # fmt: skip
-"""By argument."""
+"""The calls of backward for each argument."""
 _LOSSES: dict[str, Calls] = {
     "MseLoss": (4,), "SmoothL1Loss": (4,), "HuberLoss": (4,), "BinaryCrossEntropy": (4,),
     "BinaryCrossEntropyWithLogits": (2, 3, 3), "SoftMarginLoss": (4,), "KlDiv": (3,),
 }  # fmt: skip
-"""In tensors of the input's size."""
+"""The calls of backward, in tensors of the input's size."""
 _REDUCTIONS: dict[str, Calls] = {
     "Sum": (), "Nansum": (), "Mean": (1,), "Amax": (2, 2, 3), "Amin": (2, 2, 3), "Max": (2,), "Min": (2,),
     "Var": (2, 3), "Std": (2, 3), "VarMean": (2, 3), "StdMean": (2, 3), "LinalgVectorNorm": (2, 3), "Norm": (2, 3),
     "Logsumexp": (2, 2, 3), "Prod": (2, 3), "Median": (2,), "Kthvalue": (2,), "Topk": (2,), "Sort": (2,),
     "Cumsum": (2, 2, 2), "Cumprod": (2, 3, 2, 3), "Argmax": (),
 }  # fmt: skip
-"""In tensors of the input's size."""
+"""The calls of backward, in tensors of the input's size."""
 _VIEWS: dict[str, Calls] = {
     **dict.fromkeys(
         words(
@@ -61,9 +61,9 @@ _VIEWS: dict[str, Calls] = {
     **dict.fromkeys(words("Select Slice Diagonal AsStrided Narrow"), (1,)),
     **dict.fromkeys(words("Split SplitWithSizes UnsafeSplit UnsafeSplitWithSizes Unbind Chunk Unfold"), (2,)),
 }  # fmt: skip
-"""No launch in forward; tensors of the viewed one's size that backward reads and writes to put the gradient there."""
+"""Operations without a launch in forward. Backward reads and writes tensors of the viewed tensor's size."""
 _RESHAPES = frozenset({"View", "UnsafeView", "ReshapeAlias"})
-"""Their gradients are copied where the elements come in another order."""
+"""Operations whose gradient is copied if its elements come in another order."""
 _COPIES: dict[str, Calls] = {
     "Clone": (), "ToCopy": (2,), "Copy": (), "CopySlices": (2,), "Cat": (), "Stack": (), "Contiguous": (), "Roll": (2,),
     "Flip": (2,), "Rot90": (2,), "ConstantPadNd": (2,), "Repeat": (), "Tril": (2,), "Triu": (2,), "PixelShuffle": (2,),
@@ -82,7 +82,7 @@ _INDEX_BYTES = 8
 
 
 def _spread(node: Node) -> Iterator[Operator]:
-    """The gradients of arguments that were spread over the result are sums."""
+    """Sums for the gradients of arguments that were broadcast."""
     for source in node.known:
         if source.elements < node.out.elements:
             yield reduction("backward", "sum", node.out, source)
@@ -119,7 +119,7 @@ def _binary(calls: tuple[Calls, ...]) -> Rule:
         for position, source in enumerate(node.sources):
             if source is None or position >= len(calls):
                 continue
-            scalar = len(node.known) == 1 and other is None  # the other one is a number
+            scalar = len(node.known) == 1 and other is None  # the other argument is a number
             for tensors in calls[position]:
                 operands = (out,) * (2 if scalar else tensors)
                 yield operator("backward", "elementwise", f"{name}_backward", shape, operands, out.dtype)
@@ -129,7 +129,7 @@ def _binary(calls: tuple[Calls, ...]) -> Rule:
 
 
 def dropout(node: Node) -> Iterator[Operator]:
-    """One kernel on GPUs; on CPUs a product with random numbers, which is taken for it."""
+    """Dropout: one kernel on GPUs. On CPUs torch uses a product with random numbers, which counts the same."""
     out, shape = node.out, (node.out.elements,)
     mask = like(out)._replace(dtype="bool")
     yield operator("forward", "elementwise", "native_dropout", shape, (out, out, mask), out.dtype)
@@ -199,7 +199,7 @@ def _pooling(node: Node) -> Iterator[Operator]:
 
 
 def _scatter(node: Node) -> Iterator[Operator]:
-    """What is put into a tensor, and where."""
+    """Writing values to places in a tensor."""
     out, name = node.out, snake(node.name)
     written = node.source(len(node.sources) - 1) or out
     width = written.shape[-1] if written.shape else 1
@@ -210,7 +210,7 @@ def _scatter(node: Node) -> Iterator[Operator]:
 
 
 def other(node: Node) -> Iterator[Operator]:
-    """An operation that no rule is for: its gradients in, its arguments' out."""
+    """An operation without a rule: backward reads the gradients of its outputs and writes those of its arguments."""
     shape = (node.out.elements,)
     yield operator("forward", "other", snake(node.name), shape, (*node.sources, node.out), node.out.dtype)
     name = f"{snake(node.name)}_backward"

@@ -1,7 +1,7 @@
-"""The facts of a model that nobody runs, and the operators of its step, on tensors that have shapes and no data.
+"""The facts of a model that is not trained, and the operators of its step, on tensors with shapes but no data.
 
 Not part of a profiled training. Counts are those of `features`, as inside a run. A model of any size is built without
-its data: small tensors keep their values, which a factory may ask for (`torch.linspace(...)[i].item()`).
+its data; only small tensors have values, which a factory may read (`torch.linspace(...)[i].item()`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _INPUT = re.compile(
     r"(?:(?P<name>[A-Za-z_]\w*)=)?(?:(?P<dtype>[a-z]+[0-9]*):)?(?P<shape>[0-9]+(?:,[0-9]+)*)?", re.ASCII
 )
 SMALL_ELEMENTS = 4096
-"""Tensors of at most so many elements are real while a model is built."""
+"""Tensors of at most so many elements have data while a model is built."""
 _OF_SIZE = frozenset(["empty", "empty_strided", "zeros", "ones", "full", "rand", "randn", "randint", "normal"])
-"""Operators that make a tensor of the sizes in their first list."""
+"""Operators that make a tensor with the sizes in their first list."""
 _WITHOUT_CUDA = ("not compiled with CUDA", "No CUDA GPUs", "Found no NVIDIA driver", "not linked with support for cuda")
 
 
@@ -35,14 +35,14 @@ class InputSpec(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: str | None
-    """Name of a torch dtype; None: that of the model's parameters."""
+    """The name of a torch data type; None: that of the model's parameters."""
     name: str | None = None
     """The argument's name; None: by position."""
 
 
 @dataclass(frozen=True)
 class ModelAlone:
-    """The facts and operators of a model; `notes` say what could not be determined, and why."""
+    """The facts and operators of a model. `notes`: what could not be determined, and why."""
 
     facts: ModelFacts
     step: StepOperators | None
@@ -50,9 +50,9 @@ class ModelAlone:
 
 
 def parse_input(text: str) -> InputSpec:
-    """The input of `3,224,224`, `int64:512` or `labels=int64:512`; nothing after the colon means one number a sample.
+    """The input described by a text such as `3,224,224`, `int64:512` or `labels=int64:512`.
 
-    Raises UserError.
+    Nothing after the colon means one number for each sample. Raises UserError.
     """
     import torch
 
@@ -67,11 +67,11 @@ def parse_input(text: str) -> InputSpec:
 
 
 def look(model: Any, inputs: list[InputSpec], settings: StepSettings) -> ModelAlone:
-    """Counts of `model`; with the shapes of its inputs, the operators of its step too. Raises what its forward raises.
+    """The counts of `model` and, if the shapes of its inputs are given, the operators of its step.
 
-    The model has no data afterwards.
+    Raises the errors of the model's forward. The model has no data afterwards.
     """
-    facts = model_facts(model)  # before anything is exchanged, which would tear tied parameters apart
+    facts = model_facts(model)  # before tensors are replaced, which would separate tied parameters
     if not inputs:
         return ModelAlone(
             facts, None, ["FLOPs are not counted: say what one sample looks like, as in --input 3,224,224"]
@@ -89,7 +89,7 @@ def look(model: Any, inputs: list[InputSpec], settings: StepSettings) -> ModelAl
 
 
 def _with_decoder(model: Any, inputs: list[InputSpec]) -> list[InputSpec]:
-    """The inputs, and one more where a model with encoder and decoder was given its first alone: as many tokens."""
+    """Adds an input with as many tokens, if a model with encoder and decoder was given only the first."""
     config = getattr(model, "config", None)
     if len(inputs) == 1 and getattr(config, "is_encoder_decoder", False) and inputs[0].name in (None, "input_ids"):
         return [*inputs, inputs[0]._replace(name="decoder_input_ids")]
@@ -97,7 +97,7 @@ def _with_decoder(model: Any, inputs: list[InputSpec]) -> list[InputSpec]:
 
 
 def _with_flops(model: Any, facts: ModelFacts, forward: float, backward: float) -> ModelFacts:
-    if facts.layers is None:  # lazy modules have seen their input now
+    if facts.layers is None:  # lazy modules have their sizes now
         facts = model_facts(model)
     return replace(facts, forward_flops_per_sample=forward, backward_flops_per_sample=backward)
 
@@ -108,7 +108,7 @@ def _flops(step: StepOperators, phase: str) -> float:
 
 
 def _maker(model: Any, specs: list[InputSpec], precision: str) -> Callable[[int], Inputs]:
-    """Makes the model's inputs for a batch; numbers with a fraction are of the parameters' type."""
+    """A function that makes the model's inputs for a batch. Floating-point inputs have the parameters' type."""
     import torch
 
     floating = (p.dtype for p in model.parameters() if p.is_floating_point())
@@ -125,15 +125,15 @@ def _maker(model: Any, specs: list[InputSpec], precision: str) -> Callable[[int]
 
 
 def build(factory: Callable[[], Any]) -> Any:
-    """The model that `factory` makes, its large tensors without data. Raises what the factory raises.
+    """The model that `factory` makes, with large tensors without data. Raises the errors of the factory.
 
-    Where a factory does not work so, it is called again and makes its model in memory. Raises UserError where it needs
-    a GPU that is not there.
+    If the factory does not work with such tensors, it is called again with ordinary ones. Raises UserError if it needs
+    a GPU that does not exist.
     """
     try:
         with contextlib.suppress(Exception), large_ones_empty():
             return factory()
-        return factory()  # in memory, only what is wrong with the factory itself comes again
+        return factory()  # with data; errors of the factory itself occur again
     except (AssertionError, RuntimeError) as error:
         if any(text in str(error) for text in _WITHOUT_CUDA):
             raise UserError(

@@ -1,6 +1,6 @@
-"""Models by name from timm, torchvision and transformers: what makes them, without weights, and what goes in.
+"""Models by name from timm, torchvision and transformers: how to build them, without weights, and their inputs.
 
-Nothing is downloaded: transformers' names are those of `transformers_models.json`, which has the sizes of each.
+Nothing is downloaded. The names for transformers are those in `transformers_models.json`, which has their sizes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ddlprof.operators.model_alone import InputSpec
 LIBRARIES = ("timm", "torchvision", "transformers")
 _IMAGE = (3, 224, 224)
 _MOST_TOKENS = 1024
-"""The length of a sample where the model could take more."""
+"""The most tokens of a sample, even if the model allows more."""
 _WITH_BACKBONE = ("fpn", "deeplab", "fcn", "ssd")
 _TABLE = Path(__file__).with_name("transformers_models.json")
 
@@ -30,11 +30,11 @@ class NamedModel:
 
     factory: Callable[[], Any]
     inputs: Callable[[bool], list[InputSpec]]
-    """Of training (True) and of inference."""
+    """The inputs for training (True) or inference (False)."""
 
 
 def find(library: str, name: str, seq_len: int | None = None) -> NamedModel:
-    """The model that a library calls so. Raises UserError where it is not known or the library cannot be imported."""
+    """The model with this name in a library. Raises UserError if it is unknown or the library cannot be imported."""
     module = _imported(library)
     if library == "timm":
         return _timm(module, name)
@@ -56,7 +56,7 @@ def _imported(library: str) -> Any:
 def _timm(timm: Any, name: str) -> NamedModel:
     if name.partition(".")[0] not in timm.list_models():
         raise UserError(f"timm:{name}: timm has no such model{_closest(name, timm.list_models())}")
-    architecture = name.partition(".")[0]  # what follows the dot names weights
+    architecture = name.partition(".")[0]  # a name of weights follows the dot
     size = timm.get_pretrained_cfg(architecture)
     shape = tuple(size.input_size) if size is not None and size.input_size else _IMAGE
     return NamedModel(lambda: timm.create_model(architecture, pretrained=False), lambda _: [InputSpec(shape, None)])
@@ -75,8 +75,7 @@ def _torchvision(name: str) -> NamedModel:
 
 
 def transformers_models() -> dict[str, Any]:
-    """Names of transformers' models and what they are made of: class, config class and the sizes that differ from the
-    config's defaults."""
+    """Models of transformers by name: class, config class, and the sizes that differ from the config's defaults."""
     found: dict[str, Any] = json.loads(_TABLE.read_text(encoding="utf-8"))
     return found
 
@@ -113,7 +112,7 @@ def _from_config(transformers: Any, path: str, seq_len: int | None) -> NamedMode
 
 
 def _inputs(config: Any, model: str, seq_len: int | None) -> Callable[[bool], list[InputSpec]]:
-    """What a model of transformers is called with: tokens or an image, and in training its labels."""
+    """The inputs of a model of transformers: tokens or an image, and labels for training."""
 
     def inputs(training: bool) -> list[InputSpec]:
         if getattr(config, "model_type", "") == "whisper":

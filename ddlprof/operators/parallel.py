@@ -1,7 +1,7 @@
-"""How the ranks of a job share its work: the strategy, what they divide, and how many of them see other samples.
+"""How the ranks of a job share its work: the strategy, what they divide, and how many have samples of their own.
 
-By inspection only, like `features`: wrappers are known by the names of their classes, private names of torch are asked
-for with care, and what cannot be told is None.
+Found by inspection only, as in `features`: wrappers are recognised by the names of their classes, private names of
+torch are accessed with care, and what cannot be determined is None.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ddlprof.torch_private import sharding
 
 _ZERO_OPTIMIZERS = ("ZeroRedundancyOptimizer", "DeepSpeedZeroOptimizer", "DeepSpeedZeroOptimizer_Stage3")
 _REPLICATING = ("ReplicateModule", "DistributedDataParallel", "DeepSpeedEngine")
-"""Each rank holds the whole model, unless ZeRO is on."""
+"""Wrappers with which each rank holds the whole model, unless ZeRO is on."""
 _PARALLEL_STATES = (
     "megatron.core.parallel_state",
     "megatron.core.mpu",
     "megatron.mpu",
     "apex.transformer.parallel_state",
 )
-"""Modules with Megatron's functions that give the number of ranks of each kind."""
+"""Modules with Megatron's functions that return the number of ranks of each kind."""
 _MOST_FRAMES = 60
 
 
@@ -38,7 +38,7 @@ class Parallelism:
 
 
 class _Data(NamedTuple):
-    """The data-parallel part. `ranks`: those that see different samples; None: not known."""
+    """The data-parallel part of a strategy. `ranks`: those with different samples; None: not known."""
 
     label: str = ""
     zero_stage: int | None = None
@@ -52,13 +52,16 @@ def parallelism_of(
     pipeline_ranks: int = 1,
     failed: Failed = nobody,
 ) -> Parallelism | None:
-    """How the trained `modules` are spread over the ranks. `optimizers`: names of their classes; `pipeline_ranks`:
-    those that a schedule was seen to pass micro-batches along."""
+    """How the trained `modules` are divided among the ranks.
+
+    `optimizers`: the names of their classes. `pipeline_ranks`: the ranks among which a schedule was seen to pass
+    micro-batches.
+    """
     return attempt(lambda: _parallelism(list(modules), optimizers, world_size, pipeline_ranks), "strategy", failed)
 
 
 def pipeline_ranks() -> int:
-    """Ranks of the pipeline of torch.distributed.pipelining whose stage is running the caller; 1 outside of one."""
+    """The number of ranks in the pipeline (torch.distributed.pipelining) whose stage calls this; 1 outside of one."""
     if "torch.distributed.pipelining.stage" not in sys.modules:
         return 1
     frame, seen = sys._getframe(1), 0
@@ -70,7 +73,7 @@ def pipeline_ranks() -> int:
 
 
 def pieces(module: Any) -> dict[tuple[int, str], int]:
-    """By owner and name, in how many pieces tensor parallelism divides a parameter; those left whole are not there."""
+    """The number of pieces of each parameter that tensor parallelism divides, by owner and name."""
     found: dict[tuple[int, str], int] = {}
     for part in module.modules():
         for owner, name, tensor, data_dims in attempt(lambda part=part: list(_sharded_by_fsdp(part))) or ():  # type: ignore[misc]
@@ -98,12 +101,12 @@ def _parallelism(modules: list[Any], optimizers: Collection[str], world_size: in
     labels = [data.label] if data.label else []
     labels += ["tp"] * (tensor > 1) + ["pp"] * (pipeline > 1)
     if world_size > 1 and ranks is not None and ranks * elsewhere != world_size:
-        labels.append("other")  # the groups are smaller than the job, for a reason that is not known
+        labels.append("other")  # groups are smaller than the job for an unknown reason
     return Parallelism("+".join(labels) or "none", data.zero_stage, None if ranks == world_size else ranks)
 
 
 def _data_parallel(parts: list[Any]) -> _Data:
-    """The part, of all parts, that divides the most."""
+    """The data-parallel part that divides the most."""
     found = [data for part in parts if (data := _data_parallel_part(part)) is not None]
     if any(hasattr(p, "ds_shape") for part in parts for p in torch_modules.parameters_of(part).values()):
         found.append(_Data("zero", 3, max((data.ranks or 0 for data in found), default=0) or None))
@@ -113,7 +116,7 @@ def _data_parallel(parts: list[Any]) -> _Data:
 
 
 def _data_parallel_part(part: Any) -> _Data | None:
-    """What one module says as a wrapper; None: it is none."""
+    """The data-parallel part that one module is as a wrapper; None if it is no wrapper."""
     for name in class_names(part):
         if name == "DataParallel":
             return _Data("dp") if len(getattr(part, "device_ids", ())) > 1 else None
@@ -130,7 +133,7 @@ def _data_parallel_part(part: Any) -> _Data | None:
 
 
 def _flat_parameters(part: Any) -> _Data:
-    """FullyShardedDataParallel."""
+    """The part of FullyShardedDataParallel."""
     name = getattr(getattr(part, "sharding_strategy", None), "name", "FULL_SHARD")
     between = attempt(lambda: int(sharding.group_between_nodes(part).size())) or 1
     ranks = attempt(lambda: int(part.process_group.size()) * between)
@@ -141,7 +144,7 @@ def _flat_parameters(part: Any) -> _Data:
 
 def _fully_shard(part: Any) -> _Data:
     groups = attempt(lambda: list(sharding.parameter_groups(part))) or []
-    if not groups:  # the parameters belong to wrappers further inside
+    if not groups:  # the parameters belong to inner wrappers
         return _Data("fsdp")
     meshes = [group.mesh_info for group in groups]
     copies = max(int(getattr(mesh, "replicate_mesh_size", 1)) for mesh in meshes)
@@ -153,8 +156,10 @@ def _fully_shard(part: Any) -> _Data:
 
 
 def _sharded_by_fsdp(part: Any) -> Iterator[tuple[Any, str, Any, int]]:
-    """Owner, name and sharded tensor of each parameter that fully_shard manages, and how many of its mesh's
-    dimensions, the first ones, are the data-parallel ones."""
+    """Owner, name and sharded tensor of each parameter of fully_shard, and its number of data-parallel dimensions.
+
+    These are the first dimensions of the mesh.
+    """
     if "FSDPModule" not in class_names(part):
         return
     for group in sharding.parameter_groups(part):
@@ -165,7 +170,7 @@ def _sharded_by_fsdp(part: Any) -> Iterator[tuple[Any, str, Any, int]]:
 
 
 def _pieces(tensor: Any, data_dims: int) -> int:
-    """In how many pieces the dimensions of the mesh behind the first `data_dims` divide a DTensor."""
+    """The number of pieces into which mesh dimensions after the first `data_dims` divide a DTensor."""
     number = 1
     for dim, placement in enumerate(getattr(tensor, "placements", ())):
         if dim >= data_dims and type(placement).__name__ in sharding.SHARDS:
@@ -174,7 +179,7 @@ def _pieces(tensor: Any, data_dims: int) -> int:
 
 
 def _megatron() -> tuple[int, int, int] | None:
-    """Ranks that Megatron's groups have: data-, tensor- and pipeline-parallel; None without it."""
+    """The ranks of Megatron's groups: data-, tensor- and pipeline-parallel; None without Megatron."""
     for name in _PARALLEL_STATES:
         state = sys.modules.get(name)
         sizes = None if state is None else attempt(lambda state=state: _sizes(state))  # type: ignore[misc]
@@ -184,7 +189,7 @@ def _megatron() -> tuple[int, int, int] | None:
 
 
 def _sizes(state: Any) -> tuple[int, int, int]:
-    """Raises before the groups are made."""
+    """The sizes of the groups. Raises an error before they are made."""
     return (
         int(state.get_data_parallel_world_size()),
         int(state.get_tensor_model_parallel_world_size()),
@@ -193,6 +198,6 @@ def _sizes(state: Any) -> tuple[int, int, int]:
 
 
 def backend_of(dist: Any) -> str:
-    """`gloo`, `nccl` or, where the script named none, which devices have which, as in `cpu:gloo`."""
+    """`gloo` or `nccl`; if the script named none, the backend of each device, such as `cpu:gloo`."""
     backend = str(dist.get_backend())
     return str(dist.distributed_c10d.get_backend_config()) if backend == "undefined" else backend

@@ -1,4 +1,4 @@
-"""The parameters of a module, without asking it (`parameters()` may be the script's own), and of an optimizer."""
+"""The parameters of a module and of an optimizer, without calling `parameters()`, which may be the script's own."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ddlprof.torch_private.modules import BUFFERS, MODULES, PARAMETERS
 
 
 def parameters_of(optimizer: Any) -> Iterator[Any]:
-    """All that an optimizer updates."""
+    """All parameters that an optimizer updates."""
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 def own_parameters(module: Any) -> Iterator[Any]:
-    """Each parameter once, as `nn.Module.parameters` finds them."""
+    """Each parameter once, in the order of `nn.Module.parameters`."""
     return _own(module, PARAMETERS)
 
 
 def own_buffers(module: Any) -> Iterator[Any]:
-    """Each buffer once, as `nn.Module.buffers` finds them."""
+    """Each buffer once, in the order of `nn.Module.buffers`."""
     return _own(module, BUFFERS)
 
 
@@ -38,7 +38,7 @@ def _own(module: Any, table: str) -> Iterator[Any]:
 
 
 def has_parameters(module: Any) -> bool:
-    """Whether there is one; False where that cannot be told."""
+    """Whether the module has parameters; False if that cannot be determined."""
     try:
         return next(own_parameters(module), None) is not None
     except Exception:

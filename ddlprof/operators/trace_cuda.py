@@ -1,9 +1,9 @@
-"""What would run on CUDA in place of what torch does on the CPU: fused kernels, and the types that autocast chooses.
+"""What would run on CUDA instead of what torch does on the CPU: fused kernels, and the types that autocast chooses.
 
-Fake tensors are on the CPU, as torch without CUDA cannot have others. The operators that torch composes differently
-there (attention, dropout, recurrent layers, RMS norm) are registered anew while a step is traced. Autocast has other
-rules there too: softmax, norms and losses are in fp32 ("CUDA Ops that can autocast to float32", torch's page on
-automatic mixed precision).
+Fake tensors are on the CPU, as torch without CUDA has no others. Operators that torch composes differently on CUDA
+(attention, dropout, recurrent layers, RMS norm) are registered anew while a step is traced. Autocast also has other
+rules on CUDA: softmax, norms and losses are in fp32 ("CUDA Ops that can autocast to float32", torch's page on automatic
+mixed precision).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 @contextlib.contextmanager
 def cuda_operators(recorder: OperatorTracer) -> Iterator[None]:
-    """In this context, operators are those of CUDA."""
+    """A context in which operators are those of CUDA."""
     import torch
 
     library = torch.library.Library("aten", "IMPL")
     fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # joins operators where no gradient is needed
+    torch.backends.mha.set_fastpath_enabled(False)  # it fuses operators where no gradient is needed
     try:
         library.impl("scaled_dot_product_attention", _attention(recorder), "AutogradCPU")
         library.impl("dropout", _dropout, "AutogradCPU")
@@ -53,7 +53,7 @@ def _dropout(x: Any, p: float, train: bool) -> Any:
 
 
 def attention_kernel(q: Any, k: Any, v: Any, mask: Any, dropout: float, grouped: bool) -> str | None:
-    """The fused kernel that CUDA takes, from torch's own conditions for Ampere and later; None: single operators."""
+    """The fused kernel that CUDA uses, by torch's own conditions for Ampere and later; None: single operators."""
     import torch
 
     cuda = torch.backends.cuda
@@ -90,7 +90,7 @@ def _attention(recorder: OperatorTracer) -> Callable[..., Any]:
             found = [torch.empty_like(tensor) for tensor in (q, k, v)]
             reads = [grads[0], q, k, v, out, sums] + ([] if mask is None else [mask])
             name, flops = f"{ctx.name}_backward", _flops(q, k, v).backward
-            # Three launches: the kernel, the rows' sums before it and a cast of one gradient after it.
+            # Three launches: the kernel, the sums of rows before it, and a cast of one gradient after it.
             recorder.add(piece("attention", name, q.dtype, _sizes(q, k), reads, found, flops, 3.0))
             return (*found, None, None)
 
@@ -185,7 +185,7 @@ def _through_time(
     recorder: OperatorTracer, name: str, x: Any, states: list[Any], params: list[Any], shape: tuple[int, ...],
     sizes: tuple[int, int, int],
 ) -> Any:  # fmt: skip
-    """One call of cuDNN. What is saved are the gates of all layers."""
+    """One call of cuDNN for all time steps. The gates of all layers are saved for backward."""
     import torch
 
     steps, batch, layers = sizes
@@ -231,7 +231,7 @@ _TO_FP32 = _words(
     "norm.Scalar norm.ScalarOpt_dim"
 )
 _RESULT_IN_FP32 = _words("softmax.int log_softmax.int sum sum.dim_IntList prod prod.dim_int cumsum cumprod")
-"""They take the type of their result as an argument: the cast is inside."""
+"""Operators that take the type of their result as an argument, so that they contain the cast."""
 
 
 @contextlib.contextmanager
@@ -244,7 +244,7 @@ def cuda_autocast(dtype: Any) -> Iterator[None]:
         for names, rule in ((_TO_FP32, _upcast), (_RESULT_IN_FP32, _with_dtype)):
             for name in names:
                 if not fake.has_autocast(torch, f"aten::{name}"):
-                    with contextlib.suppress(RuntimeError):  # not in this torch
+                    with contextlib.suppress(RuntimeError):  # not in this version of torch
                         library.impl(name, rule(name), fake.AUTOCAST)
         with torch.autocast("cpu", dtype=dtype):
             yield

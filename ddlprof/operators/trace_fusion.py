@@ -1,8 +1,8 @@
-"""What torch.compile would leave of a step's bytes and launches: an estimate from the order and the flow of data.
+"""Estimates which bytes and launches of a step would be left with torch.compile, from the order and the flow of data.
 
-As inductor does, operators that go over the same elements are joined into one kernel where one reads what the other
-writes: elementwise ones, copies, look-ups, normalisations, softmax and reductions. What nobody outside of the kernel
-reads is then never written. Products, convolutions, attention and recurrent layers stay single kernels, and so does the
+As in inductor, operators over the same elements are joined into one kernel if one reads what another writes:
+elementwise ones, copies, look-ups, normalisations, softmax and reductions. A tensor that nothing outside the kernel
+reads is then never written. Products, convolutions, attention and recurrent layers remain single kernels. So does the
 update, which is not compiled with the model.
 """
 
@@ -21,11 +21,11 @@ _JOINED = frozenset({"elementwise", "normalization", "softmax", "reduction", "co
 class _Kernel:
     calls: list[int] = field(default_factory=list)
     sizes: set[int] = field(default_factory=set)
-    """Elements that it goes over, and the rows of them that it has sums of."""
+    """The numbers of elements over which it goes, and of the rows of which it has sums."""
     closed: bool = False
-    """It ends in sums over something else than rows: what needs them has to wait."""
+    """Whether it ends in sums over more than rows, for which later operators have to wait."""
     needs: set[int] = field(default_factory=set)
-    """The kernels that it reads from."""
+    """The kernels from which it reads."""
 
 
 def estimate(calls: list[Call]) -> None:
@@ -41,10 +41,10 @@ def estimate(calls: list[Call]) -> None:
 
 
 def _kernels(calls: list[Call]) -> list[_Kernel]:
-    """The calls in their kernels, in the order of the first call of each."""
+    """The kernels with their calls, in the order of their first calls."""
     kernels: list[_Kernel] = []
     made_by: dict[int, int] = {}
-    """The kernel that last wrote a storage."""
+    """For each storage the kernel that wrote it last."""
     for place, call in enumerate(calls):
         sources = {made_by[access.storage] for access in call.reads if access.storage in made_by}
         chosen = _joins(call, sources, kernels, calls) if _can_join(call) else None
@@ -66,7 +66,7 @@ def _can_join(call: Call) -> bool:
 
 
 def _joins(call: Call, sources: set[int], kernels: list[_Kernel], calls: list[Call]) -> int | None:
-    """The kernel that computes what `call` reads, where the call can be done in it."""
+    """The kernel that `call` can join: it computes what the call reads. None if there is none."""
     if _sums_first(call):
         return None
     for source in sorted(sources, reverse=True):
@@ -89,14 +89,14 @@ def _comes_from(kernel: int, source: int, kernels: list[_Kernel]) -> bool:
         for needed in kernels[left.pop()].needs:
             if needed == source:
                 return True
-            if needed not in seen and kernels[needed].calls[-1] > begins:  # what ended before needs nothing of it
+            if needed not in seen and kernels[needed].calls[-1] > begins:  # one that ended before needs nothing of it
                 seen.add(needed)
                 left.append(needed)
     return False
 
 
 def _sizes(call: Call) -> set[int]:
-    """The elements that it goes over, and the rows where it makes sums of these."""
+    """The number of elements over which the call goes, and of rows of which it makes sums."""
     if call.kind in ("normalization", "softmax"):
         return {prod(call.shape), call.shape[0]}
     if call.kind == "embedding":
@@ -105,18 +105,20 @@ def _sizes(call: Call) -> set[int]:
 
 
 def _ends(call: Call) -> bool:
-    """Whether it sums over something else than rows, so that its result comes only when all is done."""
+    """Whether the call sums over more than rows, so that its result is there only when everything is done."""
     return call.kind == "reduction" and not call.by_rows and call.shape[1] * 4 < call.shape[0]
 
 
 def _sums_first(call: Call) -> bool:
-    """Whether it needs sums over the whole batch before it can begin, as batch normalisation does: those are a kernel
-    of their own."""
+    """Whether the call needs sums over the whole batch first, as batch normalisation does.
+
+    These are a separate kernel.
+    """
     return call.kind == "normalization" and "batch_norm" in call.name and not call.by_rows
 
 
 def _share(calls: list[Call], kernel: _Kernel, number: int, readers: dict[int, set[int]]) -> None:
-    """Gives every call of a kernel what it still reads and writes; the launch belongs to the last."""
+    """Sets for each call of a kernel the bytes that it still reads and writes. The launch counts for the last call."""
     members = [calls[place] for place in kernel.calls]
     if len(members) == 1:
         members[0].fused_bytes, members[0].fused_launches = members[0].bytes, members[0].launches
@@ -132,6 +134,6 @@ def _share(calls: list[Call], kernel: _Kernel, number: int, readers: dict[int, s
 
 
 def _leaves(access: Access, number: int, readers: dict[int, set[int]]) -> bool:
-    """Whether the access has to go to memory: another kernel reads it, or it is a result of the step."""
+    """Whether an access still goes to memory: another kernel reads the storage, or it is a result of the step."""
     others = readers.get(access.storage, set())
     return not others or bool(others - {number})

@@ -1,4 +1,4 @@
-"""From the calls of two traces, at one batch and at twice that, to merged operators that say how they grow."""
+"""Merges the calls of two traces, at one batch and at twice that batch, into operators that say how they grow."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ddlprof.operators.trace_operators import Call
 
 _EXACT = 1e-6
 _LOOK_AHEAD = 6
-"""How many operators one of the traces may have more at one place."""
+"""The most additional operators of one trace at one place."""
 
 
 def merged(calls: list[Call], doubled: list[Call], compiled: bool = False) -> tuple[Operator, ...]:
-    """The operators of `calls`, equal ones once with their count.
+    """The operators of `calls`; equal ones are merged and counted.
 
-    `doubled` are those at twice the batch; what has no counterpart there is taken not to follow the batch. `compiled`:
-    bytes and launches are those that torch.compile leaves.
+    `doubled`: the calls at twice the batch. A call without a counterpart there counts as independent of the batch.
+    `compiled`: bytes and launches are those with torch.compile.
     """
     found: defaultdict[Operator, list[Call]] = defaultdict(list)
     for call, twice in zip(calls, counterparts(calls, doubled), strict=True):
@@ -27,8 +27,11 @@ def merged(calls: list[Call], doubled: list[Call], compiled: bool = False) -> tu
 
 
 def counterparts(calls: list[Call], doubled: list[Call]) -> list[Call | None]:
-    """For each call that of the other trace: the same operators in the same order, but for a few in between, such as
-    copies that a batch of one sample does without."""
+    """For each call its counterpart in the other trace; None if there is none.
+
+    Both traces have the same operators in the same order, except a few, such as copies that a batch of one does not
+    need.
+    """
     found: list[Call | None] = []
     place = 0
     for call in calls:
@@ -43,14 +46,14 @@ def counterparts(calls: list[Call], doubled: list[Call]) -> list[Call | None]:
 
 
 def _same(call: Call, other: Call) -> bool:
-    """Whether they are the same operator, of sizes that may follow the batch."""
+    """Whether both are the same operator with sizes that may follow the batch."""
     if (call.name, call.phase, len(call.shape)) != (other.name, other.phase, len(other.shape)):
         return False
     return all(before <= after <= 4 * before for before, after in zip(call.shape, other.shape, strict=True))
 
 
 def missing(calls: list[Call], doubled: list[Call]) -> float:
-    """The share of the bytes of `calls` that have no counterpart."""
+    """The share of the bytes of `calls` without a counterpart."""
     alone = sum(c.bytes for c, other in zip(calls, counterparts(calls, doubled), strict=True) if other is None)
     return alone / max(1.0, sum(call.bytes for call in calls))
 
@@ -73,7 +76,7 @@ def _operator(call: Call, twice: Call | None) -> Operator:
 
 
 def growing(shape: tuple[int, ...], doubled: tuple[int, ...]) -> int | None:
-    """The index of the size that follows the batch: it doubles with it, or grows the most."""
+    """The index of the size that follows the batch: it doubles, or else grows the most. None: no size grows."""
     ratios = [(after / before if before else 1.0) for before, after in zip(shape, doubled, strict=True)]
     largest = max(ratios, default=1.0)
     return None if largest <= 1 + _EXACT else ratios.index(largest)

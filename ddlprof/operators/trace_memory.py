@@ -1,6 +1,6 @@
-"""The memory of one micro-batch from the storages of its fake tensors: when each came and went, and how large it is.
+"""The memory of one micro-batch from the storages of its fake tensors: when each was made and freed, and its size.
 
-The clock is the number of operators seen so far.
+Time is counted in operators seen so far.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from ddlprof.model.operators import StepMemory
 from ddlprof.torch_private import operators
 
 _FEW = 4
-"""A list of no more modules than this that hold lists of their own is one of stages, and the blocks are in them."""
+"""A list of at most so many modules that contain lists themselves is one of stages, whose lists contain the blocks."""
 
 
 @dataclass
 class Storage:
-    """One piece of memory; views share it."""
+    """One piece of memory. Views share it."""
 
     bytes: int
     born: int
     outside: bool
-    """It was there before: a parameter, a buffer, an input, a constant of the model."""
+    """Whether it existed before: a parameter, a buffer, an input, a constant of the model."""
     weight: bool = False
-    """It is a parameter's or a buffer's."""
+    """Whether it is that of a parameter or a buffer."""
     gone: int | None = None
     cast_of: int | None = None
-    """The storage that it is a copy of, in another type."""
+    """The number of the storage of which it is a copy in another type."""
     block: int | None = None
-    """The block of the model that it was made in."""
+    """The number of the model's block in which it was made."""
 
 
 class Storages:
-    """Numbers storages in the order of their appearance; a number is never used again."""
+    """Numbers storages in the order in which they appear. No number is used twice."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -45,7 +45,7 @@ class Storages:
         self._numbers: dict[int, tuple[int, Any]] = {}
 
     def number(self, tensor: Any, outside: bool = False, weight: bool = False) -> int:
-        """The number of a tensor's storage. `outside` and `weight` hold where it was not seen before."""
+        """The number of a tensor's storage. `outside` and `weight` are used if it is new."""
         storage = tensor.untyped_storage()
         known = self._numbers.get(id(storage))
         if known is not None and known[1]() is storage:
@@ -62,17 +62,17 @@ class Storages:
             del self._numbers[key]
 
     def alive(self) -> list[int]:
-        """The numbers of those that are there now and did not come from outside."""
+        """The numbers of storages that exist now and are not from outside."""
         return [n for n, each in enumerate(self.all) if each.gone is None and not each.outside]
 
     def weight(self, number: int) -> int | None:
-        """The parameter or buffer that a storage is, or is a copy of in another type; None: neither."""
+        """The number of the parameter or buffer that a storage is or is a copy of in another type; None: neither."""
         cast = self.all[number].cast_of
         number = number if cast is None else cast
         return number if self.all[number].weight else None
 
     def moments(self, gradients: Iterable[int] = ()) -> list[tuple[float, float]]:
-        """After each operator, the bytes of the `gradients` made so far and of all else that is not from outside."""
+        """After each operator, the bytes of `gradients` so far, and the bytes of all others not from outside."""
         kept = set(gradients)
         changes: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
         for number, each in enumerate(self.all):
@@ -82,7 +82,7 @@ class Storages:
             if number in kept:
                 changes[each.born][1] -= each.bytes
                 changes[each.born][0] += each.bytes
-            elif each.gone is not None:  # an operator's operands are still there while it makes its result
+            elif each.gone is not None:  # operands still exist while the result is made
                 changes[each.gone + 1][1] -= each.bytes
         made = rest = 0
         found = []
@@ -93,8 +93,10 @@ class Storages:
 
 
 def blocks(model: Any) -> list[Any]:
-    """The repeated modules of which checkpointing would compute each again as one: the layers of a transformer, the
-    residual blocks of a ResNet. Empty where the model has none."""
+    """The repeated modules that checkpointing would recompute one at a time, such as layers of a transformer.
+
+    For a ResNet these are its residual blocks. Empty if the model has none.
+    """
     found: list[Any] = []
     for group in _groups(model):
         inner = [list(_groups(part)) for part in group]
@@ -104,7 +106,7 @@ def blocks(model: Any) -> list[Any]:
 
 
 def _groups(part: Any) -> Iterator[list[Any]]:
-    """The outermost lists of at least two modules of one class that have modules and weights of their own."""
+    """The outermost lists of at least two modules of one class that have submodules and weights."""
     import torch
 
     if isinstance(part, (torch.nn.ModuleList, torch.nn.Sequential)):
@@ -121,7 +123,7 @@ def _groups(part: Any) -> Iterator[list[Any]]:
 
 
 class Blocks:
-    """Notes, while forward runs, in which block a storage was made and what goes into each."""
+    """Notes during forward in which block each storage is made, and the inputs of each block."""
 
     def __init__(self, model: Any, storages: Storages) -> None:
         self._storages = storages
@@ -152,7 +154,7 @@ class Blocks:
         )
 
     def remove(self) -> None:
-        """Takes the hooks out of the model."""
+        """Removes the hooks from the model."""
         for handle in self._handles:
             handle.remove()
 
@@ -160,9 +162,9 @@ class Blocks:
 def step_memory(
     model: Any, storages: Storages, saved: list[int], watched: Blocks, inputs: list[Any], gradients: set[int]
 ) -> StepMemory:
-    """Counts, with `saved` the storages alive at the end of forward and `gradients` those of the parameters.
+    """The memory of a micro-batch. `saved`: storages alive at the end of forward. `gradients`: those of the parameters.
 
-    The points are those of all operators; which of them grow shows at another batch.
+    The points are those after all operators. Which of them grow with the batch is found by a second trace.
     """
     each = {id(p): p for p in [*model.parameters(), *model.buffers()]}.values()
     sizes = [storages.all[number] for number in saved]

@@ -1,6 +1,7 @@
-"""What an operator of aten on fake tensors is: its kind, sizes, FLOPs, launches, and what it reads and writes.
+"""Describes an operator of aten on fake tensors: kind, sizes, FLOPs, launches, and what it reads and writes.
 
-Sizes are those of `ddlprof.model.operators.KINDS`. `torch_private.aten` names what torch's own tags do not tell.
+Sizes are those of `ddlprof.model.operators.KINDS`. `torch_private.aten` has names for what torch's own tags do not
+tell.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ddlprof.torch_private import aten
 
 
 class Access(NamedTuple):
-    """A tensor that an operator reads or writes, and how many bytes of it."""
+    """A tensor that an operator reads or writes, and the bytes of that."""
 
     storage: int
     """The number of its storage, as `Storages` gives it."""
@@ -25,7 +26,7 @@ class Access(NamedTuple):
 
 @dataclass
 class Call:
-    """One call of an operator; the fields are those of `ddlprof.model.operators.Operator`."""
+    """One call of an operator. Its fields are those of `ddlprof.model.operators.Operator`."""
 
     phase: str
     name: str
@@ -37,20 +38,20 @@ class Call:
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
     by_rows: bool = False
-    """A reduction over the last sizes, each result of which one row of elements gives; batch normalisation that has
-    its sums already."""
+    """Whether each result needs only one row of elements: a reduction over the last sizes, or batch normalisation with
+    known sums."""
     fused_bytes: float | None = None
     fused_launches: float | None = None
 
     @property
     def bytes(self) -> float:
-        """Everything read and written."""
+        """All bytes read and written."""
         return sum(access.bytes for access in self.reads) + sum(access.bytes for access in self.writes)
 
 
 @dataclass
 class OperatorWork:
-    """A piece of work on a GPU: most operators are one piece, some launch several different ones."""
+    """A piece of work on a GPU. Most operators are one piece; some launch several different ones."""
 
     kind: str
     name: str
@@ -59,18 +60,18 @@ class OperatorWork:
     flops: float
     launches: float
     reads: list[tuple[Any, float]]
-    """Tensors and the bytes read of them."""
+    """Tensors, and the bytes read from each."""
     writes: list[tuple[Any, float]]
     by_rows: bool = False
 
 
 def type_name(dtype: Any) -> str:
-    """fp32, bf16, fp8, int64, ... of a torch dtype."""
+    """The short name of a torch data type: fp32, bf16, fp8, int64, ..."""
     return short_dtype(str(dtype).removeprefix("torch."))
 
 
 def touched_bytes(tensor: Any) -> float:
-    """The bytes of a tensor's own elements: an expanded one has each of them once."""
+    """The bytes of a tensor's own elements. Those of an expanded tensor count once."""
     elements = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         elements *= size if stride or not size else 1
@@ -78,7 +79,7 @@ def touched_bytes(tensor: Any) -> float:
 
 
 def whole_bytes(tensor: Any) -> float:
-    """The bytes that a tensor has where it lies in memory without gaps."""
+    """The bytes that a tensor would have in memory without gaps or shared elements."""
     return float(tensor.numel() * tensor.element_size())
 
 
@@ -100,21 +101,21 @@ class DispatchedOperator:
     """An operator as torch dispatched it, with its tensors."""
 
     name: str
-    """What torch calls it, without the underscore of operators that write in place."""
+    """Its name in torch, without the trailing underscore of in-place operators."""
     called: str
     args: tuple[Any, ...]
     inputs: list[Any]
-    """Tensors among the arguments, each once."""
+    """The tensors among its arguments, each once."""
     outputs: list[Any]
-    """New tensors that it returns."""
+    """The new tensors that it returns."""
     written: list[Any]
-    """Tensors among the arguments that it writes."""
+    """The tensors among its arguments to which it writes."""
     pointwise: bool
     reduces: bool
 
 
 def pieces(seen: DispatchedOperator) -> list[OperatorWork]:
-    """What `seen` consists of. Raises whatever its arguments are not made for."""
+    """The pieces of work of an operator. Raises any error if its arguments are not as expected."""
     special = _SPECIAL.get(seen.name)
     if special is not None:
         return special(seen)
@@ -148,14 +149,14 @@ def _piece(
 
 
 def _has_its_sums(seen: DispatchedOperator) -> bool:
-    """Whether it is batch normalisation in evaluation, which uses running sums and is elementwise."""
+    """Whether it is batch normalisation in evaluation, which uses known sums and is elementwise."""
     if "no_training" in seen.name:
         return True
     return seen.name == "native_batch_norm" and len(seen.args) > 5 and seen.args[5] is False
 
 
 def _by_rows(seen: DispatchedOperator) -> bool:
-    """Whether a reduction is over the last size or sizes only."""
+    """Whether it is a reduction over the last sizes only."""
     x = seen.inputs[0]
     axes = seen.args[1] if len(seen.args) > 1 else None
     axes = [axes] if isinstance(axes, int) and not isinstance(axes, bool) else axes
@@ -166,7 +167,7 @@ def _by_rows(seen: DispatchedOperator) -> bool:
 
 
 def _computed_in(seen: DispatchedOperator) -> Any:
-    """The type of the first result with a fraction, else of the first operand with one, else of the first tensor."""
+    """The data type of the first floating-point result, else of the first such operand, else of the first tensor."""
     results, operands = seen.outputs + seen.written, seen.inputs
     floating = (tensor for tensor in [*results, *operands] if tensor.is_floating_point() or tensor.is_complex())
     return next(floating, [*results, *operands][0]).dtype
@@ -223,9 +224,9 @@ _SHAPES: dict[str, Callable[[DispatchedOperator], tuple[int, ...]]] = {
 def _product(seen: DispatchedOperator) -> list[OperatorWork]:
     place = aten.OPERANDS[seen.name]
     a, b = seen.args[place], seen.args[place + 1]
-    if seen.name == aten.GROUPED_PRODUCT and a.dim() == 2 and b.dim() == 3:  # each row has one matrix
+    if seen.name == aten.GROUPED_PRODUCT and a.dim() == 2 and b.dim() == 3:  # each row is multiplied with one matrix
         batch, m, k, n = b.shape[0], a.shape[0] // max(1, b.shape[0]), a.shape[1], b.shape[2]
-    elif seen.name == aten.GROUPED_PRODUCT and a.dim() == 2:  # the weights' gradients: each matrix sums over its rows
+    elif seen.name == aten.GROUPED_PRODUCT and a.dim() == 2:  # gradients of weights: each sums over its rows
         batch = _result(seen).shape[0]
         m, k, n = a.shape[0], a.shape[1] // max(1, batch), b.shape[1]
     else:
@@ -283,7 +284,7 @@ def _embedding_backward(seen: DispatchedOperator) -> list[OperatorWork]:
 
 
 def _lookup(seen: DispatchedOperator) -> list[OperatorWork]:
-    """Gathering: reads as much as it returns, and the indices."""
+    """Gathering: reads as many bytes as it returns, and the indices."""
     source, result = seen.inputs[0], _result(seen)
     indices = seen.inputs[1:]
     width = result.shape[-1] if seen.name == "index" and len(seen.args[1]) < source.dim() and result.dim() else 1
@@ -294,7 +295,7 @@ def _lookup(seen: DispatchedOperator) -> list[OperatorWork]:
 
 
 def _scatter(seen: DispatchedOperator) -> list[OperatorWork]:
-    """Writing to places: reads and writes as much as it is given; a new result is a copy first."""
+    """Writing to places: reads and writes as many bytes as it is given. A new result is copied first."""
     base, result, rest = seen.args[0], _result(seen), seen.inputs[1:]
     given = max((whole_bytes(tensor) for tensor in rest if tensor.dtype == base.dtype), default=0.0)
     given = given or max((tensor.numel() * base.element_size() for tensor in rest), default=0.0)
@@ -326,7 +327,7 @@ def _nll_backward(seen: DispatchedOperator) -> list[OperatorWork]:
 
 
 def _pool_backward(seen: DispatchedOperator) -> list[OperatorWork]:
-    """It goes by the indices and does not read what was pooled."""
+    """The backward of pooling, which uses indices and does not read the pooled tensor."""
     pooled = seen.args[1]
     reads = [(tensor, touched_bytes(tensor)) for tensor in seen.inputs if tensor is not pooled]
     return [_piece(seen, "pooling", _pooling_shape(seen), launches=2.0, reads=reads)]

@@ -1,4 +1,4 @@
-"""The optimizer's part of a step: fused, foreach (torch's default on CUDA) or one parameter after another."""
+"""The optimizer's part of a step: fused, foreach (torch's default on CUDA), or one parameter after another."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ from ddlprof.operators.trace_operators import (
 from ddlprof.torch_private import aten
 
 _TENSORS_OF_A_LAUNCH = (110, 64, 48, 36, 30)
-"""The most tensors that one launch of CUDA's multi_tensor_apply takes, for one to five lists."""
+"""The most tensors of one launch of CUDA's multi_tensor_apply, with one to five lists."""
 _BLOCKS_OF_A_LAUNCH = 320
 _CHUNK = 65536
-"""Elements of a block."""
+"""The number of elements of one block."""
 A_STATE = 0.75
-"""What optimizers get for a number that they keep (updates so far, a running product) and no operator has counted."""
+"""A number that optimizers get if they read the value of a state (updates so far, a running product) for which there
+are no data."""
 _FREE_OF_READING = frozenset({f"{aten.FOREACH}copy", f"{aten.FOREACH}zero"})
 
 
 def is_joint(name: str) -> bool:
-    """Whether an operator treats lists of tensors in one call."""
+    """Whether an operator processes lists of tensors in one call."""
     return name.startswith((aten.FOREACH, aten.FUSED, aten.SCALER))
 
 
 def returns_nothing(called: str) -> bool:
-    """Whether it writes in place, so that it need not be run where there are no data."""
+    """Whether it only writes in place, so that it need not be run without data."""
     return called.endswith("_")
 
 
 def joint(name: str, called: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OperatorWork | None:
-    """The update by one operator over lists; None where it only counts steps, which the host does."""
+    """The update by one operator over lists; None if it only counts steps, which the host does."""
     lists = _lists([*args, *kwargs.values()])
     first = next((each for each in lists if any(tensor.dim() for tensor in each)), None)
     if first is None:
@@ -58,13 +59,13 @@ def joint(name: str, called: str, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def single(seen: DispatchedOperator) -> OperatorWork | None:
-    """An operator over one parameter; None where it only counts steps."""
+    """An update of one parameter; None if it only counts steps."""
     tensors = seen.inputs + seen.outputs
     elements = max(tensor.numel() for tensor in tensors)
     if all(tensor.dim() == 0 for tensor in tensors):
         return None
     creates = seen.name in ("zeros", "zeros_like", "full", "full_like", "ones_like", "new_zeros")
-    if creates:  # states, in the first update only
+    if creates:  # states are created in the first update only
         return None
     reads = [] if seen.name in aten.OVERWRITES else seen.inputs
     if seen.name == "copy":
@@ -77,7 +78,7 @@ def single(seen: DispatchedOperator) -> OperatorWork | None:
 
 
 def joined(calls: list[Call], parameters: list[Any], name: str) -> list[Call]:
-    """The whole update as one operator for each type of parameters."""
+    """The whole update as one operator for each data type of parameters."""
     elements: Counter[str] = Counter()
     tensors: Counter[str] = Counter()
     for parameter in parameters:
@@ -95,7 +96,7 @@ def joined(calls: list[Call], parameters: list[Any], name: str) -> list[Call]:
 
 
 def unscale(gradients: list[Any], recorder: Any) -> None:
-    """Lists what a GradScaler does before the update."""
+    """Adds what a GradScaler does before the update."""
     sizes = [gradient.numel() for gradient in gradients]
     shape, kernels = (sum(sizes), len(sizes)), float(launches(sizes, 1))
     name = f"{aten.SCALER}non_finite_check_and_unscale_"
@@ -103,7 +104,7 @@ def unscale(gradients: list[Any], recorder: Any) -> None:
 
 
 def launches(elements: list[int], lists: int) -> int:
-    """Kernels of one multi_tensor_apply over tensors of so many elements, in so many lists.
+    """The kernels of one multi_tensor_apply over tensors with these numbers of elements, in so many lists.
 
     Source: aten/src/ATen/native/cuda/MultiTensorApply.cuh of torch.
     """
@@ -134,7 +135,10 @@ def _lists(arguments: list[Any]) -> list[list[Any]]:
 
 
 def _lists_written(name: str, called: str, lists: list[list[Any]]) -> list[list[Any]]:
-    """What it writes: a fused update all but the gradients, others the first list; none for a new result."""
+    """The lists that the operator writes; none if it makes a new result.
+
+    A fused update writes all lists but the gradients, any other operator the first list.
+    """
     if not returns_nothing(called):
         return []
     if name.startswith(aten.FUSED):

@@ -1,6 +1,6 @@
-"""Sees every operator of a step on fake tensors, and lists what a GPU would run for it.
+"""Lists what a GPU would run for every operator of a step on fake tensors.
 
-Where a model asks for a value, which fake tensors do not have, it gets a likely one: see `trace_values`.
+If a model asks for a value, which fake tensors do not have, it gets a likely one; see `trace_values`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ddlprof.torch_private import aten, fake, operators
 
 
 class OperatorTracer:
-    """The calls of one micro-batch in their order. `enter()` and `exit()` around what is to be seen."""
+    """The calls of one micro-batch in their order, between `enter()` and `exit()`."""
 
     def __init__(self, storages: Storages) -> None:
         self.calls: list[Call] = []
@@ -22,7 +22,7 @@ class OperatorTracer:
         self.storages = storages
         self.values = trace_values.Values(storages)
         self.opaque: dict[str, int] = {}
-        """Operators that are not told apart further, and how often they were called."""
+        """Operators whose work is not known in detail, and how often they were called."""
         self._mode: Any = None
         self._paused = 0
 
@@ -35,7 +35,7 @@ class OperatorTracer:
         self._mode.__exit__(*error)
 
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Runs one operator of torch and lists what it is."""
+        """Runs one operator of torch and lists it."""
         called = operators.packet(func).__name__
         name = called.removesuffix("_") if not called.endswith("__") else called
         if self.phase == "optimizer" and name == aten.VALUE:
@@ -59,7 +59,7 @@ class OperatorTracer:
         self.calls.append(self._call(piece))
 
     def without_listing(self) -> _Pause:
-        """Operators in this context are run and not listed."""
+        """A context in which operators are run but not listed."""
         return _Pause(self)
 
     def _unlisted(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -71,7 +71,7 @@ class OperatorTracer:
     def _seen(
         self, func: Any, name: str, called: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
     ) -> DispatchedOperator | None:
-        """The operator with its tensors; None for views and what is not torch's."""
+        """The operator with its tensors; None for views and for operators that are not torch's."""
         inputs = _distinct(_tensors((args, kwargs)))
         known = {self.storages.number(tensor, outside=True) for tensor in inputs}
         written = _written(func, args, kwargs)
@@ -96,7 +96,7 @@ class OperatorTracer:
             return
         for piece in found:
             if not any(size for _, size in piece.reads + piece.writes):
-                continue  # nothing to do
+                continue  # no work
             if piece.kind == "other":
                 self.opaque[seen.called] = self.opaque.get(seen.called, 0) + 1
             self.calls.append(self._call(piece))
@@ -151,7 +151,7 @@ def _distinct(tensors: list[Any]) -> list[Any]:
 
 
 def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """The arguments that the operator's schema says it writes."""
+    """The arguments to which the operator writes, according to its schema."""
     found: list[Any] = []
     for place, name in aten.written_places(func):
         found += _tensors(args[place] if place < len(args) else kwargs.get(name))
@@ -159,17 +159,17 @@ def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[A
 
 
 def _mode(recorder: OperatorTracer) -> Any:
-    """The dispatch mode that feeds `recorder`; defined here because its base class needs torch."""
+    """The dispatch mode that passes operators to `recorder`. Defined in a function, as its base class needs torch."""
     import torch
 
     base: Any = operators.mode_class()
 
     class RecordingMode(base):  # type: ignore[misc]
-        supports_higher_order_operators = True  # otherwise torch refuses to run them under the mode
+        supports_higher_order_operators = True  # otherwise torch refuses to run these under the mode
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if any(operators.unpacks_itself(kind, torch) and not fake.is_fake_type(kind) for kind in types):
-                return NotImplemented  # the tensor subclass unpacks itself; the mode then sees the inner operators
+                return NotImplemented  # the tensor subclass unpacks itself, then the mode sees its inner operators
             if operators.is_higher_order(func, torch):
                 recorder.opaque[str(func)] = recorder.opaque.get(str(func), 0) + 1
                 return func(*args, **(kwargs or {}))

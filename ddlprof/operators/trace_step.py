@@ -1,10 +1,10 @@
-"""Traces one training step of a model that nobody runs, on tensors without data: its operators and its memory.
+"""Traces one training step of a model on tensors without data, to find its operators and its memory.
 
-Forward, loss, backward and update are run as the model has them, on fake tensors; every operator that would run on a
-GPU is listed. It is done at two batch sizes, which shows what follows the batch (`trace_growth`).
+Forward, loss, backward and update run as the model defines them, on fake tensors; every operator that would run on a
+GPU is listed. This is done at two batch sizes, which shows what follows the batch (`trace_growth`).
 
-`trace_recorder` sees every operator and `trace_operators` says what it is; `trace_cuda` puts in place what would run on
-a GPU, `trace_values` answers where a model asks for a value, `trace_memory` follows the memory, and `trace_fusion`
+`trace_recorder` sees every operator, and `trace_operators` describes it. `trace_cuda` replaces what would be different
+on a GPU, `trace_values` answers if a model asks for a value, `trace_memory` follows the memory, and `trace_fusion`
 estimates what torch.compile would join.
 """
 
@@ -31,35 +31,35 @@ OPTIMIZERS = (
     "none", "sgd", "sgd-momentum", "adam", "adamw", "amsgrad", "nadam", "radam", "adamax", "adagrad", "rmsprop",
     "adadelta", "adafactor",
 )  # fmt: skip
-"""The updates that can be traced; one of `VARIANTS` may follow, as in adamw-fused."""
+"""The updates that can be traced. One of `VARIANTS` may follow, as in adamw-fused."""
 VARIANTS: dict[str, dict[str, Any]] = {
     "foreach": {"foreach": True}, "fused": {"fused": True, "foreach": False}, "single": {"foreach": False},
 }  # fmt: skip
-"""How an update is done: foreach is torch's default on CUDA."""
+"""How an update is done. foreach is torch's default on CUDA."""
 
 
 _MOST_MISSING = 0.02
-"""The share of the bytes that may be of operators that another batch has not, before it is said."""
+"""The share of bytes of operators without a counterpart at another batch, above which this is reported."""
 
 
 class BackwardFailed(Exception):
-    """Forward ran and backward did not; the text says why."""
+    """Forward ran, but backward did not. The text says why."""
 
 
 @dataclass(frozen=True)
 class StepSettings:
-    """How the step is done."""
+    """The settings of the step."""
 
     batch: int = 8
     precision: str = "fp32"
     optimizer: str = "adamw"
-    """A name of `OPTIMIZERS`, one of `VARIANTS` after it or not."""
+    """A name of `OPTIMIZERS`, maybe followed by one of `VARIANTS`."""
     training: bool = True
     checkpointing: bool = False
     compiled: bool = False
 
     def check(self) -> None:
-        """Raises UserError where a precision or an optimizer is not known."""
+        """Raises UserError if the precision or the optimizer is not known."""
         if self.precision not in PRECISIONS:
             raise UserError(f"--precision {self.precision}: not known; one of {', '.join(PRECISIONS)}")
         name, _ = named_update(self.optimizer)
@@ -71,28 +71,28 @@ class StepSettings:
 
 
 def named_update(text: str) -> tuple[str, str]:
-    """The optimizer and the variant of `adamw-fused`; foreach where none is said."""
+    """The optimizer and the variant in `adamw-fused`. The variant is foreach if the text has none."""
     name, _, variant = text.rpartition("-")
     return (name, variant) if variant in VARIANTS else (text, "foreach")
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the model's forward is called with."""
+    """The arguments of the model's forward."""
 
     args: list[Any]
     kwargs: dict[str, Any]
 
     def tensors(self) -> list[Any]:
-        """All of them."""
+        """All tensors among them."""
         return [*self.args, *self.kwargs.values()]
 
 
 def trace_step(model: Any, make_inputs: Callable[[int], Inputs], settings: StepSettings) -> StepOperators:
     """The step of `model`, whose tensors may be real, meta or fake; they are fake afterwards.
 
-    `make_inputs` makes the inputs for a batch; it is called with fake tensors switched on. Raises what the model's
-    forward raises, BackwardFailed where only backward cannot be done, and UserError for settings that do not exist.
+    `make_inputs`: makes the inputs for a batch, with fake tensors switched on. Raises the errors of the model's
+    forward, BackwardFailed if only backward fails, and UserError for unknown settings.
     """
     _initialize_lazy(model, make_inputs)
     mode = fake.fake_mode_of(model)
@@ -109,7 +109,7 @@ def trace_step(model: Any, make_inputs: Callable[[int], Inputs], settings: StepS
     if trace_growth.missing(first.calls, second.calls) > _MOST_MISSING:
         unseen.append("with twice the batch it runs other operators, which are taken as they are at any batch")
     found = _memory(first.memory, second.memory)
-    if plain is not None:  # what a block makes again shows only where it is kept
+    if plain is not None:  # what a block recomputes is visible only without recomputation
         found = replace(
             found, layer_bytes=plain.layer_bytes, kept_bytes=plain.kept_bytes, temporary_bytes=plain.temporary_bytes
         )
@@ -123,7 +123,7 @@ def trace_step(model: Any, make_inputs: Callable[[int], Inputs], settings: StepS
 
 
 def _initialize_lazy(model: Any, make_inputs: Callable[[int], Inputs]) -> None:
-    """Lazy modules take their sizes from what they are called with first, which has to be real."""
+    """Gives lazy modules their sizes, for which they must be called once with real tensors."""
     import torch
 
     lazy: Callable[[Any], bool] = torch.nn.parameter.is_lazy
@@ -134,7 +134,7 @@ def _initialize_lazy(model: Any, make_inputs: Callable[[int], Inputs]) -> None:
 
 
 def to_fake(model: Any) -> None:
-    """Replaces the model's parameters and buffers by tensors of the same shapes without data; tied ones stay tied."""
+    """Replaces the model's parameters and buffers by tensors without data of the same shapes. Tied ones stay tied."""
     import torch
 
     done: dict[int, Any] = {}
@@ -164,9 +164,9 @@ def _prepare(model: Any, settings: StepSettings) -> None:
 
 
 def checkpoint(model: Any) -> None:
-    """Makes the model compute the activations of its blocks again in backward, by its own means where it has some.
+    """Makes the model recompute the activations of its blocks in backward, by its own method if it has one.
 
-    Raises UserError where there are neither such means nor repeated blocks.
+    Raises UserError if it has neither such a method nor repeated blocks.
     """
     from functools import partial
 
@@ -175,11 +175,11 @@ def checkpoint(model: Any) -> None:
     for name in (
         "activation_checkpointing_enable",
         "gradient_checkpointing_enable",
-    ):  # transformers, since 5 and before
+    ):  # transformers, version 5 and before
         if callable(own := getattr(model, name, None)):
             own()
             return
-    if callable(own := getattr(model, "set_grad_checkpointing", None)):  # timm
+    if callable(own := getattr(model, "set_grad_checkpointing", None)):  # timm's
         with contextlib.suppress(AssertionError):
             own(True)
             return
@@ -199,7 +199,7 @@ class _Run:
 
 
 def _run(model: Any, make_inputs: Callable[[int], Inputs], settings: StepSettings, batch: int) -> _Run:
-    """One step at a batch."""
+    """One step at one batch size."""
     import torch
 
     storages = Storages()
@@ -236,14 +236,14 @@ def _run(model: Any, make_inputs: Callable[[int], Inputs], settings: StepSetting
 
 
 def _layers(model: Any, recorder: OperatorTracer) -> tuple[Layer, ...]:
-    """The layers, with the operations of forward that read a weight or a copy of it in another type."""
+    """The layers, with the FLOPs of operators in forward that read a weight, or a copy of it in another type."""
     flops: defaultdict[int, float] = defaultdict(float)
     for call in recorder.calls:
         if call.phase == "forward" and call.flops:
             read = ((access.bytes, recorder.storages.weight(access.storage)) for access in call.reads)
             weights = [(size, weight) for size, weight in read if weight is not None]
             if weights:
-                flops[max(weights)[1]] += call.flops  # not the bias's
+                flops[max(weights)[1]] += call.flops  # not of the bias
     return layers([model], {id(p): flops[recorder.storages.number(p)] for p in model.parameters()})
 
 
@@ -259,7 +259,7 @@ def _backward(loss: list[Any]) -> None:
 
 
 def loss_of(output: Any) -> list[Any]:
-    """What backward begins with: the model's own loss, else the sum of its logits, else of all that has a gradient."""
+    """Where backward begins: the model's own loss, else the sum of its logits, else of all results with a gradient."""
     import torch
 
     if (own := _named(output, "loss")) is not None:
@@ -299,10 +299,10 @@ def _update(model: Any, settings: StepSettings, recorder: OperatorTracer) -> Non
     if settings.optimizer == "none" or not parameters:
         return
     recorder.phase = "optimizer"
-    if settings.precision == "amp-fp16":  # the scaler looks for overflows and takes its factor out
+    if settings.precision == "amp-fp16":  # the scaler checks for overflows and divides by its factor
         trace_optimizers.unscale([p.grad for p in parameters], recorder)
     optimizer = make_optimizer(settings.optimizer, parameters)
-    with recorder.without_listing():  # the first update makes the states
+    with recorder.without_listing():  # the first update creates the states
         optimizer.step()
     before = len(recorder.calls)
     optimizer.step()
@@ -332,7 +332,7 @@ def make_optimizer(text: str, parameters: list[Any]) -> Any:
 
 
 def _memory(first: StepMemory, second: StepMemory) -> StepMemory:
-    """The memory at the first batch; what twice the batch leaves as it is does not grow."""
+    """The memory at the first batch. What is equal at twice that batch counts as not growing."""
     points = first.points
     if len(points) == len(second.points):
         rests = [(gradients, rest, twice) for (gradients, rest), (_, twice) in zip(points, second.points, strict=True)]

@@ -1,7 +1,7 @@
-"""Likely answers where a model asks for values that fake tensors do not have, or for sizes that follow from values.
+"""Likely answers if a model asks for values that fake tensors do not have, or for sizes that depend on values.
 
-A mask is taken for all ones, a test for anything unusual (`any`) for false; an expert of a mixture gets its even share
-of the tokens. What was answered is counted, so that it can be said.
+A mask is assumed to be all ones, a test for something unusual (`any`) to be false, and an expert of a mixture to get an
+even share of the tokens. Answers are counted, so that the number can be reported.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from ddlprof.operators.trace_memory import Storages
 from ddlprof.torch_private import aten, fake
 
 _KEEP_SHARE = frozenset({aten.COPY_TO, "clone", "ne", "gt", "mul", "bitwise_and", "logical_and", "where"})
-"""Operators whose result is set where all of their operands are."""
+"""Operators whose result is nonzero where all operands are."""
 
 
 class Values:
-    """Answers for one step."""
+    """The answers in one step."""
 
     def __init__(self, storages: Storages) -> None:
         self.asked = 0
-        """The number of values and sizes that were answered with likely ones."""
+        """The number of values and sizes that were asked for."""
         self._storages = storages
         self._share: dict[int, float] = {}
-        """Storages of which only a share is set, as of one-hot vectors."""
+        """Storages of which only a share is nonzero, such as one-hot vectors, with that share."""
         self._highest: dict[int, float] = {}
-        """What a running count of them goes up to."""
+        """The largest value of a running count of these."""
         self._from: dict[int, str] = {}
 
     def answer(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
-        """Whether this operator asks for values, and then its result."""
+        """Whether this operator asks for values, and if so its result."""
         import torch
 
         if name == aten.VALUE:
@@ -69,7 +69,7 @@ class Values:
         known = [share for share in shares if share is not None]
         if name == "eq" and len(inputs) == 2 and not any(each.is_floating_point() for each in inputs):
             largest = max(each.numel() for each in inputs)
-            if largest < outputs[0].numel():  # an index beside all it could be
+            if largest < outputs[0].numel():  # an index compared with all its possible values
                 self._share[number] = largest / outputs[0].numel()
         elif name == "cumsum" and known:
             self._highest[number] = known[0] * inputs[0].shape[args[1]]
@@ -112,7 +112,7 @@ class Values:
 
 
 def _grouped_product(a: Any, b: Any, ends: Any = None) -> Any:
-    """The result of products of groups of rows or columns, which torch makes without data for bf16 alone."""
+    """The result of products of groups of rows or columns. Without data, torch itself makes it for bf16 only."""
     if a.dim() == 2 and b.dim() == 2:
         return a.new_empty((ends.shape[0], a.shape[0], b.shape[1]))
     if a.dim() == 3 and b.dim() == 3:
@@ -125,7 +125,7 @@ def _has_mask(indices: Any, torch: Any) -> bool:
 
 
 def texts() -> Any:
-    """A mode in which the text of a tensor with one value is that of the value, as where it has data."""
+    """A mode in which the text of a tensor with one element is that of a value, as with data."""
     import torch
     from torch.overrides import TorchFunctionMode
 

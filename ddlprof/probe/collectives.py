@@ -1,10 +1,9 @@
-"""Times collectives in a group of ranks: the bandwidth of large ones and the latency of small ones.
+"""Times collectives in a group of ranks: bandwidth with large messages, latency with small ones.
 
-The ranks are those of torchrun, or processes started here: `python -m ddlprof.probe.collectives RANK WORLD FOLDER
-SECONDS` is one of these. All ranks make the same calls.
+The ranks are those of torchrun, or processes started here as
+`python -m ddlprof.probe.collectives RANK WORLD FOLDER SECONDS`. All ranks make the same calls.
 
-
-Bandwidths are bus bandwidths as nccl-tests count them: bytes over the busiest link.
+Bandwidths are bus bandwidths as nccl-tests defines them, the bytes over the busiest link in a second:
 https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 """
 
@@ -28,7 +27,7 @@ from ddlprof.probe.device import Device
 
 SMALL_BYTES = 4096
 _LARGE_BYTES = {True: (2**24, 2**28), False: (2**20, 2**24)}
-"""The sizes on GPUs and on processors; the last counts."""
+"""The sizes in bytes on GPUs (True) and on processors. The last one gives the figure."""
 _FLOAT_BYTES = 4
 _MOST_REPEATS = 2000
 _OPS = {"allreduce": "all-reduce", "allgather": "all-gather", "reducescatter": "reduce-scatter"}
@@ -38,21 +37,21 @@ class Ranks(NamedTuple):
     """A group of ranks."""
 
     group: Any
-    """The group; None is all ranks."""
+    """torch's process group; None: all ranks."""
     size: int
     scope: str
     """intra: inside one machine, inter: between machines."""
 
 
 def collectives(device: Device, dist: Any, ranks: Ranks, seconds: float) -> Iterator[Figure]:
-    """The figures of one group. An operation that the backend lacks is left out on all ranks."""
+    """Measures the figures of one group. All ranks leave out an operation that the backend does not support."""
     backend = "nccl" if device.is_gpu else "gloo"
     sizes = (SMALL_BYTES, *_LARGE_BYTES[device.is_gpu])
     budget_s = seconds / (len(_OPS) * len(sizes))
     where = f"{ranks.size} ranks, {'one machine' if ranks.scope == 'intra' else 'between machines'}"
     for op, words in _OPS.items():
         for size in sizes:
-            with suppress(RuntimeError, NotImplementedError, ValueError):  # alike on all ranks: not of this backend
+            with suppress(RuntimeError, NotImplementedError, ValueError):  # raised on all ranks if the backend lacks it
                 took_s = _mean_s(device, dist, ranks, _run(device, dist, ranks, op, size), budget_s)
                 name = f"{backend}_{op}_{ranks.scope}"
                 if size == SMALL_BYTES:
@@ -66,7 +65,7 @@ def collectives(device: Device, dist: Any, ranks: Ranks, seconds: float) -> Iter
 
 
 def one_flow(device: Device, dist: Any, peers: tuple[int, int], seconds: float) -> Iterator[Figure]:
-    """One rank sends to another on another machine; called by these two only."""
+    """Measures sending from one rank to another on another machine. Called by these two ranks only."""
     backend = "nccl" if device.is_gpu else "gloo"
     size = _LARGE_BYTES[device.is_gpu][-1]
     payload = device.torch.ones(size // _FLOAT_BYTES, device=device.place)
@@ -90,7 +89,7 @@ def one_flow(device: Device, dist: Any, peers: tuple[int, int], seconds: float) 
 
 
 def _run(device: Device, dist: Any, ranks: Ranks, op: str, size: int) -> Callable[[], object]:
-    """A function that does the operation once; `size` is that of the whole, of which a rank holds its part."""
+    """A function that does the operation once. `size`: bytes of the whole, of which each rank holds its part."""
     torch = device.torch
     part = torch.ones(max(size // _FLOAT_BYTES // ranks.size, 1), device=device.place)
     whole = torch.ones(len(part) * ranks.size, device=device.place)
@@ -102,8 +101,8 @@ def _run(device: Device, dist: Any, ranks: Ranks, op: str, size: int) -> Callabl
 
 
 def _mean_s(device: Device, dist: Any, ranks: Ranks, run: Callable[[], object], seconds: float) -> float:
-    """Seconds of one operation: the slowest rank's mean over as many as fill the time. Ranks agree on how many."""
-    for _ in range(2):  # connections are made in the first
+    """Seconds of one operation, the same on all ranks: the slowest rank's mean over repeats that fill `seconds`."""
+    for _ in range(2):  # the first makes connections
         run()
     device.finish()
     repeats = min(max(int(seconds / max(_slowest(device, dist, ranks, run, 1), 1e-7)), 2), _MOST_REPEATS)
@@ -111,7 +110,7 @@ def _mean_s(device: Device, dist: Any, ranks: Ranks, run: Callable[[], object], 
 
 
 def _slowest(device: Device, dist: Any, ranks: Ranks, run: Callable[[], object], repeats: int) -> float:
-    """The longest mean of all ranks, on all of them."""
+    """The longest mean of all ranks, in seconds; returned on all ranks."""
     begin = time.perf_counter()
     for _ in range(repeats):
         run()
@@ -122,15 +121,15 @@ def _slowest(device: Device, dist: Any, ranks: Ranks, run: Callable[[], object],
 
 
 _STARTUP_S = 90.0
-"""The time to start Python and torch on a busy machine, which is added to the time to measure."""
+"""Seconds allowed for starting Python and torch on a busy machine."""
 _INTRA, _INTER = "intra", "inter"
 _RESULT = "figures.json"
 _ON_CPU = 2
-"""Processes on a machine without GPUs."""
+"""The number of processes on a machine without GPUs."""
 
 
 class RanksFailed(Exception):
-    """Collectives could not be measured; the text is one sentence."""
+    """Collectives could not be measured. The text is one sentence."""
 
 
 def launched() -> bool:
@@ -160,10 +159,10 @@ def inside(device: Device, seconds: float) -> list[Figure]:
 
 
 class ProbeRanks:
-    """The ranks that torchrun started. Raises `RanksFailed` where they do not find each other."""
+    """The ranks that torchrun started. Raises `RanksFailed` if they do not find each other."""
 
     def __init__(self, torch: Any, seconds: float) -> None:
-        """`seconds` is how long the first rank may measure while the others wait."""
+        """`seconds`: how long the first rank may measure while the others wait."""
         import torch.distributed as dist
 
         self.dist = dist
@@ -178,11 +177,11 @@ class ProbeRanks:
         self.nodes = sorted({node for node, _ in self._places})
 
     def wait(self) -> None:
-        """Until all ranks are here, without work for a GPU."""
+        """Waits for all ranks without using a GPU."""
         self.dist.all_reduce(self._token())
 
     def figures(self, device: Device, seconds: float) -> list[Figure]:
-        """Collectives inside the first machine, and between machines where there are several. Called by all ranks."""
+        """Figures inside the first machine and, with several machines, between them. Called by all ranks."""
         found: list[Figure] = []
         several = len(self.nodes) > 1
         members = [[rank for rank, (node, _) in enumerate(self._places) if node == each] for each in self.nodes]
@@ -214,7 +213,7 @@ def _backends(torch: Any) -> str:
 
 
 def wait_for(workers: WorkerProcesses, timeout_s: float) -> None:
-    """Waits until all have ended. Raises `RanksFailed` where one fails or they take longer."""
+    """Waits until all workers have ended. Raises `RanksFailed` if one fails or they take longer than `timeout_s`."""
     try:
         workers.wait(timeout_s)
     except TimeoutError:
@@ -224,7 +223,7 @@ def wait_for(workers: WorkerProcesses, timeout_s: float) -> None:
 
 
 def _line(text: str) -> str:
-    """The beginning of a text, on one line."""
+    """The beginning of a text as one line."""
     return " ".join(text.split())[:200]
 
 

@@ -31,14 +31,14 @@ class Device:
 
     @property
     def name(self) -> str:
-        """The GPU as torch calls it, or the model of the processor."""
+        """The name of the GPU by torch, or the model of the processor."""
         from ddlprof.collect.facts.machine import cpu_model
 
         return self.torch.cuda.get_device_name(self.index) if self.is_gpu else cpu_model() or "CPU"
 
     @property
     def memory_gib(self) -> float | None:
-        """The memory of the GPU; None for a processor."""
+        """The memory of the GPU in GiB; None for a processor."""
         return self.torch.cuda.get_device_properties(self.index).total_memory / 2**30 if self.is_gpu else None
 
     @property
@@ -47,7 +47,7 @@ class Device:
         return self.torch.cuda.get_device_capability(self.index) if self.is_gpu else (0, 0)
 
     def free_bytes(self) -> int:
-        """The memory that may be used."""
+        """The bytes of memory that may be used."""
         if self.is_gpu:
             return int(self.torch.cuda.mem_get_info(self.index)[0])
         with suppress(OSError, ValueError, AttributeError):
@@ -55,18 +55,18 @@ class Device:
         return 2**30
 
     def finish(self) -> None:
-        """Waits until everything that was asked of it is done."""
+        """Waits until the device has done everything."""
         if self.is_gpu:
             self.torch.cuda.synchronize(self.index)
 
     def forget(self) -> None:
-        """Gives memory back that nothing holds any more."""
+        """Frees memory that torch holds in reserve."""
         if self.is_gpu:
             self.torch.cuda.empty_cache()
 
 
 class State:
-    """Means of clock and power while something ran. None: not known."""
+    """Clock and power while something ran, as means. None: not known."""
 
     def __init__(self) -> None:
         self.clocks_mhz: list[float] = []
@@ -74,22 +74,22 @@ class State:
 
     @property
     def clock_mhz(self) -> float | None:
-        """The mean clock."""
+        """The mean clock in MHz."""
         return sum(self.clocks_mhz) / len(self.clocks_mhz) if self.clocks_mhz else None
 
     @property
     def power_w(self) -> float | None:
-        """The mean power."""
+        """The mean power in watts."""
         return sum(self.powers_w) / len(self.powers_w) if self.powers_w else None
 
 
 @contextmanager
 def watched(device: Device, state: State) -> Iterator[None]:
-    """Adds the device's clock and power to `state` ten times a second while the block runs, where they can be read."""
+    """While the block runs, adds the device's clock and power to `state` ten times a second, where they can be read."""
     done = threading.Event()
 
     def watch() -> None:
-        with suppress(Exception):  # no NVML, or a driver that does not tell
+        with suppress(Exception):  # no NVML, or a driver without these readings
             while not done.wait(_EVERY_S):
                 _read(device, state)
 
@@ -108,6 +108,6 @@ def _read(device: Device, state: State) -> None:
         return
     cuda = device.torch.cuda
     state.clocks_mhz.append(float(cuda.clock_rate(device.index)))
-    with suppress(Exception):  # some drivers tell the clock and not the power
+    with suppress(Exception):  # some drivers give the clock but not the power
         power = float(cuda.power_draw(device.index))
         state.powers_w.append(power if device.torch.version.hip else power / 1000)  # ROCm: W, NVML: mW

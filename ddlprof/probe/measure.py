@@ -1,4 +1,4 @@
-"""One probe: everything that is measured, one after the other, each with its share of the time."""
+"""One probe: all measurements one after the other, each with its share of the time."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from ddlprof.probe.device import Device, State, watched
 from ddlprof.probe.single_device import copies, launches, memory, precisions, products
 
 _SHARES: Mapping[str, float] = {"products": 0.5, "memory": 0.15, "copies": 0.1, "launches": 0.05, "collectives": 0.2}
-"""How the time is divided; starting processes comes on top."""
+"""The shares of the time. Starting processes takes additional time."""
 
 Progress = Callable[[int, int], None]
 
 
 def probe(seconds: float, instance_type: str | None = None, advance: Progress | None = None) -> Probed | None:
-    """Measures for about so long; None on all ranks of torchrun but the first. Raises `RanksFailed` where these do not
-    find each other; what fails on its own is in `Probed.missing`."""
+    """Measures for about `seconds`; None on all ranks of torchrun but the first.
+
+    Raises `RanksFailed` if the ranks do not find each other. Other failures are listed in `Probed.missing`.
+    """
     import torch
 
     from ddlprof.collect.facts.machine import instance_type as own_type
 
     began = time.monotonic()
     index = int(os.environ.get("LOCAL_RANK", "0")) % max(torch.cuda.device_count(), 1)
-    device = Device(torch, index)  # before the ranks meet: NCCL takes the current device
+    device = Device(torch, index)  # made before the ranks meet: NCCL takes the current device
     team = ProbeRanks(torch, seconds) if launched() else None
     measured = _Measured(device, began, seconds, advance)
     if team is None or team.rank == 0:
@@ -66,7 +68,7 @@ def probe(seconds: float, instance_type: str | None = None, advance: Progress | 
 
 
 def _alone(measured: _Measured, seconds: float) -> None:
-    """What one device reaches without the others."""
+    """Measures one device without the others."""
     device = measured.device
     names = precisions(device)
     with watched(device, measured.state):
@@ -100,13 +102,13 @@ class _Measured:
                 self._show()
         except RanksFailed as error:
             self.missing.append(f"{what}: {error}")
-        except Exception as error:  # not enough memory, an operator that this build of torch lacks, ...
+        except Exception as error:  # not enough memory, an operator missing in this torch, ...
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
             self.missing.append(f"{what}: {first[:200]}")
         self.device.forget()
 
     def close(self) -> None:
-        """Ends the sign of progress."""
+        """Ends the display of progress."""
         if self._advance:
             self._advance(100, 100)
 
@@ -117,7 +119,7 @@ class _Measured:
 
 
 def _ranks(figures: list[Figure], device: Device) -> int:
-    """The processes that collectives were measured between, where they were started here."""
+    """The number of processes between which collectives were measured, if they were started here."""
     if not any(figure.group == "collectives" for figure in figures):
         return 1
     count: Any = device.torch.cuda.device_count() if device.is_gpu else 2

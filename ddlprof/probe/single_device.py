@@ -1,4 +1,4 @@
-"""What one device reaches: products of matrices in each precision, memory, copies to and from the host, launches."""
+"""What one device reaches: matrix products in each precision, memory, copies to and from the host, and launches."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ddlprof.probe.device import Device
 _CAPABILITY: Mapping[str, tuple[int, int]] = {
     "fp32": (0, 0), "tf32": (8, 0), "bf16": (8, 0), "fp16": (5, 3), "fp8": (8, 9),
 }  # fmt: skip
-"""The compute capability of CUDA from which a precision is in hardware."""
+"""The compute capability of CUDA from which on devices have hardware for a precision."""
 _ON_CPU = ("fp32", "bf16", "fp16")
 _LEAST_SIDE, _MOST_SIDE = 256, 8192
 _LONG_S = 0.05
-"""Products become no larger once one takes as long."""
+"""Seconds of one product from which on larger ones are not tried."""
 _SHARES = {"square": 0.6, "quarter": 0.2, "flat": 0.2}
-"""The shapes measured and their shares of a precision's time: a large square, a quarter of its side, and a layer's,
-with an eighth of the side in between. The first is the one that counts."""
+"""The shapes measured, with their shares of a precision's time: a large square, one of a quarter of its side, and one
+like a layer, with an eighth of the side in between. The first gives the figure."""
 
 
 def precisions(device: Device) -> list[str]:
@@ -34,7 +34,7 @@ def precisions(device: Device) -> list[str]:
 
 
 def products(device: Device, precision: str, seconds: float) -> Iterator[Figure]:
-    """The figures of one precision; the first is of a large square product. Raises what torch raises."""
+    """The figures of one precision, that of the large square product first. Raises the errors of torch."""
     with _tf32(device.torch, allowed=precision == "tf32"):
         side = _side(device, precision)
         shapes = {"square": (side, side, side), "quarter": (side // 4,) * 3, "flat": (side, side, side // 8)}
@@ -48,7 +48,7 @@ def products(device: Device, precision: str, seconds: float) -> Iterator[Figure]
 
 
 def _side(device: Device, precision: str) -> int:
-    """The side of the large square: doubled until one product takes long, or is as large as is usual."""
+    """The side of the large square, doubled until a product takes `_LONG_S` or the side reaches `_MOST_SIDE`."""
     side = _LEAST_SIDE
     while side < _MOST_SIDE and 8 * 3 * (2 * side) ** 2 < device.free_bytes():
         run = _product(device, precision, side, side, side)
@@ -66,7 +66,7 @@ def _once_s(device: Device, run: Callable[[], object]) -> float:
 
 
 def _product(device: Device, precision: str, m: int, n: int, k: int) -> Callable[[], object]:
-    """A function that computes m x k by k x n once."""
+    """A function that multiplies m x k by k x n once."""
     torch = device.torch
     if precision == "fp8":
         return _fp8(device, m, n, k)
@@ -77,7 +77,10 @@ def _product(device: Device, precision: str, m: int, n: int, k: int) -> Callable
 
 
 def _fp8(device: Device, m: int, n: int, k: int) -> Callable[[], object]:
-    """With one scale for each matrix. Raises AttributeError where torch has no public function for it (before 2.10)."""
+    """A product in fp8 with one scale for each matrix.
+
+    Raises AttributeError if torch has no public function (before 2.10).
+    """
     torch = device.torch
     functional = torch.nn.functional
     a = torch.randn((m, k), device=device.place).to(torch.float8_e4m3fn)
@@ -88,7 +91,7 @@ def _fp8(device: Device, m: int, n: int, k: int) -> Callable[[], object]:
 
 @contextmanager
 def _tf32(torch: Any, allowed: bool) -> Iterator[None]:
-    """Products of fp32 use TF32, or do not."""
+    """Allows or forbids TF32 for products of fp32."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if allowed else "highest")
     try:
@@ -98,9 +101,9 @@ def _tf32(torch: Any, allowed: bool) -> Iterator[None]:
 
 
 _ROUND_S = 0.02
-"""The device is waited for once in so long: rarely enough not to count, often enough to see clocks fall."""
+"""Seconds between waits for the device: long enough to cost little, short enough to see clocks fall."""
 _SETTLED = 1 / 3
-"""The share of the time after which a device is taken to run at the clock that it can keep."""
+"""The share of the time after which a device is assumed to run at a clock that it can keep."""
 _MOST_CALLS = 100_000
 
 
@@ -108,14 +111,14 @@ class Rate(NamedTuple):
     """Calls a second."""
 
     per_s: float
-    """In the long run: without the first third of the time."""
+    """The rate after the first third of the time."""
     first_per_s: float
-    """In the beginning, before clocks fall."""
+    """The rate in the beginning, before clocks fall."""
     calls: int
 
 
 def sustained(run: Callable[[], object], finish: Callable[[], object], seconds: float) -> Rate:
-    """Calls `run` for some time; `finish` waits until the device has done all of it. At least three calls are made."""
+    """Calls `run` for some time, at least three times. `finish` waits until the device has done everything."""
     run()  # allocates, chooses kernels, compiles
     finish()
     calls = _calls_of_a_round(run, finish)
@@ -133,7 +136,7 @@ def sustained(run: Callable[[], object], finish: Callable[[], object], seconds: 
 
 
 def _calls_of_a_round(run: Callable[[], object], finish: Callable[[], object]) -> int:
-    """How many calls fill a round."""
+    """How many calls fill `_ROUND_S`."""
     calls = 1
     while True:
         begin = time.perf_counter()
@@ -147,15 +150,15 @@ def _calls_of_a_round(run: Callable[[], object], finish: Callable[[], object]) -
 
 
 _MEMORY_BYTES = {True: 2**30, False: 2**27}
-"""The bytes of one array on a GPU and on a processor: far more than caches hold."""
+"""The bytes of one array on a GPU (True) and on a processor; much larger than caches."""
 _COPY_BYTES = 2**28
 _FLOAT_BYTES = 4
 _ROWS, _WIDTH, _LAYERS = 4, 16, 8
-"""The small layers: samples, features, and how many of each kind."""
+"""The small layers: samples, features, and the number of layers of each kind."""
 
 
 def memory(device: Device, seconds: float) -> Iterator[Figure]:
-    """Reading and writing: a sum of two arrays, which is what elementwise operators do, and a copy."""
+    """Rates of memory: the sum of two arrays, as elementwise operators do it, and a copy."""
     torch = device.torch
     size = min(_MEMORY_BYTES[device.is_gpu], device.free_bytes() // 8) // _FLOAT_BYTES
     a, b, c = (torch.ones(size, device=device.place) for _ in range(3))
@@ -168,7 +171,7 @@ def memory(device: Device, seconds: float) -> Iterator[Figure]:
 
 
 def copies(device: Device, seconds: float) -> Iterator[Figure]:
-    """Between host and GPU, from pinned memory, back, and from pageable memory; nothing on a processor."""
+    """Rates of copies between host and GPU: from pinned memory, back, and from pageable memory. None on a processor."""
     if not device.is_gpu:
         return
     torch = device.torch
@@ -187,8 +190,10 @@ def copies(device: Device, seconds: float) -> Iterator[Figure]:
 
 
 def launches(device: Device, seconds: float) -> Iterator[Figure]:
-    """What the host needs for an operator: in the forward pass of small layers, which training consists of, and bare;
-    and on a GPU from an operator to its result on the host."""
+    """Times that the host needs for one operator: in the forward of small layers, and alone.
+
+    On a GPU also the time from an operator to its result on the host.
+    """
     torch = device.torch
     layers = _small_layers(torch).to(device.place)
     rows, one = torch.ones((_ROWS, _WIDTH), device=device.place), torch.zeros(1, device=device.place)
@@ -202,7 +207,7 @@ def launches(device: Device, seconds: float) -> Iterator[Figure]:
 
 
 def _small_layers(torch: Any) -> Any:
-    """Layers of one operator each, all so small that only their launches count."""
+    """Layers of one operator each, so small that only their launches take time."""
     nn = torch.nn
     kinds = (lambda: nn.Linear(_WIDTH, _WIDTH), nn.GELU, lambda: nn.LayerNorm(_WIDTH))
     return nn.Sequential(*(make() for _ in range(_LAYERS) for make in kinds))

@@ -1,5 +1,5 @@
-"""`ddlprof share`: a run as one file that tells how its steps went, and not whose they are.
+"""`ddlprof share`: writes a run as one file that shows how its steps went, but not whose they are.
 
-By construction: everything is made anew from a list of what is allowed, field by field (`allowed`). What is on no list
-is not in the file. That includes what a later version of ddlprof writes into a run.
+Every record is made anew from lists of allowed fields (`allowed`). Fields on no list are not in the file; that includes
+fields that later versions of ddlprof add to runs.
 """

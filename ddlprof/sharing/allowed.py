@@ -1,7 +1,7 @@
-"""The parts of a run that may be shared: ranks' files, manifest and operators, made anew of the allowed fields.
+"""The shared form of a run's files: ranks' files, manifest and operators, made anew from the allowed fields.
 
-A column or a kind of line that is not in `_allowed` is left out. Numbers stay as they are, so the analysis of the
-shared run is that of the run itself.
+A column or kind of line that is not in `_allowed` is left out. Numbers are kept, so the analysis of the shared run
+gives the same result as that of the run.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ddlprof.store.numbers import DAMAGE
 from ddlprof.store.rankfile import MAX_DAMAGED_LINES, MAX_LINE_CHARACTERS, read_header, read_record
 
 Fit = Callable[[Any], Any]
-"""Makes a value fit to be shared. Raises ValueError where it is not what the column holds."""
+"""Makes a value fit for sharing. Raises ValueError if it is not of the kind that the column holds."""
 
 _LEFT_OUT = "not told in a shared run"
 _DAMAGED = "[]\n"
-"""Stands for a line that cannot be read, or a part of the file that is damaged: what comes after it counts as less."""
+"""Written in place of a damaged line or part, so that readers treat what follows as they would in the original."""
 _TIMES = ("ready_us", "end_us", "need_us", "exposed_us")
-"""The columns of the other file; all of them or none, as they have no separators."""
+"""The columns of the collectives' file. It has no separators, so it has all of them or none."""
 
 
 def number(value: Any) -> Any:
@@ -50,7 +50,7 @@ def _all(columns: str) -> dict[str, Fit]:
 
 
 def _allowed(names: Names) -> dict[str, dict[str, Fit]]:
-    """The columns that are shared, by the tag of the line."""
+    """The shared columns by the tag of the line, each with the function that makes its values fit."""
     return {
         "s": {
             **_all("step start_ns step_ns compute_ns compute_forward_ns compute_backward_ns compute_optimizer_ns"),
@@ -62,7 +62,7 @@ def _allowed(names: Names) -> dict[str, dict[str, Fit]]:
             "first_step steps step_ns compute_ns data_ns data_fetch_ns data_prep_ns h2d_ns comm_ns other_ns"
             " microbatches samples"
         ),
-        "g": {"number": number, "shapes": lambda shapes: shapes},  # their columns are below
+        "g": {"number": number, "shapes": lambda shapes: shapes},  # its columns are below
         SHAPES: {"group": names.group, "op": names.operation, **_all("bytes ranks root")},
         "l": {"number": number, "text": names.place, "what": words.what},
         "q": {"step": number, "counts": _numbers},
@@ -90,23 +90,23 @@ def _allowed(names: Names) -> dict[str, dict[str, Fit]]:
 
 
 class Origins:
-    """Where the times of a shared run begin: no date and no uptime is told, and every difference stays."""
+    """Shifts all times of a run, which hides date and uptime and keeps differences."""
 
     def __init__(self, unix_ns: int, monotonic_ns: int, shown_unix_ns: int) -> None:
         self._monotonic_ns = monotonic_ns
         self._moved_ns = shown_unix_ns - unix_ns
 
     def unix(self, time_ns: int) -> int:
-        """A unix time."""
+        """Shifts a unix time in ns."""
         return max(time_ns + self._moved_ns, 0)
 
     def monotonic(self, time_ns: int) -> int:
-        """A time of a monotonic clock."""
+        """Shifts a time of a monotonic clock in ns."""
         return max(time_ns - self._monotonic_ns, 0)
 
 
 def shared_header(header: RankHeader, names: Names, origins: Origins) -> RankHeader:
-    """The first line of a rank's file, without who and where."""
+    """The header of a rank's file without names of users, hosts and places."""
     return RankHeader(
         rank=header.rank,
         world_size=header.world_size,
@@ -127,7 +127,7 @@ def shared_header(header: RankHeader, names: Names, origins: Origins) -> RankHea
 
 
 def shared_rank(text: bytes, times: bytes, label: str, names: Names, origins: Origins) -> tuple[bytes, bytes]:
-    """The two files of a rank. Raises ValueError if not even the header can be read."""
+    """The two files of a rank in shared form. Raises ValueError if not even the header can be read."""
     header, columns = read_header(text[: text.index(b"\n")].decode(errors="replace"), label)
     undamaged = undamaged_parts(text, times, columns)
     allowed = _allowed(names)
@@ -148,7 +148,7 @@ def shared_rank(text: bytes, times: bytes, label: str, names: Names, origins: Or
             lines.append(_DAMAGED)
         lines.append(_shared_line(line, columns, kept, allowed))
         damaged += lines[-1] is _DAMAGED
-        if damaged > MAX_DAMAGED_LINES:  # nobody reads on
+        if damaged > MAX_DAMAGED_LINES:  # readers stop here
             break
     if undamaged.first_lost == len(undamaged.lines):
         lines.append(_DAMAGED)
@@ -161,7 +161,7 @@ def _shared_line(line: str, columns: Columns, kept: Columns, allowed: Mapping[st
             return _DAMAGED
         tag, values = codec.named(line, columns, parse_json)
         if tag not in kept or tag in (SHAPES, COLLECTIVES):
-            read_record(line, columns)  # what is damaged here makes readers trust less of what follows
+            read_record(line, columns)  # readers trust less after damage, so damage must be seen here
             return ""
         if SHAPES in values:
             values[SHAPES] = [_row(shape, kept[SHAPES], allowed[SHAPES]) for shape in values[SHAPES]]
@@ -171,7 +171,7 @@ def _shared_line(line: str, columns: Columns, kept: Columns, allowed: Mapping[st
 
 
 def _row(values: Mapping[str, Any], columns: tuple[str, ...], fits: Mapping[str, Fit]) -> list[Any]:
-    """The values of the columns, up to the first that the line does not have."""
+    """The values of the columns, up to the first column that the line lacks."""
     row: list[Any] = []
     for column in columns:
         name = column.removesuffix(REST)
@@ -253,7 +253,7 @@ def _host(host: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _instance_types() -> frozenset[str]:
-    """The types that clouds offer to everybody: those of the catalogue that comes with ddlprof."""
+    """The instance types of the catalogue that comes with ddlprof, which are public."""
     from instance_catalog import load
 
     return frozenset(machine.instance_type for machine in load(None).instances)
@@ -265,7 +265,7 @@ def manifest_text(manifest: Manifest) -> str:
 
 
 def shared_operators(step: StepOperators, job_id: str) -> dict[str, Any]:
-    """The content of `operators.json`, without names that are not torch's."""
+    """The content of `operators.json` without names that are not torch's."""
     operators = [_operator(each) for each in step.operators]
     memory = StepMemory(**_of(step.memory, _MEMORY_NUMBERS)) if step.memory else None
     shared = StepOperators(
@@ -284,7 +284,7 @@ def shared_operators(step: StepOperators, job_id: str) -> dict[str, Any]:
 
 
 def _operator(each: Operator) -> dict[str, Any]:
-    """One operator; its kind and phase are checked words of ddlprof's."""
+    """One operator. Its kind and phase are checked to be ddlprof's words."""
     return {
         "kind": each.kind,
         "phase": each.phase,

@@ -1,6 +1,6 @@
-"""The replacements of names in a shared run: a number for each name, the same wherever the name is.
+"""Replaces the names in a shared run by numbers, the same number everywhere for the same name.
 
-Words that torch, ddlprof or a manufacturer chose stay as they are; each kind has its own list or pattern of them.
+Words chosen by torch, ddlprof or a manufacturer are kept. Each kind of word has a list or a pattern of its own.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ddlprof.model import source_places
 from ddlprof.model.records import SPANS
 
 ANYBODY = "any"
-"""A group's name with this in it is analysed otherwise (`ddlprof.analysis.stragglers`)."""
+"""Part of the name of a group that is analysed differently (`ddlprof.analysis.stragglers`), so it is kept."""
 _CHANNEL = re.compile(r"(?P<group>.*):(?P<way>(?:\d{1,9}|any)>\d{1,9}(?:#-?\d{1,12})?)", re.DOTALL)
-"""A message's way in place of a group, see `ddlprof.collect.hooks.collective`."""
+"""The channel of a message, which stands in place of a group; see `ddlprof.collect.hooks.collective`."""
 _GROUP_NUMBER = re.compile(r"\d{1,4}")
 _FAMILIES = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
-"""Operations that all ranks do alike: how a name begins says so, without its underscores."""
+"""Beginnings of the names of operations that all ranks do alike, without underscores."""
 _OPERATIONS = frozenset(
     f"{before}{name}{after}"
     for before in ("", "_")
@@ -81,31 +81,31 @@ _GPU_WORDS_MOST = 10
 
 
 class Names:
-    """The replacements of one run. `job_id` stands for the job's id."""
+    """The replacements in one run. `job_id` replaces the job's id."""
 
     def __init__(self, job_id: str = "shared") -> None:
         self.job_id = job_id
         self._numbers: dict[str, dict[str, int]] = {}
 
     def number(self, kind: str, name: Any) -> int:
-        """The number of a name among those of its kind, from 0, by the order in which they are asked for."""
+        """The number of a name among those of its kind, from 0, in the order of the first calls."""
         numbers = self._numbers.setdefault(kind, {})
         return numbers.setdefault(_text(name), len(numbers))
 
     def counts(self) -> dict[str, int]:
-        """How many names of each kind were replaced."""
+        """The number of replaced names of each kind."""
         return {kind: len(numbers) for kind, numbers in self._numbers.items()}
 
     def host(self, name: Any) -> str:
-        """`host-0`."""
+        """`host-0`: the replacement of a host's name."""
         return f"host-{self.number('host', name)}"
 
     def node(self, name: Any) -> str:
-        """`node-0`, the identity of a machine."""
+        """`node-0`: the replacement of a machine's identity."""
         return f"node-{self.number('machine id', name)}"
 
     def group(self, name: Any) -> str:
-        """A process group, or a message's way between two ranks of one."""
+        """The replacement of a process group, or of the channel of a message between two of its ranks."""
         found = _CHANNEL.fullmatch(_text(name))
         if found:
             return f"{self._group(found['group'])}:{found['way']}"
@@ -118,14 +118,14 @@ class Names:
         return f"group-{self.number('process group', name)}{any_in_it}"
 
     def operation(self, name: Any) -> str:
-        """A collective or message as torch calls it; of others what they begin with, as far as it matters."""
+        """A collective or message by torch's name. Of another name only the family is kept, such as `allreduce_0`."""
         if _text(name) in _OPERATIONS:
             return str(name)
         family = next((each for each in _FAMILIES if _text(name).replace("_", "").startswith(each)), "operation")
         return f"{family}_{self.number('operation', name)}"
 
     def place(self, text: Any) -> str:
-        """`line 1`: a place in the sources."""
+        """`line 1`: the replacement of a place in the sources."""
         return f"line {self.number('source line', text) + 1}"
 
 
@@ -136,41 +136,41 @@ def _text(value: Any) -> str:
 
 
 def what(word: Any) -> str:
-    """What is known of a place in the sources."""
+    """The kind of work at a place in the sources; empty for a word that is not ddlprof's."""
     return _among(word, _PLACES, "")
 
 
 def span(word: Any) -> str:
-    """What a job did besides steps. Raises ValueError for a word that is not ddlprof's."""
+    """The name of what a job did besides steps. Raises ValueError for a word that is not ddlprof's."""
     if word not in SPANS:
         raise ValueError("not a kind of span")
     return str(word)
 
 
 def status(word: Any) -> str:
-    """How a rank ended."""
+    """How a rank ended; `exit` for a word that is not ddlprof's."""
     return _among(word, _STATUSES, "exit")
 
 
 def source(word: Any) -> str:
-    """The part of ddlprof that has something to say."""
+    """The part of ddlprof that a note comes from; `ddlprof` for any other word."""
     return _among(word, _SOURCES, "ddlprof")
 
 
 def clock(word: Any) -> str:
-    """The clock of a rank."""
+    """The clock of a rank, `host` or `device`; `host` for any other word."""
     return _among(word, frozenset({"host", "device"}), "host")
 
 
 def device(name: Any) -> str:
-    """A device's model, if it is made of words that manufacturers use."""
+    """The model of a device if it consists of words that manufacturers use; otherwise `device`."""
     words = re.split(r"[ /-]+", _text(name))
     known = all(word in _GPU_WORDS or _GPU_MODEL.fullmatch(word) for word in words) and len(words) <= _GPU_WORDS_MOST
     return str(name) if name in _DEVICES or known else "device"
 
 
 def optimizer(name: str | None) -> str | None:
-    """The class of the optimizer, if it is torch's."""
+    """The class of the optimizer if it is one of torch's; otherwise `optimizer`."""
     return None if name is None else _among(name, _OPTIMIZERS, "optimizer")
 
 
@@ -180,38 +180,38 @@ def precision(name: str | None) -> str | None:
 
 
 def dtype(name: str) -> str:
-    """The type of an operator."""
+    """The data type of an operator; `other` for an unknown one."""
     return _among(name, _TYPES, "other")
 
 
 def strategy(name: str | None) -> str | None:
-    """The strategy, a word or several with `+` between them."""
+    """The strategy: one word or several joined by `+`."""
     return None if name is None else "+".join(_among(each, _STRATEGIES, "other") for each in name.split("+"))
 
 
 def backend(name: str | None) -> str | None:
-    """The backend: `nccl`, or `cpu:gloo,cuda:nccl`."""
+    """The backend, such as `nccl` or `cpu:gloo,cuda:nccl`."""
     known = name is not None and all(word in _BACKENDS for word in re.split("[:,]", name))
     return name if known else None
 
 
 def comm_hook(name: str | None) -> str | None:
-    """The hook of DDP's, if it is torch's."""
+    """The name of DDP's communication hook if it is one of torch's."""
     return None if name is None else _among(name, _COMM_HOOKS, "hook")
 
 
 def versions(found: dict[str, str]) -> dict[str, str]:
-    """The versions of the packages that matter, if they look like versions."""
+    """The versions of packages that matter for the analysis, if they have the form of versions."""
     return {name: text for name, text in found.items() if name in _PACKAGES and _VERSION.fullmatch(text)}
 
 
 def version(text: Any) -> str | None:
-    """A text that looks like a version."""
+    """The text if it has the form of a version."""
     return text if isinstance(text, str) and _VERSION.fullmatch(text) else None
 
 
 def operator(name: str, kind: str) -> str:
-    """The name of an operator, if it is torch's own; else its kind."""
+    """The name of an operator if it is one of torch's; otherwise its kind."""
     known = _operator_names()
     return name if name in known or name.removesuffix("_backward") in known else kind
 

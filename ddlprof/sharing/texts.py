@@ -1,4 +1,4 @@
-"""Every text in a shared run, to look at before it is sent."""
+"""Lists all texts in a shared run, so that one can look at them before sending it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _RECORDS = (
 )  # fmt: skip
 _FIELDS = {f.name for kind in _RECORDS for f in fields(kind)}
 OWN_WORDS = _FIELDS | {name + REST for name in _FIELDS} | {*KINDS, SHAPES, COLLECTIVES, "columns"}
-"""The names of the fields of a run, which are the same in all of them."""
+"""Names of fields, which are the same in all runs."""
 MAX_TEXTS = 100_000
-"""The most different texts; a shared run has a few for each rank, group and source line."""
+"""The most different texts that are listed. A shared run has a few for each rank, group and source line."""
 _LONGEST_TEXT = 1000
 
 
 def texts_in(path: Path) -> dict[str, Counter[str]]:
-    """The different texts in each member of an archive, names of fields included, and how often each is there."""
+    """For each member of an archive, its different texts (names of fields included) and how often each occurs."""
     if not is_archive(path):
         raise UserError(f"{path}: is no file that ddlprof share wrote")
     folder = ZipFolder(path)
@@ -40,7 +40,7 @@ def texts_in(path: Path) -> dict[str, Counter[str]]:
 
 
 def others_in(path: Path) -> list[str]:
-    """The names of members that are not of a run: ddlprof does not read them, and share does not write them."""
+    """Names of members that do not belong to a run: ddlprof does not read them, and `share` does not write them."""
     return ZipFolder(path).others
 
 
@@ -60,7 +60,7 @@ def _texts(name: str, content: bytes | ReadingError) -> Counter[str]:
 
 
 def _value(text: str) -> Any:
-    """The value of a JSON text; the text itself if it is no JSON, or longer than any that is read."""
+    """The value of a JSON text; the text itself if it is no JSON or too long to be read as such."""
     try:
         return parse_json(text) if text and len(text) <= MAX_BYTES else text
     except DAMAGE:
@@ -80,5 +80,5 @@ def _add(value: Any, found: Counter[str]) -> None:
 
 
 def _shown(text: str) -> str:
-    """The text, or the beginning and the length of one that is longer than anybody looks at."""
+    """The text, or the beginning and length of a very long one."""
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}... ({len(text):,} characters)"

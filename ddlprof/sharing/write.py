@@ -1,4 +1,4 @@
-"""Writes a shared run: one archive, the same bytes for the same run."""
+"""Writes a shared run as one archive. The same run always gives the same bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ddlprof.store.parts import RankFiles, RunPart, times_name, without_copies
 from ddlprof.store.reader import parts_in
 
 SHOWN_ORIGIN_UNIX_NS = 946_684_800_000_000_000
-"""The moment at which every shared run begins: 2000-01-01."""
+"""The unix time in ns at which every shared run begins: 2000-01-01."""
 _DATE = (1980, 1, 1, 0, 0, 0)
 _ACCESS = 0o644 << 16
 _UNIX = 3
@@ -36,11 +36,11 @@ class Shared:
     """The steps of all ranks."""
     file_bytes: int
     replaced: dict[str, int]
-    """How many names of each kind have a number now."""
+    """The number of names of each kind that were replaced by numbers."""
 
 
 def share(paths: Sequence[str], output: Path) -> Shared:
-    """Writes the shared run of a run directory, or of the parts of a run. Replaces the file as a whole.
+    """Writes the shared run of a run directory, or of the parts of a run. Replaces `output` as a whole.
 
     Raises UserError if there is no run that this version can read, or if the file cannot be written.
     """
@@ -53,7 +53,7 @@ def share(paths: Sequence[str], output: Path) -> Shared:
             with zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED) as archive:
                 for name, content in _members(run, paths, names):
                     archive.writestr(_info(name), content, compresslevel=9)
-            ZipFolder(temporary).files()  # refuses what nobody could read
+            ZipFolder(temporary).files()  # raises if the archive could not be read again
             size = temporary.stat().st_size
     except OSError as error:
         raise UserError(f"{output}: cannot be written: {error.strerror or error}") from None
@@ -61,7 +61,7 @@ def share(paths: Sequence[str], output: Path) -> Shared:
 
 
 def _job_id(run: RunData) -> str:
-    """An id that two shared runs do not have in common. It is made of the times of steps, which are in the file."""
+    """An id that differs between shared runs. It is made from the times of steps, which are in the file anyway."""
     digest = sha256()
     for rank in run.ranks:
         digest.update(rank.steps["start_ns"].tobytes() + rank.steps["step_ns"].tobytes())
@@ -98,7 +98,7 @@ def _origins(run: RunData) -> Origins:
 
 
 def _rank_files(run: RunData, paths: Sequence[str]) -> Iterator[tuple[RunPart, RankFiles]]:
-    """The files of the ranks that a report is about, in their order."""
+    """The files of the ranks that a report covers, in its order."""
     wanted = {(rank.attempt, rank.rank) for rank in run.ranks}
     parts = without_copies([part for path in paths for part in parts_in(path)])
     found = [(part, files) for part in parts for files in part.ranks if (files.attempt, files.rank) in wanted]

@@ -1,6 +1,6 @@
 """Reads run directories: complete, torn, or still being written.
 
-Damage is counted and reported, never raised; only what cannot be read as a run at all is a `UserError`.
+Damage is counted and reported, not raised. Only what cannot be read as a run at all is a `UserError`.
 """
 
 from ddlprof.model.records import Note

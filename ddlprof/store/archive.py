@@ -1,7 +1,7 @@
-"""A run in one file: a zip archive, as `ddlprof share` writes it, read as if it were a run directory.
+"""Reads a run in one file (a zip archive, as `ddlprof share` writes it) as if it were a run directory.
 
-Nothing is unpacked to the disk. An archive comes from anywhere, so what it says of itself is bounded before anything of
-it is read: how many members it has, and how large they are altogether.
+Nothing is unpacked to the disk. As an archive may come from anybody, the number of its members and their total size are
+checked before anything of it is read.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ddlprof.model.manifest import MANIFEST_NAME, OPERATORS_NAME
 
 SUFFIX = ".zip"
 MAX_MEMBERS = 20_000
-"""Two files for each of 10,000 ranks."""
+"""The most members: two files for each of 10,000 ranks."""
 MAX_LIST_BYTES = 4 << 20
-"""The list of members at the end of the file, 200 bytes for each."""
+"""The most bytes of the list of members at the end of the file: 200 for each member."""
 MAX_UNPACKED_BYTES = 2 << 30
 """The most that all members are unpacked to."""
 MAX_RATIO = 50
-"""The most that members are larger than the file, beyond `SMALL_BYTES`: steps shrink to a tenth."""
+"""The most that unpacking may enlarge the file beyond `SMALL_BYTES`; steps shrink to about a tenth."""
 SMALL_BYTES = 16 << 20
 _NUMBER = "(?:0|[1-9][0-9]{0,8})"
 _MEMBER = re.compile(
@@ -45,13 +45,13 @@ _DAMAGE = (
     OSError,
     struct.error,
 )
-"""The errors of Python's zipfile for a file that is no archive, is damaged, or is packed in an unknown way."""
+"""The errors of Python's zipfile for files that are no archives, are damaged, or use an unknown compression."""
 _END, _END_BYTES, _MAX_COMMENT_BYTES = b"PK\5\6", 22, 65_535
 _ZIP64 = b"PK\6\7"
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a path names a regular file that is to be read as an archive."""
+    """Whether a path names a regular file to be read as an archive."""
     try:
         return path.suffix.lower() == SUFFIX and stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):
@@ -59,13 +59,13 @@ def is_archive(path: Path) -> bool:
 
 
 class ZipFolder:
-    """The run in an archive, as `ddlprof.store.folder.Folder` has it."""
+    """The run in an archive, with the interface of `ddlprof.store.folder.Folder`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def files(self) -> dict[str, int]:
-        """The sizes of the members that are of a run. Raises UserError for what is no archive, or too large."""
+        """The sizes of the members that belong to a run. Raises UserError if the file is no archive, or too large."""
         return {name: info.file_size for name, info in self._members.items()}
 
     def contents(self, names: Sequence[str]) -> Iterator[bytes | ReadingError]:
@@ -73,7 +73,7 @@ class ZipFolder:
         return (self.piece(name, 0, MAX_UNPACKED_BYTES) for name in names)
 
     def piece(self, name: str, begin: int, most_bytes: int) -> bytes | ReadingError:
-        """At most so many bytes of a member; a negative `begin` counts from its end."""
+        """At most `most_bytes` of a member from `begin` on; a negative `begin` counts from its end."""
         info = self._members[name]
         first = begin if begin >= 0 else max(info.file_size + begin, 0)
         try:
@@ -81,7 +81,7 @@ class ZipFolder:
                 _skip(file, first)
                 content = file.read(max(min(most_bytes, info.file_size - first), 0))
                 if first + len(content) == info.file_size:
-                    file.read(1)  # compares the checksum, which comes at the end
+                    file.read(1)  # reading past the end compares the checksum
         except _DAMAGE as error:
             return ReadingError(f"is damaged in the archive: {error}")
         if len(content) < min(most_bytes, info.file_size - first):
@@ -94,7 +94,7 @@ class ZipFolder:
 
     @property
     def others(self) -> list[str]:
-        """The names of members that are not of a run."""
+        """Names of members that do not belong to a run."""
         return self._all[1]
 
     @property
@@ -125,7 +125,7 @@ class ZipFolder:
         return members, [info.filename for info in infos if info.filename not in members]
 
     def _require_short_list(self, file: IO[bytes], size: int) -> None:
-        """The list of members is read whole, so its own size is looked at first."""
+        """Checks the size of the list of members, which zipfile would read as a whole."""
         file.seek(max(size - _END_BYTES - _MAX_COMMENT_BYTES - 20, 0))
         tail = file.read()
         at = tail.rfind(_END)

@@ -1,4 +1,4 @@
-"""The collectives of one rank: from what is on disk to a table."""
+"""Makes a table of the collectives of one rank from what is on disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIMES = tuple(f.name for f in fields(CollectiveTimes))
 
 @dataclass(frozen=True)
 class Packed:
-    """The collectives of one rank as they are on disk, and what expands them: `code` has a signature for each step."""
+    """The collectives of one rank in the compact form on disk. `code`: for each step the number of its signature."""
 
     shapes: list[CollectiveShape]
     spans: list[IntArray]
@@ -57,7 +57,7 @@ class StepCollectives:
 
 
 def times_of(data: bytes, names: tuple[str, ...]) -> NDArray[np.void]:
-    """The collectives' file as a table with the columns `names`; a torn last row is dropped."""
+    """The collectives' file as a table with the columns `names`. A torn last row is dropped."""
     if not set(_TIMES) <= set(names):
         raise ValueError("the header does not name the columns of collectives")
     row = np.dtype([(name, "<u4") for name in names])
@@ -65,7 +65,7 @@ def times_of(data: bytes, names: tuple[str, ...]) -> NDArray[np.void]:
 
 
 def pack(steps: StepCollectives, known: Mapping[int, Sequence[CollectiveShape]], times: NDArray[np.void]) -> Packed:
-    """The collectives of the leading steps, as far as all of their collectives are there."""
+    """The collectives of the leading steps, up to the first step some of whose collectives are missing."""
     numbers, code = np.unique(steps.signatures, return_inverse=True)
     shapes: dict[CollectiveShape, int] = {}
     spans = [_span(known.get(number, ()), shapes) for number in numbers.tolist()]
@@ -83,7 +83,7 @@ def pack(steps: StepCollectives, known: Mapping[int, Sequence[CollectiveShape]],
 def _span(signature: Sequence[CollectiveShape], shapes: dict[CollectiveShape, int]) -> IntArray:
     """For each collective of a signature: its shape's index, its group's ordinal, its number within the group.
 
-    Shapes not yet in `shapes` are added.
+    Shapes that are not yet in `shapes` are added to it.
     """
     groups: dict[str, int] = {}
     seen: Counter[str] = Counter()

@@ -1,7 +1,7 @@
-"""Finds all run directories under a folder or a URL, by names and sizes alone, and reads small pieces of them.
+"""Finds all run directories under a folder or URL by names and sizes alone, and reads small parts of their files.
 
-A folder may hold anything: links that lead back, folders that cannot be listed or never end. The search is bounded,
-goes on past what it cannot read, and says what it left out.
+A folder may contain anything: links that lead back, folders that cannot be listed or are endless. The search is
+bounded, continues after what it cannot read, and tells what it left out.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ddlprof.model.run_summary import SUMMARY_NAME
 from ddlprof.store.folder import Folder, LocalFolder, RemoteFolder, open_folder
 
 MAX_DEPTH = 12
-"""The deepest folder that is looked into, from the one that was named."""
+"""The deepest folders that are searched, counted from the one that was named."""
 MAX_ENTRIES = 5_000_000
-"""The most names that are looked at."""
-_TOGETHER = 16  # requests to an object store: enough to hide its latency
+"""The most names that are read."""
+_TOGETHER = 16  # requests to an object store, enough to hide its latency
 _ATTEMPT = re.compile(r"attempt-(?:0|[1-9][0-9]{0,8})")
 _RANK = re.compile(r"rank-(?:0|[1-9][0-9]{0,8})\.(?:jsonl|collectives)")
 _FILES = "|".join((re.escape(MANIFEST_NAME), re.escape(SUMMARY_NAME), f"{_ATTEMPT.pattern}/{_RANK.pattern}"))
@@ -32,12 +32,12 @@ _OF_A_RUN = re.compile(rf"(?:(?P<run>.+)/)?(?P<file>{_FILES})")
 
 @dataclass(frozen=True)
 class FoundRun:
-    """A directory that looks like a run's: the sizes of its files by their names in it."""
+    """A directory that looks like a run's. Holds the sizes of its files by name."""
 
     path: str
     """The directory as the user would type it."""
     prefix: str
-    """Where it is in the folder that was searched: empty, or with a slash at its end."""
+    """Its path in the folder that was searched: empty, or ending with a slash."""
     files: dict[str, int]
 
     @property
@@ -56,7 +56,7 @@ class Search:
 
 
 def search(path: str | Path) -> Search:
-    """All runs under a folder or URL. Raises UserError where it is no folder, or cannot be listed at all."""
+    """All runs under a folder or URL. Raises UserError if it is no folder or cannot be listed."""
     folder = open_folder(path)
     if isinstance(folder, RemoteFolder):
         return _in_listing(str(path), folder)
@@ -66,7 +66,7 @@ def search(path: str | Path) -> Search:
 
 
 def pieces(found: Search, names: list[tuple[FoundRun, str]], most_bytes: int) -> Iterator[bytes | ReadingError]:
-    """The beginning of each of these files, in this order; what cannot be read does not stop the others."""
+    """The beginning of each of these files, in this order. A file that cannot be read gives its error."""
 
     def piece(wanted: tuple[FoundRun, str]) -> bytes | ReadingError:
         run, name = wanted
@@ -83,7 +83,7 @@ def pieces(found: Search, names: list[tuple[FoundRun, str]], most_bytes: int) ->
 
 
 def _in_listing(url: str, folder: RemoteFolder) -> Search:
-    """The runs of an object store, which lists all names below one at once."""
+    """The runs in an object store, which lists all names at once."""
     runs: dict[str, dict[str, int]] = {}
     for name, size in folder.files(MAX_DEPTH).items():
         if match := _OF_A_RUN.fullmatch(name):
@@ -97,7 +97,7 @@ def _in_listing(url: str, folder: RemoteFolder) -> Search:
 
 
 class _Walk:
-    """A walk through the folders of this machine, each of them once."""
+    """A walk through folders of this machine that visits each of them once."""
 
     def __init__(self, root: Path) -> None:
         self.found = Search(LocalFolder(root))
@@ -118,7 +118,7 @@ class _Walk:
         self._say(bool(stack))
 
     def _look(self, prefix: str) -> list[str]:
-        """Notes the run in a folder, if there is one; the folders in it that may hold others."""
+        """Notes the run in a folder if there is one. Returns the folders in it that may contain others."""
         entries = self._list(prefix)
         attempts = [entry.name for entry in entries if _ATTEMPT.fullmatch(entry.name) and _is_folder(entry)]
         known = {entry.name: entry for entry in entries if entry.name in (MANIFEST_NAME, SUMMARY_NAME)}
@@ -136,7 +136,7 @@ class _Walk:
         folder = self._root / prefix
         try:
             about = folder.stat()
-            if (about.st_dev, about.st_ino) in self._seen:  # a link that leads back, or a second one to the same
+            if (about.st_dev, about.st_ino) in self._seen:  # a link that leads back, or a second link to one folder
                 self._again += 1
                 return []
             self._seen.add((about.st_dev, about.st_ino))

@@ -1,7 +1,7 @@
-"""Compares the checksums of a rank's files: one for each part that was written at once (a flush).
+"""Checks the checksums in a rank's files. Each covers the part that was written at once (a flush).
 
-A damaged part is left out whole: nobody knows which of its numbers were meant. What comes after the last checksum is
-taken as it is, since the process was killed while it wrote, or still writes. So are files without checksums.
+A damaged part is left out as a whole, as it is unknown which of its numbers are wrong. What follows the last checksum
+is accepted: the process was killed while it wrote, or still writes. Files without checksums are accepted, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FLUSH = b'["f",'
 
 @dataclass
 class Undamaged:
-    """The undamaged part of a rank's two files."""
+    """The undamaged parts of a rank's two files."""
 
     text: bytes = b""
     """The whole lines, each with its end, without the header and without those that end a flush."""
@@ -41,7 +41,7 @@ class Undamaged:
 
 
 def undamaged_parts(text: bytes, times: bytes, columns: Columns) -> Undamaged:
-    """Separates the undamaged parts from the damaged ones. Raises ValueError where the header is damaged."""
+    """Separates undamaged from damaged parts. Raises ValueError if the header is damaged."""
     undamaged = Undamaged()
     parts: list[bytes] = []
     flushes: list[Flush] = []
@@ -55,7 +55,7 @@ def undamaged_parts(text: bytes, times: bytes, columns: Columns) -> Undamaged:
         search = line_end
         flush = decode_flush(text[at + 1 : line_end], columns)
         if flush is None:
-            continue  # then it is part of the next part, which is damaged by it
+            continue  # the damage is then in the next part
         flushes.append(flush)
         sound = crc32(view[part : at + 1]) == flush.text_crc32
         if not sound and part == 0:
@@ -79,7 +79,7 @@ def _keep(undamaged: Undamaged, parts: list[bytes], part: bytes, sound: bool) ->
 
 
 def decode_flush(line: bytes, columns: Columns) -> Flush | None:
-    """The checksums in a line; None where it is damaged."""
+    """The checksums in a line; None if it is damaged."""
     try:
         _, values = codec.named(line.decode(), columns, parse_json)
         return decode(Flush, values, numbers_are=NOT_NEGATIVE)

@@ -1,8 +1,8 @@
-"""The place where a run's files are: a folder of this machine, or what fsspec can list and read. Only read.
+"""Where the files of a run are: a folder of this machine, or anything that fsspec can list and read. Read only.
 
-Object stores are opened by `object_store`; here they are one more file system of fsspec's.
+Object stores are opened by `object_store` and are then used like any file system of fsspec.
 
-Only the names of the run's files are looked at, so a large bucket costs no more than its listing.
+Only names of a run's files are looked for, so a large bucket costs no more than its listing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ddlprof.base.reading import ReadingError, read_bytes, read_piece
 from ddlprof.model.manifest import OPERATORS_NAME
 
 MAX_FILE_BYTES = 2 << 30
-"""A rank writes a few hundred megabytes in months."""
+"""The largest file. A rank writes a few hundred megabytes in months."""
 DEPTH = 3  # COPY/attempt-N/rank-R.jsonl
 _PATTERNS = ("manifest.json", "attempt-*/rank-*")
 _BESIDE = (OPERATORS_NAME,)
-"""Files that belong to a run if one of the files of `_PATTERNS` is in the same folder."""
-_FETCHED_TOGETHER = 16  # files: enough to hide the latency of an object store, not enough to fill the memory
+"""Files that belong to a run if a file that matches one of `_PATTERNS` is in the same folder."""
+_FETCHED_TOGETHER = 16  # files: hides the latency of an object store without filling the memory
 
 
 class Folder(Protocol):
@@ -32,17 +32,17 @@ class Folder(Protocol):
         """The size of every file that may belong to a run, by its path in the folder."""
 
     def contents(self, names: Sequence[str]) -> Iterator[bytes | ReadingError]:
-        """The contents of these files, in this order, or the reason why one is not read."""
+        """The contents of these files in this order; for a file that cannot be read, the error."""
 
     def piece(self, name: str, begin: int, most_bytes: int) -> bytes | ReadingError:
-        """At most so many bytes of a file; a negative `begin` counts from its end."""
+        """At most `most_bytes` of a file from `begin` on; a negative `begin` counts from its end."""
 
     def missing(self) -> str:
         """Why there is no run here."""
 
 
 def open_folder(path: str | Path) -> Folder:
-    """Opens a folder, an archive or a URL. Raises UserError where a URL cannot be opened."""
+    """Opens a folder, an archive or a URL. Raises UserError if a URL cannot be opened."""
     if isinstance(path, str) and "://" in path:
         return RemoteFolder(path)
     if Path(path).is_dir():
@@ -59,7 +59,7 @@ class LocalFolder:
         self._path = path
 
     def files(self) -> dict[str, int]:
-        """The files of its own run; if there are none, those of the runs in it."""
+        """The files of the run in this folder; if there is none, those of the runs in its subfolders."""
         for prefix in ("", "*/"):
             found = [path for pattern in _PATTERNS for path in self._path.glob(prefix + pattern)]
             if found:
@@ -90,7 +90,7 @@ class LocalFolder:
 
 
 class RemoteFolder:
-    """A folder behind a URL of fsspec's: s3://, memory://, ... Its drivers raise whatever they like."""
+    """A folder behind a URL of fsspec: s3://, memory://, ... Its drivers may raise any error."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -98,7 +98,7 @@ class RemoteFolder:
         self._sizes: dict[str, int] = {}
 
     def files(self, depth: int = DEPTH) -> dict[str, int]:
-        """The same as `LocalFolder.files`, also with what is of no run."""
+        """Like `LocalFolder.files`, but may include files that belong to no run."""
         try:
             found: dict[str, Any] = self._system.find(self._root, maxdepth=depth, detail=True, on_error="raise")
         except FileNotFoundError:
@@ -155,7 +155,7 @@ def _content(path: Path) -> bytes | ReadingError:
 
 
 def _size(path: Path) -> int:
-    """The size of a file; 0 where even that cannot be told, which reading it will report."""
+    """The size of a file; 0 if unknown, which is reported when the file is read."""
     try:
         return path.stat().st_size
     except OSError:

@@ -1,7 +1,7 @@
-"""Parses lines that hold numbers only, thousands at once, into columns; `ddlprof.store.rankfile` says which.
+"""Parses lines that contain only numbers, thousands at once, into columns; `ddlprof.store.rankfile` chooses the lines.
 
-`Lines` tells the lines of a text apart by how they begin, without a string for each. Each function raises one of
-`DAMAGE` unless every line is what it should be.
+`Lines` tells lines apart by their beginning, without making a string for each. Each function raises one of `DAMAGE`
+unless all lines are valid.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ddlprof.store.tables import FloatArray, IntArray
 
 DAMAGE = (ValueError, OverflowError, RecursionError)
 LARGEST = 2**62
-"""The largest number: no time of ours is as large, and two of them can be added as 64-bit integers."""
+"""The largest number accepted. No time of ddlprof is as large, and two such numbers can be added in 64 bits."""
 _NULL = -LARGEST
 _OF_WHOLE_NUMBERS = str.maketrans("", "", "0123456789,-[] ")
 _OF_NUMBERS = str.maketrans("", "", "0123456789,-[] .eE+")
@@ -30,7 +30,7 @@ _PIECE = 1 << 16
 
 
 class Lines:
-    """The lines of a text with their ends; `has_prefix` says which begin with `prefix` and are not too long."""
+    """The lines of a text with their ends. `has_prefix`: which of them begin with `prefix` and are not too long."""
 
     def __init__(self, text: bytes, prefix: bytes, longest: int) -> None:
         self._text = text
@@ -40,7 +40,7 @@ class Lines:
         self._begins = begins
         """The first byte of each line, and after the last line the end of the text."""
         self.has_prefix = ends - begins[:-1] <= longest
-        for place, letter in enumerate(prefix):  # a shorter line ends within them, and has another letter there
+        for place, letter in enumerate(prefix):  # a shorter line ends within the prefix and differs there
             self.has_prefix &= letters[np.minimum(begins[:-1] + place, len(letters) - 1)] == letter
         self.before = np.concatenate([[0], np.cumsum(self.has_prefix)])
         """The number of lines with the prefix before each line; at the end, their number in all."""
@@ -49,7 +49,7 @@ class Lines:
         return len(self.has_prefix)
 
     def text_of(self, index: int) -> str:
-        """A line without its end; what is no text is replaced."""
+        """A line without its end. Bytes that are not UTF-8 are replaced."""
         return self._text[self._begins[index] : self._begins[index + 1] - 1].decode(errors="replace")
 
     def joined(self, until: int) -> bytes:
@@ -62,10 +62,10 @@ class Lines:
 def whole_numbers(
     lines: list[str], names: tuple[str, ...], optional: frozenset[str], more: bool
 ) -> tuple[IntArray, IntArray]:
-    """A row for each line, with the columns `names`, where null, if allowed, is MISSING.
+    """A row for each line with the columns `names`. Null, if allowed (`optional`), is MISSING.
 
-    What comes after these columns, if there may be `more`, is in the second array, one after the other. Two
-    columns at the end of the first say where in it a row's begins and ends.
+    If a line may have `more` values, these are in the second array, line after line. Two more columns of the first
+    array then say where a row's values begin and end.
     """
     rows = _rows(lines, str(_NULL), _OF_WHOLE_NUMBERS)
     sizes = np.array(list(map(len, rows)), dtype=np.int64)
@@ -75,9 +75,9 @@ def whole_numbers(
 def whole_numbers_at_once(
     text: bytes, prefix: bytes, names: tuple[str, ...], optional: frozenset[str], more: bool
 ) -> tuple[IntArray, IntArray]:
-    """What `whole_numbers` makes of the lines of a text, several times as fast. Each line begins with `prefix`.
+    """Like `whole_numbers` for the lines of a text, but several times as fast. Each line begins with `prefix`.
 
-    Only what `ddlprof` writes is read: no spaces, and no number of more than 18 digits or below zero.
+    Accepts only the form that `ddlprof` writes: no spaces, no negative numbers, at most 18 digits.
     """
     parts = [_plain(text[begin:end], prefix) for begin, end in pairwise(_ends_of_pieces(text))]
     nothing = np.zeros(0, dtype=np.int64)
@@ -87,7 +87,7 @@ def whole_numbers_at_once(
 
 
 def _ends_of_pieces(text: bytes) -> list[int]:
-    """The begin of the text, and where its pieces end: whole lines that fit into a cache of the processor."""
+    """Where the text begins, and where pieces of whole lines end that fit into a processor's cache."""
     ends = [0]
     while ends[-1] < len(text):
         ends.append((text.find(b"\n", ends[-1] + _PIECE) + 1) or len(text))
@@ -95,7 +95,7 @@ def _ends_of_pieces(text: bytes) -> list[int]:
 
 
 def _plain(text: bytes, prefix: bytes) -> tuple[IntArray, IntArray]:
-    """The numbers of all lines, null as _NULL, and how many each line has."""
+    """The numbers of all lines in a row, null as _NULL, and the count of numbers in each line."""
     letters = np.frombuffer(text, dtype=np.uint8)
     is_close = letters == ord("]")
     ends = np.flatnonzero((letters == ord(",")) | is_close)  # of words
@@ -126,7 +126,7 @@ def _plain(text: bytes, prefix: bytes) -> tuple[IntArray, IntArray]:
 
 
 def _require(letters: NDArray[np.uint8], places: IntArray, word: bytes) -> None:
-    """Raises ValueError unless the word is at each of the places."""
+    """Raises ValueError unless `word` is at each of the places."""
     if any((letters[places + place] != letter).any() for place, letter in enumerate(word)):
         raise ValueError("not only numbers")
 
@@ -150,13 +150,13 @@ def _table(
 
 
 def numbers(lines: list[str], width: int) -> FloatArray:
-    """A row for each line; null is NaN."""
+    """A row of `width` numbers for each line; null becomes NaN."""
     rows = _rows(lines, "NaN", _OF_NUMBERS)
     return np.array(rows, dtype=np.float64).reshape(len(rows), width)
 
 
 def _rows(lines: list[str], null: str, usual: dict[int, int | None]) -> list[list[Any]]:
-    # Everything but numbers is counted in the text, which is faster than looking at each of the values.
+    # Other characters are counted in the whole text, which is faster than checking each value.
     text = ",".join(lines)
     count = len(lines)
     if text.count('"') != 2 * count or text.count("[") != count:

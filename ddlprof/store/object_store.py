@@ -1,7 +1,7 @@
 """Object stores behind fsspec's interface: S3, Google Cloud Storage and Azure through obstore.
 
-obstore finds its settings as the tools of each cloud do, by the environment. For S3 boto3 is asked for the credentials
-and the region, so that profiles, single sign-on and the roles of a machine count as everywhere else.
+obstore finds its settings in the environment, as each cloud's own tools do. For S3, boto3 provides credentials and
+region, so that profiles, single sign-on and roles of machines work as usual.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _PROTOCOLS = {
     **{name: name for name in ("az", "adl", "azure", "abfs", "abfss")},
 }
 _RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
-"""The longest time for retries, as someone is waiting; obstore itself goes on for three minutes."""
+"""Limits for retries, as a user is waiting; obstore's own default is three minutes."""
 _TRUE = ("1", "true", "yes", "on")
 _ENDPOINT = re.compile(r"Error performing \w+ (https?://[^/\s]+)")
 _ANSWER = re.compile(r"<Code>(?P<code>[^<]+)</Code>.*?<Message>(?P<message>[^<]*)</Message>", re.DOTALL)
 
 
 def is_object_store(protocol: str) -> bool:
-    """Whether URLs of this protocol are read through obstore."""
+    """Whether URLs with this protocol are read through obstore."""
     return protocol in _PROTOCOLS
 
 
 def open_store(url: str) -> tuple[Any, str]:
-    """The file system and the path in it. Raises UserError where a package or the credentials are missing."""
+    """The file system and the path in it. Raises UserError if a package or credentials are missing."""
     try:
         from obstore.fsspec import FsspecStore
     except ImportError:
@@ -48,7 +48,7 @@ def open_store(url: str) -> tuple[Any, str]:
 
 
 def reason(error: Exception) -> str:
-    """The store's answer, or why there is none, without obstore's account of its retries."""
+    """The store's answer, or why there is none, without obstore's list of retries."""
     text = str(error)
     if answer := _ANSWER.search(text):
         return f"{answer['message'].strip().rstrip('.')} ({answer['code']})"
@@ -72,7 +72,7 @@ def _s3_settings(url: str) -> dict[str, Any]:
         session = boto3.session.Session()
         credentials = session.get_credentials()
         if credentials is not None:
-            credentials.get_frozen_credentials()  # a login that has ended says so here
+            credentials.get_frozen_credentials()  # raises if a login has expired
     except BotoCoreError as error:
         raise UserError(f"{url}: cannot be read: {error}") from None
     if credentials is None:

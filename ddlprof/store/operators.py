@@ -1,4 +1,4 @@
-"""Reads the operators of a step out of a run's files, as carefully as everything else of it."""
+"""Reads the operators of a step from a run's files. As everywhere, nothing in the file is trusted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddlprof.model.records import Note
 from ddlprof.store.parts import RunPart
 
 MAX_BYTES = 8 << 20
-"""The largest file: several times what the most operators of a record take."""
+"""The largest file in bytes: several times the size of the longest record."""
 MOST_OPERATORS = 10_000
 _MOST_SIZES = 16
 _MOST_NAME = 1000
@@ -21,7 +21,7 @@ _WITHOUT = ": the operators of its step are not known"
 
 @dataclass(frozen=True)
 class _File:
-    """The file as it is written, see `OperatorsFile`."""
+    """The fields of the file; see `OperatorsFile`."""
 
     job_id: str
     schema: int
@@ -30,7 +30,10 @@ class _File:
 
 
 def read_operators(parts: Sequence[RunPart], manifest: Manifest | None) -> tuple[StepOperators | None, list[Note]]:
-    """The operators of a step of the manifest's job, and what was left out; None where no file of it has them."""
+    """The operators of a step of the manifest's job, with notes on files left out.
+
+    The operators are None if no file has those of this job.
+    """
     found: StepOperators | None = None
     notes: list[Note] = []
     for part in parts:
@@ -49,7 +52,7 @@ def read_operators(parts: Sequence[RunPart], manifest: Manifest | None) -> tuple
 
 
 def _decoded(content: bytes | ReadingError) -> tuple[str, StepOperators]:
-    """The job and its operators. Raises ValueError if the file is damaged or of a newer version."""
+    """The job's id and its operators. Raises ValueError if the file is damaged or of a newer version."""
     value = versioned_object(content, OPERATORS_SCHEMA, MAX_BYTES)
     if isinstance(step := value.get("step"), dict):
         value["step"] = {**step, "operators": []}
@@ -66,7 +69,7 @@ def _decoded(content: bytes | ReadingError) -> tuple[str, StepOperators]:
 
 
 def _check(operator: Operator, where: str) -> None:
-    """Raises ValueError where the fields of an operator do not belong together."""
+    """Raises ValueError if the fields of an operator contradict each other."""
     if operator.kind not in KINDS:
         raise ValueError(f"{where}.kind: not a kind of operators")
     if operator.phase not in PHASES:

@@ -1,9 +1,9 @@
-"""Which files make up one run: those of a run directory, or of several parts of it.
+"""Finds the files that make up one run: those of a run directory, or of several parts of a run.
 
-Ranks of a job without a shared file system write each on their own machine, into directories that hold a part of the
-run. Parts are put together if nothing speaks against it; files of two jobs are refused. The header of each file
-is compared with its name, with the manifest and with the other ranks: a file that was copied there from elsewhere is
-left out and named.
+In a job without a shared file system each rank writes on its own machine, into a directory with part of the run. Parts
+are put together if nothing contradicts it; files of two jobs are refused. The header of each file is compared with its
+name, with the manifest and with the other ranks. A file that was copied there from another run is left out, with a
+note.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ddlprof.model.records import Note, RankHeader
 from ddlprof.store.folder import Folder, open_folder
 from ddlprof.store.tables import RankData
 
-_NUMBER = "(?:0|[1-9][0-9]{0,8})"  # one name for each rank: no leading zeros
+_NUMBER = "(?:0|[1-9][0-9]{0,8})"  # no leading zeros, so that each rank has one name
 _RANK_FILE = re.compile(rf"(?:(?P<part>[^/]+)/)?attempt-(?P<attempt>{_NUMBER})/rank-(?P<rank>{_NUMBER})\.jsonl")
 _MANIFEST = re.compile(rf"(?:(?P<part>[^/]+)/)?{re.escape(MANIFEST_NAME)}")
 
@@ -45,15 +45,15 @@ class RankFiles:
     rank: int
     text: str
     times: str | None
-    """The file's path; None where the rank has no such file."""
+    """The path of the collectives' file; None if the rank has none."""
     size: int
-    """The bytes of both files."""
+    """The size of both files in bytes."""
     text_size: int = 0
-    """The bytes of the text alone."""
+    """The size of the text alone in bytes."""
 
     @property
     def names(self) -> list[str]:
-        """The names of the files that are there."""
+        """The paths of the files that exist."""
         return [self.text] if self.times is None else [self.text, self.times]
 
     @property
@@ -64,7 +64,7 @@ class RankFiles:
 
 @dataclass(frozen=True)
 class RunPart:
-    """One directory with all of a run, or with the files of some of its ranks."""
+    """One directory with a whole run, or with the files of some of its ranks."""
 
     name: str
     """The directory as the user would type it."""
@@ -72,11 +72,11 @@ class RunPart:
     manifest: str | None
     ranks: list[RankFiles]
     operators: str | None = None
-    """The file with the operators of a step."""
+    """The path of the file with the operators of a step."""
 
 
 def find_parts(path: str | Path) -> list[RunPart]:
-    """The directory itself if it is a run's, otherwise those in it that are; none is an empty list."""
+    """The directory itself if it is a run's, otherwise the run directories in it (maybe none)."""
     folder = open_folder(path)
     files = folder.files()
     matches = [match for name in files for match in [_RANK_FILE.fullmatch(name) or _MANIFEST.fullmatch(name)] if match]
@@ -106,7 +106,7 @@ def _key(files: RankFiles) -> tuple[int, int]:
 
 
 def without_copies(parts: Sequence[RunPart]) -> list[RunPart]:
-    """The same parts with the files of each rank in one of them only: the longer copy of a file that is there twice.
+    """The parts with the files of each rank in one of them only. Of two copies of a file the longer one is kept.
 
     Raises UserError if two parts have different files of the same rank.
     """
@@ -122,10 +122,10 @@ def without_copies(parts: Sequence[RunPart]) -> list[RunPart]:
 
 
 def _require_copies(*found: tuple[RunPart, RankFiles]) -> None:
-    """Raises UserError unless one file begins with the other: files only grow, so copies do."""
+    """Raises UserError unless one file is a beginning of the other, as files only grow."""
     one, two = (next(part.folder.contents([files.text])) for part, files in found)
     if isinstance(one, ReadingError) or isinstance(two, ReadingError):
-        return  # which is said when they are read
+        return  # an error is reported when they are read
     if not one.startswith(two) and not two.startswith(one):
         names = " and ".join(part.name for part, _ in found)
         raise UserError(f"{names} have different files {found[0][1].label}: name the directories of one job")
@@ -135,7 +135,7 @@ _Value = TypeVar("_Value", str, int)
 
 
 def belongs_elsewhere(files: RankFiles, header: RankHeader) -> Note | None:
-    """What is wrong with a file that should have another name; None if it is where it belongs."""
+    """Why a file belongs under another name; None if its name is right."""
     if (header.attempt, header.rank) == (files.attempt, files.rank):
         return None
     whose = f"rank {header.rank}" if header.attempt == files.attempt else f"attempt {header.attempt}"
@@ -143,10 +143,11 @@ def belongs_elsewhere(files: RankFiles, header: RankHeader) -> Note | None:
 
 
 def of_one_job(ranks: list[RankData], manifest: Manifest | None) -> tuple[list[RankData], Manifest | None, list[Note]]:
-    """The ranks of the job and its manifest, and what was left out.
+    """The ranks of one job and its manifest, and notes on what was left out.
 
-    The manifest tells which job it is if any rank agrees; otherwise most of the ranks do, at least two, or without a
-    manifest the lowest one. A file whose rank was not told the job counts for any. Raises ValueError if nothing tells.
+    The job is the manifest's if any rank agrees; otherwise that of most ranks, of at least two, or without a manifest
+    of the lowest rank. A file of a rank that was not told its job fits any. Raises ValueError if no job can be
+    determined.
     """
     notes: list[Note] = []
     jobs = Counter(rank.header.job_id for rank in ranks if rank.header.job_id)
@@ -169,7 +170,7 @@ def of_one_job(ranks: list[RankData], manifest: Manifest | None) -> tuple[list[R
 
 
 def _of_one_world(ranks: list[RankData], manifest: Manifest | None, notes: list[Note]) -> list[RankData]:
-    """The ranks that agree on how many they are, as those of one start of a job do."""
+    """The ranks that agree on their number. Ranks of one start of a job do."""
     kept = []
     worlds: dict[int, int] = {}
     for attempt in {rank.attempt for rank in ranks}:
@@ -192,7 +193,7 @@ def _ranks(count: int) -> str:
 
 
 def _usual(counts: Counter[_Value], decisive: _Value) -> _Value:
-    """The value that most have; of several, the decisive one if it is among them, or else the first."""
+    """The most frequent value. Of several, the decisive one if it is among them, else the first."""
     most = max(counts.values(), default=0)
     usual = [value for value, count in counts.items() if count == most]
     return decisive if decisive in usual or not usual else usual[0]

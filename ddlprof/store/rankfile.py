@@ -1,8 +1,8 @@
 """Decodes the two files of one rank: `rank-N.jsonl` and `rank-N.collectives`.
 
-Values are found by the names of the columns in the header. Kinds of lines that come by the thousand are parsed all at
-once; if that fails, they are parsed one by one, and damaged lines are dropped. Every value is checked here, and nowhere
-else.
+Values are found by the names of columns in the header. Kinds of lines that may occur thousands of times are parsed all
+at once. If that fails they are parsed one by one, and damaged lines are dropped. Every value is checked here and
+nowhere else.
 """
 
 from __future__ import annotations
@@ -54,38 +54,38 @@ from ddlprof.store.tables import (
 )
 
 MAX_LINE_CHARACTERS = 4 << 20
-"""The longest line: the signature of a step with 80,000 collectives."""
+"""The most characters of a line: a signature with 80,000 collectives."""
 _USUAL_SAMPLES_CHARACTERS = 10_000
-"""Lines of samples that are longer are parsed one by one, which refuses those that no step has."""
+"""Longer lines of samples are parsed one by one, where impossible ones are refused."""
 
 LARGEST_OF_STEP = 2**50
-"""The most that a step may take or count: 13 days as nanoseconds."""
+"""The most that a step may take or count; as nanoseconds, 13 days."""
 LARGEST_SUM = 2**56
-"""The largest sum of one rank's numbers: two years as nanoseconds."""
+"""The largest sum of one rank's numbers; as nanoseconds, two years."""
 MAX_GROUPS = 4096
-"""The most process groups, ways of messages included, of one rank."""
+"""The most process groups of one rank, channels of messages included."""
 MAX_DAMAGED_LINES = 100_000
-"""After so many damaged lines the rest of a file counts as damaged, too."""
+"""After this number of damaged lines the rest of a file counts as damaged, too."""
 
 _Number = TypeVar("_Number", np.int64, np.float64)
 _Table = TypeVar("_Table")
 
 _ANY_SIGN = Range(-LARGEST)
 _SIGNED = (End, ClockReading, LossValue)
-"""Fields that may be negative, exit codes, differences of clocks and losses; no other number may."""
+"""Records whose fields may be negative: exit codes, differences of clocks, losses. All other numbers are not."""
 _CLASS_COLUMNS = [STEP_FIELDS.index(name) for name in CLASS_FIELDS]
 _SUMMED_COLUMNS = [STEP_FIELDS.index(f.name) for f in fields(Aggregate) if f.name in STEP_FIELDS]
 _STEP_COLUMN = STEP_FIELDS.index("step_ns")
 _BEGIN, _END = len(STEP_FIELDS), len(STEP_FIELDS) + 1
-"""Columns after those of a step: where its sequence numbers begin and end among those of all steps."""
+"""Two columns after those of a step: begin and end of its sequence numbers among those of all steps."""
 _STEP = b'["s",'
 _BULK = ("s", "c", "k", "q")
-"""Kinds of lines that hold numbers only and come by the thousand: parsed all at once."""
+"""Tags of lines that contain only numbers and occur thousands of times. They are parsed all at once."""
 
 
 @dataclass
 class _Parsed:
-    """The lines of a file by kind. `trusted` counts the step lines before the first damage."""
+    """The lines of a file by kind. `trusted`: the number of step lines before the first damage."""
 
     columns: Columns
     step_text: bytes = b""
@@ -116,7 +116,7 @@ class _Parsed:
 
 
 def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
-    """Decodes the files of one rank; `name` is for messages. Raises ValueError if not even its header can be read."""
+    """Decodes the files of one rank. `name`: for messages. Raises ValueError if not even the header can be read."""
     if b"\n" not in text:
         raise ValueError("the file has no header")
     header, columns = read_header(text[: text.index(b"\n")].decode(errors="replace"), name)
@@ -136,7 +136,7 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     rank.spans = [span for span in parsed.of("p") if span.what in SPANS]
     rank.end = next(reversed(parsed.of("e")), None)
     rank.samples = _samples(parsed)
-    # The binary file does not mark its steps: after a lost line it is not known which times belong to which step.
+    # The binary file does not mark steps: after a lost line its times cannot be assigned to steps.
     trusted = steps[: parsed.trusted]
     of_steps = StepCollectives(rank.steps["signature"][: len(trusted)], trusted[:, _BEGIN], trusted[:, _END], seqs)
     packed = pack(of_steps, _shapes(parsed), times_of(undamaged.times, columns.get(COLLECTIVES, ())))
@@ -166,7 +166,7 @@ def _count(count: int, noun: str) -> str:
 
 
 def read_header(line: str, name: str) -> tuple[RankHeader, Columns]:
-    """The first line of a file and its columns. Raises ValueError if it is no header, UserError if it is too new."""
+    """The header of a file and its columns. Raises ValueError if the line is no header, UserError if it is too new."""
     if len(line) > MAX_LINE_CHARACTERS:
         raise ValueError("the header is too long")
     values = codec.header_fields(line, parse_json)
@@ -209,21 +209,21 @@ def _sort_lines(undamaged: Undamaged, columns: Columns) -> _Parsed:
 
 
 def read_record(line: str, columns: Columns) -> tuple[str, Any]:
-    """The tag of a line and its record; None for a tag that is not known here.
+    """The tag of a line and its record; None as record for an unknown tag.
 
-    Raises ValueError unless every field of the record has its declared type, and a size that can be added up.
+    Raises ValueError unless every field has its declared type and is small enough to be added up.
     """
     if len(line) > MAX_LINE_CHARACTERS:
         raise ValueError("too long")
     tag, values = codec.named(line, columns, parse_json)
     kind = KINDS.get(tag)
     if kind is None or tag not in columns:
-        return tag, None  # a kind of a newer version
+        return tag, None  # written by a newer version
     return tag, decode(kind, values, numbers_are=_ANY_SIGN if kind in _SIGNED else NOT_NEGATIVE)
 
 
 def _bulk(parsed: _Parsed, tag: str, parse: Callable[[list[str]], _Table]) -> _Table:
-    """The result of `parse` for the lines. Damaged lines are noted in `parsed` and taken out of it."""
+    """Parses the lines of a kind with `parse`. Damaged lines are noted in `parsed` and removed from it."""
     lines = parsed.bulk[tag]
     try:
         return parse(lines)
@@ -265,7 +265,7 @@ def _steps(parsed: _Parsed) -> tuple[IntArray, IntArray]:
         table, seqs = _bulk(parsed, "s", partial(whole_numbers, names=single, optional=optional, more=more))
         parsed.step_count = len(table)
     columns = [_column(table, single, name) for name in STEP_FIELDS]
-    steps = np.stack([*columns, table[:, -2], table[:, -1]]).T  # column after column in memory: they are used so
+    steps = np.stack([*columns, table[:, -2], table[:, -1]]).T  # contiguous columns, as they are used so
     # A plausible step has no number below MISSING, and its classes add up to its time.
     classes = np.maximum(steps[:, _CLASS_COLUMNS], 0).sum(axis=1)
     least = np.array([MISSING if name in OPTIONAL_FIELDS | {"signature"} else 0 for name in STEP_FIELDS])
@@ -277,7 +277,7 @@ def _steps(parsed: _Parsed) -> tuple[IntArray, IntArray]:
 
 
 def _addable(values: IntArray, parsed: _Parsed) -> int:
-    """The number of rows that can be added up; later ones are damaged, and so is what is said about them."""
+    """The number of leading rows that can be added up. Later rows count as damaged, as does what belongs to them."""
     sums = np.cumsum(np.maximum(values, 0), axis=0, dtype=np.float64)
     count = int((sums < LARGEST_SUM).all(axis=1).sum())
     for _ in range(len(values) - count):
@@ -301,11 +301,11 @@ def _context(parsed: _Parsed) -> ContextTable:
 
 def _overhead(parsed: _Parsed) -> Overhead | None:
     rows = _floats(parsed, "k", Overhead)
-    return Overhead(*map(int, rows[-1])) if len(rows) else None  # they are cumulative
+    return Overhead(*map(int, rows[-1])) if len(rows) else None  # each contains the earlier ones
 
 
 def _floats(parsed: _Parsed, tag: str, kind: type[Any]) -> NDArray[np.float64]:
-    """A column for each field of `kind`, NaN where it is not known."""
+    """A column for each field of `kind`; NaN where it is not known."""
     names = parsed.columns.get(tag, ())
     table = _bulk(parsed, tag, partial(numbers, width=len(names)))
     nothing = np.full(len(table), np.nan)
@@ -358,7 +358,7 @@ def _samples(parsed: _Parsed) -> list[tuple[int, SourcePlace, int]]:
 
 
 def _sample_lines(lines: list[str]) -> tuple[IntArray, IntArray]:
-    """For each line its step, and where its pairs of a place and a number are in the second array."""
+    """For each line its step, and where its pairs of place and count are in the second array."""
     steps, counts = whole_numbers(lines, ("step",), frozenset(), more=True)
     if (counts < 0).any() or (counts >= LARGEST).any() or ((steps[:, 2] - steps[:, 1]) % 2).any():
         raise ValueError("a source line without the number of its samples")

@@ -1,4 +1,4 @@
-"""Puts the files of a run together: `load_run`."""
+"""Reads a whole run from its files: `load_run`."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ DEFAULT_RUNS = Path("ddlprof-runs")
 _WITHOUT_RANK = ": the report is without this rank"
 _WITHOUT_MANIFEST = ": the report is without what it says of the job"
 _MAX_HEADER_BYTES = 1 << 20
-"""A header has two thousand characters; with the longest names some more."""
+"""The most bytes of a header, which usually has two thousand characters."""
 
 Progress = Callable[[int, int], None]
-"""`progress(bytes read, bytes in all)`, called after each rank."""
+"""Called after each rank with the bytes read so far and in all."""
 
 
 def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None = None) -> RunData:
@@ -63,7 +63,7 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
     notes += foreign
     step = None
     if any(part.operators is not None for part in parts):
-        from ddlprof.store.operators import read_operators  # not at the top: many cards are of runs without
+        from ddlprof.store.operators import read_operators  # not at the top: many cards are of runs without operators
 
         step, step_notes = read_operators(parts, manifest)
         notes += step_notes
@@ -76,7 +76,7 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Turns the cyclic garbage collector off: it would scan millions of short-lived lists that hold no cycles."""
+    """Switches the garbage collector off, which would scan millions of short-lived lists without cycles."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -87,7 +87,7 @@ def _without_collector() -> Iterator[None]:
 
 
 def parts_in(path: str | Path) -> list[RunPart]:
-    """The run directory, or those in the folder. Raises UserError where there is none."""
+    """The run directory itself, or those in a folder. Raises UserError if there is none."""
     parts = find_parts(path)
     if not parts:
         raise UserError(f"{path}: {why_no_run(path)}")
@@ -95,9 +95,9 @@ def parts_in(path: str | Path) -> list[RunPart]:
 
 
 def runs_in(paths: Sequence[str | Path]) -> list[list[str]]:
-    """The directories of each run in `paths`, or in the folders that are named there.
+    """The directories of each run in `paths`, or in the folders named there.
 
-    Directories with the same job id are parts of one run; one that does not tell its job is a run of its own. Raises
+    Directories with the same job id are parts of one run. A directory without a known job is a run of its own. Raises
     UserError for a path without any run.
     """
     runs: dict[str, list[str]] = {}
@@ -110,7 +110,7 @@ def runs_in(paths: Sequence[str | Path]) -> list[list[str]]:
 
 
 def job_id_of(part: RunPart) -> str:
-    """The job's id by the manifest or the first rank that can be read; empty where none tells it."""
+    """The job's id from the manifest or the first rank that can be read; empty if none has it."""
     if part.manifest is not None:
         with suppress(*DAMAGE):
             return decode_manifest(part.folder.piece(part.manifest, 0, MAX_MANIFEST_BYTES + 1)).job_id
@@ -129,10 +129,10 @@ def _job_id_in(line: bytes) -> str:
 
 
 def _read_manifests(parts: list[RunPart]) -> tuple[Manifest | None, str, list[Note]]:
-    """The job's manifest and the name of its part.
+    """The job's manifest, the name of its part, and notes.
 
-    Rank 0 writes it, so of several parts one has it, or two where another attempt's rank 0 was on another machine:
-    then the later one counts.
+    Rank 0 writes it, so usually one part has it. Two parts have it if another attempt's rank 0 was on another machine;
+    the later one counts then.
     """
     manifest, of = None, ""
     notes: list[Note] = []
@@ -192,7 +192,10 @@ def _rank(files: RankFiles, text: bytes | ReadingError, times: bytes | ReadingEr
 
 
 def _require_one_job(parts: list[RunPart], ranks: list[RankData], jobs: dict[str, str]) -> None:
-    """Refuses parts of several jobs; `jobs` has a part for each known job. Some ranks were never told theirs."""
+    """Raises UserError for parts of several jobs. `jobs`: a part for each known job.
+
+    Some ranks were not told their job.
+    """
     names = {(files.attempt, files.rank): part.name for part in parts for files in part.ranks}
     for rank in ranks:
         if rank.header.job_id:
@@ -203,7 +206,7 @@ def _require_one_job(parts: list[RunPart], ranks: list[RankData], jobs: dict[str
 
 
 def _require_one_world(ranks: list[RankData]) -> None:
-    """Raises UserError unless the ranks of one start of a job agree on how many they are."""
+    """Raises UserError unless the ranks of each attempt agree on their number."""
     worlds: dict[int, RankData] = {}
     for rank in ranks:
         other = worlds.setdefault(rank.attempt, rank)
@@ -215,14 +218,14 @@ def _require_one_world(ranks: list[RankData]) -> None:
 
 
 def _number_nodes(ranks: list[RankData]) -> None:
-    """Numbers the machines by the lowest rank on each; a machine keeps its number over restarts."""
+    """Numbers machines by their lowest rank. A machine keeps its number over restarts."""
     numbers: dict[str, int] = {}
     for rank in ranks:
         rank.node = numbers.setdefault(rank.header.node_id, len(numbers))
 
 
 def why_no_run(path: str | Path) -> str:
-    """One line about what is there instead of a run, and what to do."""
+    """One line that says what is there instead of a run, and what to do."""
     what = open_folder(path).missing()
     known = _runs_in(DEFAULT_RUNS)
     if not known:

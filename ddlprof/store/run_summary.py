@@ -1,4 +1,4 @@
-"""A run on one page: read from `summary.json`, or made without loading the run, of its manifest and one rank's file."""
+"""Summaries of runs, read from `summary.json`, or made from the manifest and one rank's file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddlprof.store.folder import Folder
 from ddlprof.store.numbers import DAMAGE
 
 MAX_SUMMARY_BYTES = 1 << 20
-"""A summary has three thousand characters; with the longest names some more."""
+"""The most bytes of a summary, which usually has three thousand characters."""
 
 
 def decode_summary(content: bytes | ReadingError) -> RunSummary:
@@ -29,7 +29,7 @@ _S_PER_HOUR = 3600.0
 
 
 def peek(folder: Folder, run: FoundRun) -> RunSummary:
-    """A summary without times of steps, of the manifest and both ends of a rank's file.
+    """A summary without times of steps, from the manifest and both ends of a rank's file.
 
     Raises ValueError if neither the manifest nor a rank can be read.
     """
@@ -64,7 +64,7 @@ def _header(begin: bytes | ReadingError) -> RankHeader:
 
 
 def _end(tail: bytes | ReadingError) -> End | None:
-    """How the rank ended, if its file says so."""
+    """How the rank ended; None if its file does not tell."""
     if isinstance(tail, ReadingError):
         raise tail
     for line in reversed(tail.decode(errors="replace").split("\n")):
@@ -80,7 +80,7 @@ def _summary(run: FoundRun, manifest: Manifest | None, header: RankHeader | None
     world_size = header.world_size if header else manifest.world_size if manifest else 0
     first = manifest.origin_unix_ns if manifest else header.origin_unix_ns if header else 0
     ended = header.origin_unix_ns + max(end.time_ns, 0) if header and end else 0
-    # Of several attempts only the last one's end is known here, and of several ranks not on how many machines.
+    # Only the end of the last attempt is known here, and not the number of machines.
     wall_s = max(ended - first, 0) / 1e9 if ended and attempts == 1 else None
     training = manifest.training if manifest else None
     instance_type = manifest.host.get("instance_type") if manifest else None

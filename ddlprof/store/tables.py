@@ -1,6 +1,6 @@
-"""A run in memory: one integer column per field, so that 512 ranks of thousands of steps stay small and fast.
+"""A run in memory, with one array for each field, so that 512 ranks of thousands of steps stay small and fast.
 
-Only shapes and conversions; reading is `ddlprof.store.reader`, meaning is `ddlprof.analysis`.
+Only data and conversions: `ddlprof.store.reader` reads them, `ddlprof.analysis` interprets them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 IntArray: TypeAlias = NDArray[np.int64]
 FloatArray: TypeAlias = NDArray[np.float64]
 
-STEP_FIELDS = tuple(f.name for f in fields(StepRow))[:-1]  # all but first_seqs, which only locates collectives
+STEP_FIELDS = tuple(f.name for f in fields(StepRow))[:-1]  # without first_seqs, which only locates collectives
 OPTIONAL_FIELDS = frozenset(f.name for kind in (StepRow, ContextRow) for f in fields(kind) if "None" in str(f.type))
 """The columns that may not have been measured."""
 CLASS_FIELDS = tuple(f"{name}_ns" for name in CLASSES)
@@ -49,14 +49,14 @@ CONTEXT_FIELDS = tuple(f.name for f in fields(ContextRow))
 
 
 class StepTable:
-    """The steps of one rank; `table["data_ns"]` is a column, named as the fields of `StepRow`."""
+    """The steps of one rank. `table["data_ns"]` is a column; names are those of the fields of `StepRow`."""
 
     def __init__(self, values: IntArray) -> None:
         self._values = values
 
     @classmethod
     def from_rows(cls, rows: Iterable[StepRow]) -> StepTable:
-        """Builds the table of rows made elsewhere (tests, the end of a run)."""
+        """Makes a table from rows, for tests and for the end of a run."""
         values = [[MISSING if (v := getattr(row, name)) is None else v for name in STEP_FIELDS] for row in rows]
         return cls(np.array(values, dtype=np.int64).reshape(-1, len(STEP_FIELDS)))
 
@@ -80,14 +80,14 @@ class StepTable:
 
 
 class ContextTable:
-    """The counters of one rank; `table["cpu_percent"]` is a column, NaN where a counter was not available."""
+    """The counters of one rank. `table["cpu_percent"]` is a column, NaN where a counter was not available."""
 
     def __init__(self, values: FloatArray) -> None:
         self._values = values
 
     @classmethod
     def empty(cls) -> ContextTable:
-        """The table of a rank that counted nothing."""
+        """A table without readings."""
         return cls(np.zeros((0, len(CONTEXT_FIELDS))))
 
     def __len__(self) -> int:
@@ -99,7 +99,7 @@ class ContextTable:
 
 @dataclass(frozen=True)
 class CollectiveTable:
-    """The collectives of one rank in the order of issue, each a row of equally long columns."""
+    """The collectives of one rank in the order of issue. All columns have equal lengths."""
 
     shapes: list[CollectiveShape]
     row: IntArray
@@ -109,7 +109,7 @@ class CollectiveTable:
     seq: IntArray
     """The sequence number in its group."""
     ready_us: IntArray
-    """The time since the start of the step, like the next two fields."""
+    """The time since the start of the step, in µs; also in the next two fields."""
     end_us: IntArray
     need_us: IntArray
     exposed_us: IntArray
@@ -119,7 +119,7 @@ class CollectiveTable:
 
     @classmethod
     def empty(cls) -> CollectiveTable:
-        """The table of a rank that communicated nothing."""
+        """A table without collectives."""
         return cls([], *(np.zeros(0, dtype=np.int64) for _ in range(7)))
 
 
@@ -131,12 +131,12 @@ class RankData:
     steps: StepTable
     node: int = 0
     expand: Callable[[], CollectiveTable] = CollectiveTable.empty
-    """Makes the table of collectives from a packed form, which takes a quarter of its memory."""
+    """Makes the table of collectives from a compact form that takes a quarter of its memory."""
     collectives_until: int = 0
-    """Steps from this index on have no collectives: the end of the file is torn or damaged."""
+    """From this step index on, collectives are missing: the end of the file is torn or damaged."""
     aggregates: list[Aggregate] = field(default_factory=list)
     samples: list[tuple[int, SourcePlace, int]] = field(default_factory=list)
-    """Stack samples taken in `other`: step, source line, how many."""
+    """Stack samples taken in `other`: step, source line, number of samples."""
     context: ContextTable = field(default_factory=ContextTable.empty)
     windows: list[WindowRow] = field(default_factory=list)
     calibration: list[Calibration] = field(default_factory=list)
@@ -145,7 +145,7 @@ class RankData:
     drops: list[Drop] = field(default_factory=list)
     """Readings that failed."""
     training_loss: list[LossValue] = field(default_factory=list)
-    """The loss of the training, in the order in which it was noted."""
+    """The values of the training's loss, in the order in which they were noted."""
     spans: list[JobSpan] = field(default_factory=list)
     """What the job did besides steps, see `RankHeader.spans`."""
     overhead: Overhead | None = None
@@ -154,7 +154,7 @@ class RankData:
 
     @property
     def collectives(self) -> CollectiveTable:
-        """The collectives, made anew at each use: of hundreds of ranks, keep one at a time."""
+        """The table of collectives, made anew at each use. With hundreds of ranks, keep one at a time."""
         return self.expand()
 
     @property
@@ -184,7 +184,7 @@ class RankData:
 
     @property
     def last_seen_unix_ns(self) -> int:
-        """The latest moment that the file tells about."""
+        """The latest moment in the file, as unix time in ns."""
         times = [0]
         if len(self.steps):
             times.append(int(self.steps["start_ns"][-1] + self.steps["step_ns"][-1]))
@@ -197,8 +197,10 @@ class RankData:
 
 @dataclass
 class RunData:
-    """One run, of one or more directories. `ranks` are ordered by attempt and rank; `manifest` is None if the job died
-    before it was written."""
+    """One run, from one or more directories, with ranks ordered by attempt and rank.
+
+    `manifest` is None if the job died before it was written.
+    """
 
     paths: tuple[str, ...]
     """The directories as the user named them, without credentials of URLs."""
@@ -212,7 +214,7 @@ class RunData:
 
     @property
     def origin_unix_ns(self) -> int:
-        """The unix time from which `start_s` counts in reports."""
+        """The unix time in ns from which `start_s` counts in reports."""
         if self.manifest:
             return self.manifest.origin_unix_ns
         return self.ranks[0].header.origin_unix_ns if self.ranks else 0
@@ -224,5 +226,5 @@ class RunData:
 
     @property
     def typed(self) -> str:
-        """The directories as they are typed after a command."""
+        """The directories as one types them after a command."""
         return " ".join(shell_word(path, path=True) for path in self.paths)

@@ -1,4 +1,4 @@
-"""What `ddlprof features` needs to see the operators of a model that nobody trains; not part of a training."""
+"""Private names of torch for `ddlprof features`, which traces models that are not trained; not part of a training."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Answers held against known facts. What contradicts them is reported, and the known fact kept.
+"""Compares answers with known facts. Contradictions are reported, and the known fact is kept.
 
-EC2 has given the memory of all GPUs as that of one, network cards that do not add up to the machine's bandwidth, and
-wrong GPU names; price lists have lines that are no prices. Pure.
+EC2 has reported the memory of all GPUs as that of one, network cards that do not add up to the machine's bandwidth, and
+wrong names of GPUs; price lists have lines that are no prices. Pure functions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SPOT_SHARES = (0.03, 2.0)
 LOWEST_USD_PER_HOUR = 0.01
 """No GPU machine costs less; the cheapest spot price in the tables is 0.034."""
 _FIXED = ("gpus", "gpu_fraction", "vcpus", "memory_gib", "cpu_arch")
-"""Fields that never change under one name. Clouds raise others at times: there the newer figure counts."""
+"""Fields that never change for a type. Clouds raise others at times; the newer figure counts there."""
 
 Reject = Callable[[str, object, object, str], None]
 """(field, answered, kept, reason)"""
@@ -44,14 +44,17 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class Checked:
-    """The accepted part of an answer: `row` is None where nothing is. Fields that contradict a known fact are None."""
+    """The accepted part of an answer. `row`: None if nothing is accepted.
+
+    Fields that contradict a known fact are None.
+    """
 
     row: InstanceType | None
     contradictions: tuple[Contradiction, ...]
 
 
 def check_type(answer: TypeAnswer, catalog: Catalog, origin: Origin, as_of: str) -> Checked:
-    """The row for an answer, with what the API says and nothing else. GPU memory is the nominal one of the GPU."""
+    """The row for an answer, with the API's facts only. The memory of a GPU is its nominal memory."""
     found: list[Contradiction] = []
 
     def reject(field: str, answered: object, kept: object, reason: str) -> None:
@@ -91,8 +94,10 @@ def check_type(answer: TypeAnswer, catalog: Catalog, origin: Origin, as_of: str)
 def check_on_demand(
     prices: Mapping[str, float], known: Mapping[str, Price], region: str
 ) -> tuple[dict[str, float], tuple[Contradiction, ...]]:
-    """The prices to take over. `known` are on-demand prices of the same region by instance type; assumed ones do not
-    count."""
+    """The prices to accept.
+
+    `known`: on-demand prices in the same region by instance type; assumed ones are ignored.
+    """
     held = {name: price.usd_per_hour for name, price in known.items() if not price.assumed}
 
     def reason(name: str, price: float) -> str | None:
@@ -109,7 +114,7 @@ def check_on_demand(
 def check_spot(
     prices: Mapping[str, float], on_demand: Mapping[str, float], known: Mapping[str, Price], region: str
 ) -> tuple[dict[str, float], tuple[Contradiction, ...]]:
-    """The prices to take over, held against on-demand prices of the same types, where those are known."""
+    """The prices to accept, compared with known on-demand prices of the same types."""
     held = {name: price.usd_per_hour for name, price in known.items()}
     lowest, highest = SPOT_SHARES
 
@@ -130,13 +135,13 @@ def known_type(catalog: Catalog, cloud: str, name: str) -> InstanceType | None:
 
 
 def _gpu(answer: TypeAnswer, known: InstanceType | None, catalog: Catalog, reject: Reject) -> Gpu | None:
-    """The known type's GPU; for a new type the one of that name and memory."""
+    """The GPU of the known type. For a new type, the GPU with that name and memory."""
     if known is not None:
         if known.gpu_model not in {gpu.gpu_model for gpu in matching(answer.gpu_name, catalog.gpus)}:
             reject("gpu_model", answer.gpu_name, known.gpu_model, "another GPU than is known")
         return catalog.gpu(known.gpu_model)
     one_gib = answer.gpu_memory_gib / answer.gpu_fraction
-    for memory_gib in (one_gib, one_gib / max(answer.gpus, 1)):  # the second: all GPUs' memory given as one's
+    for memory_gib in (one_gib, one_gib / max(answer.gpus, 1)):  # the second: the memory of all GPUs reported as one's
         fitting = matching(answer.gpu_name, catalog.gpus, memory_gib)
         if fitting:
             return fitting[0]
@@ -177,7 +182,7 @@ def _gpu_memory_gib(
 
 
 def _network(answer: TypeAnswer, known: InstanceType | None, reject: Reject) -> tuple[float | None, float | None]:
-    """Sustained and burst. The string counts; cards say what it leaves open: the sustained part of "up to"."""
+    """Sustained and burst Gbit/s. The text counts; cards give the sustained part of "up to"."""
     speed = answer.network
     sustained = sum(answer.card_gbps) or None
     burst = sum(answer.card_burst_gbps) or None

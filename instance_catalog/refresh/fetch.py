@@ -1,7 +1,9 @@
-"""All regions asked side by side, each with its calls one after the other. Nothing is judged or written here.
+"""Queries all regions at the same time; the calls of one region follow one another.
 
-Every call ends: when it is answered, when nothing more comes, or when the refresh has taken its time. A thread that
-still hangs in such a call is left behind; it does not keep the process alive.
+Answers are neither checked nor written here.
+
+Every call ends: when it is answered, when nothing more arrives, or when the refresh runs out of time. A thread that
+still hangs in such a call is abandoned; it does not keep the process alive.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class Deadline:
 
 @dataclass
 class RegionAnswers:
-    """The answers of one region; None where the call failed."""
+    """The answers of one region; None if the call failed."""
 
     region: str
     types: list[TypeAnswer] | None = None
@@ -77,8 +79,11 @@ def fetch(
     on_progress: Callable[[int, int], None],
     deadline: Deadline,
 ) -> list[RegionAnswers]:
-    """One entry a region, in their order. `names` may hold `*` and `?`; `known_types` have spot prices asked for where
-    a region does not say which types it has."""
+    """The answers of each region, in their order.
+
+    `names` may contain `*` and `?`. `known_types`: the types whose spot prices are asked for if a region does not tell
+    which types it has.
+    """
     progress = Progress(on_progress, len(regions) * len(KINDS))
     known = tuple(known_types)
     found = [_in_thread(partial(_ask, provider, region, names, known, now, progress, deadline)) for region in regions]
@@ -86,7 +91,7 @@ def fetch(
 
 
 def bounded(work: Callable[[], Answer], deadline: Deadline, allowance: Allowance | None = None) -> Answer:
-    """The result of `work`, run in another thread. Raises CallFailed where it takes too long or makes no progress."""
+    """The result of `work`, run in another thread. Raises CallFailed if it takes too long or makes no progress."""
     allowance = allowance or Allowance()
     future = _in_thread(work)
     while True:
@@ -96,7 +101,7 @@ def bounded(work: Callable[[], Answer], deadline: Deadline, allowance: Allowance
         try:
             return future.result(min(patience_s, left_s))
         except NotYet:
-            if future.done():  # at the last moment, or it was the work that raised
+            if future.done():  # at the last moment, or the error is that of the work
                 return future.result()
             if left_s <= patience_s:
                 raise CallFailed(f"{_over(deadline)}, and not all was answered") from None
@@ -110,7 +115,7 @@ def _over(deadline: Deadline) -> str:
 
 
 def _in_thread(work: Callable[[], Answer]) -> Future[Answer]:
-    """Runs `work` in a thread of its own. Python would wait for those of a ThreadPoolExecutor at the end."""
+    """Runs `work` in its own thread. Python would wait for threads of a ThreadPoolExecutor at the end."""
     future: Future[Answer] = Future()
 
     def run() -> None:
@@ -143,7 +148,7 @@ def _ask(
 
 
 class _Calls:
-    """Makes calls and notes how they failed; an endpoint that cannot answer anything is asked once only."""
+    """Makes calls and notes failures. An endpoint that cannot answer anything is asked only once."""
 
     def __init__(self, provider: Provider, errors: dict[str, str], progress: Progress, deadline: Deadline) -> None:
         self._endpoints = provider.endpoints

@@ -17,9 +17,9 @@ class Outcome:
     kind: str
     """One of KINDS."""
     rows: int
-    """The number of facts taken over; those that contradict what is known are not counted."""
+    """The number of accepted facts, without those that contradict known ones."""
     error: str | None = None
-    """One line where the call failed: old rows are kept with their old dates."""
+    """One line if the call failed. Old rows and their dates are then kept."""
 
     @property
     def ok(self) -> bool:
@@ -37,7 +37,7 @@ class Contradiction:
     """The name of a field of `InstanceType`, or a price: on_demand_usd_per_hour, spot_usd_per_hour."""
     answered: str
     kept: str
-    """The known value; empty where nothing was known, and the fact stays unknown."""
+    """The known value; empty if nothing was known, so that the fact remains unknown."""
     reason: str
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Contradiction:
 
 @dataclass(frozen=True)
 class RefreshReport:
-    """One refresh: at least one call was answered."""
+    """The result of one refresh. At least one call was answered."""
 
     outcomes: tuple[Outcome, ...]
     """One outcome for each region and kind, in the order asked."""

@@ -1,4 +1,4 @@
-"""A refresh from end to end: regions are asked, answers checked, and accepted rows are written at the very end."""
+"""A whole refresh: regions are queried, answers checked, and accepted rows written at the very end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from instance_catalog.refresh.providers.base import CallFailed, Connect, Provide
 from instance_catalog.refresh.report import KINDS, Contradiction, Outcome, RefreshReport
 
 TIMEOUT_S = 120.0
-"""The time for a whole refresh. One region takes about ten seconds, and regions are asked side by side."""
+"""Seconds for a whole refresh. One region takes about ten seconds, and regions are queried at the same time."""
 _API = "api"
 PROVIDERS: dict[str, Connect] = {
     Aws.name: Aws,
@@ -38,13 +38,13 @@ PROVIDERS: dict[str, Connect] = {
 
 
 class Accepted(NamedTuple):
-    """The part of the answers that contradicts nothing known: what is written."""
+    """The accepted part of the answers, which is written."""
 
     instances: dict[str, InstanceType]
-    """Rows by type."""
+    """The accepted rows by instance type."""
     prices: list[Price]
     counts: dict[tuple[str, str], int]
-    """Rows by region and kind."""
+    """The number of accepted rows by region and kind."""
     contradictions: list[Contradiction]
 
 
@@ -62,13 +62,13 @@ def refresh(
 ) -> RefreshReport:
     """Fetches facts and prices of NVIDIA machines in `regions` and writes them to the directory `overlay`.
 
-    Without regions: the one of the cloud's configuration. `instance_types` are names, `*` and `?` allowed (`g5.*`);
-    none means all GPU types. `cloud` is one of `PROVIDERS`, `profile` one of its configuration;
-    `provider` replaces both. What was not answered after `timeout_s` counts as failed. `on_progress(done, total)`
-    counts calls; other threads than the caller's make them, one at a time.
+    Without regions it uses that of the cloud's configuration. `instance_types`: names, which may contain `*` and `?`
+    (`g5.*`); none means all GPU types. `cloud`: one of `PROVIDERS`; `profile`: one in its configuration; `provider`
+    replaces both. Calls that are not answered within `timeout_s` seconds count as failed. `on_progress(done, total)`
+    counts calls; it is called by other threads, one at a time.
 
-    Raises CatalogError, one line, and writes nothing where the configuration is wrong or every call failed. A call
-    that failed beside others is an `Outcome` with an error: its old rows are kept with their old dates.
+    Raises CatalogError of one line, and writes nothing, if the configuration is wrong or every call failed. If only
+    some calls failed, each is an `Outcome` with an error, and its old rows and dates are kept.
     """
     if provider is None and cloud not in PROVIDERS:
         raise CatalogError(f"facts and prices of {cloud!r} cannot be fetched; known: {', '.join(PROVIDERS)}")
@@ -93,7 +93,7 @@ def refresh(
 def _connect(
     provider: Provider | None, cloud: str, profile: str | None, regions: Sequence[str], deadline: Deadline
 ) -> tuple[Provider, tuple[str, ...]]:
-    """Makes the provider; signing in may take a call of its own."""
+    """Makes the provider. Signing in may take a call of its own."""
 
     def connect() -> tuple[Provider, tuple[str, ...]]:
         connected = provider or PROVIDERS[cloud](profile)
@@ -108,7 +108,7 @@ def _connect(
 def accept(
     answers: Sequence[RegionAnswers], catalog: Catalog, provider: Provider, names: Sequence[str], as_of: str
 ) -> Accepted:
-    """The part of the answers that does not contradict `catalog`. `names` may hold `*` and `?`."""
+    """The part of the answers that does not contradict `catalog`. `names` may contain `*` and `?`."""
     accepted = Accepted({}, [], {}, [])
     for answer in answers:
         _accept_types(answer, catalog, provider, as_of, accepted)
@@ -121,7 +121,7 @@ def accept(
 
 
 def _accept_types(answers: RegionAnswers, catalog: Catalog, provider: Provider, as_of: str, accepted: Accepted) -> None:
-    """A type is the same in all regions: the first one's answer counts."""
+    """Accepts types. A type is equal in all regions, so its first answer counts."""
     said = {(doubt.instance_type, doubt.field, doubt.answered) for doubt in accepted.contradictions}
     origin = checks.Origin(provider.name, answers.region, provider.sources["types"])
     rows = 0
@@ -137,7 +137,7 @@ def _accept_types(answers: RegionAnswers, catalog: Catalog, provider: Provider, 
 
 
 def _accept_offerings(answers: Sequence[RegionAnswers], known: Sequence[InstanceType], accepted: Accepted) -> None:
-    """Adds the regions asked to each type's own, or takes them away; the other regions stay as they were."""
+    """Adds regions that were asked to each type's regions, or removes them. Other regions do not change."""
     offered = {answer.region: answer.offerings for answer in answers if answer.offerings is not None}
     held = {row.instance_type: row for row in known}
     for name in dict.fromkeys([*held, *accepted.instances]) if offered else ():
@@ -153,14 +153,14 @@ def _accept_offerings(answers: Sequence[RegionAnswers], known: Sequence[Instance
 
 
 def _without_regions(known: InstanceType | None) -> bool | None:
-    """Whether a type that no region has is still on offer: not if one of the regions asked had it before."""
+    """Whether a type without any region is still on offer: False if one of the regions asked had it before."""
     if known is None:
         return None
     return False if known.offered_regions else known.offered
 
 
 def _bare(known: InstanceType) -> InstanceType:
-    """A row that claims nothing but which type it is, and the date since when that is known."""
+    """A row with only the type's name, and the date since when that is known."""
     return InstanceType(
         cloud=known.cloud,
         instance_type=known.instance_type,
@@ -175,7 +175,7 @@ def _bare(known: InstanceType) -> InstanceType:
 def _accept_prices(
     answers: RegionAnswers, catalog: Catalog, provider: Provider, wanted: set[str], as_of: str, accepted: Accepted
 ) -> None:
-    """Takes on-demand prices first, since spot prices are held against them."""
+    """Accepts prices, on-demand prices first, as spot prices are compared with them."""
     region, cloud = answers.region, provider.name
     held = [price for price in catalog.prices if price.cloud == cloud]
     here = {
@@ -207,7 +207,7 @@ def _lowest(prices: Iterable[Price]) -> dict[str, float]:
 
 
 def _known(catalog: Catalog, cloud: str, names: Sequence[str]) -> list[InstanceType]:
-    """The cloud's types that match one of the names, which may hold `*` and `?`."""
+    """The cloud's types that match one of the names, which may contain `*` and `?`."""
     rows = [row for row in catalog.instances if row.cloud == cloud]
     return [row for row in rows if any(fnmatchcase(row.instance_type, name) for name in names)]
 
@@ -220,7 +220,7 @@ def _outcomes(answers: Iterable[RegionAnswers], accepted: Accepted) -> Iterable[
 
 
 def _write(overlay: Path, accepted: Accepted) -> tuple[Path, ...]:
-    """Adds to what the overlay has. Types go first: if only they get written, no price is of an unknown type."""
+    """Adds to the overlay. Types are written first, so that after a failure no price is of an unknown type."""
     old = read_overlay(overlay)
     written = []
     if accepted.instances:

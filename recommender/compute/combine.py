@@ -25,14 +25,14 @@ PARTS_OF_EFFECT: dict[str, tuple[float, ...]] = {
     "mix": (1, -1, 0, 0, 0),
     "host": (0, 0, 0, 1, 1),
 }
-"""The sign with which each effect changes the logarithm of each part; mix raises one part and lowers another."""
+"""The sign with which each effect changes the logarithm of each part. `mix` raises one part and lowers another."""
 _GPU_ROWS = ([0], [1], [2], [3, 4])
-"""The parts that each effect of a GPU changes: compute (of one precision), memory, fixed, and the two of the host
-together."""
+"""The parts that each effect of a GPU changes: compute (of one precision), memory, fixed, and both parts of the
+host."""
 _STEPS = 12
 _DAMPING = 0.6
 _MOST = 4.0
-"""Gauss-Newton: steps, how far each goes, and the largest logarithm of an effect."""
+"""Limits of Gauss-Newton: the number of steps, the size of each step, and the largest logarithm of an effect."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,15 @@ class Effect:
 
 @dataclass(frozen=True)
 class GpuEffect:
-    """The effects of one GPU at one class of precision, from published steps: means and standard deviations of
-    logarithms."""
+    """The effects of one GPU at one class of precision, from published steps.
+
+    Means and standard deviations of logarithms.
+    """
 
     mean: Array
     """(5,): by part."""
     sd: Array
-    """(5,): the host's two are one effect."""
+    """(5,): by part; the two of the host are one effect."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Learned:
     architectures: Mapping[tuple[str, str], GpuEffect]
     """By compute capability and class of precision, for GPUs that were not measured."""
     unmeasured: Mapping[str, GpuEffect]
-    """By class of precision, for all others."""
+    """By class of precision, for GPUs of unknown architecture."""
     probed_sd: float
     """The share of the standard deviations of `unmeasured` that is left once the GPU was probed."""
     batch_range: float
@@ -105,32 +107,32 @@ class Learned:
 
 @dataclass(frozen=True)
 class Point:
-    """A step that was measured or is asked for."""
+    """A step that was measured or is to be predicted."""
 
     parts: Array
     """(5,): seconds by part, before any correction."""
     gpu: GpuEffect
     labels: Mapping[str, str]
-    """job, gpu, precision, batch, software, ...: what `Effect.labels` names."""
+    """The values of the labels that `Effect.labels` names: job, gpu, precision, batch, software, ..."""
     batch: int
     knowledge: str
     """The source of the parts: a key of `Effect.sd`."""
     log_s: float = 0.0
     """The logarithm of the measured seconds."""
     noise: float = 0.0
-    """The standard deviation of `log_s`: from repetition, and larger where it is only an upper bound."""
+    """The standard deviation of `log_s`, from repetition; larger if the time is only an upper bound."""
     extra_sd: float = 0.0
     """The uncertainty of the parts, as a standard deviation of the logarithm that is common to the points of a job."""
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """The logarithm of seconds and its standard deviation."""
+    """The logarithm of the seconds and its standard deviation."""
 
     log_s: float
     sd: float
     prior_sd: float
-    """The standard deviation before anything was measured."""
+    """The standard deviation without any measurement."""
 
 
 class _Points:
@@ -158,7 +160,7 @@ class _Points:
 
 
 class Posterior:
-    """The posterior of the effects after the measured steps, whose order does not matter."""
+    """The posterior of the effects, given the measured steps in any order."""
 
     def __init__(self, learned: Learned, measured: Sequence[Point]) -> None:
         self._learned, self._effects = learned, learned.effects
@@ -180,7 +182,7 @@ class Posterior:
                 known.logs += _DAMPING * (np.clip(aim, known.prior - _MOST, known.prior + _MOST) - known.logs)
 
     def at(self, asked: Point) -> Predicted:
-        """The mean of the logarithm and its standard deviation."""
+        """The mean of the logarithm of seconds and its standard deviation."""
         there = _Points([asked], self._effects)
         alike = self._alike(there, self._known)
         if len(self._weights):

@@ -1,6 +1,6 @@
 """The data sheet of a GPU as the model of operators needs it: peaks by type, power, memory; and classes of precision.
 
-Nothing depends on names of GPUs: one that was never measured is computed like any other.
+Nothing depends on names of GPUs, so that a GPU that was never measured is treated like any other.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ _TF32_ENERGY, _FP8_ENERGY = 1.8, 0.55
 
 
 def precision_class(precision: str, gpu: Gpu) -> str:
-    """`fp32`, `tf32`, `half` (fp16 and bf16, pure or mixed) or `fp8` of a name such as amp, bf16 or fp16; a GPU without
-    TF32 computes it in FP32."""
+    """The class of a precision such as amp or bf16: `fp32`, `tf32`, `half` (fp16 and bf16, pure or mixed) or `fp8`.
+
+    On a GPU without TF32, `tf32` is `fp32`.
+    """
     name = precision.lower()
     if any(part in name for part in ("amp", "16", "half", "mixed")):
         return "half"
@@ -39,7 +41,7 @@ def precision_class(precision: str, gpu: Gpu) -> str:
 
 
 def peak_tflops(gpu: Gpu, precision: str) -> float | None:
-    """1e12 operations a second of a class of precision, of the data sheet; None: not known."""
+    """The peak of a class of precision in 1e12 operations a second, from the data sheet; None: not known."""
     if precision == "half":
         plain = gpu.fp16_tflops or gpu.fp32_tflops
         return gpu.fp16_tensor_tflops or gpu.bf16_tflops or (plain if is_older(gpu, TENSOR_CORES_FROM) else None)
@@ -57,9 +59,9 @@ def capability(gpu: Gpu) -> float | None:
 
 
 def is_older(gpu: Gpu, first: float) -> bool:
-    """Whether the GPU is known to lack what came with the compute capability `first`.
+    """Whether the GPU is known to be older than the compute capability `first`, and so lacks what came with it.
 
-    An empty field of any other GPU is a speed that is not known.
+    For other GPUs an empty field means that a speed is not known.
     """
     own = capability(gpu)
     return own is not None and own < first
@@ -71,11 +73,11 @@ class Peak:
 
     flops_s: float
     tensor: bool
-    """Whether tensor cores compute them."""
+    """Whether tensor cores compute these products."""
     energy: float = 1.0
     """The energy of an operation relative to other types on the same cores."""
     note: str | None = None
-    """A sentence for the basis of the estimate."""
+    """A sentence about the peak for the basis of the estimate."""
 
 
 @dataclass(frozen=True)
@@ -86,19 +88,19 @@ class GpuPeaks:
     fp32_flops_s: float
     bandwidth_b_s: float
     memory: str
-    """hbm, or gddr where the memory is the graphics kind."""
+    """hbm, or gddr for graphics memory."""
     sms: float
     watts: float
     capability: float
     """The compute capability as a number, such as 8.6."""
     peaks: Mapping[str, Peak | None]
-    """By type; None: the GPU has the type, but the catalogue does not know its peak."""
+    """By data type; None: the GPU has the type, but its peak is not in the catalogue."""
     assumed: tuple[str, ...]
-    """Sentences on what is missing from the catalogue and was assumed."""
+    """Sentences on what is missing in the catalogue and was assumed."""
 
 
 def peaks_of(gpu: Gpu) -> GpuPeaks:
-    """The peaks of a GPU. Raises `PredictionError` where the catalogue lacks the fp32 peak or the memory bandwidth."""
+    """The peaks of a GPU. Raises `PredictionError` if the catalogue lacks its fp32 peak or memory bandwidth."""
     if not gpu.fp32_tflops or not gpu.memory_bandwidth_gb_s:
         raise PredictionError(f"{gpu.gpu_model}: the catalogue knows no peak speed or bandwidth, choose another GPU")
     fp32 = gpu.fp32_tflops * 1e12
@@ -127,9 +129,9 @@ def peaks_of(gpu: Gpu) -> GpuPeaks:
 
 
 def peak_of(machine: GpuPeaks, dtype: str, tf32: bool) -> Peak:
-    """The peak of products of a type; `tf32` lets fp32 use TF32.
+    """The peak of products of a type. `tf32`: whether fp32 may use TF32.
 
-    Raises `PredictionError` where the GPU lacks the type, or the catalogue its peak.
+    Raises `PredictionError` if the GPU lacks the type, or the catalogue its peak.
     """
     name = "tf32" if tf32 and dtype == "fp32" and "tf32" in machine.peaks else dtype
     if name == "fp8" and name not in machine.peaks:

@@ -35,7 +35,7 @@ _DEPTHWISE_CHANNELS = 4
 _LEAST_TILE = 64 * 128
 """The least tile of a convolution's kernel, in elements."""
 _STRIDED = 2.0
-"""Input pixels for each output pixel, from where the kernel is taken to jump: Winograd's algorithm does not."""
+"""Input pixels for each output pixel from which a kernel counts as strided; Winograd's algorithm is then not used."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class OperatorTable:
 
     @classmethod
     def of(cls, operators: Sequence[Operator]) -> OperatorTable:
-        """Sizes below one are taken as one: an empty tensor costs a launch."""
+        """Makes a table of operators. Sizes below one become one, as an empty tensor costs a launch."""
         shapes = [(*operator.shape[:_SIZES], *(1,) * (_SIZES - len(operator.shape))) for operator in operators]
         return cls(
             np.array([operator.kind for operator in operators], dtype=np.str_),
@@ -73,7 +73,7 @@ class OperatorTable:
         return len(self.names)
 
     def rows(self, chosen: Flags) -> OperatorTable:
-        """The rows where `chosen` is true."""
+        """The rows for which `chosen` is true."""
         names = tuple(name for name, keep in zip(self.names, chosen, strict=True) if keep)
         return OperatorTable(
             self.kind[chosen],
@@ -88,7 +88,7 @@ class OperatorTable:
         )
 
     def element_bytes(self) -> Array:
-        """Bytes of one element by the type; 4 for types nobody knows."""
+        """The bytes of one element by data type; 4 for unknown types."""
         return np.array([_ELEMENT_BYTES.get(str(dtype), 4) for dtype in self.dtype], dtype=np.float64)
 
 
@@ -107,7 +107,7 @@ class ProductCoefficients:
     sm_gb_s: float
     """1e9 bytes a second that one SM gets from memory at most, however fast memory is."""
     gflop_per_joule: float
-    """1e9 operations a second for each watt of the power limit, at an energy of 1."""
+    """1e9 operations for each joule at the power limit, at an energy of 1."""
     start_s: float
     """The seconds of a kernel besides its work."""
     batched: float
@@ -136,11 +136,11 @@ class Rates:
     sms: float
     watts: float
     energy: float
-    """Energy of an operation beside that of 16 nm."""
+    """The energy of an operation relative to 16 nm."""
     batched: float = 1.0
-    """The efficiency of batched products beside that of single ones, on this generation beside others."""
+    """The efficiency of batched products relative to single ones, on this generation relative to others."""
     batched_tiles: tuple[tuple[float, float], ...] = ()
-    """The tiles that the library has for batched products, rows by columns; empty: all."""
+    """Rows and columns of the library's tiles for batched products; empty: all tiles."""
 
 
 def product_seconds(sizes: Sizes, rates: Rates, fitted: ProductCoefficients, splits: bool = True) -> Array:
@@ -198,7 +198,7 @@ class ConvolutionCoefficients:
 def convolution_seconds(
     table: OperatorTable, rates: Rates, products: ProductCoefficients, fitted: ConvolutionCoefficients, tensor: bool
 ) -> Array:
-    """The kernels' seconds of each convolution; all rows have one type. Tensor cores have no Winograd."""
+    """The seconds of each convolution's kernels. All rows have one data type. Winograd is not used on tensor cores."""
     images, pixels, channels, summed, groups, window = table.sizes.T
     seconds = implicit_seconds(table, rates, products) / fitted.implicit
     if not tensor:
@@ -216,7 +216,7 @@ def convolution_seconds(
 
 
 def implicit_seconds(table: OperatorTable, rates: Rates, products: ProductCoefficients) -> Array:
-    """As one product, at the speed of a product. cuDNN tiles all groups at once: they are not products of a batch."""
+    """The seconds as one product. cuDNN tiles all groups together, so groups are not a batch of products."""
     images, pixels, channels, summed, groups, _ = table.sizes.T
     sizes = Sizes(np.ones_like(groups), images * pixels, channels, summed, table.bytes / groups)
     seconds: Array = groups * product_seconds(sizes, rates, _large(products), splits=False)
@@ -224,14 +224,14 @@ def implicit_seconds(table: OperatorTable, rates: Rates, products: ProductCoeffi
 
 
 def fused_seconds(table: OperatorTable, rates: Rates, products: ProductCoefficients) -> Array:
-    """F(2x2, 3x3) at the speed of a product."""
+    """The seconds of F(2x2, 3x3), at the speed of a product."""
     images, pixels, channels, summed, _, _ = table.sizes.T
     sizes = Sizes(np.ones_like(images), images * pixels, channels, summed / 2.25, table.bytes)
     return product_seconds(sizes, rates, _large(products), splits=False)
 
 
 def split_seconds(table: OperatorTable, rates: Rates, products: ProductCoefficients) -> tuple[Array, Array, Array]:
-    """F(4x4, 3x3): its products, and its transforms of images and of filters at the data sheet's bandwidth."""
+    """The seconds of F(4x4, 3x3): of its products, and of its transforms of images and filters at full bandwidth."""
     images, pixels, channels, summed, _, _ = table.sizes.T
     inputs, element = summed / 9, table.element_bytes()
     patches = images * np.ceil(np.sqrt(pixels) / 4) ** 2
@@ -244,12 +244,12 @@ def split_seconds(table: OperatorTable, rates: Rates, products: ProductCoefficie
 
 
 def _large(products: ProductCoefficients) -> ProductCoefficients:
-    """Kernels of convolutions have large tiles only."""
+    """The coefficients with large tiles only, as kernels of convolutions have."""
     return replace(products, tiles=tuple(tile for tile in products.tiles if tile[0] * tile[1] >= _LEAST_TILE))
 
 
 def _strided(table: OperatorTable) -> Flags:
-    """Whether the input has many more pixels than the output, by the bytes."""
+    """Whether the input has many more pixels than the output, according to the bytes."""
     images, pixels, channels, summed, groups, window = table.sizes.T
     inputs = groups * summed / window
     weights, outputs = groups * channels * summed, images * pixels * channels * groups
@@ -265,29 +265,32 @@ class StreamCoefficients:
     memory: Mapping[str, float]
     """The share of the data sheet's bandwidth that a plain elementwise operator reaches, by the kind of memory."""
     kinds: Mapping[str, float]
-    """The speed of a kind beside it."""
+    """The speed of a kind of operator relative to that."""
     softmax_columns: tuple[tuple[float, float], ...]
     """The most columns, and the speed of softmax up to there beside `kinds`: longer rows are read more than once."""
     backward: Mapping[str, float]
-    """The same in backward, where it differs."""
+    """The speed of a kind in backward, if it differs."""
 
 
 @dataclass(frozen=True)
 class FusedCoefficients:
-    """Stated rather than fitted: see `sources` of the file."""
+    """Coefficients that are stated, not fitted; see `sources` of the file."""
 
     attention: Mapping[str, float]
-    """Share of the peak that a fused attention reaches: forward and backward, on tensor cores and on CUDA cores."""
+    """The share of the peak that fused attention reaches: forward and backward, on tensor cores and on CUDA cores."""
     attention_columns: float
-    """Width of a head at which half of the tensor cores' best is reached."""
+    """The width of a head at which half of the best share on tensor cores is reached."""
     recurrent_flops: float
-    """Share of the peak that a fused recurrent layer reaches."""
+    """The share of the peak that a fused recurrent layer reaches."""
     recurrent_step_s: float
-    """The least seconds of one step through time of one layer."""
+    """The least seconds of one time step of one layer."""
 
 
 def stream_seconds(table: OperatorTable, bandwidth_b_s: float, fitted: StreamCoefficients) -> Array:
-    """The kernels' seconds, without launches; `bandwidth_b_s` is what an elementwise operator reaches."""
+    """The seconds of the kernels without launches.
+
+    `bandwidth_b_s`: bytes a second that an elementwise operator reaches.
+    """
     speed = np.array(
         [
             (fitted.backward if phase == "backward" else fitted.kinds).get(kind, fitted.kinds.get(kind, 0.5))
@@ -304,7 +307,7 @@ def stream_seconds(table: OperatorTable, bandwidth_b_s: float, fitted: StreamCoe
 
 
 def attention_seconds(table: OperatorTable, rates: Rates, fitted: FusedCoefficients, tensor: bool) -> Array:
-    """The kernels' seconds of fused attention."""
+    """The seconds of the kernels of fused attention."""
     cores = "tensor" if tensor else "cuda"
     share = np.where(
         table.phase == "backward", fitted.attention[f"{cores}_backward"], fitted.attention[f"{cores}_forward"]
@@ -317,7 +320,7 @@ def attention_seconds(table: OperatorTable, rates: Rates, fitted: FusedCoefficie
 
 
 def recurrent_seconds(table: OperatorTable, rates: Rates, fitted: FusedCoefficients) -> Array:
-    """The kernels' seconds of fused recurrent layers: steps follow one another."""
+    """The seconds of the kernels of fused recurrent layers, whose time steps follow one another."""
     steps, layers = table.sizes[:, 0], table.sizes[:, 3]
     work = np.maximum(table.flops / (fitted.recurrent_flops * rates.flops_s), table.bytes / (0.7 * rates.bandwidth_b_s))
     seconds: Array = np.maximum(work, steps * layers * fitted.recurrent_step_s)

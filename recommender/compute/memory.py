@@ -1,8 +1,8 @@
-"""Memory that one GPU needs for a job: from the operators of its step, sharpened by the measured peak of a run.
+"""The memory that one GPU needs for a job, from the operators of its step, corrected by the measured peak of a run.
 
-The peak is in backward, where gradients come and activations go, or in the update, where the optimizer's temporaries
-are. Checked against torch's allocator by `scripts/bench/memory_model.py`. Without operators the measured peak alone is
-scaled (`scaled_peak_gib`).
+The peak is in backward, where gradients are made and activations freed, or in the update, where the optimizer's
+temporaries are. Checked against torch's allocator by `scripts/bench/memory_model.py`. Without operators, the measured
+peak alone is scaled (`scaled_peak_gib`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from recommender.workload import MAX_BATCH, Measurement, Workload
 
 GIB = 2**30
 WORKSPACE_BYTES = 32 * 2**20
-"""The workspace of cuBLAS: 8 MiB; from Hopper on 32."""
+"""The workspace of cuBLAS in bytes: 32 MiB from Hopper on, 8 MiB before."""
 CONVOLUTION_SHARE = 0.25
 """The workspace of cuDNN's algorithms, as a share of the operands of the largest convolution. An assumption: many need
 none, some as much as the operands."""
@@ -45,34 +45,35 @@ CONTEXT_GIB = 0.8
 _STATES = 4.0
 """Weights, gradients and the two moments of Adam, each as large as the gradients."""
 _MOST_STATES = 0.9
-"""Share of the peak: less than Adam's states (SGD, a fused optimizer) leaves a tenth or more for activations."""
+"""The largest share of the peak for states. With less than Adam's states (SGD, a fused optimizer), a tenth or more is
+left for activations."""
 
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """The bytes that one GPU needs at the moment of the peak, by use; together they are `bytes`."""
+    """The bytes that one GPU needs at the moment of the peak, by use; they add up to `bytes`."""
 
     parameters: float = 0.0
     gradients: float = 0.0
     optimizer: float = 0.0
     activations: float = 0.0
-    """All that is alive between operators but gradients: saved for backward, casts of weights, temporaries."""
+    """Everything alive between operators except gradients: saved for backward, casts of weights, temporaries."""
     input: float = 0.0
     buckets: float = 0.0
     """The flat copies of gradients that DDP reduces."""
     gathered: float = 0.0
     """The parameters and gradients that FSDP holds in full for a moment."""
     update: float = 0.0
-    """Temporaries of the optimizer."""
+    """The temporaries of the optimizer."""
     workspace: float = 0.0
     other: float = 0.0
-    """Further memory of the measured run."""
+    """Further memory of the measured run that the operators do not explain."""
     context: float = CONTEXT_GIB * GIB
     low: float = field(default=0.0, metadata={"part": False})
     """The interval of `bytes`: its lower and upper ends."""
     high: float = field(default=0.0, metadata={"part": False})
     basis: str = field(default="", metadata={"part": False})
-    """A sentence on what the estimate rests on."""
+    """A sentence on the basis of the estimate."""
 
     @property
     def parts(self) -> dict[str, float]:
@@ -91,7 +92,7 @@ class MemoryNeed:
 
 
 class _FixedMemory(NamedTuple):
-    """The memory of one rank, in bytes, that does not depend on the batch."""
+    """The memory of one rank, in bytes, that is independent of the batch."""
 
     parameters: float
     optimizer: float
@@ -126,7 +127,10 @@ class JobMemory:
         self._step = _step_asked(workload.step, precision, optimizer, checkpointing, compiled)
 
     def needed_gib(self, batch_per_gpu: int, world_size: int, grad_accum: int = 1) -> float | None:
-        """The GiB of one of `world_size` GPUs at a batch of one forward pass; None where nothing is known."""
+        """The GiB that one of `world_size` GPUs needs; `batch_per_gpu`: that of one forward pass.
+
+        None: nothing is known.
+        """
         need = self.need(batch_per_gpu, world_size, grad_accum)
         if need is not None:
             return need.gib
@@ -179,7 +183,7 @@ class JobMemory:
 def memory_needed_gib(
     workload: Workload, batch_per_gpu: int, precision: str, strategy: str, world_size: int
 ) -> float | None:
-    """The GiB that one GPU needs: from operators, else from the measured peak; None where neither is known."""
+    """The GiB that one GPU needs, from operators or else from the measured peak; None: neither is known."""
     return JobMemory(workload, precision=precision, strategy=strategy).needed_gib(batch_per_gpu, world_size)
 
 
@@ -189,7 +193,7 @@ def largest_batch(workload: Workload, gpu_memory_gib: float, *, world_size: int 
 
 
 def largest_fitting(fits: Callable[[int], bool]) -> int:
-    """The largest batch that fits, found by bisection: whether it fits must be monotonic. 0: none."""
+    """The largest batch for which `fits` is true, by bisection; 0: none. `fits` must be monotonic."""
     if not fits(1):
         return 0
     least, beyond = 1, 2
@@ -212,7 +216,7 @@ def _step_asked(
     if step is None or step.memory is None or step.memory.parameter_bytes is None:
         return None
     if precision is not None and not _is_known(precision):
-        precision = None  # a run's own word
+        precision = None  # the run itself says so
     return as_asked(
         step, batch=step.batch, precision=precision, optimizer=optimizer, checkpointing=checkpointing, compiled=compiled
     )
@@ -237,7 +241,7 @@ def _need_of_run(step: StepOperators, measured: Measurement, factor: float) -> M
 def _need(
     step: StepOperators, batch: int, strategy: str, world_size: int, grad_accum: int, factor: float = 1.0
 ) -> MemoryNeed:
-    """The need at the moment of the peak; activations are taken `factor` times."""
+    """The need at the moment of the peak. Activations are multiplied by `factor`."""
     memory = step.memory
     assert memory is not None
     memory = memory_at(memory, batch / step.batch)
@@ -270,9 +274,9 @@ def _need(
 
 
 def _gradients(fixed: float, trained: float, share: float, added: float | None) -> tuple[float, float]:
-    """Of what does not grow with the batch: gradients as a rank holds them, and the rest.
+    """Splits memory that is independent of the batch into gradients, as a rank holds them, and the rest.
 
-    `added` is the largest gradient that is added to accumulated ones, which are there all the time.
+    `added`: the largest gradient that is added to accumulated ones, which exist all the time.
     """
     made = min(fixed, trained)
     if added is not None:
@@ -281,7 +285,7 @@ def _gradients(fixed: float, trained: float, share: float, added: float | None) 
 
 
 def _optimizer(step: StepOperators) -> tuple[Optimizer, bool]:
-    """The optimizer of the step, and whether it was taken for granted."""
+    """The optimizer of the step, and whether it was assumed."""
     if not step.training:
         return optimizer_named("none"), False
     try:
@@ -309,12 +313,12 @@ def _fixed_memory(
 
 
 def _largest_convolution_bytes(step: StepOperators) -> float:
-    """The operands and the result of the largest convolution; 0 without one."""
+    """The bytes of operands and result of the largest convolution; 0 if there is none."""
     return max((operator.bytes for operator in step.operators if operator.kind == "convolution"), default=0.0)
 
 
 def _points(step: StepOperators, memory: StepMemory, batch: int) -> tuple[tuple[tuple[float, float], ...], bool]:
-    """The moments of a micro-batch as gradients and all else, and whether they were counted."""
+    """Pairs of bytes of gradients and of all else at moments of a micro-batch, and whether they were counted."""
     if memory.points:
         return memory.points, True
     temporary = memory.temporary_bytes or 0.0
@@ -324,7 +328,7 @@ def _points(step: StepOperators, memory: StepMemory, batch: int) -> tuple[tuple[
     else:
         made = sum(elements * BYTES.get(operator.dtype, 4) for operator, elements in results(step))
         rest, counted = made * batch / step.batch + temporary, False
-    # Where each gradient comes is not known: half of them are there while nearly all is still saved.
+    # When gradients are made is not known: half of them are assumed while nearly all is still saved.
     trained = memory.trained_bytes or 0.0
     return ((0.0, rest), (trained / 2, rest), (trained, rest / 2)), counted
 
@@ -349,7 +353,7 @@ def scaled_peak_gib(
         return peak_gib * max(growth, 1.0) + CONTEXT_GIB
     states_gib = _STATES * workload.gradient_bytes / GIB
     held_gib = min(states_gib * held_share(measured.strategy, sum(measured.placement)), _MOST_STATES * peak_gib)
-    # A run that held less than Adam's states holds as much less of them when they are sharded differently.
+    # A run with less than Adam's states has less in proportion if they are sharded differently.
     whole_gib = held_gib / held_share(measured.strategy, sum(measured.placement))
     activations_gib = (peak_gib - held_gib) * growth
     return whole_gib * held_share(strategy, world_size) + activations_gib + CONTEXT_GIB

@@ -32,7 +32,7 @@ _UPPER_BOUND_SD = 0.35
 _UNFITTED_SD = 0.7
 """The standard deviation of the logarithm of the time of operators of kinds that were not fitted."""
 _FP8_SD = 0.2
-"""The standard deviation added for fp8, for which no published step was used."""
+"""The standard deviation added for fp8, as no published step in fp8 was used."""
 _OPERATORS_WEIGHT = {"nothing": 1.0, "elsewhere": 0.3}
 """The weight of the uncorrected operators in the mean, by where the job was measured. Published steps, half of them not
 of PyTorch, make predictions of whole models in plain PyTorch worse (`docs/accuracy.md`)."""
@@ -48,12 +48,12 @@ class ComputeEstimate:
     basis: tuple[str, ...]
     extrapolated: bool
     phases: ComputePhases | None = None
-    """The mean by phase, where the operators of the step are known."""
+    """The mean by phase; None if the operators of the step are not known."""
 
     def step_s(self, passes: int, measured_passes: int = 1, update_share: float = 1.0) -> float:
-        """Seconds of a step of `passes` micro-batches and one update, of which the rank does `update_share`.
+        """The seconds of a step of `passes` micro-batches and one update, of which the rank does `update_share`.
 
-        `measured_passes`: micro-batches of the measured steps, which share an update already.
+        `measured_passes`: the micro-batches of the measured steps, which already share an update.
         """
         if self.phases is None:
             return self.seconds.mean_s * passes
@@ -101,7 +101,7 @@ def compute(workload: Workload, gpu: Gpu, batch_per_gpu: int, precision: str) ->
 
 @dataclass(frozen=True)
 class _Measured:
-    """The computation of one micro-batch, as measured."""
+    """The measured computation of one micro-batch."""
 
     gpu: Gpu
     kind: str
@@ -111,11 +111,11 @@ class _Measured:
     seconds: float
     sd: float
     is_bound: bool
-    """Whether it is only an upper bound: other waits may be in it."""
+    """Whether it is only an upper bound, as other waits may be included."""
 
 
 class ComputeModel:
-    """Prepares the measurements of a workload once. Raises `CatalogError` for a machine that nobody knows."""
+    """Prepares the measurements of a workload once. Raises `CatalogError` for an unknown machine."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class ComputeModel:
         self._posterior = Posterior(self._learned, points)
 
     def require_something(self) -> None:
-        """Raises `PredictionError` if there are neither operators nor a step measured on a GPU nor FLOPs."""
+        """Raises `PredictionError` without operators, a step measured on a GPU, or FLOPs."""
         if self._parts is None:
             raise PredictionError(
                 f"{self._workload.name}: no step measured on a GPU and no FLOPs or operators, so its computing"
@@ -187,7 +187,7 @@ class ComputeModel:
         )
 
     def _ratios(self, gpu: Gpu, batch: int) -> Iterator[tuple[float, float]]:
-        """The most certain estimate by ratios to measured GPUs. Only one, as the errors of several are correlated."""
+        """The most certain estimate by ratios to measured GPUs. Only one is used, as their errors are correlated."""
         found = []
         for chip in sorted({_chip(step.gpu) for step in self._steps if step.kind == "fp32" and not step.is_bound}):
             times = {
@@ -221,7 +221,7 @@ class ComputeModel:
     def _basis(
         self, parts: StepParts, found: Predicted, gpu: Gpu, precision: str, here: list[_Measured], batch: int
     ) -> Iterator[str]:
-        """What the estimate rests on, one sentence each."""
+        """What the estimate is based on, one sentence each."""
         if here:
             if here[0].is_bound:
                 yield f"step measured on several {gpu.gpu_model} taken for computation alone"
@@ -236,7 +236,7 @@ class ComputeModel:
         if self._catalog.reached_by(gpu.gpu_model) is not None:
             yield f"{gpu.gpu_model}: what operators reached there was measured"
         elif (name, kind) in self._learned.gpus:
-            if parts.phases is None or self._steps or self._others:  # else the mean is that of the operators alone
+            if parts.phases is None or self._steps or self._others:  # otherwise the mean is that of the operators alone
                 yield f"with what {gpu.gpu_model} reaches at {kind} on published models"
         else:
             yield f"no published step was measured on {gpu.gpu_model} at {kind}: like GPUs of its generation"
@@ -324,7 +324,7 @@ def _by_batch(gpu: Gpu, kind: str, alone: bool, measurements: list[Measurement])
         is_bound = is_bound or bound
     sd = _UPPER_BOUND_SD if is_bound else _MEASURED_SD
     for batch, times in sorted(by_batch.items()):
-        # Of one batch the shortest: on several GPUs the others hold more of what is not computation.
+        # The shortest for each batch: on several GPUs the others contain more time that is not computing.
         seconds = sum(times) / len(times) if alone else min(times)
         yield _Measured(gpu, kind, measurements[0].precision, batch, seconds, sd, is_bound)
 

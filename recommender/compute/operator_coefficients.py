@@ -29,17 +29,21 @@ class Generation:
     tensor: float
     """The efficiency of products on tensor cores relative to other generations."""
     memory: float
-    """The share of the data sheet's bandwidth that elementwise operators reach, beside that of the kind of memory."""
+    """The share of the data sheet's bandwidth that elementwise operators reach, relative to that of the kind of
+    memory."""
     cuda_energy: float
-    """Energy of an operation on CUDA cores beside that of 16 nm."""
+    """The energy of an operation on CUDA cores relative to 16 nm."""
     tensor_energy: float
-    """Energy of an operation on tensor cores beside that of the first generation of them."""
+    """The energy of an operation on tensor cores relative to their first generation."""
     batched_tiles: tuple[tuple[float, float], ...]
     """The tiles that the library has for batched fp32 products, rows by columns; empty: all of them."""
 
 
 def generation_of(capability: float, known: Sequence[Generation]) -> Generation:
-    """The generation of a compute capability, or the newest older one measured. `known` is sorted by capability."""
+    """The generation of a compute capability, or the newest older one that was measured.
+
+    `known`: sorted by capability.
+    """
     older = [generation for generation in known if generation.capability <= capability + 1e-6]
     return older[-1] if older else known[0]
 
@@ -53,29 +57,29 @@ class HostCoefficients:
     backward_s: float
     optimizer_s: float
     kernel_s: float
-    """Seconds that a kernel takes on the GPU at least, beside its work: from one kernel to the next."""
+    """The least seconds of a kernel on the GPU beside its work, which is the time from one kernel to the next."""
     compiled: float
     """The factor on the host's seconds of a call under torch.compile."""
 
 
 @dataclass(frozen=True)
 class Deviations:
-    """Standard deviations of the logarithm of seconds, from whole GPUs and models left out."""
+    """Standard deviations of the logarithm of seconds, from errors on GPUs and models left out of the fit."""
 
     gpu: float
-    """A GPU that was not measured."""
+    """For a GPU that was not measured."""
     known_generation: float
-    """A GPU of a compute capability that was measured."""
+    """For a GPU of a compute capability that was measured."""
     within: float
-    """A model on a GPU whose efficiency is known, by one other model or by a probe."""
+    """For a model on a GPU whose efficiency is known from another model or a probe."""
     assumed: float
-    """Operators whose efficiency is stated, not fitted: fused attention, recurrent layers, ..."""
+    """For operators whose efficiency is stated, not fitted: fused attention, recurrent layers, ..."""
     convolution: float
-    """Convolutions, whose algorithm the library chooses."""
+    """For convolutions, whose algorithm the library chooses."""
     unfitted: float
-    """Operators of kind `other`, and types that were not fitted."""
+    """For operators of kind `other`, and for data types that were not fitted."""
     host: float
-    """Steps that are bound by the host."""
+    """For steps that are bound by the host."""
     generation: float
     """Added for GPUs outside of the fitted generations."""
     precision: float

@@ -37,22 +37,22 @@ COMPUTING = ("product", "convolution", "attention", "recurrent")
 _ASSUMED = ("attention", "recurrent", "embedding", "pooling", "optimizer", "reduction", "copy")
 """The kinds whose efficiency is stated, not fitted."""
 _NARROW_CHANNELS, _NARROW_SUM = 32, 160
-"""Output channels and summed elements of convolutions that behave like memory-bound operators on every GPU: on K80, T4
-and V100 the ratio of small networks of such layers is theirs, not that of products."""
+"""The most output channels and summed elements of convolutions that behave like memory-bound operators on every GPU:
+between K80, T4 and V100, small networks of such layers have the ratio of these operators, not that of products."""
 _MOST_TABLES = 64
 """The number of steps whose tables are cached."""
 _OVERLAP = 4.0
-"""The host and the GPU wait for each other a little where both take about as long: a power mean."""
+"""The power of a power mean: host and GPU wait for each other a little if both take about as long."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """The seconds of a step by resource, without overlap, for corrections part by part."""
+    """The seconds of a step by resource, without overlap, so that each part can be corrected."""
 
     computing_s: float
     """Kernels of products and the like, whose peak depends on the precision."""
     streaming_s: float
-    """Kernels that memory binds, and convolutions of so few channels that they are like these."""
+    """Kernels that memory limits, and convolutions with so few channels that they behave like these."""
     dispatch_s: float
     """The host's work to launch all of them."""
 
@@ -67,11 +67,11 @@ class OperatorEstimate:
     sd: float
     """Standard deviation of the logarithm of the seconds."""
     basis: tuple[str, ...]
-    """What the seconds rest on, one sentence each."""
+    """What the seconds are based on, one sentence each."""
     extrapolated: bool
-    """Whether the GPU or the precision lies outside of what whole models were measured on."""
+    """Whether the GPU or the precision is outside of those of whole models that were measured."""
     unfitted_share: float
-    """The share of the seconds in operators of a kind that nobody fitted (`other`)."""
+    """The share of the seconds in operators of a kind that was not fitted (`other`)."""
     spent: Spent
 
     @property
@@ -81,7 +81,7 @@ class OperatorEstimate:
 
 
 class OperatorModel:
-    """Computes steps with one set of coefficients; caches the tables of steps, for many GPUs of one job."""
+    """Computes steps with one set of coefficients. Caches the tables of steps, for many GPUs of one job."""
 
     def __init__(self, coefficients: OperatorCoefficients) -> None:
         self._fitted = coefficients
@@ -95,18 +95,18 @@ class OperatorModel:
     def operators(
         self, operators: Sequence[Operator], gpu: Gpu, tf32: bool = False, reached: Reached | None = None
     ) -> Array:
-        """Seconds of the kernels of one call of each operator, launches included and the host's dispatch not.
+        """The seconds of the kernels of one call of each operator, including launches but not dispatch by the host.
 
-        Raises `PredictionError` where the GPU lacks a precision or the catalogue its peak.
+        Raises `PredictionError` if the GPU lacks a precision or the catalogue its peak.
         """
         return self._seconds(OperatorTable.of(operators), peaks_of(gpu), tf32, reached)
 
     def step(
         self, step: StepOperators, gpu: Gpu, tf32: bool = False, reached: Reached | None = None
     ) -> OperatorEstimate:
-        """One micro-batch and one update. `tf32`: products of fp32 use TF32 where the GPU has it.
+        """One micro-batch and one update. `tf32`: products of fp32 use TF32 if the GPU has it.
 
-        Raises `PredictionError` where the GPU lacks a precision or the catalogue its peak.
+        Raises `PredictionError` if the GPU lacks a precision or the catalogue its peak.
         """
         table, machine = self._table(step), peaks_of(gpu)
         kernels_s = self._seconds(table, machine, tf32, reached) * table.count
@@ -144,7 +144,7 @@ class OperatorModel:
         if known is None:
             if len(self._tables) >= _MOST_TABLES:
                 self._tables.clear()
-            known = self._tables[id(step)] = (step, OperatorTable.of(step.operators))  # the step keeps its id
+            known = self._tables[id(step)] = (step, OperatorTable.of(step.operators))  # keeps the id valid
         return known[1]
 
     def _seconds(self, table: OperatorTable, machine: GpuPeaks, tf32: bool, reached: Reached | None) -> Array:
@@ -187,7 +187,7 @@ class OperatorModel:
         return self._fitted.tensor if peak.tensor else self._fitted.cuda
 
     def _measured_factor(self, reached: Reached | None, dtype: str, tf32: bool, peak: Peak, rates: Rates) -> float:
-        """What a measured large product says of all products of its type: seconds expected over seconds measured."""
+        """The factor on all products of a type from one measured large product: expected over measured seconds."""
         name = "tf32" if tf32 and dtype == "fp32" and peak.tensor else dtype
         measured = getattr(reached, f"{name}_tflops", None)
         if not measured:
@@ -198,7 +198,7 @@ class OperatorModel:
         return 2 * 8192.0**3 / (float(measured) * 1e12) / expected
 
     def _dispatch_s(self, table: OperatorTable, compiled: bool, reached: Reached | None) -> Array:
-        """The host's seconds for all calls of each operator. Views are dispatched too, at a third of the cost."""
+        """The host's seconds for all calls of each operator. Views are dispatched, too, at a third of the cost."""
         host = self._fitted.host
         by_phase = {"forward": host.forward_s, "backward": host.backward_s, "optimizer": host.optimizer_s}
         seconds = np.array([by_phase.get(str(phase), host.forward_s) for phase in table.phase.tolist()])

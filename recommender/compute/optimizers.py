@@ -1,4 +1,4 @@
-"""Optimizers by the names that people give them, and how their update is done."""
+"""Optimizers by their usual names, and how their update is done."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class Optimizer:
     name: str
     update: OptimizerUpdate
     implementation: str
-    """One of fused, foreach and single."""
+    """fused, foreach or single."""
 
     def state_bytes(self, elements: float, element_bytes: float) -> float:
-        """The bytes kept between updates of parameters of that size."""
+        """The bytes of state for parameters of that size."""
         return elements * (self.update.states * element_bytes + self.update.state_bytes)
 
     def temporary_bytes(self, trained_bytes: float, largest_tensor_bytes: float) -> float:
-        """The most that an update makes and frees again."""
+        """The most bytes that an update allocates and frees again."""
         if self.implementation == FUSED:
             return 0.0
         whole = self.implementation == FOREACH
         return self.update.temporary * (trained_bytes if whole else largest_tensor_bytes)
 
     def operators(self, elements: float, tensors: float, dtype: str, element_bytes: float) -> tuple[Operator, ...]:
-        """The update of all parameters as an operator; none where there is no update."""
+        """The update of all parameters as an operator; none if there is no update."""
         if not self.update.calls:
             return ()
         fused = self.implementation == FUSED and self.update.fused is not None
@@ -53,9 +53,9 @@ class Optimizer:
 
 
 def optimizer_named(text: str) -> Optimizer:
-    """The optimizer of a name such as adamw, SGD, sgd-momentum or adam-fused.
+    """The optimizer with a name such as adamw, SGD, sgd-momentum or adam-fused.
 
-    Raises `PredictionError` naming those known.
+    Raises `PredictionError` that names the known ones.
     """
     name = re.sub(r"[_+: ]", "-", text.strip().lower())
     name = re.sub(r"-loop$", f"-{SINGLE}", name)

@@ -1,6 +1,6 @@
 """The operators and the memory of a step in another precision.
 
-Every change goes through fp32: the types of a step are first converted back to it, then to the precision asked for.
+Every change goes through fp32: the types of a step are first converted to it, then to the wanted precision.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
 _UNCHANGED, _HALVED, _COPIED = 1.0, 0.5, 1.5
 """The factors of autocast on the size of a saved result: in fp32, in half, or in fp32 with a copy in half."""
 _NOT_KEPT = ("copy", "embedding", "optimizer")
-"""Kinds whose results are other tensors' copies, or whose backward needs indices only."""
+"""Kinds whose results are copies of other tensors, or whose backward needs only indices."""
 
 
 def precision_named(text: str) -> str:
-    """One of `PRECISIONS`, of any usual spelling. Raises `PredictionError` naming those known."""
+    """The precision of `PRECISIONS` for any usual spelling. Raises `PredictionError` that names the known ones."""
     name = text.strip().lower().replace("_", "-").replace(" ", "-")
     name = _SPELLINGS.get(name, name)
     if name not in PRECISIONS:
@@ -58,7 +58,7 @@ def parameter_type(precision: str) -> str:
 
 
 def in_precision(step: StepOperators, precision: str) -> StepOperators:
-    """The step in another precision. Raises `PredictionError` for one that is not known."""
+    """The step in another precision. Raises `PredictionError` for an unknown one."""
     before, after = precision_named(step.precision), precision_named(precision)
     if before == after:
         return step
@@ -83,7 +83,7 @@ def _half_of(precision: str) -> str:
 
 
 def _renamed(step: StepOperators, before: str, after: str) -> StepOperators:
-    """bf16 for fp16 or the other way round, or tf32 for fp32: equal sizes."""
+    """The step with another type of equal size: bf16 for fp16 or the other way round, or tf32 for fp32."""
     old, new = _half_of(before), _half_of(after)
     if _kind(after) == "fp32":
         return replace(step, precision=after)
@@ -156,7 +156,7 @@ def _autocast(step: StepOperators, after: str) -> StepOperators:
 
 
 def _residual_in_fp32(step: StepOperators) -> bool:
-    """Whether sums around blocks stay in fp32, as where layer norms do: autocast leaves batch norm in half."""
+    """Whether sums around blocks stay in fp32, as with layer norms. Under autocast batch norm stays in half."""
     return any(o.kind == "normalization" and "batch_norm" not in o.name for o in step.operators)
 
 
@@ -178,7 +178,7 @@ def _stays_in_fp32(operator: Operator, residual: bool) -> bool:
 
 
 def _casts(operator: Operator, after: str) -> Iterator[Operator]:
-    """The casts that autocast adds for an operator, in its phase: of weights, and of what goes in and comes out."""
+    """The casts that autocast adds for an operator in its phase: of weights, inputs and results."""
     if operator.phase == "forward":
         yield from _weight_casts(operator)
     elements = math.prod(operator.shape[:2])
@@ -193,9 +193,9 @@ def _casts(operator: Operator, after: str) -> Iterator[Operator]:
 
 
 def _cast_like(operator: Operator, elements: int, element_bytes: float, times: int) -> Operator:
-    """A cast of so many elements, read in one type and written in the other, that grows as the operator does.
+    """A cast of so many elements, read in one type and written in another, that grows as the operator does.
 
-    torch.compile makes it part of the kernel before or after.
+    torch.compile fuses it into the kernel before or after.
     """
     grows = operator.grows is not None
     moved = element_bytes * elements
@@ -207,7 +207,7 @@ def _cast_like(operator: Operator, elements: int, element_bytes: float, times: i
 
 
 def _weight_casts(operator: Operator) -> Iterator[Operator]:
-    """fp32 read and half written, or the other way round for the gradient."""
+    """Casts of weights: fp32 is read and half written; for the gradient the other way round."""
     elements = _weights(operator)
     if elements:
         yield replace(
@@ -237,7 +237,7 @@ def _fp8_share(operator: Operator) -> float:
 
 
 def _unscale(operators: tuple[Operator, ...]) -> list[Operator]:
-    """The gradient scaler's look at all gradients before an update in fp16: each is read and written."""
+    """The gradient scaler's check of all gradients before an update in fp16: each is read and written."""
     updates = [o for o in operators if o.kind == "optimizer" and o.name != _UNSCALE]
     if not updates:
         return []
@@ -253,9 +253,9 @@ def _unscale(operators: tuple[Operator, ...]) -> list[Operator]:
 
 
 def _memory_scaled(memory: StepMemory, factor: float, *, parameters: bool = True, casts: float = 0.0) -> StepMemory:
-    """Activations (and parameters) in types of other sizes, and the casts of weights that autocast keeps.
+    """The memory with activations (and parameters) in types of other sizes, and with autocast's casts of weights.
 
-    What is saved in whole numbers is taken for activations too. Casts are freed as backward goes.
+    Saved integers are treated like activations. Casts are freed during backward.
     """
     before, saved = memory.saved_cast_bytes, memory.saved_bytes
     most = max((grown for _, grown in memory.points), default=0.0) or 1.0
@@ -285,7 +285,7 @@ def _memory_scaled(memory: StepMemory, factor: float, *, parameters: bool = True
 
 
 def _saved_share(step: StepOperators) -> float:
-    """What autocast leaves of the saved activations of a step in fp32, by the results of its operators in forward."""
+    """The factor of autocast on the saved activations of a step in fp32, by the results of operators in forward."""
     residual = _residual_in_fp32(step)
     before = after = 0.0
     for operator, result in results(step):

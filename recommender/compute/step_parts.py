@@ -1,6 +1,7 @@
 """The seconds of one micro-batch on a GPU, in parts that different evidence can correct.
 
-From the operators of the step where they are known; else from FLOPs and parameter tensors, as typical models have them.
+From the operators of the step if they are known, else from FLOPs and parameter tensors with the proportions of typical
+models.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ PARTS = ("compute", "memory", "fixed", "launch", "overhead")
 fixed: what the GPU takes beyond these because the batch is small (unfilled waves, weights, starting kernels). launch:
 the host's dispatch of all kernels. overhead: what the host does once in a step."""
 SECONDS, BYTES_PER_FLOP = 5e-4, 1 / 35
-"""The assumed overhead of a step, and the bytes that memory-bound operators move for each FLOP, typically."""
+"""The assumed seconds of overhead in a step, and the bytes that memory-bound operators move for each FLOP in typical
+models."""
 OVERLAP = 3.0
-"""GPU and host overlap, but wait for each other where both take about as long: the power p of a power mean."""
+"""The power of a power mean: GPU and host overlap, but wait for each other if both take about as long."""
 _LARGE = 16
 """A batch larger by this factor is taken as large: its fixed part is negligible."""
 _REACHED_PEAK, _REACHED_BANDWIDTH = 0.55, 0.8
@@ -41,7 +43,7 @@ _DISPATCH_S, _KERNEL_S = 1.2e-5, 6e-6
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes to the counted step; None: unchanged."""
+    """Changes to the counted step; None: unchanged."""
 
     optimizer: str | None = None
     checkpointing: bool | None = None
@@ -55,7 +57,7 @@ class StepParts:
     seconds: Array
     """(5,): by part, in the order of `PARTS`."""
     sd: float
-    """Standard deviation of the logarithm that the operators add: those that nobody fitted."""
+    """The standard deviation of the logarithm that operators of kinds without a fit add."""
     phases: tuple[float, float, float] | None
     """Seconds of forward, backward and optimizer before any correction; None: not known."""
     basis: tuple[str, ...]
@@ -74,7 +76,7 @@ class PartsSource(Protocol):
 
 
 def total_s(seconds: Array) -> Array:
-    """The seconds of the step, from parts of shape (5,) or (5, n): GPU and host overlap."""
+    """The seconds of the step from its parts, of shape (5,) or (5, n), with GPU and host overlapping."""
     gpu_s, host_s = seconds[:3].sum(axis=0), seconds[3:].sum(axis=0)
     result: Array = (gpu_s**OVERLAP + host_s**OVERLAP) ** (1 / OVERLAP)
     return result
@@ -104,7 +106,7 @@ class OperatorParts:
         )  # fmt: skip
 
     def at(self, gpu: Gpu, batch: int, precision: str, changes: Changes) -> StepParts:
-        """Raises `PredictionError` where the GPU lacks the precision, or the catalogue its peak."""
+        """Raises `PredictionError` if the GPU lacks the precision, or the catalogue its peak."""
         step, reached = self._asked(batch, precision, changes), self._catalog.reached_by(gpu.gpu_model)
         tf32 = precision == "tf32"
         found = self._model.step(step, gpu, tf32, reached)
@@ -128,7 +130,7 @@ class FlopParts:
         self._flops, self._tensors, self.knowledge = flops_per_sample, tensors or _TENSORS, knowledge
 
     def at(self, gpu: Gpu, batch: int, precision: str, changes: Changes) -> StepParts:
-        """Parts as in `PartsSource.at`. Raises `PredictionError` where the data sheet lacks peak or bandwidth."""
+        """See `PartsSource.at`. Raises `PredictionError` if the data sheet lacks peak or bandwidth."""
         kind = precision_class(precision, gpu)
         if kind == "fp8":
             raise PredictionError(f"precision {precision!r} can only be predicted from the operators of the step")

@@ -36,11 +36,12 @@ def as_asked(
     checkpointing: bool | None = None,
     compiled: bool | None = None,
 ) -> StepOperators:
-    """The step at `batch` samples of a micro-batch, changed in what is not None; without a change it is the same step.
+    """The step at `batch` samples of a micro-batch, with the changes that are not None.
 
-    `precision` is one of `precisions.PRECISIONS`, `optimizer` one of `OPTIMIZER_UPDATES`. Products, convolutions and
-    attention keep their FLOPs in every precision; `checkpointing` computes all blocks again in backward.
-    Raises `PredictionError`, one line, for a name that is not known and for what the step cannot tell.
+    `precision`: one of `precisions.PRECISIONS`. `optimizer`: one of `OPTIMIZER_UPDATES`. Products, convolutions and
+    attention keep their FLOPs in every precision. `checkpointing` recomputes all blocks in backward. Without changes
+    the same object is returned. Raises `PredictionError`, one line, for an unknown name and for changes that need facts
+    which the step lacks.
     """
     step = at_batch(step, batch)
     if precision is not None:
@@ -55,7 +56,10 @@ def as_asked(
 
 
 def at_batch(step: StepOperators, batch: int) -> StepOperators:
-    """The step at another batch: what grows with it is proportional to it. Raises `PredictionError` below one."""
+    """The step at another batch: what grows with it is scaled in proportion.
+
+    Raises `PredictionError` for a batch below one.
+    """
     if batch < 1:
         raise PredictionError(f"a micro-batch of {batch} samples cannot be; give at least 1")
     if batch == step.batch:
@@ -118,9 +122,9 @@ def _with_optimizer(step: StepOperators, name: str) -> StepOperators:
 
 
 def trained(step: StepOperators) -> tuple[float, float]:
-    """The elements and the tensors of the parameters that are trained: as updated, or else by their bytes.
+    """The elements and the number of the trained parameters: those of the update, or else from their bytes.
 
-    Raises `PredictionError` where neither is known.
+    Raises `PredictionError` if neither is known.
     """
     updates: dict[str, float] = defaultdict(float)
     tensors: dict[str, float] = defaultdict(float)
@@ -141,8 +145,10 @@ def trained(step: StepOperators) -> tuple[float, float]:
 
 
 def _is_recomputed(operator: Operator, classes: set[int]) -> bool:
-    """Whether an operator lies in a block, by what is outside of all blocks: embeddings, the product that makes the
-    logits, and the loss."""
+    """Whether an operator is in a block that is recomputed.
+
+    Outside of all blocks are embeddings, the product that makes the logits, and the loss.
+    """
     if operator.phase != "forward" or operator.kind in _OUTSIDE_BLOCKS:
         return False
     if "log_softmax" in operator.name or "loss" in operator.name or "cross_entropy" in operator.name:
@@ -183,7 +189,7 @@ def _checkpointed_memory(memory: StepMemory) -> StepMemory:
 
 
 def _kept(step: StepOperators) -> StepOperators:
-    """The step without checkpointing: recomputed operators are left out. What is saved then is not known."""
+    """The step without checkpointing: recomputed operators are left out. What would be saved is then not known."""
     again: dict[tuple[object, ...], float] = defaultdict(float)
     for operator in _recomputed(step):
         again[_key(operator)] += operator.count
@@ -210,7 +216,7 @@ def _compiled(step: StepOperators) -> StepOperators:
 
 
 def _fused(operator: Operator) -> Operator:
-    if operator.phase == "optimizer":  # torch.compile of a model leaves its optimizer alone
+    if operator.phase == "optimizer":  # torch.compile of a model does not compile its optimizer
         return operator
     moved, launches = operator.fused_bytes, operator.fused_launches
     moved = operator.bytes * FUSED_BYTES.get(operator.kind, 1.0) if moved is None else moved

@@ -1,1 +1,1 @@
-"""The rules of the diagnosis, as data: `apply` has all of them, and applies them to a run's facts."""
+"""The rules of the diagnosis. `apply` lists all of them and applies them to the facts of a run."""

@@ -1,4 +1,4 @@
-"""All rules, and how they are applied: issues are graded, and dropped where chance or our overhead may explain them.
+"""All rules, and how they are applied. Issues are graded; those that chance or our overhead may explain are dropped.
 
 A new rule is a function in one of the files of this folder and a line of its table.
 """
@@ -27,7 +27,7 @@ RULES = tuple(rule for rules in GROUPS.values() for rule in rules)
 
 
 def apply_rules(facts: Facts, rules: Sequence[Rule]) -> list[Finding]:
-    """The findings of these rules: by severity, then by gain, or by share of the time where no gain is known."""
+    """The findings of these rules, sorted by severity, then by gain (by share of the time if no gain is known)."""
     findings = []
     for rule in rules:
         issue = rule.find(facts)
@@ -39,7 +39,7 @@ def apply_rules(facts: Facts, rules: Sequence[Rule]) -> list[Finding]:
 
 
 def _is_of_unmeasured_device(issue: Issue, facts: Facts) -> bool:
-    """Whether the issue is about a class of a step whose device was not timed: the device may hide the host's waits."""
+    """Whether the issue is about a class of a step, but the device, which may hide the host's waits, was not timed."""
     return issue.about is not None and facts.summary.mean_ns("compute") is None
 
 
@@ -74,14 +74,14 @@ def _graded(rule: Rule, issue: Issue, facts: Facts) -> Finding:
 
 
 def severity_of(share: float | None, steps: int) -> str:
-    """The severity that a share of the step, or of the job, has."""
+    """The severity for a share of the step, or of the job, over so many steps."""
     if share is None or share < WARN_SHARE:
         return "info"
     return "critical" if share >= CRITICAL_SHARE and steps >= CRITICAL_STEPS else "warning"
 
 
 def _worth(finding: Finding, facts: Facts) -> float:
-    """The value of a finding, as a share of the time that it is about."""
+    """The value of a finding for sorting, as a share of the step or of the job."""
     step_s = facts.mean_s("step")
     if finding.gain_s is not None and step_s:
         return finding.gain_s / step_s

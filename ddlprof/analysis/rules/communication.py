@@ -18,16 +18,17 @@ from ddlprof.analysis.thresholds import (
 from ddlprof.base.units import either, gib, percent, significant
 
 _SEVERAL_EXCHANGES = 1.5
-"""Exchanges of all gradients in a step: DDP makes one, or one per micro-batch; buffers and metrics add a little."""
+"""More exchanges of all gradients in a step are too many. DDP makes one, or one for each micro-batch; buffers and
+metrics add a little."""
 _ALL_GRADIENTS = 0.5
-"""The share of the gradients in small collectives from which on they are the gradients, and not somebody's metrics."""
+"""If small collectives carry this share of the gradients' bytes, they are the gradients and not, say, metrics."""
 
 _IN_FLOAT32 = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 """The precisions whose gradients have four bytes."""
 
 
 def no_sync(facts: Facts) -> Issue | None:
-    """Gradients that are exchanged after each micro-batch."""
+    """Finds gradients that are exchanged after each micro-batch."""
     exposed = _exposed(facts)
     if exposed is None or not exchanges_too_often(facts):
         return None
@@ -39,7 +40,7 @@ def no_sync(facts: Facts) -> Issue | None:
 
 
 def bucket_size(facts: Facts) -> Issue | None:
-    """Gradients in many small messages, or in one that is sent when nothing is left to compute."""
+    """Finds gradients sent in many small messages, or in one message when nothing is left to compute."""
     exposed, sent = _exposed(facts), facts.reductions
     if exposed is None or sent is None or facts.strategy != "ddp" or not facts.gradient_bytes:
         return None
@@ -66,7 +67,7 @@ def bucket_size(facts: Facts) -> Issue | None:
 
 
 def gradient_traffic(facts: Facts) -> Issue | None:
-    """More bytes than the links carry while the ranks compute."""
+    """Finds ranks that exchange more bytes than the links carry while the ranks compute."""
     exposed = _exposed(facts)
     if exposed is None or exchanges_too_often(facts) or bucket_size(facts) is not None:
         return None
@@ -91,7 +92,7 @@ def exchanges_too_often(facts: Facts) -> bool:
 
 
 def less_communication(facts: Facts) -> str:
-    """Advice that makes the ranks exchange less, or less often."""
+    """Advice for exchanging less, or less often."""
     if facts.strategy in ("fsdp", "zero"):
         return "larger batches, or faster links between the ranks"
     if facts.strategy != "ddp":
@@ -110,14 +111,14 @@ def less_communication(facts: Facts) -> str:
 
 
 def _mostly_latency(facts: Facts) -> bool:
-    """Whether even the largest message is so small that fewer bytes would gain nothing."""
+    """Whether even the largest message is so small that sending fewer bytes would not help."""
     sent = facts.reductions
     largest = sent.largest_bytes if sent is not None else facts.gradient_bytes
     return largest is not None and largest < SMALL_BUCKET_BYTES
 
 
 def _exposed(facts: Facts) -> float | None:
-    """The seconds of a step spent moving data, if that is worth a warning."""
+    """The seconds of a step in which computing waits for data to move; None if that is not worth a warning."""
     moving = facts.moving_s
     share = None if moving is None else _share(facts, moving)
     return moving if facts.world_size > 1 and share is not None and share >= WARN_SHARE else None

@@ -23,18 +23,18 @@ from ddlprof.analysis.thresholds import (
 from ddlprof.base.units import count, either, gib, percent
 
 _COMPUTES_SHARE = 0.5
-"""The share of the step from which on computing is what a job mostly does."""
+"""A job mostly computes if computing has at least this share of the step."""
 _WINDOW_STEPS = 3
 _TENSOR_CORES = re.compile(
     r"\b(V100|T4G?|TITAN (V|RTX)|A(2|10|10G|16|30|40|100|800)|[HB][12]00|H20|H800|G[HB]\d00|L(4|20|40)S?|"
     r"RTX( PRO)? ?(A?[2-6]0\d0|A?[4-6]000))(?![0-9])",
     re.IGNORECASE,
 )
-"""The names of NVIDIA's devices with tensor cores, as the driver gives them."""
+"""Names, as the driver gives them, of NVIDIA's devices with tensor cores."""
 
 
 def precision(facts: Facts) -> Issue | None:
-    """Products in float32 on a device that multiplies much faster in less."""
+    """Finds products in float32 on a device that is much faster in lower precision."""
     share = facts.summary.share("compute")
     if share is None or share < _COMPUTES_SHARE or facts.precision not in ("fp32", "tf32"):
         return None
@@ -61,7 +61,7 @@ def launch_less(facts: Facts) -> str:
 
 
 def launch_bound(facts: Facts) -> Issue | None:
-    """A device that waits for the next kernel to be launched."""
+    """Finds a device that waits for the host to launch its next kernel."""
     window, step = facts.window, facts.mean_s("step")
     if window is None and facts.launch_bound:
         return _behind_its_host(facts)
@@ -82,7 +82,7 @@ def launch_bound(facts: Facts) -> Issue | None:
 
 
 def _behind_its_host(facts: Facts) -> Issue | None:
-    """Without a profiler window it is known that the device waits, but not for how long."""
+    """The issue without a profiler window: it is then known that the device waits, but not for how long."""
     share = facts.summary.share("compute")
     if share is None or share < WARN_SHARE:
         return None
@@ -99,9 +99,10 @@ def waiting_device(facts: Facts) -> str:
 
 
 def _fusing(facts: Facts, idle: float) -> str | None:
-    """The gain of training a sweep of such runs as one: the idle share is the same for all models, the rest is not.
+    """Advice to train a sweep of such runs as one, with the gain.
 
-    None for a job of several ranks, without known memory, where two do not fit, and where the gain is small.
+    The idle share of a step is the same for any number of models, the rest is not. None for a job of several ranks, if
+    memory is not known or too small for two models, or if the gain is small.
     """
     if facts.world_size > 1 or not facts.device_bytes or not facts.device_peak_bytes:
         return None
@@ -115,7 +116,7 @@ def _fusing(facts: Facts, idle: float) -> str | None:
 
 
 def batch_size(facts: Facts) -> Issue | None:
-    """Costs that a larger batch would share among more samples, while memory for it is free."""
+    """Finds large fixed costs of a step while memory for a larger batch is free."""
     step, size, peak = facts.mean_s("step"), facts.device_bytes, facts.device_peak_bytes
     if facts.device == "cpu" or not step or not size or peak is None or peak > (1 - FREE_MEMORY_SHARE) * size:
         return None
@@ -133,7 +134,7 @@ def batch_size(facts: Facts) -> Issue | None:
 
 
 def host_contention(facts: Facts) -> Issue | None:
-    """More threads than cores."""
+    """Finds ranks that compute with more threads than cores."""
     threads, cores, busy = facts.cpu_threads, facts.cores_per_rank, facts.cpu_percent
     if not facts.crowded or threads is None or cores is None or busy is None:
         return None
@@ -158,7 +159,7 @@ def host_contention(facts: Facts) -> Issue | None:
 
 
 def shared_machine(facts: Facts) -> Issue | None:
-    """A training that waits for processors, and not for its own threads."""
+    """Finds a training that waits for processors that other work uses."""
     share = facts.queued_share
     if share is None or not facts.starved or host_contention(facts) is not None:
         return None
@@ -169,14 +170,14 @@ def shared_machine(facts: Facts) -> Issue | None:
 
 
 def starved_words(facts: Facts) -> str:
-    """The sentence about a training that waits for processors."""
+    """A sentence that says for how long the training waits for processors."""
     share = percent(facts.queued_share or 0.0)
     waits = f"for {share} of the time the training is ready to run and waits for a processor"
     return waits if facts.crowded else f"the machine is shared: {waits}"
 
 
 def free_processors(facts: Facts) -> str:
-    """Advice that leaves processors to a training that waits for them."""
+    """Advice for a training that waits for processors."""
     threads, workers, cores = facts.cpu_threads or 1, facts.loader_workers or 0, facts.cores_per_rank
     return either(
         f"OMP_NUM_THREADS={cores}" if facts.crowded else None,

@@ -1,4 +1,4 @@
-"""Facts about a run that the rules and the text of a verdict use. None: not known."""
+"""Facts of a run that the rules and the words of a verdict need. None: not known."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Reductions:
     duration_s: float
     exposed_s: float
     shortest_s: float | None
-    """The transfer of the fastest kind of them."""
+    """The mean transfer of the fastest kind of them, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Window:
     kernels: float | None
     """The number of kernels and copies launched in a step, without those of communication."""
     kernel_s: float | None
-    """The mean duration of one of them."""
+    """The mean duration of one of them, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -85,44 +85,44 @@ class Facts:
     pin_memory: bool | None = None
     loader: SampleCost | None = None
     samples_per_step: float | None = None
-    """The samples that one rank has in a step."""
+    """The mean number of samples of one rank in a step."""
     bursts: DataWaitBursts | None = None
     cores_per_rank: int | None = None
     busy_cores_per_rank: float | None = None
-    """The mean number of busy cores during the training, other processes of the machine included."""
+    """The mean number of busy cores for each rank during the training. Includes other processes of the machine."""
     cpu_percent: float | None = None
-    """`busy_cores_per_rank` of all ranks of a machine, in per cent of its cores."""
+    """How busy the cores of a machine were, in per cent of all of them."""
     queued_share: float | None = None
-    """The share of its time that the main thread waited for a processor, of the rank that waited most."""
+    """The share of its time for which the main thread waited for a processor, on the rank with the largest share."""
     cpu_threads: int | None = None
-    """The threads that each rank computes with on processors."""
+    """The number of threads that each rank computes with on processors."""
     precision: str | None = None
     compiled: bool | None = None
     strategy: str | None = None
     micro_batches: int | None = None
     comm_hook: str | None = None
-    """The hook's name; empty where DDP has none."""
+    """The name of DDP's communication hook; empty if there is none."""
     gradient_bytes: int | None = None
     reductions: Reductions | None = None
     window: Window | None = None
     lag_share: float | None = None
     """How far the devices are behind their hosts at most, as a share of computing (`signals.lag_share`)."""
     imported: bool = False
-    """Whether the run was made of traces: a device's idle time is then in `other`, in a forward too."""
+    """Whether the run was made from traces. A device's idle time is then in `other`, even during a forward."""
     uneven: UnevenWork | None = None
     rank_compute_s: dict[int, list[float]] = field(default_factory=dict)
-    """The mean computing of each rank, by node."""
+    """The mean computing of each rank in seconds, by node."""
     growths: list[MemoryGrowth] = field(default_factory=list)
     throttled: list[ThrottledDevice] = field(default_factory=list)
     device_bytes: int | None = None
-    """The memory of one device."""
+    """The memory of one device, in bytes."""
     device_peak_bytes: int | None = None
-    """The most of that memory that torch's allocator held on any rank."""
+    """The most bytes of it that torch's allocator held on any rank."""
     host_free_bytes: int | None = None
-    """The memory that was free at the last reading, on the machine with the least."""
+    """The bytes free at the last reading, on the machine with the fewest."""
     job: JobTime | None = None
     most_gained_s: dict[str, float] = field(default_factory=dict)
-    """By class: the largest possible gain in a step, see `ddlprof.analysis.ceilings`."""
+    """The largest possible gain in a step by class, in seconds; see `ddlprof.analysis.ceilings`."""
 
     @property
     def scale(self) -> Scale:
@@ -130,7 +130,7 @@ class Facts:
         return scale_for((self.summary.mean_ns("step") or 0.0) / 1e9)
 
     def mean_s(self, name: str) -> float | None:
-        """The mean of a time."""
+        """The mean of a time in seconds; None: not measured."""
         mean = self.summary.mean_ns(name)
         return None if mean is None else mean / 1e9
 
@@ -140,31 +140,31 @@ class Facts:
 
     @property
     def starved(self) -> bool:
-        """Whether the training waits for processors, so that nothing that needs one more would help."""
+        """Whether the training waits for processors, so that anything that needs one more would not help."""
         return is_starved(self.queued_share)
 
     @property
     def crowded(self) -> bool:
-        """Whether each rank computes on processors with more threads than it has cores: they wait for one another."""
+        """Whether each rank computes on processors with more threads than cores: they wait for one another."""
         threads, cores = self.cpu_threads, self.cores_per_rank
         return self.device == "cpu" and threads is not None and cores is not None and threads > cores
 
     @property
     def launch_bound(self) -> bool:
-        """Whether the device computes no faster than the host launches, as far as that is known."""
+        """Whether the device waits for the host to launch kernels, as far as known."""
         busy = self.window is not None and self.window.idle_share < WARN_SHARE
         return self.lag_share is not None and self.lag_share < LAG_SHARE and not busy
 
     @property
     def exchanges(self) -> float | None:
-        """How often all gradients are added up over the ranks in a step."""
-        if self.comm is None or not self.gradient_bytes or self.comm_hook:  # a hook may change their size
+        """How often in a step all gradients are added up over the ranks."""
+        if self.comm is None or not self.gradient_bytes or self.comm_hook:  # a hook may change the size
             return None
         return self.comm.reduced_bytes / self.gradient_bytes
 
     @property
     def moving_s(self) -> float | None:
-        """Exposed communication without waiting for later ranks, as far as that can be told."""
+        """Seconds of exposed communication without waits for later ranks, as far as these are known."""
         comm = self.mean_s("comm")
         return None if comm is None else max(comm - (self.mean_s("straggler") or 0.0), 0.0)
 
@@ -177,7 +177,7 @@ def gather_facts(
     cpu_percent: float | None = None,
     job: JobTime | None = None,
 ) -> Facts:
-    """Gathers the facts of the attempt that the headline is about."""
+    """Gathers the facts of the attempt of the headline. `cpu_percent`: how busy the machine's processors were."""
     training = manifest.training if manifest else TrainingFacts()
     host = manifest.host if manifest else {}
     ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
@@ -241,7 +241,7 @@ def _most_gained(headline: Attempt) -> dict[str, float]:
 
 
 def _usable_cores(host: dict[str, Any]) -> int | None:
-    """The cores of one machine that its ranks may run on, and no more than a control group gives them time for."""
+    """The cores of one machine that its ranks may use, limited by the quota of a control group."""
     cores, quota = host.get("available_cores"), host.get("cpu_quota_cores")
     if not isinstance(cores, int):
         return None
@@ -255,7 +255,7 @@ def _samples_per_step(ranks: Sequence[RankAnalysis]) -> float | None:
 
 
 def _bursts(ranks: Sequence[RankAnalysis], training: TrainingFacts) -> DataWaitBursts | None:
-    """The bursts of the rank that waits longest for data, where workers hold batches ready."""
+    """The bursts of the rank that waits longest for data; None if no workers hold batches ready."""
     workers, factor, batches = training.loader_workers, training.prefetch_factor, training.micro_batches or 1
     if not workers or not factor:
         return None
@@ -301,7 +301,7 @@ def _rank_compute(ranks: Sequence[RankAnalysis]) -> dict[int, list[float]]:
 
 
 def _device_bytes(host: dict[str, Any]) -> int | None:
-    """The memory of one device, where all are alike."""
+    """The bytes of memory of one device; None if devices differ."""
     sizes = host.get("gpu_memory_bytes")
     if not isinstance(sizes, list) or not sizes or not all(isinstance(size, int) for size in sizes):
         return None

@@ -22,7 +22,7 @@ from ddlprof.base.units import count, percent, significant
 
 
 def loader_workers(facts: Facts) -> Issue | None:
-    """Workers that make batches more slowly than the loop uses them up."""
+    """Finds workers that make batches more slowly than the loop uses them."""
     share = _waits(facts)
     if share is None or _by_storage(facts) or _in_bursts(facts) or facts.starved:
         return None
@@ -41,7 +41,7 @@ def loader_workers(facts: Facts) -> Issue | None:
 
 
 def prefetch_factor(facts: Facts) -> Issue | None:
-    """Workers that are fast enough on average, and queues too short for the batches that take longer."""
+    """Finds queues that are too short, with workers that are fast enough on average."""
     share, bursts = _waits(facts), facts.bursts
     if share is None or bursts is None or not _in_bursts(facts) or not facts.prefetch_factor:
         return None
@@ -60,7 +60,7 @@ def prefetch_factor(facts: Facts) -> Issue | None:
 
 
 def storage(facts: Facts) -> Issue | None:
-    """A loader that is blocked on storage or network."""
+    """Finds a loader that is blocked on storage or network."""
     share = _waits(facts)
     if share is None or not _by_storage(facts) or _in_bursts(facts):
         return None
@@ -74,7 +74,7 @@ def storage(facts: Facts) -> Issue | None:
 
 
 def pinning(facts: Facts) -> Issue | None:
-    """Copies to the device that computing waits for."""
+    """Finds copies to the device that computing waits for."""
     share = facts.summary.share("h2d")
     if share is None or share < WARN_SHARE or facts.device == "cpu":
         return None
@@ -85,7 +85,7 @@ def pinning(facts: Facts) -> Issue | None:
 
 
 def sooner_copies(facts: Facts) -> str:
-    """Advice that lets copies run beside computing."""
+    """Advice for copying while the device computes."""
     if facts.pin_memory:
         return ".to(device, non_blocking=True), or copy the next batch on a stream of its own while this computes"
     if facts.pin_memory is None:
@@ -94,7 +94,7 @@ def sooner_copies(facts: Facts) -> str:
 
 
 def more_workers(facts: Facts) -> str:
-    """Advice on the number of loader workers, and on what else to do where more of them would find no core."""
+    """Advice on the number of loader workers, or on other measures if there are no cores for more."""
     if facts.starved and not _by_storage(facts):
         return free_processors(facts)
     workers, cores, wanted = facts.loader_workers, facts.cores_per_rank, workers_wanted(facts)
@@ -115,10 +115,10 @@ def more_workers(facts: Facts) -> str:
 
 
 def workers_wanted(facts: Facts) -> int:
-    """The number of workers with which making batches takes no longer than the rest of the step, if there are cores.
+    """The number of workers that make batches as fast as the rest of the step takes, limited by the cores.
 
-    With k workers that are busy all the time a step's batches take k steps of a worker's time; without workers they
-    take the wait itself. Both are upper bounds, so fewer workers may do.
+    With k workers that are always busy, a step's batches take k steps of a worker's time; without workers they take the
+    wait itself. Both are upper bounds, so fewer workers may be enough.
     """
     workers, step = facts.loader_workers or 0, facts.mean_s("step") or 0.0
     wait = facts.mean_s("data") or 0.0
@@ -130,7 +130,7 @@ def workers_wanted(facts: Facts) -> int:
 
 
 def _gain(facts: Facts, workers: int) -> float | None:
-    """The most that so many workers shorten the step by; None where they would find no core, or none are used."""
+    """An upper bound of the gain of so many workers, in seconds a step; None if there are no cores for them."""
     have, cores = facts.loader_workers, facts.cores_per_rank
     step, wait = facts.mean_s("step"), facts.mean_s("data")
     if step is None or wait is None:
@@ -159,8 +159,10 @@ def _by_storage(facts: Facts) -> bool:
 
 
 def _short(facts: Facts) -> bool:
-    """Whether a worker would take about as long to hand a batch over, or what takes long is only the number of
-    samples, which are in memory."""
+    """Whether loading is too short for workers to help.
+
+    Handing a batch over would take about as long, or samples are in memory and only their number takes time.
+    """
     wait = facts.mean_s("data") or 0.0
     in_memory = not _by_storage(facts) and wait < ONE_SAMPLE_S * (facts.samples_per_step or 0.0)
     return in_memory or wait < HANDOVER_S * (facts.micro_batches or 1)

@@ -31,32 +31,32 @@ _AT_LINE = {
         "see what this line does: what the step need not wait for can be done less often, or in another process",
     ),
 }
-"""Words for the line that most of `other` goes to, by what is known about it: the reason, and what to do next."""
+"""Words for the line on which most of `other` is spent, by the kind of work: how to say it, and what to do."""
 
 
 def main_line(facts: Facts) -> SourceShare | None:
-    """The line that most of `other` goes to, if that is sure."""
+    """The line on which most of `other` is spent; None if that is not sure."""
     return next((source for source in facts.sources.shares if source.sure), None)
 
 
 def words_for_line(line: SourceShare) -> tuple[str, str]:
-    """The words for what goes on at a line, and the advice about it."""
+    """Words for what happens at a line, and the advice."""
     told, action = _AT_LINE.get(line.place.what, _AT_LINE[""])
     return f"{told} {line.place.text}", action
 
 
 def result_waits(facts: Facts) -> Issue | None:
-    """A line that asks the device for a result."""
+    """Finds a line that waits for a result of the device."""
     return _line(facts, "the loop waits for results", source_places.RESULT)
 
 
 def logging(facts: Facts) -> Issue | None:
-    """A line that logs."""
+    """Finds a line whose logging takes time."""
     return _line(facts, "the loop waits for its logging", source_places.LOGGING)
 
 
 def slow_line(facts: Facts) -> Issue | None:
-    """Any other line."""
+    """Finds any other line that takes much of a step."""
     line = main_line(facts)
     if line is None or line.place.what in (source_places.RESULT, source_places.LOGGING):
         return None
@@ -78,13 +78,13 @@ def _line(facts: Facts, title: str, what: str) -> Issue | None:
 
 
 def evaluation_share(facts: Facts) -> Issue | None:
-    """A job that evaluates for much of its time."""
+    """Finds a job that spends much of its time evaluating."""
     return _part_of_job(facts, "evaluation", "evaluations", "the job spends much of its time evaluating",
                         _AT_LINE[source_places.EVALUATION][1])  # fmt: skip
 
 
 def checkpoint_share(facts: Facts) -> Issue | None:
-    """A job that saves for much of its time."""
+    """Finds a job that spends much of its time saving."""
     return _part_of_job(facts, "checkpoint", "checkpoints", "the job spends much of its time saving",
                         "save less often, or in the background (torch.distributed.checkpoint.async_save)")  # fmt: skip
 

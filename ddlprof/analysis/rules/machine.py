@@ -1,4 +1,4 @@
-"""The rules about memory that grows and devices whose clock is held down."""
+"""Rules about memory that grows and devices whose clock is held down."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CRITICAL_H, _WARNING_H, _NEVER_H = OUT_OF_MEMORY_H
 
 
 def memory_creep(facts: Facts) -> Issue | None:
-    """Memory that grows all the time, and when there will be none left."""
+    """Finds memory that grows all the time, and estimates when none will be left."""
     if not facts.growths:
         return None
     step_s = facts.mean_s("step")
@@ -49,7 +49,7 @@ def memory_creep(facts: Facts) -> Issue | None:
 
 
 def _hours_left(facts: Facts, growth: MemoryGrowth, step_s: float) -> float | None:
-    """The time until the memory is used up; all ranks of a machine grow into the same one."""
+    """The hours until the memory is used up. All ranks of a machine share its memory."""
     if growth.where == "device":
         if facts.device_bytes is None:
             return None
@@ -84,7 +84,7 @@ MEMORY_RULES = (
 
 
 def throttling(facts: Facts) -> Issue | None:
-    """Devices held down by heat or power."""
+    """Finds devices whose clock is held down by heat or power."""
     if not facts.throttled:
         return None
     worst = max(facts.throttled, key=lambda each: (each.lost_s, -each.rank))

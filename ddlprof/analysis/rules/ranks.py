@@ -23,7 +23,7 @@ _CALLED = {each.name: each.own_words for each in TABLE}
 
 
 def straggler(facts: Facts) -> Issue | None:
-    """One rank that the others wait for."""
+    """Finds one rank that the others wait for."""
     late = facts.late_rank
     if late is None:
         return None
@@ -41,7 +41,7 @@ def straggler(facts: Facts) -> Issue | None:
 
 
 def help_late_rank(facts: Facts) -> str:
-    """Advice on what to look at on the late rank."""
+    """Advice for the late rank."""
     late = facts.late_rank
     if late is None and facts.starved:
         return free_processors(facts)
@@ -61,7 +61,7 @@ def help_late_rank(facts: Facts) -> str:
 
 
 def uneven_input(facts: Facts) -> Issue | None:
-    """Ranks that get more samples than others, by turns."""
+    """Finds ranks that by turns get more samples than others."""
     share, uneven = facts.summary.share("straggler"), facts.uneven
     if share is None or share < WARN_SHARE or uneven is None or facts.late_rank is not None:
         return None
@@ -77,13 +77,13 @@ def uneven_input(facts: Facts) -> Issue | None:
 
 
 def slow_host(facts: Facts) -> Issue | None:
-    """A machine all of whose ranks compute longer than any rank elsewhere."""
+    """Finds a machine whose ranks all compute longer than any rank elsewhere."""
     share, nodes = facts.summary.share("straggler"), facts.rank_compute_s
     if share is None or share < WARN_SHARE or len(nodes) < 2 or min(map(len, nodes.values())) < 2:
         return None
     node = max(nodes, key=lambda number: min(nodes[number]))
     elsewhere = [seconds for number, ranks in nodes.items() if number != node for seconds in ranks]
-    import statistics  # takes longer than all rules of most runs
+    import statistics  # its import takes longer than all rules of most runs
 
     own, typical = statistics.mean(nodes[node]), statistics.median(elsewhere)
     if min(nodes[node]) <= max(elsewhere) or own < SLOW_HOST_FACTOR * typical:

@@ -10,7 +10,7 @@ from ddlprof.analysis.rules.facts import Facts
 
 @dataclass(frozen=True)
 class Issue:
-    """What a rule found, before it is graded and becomes a `Finding`, which has the same fields."""
+    """What a rule found, before it is graded and becomes a `Finding`, which explains the fields."""
 
     title: str
     evidence: str
@@ -22,7 +22,7 @@ class Issue:
     ranks: tuple[int, ...] = ()
     about: str | None = None
     severity: str | None = None
-    """The severity, where it does not follow from `share`."""
+    """The severity; None: it follows from `share`."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Rule:
     reason: str
     """The reason for the threshold."""
     samples: int
-    """The fewest steps or readings that an issue must rest on."""
+    """The fewest steps or readings that an issue must be based on."""
     abstains: str
-    """When the rule finds nothing, in addition to what holds for all rules."""
+    """When the rule finds nothing, beyond what holds for all rules."""
     find: Callable[[Facts], Issue | None]

@@ -1,7 +1,7 @@
-"""Signals that rules rest on, computed from the steps of ranks and the counters of their machines.
+"""Signals for the rules, computed from the steps of ranks and the counters of their machines.
 
-Waits for data that come in bursts, work that ranks have unevenly by turns, devices that wait for their hosts, clocks
-that are held down, and memory that grows all the time.
+These are bursts of waits for data, work that is uneven between ranks by turns, devices that wait for their hosts,
+clocks that are held down, and memory that grows all the time.
 """
 
 from __future__ import annotations
@@ -40,22 +40,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DataWaitBursts:
-    """The waits of the rank that waits longest for its data."""
+    """The waits for data of the rank that waits longest."""
 
     number: int
     longest_s: float
-    """The whole wait of the longest burst."""
+    """The sum of waits in the longest burst, in seconds."""
     calm_share: float
-    """The share of the steps in rows without a burst, so long that the workers must have kept up with them."""
+    """The share of steps in rows without a burst that are so long that the workers must have kept up."""
     calm_wait_share: float
-    """The mean wait of such a step, as a share of the mean of all."""
+    """The mean wait in these steps, divided by the mean wait in all steps."""
     steps: int
 
 
 def find_bursts(data_ns: NDArray[np.int64], ahead: int) -> DataWaitBursts | None:
-    """The bursts of waiting in consecutive steps; `ahead` batches are held ready. None where nothing is waited for.
+    """Finds bursts of waits in consecutive steps; None if there are no waits or all are equal.
 
-    A step waits if it waits longer than the mean. Such steps are one burst if at most `ahead` others are between them.
+    `ahead`: the number of batches that workers hold ready. A step waits if its wait is longer than the mean. Such steps
+    belong to one burst if at most `ahead` others are between them.
     """
     mean = data_ns.mean() if len(data_ns) else 0.0
     if mean <= 0 or data_ns.min() == data_ns.max():
@@ -78,17 +79,17 @@ def find_bursts(data_ns: NDArray[np.int64], ahead: int) -> DataWaitBursts | None
 
 @dataclass(frozen=True)
 class UnevenWork:
-    """How the samples and times of ranks differ from step to step, over the steady steps that all of them have."""
+    """How samples and times of ranks differ within steps, over the steady steps that all ranks have."""
 
     samples_spread: float
     """The standard deviation of the ranks' samples in a step, as a share of their mean."""
     correlation: float
-    """The correlation of a rank's samples with its own time in the step, both compared with the other ranks'."""
+    """The correlation of a rank's samples with its own time in a step, each relative to the mean of the ranks."""
     steps: int
 
 
 def find_uneven(ranks: Sequence[RankAnalysis]) -> UnevenWork | None:
-    """How unevenly work is spread; None where there is one rank, or the samples of a step are not known."""
+    """How unevenly work is spread; None for one rank, or if the samples of some step are not known."""
     if len(ranks) < 2:
         return None
     seen = [_numbers(rank.times.step) for rank in ranks]
@@ -114,24 +115,24 @@ def find_uneven(ranks: Sequence[RankAnalysis]) -> UnevenWork | None:
 
 
 def _numbers(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The different numbers in order, and a row of each. They are in order unless the file is damaged."""
+    """The distinct numbers in order, and a row with each. Numbers are in order unless the file is damaged."""
     if (np.diff(steps) > 0).all():
         return steps, np.arange(len(steps))
     return np.unique(steps, return_index=True)
 
 
 def _away(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far each rank is from the mean of its step."""
+    """The difference of each rank from the mean of its step."""
     return np.asarray(values - values.mean(axis=0))
 
 
 def lag_share(ranks: Sequence[RankAnalysis]) -> float | None:
-    """How far devices are behind their hosts at most in a step, as a share of its computing: the median.
+    """How far the device is at most behind its host in a step, as a share of computing: the median over steps.
 
-    Launches queue up, so a device that has enough to do falls behind, by some of its computing at least before the host
-    waits for it, and by whole steps where the host never does. One that waits for the next launch passes an event as
-    soon as the host has recorded it. Of the rank whose device is furthest behind: the others may wait for it. None
-    where fewer than `FINDING_STEPS` steady steps of some rank tell it.
+    Launches queue up, so a device with enough to do falls behind: at least by some of its computing if the host waits
+    for it, and by whole steps if the host never does. A device that waits for launches passes an event as soon as the
+    host has recorded it. The result is that of the rank whose device is furthest behind, as the others may wait for it.
+    None if fewer than `FINDING_STEPS` steady steps of some rank tell it.
     """
     shares = [_lag_of_rank(rank) for rank in ranks]
     return max((share for share in shares if share is not None), default=None) if None not in shares else None
@@ -147,9 +148,9 @@ def _lag_of_rank(rank: RankAnalysis) -> float | None:
 
 
 POWER_BITS = 0x04 | 0x80
-"""NVML's reasons for a low clock: the cap on power by software, and the brake by hardware."""
+"""NVML's bits for a clock held down by power: the power cap by software, and the power brake by hardware."""
 HEAT_BITS = 0x08 | 0x20 | 0x40
-"""Slowdown by hardware, and heat by software and by hardware."""
+"""NVML's bits for heat: slowdown by hardware, and thermal slowdown by software and by hardware."""
 
 
 @dataclass(frozen=True)
@@ -164,11 +165,11 @@ class ThrottledDevice:
     temperature_c: float | None
     by_heat: bool
     lost_s: float
-    """The time by which computing took longer, in the mean step of this rank."""
+    """The seconds by which computing took longer in the mean step of this rank."""
 
 
 def find_throttled(ranks: Sequence[RankAnalysis]) -> list[ThrottledDevice]:
-    """The ranks whose clock was held down and that computed longer meanwhile, than at other times or than others."""
+    """The ranks whose clock was held down and that computed longer then, compared with other times or other ranks."""
     looked = [(rank, _held_down(rank.data)) for rank in ranks]
     free_ns = [_compute_ns(rank, ~held) for rank, held in looked]
     clocks = [_clock(rank.data, ~held) for rank, held in looked]
@@ -202,7 +203,7 @@ def find_throttled(ranks: Sequence[RankAnalysis]) -> list[ThrottledDevice]:
 
 
 def _held_down(rank: RankData) -> NDArray[np.bool_]:
-    """The readings at which the device was held down, by what the driver says or else by its heat."""
+    """A mask of readings at which the clock was held down, by the driver's reasons or else by the temperature."""
     reasons = rank.context["gpu_throttle_reasons"]
     reported = ~np.isnan(reasons)
     bits = np.where(reported, reasons, 0).astype(np.int64)
@@ -217,7 +218,7 @@ def _by_heat(rank: RankData, held: NDArray[np.bool_]) -> bool:
 
 
 def _compute_ns(rank: RankAnalysis, at: NDArray[np.bool_]) -> float | None:
-    """The mean computing of the steady steps that ended before one of these readings and after the reading before."""
+    """The mean computing, in ns, of the steady steps between one of these readings and the reading before it."""
     time_ns, steps = rank.data.context["time_ns"], rank.data.steps
     if not len(time_ns):
         return None
@@ -239,7 +240,7 @@ def _mean(values: NDArray[np.float64]) -> float | None:
 
 
 _MOST_POINTS = 200
-"""Longer series are thinned out, because the slope of every pair of readings is computed."""
+"""Longer series are thinned out, as the slope of every pair of readings is computed."""
 
 
 @dataclass(frozen=True)
@@ -260,7 +261,7 @@ def find_growths(ranks: Sequence[RankAnalysis]) -> list[MemoryGrowth]:
 
 
 def _growth(rank: RankAnalysis) -> MemoryGrowth | None:
-    """The growth of what tensors take on the device, or of the process where there is none."""
+    """The growth of the memory of tensors on the device, or of the process on a CPU."""
     steps, context, steady = rank.data.steps, rank.data.context, rank.times.steady
     if not steady.any():
         return None
@@ -277,11 +278,11 @@ def _growth(rank: RankAnalysis) -> MemoryGrowth | None:
 
 
 def steady_growth(step: NDArray[np.float64], held: NDArray[np.float64]) -> float | None:
-    """The slope in bytes per step by Theil and Sen; None where the memory does not grow through all the steps.
+    """The slope in bytes per step (Theil and Sen); None if memory does not grow through all the steps.
 
-    `step`: how far the training was at each reading. The memory has to grow from each of six parts of the steps to the
-    next by nearly as much as on average: a mark that new records push up ever more rarely does not. Kendall's test
-    keeps out what chance can do.
+    `step`: the number of steps done at each reading; `held`: the bytes. Memory must grow from each of six parts of the
+    steps to the next by nearly as much as on average, which a high-water mark that rises ever more rarely does not.
+    Kendall's test excludes growth by chance.
     """
     known = ~np.isnan(held)
     step, held = step[known], held[known]
@@ -301,7 +302,7 @@ def steady_growth(step: NDArray[np.float64], held: NDArray[np.float64]) -> float
 
 
 def _in_every_part(step: NDArray[np.float64], held: NDArray[np.float64]) -> bool:
-    """Whether the slopes between parts of equally many readings are alike; readings need not be evenly spaced."""
+    """Whether the slopes between parts with equally many readings are alike. Readings need not be evenly spaced."""
     mean_step, mean_held = (np.array([p.mean() for p in np.array_split(v, GROWTH_PARTS)]) for v in (step, held))
     if not (np.diff(mean_step) > 0).all():
         return False

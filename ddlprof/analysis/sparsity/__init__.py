@@ -1,1 +1,1 @@
-"""What the zeros of a training make unnecessary, and what of that can be had."""
+"""Which work of a training its zeros make unnecessary, and which part of that can be saved today."""

@@ -1,4 +1,4 @@
-"""Why there are zeros or none, and what of the ideal speed-up can be had on hardware that can be bought."""
+"""Why there are zeros or none, and how much of the ideal speed-up is possible on hardware that one can buy."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ddlprof.base.units import listed
 from ddlprof.model.sparsity import SparsityCounts
 
 DENSE = 0.02
-"""Fewer zeros than this are chance: exact zeros of underflow, of a batch, of an embedding."""
+"""A share of zeros below this is chance: underflow, zeros in a batch or an embedding."""
 WORTH = 1.1
-"""A smaller speed-up is lost again in gathering what is left."""
+"""A speed-up below this would be lost again by gathering the rest."""
 MUCH_PADDING = 0.1
 SOME_ROWS = 0.05
 _NAMES = 4
@@ -22,7 +22,7 @@ _DROPOUTS = ("Dropout", "NativeDropout", "FusedDropout")
 
 
 def hints(found: Potential) -> list[str]:
-    """What the zeros come from or are lost by, one sentence or two each."""
+    """Where zeros come from or are lost, in one or two sentences each."""
     if not any((each.input_zeros or 0) > DENSE or (each.gradient_zeros or 0) > DENSE for each in found.layers):
         return ["no layer has zeros to speak of: no ReLU or dropout comes before one (GELU, SiLU and tanh make none)"]
     told: list[tuple[Callable[[LayerPotential], bool], str]] = [
@@ -54,7 +54,7 @@ def hints(found: Potential) -> list[str]:
 
 
 def realisable(found: Potential) -> list[str]:
-    """What of it can be had today: nothing of what is unstructured; and how what is structured can be."""
+    """What can be saved today: nothing by unstructured zeros; for structured ones, how."""
     lines = [
         "zeros here and there (unstructured): nothing of it can be had on today's GPUs and CPUs; their dense products"
         " take as long with zeros, and sparse ones pay from some 90 % zeros on. It needs hardware that skips them"
@@ -85,7 +85,7 @@ def realisable(found: Potential) -> list[str]:
 
 
 def missing(counts: SparsityCounts) -> list[str]:
-    """What was not seen, and why."""
+    """What could not be counted, and why."""
     lines = []
     if counts.unseen:
         why = (

@@ -1,7 +1,7 @@
-"""Shares of zeros and ideal speed-ups, of each layer and of all, from the counts of `ddlprof sparsity`.
+"""Shares of zeros and ideal speed-ups of each layer and of all, from the counts of `ddlprof sparsity`.
 
-Ideal: a machine that needs no time for a multiply-add with a zero, and as long as before for each other one. It knows
-nothing of what else a step does.
+Ideal means a machine that needs no time for a multiply-add with a zero, and the usual time for each other one. The rest
+of a step is not considered.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from ddlprof.model.sparsity import LayerCounts, SparsityCounts, StepCounts
 
 @dataclass(frozen=True)
 class Products:
-    """Multiply-adds of the three products. None in a share or a speed-up: there is no such product."""
+    """Multiply-adds of the three products (forward, data gradient, weight gradient) of one or more layers.
+
+    A share or speed-up is None if there is no such product.
+    """
 
     forward_macs: int
     forward_needed: int
@@ -23,9 +26,9 @@ class Products:
     weight_macs: int
     weight_needed: int
     structured: int
-    """The multiply-adds of all three without whole rows and columns of zeros, where these were counted."""
+    """Multiply-adds without whole rows and columns of zeros, in products where these were counted."""
     structured_macs: int
-    """All multiply-adds where these were counted."""
+    """All multiply-adds of these products."""
 
     @property
     def macs(self) -> int:
@@ -39,42 +42,42 @@ class Products:
 
     @property
     def data_skippable(self) -> float | None:
-        """The share of the data gradient."""
+        """The share of the data gradient that zeros make unnecessary."""
         return _skippable(self.data_macs, self.data_needed)
 
     @property
     def weight_skippable(self) -> float | None:
-        """The share of the weight gradient."""
+        """The share of the weight gradient that zeros make unnecessary."""
         return _skippable(self.weight_macs, self.weight_needed)
 
     @property
     def backward_speedup(self) -> float | None:
-        """How many times as fast backward would be."""
+        """How many times as fast the backward products would be."""
         return _ratio(self.data_macs + self.weight_macs, self.data_needed + self.weight_needed)
 
     @property
     def iteration_speedup(self) -> float | None:
-        """How many times as fast forward and backward would be."""
+        """How many times as fast forward and backward products would be."""
         return _ratio(self.macs, self.forward_needed + self.data_needed + self.weight_needed)
 
     @property
     def structured_speedup(self) -> float | None:
-        """The same for dense products without their rows and columns of zeros."""
+        """The same if only whole rows and columns of zeros are left out of dense products."""
         return _ratio(self.structured_macs, self.structured)
 
 
 @dataclass(frozen=True)
 class LayerPotential:
-    """One layer. Shares are 0 to 1; None where there was nothing to take a share of."""
+    """The potential of one layer. Shares are from 0 to 1; None if there is nothing to take a share of."""
 
     counts: LayerCounts
     products: Products
     macs_share: float | None
-    """Its part of the multiply-adds of all layers."""
+    """The layer's share of the multiply-adds of all layers."""
     input_zeros: float | None
     gradient_zeros: float | None
     padding: float | None
-    """The share of its forward product, as it is usually counted, that is with padding."""
+    """The share of the usual count of its forward product that is with padding."""
     zero_rows: float | None
     zero_columns: float | None
     fitting_fours: float | None
@@ -112,7 +115,7 @@ def products_of(layers: Iterable[LayerCounts]) -> Products:
 
 
 def speedups(steps: Sequence[StepCounts]) -> list[tuple[int, float | None, float | None]]:
-    """Of each counted step: its number, and how many times as fast backward and forward with backward would be."""
+    """For each counted step its number, and the ideal speed-ups of backward and of forward with backward."""
     return [
         (
             each.step,
@@ -138,7 +141,7 @@ def _layer(counts: LayerCounts, products: Products, macs: int) -> LayerPotential
 
 
 def share(part: int, whole: int) -> float | None:
-    """Part of a whole; None where there is none."""
+    """`part / whole`; None if `whole` is 0."""
     return part / whole if whole else None
 
 

@@ -242,5 +242,5 @@ class RemainingTimes:
     def _predicted_s(self, state: JobState, placement: Placement) -> float:
         try:
             return self._predictor.step(state.job, placement, state.job.batch).step_s
-        except DdlprofError:  # this number of GPUs cannot be predicted, so it is not given
+        except DdlprofError:  # this number of GPUs cannot be predicted, so it is not chosen
             return math.inf

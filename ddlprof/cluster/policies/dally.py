@@ -55,7 +55,7 @@ class Dally:
     ) -> Decision:
         """Gives GPUs to all jobs that no lease protects, those that the network slowed most first."""
         room = unprotected(cluster, running, now_s).total
-        # Jobs that need more than that are left out, which is cheaper than to sort all; more free GPUs ask again.
+        # Larger jobs are left out, which is faster than to sort all; more free GPUs lead to another decision.
         jobs = [*(state for state in queue if state.job.gpus <= room), *movable(running, now_s)]
         if len(jobs) > 1:
             jobs.sort(key=lambda state: self._order(state, now_s, cluster, predictor))
@@ -95,7 +95,7 @@ class Dally:
         return self.efficiency(state, now_s, cluster, predictor), held, state.assigned_s, state.job.job_id
 
     def efficiency(self, state: JobState, now_s: float, cluster: Cluster, predictor: Speeds) -> float:
-        """The GPU time that its work would have taken on the best placement over that which it took; 0 for new jobs."""
+        """The GPU time of its work on the best placement divided by the GPU time that it took; 0 for new jobs."""
         if not state.starts:
             return 0.0
         job, held_gpu_s = state.job, state.held_at(now_s)

@@ -33,7 +33,7 @@ class Costs:
 
 
 IDLE_DECISIONS = 30_000
-"""The most decisions in a row after which nothing runs though jobs wait: with rounds of a minute, three weeks."""
+"""The most decisions in a row with waiting jobs after which nothing runs: with rounds of a minute, three weeks."""
 QUICK_DECISIONS = 1_000
 """The most decisions in a row, each within microseconds of the last."""
 FRUITLESS_STOPS = 20_000
@@ -73,7 +73,7 @@ class LivelockDetector:
 
 
 def _never_runs(waiting: JobState) -> UserError:
-    """The error about a policy that leaves a job waiting for ever."""
+    """The error for a policy that leaves a job waiting for ever."""
     job = waiting.job
     return UserError(
         f"the policy never runs job {job.job_id}, which asks for {job.gpus} GPUs, though nothing else runs"
@@ -218,7 +218,7 @@ def _ideal_s(run: _Run, job: Job) -> float | None:
         if placement.gpus == job.gpus:
             try:
                 times.append(run.predictor.step(job, placement, job.batch).step_s)
-            except DdlprofError:  # its step with this batch on so many GPUs is not known
+            except DdlprofError:  # the step with this batch on so many GPUs is not known
                 continue
     return job.samples / job.batch * min(times) if times else None
 
@@ -288,7 +288,7 @@ def _is_held(wanted: Allocation, state: JobState) -> bool:
 
 
 def _lend(run: _Run, state: JobState, now_s: float) -> None:
-    """From now on, a lease protects what the job holds."""
+    """A lease protects what the job holds from now on."""
     state.lease_end_s = now_s + run.policy.lease_s
     if 0 < run.policy.lease_s < math.inf:
         heapq.heappush(run.leases, (state.lease_end_s, state.starts, state.job.job_id))

@@ -74,13 +74,16 @@ def summary(simulated: Simulated, gpus: int) -> Summary:
 
 
 def slowdowns(outcomes: Sequence[Outcome]) -> NDArray[np.float64] | None:
-    """Completion time over the time a job takes alone on the GPUs it asks for; below 1 where it was given more."""
+    """The completion time divided by the time that the job takes alone on the GPUs it asks for.
+
+    Below 1 if it was given more. None: the latter is not known.
+    """
     ideal = _ideal(outcomes)
     return None if ideal is None else _column([outcome.completion_s for outcome in outcomes]) / ideal
 
 
 def jain_index(values: NDArray[np.float64]) -> float:
-    """(sum x)^2 / (n sum x^2): Jain, Chiu and Hawe, A quantitative measure of fairness, DEC-TR-301, 1984."""
+    """(sum x)^2 / (n sum x^2). Source: Jain, Chiu and Hawe, A quantitative measure of fairness, DEC-TR-301, 1984."""
     return float(values.sum() ** 2 / (len(values) * (values**2).sum()))
 
 
@@ -172,7 +175,7 @@ def job_rows(simulated: Simulated, gpus: int) -> list[JobRow]:
 
 
 def completion_cdf(simulated: Simulated, points: int = 200) -> list[tuple[float, float]]:
-    """(seconds, share of jobs that completed within them), at most so many points, the last with all jobs."""
+    """(seconds, share of jobs that completed within them), at most `points` pairs, the last one with all jobs."""
     times = np.sort([outcome.completion_s for outcome in simulated.outcomes])
     count = len(times)
     picked = np.unique(np.linspace(0, count - 1, min(points, count)).round().astype(int))

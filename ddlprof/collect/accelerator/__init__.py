@@ -1,1 +1,1 @@
-"""The device: its clock, what its streams carry, and what its profiler and flight recorder tell."""
+"""Accelerators: their clock, streams, profiler and counters, and the durations in NCCL's flight recorder."""

@@ -1,11 +1,11 @@
 """The clock of an accelerator's stream: pooled events, recorded by the hooks, read later by the helper thread.
 
-Nothing here waits for the device. Works on the interface of `torch.cuda` (record, query, elapsed_time).
+Nothing here waits for the device. It uses the interface of `torch.cuda` (record, query, elapsed_time).
 
-Times are those of the host's monotonic clock: an *anchor* is an event on a stream of our own, which has nothing to do
-and so passes it at once, and the host's time of that moment. What the device counts is added from event to event, as
-the driver's difference of two far-apart events is a 32-bit float; another anchor every ten seconds tells how far that
-sum is off, which the next ten seconds make good.
+Times are converted to the host's monotonic clock. An *anchor* is an event on an idle stream of our own, which the
+device passes at once, together with the host's time of that moment. Durations that the device counts are added up from
+event to event, because the driver returns the difference of two events as a 32-bit float, which is inexact for distant
+events. Every ten seconds another anchor shows how far the sum is off; the next ten seconds correct it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ from ddlprof.collect.accelerator.protocol import Driver
 from ddlprof.model.events import Event, Kind
 
 UNSTAMPED = frozenset((Kind.EPOCH, Kind.COLLECTIVE, Kind.COMPILE, Kind.TRACED, Kind.UNSEEN))
-"""Kinds that end no slice of their own: they take the time of the event before, and no device event."""
+"""Kinds of events that end no interval of their own. They get the time of the event before and no device event."""
 ANCHOR_NS = 10_000_000_000
 LARGEST_DRIFT = 2e-4
-"""Clocks of hosts and devices differ by parts in 100,000; an anchor that says more was passed late."""
+"""The largest relative difference of clocks that is believed. Real ones are parts in 100,000; a larger one means that
+the device passed the anchor late."""
 _CAPTURING = "capturing"
 _STEP_END = int(Kind.OPTIMIZER_END)
 _AFTER_FORWARD = (int(Kind.BACKWARD_BEGIN), int(Kind.FORWARD_BEGIN))
-"""Up to one of these, the time after a forward with gradients has the class of the forward, and is of the same part."""
+"""If one of these follows a forward with gradients, no time is needed for the end of the forward: the time until then
+has the same class and part."""
 _FORWARD_BEGIN, _FORWARD_END = int(Kind.FORWARD_BEGIN), int(Kind.FORWARD_END)
 
 
 class Stamp:
-    """A pooled event, and the timeline that it belongs to."""
+    """A device event from the pool, and the timeline that it belongs to."""
 
     __slots__ = ("anchor", "event", "line", "recorded_ns", "stream")
 
@@ -40,20 +42,20 @@ class Stamp:
         self.event = event
         self.line = line
         self.stream: Any = None
-        """On which it was recorded last."""
+        """The stream on which it was recorded last."""
         self.recorded_ns = 0
-        """When, by the host's clock."""
+        """The host's time of that recording, in ns."""
         self.anchor: tuple[Stamp, int] | None = None
-        """Another one, and the host's time when it was recorded and passed."""
+        """An anchor that was recorded with this stamp, and the host's time of that."""
 
     def query(self) -> bool:
-        """Whether the device has passed it; never makes a context on another device."""
+        """Whether the device has passed it. Never creates a CUDA context on another device."""
         with self.line.driver.aside():
             return bool(self.event.query())
 
 
 class Timeline:
-    """The time of one device, converted to the host's."""
+    """Converts the time of one device to the host's clock."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
@@ -62,27 +64,28 @@ class Timeline:
         self._counted = 0
         """The nanoseconds that the device has counted from the first anchor to the last stamp."""
         self._anchor = self._base = (0, host_ns)
-        """Device's and host's nanoseconds: of the last anchor, and from where on `_rate` holds."""
+        """Pairs of device's and host's nanoseconds: of the last anchor, and of the moment from which `_rate` is
+        used."""
         self._rate = 1.0
 
     def anchor(self) -> tuple[Stamp, int]:
-        """An event that passes at once, and the host's time."""
+        """Records an event on the idle stream; returns it and the host's time in ns."""
         stamp = self.take()
         before = time.perf_counter_ns()
         self.driver.record(stamp.event, self.driver.own_stream)
         return stamp, (before + time.perf_counter_ns()) // 2
 
     def take(self) -> Stamp:
-        """A stamp to be recorded."""
+        """A stamp from the pool, or a new one."""
         try:
             return self._pool.popleft()
         except IndexError:
             return Stamp(self.driver.make_event(), self)
 
     def ns(self, stamp: Stamp) -> int:
-        """The host's time of a stamp that has passed. It goes back to the pool once it is not counted from."""
+        """The host's time of a stamp that the device has passed, in ns. Returns the stamp before it to the pool."""
         passed = self._since_last(stamp)
-        if passed < 0:  # of another stream, which was behind: the next stamp counts from the later of the two
+        if passed < 0:  # of another stream, which was behind; counting goes on from the later stamp
             self._pool.append(stamp)
             return self._host_ns(self._counted + passed)
         self._counted += passed
@@ -94,7 +97,7 @@ class Timeline:
         return self._host_ns(self._counted)
 
     def spare(self, stamp: Stamp) -> bool:
-        """Takes back a stamp whose time nobody needs, without asking the driver. False: it is needed here."""
+        """Returns a stamp to the pool without asking the driver for its time; False if its anchor is still needed."""
         if stamp.anchor is not None:
             return False
         self._pool.append(stamp)
@@ -109,8 +112,8 @@ class Timeline:
         return host_ns + round((counted - since) * self._rate)
 
     def _correct(self, stamp: Stamp, host_ns: int) -> None:
-        """Goes on as fast as the clocks went since the last anchor, and makes up for what they are apart by now."""
-        if not stamp.event.query():  # an own stream that was busy after all
+        """Sets the rate to that between the last two anchors, plus what corrects the error until the next one."""
+        if not stamp.event.query():  # the idle stream was busy after all
             return
         there, (last_there, last_host_ns) = self._counted + self._since_last(stamp), self._anchor
         self._pool.append(stamp)
@@ -123,27 +126,27 @@ class Timeline:
 
 
 class DeviceClock:
-    """Stamps are recorded events; `resolve` turns a chunk's stamps into nanoseconds once they have happened."""
+    """Records stamps, and later converts the stamps of a list of events into nanoseconds with `resolve`."""
 
     def __init__(self, driver: Driver, stream: Any, capturing: Callable[[], bool]) -> None:
         self.stream = stream
-        """Whose progress the stamps tell."""
+        """The stream on which stamps are recorded."""
         self.lag_ns: int | None = None
-        """The most that this stream was behind the host at an event of the last chunk; None: it is not told."""
+        """How far this stream was behind the host at most at an event of the last chunk, in ns; None: not known."""
         self._blocking = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
         self._capturing = capturing
         self._line = Timeline(driver)
         self._next_anchor = time.perf_counter_ns() + ANCHOR_NS
         self._now = 0
         self._forwards: list[bool] = []
-        """Those that are open, and whether they have gradients."""
+        """The forwards that have not ended, outermost first: whether each has gradients."""
 
     def __call__(self) -> Stamp | None:
-        """A stamp for now; None while a graph is being captured."""
+        """Records a stamp on the clock's stream; None while a graph is being captured."""
         return self.mark(self.stream)
 
     def mark(self, stream: Any) -> Stamp | None:
-        """A stamp for now of another stream of this device."""
+        """Records a stamp on another stream of this device; None while a graph is being captured."""
         if self._capturing():
             return None
         stamp = self._line.take()
@@ -156,13 +159,13 @@ class DeviceClock:
         return stamp
 
     def follow(self, stream: Any, driver: Driver | None = None) -> None:
-        """Takes stamps on this stream from now on; `driver` is that of its device, if that is another one."""
+        """Records stamps on `stream` from now on. `driver`: that of its device if the device changes."""
         self.stream = stream
         if driver is not None:
             self._line = Timeline(driver)
 
     def ready(self, chunk: list[Event]) -> bool:
-        """Whether the device has passed all the stamps of a chunk: the last one on each of its streams."""
+        """Whether the device has passed all stamps of a list of events. Asks for the last stamp of each stream."""
         asked = set()
         for _, stamp, *_ in reversed(chunk):
             if isinstance(stamp, Stamp) and stamp.stream not in asked:
@@ -172,9 +175,12 @@ class DeviceClock:
         return True
 
     def resolve(self, chunk: list[Event]) -> list[Event]:
-        """The chunk with times in nanoseconds; its events go back to the pool. Not to be called during a capture."""
+        """The events with times in ns instead of stamps. Returns stamps to the pool.
+
+        Must not be called during a capture.
+        """
         self.lag_ns = None
-        # What is asked goes to a stream that has nothing to do: the training's has work that an answer would wait for.
+        # queries go to an idle stream: on the training's stream the answer would wait for its work
         with self._line.driver.aside():
             following = (kind for kind, *_ in chunk[1:])
             return [self._resolved(*event, next(following, None)) for event in chunk]
@@ -187,16 +193,16 @@ class DeviceClock:
             del self._forwards[-1:]
             if ends_no_slice and isinstance(stamp, Stamp) and stamp.line.spare(stamp):
                 return (kind, self._now, a, b, c)
-        elif isinstance(a, Stamp):  # an earlier end than the stamp's, if it is known by now
+        elif isinstance(a, Stamp):  # an earlier end than the stamp's, if already known
             a = a.line.ns(a) if a.event.query() else True
-        if isinstance(stamp, int):  # recorded by the host's clock, before the device was there
+        if isinstance(stamp, int):  # recorded by the host's clock before the device was used
             self._now = max(self._now, stamp)
         elif stamp is not None:
             passed = stamp.line.ns(stamp)
             self._now = max(self._now, passed)
             if not self._blocking and stamp.stream == self.stream:
                 self.lag_ns = max(passed - stamp.recorded_ns, self.lag_ns or 0)
-        if kind == _STEP_END and callable(b):  # whether the update was skipped is on the device
+        if kind == _STEP_END and callable(b):  # whether the update was skipped is known on the device only
             b = b()
         return (kind, self._now, a, b, c)
 
@@ -205,6 +211,6 @@ def _passed(stamp: Stamp) -> bool:
     try:
         return stamp.query()
     except RuntimeError as error:
-        if _CAPTURING in str(error):  # a capture that we do not know of: later
+        if _CAPTURING in str(error):  # a capture that we do not know of: try later
             return False
         raise

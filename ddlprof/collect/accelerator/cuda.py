@@ -1,4 +1,7 @@
-"""CUDA devices, and ROCm's, which torch shows under the same names: driver, profiler (Kineto) and counters (NVML)."""
+"""CUDA devices, and AMD's under ROCm, which torch shows under the same names.
+
+Their driver, profiler (Kineto) and counters (NVML).
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,18 @@ from ddlprof.torch_private.names import version_number
 
 _CUDA = ("libcuda.so.1", "cuThreadExchangeStreamCaptureMode")
 _HIP = ("libc10_hip.so", "hipThreadExchangeStreamCaptureMode")
-"""The shared objects by which torch's own driver is found, through which the function is, too."""
+"""Library and name of the function that sets how a thread treats captures. For ROCm, torch's own library is used."""
 _RELAXED = 2
 
 
 class CaptureMode:
-    """How the calling thread gets on with captures of graphs of others, whoever captures: torch, the script, a library.
+    """Sets how the calling thread treats captures of graphs by other threads of the process.
 
-    CUDA forbids a thread in its default mode what might harm a capture, such as asking an event, and ends the capture
-    where it is done all the same. In the relaxed mode nothing is forbidden but what needs the captured work itself,
-    which we never ask for.
+    By default CUDA forbids a thread to do what might harm a capture, such as querying an event, and ends the capture if
+    the thread does it all the same. In the relaxed mode only what needs the captured work itself is forbidden, and
+    ddlprof never asks for that.
 
-    Raises RuntimeError where torch has not loaded the library: then no thread of ours may ask the device.
+    Raises RuntimeError if torch has not loaded the library. Then none of our threads may query the device.
     """
 
     def __init__(self, torch: Any) -> None:
@@ -41,7 +44,7 @@ class CaptureMode:
 
     @contextmanager
     def relaxed(self) -> Iterator[None]:
-        """Calls in it end no capture."""
+        """A context in which calls of this thread do not end captures."""
         mode = ctypes.c_int(_RELAXED)
         self._swap(mode)
         try:
@@ -50,7 +53,7 @@ class CaptureMode:
             self._swap(mode)
 
     def _swap(self, mode: ctypes.c_int) -> None:
-        """Sets the mode of this thread; `mode` becomes the former one."""
+        """Sets the mode of this thread and writes the former mode into `mode`."""
         failure = self._exchange(ctypes.byref(mode))
         if failure:
             raise RuntimeError(f"the driver refused another capture mode: error {failure}")
@@ -72,7 +75,7 @@ class Cuda(Accelerator):
         self.event_type, self.stream_type = cuda.Event, cuda.Stream
         of_any_kind = getattr(getattr(torch, "accelerator", None), "Graph", None)  # torch 2.13 and later
         self.graph_types = (cuda.CUDAGraph,) if of_any_kind is None else (cuda.CUDAGraph, of_any_kind)
-        owner = profiler.owner_of_synchronize(torch)  # of torch.cuda.synchronize, which may be imported
+        owner = profiler.owner_of_synchronize(torch)  # the object that holds torch.cuda.synchronize
         if owner is not None:
             self.device_wait = owner, profiler.SYNCHRONIZE
         self.holds = attrgetter("is_cuda")
@@ -124,14 +127,14 @@ class Cuda(Accelerator):
         return bool(flags.allow_tf32 if precision is None else precision == "tf32")
 
     def counters(self) -> Counters | None:
-        """See `Accelerator`; NVML knows NVIDIA's only."""
+        """See `Accelerator`. NVML supports NVIDIA's devices only."""
         return NvmlCounters(self._uuid) if self._torch.version.cuda else None
 
     def _uuid(self) -> str | None:
-        """UUID of the device on which this process holds most memory; None while it holds none.
+        """The UUID of the device on which this process holds most memory; None while it holds none.
 
-        Not the current device: that is one per thread, and this is not the training thread. UUIDs are the same for
-        torch and NVML, whatever CUDA_VISIBLE_DEVICES hides or reorders.
+        The current device is not used: it is set per thread, and this is not the training thread. UUIDs are the same
+        for torch and NVML, whatever CUDA_VISIBLE_DEVICES hides or reorders.
         """
         if not self.in_use():
             return None
@@ -150,7 +153,7 @@ class Cuda(Accelerator):
         return self._peak(device, "reserved_bytes")
 
     def _peak(self, device: Any, name: str) -> int | None:
-        """A peak of the allocator; None where the allocator keeps no marks."""
+        """A peak of the allocator in bytes; None if this allocator keeps none."""
         stats = self._cuda.memory_stats_as_nested_dict(device) if self.in_use() else {}
         return int(stats[name]["all"]["peak"]) if name in stats else None
 
@@ -161,7 +164,7 @@ class CudaDriver:
     def __init__(self, torch: Any, device: Any) -> None:
         self._cuda = torch.cuda
         self._capture_mode = CaptureMode(torch)
-        self._record: Callable[[Any, Any], None] = torch.cuda.Event.record  # of the class: no hook of ours sees it
+        self._record: Callable[[Any, Any], None] = torch.cuda.Event.record  # the class's own: no hook of ours sees it
         self.own_stream = torch.cuda.Stream(device, priority=-1)  # the pool that scripts use less
 
     def make_event(self) -> Any:
@@ -190,61 +193,61 @@ _OF_PROCESSES = "the GPU's counters are of all the {} processes on it, not of th
 
 
 class NvmlCounters:
-    """NVML's counters of the device that `uuid` names now, without NVML's prefix; None while it names none."""
+    """NVML's counters of the device with the UUID that `uuid` returns; all are None while it returns None."""
 
     def __init__(self, uuid: Callable[[], str | None]) -> None:
         self._uuid = uuid
         self._nvml: Any = None
         self._of: str | None = None
-        """The device's UUID."""
+        """The UUID of the device that was found."""
         self._handle: Any = None
         self.whose: str | None = None
-        """Whose they are, where they are not those of one process on a whole GPU."""
+        """A name for what the counters cover, if that is not one process on a whole GPU."""
 
     def percent(self) -> float | None:
-        """The share of the time in which a kernel ran."""
+        """The share of time in which a kernel ran, in per cent."""
         handle = self._handle
         return None if handle is None else float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
 
     def memory_bytes(self) -> int | None:
-        """The memory in use by any process."""
+        """The memory in use by all processes, in bytes."""
         handle = self._handle
         return None if handle is None else int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
 
     def power_w(self) -> float | None:
-        """The power draw now."""
+        """The power draw in watts."""
         handle = self._handle
         return None if handle is None else self._nvml.nvmlDeviceGetPowerUsage(handle) / 1000
 
     def power_limit_w(self) -> float | None:
-        """The cap that the driver enforces now."""
+        """The power limit that the driver enforces, in watts."""
         handle = self._handle
         return None if handle is None else self._nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000
 
     def clock_mhz(self) -> float | None:
-        """The clock of the multiprocessors now."""
+        """The clock of the multiprocessors in MHz."""
         handle = self._handle
         return None if handle is None else float(self._nvml.nvmlDeviceGetClockInfo(handle, self._nvml.NVML_CLOCK_SM))
 
     def temperature_c(self) -> float | None:
-        """The temperature of the chip now."""
+        """The temperature of the chip in degrees Celsius."""
         if (handle := self._handle) is None:
             return None
         return float(self._nvml.nvmlDeviceGetTemperature(handle, self._nvml.NVML_TEMPERATURE_GPU))
 
     def throttle_reasons(self) -> int | None:
-        """What holds the clock down now, as bits."""
+        """The reasons for which the clock is held down, as bits."""
         handle = self._handle
         return None if handle is None else int(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
 
     def close(self) -> None:
-        """Gives the driver's library back."""
+        """Closes the driver's library."""
         if self._nvml is not None:
             self._nvml.nvmlShutdown()
             self._nvml = self._handle = self._of = None
 
     def look(self) -> None:
-        """Finds the device: a rank may have touched another one before its own."""
+        """Finds the device again: a rank may have used another device before its own."""
         uuid = self._uuid()
         if uuid is None or uuid == self._of:
             return
@@ -255,7 +258,7 @@ class NvmlCounters:
         self._of, self._handle, self.whose = uuid, *self._found(uuid)
 
     def _found(self, uuid: str) -> tuple[Any, str | None]:
-        """The handle, and whose its counters are. Of a slice the driver may name the GPU, or the slice itself."""
+        """NVML's handle, and what its counters cover. For a MIG slice NVML may return the whole GPU or the slice."""
         nvml = self._nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
@@ -269,7 +272,7 @@ class NvmlCounters:
     def _answer(self, question: Callable[[], int]) -> int | None:
         try:
             return question()
-        except self._nvml.NVMLError:  # a driver or a device that does not tell
+        except self._nvml.NVMLError:  # the driver or the device does not support it
             return None
 
 
@@ -279,9 +282,9 @@ OTHER_TOOLS = (
     "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN",  # compute-sanitizer
     "NVPROF_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH",  # nvprof, and any tool that is injected
     "ROCP_TOOL_LIB", "HSA_TOOLS_LIB",  # rocprof
-    "KINETO_USE_DAEMON",  # starts the profiler whenever somebody asks for it from outside
+    "KINETO_USE_DAEMON",  # lets other processes start the profiler at any time
 )  # fmt: skip
-"""Variables of the environment by which tools that use the device's profiler are known."""
+"""Environment variables that show that another tool uses the device's profiler."""
 
 _TEARS_DOWN_CUDA, _TEARS_DOWN_TORCH = (12, 6), (2, 12)
 _STAYS = (
@@ -291,18 +294,18 @@ _STAYS = (
 
 
 def other_tool() -> str | None:
-    """The variable that tells of another tool, if there is one."""
+    """The environment variable that shows another tool; None if there is none."""
     return next((name for name in OTHER_TOOLS if os.environ.get(name)), None)
 
 
 class Kineto:
-    """Torch's profiler of a device (Kineto on CUPTI or roctracer), by its raw functions.
+    """Torch's profiler of a device (Kineto on CUPTI or roctracer), through its raw functions.
 
-    There is one in a process: whoever starts it ends the other's trace. Ours never starts while another tool's or the
-    script's is on, and makes way before the script's starts. `torch.profiler` itself would wait for the device when it
-    stops, and set variables of the environment; this does neither.
+    A process has only one such profiler, and starting it ends a trace that is under way. So ours never starts while
+    another tool's or the script's is on, and stops before the script's starts. `torch.profiler` is not used, as it
+    waits for the device when it stops and sets environment variables.
 
-    Raises AttributeError or TypeError when made where torch has none. `device`: the kind to look at.
+    `device`: the kind of device to record. Raises AttributeError or TypeError if this torch has no such profiler.
     """
 
     def __init__(self, torch: Any, device: str, capturing: Callable[[], bool]) -> None:
@@ -314,10 +317,10 @@ class Kineto:
         self._config = profiler.config(torch, "KINETO")
         self.warning = _STAYS if stays_attached(torch) else None
         self.theirs = False
-        """The script has prepared or started a profiler, in any thread, and not stopped it."""
+        """Whether the script has prepared or started a profiler, in any thread, and not stopped it."""
 
     def why_not(self) -> str | None:
-        """Why it cannot be started now."""
+        """Why the profiler cannot be started now; None if it can."""
         if self._capturing():
             return "a graph was being captured"
         tool = other_tool()
@@ -328,16 +331,16 @@ class Kineto:
         return None
 
     def start(self) -> None:
-        """Begins to record what the device does."""
+        """Starts recording the device's activities."""
         self._prepare(self._config, self._wanted)
         self._enable(self._config, self._wanted)
 
     def stop(self) -> Any:
-        """Stops recording; only in the thread that started it."""
+        """Stops recording. Must be called in the thread that started it. Returns the argument for `activities`."""
         return self._disable()
 
     def activities(self, result: Any) -> list[Activity]:
-        """The activities of the device, in unix time."""
+        """The activities of the device, with times in unix time."""
         return [
             Activity(event.name(), event.start_ns(), event.start_ns() + event.duration_ns())
             for event in result.events()
@@ -345,7 +348,7 @@ class Kineto:
         ]
 
     def watch(self, make_way: Callable[[], None]) -> Uninstall:
-        """Sees the script's profilers begin and end; `make_way` is called before one begins."""
+        """Observes when the script's profilers start and stop. `make_way` is called before one starts."""
 
         def beginning(original: Callable[..., Any]) -> Callable[..., Any]:
             def begin(*args: Any, **kwargs: Any) -> Any:
@@ -371,12 +374,12 @@ class Kineto:
 
 
 def _is_annotation(event: Any) -> bool:
-    """Whether it is a name that spans what the device did, and nothing that it did."""
+    """Whether an event is a named range over the device's work, not work itself."""
     return hasattr(event, "is_user_annotation") and bool(event.is_user_annotation())
 
 
 def stays_attached(torch: Any) -> bool:
-    """Whether CUPTI may slow down later steps, as it is not taken down at the end of a window (kineto#1264)."""
+    """Whether CUPTI stays attached after a window, which may slow down later steps (kineto#1264)."""
     if not torch.version.cuda:
         return False
     asked = os.environ.get("TEARDOWN_CUPTI")

@@ -1,8 +1,8 @@
-"""How long NCCL's collectives took, from torch's Flight Recorder. Only where the user asked for it.
+"""Durations of NCCL's collectives from torch's Flight Recorder. Used only if the user asked for it.
 
-With `TORCH_NCCL_ENABLE_TIMING` torch records an event before each collective, and its watchdog thread, which looks at
-finished ones anyway, notes the time between the two in a ring of the latest ones. Reading the ring waits for nothing
-and keeps no tensor alive, unlike a Work that is kept until it can be asked (it holds the outputs).
+With `TORCH_NCCL_ENABLE_TIMING` torch records an event before each collective. Its watchdog thread, which looks at
+finished collectives anyway, writes the time between start and end into a ring of the latest collectives. Reading the
+ring waits for nothing. The alternative, to keep each Work until it can be asked, would keep the output tensors alive.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ _TIMING = "TORCH_NCCL_ENABLE_TIMING"
 _SIZE, _OLD_SIZE = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
 _ENTRIES = "2000"
 _SIZE_BY_DEFAULT = (2, 9)
-"""Since, the ring is there unless somebody says no, and its old variable makes torch warn."""
+"""From this version of torch on the ring exists by default, and the old variable for its size causes a warning."""
 LEAST_TORCH = (2, 7)
-"""Before, reading the ring while the watchdog frees events may end the process (pytorch#192232); since, they are kept
-for reuse."""
+"""The oldest version of torch whose ring is read. Before it, reading while the watchdog frees events may end the
+process (pytorch#192232); since then events are kept for reuse."""
 _EVENT_CACHE = "TORCH_NCCL_CUDA_EVENT_CACHE"
 _EVERY_S = 1.0
 _SLACK_NS = 5_000
-"""The tolerance between two clocks of the host, read one after the other."""
+"""The tolerance in ns between two clocks of the host that are read one after the other."""
 _OFF = ("0", "n", "no", "f", "false")
 
 
 def ask_for_timing(torch: Any) -> None:
-    """Asks for timing, before a process group is made; what the user has set stays."""
+    """Sets the variables that switch timing on, before a process group is made. Values set by the user are kept."""
     os.environ.setdefault(_TIMING, "1")
     if version_number(torch.__version__) < _SIZE_BY_DEFAULT:
         os.environ.setdefault(_OLD_SIZE, _ENTRIES)
 
 
 def why_not(torch: Any) -> str | None:
-    """Why durations cannot be read here; None if they can."""
+    """Why durations cannot be read; None if they can."""
     if version_number(torch.__version__) < LEAST_TORCH:
         return f"needs torch {'.'.join(map(str, LEAST_TORCH))}, this is {torch.__version__}"
     if flight_recorder(torch) is None:
@@ -51,23 +51,23 @@ def why_not(torch: Any) -> str | None:
 
 
 class FlightRecorder:
-    """Fills `duration` of collectives, in the helper thread. `dump` returns torch's pickled ring."""
+    """Sets the `duration` of collectives; for the helper thread. `dump` returns torch's ring, pickled."""
 
     def __init__(self, dump: Callable[[], bytes]) -> None:
         self._dump = dump
         self._next = 0.0
         self.in_vain: bool | None = None
-        """Whether it was read and never told a duration. None: it was not read."""
+        """Whether the ring was read and never contained a duration. None: it was not read."""
 
     def due(self, steps: Iterable[Step], last: bool = False) -> bool:
-        """Whether it is time to read again, and one of these steps has use for it."""
+        """Whether it is time to read the ring again and one of these steps has collectives without a duration."""
         if time.perf_counter() < self._next and not last:
             return False
         return any(each.duration is None and each.end is None for step in steps for each in step.collectives)
 
     def fill(self, steps: Iterable[Step]) -> None:
-        """Tells the collectives of these steps, which follow one another, how long they took, as far as torch knows."""
-        import pickle  # not at the top: every run imports this file
+        """Sets the durations of the collectives of these consecutive steps, as far as torch knows them."""
+        import pickle  # imported here, as every run imports this file
 
         self._next = time.perf_counter() + _EVERY_S
         offset = time.time_ns() - time.perf_counter_ns()
@@ -77,7 +77,7 @@ class FlightRecorder:
 
 
 def of_torch(torch: Any) -> FlightRecorder:
-    """Raises RuntimeError where durations cannot be read."""
+    """The recorder for torch's own ring. Raises RuntimeError if durations cannot be read."""
     reason = why_not(torch)
     if reason is not None:
         raise RuntimeError(reason)
@@ -86,18 +86,18 @@ def of_torch(torch: Any) -> FlightRecorder:
     def read() -> bytes:
         import pickle
 
-        if not torch.distributed.is_initialized():  # the ring may still have events of groups that are gone
+        if not torch.distributed.is_initialized():  # the ring may hold events of groups that no longer exist
             return pickle.dumps({})
-        return bytes(dump(includeCollectives=True, includeStackTraces=False, onlyActive=False))  # naming lines is slow
+        return bytes(dump(includeCollectives=True, includeStackTraces=False, onlyActive=False))  # traces are slow
 
     return FlightRecorder(read)
 
 
 def match(collectives: Iterable[Any], entries: Iterable[dict[str, Any]], unix_offset_ns: int) -> None:
-    """Sets `duration` of the collectives that have an entry of their own.
+    """Sets `duration` of each collective that has an entry of its own in the ring.
 
-    An entry is made while a collective is being issued: between its `issued` and the next one's of the group. Several
-    in between are parts of it, of which one has the duration.
+    The entry of a collective is made between its `issued` and the next `issued` of the same group. Several entries in
+    between are parts of one collective, of which one holds the duration.
     """
     by_group: dict[str, list[dict[str, Any]]] = {}
     for entry in entries:
@@ -121,7 +121,7 @@ def _match_group(mine: Sequence[Any], entries: Sequence[dict[str, Any]], offset:
         while place < len(made) and (end is None or made[place]["time_created_ns"] < end):
             found.append(made[place])
             place += 1
-        if end is None:  # where its entries end is not known: only the first is its own for certain
+        if end is None:  # no later collective bounds its entries; only the first is surely its own
             del found[1:]
         timed = [entry["duration_ms"] for entry in found if entry.get("duration_ms") is not None]
         if len(timed) == 1 and each.duration is None and _alike(each.op, found):
@@ -135,7 +135,7 @@ def _alike(op: str, entries: Sequence[dict[str, Any]]) -> bool:
 
 
 def _plain(name: str) -> str:
-    """`_allgather_base_`, `nccl:_all_gather_base`: allgather."""
+    """The name without prefix and underscores: `_allgather_base_` and `nccl:_all_gather_base` become `allgather`."""
     plain = name.rpartition(":")[2].lower().replace("_", "")
     for word in ("base", "coalesced", "intotensor", "tensor"):
         plain = plain.replace(word, "")

@@ -1,7 +1,7 @@
-"""Which activities of a device are communication, and which collective each is, by the names of kernels and copies.
+"""Tells by the names of kernels and copies which activities of a device are communication, and which collective.
 
-Names are those of functions: what only mentions a collective (a kernel that a compiler named after all that it fused,
-a template argument) computes.
+Only the name of the function counts. A kernel that mentions a collective elsewhere, such as in a template argument or
+in a name that a compiler made of all it fused, is computation.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _COLLECTIVES = (
     ("send", "sendrecv"), ("recv", "sendrecv"), ("alltoall", "sendrecv"), ("gather", "sendrecv"),
     ("scatter", "sendrecv"),
 )  # fmt: skip
-"""The kernels of NCCL by the beginning of an operation's name without underscores. The first match counts."""
+"""Operations by the beginning of NCCL's kernel names, without underscores. The first match counts."""
 
 
 class Activity(NamedTuple):
-    """Something the device did: nanoseconds of unix time."""
+    """Something the device did. Times are nanoseconds of unix time."""
 
     name: str
     begin: int
@@ -46,9 +46,10 @@ def is_communication(name: str) -> bool:
 
 
 def match_kernels(ops: Sequence[str], kernels: Sequence[Activity]) -> list[int] | None:
-    """The time each collective took, given the communication kernels in the order in which they began.
+    """The time each collective took in ns, given the communication kernels in the order in which they began.
 
-    None unless there is exactly one for each, of its kind where its name tells: then nobody knows which is whose.
+    None unless there is exactly one kernel for each collective, and of the same operation where its name tells:
+    otherwise it is unknown which kernel belongs to which collective.
     """
     if len(ops) != len(kernels):
         return None
@@ -66,7 +67,7 @@ def _may_be(op: str, kernel: str) -> bool:
 
 
 def _function(name: str) -> list[str]:
-    """Namespaces and name of the function, in lower case, without result, template arguments and parameters."""
+    """The function's name and its namespaces in lower case, without result type, templates and parameters."""
     plain = name.replace(_ANONYMOUS, "").lower()
     if plain.startswith("memcpy"):
         return [plain]

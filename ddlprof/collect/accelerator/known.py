@@ -1,7 +1,7 @@
-"""The kinds of accelerator that steps are timed on, and what is not measured on devices.
+"""The table of supported accelerators, and what is not measured on others.
 
-A new kind is a file beside `cuda.py` and a line here. What is lacking on devices other than NVIDIA's is a line each of
-`ddlprof doctor`, where such a device is there.
+A new kind is a file beside `cuda.py` and a line here. For other kinds of devices there is a line that says what is not
+measured on them; `ddlprof doctor` prints it where such a device exists.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ KINDS: tuple[type[Accelerator], ...] = (Cuda,)
 
 
 def of_build(torch: Any) -> Accelerator | None:
-    """The first kind that this build of torch can use; None where steps are timed on the training thread."""
+    """The first kind that this build of torch supports; None if steps are timed on the host only."""
     return next((kind(torch) for kind in KINDS if kind.is_built(torch)), None)
 
 
 def in_use() -> Accelerator | None:
-    """The kind that the script computes on; None before it does, or where it has not imported torch."""
+    """The kind that the script computes on; None as long as it uses none or has not imported torch."""
     torch = sys.modules.get("torch")
     accelerator = None if torch is None else of_build(torch)
     return accelerator if accelerator is not None and accelerator.in_use() else None
 
 
 def uses_tf32(device: Any, convolutions: bool) -> bool:
-    """Whether products of matrices, or convolutions, run in TF32 on a device; False for one that nobody knows."""
+    """Whether matrix products, or convolutions, run in TF32 on a device; False for an unknown kind."""
     accelerator = of_build(sys.modules["torch"])
     return accelerator is not None and device.type == accelerator.kind and accelerator.uses_tf32(device, convolutions)
 
@@ -71,11 +71,11 @@ LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
         f"{ON_THE_HOST}; a step runs when the script marks its end; {_UNTRIED}",
     ),
 }
-"""Kinds by name: whether such a device is there, or torch made for it, and what is lacking."""
+"""By the name of a kind: whether such a device exists or torch was built for it, and what is not measured there."""
 
 
 def limits_of(torch: Any) -> dict[str, str]:
-    """What is lacking on the devices that are there, by their names."""
+    """What is not measured on the devices of this machine, by their names."""
     limits = {name: lacking for name, (is_there, lacking) in LIMITS.items() if _answer(is_there, torch)}
     other = _answer(_current_kind, torch)
     if other and other.upper() not in {*LIMITS, *(kind.kind.upper() for kind in KINDS)}:
@@ -86,12 +86,12 @@ def limits_of(torch: Any) -> dict[str, str]:
 def _answer(question: Callable[[Any], Any], torch: Any) -> Any:
     try:
         return question(torch)
-    except Exception:  # a build without it
+    except Exception:  # a build of torch without this kind
         return None
 
 
 def _current_kind(torch: Any) -> str | None:
-    """What torch itself calls the accelerator, since 2.6."""
+    """The kind of accelerator according to torch (2.6 and later)."""
     device = torch.accelerator.current_accelerator()
     return None if device is None else str(device.type)
 
@@ -111,11 +111,11 @@ _LIBRARIES = (
         "training thread waits",
     ),
 )
-"""A module, the name there that has a value where it is used, and a note."""
+"""A module, a name in it that is set if the library is used, and a note."""
 
 
 def unobserved_waits() -> Iterator[tuple[str, str]]:
-    """A note for each that the script uses: its source and text."""
+    """The source and text of a note for each such library that the script uses."""
     for module, name, source, text in _LIBRARIES:
         if getattr(sys.modules.get(module), name, None):
             yield source, text

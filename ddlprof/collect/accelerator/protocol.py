@@ -1,8 +1,8 @@
-"""What ddlprof needs of a kind of accelerator: clock, streams, copies, windows, counters and memory.
+"""The interface of a kind of accelerator: clock, streams, copies, profiler windows, counters and memory.
 
-CUDA's is `cuda.py`; `known.py` is the table of all. What is asked in front of the script's own work is an attribute
-that holds a function, mostly torch's: it costs no call of ours. What a kind lacks keeps its value here, and is not
-measured.
+`cuda.py` implements it for CUDA; `known.py` is the table of all kinds. What hooks ask often is an attribute that holds
+a function, mostly one of torch's, which saves a call. A kind that lacks something keeps the value given here, and that
+is then not measured.
 """
 
 from __future__ import annotations
@@ -16,53 +16,53 @@ from ddlprof.collect.install import Uninstall
 
 
 class Driver(Protocol):
-    """What the clock needs of one device."""
+    """What the clock needs from one device."""
 
     def make_event(self) -> Any:
-        """An event that tells times: it has `query` and `elapsed_time`."""
+        """A new event that can be timed: it has `query` and `elapsed_time`."""
 
     def record(self, event: Any, stream: Any) -> None:
         """Records an event on a stream."""
 
     def aside(self) -> AbstractContextManager[Any]:
-        """Calls in it are of the device, on a stream of our own, and end nobody's capture of a graph."""
+        """A context in which calls go to this device, on a stream of our own, and end no capture of a graph."""
 
     @property
     def own_stream(self) -> Any: ...
 
 
 class DeviceProfiler(Protocol):
-    """The profiler that a window opens, of which the process has one."""
+    """The profiler that records a window. A process has only one."""
 
     warning: str | None
-    """What a window may cost the steps after it."""
+    """A warning that a window may slow down later steps; None if it does not."""
 
     def why_not(self) -> str | None:
-        """Why it cannot be started now, None if it can."""
+        """Why the profiler cannot be started now; None if it can."""
 
     def start(self) -> None: ...
 
     def stop(self) -> Any:
-        """Stops recording; returns what `activities` reads, possibly in another thread."""
+        """Stops recording; returns the argument for `activities`, which may be called in another thread."""
 
     def activities(self, result: Any) -> list[Activity]:
-        """The activities of the device, in unix time."""
+        """The activities of the device, with times in unix time."""
 
     def watch(self, make_way: Callable[[], None]) -> Uninstall:
-        """`make_way` is called before a profiler of the script's begins."""
+        """`make_way` is called before a profiler of the script starts. Returns what ends this."""
 
 
 class Counters(Protocol):
-    """How busy the device of this process is. None: not known now; what raises is not asked again.
+    """Counters of the device of this process. None: not known now. A counter that raises is not read again.
 
-    Derive from it: the last four are None where a kind of device does not have them.
+    A subclass need not implement the last four.
     """
 
     whose: str | None
-    """Whose they are, where they are not those of one process on a whole device."""
+    """A name for what the counters cover, if that is not one process on a whole device."""
 
     def look(self) -> None:
-        """Called before they are read: the process may use another device by now."""
+        """Called before the counters are read: the process may use another device by now."""
         return
 
     def percent(self) -> float | None: ...
@@ -81,45 +81,45 @@ class Counters(Protocol):
         return None
 
     def throttle_reasons(self) -> int | None:
-        """The bits of NVML, see `ddlprof.analysis.rules.signals`."""
+        """Reasons for a low clock, as NVML's bits; see `ddlprof.analysis.rules.signals`."""
         return None
 
     def close(self) -> None: ...
 
 
 class Accelerator(Protocol):
-    """One kind of accelerator, through the torch that it was made with. Making it initialises nothing."""
+    """One kind of accelerator, accessed through the given torch. Creating the object initialises no device."""
 
     kind: str
     """The accelerator's `torch.device.type`."""
 
-    # -- may it be asked
+    # -- whether it may be used now
 
     in_use: Callable[[], bool]
-    """Whether the script has initialised it: before that, asking it anything would."""
+    """Whether the script has initialised the device. Before that, calls to it would initialise it."""
     is_capturing: Callable[[], bool]
-    """Whether the current stream's work is captured into a graph, so that the device must not be asked."""
+    """Whether work of the current stream is being captured into a graph. The device must then not be queried."""
 
-    # -- streams: where there is only one, any object that equals itself
+    # -- streams: a kind with one stream returns any object that equals itself
 
     current_stream: Callable[..., Any]
-    """The current stream of the device given, or else of the current device."""
+    """The current stream of the given device, or of the current device if none is given."""
     default_stream: Callable[..., Any]
     event_type: Any = None
-    """The class whose `record`, `wait` and `synchronize` order streams."""
+    """The class of events whose `record`, `wait` and `synchronize` order streams."""
     stream_type: Any = None
-    """The class whose `synchronize` has the host wait for a stream."""
+    """The class of streams whose `synchronize` makes the host wait."""
     device_wait: tuple[Any, str] | None = None
-    """Owner and name of the function in which the host waits for a whole device."""
+    """Object and name of the function that makes the host wait for the whole device."""
     graph_types: tuple[Any, ...] = ()
-    """The classes whose `capture_begin`, `capture_end` and `replay` are those of a graph."""
+    """The classes of graphs, with `capture_begin`, `capture_end` and `replay`."""
     backend: str | None = None
-    """The backend of torch.distributed for which streams wait, and the host does not."""
+    """The backend of torch.distributed whose collectives make streams wait, not the host."""
 
     # -- copies
 
     holds: Callable[[Any], bool]
-    """Whether a tensor, or a tensor type, lies in its memory."""
+    """Whether a tensor, or a tensor type, is in the memory of this kind of device."""
 
     def __init__(self, torch: Any) -> None: ...
 
@@ -133,16 +133,16 @@ class Accelerator(Protocol):
         """The driver of one device."""
 
     def name(self, device: Any) -> str:
-        """The name that its maker gave it."""
+        """The name of the device given by its maker."""
 
-    # -- what a kind may lack
+    # -- optional
 
     def device_names(self) -> list[str]:
         """The names of the devices that torch can use here."""
         return []
 
     def beside(self, device: Any) -> Any:
-        """A stream of our own; asked for where `backend` is in use."""
+        """A stream of our own on the device; used only if `backend` is in use."""
         raise LookupError(f"{self.kind} has one stream")
 
     def on_stream(self, stream: Any) -> AbstractContextManager[Any]:
@@ -150,15 +150,15 @@ class Accelerator(Protocol):
         raise LookupError(f"{self.kind} has one stream")
 
     def profiler(self) -> DeviceProfiler | None:
-        """Raises AttributeError or TypeError where this build of torch has none."""
+        """The profiler. Raises AttributeError or TypeError if this build of torch has none."""
         return None
 
     def sees_kernels(self) -> bool:
-        """Whether torch's profiler has a timeline of it."""
+        """Whether torch's profiler records activities of this kind of device."""
         return False
 
     def uses_tf32(self, device: Any, convolutions: bool) -> bool:
-        """Whether float32 convolutions, or products of matrices, are computed in TF32."""
+        """Whether float32 convolutions, or matrix products, are computed in TF32."""
         return False
 
     def counters(self) -> Counters | None:
@@ -166,16 +166,16 @@ class Accelerator(Protocol):
         return None
 
     def peak_allocated_bytes(self, device: Any = None) -> int | None:
-        """The most memory that tensors of this process had on the device, or the current one; never resets the mark."""
+        """The peak of bytes in tensors of this process on the given or current device. Never resets torch's mark."""
         return None
 
     def peak_reserved_bytes(self, device: Any = None) -> int | None:
-        """The peak of what torch's allocator took, cached blocks included."""
+        """The peak of bytes that torch's allocator took from the device, cached blocks included."""
         return None
 
 
 class Absent(Accelerator):
-    """Stands for no accelerator: no device is in use, and no tensor lies there."""
+    """Stands for no accelerator: no device is in use, and no tensor is on one."""
 
     kind = "none"
 
@@ -187,7 +187,7 @@ class Absent(Accelerator):
 
     @staticmethod
     def is_built(torch: Any) -> bool:
-        """False: nobody looks for it."""
+        """False: there is no such device."""
         return False
 
     def driver(self, device: Any) -> Driver:

@@ -1,11 +1,12 @@
-"""Short profiler windows on an accelerator: how much of the device's time is idle inside a step, and how long
-collectives take. Only where the user asked for them.
+"""Short profiler windows: how long the device is idle in a step, and how long collectives take.
 
-A window is opened after an update and closed some updates later. What is measured is two whole steps in between: from
-the end of the step in which it was opened, to an end of a step that the device has passed when it is closed. So each
-record of these steps lies within the time in which the profiler was on, though nothing waits for the device: records
-that begin before that time or end after it are missing. All ranks open theirs at the same updates, so that no rank
-waits for another's profiler. All steps of a window are flagged `traced` and leave the headline.
+Used only if the user asked for them.
+
+A window is opened after an update and closed some updates later. Two whole steps in between are measured: from the end
+of the step in which the window was opened to the end of a step that the device has passed when the window is closed.
+All kernels of these steps then ran while the profiler was on, although nothing waits for the device. All ranks open
+windows at the same updates, so that no rank waits for another's profiler. All steps of a window are flagged `traced`
+and do not count for the headline.
 """
 
 from __future__ import annotations
@@ -30,41 +31,45 @@ FIRST_UPDATE = 50
 EVERY_UPDATES = 500
 MEASURED_STEPS = 2
 MOST_BEHIND = 16
-"""Updates by which the device may be behind the host; a window that waits longer for it says nothing."""
+"""The number of updates that a window waits for the device; then it is closed without a result."""
 MOST_S = 30
-"""A window that is open longer is thrown away: each kernel's record is kept in memory, those of an evaluation too."""
+"""Seconds after which an open window is thrown away, because a record of every kernel is kept in memory."""
 _KEPT_STEPS = 64
 
 
 @dataclass
 class _Window:
-    """Marks are counts of updates and rounds, as `Recorder.marks`."""
+    """One window. Marks are counts of updates and rounds, as in `Recorder.marks`."""
 
     first_update: int
     since: int = 0
-    """The steps after this mark are measured ..."""
+    """The mark after which steps are measured."""
     until: int = 0
-    """... up to this one, which the device has passed."""
+    """The mark up to which steps are measured."""
     updates: int = 0
-    """The updates since the window was opened."""
+    """The number of updates since the window was opened."""
     passed: Any = None
-    """Device event recorded at `until`."""
+    """The device event recorded at `until`."""
     opened_s: float = 0.0
     result: Any = None
     unix_offset_ns: int = 0
-    """Unix time minus the clock of the steps."""
+    """Unix time minus the clock of the steps, in ns."""
 
 
 class ProfilerWindows:
-    """Opens and closes windows at the updates, in the training thread; the helper thread calls what follows `take`."""
+    """Opens and closes windows at updates, in the training thread.
+
+    The helper thread calls the methods from `step_ended` on.
+    """
 
     def __init__(
         self, recorder: Recorder, profiler: DeviceProfiler, most: int, record: Callable[[], Any],
         note: Callable[[str, str], None] = lambda source, message: None, device_free: threading.Lock | None = None,
     ) -> None:  # fmt: skip
-        """`record`: records a device event now, on the stream of the steps; None while that is captured.
+        """`most`: the largest number of windows. `note`: is called with source and text of a note for the report.
 
-        `device_free`: held while any thread captures a graph.
+        `record`: records a device event on the stream of the steps; returns None during a capture. `device_free`: a
+        lock that is held while any thread captures a graph.
         """
         self._recorder = recorder
         self._profiler = profiler
@@ -83,7 +88,7 @@ class ProfilerWindows:
     # -- in the training thread -----------------------------------------------------------------------------------
 
     def at_update(self, updates: int) -> None:
-        """Called after each optimizer update."""
+        """Called after each optimizer update, with the number of updates so far."""
         try:
             if self._unwanted:
                 self._unwanted = False
@@ -97,7 +102,7 @@ class ProfilerWindows:
             self._fail(error)
 
     def close(self) -> None:
-        """Throws away the window that is open."""
+        """Closes the open window without a result."""
         window, self._window = self._window, None
         self._recorder.in_window = None
         if window is not None:
@@ -107,12 +112,15 @@ class ProfilerWindows:
                 self._give_up(error)
 
     def end(self) -> None:
-        """Closes the window, and opens no other."""
+        """Closes the open window and opens no further one."""
         self._failed = True
         self.close()
 
     def make_way(self) -> None:
-        """The script's profiler starts. In another thread ours cannot be stopped: it is at the next update."""
+        """Called when the script's profiler starts.
+
+        If that is in another thread, our window is closed at the next update.
+        """
         if self._window is None:
             return
         self._lose("the script started a profiler of its own")
@@ -141,7 +149,7 @@ class ProfilerWindows:
     def _go_on(self, window: _Window) -> None:
         self._recorder.emit(Kind.TRACED)
         window.updates += 1
-        measured = (MEASURED_STEPS + 1) * self._updates_a_step - 1  # it may have been opened inside a step
+        measured = (MEASURED_STEPS + 1) * self._updates_a_step - 1  # plus the rest of the step in which it was opened
         if window.updates == 1:
             window.since = self._recorder.marks
         elif window.updates == 1 + measured:
@@ -153,7 +161,7 @@ class ProfilerWindows:
             self._lose(f"the device was over {MOST_BEHIND} updates behind")
 
     def _has_passed(self, event: Any) -> bool:
-        """Not known while a graph is captured, as asking would end that."""
+        """Whether the device has passed an event; False during a capture, which a query would end."""
         if event is None or not self._device_free.acquire(blocking=False):
             return False
         try:
@@ -171,7 +179,7 @@ class ProfilerWindows:
         self._recorder.drops.add(WINDOW, reason, count)
 
     def _fail(self, error: Exception) -> None:
-        """Fails open: there are no more windows, all else goes on."""
+        """Opens no further windows after an error; the rest of the measurement goes on."""
         self._lose(error)
         self.close()
         self._give_up(error)
@@ -181,7 +189,10 @@ class ProfilerWindows:
         self._note("windows", f"ended after {self._read} of {self._most}: {type(error).__name__}: {error}")
 
     def install(self) -> Uninstall:
-        """Sees to it that they are out of the way of the script's own; what takes that back closes the one open."""
+        """Makes windows give way to the script's profilers.
+
+        The returned function ends that and closes the open window.
+        """
         if self._profiler.warning is not None:
             self._note("windows", self._profiler.warning)
         return all_of(self._profiler.watch(fail_open(self.make_way, self._recorder)), self.end)
@@ -189,17 +200,17 @@ class ProfilerWindows:
     # -- in the helper thread -------------------------------------------------------------------------------------
 
     def step_ended(self, step: Step) -> None:
-        """Each step in order, before it is written."""
+        """Called with each step in order, before it is written."""
         if self._steps:
             self._updates_a_step = max(1, step.marks - self._steps[-1].marks)
         self._steps.append(step)
 
     def busy(self) -> bool:
-        """Whether a window is open, or closed and not read: its steps may yet learn how long collectives took."""
+        """Whether a window is open or not yet read, so that durations of collectives may still come."""
         return self._window is not None or bool(self._finished)
 
     def take(self, last: bool = False) -> list[WindowRow]:
-        """What the windows that were closed since the last call say; `last`: no step will follow."""
+        """A row for each window closed since the last call. `last`: no step will follow."""
         rows: list[WindowRow] = []
         try:
             while self._finished and (last or (self._steps and self._steps[-1].marks >= self._finished[0].until)):
@@ -242,9 +253,9 @@ def _measured(window: _Window, steps: Iterable[Step]) -> list[Step]:
 
 
 def _give_durations(steps: Sequence[Step], activities: Sequence[Activity]) -> None:
-    """Tells the collectives of these steps how long they took, if each has its kernel.
+    """Sets the durations of the collectives of these steps, if each collective has one kernel.
 
-    Those of several groups run beside each other, and then their order does not tell which is whose.
+    Does nothing if there are several groups: their kernels overlap, so the order does not tell which is whose.
     """
     collectives = [each for step in steps for each in step.collectives]
     if len({each.group for each in collectives}) != 1:
@@ -269,7 +280,10 @@ def covered_ns(intervals: Iterable[tuple[int, int]]) -> int:
 
 
 def summarise(first: int, updates: int, activities: Sequence[Activity], begin: int, end: int) -> WindowRow | None:
-    """Busy, communication-only and total time between two moments; None if the device did nothing that was seen."""
+    """Total time, time with work, and time with communication only, in ns, between `begin` and `end`.
+
+    None if the device did nothing in that time.
+    """
     inside = [(max(a.begin, begin), min(a.end, end), a) for a in activities if a.begin < end and a.end > begin]
     if not inside:
         return None

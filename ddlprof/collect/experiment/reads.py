@@ -1,9 +1,9 @@
-"""Watches what a loader reads, and drops it from the page cache. For `ddlprof characterize` only.
+"""Watches which files a loader reads, and drops them from the page cache. For `ddlprof characterize` only.
 
 Files are found by Python's `open` audit event while a batch is fetched, and in /proc/self/fd and /proc/self/maps at the
-start of an epoch and after its first fetch; some that other code than Python's opens are missed. They are dropped when
-an epoch begins, which then goes on as the kernel lets it. `posix_fadvise` needs no root, and does nothing to pages that
-a process has mapped. How much really came from storage is what /proc/self/io says.
+start of an epoch and after its first fetch. Some files opened by code other than Python's are missed. Files are dropped
+when an epoch begins; the kernel may cache them again during it. `posix_fadvise` needs no root and has no effect on
+pages that a process has mapped. How much really came from storage is in /proc/self/io.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _NOT_DATA = tuple(
 
 
 def drop_from_cache(paths: Iterable[str]) -> None:
-    """Takes files out of the page cache, as far as nobody has them mapped."""
+    """Drops files from the page cache, except for pages that some process has mapped."""
     for path in paths:
-        with contextlib.suppress(OSError):  # gone meanwhile
+        with contextlib.suppress(OSError):  # deleted meanwhile
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                os.fdatasync(descriptor)  # pages that are not written yet would stay
+                os.fdatasync(descriptor)  # unwritten pages would stay
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             finally:
                 os.close(descriptor)
 
 
 class ReadsWatch:
-    """One a process. Appends to `log`, which the processes of a rank share.
+    """Watches reads in one process. Appends to `log`, which the processes of a rank share.
 
-    Whatever goes wrong is written there, and then nothing more: sums that lack something are worse than none.
+    After an error, the error is written there and nothing more, as incomplete sums are worse than none.
     """
 
     def __init__(self, log: str) -> None:
@@ -55,17 +55,17 @@ class ReadsWatch:
         self._counters = IoCounters(whole_process=True)
         self._epoch: Epoch | None = None
         self._dropped_bytes = 0
-        sys.addaudithook(self._audit)  # there is no way to remove it
+        sys.addaudithook(self._audit)  # audit hooks cannot be removed
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and self._epoch is not None:
-            with self._failing_open():  # it would be raised by the script's open()
+            with self._failing_open():  # an error would be raised by the script's open()
                 path, _, flags = arguments
                 if isinstance(path, (str, bytes)) and (flags & os.O_ACCMODE) != os.O_WRONLY:
                     self._epoch.see(os.path.abspath(os.fsdecode(path)))
 
     def fetch(self, epoch: Epoch, fetch: Callable[..., Any], *arguments: Any) -> Any:
-        """Calls `fetch`, which is part of that epoch."""
+        """Calls `fetch(*arguments)`, counting its reads for that epoch."""
         begin: ReadBytes | None = None
         with self._failing_open():
             begin = ReadBytes.of(self._counters.read())
@@ -81,10 +81,10 @@ class ReadsWatch:
                 epoch.fetched()
 
     def write(self, **record: Any) -> None:
-        """One line, in one call: the processes' lines do not mix. Raises OSError."""
+        """Writes one line in one call, so that lines of several processes do not mix. Raises OSError."""
         if self._failed:
             return
-        if self._file is None:  # not before: rank 0 must find the run directory empty
+        if self._file is None:  # late, as rank 0 must find an empty run directory
             self._log.parent.mkdir(parents=True, exist_ok=True)
             self._file = KeptFile(str(self._log), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         self._file.append(json.dumps(record).encode() + b"\n")
@@ -96,7 +96,7 @@ class ReadsWatch:
         except Exception as error:
             if not self._failed:
                 with contextlib.suppress(Exception):
-                    os.truncate(self._log, 0)  # room for one line more
+                    os.truncate(self._log, 0)  # makes room for one more line
                     self.write(failed=f"{type(error).__name__}: {error}")
             self._failed = True
 
@@ -108,7 +108,7 @@ class ReadsWatch:
         return epoch
 
     def drop_again(self) -> None:
-        """Drops the files that processes of this rank have seen since the last time."""
+        """Drops the files that processes of this rank have read since the last call."""
         with self._failing_open():
             if self._log.exists():
                 content = self._log.read_bytes()[self._dropped_bytes :]
@@ -117,7 +117,7 @@ class ReadsWatch:
 
 
 class Epoch:
-    """The files that one process has seen in one iteration over one loader; see `ReadsWatch.begin_epoch`."""
+    """The files that one process has read in one iteration over one loader; see `ReadsWatch.begin_epoch`."""
 
     def __init__(self, watch: ReadsWatch) -> None:
         self._watch = watch
@@ -125,18 +125,18 @@ class Epoch:
         self._fetched = False
 
     def see(self, path: str) -> None:
-        """A file that is read, or may be."""
+        """Adds a file that is, or may be, read."""
         if path not in self._seen and _is_data(path):
             self._seen.add(path)
             self._watch.write(file=path)
 
     def look_around(self) -> None:
-        """Takes down what is open and mapped."""
+        """Adds the files that are open or mapped now."""
         for path in {*_open_files(), *_mapped_files()}:
             self.see(path)
 
     def fetched(self) -> None:
-        """After the first fetch come the files that other code than Python's has opened for it and holds open."""
+        """Called after each fetch; after the first, adds files that other code than Python's opened and holds open."""
         if not self._fetched:
             self._fetched = True
             self.look_around()
@@ -145,19 +145,19 @@ class Epoch:
 
 
 def _is_data(path: str) -> bool:
-    of_a_package = os.path.dirname(path).endswith((".dist-info", ".egg-info"))  # in a checkout, beside the data
+    of_a_package = os.path.dirname(path).endswith((".dist-info", ".egg-info"))  # a checkout's, beside the data
     return not (path.startswith(_NOT_DATA) or path.endswith(_CODE) or of_a_package) and os.path.isfile(path)
 
 
 def _open_files() -> Iterator[str]:
     for descriptor in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the one that lists
+        with contextlib.suppress(OSError):  # the descriptor that lists them
             if fcntl.fcntl(int(descriptor), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
                 yield os.readlink(f"/proc/self/fd/{descriptor}")
 
 
 def _mapped_files() -> set[str]:
-    """The mapped files, without libraries, which are executable in part, and memory shared for writing."""
+    """The mapped files, without libraries (executable in part) and memory shared for writing."""
     lines = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()]
     files = [(line[1], line[5]) for line in lines if len(line) == 6 and line[5].startswith("/")]
     code = {path for rights, path in files if "x" in rights or rights == "rw-s"}
@@ -165,14 +165,14 @@ def _mapped_files() -> set[str]:
 
 
 class ReadsInit:
-    """A picklable `worker_init_fn`: the user's own, then watching what this worker reads."""
+    """A `worker_init_fn` that can be pickled: calls the user's own, then watches what this worker reads."""
 
     def __init__(self, user: Callable[[int], None] | None, log: str) -> None:
         self.user = user
         self.log = log
 
     def __call__(self, worker: int) -> None:
-        with contextlib.suppress(Exception):  # then nothing is known of its reads
+        with contextlib.suppress(Exception):  # reads are then not known
             self._install()
         if self.user is not None:
             self.user(worker)
@@ -183,7 +183,7 @@ class ReadsInit:
         original: Any = getattr(kind, CREATE_FETCHER)
 
         def create_fetcher(*args: Any, **kwargs: Any) -> Any:
-            """Creates the fetcher, which happens once an epoch."""
+            """Makes the fetcher, which happens once an epoch."""
             fetcher: Any = original(*args, **kwargs)
             fetch, epoch = fetcher.fetch, watch.begin_epoch()
             fetcher.fetch = lambda *arguments: watch.fetch(epoch, fetch, *arguments)

@@ -1,7 +1,7 @@
-"""What makes a run one of `ddlprof characterize`: replayed or watched input, and an end after some steps.
+"""The hooks of a run of `ddlprof characterize`: replayed or watched input, and an end after some steps.
 
-Nothing of this is installed in a run of the user's own. An epoch of replayed input keeps its number of batches: the
-sampler is asked for indices as ever, but nothing is fetched.
+Nothing of this is installed in other runs. With replayed input an epoch keeps its number of batches: the sampler is
+still asked for indices, but nothing is fetched.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ddlprof.torch_private.loader import GET_ITERATOR, NEXT_DATA, RESET, iterato
 
 
 def install(context: HookContext, experiment: Experiment, steps: int, reads: Path) -> Uninstall:
-    """Ends the script after `steps` steps; `reads`: file for what the loaders read.
+    """Makes the script end after `steps` steps. `reads`: the file that lists what the loaders read.
 
-    To be installed after the hooks of the loader and the optimizer.
+    Must be installed after the hooks of the loader and the optimizer.
     """
     leave_to_python(context.torch)
-    context.torch.manual_seed(0)  # a script that seeds nothing shall read the same files in the same order every time
-    limited = end_after(context.recorder, steps)  # first: if the rest fails, this is still not a whole training
+    context.torch.manual_seed(0)  # an unseeded script must read the same files in the same order each time
+    limited = end_after(context.recorder, steps)  # first: if the rest fails, the run still ends early
     if experiment.replayed:
         return all_of(limited, replay())
     if not os.path.exists("/proc/self/io"):
@@ -43,16 +43,16 @@ def install(context: HookContext, experiment: Experiment, steps: int, reads: Pat
 
 
 def end_after(recorder: Recorder, steps: int) -> Uninstall:
-    """Ends the script, by SystemExit: counts the updates of each optimizer, and the first to have made `steps` ends it.
+    """Ends the script by SystemExit after the update with which the first optimizer has made `steps` updates.
 
-    All ranks count the same updates, so they end at the same one. To be installed after the optimizer's hook.
+    All ranks count the same updates, so they end at the same one. Must be installed after the optimizer's hook.
     """
     updates: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
     boundaries = 0
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
         nonlocal boundaries
-        # A nested step (a subclass that calls its base) ends before the one around it and is no boundary.
+        # A nested step (a subclass that calls its base class) ends before the outer one and does not count.
         if torch.compiler.is_compiling() or recorder.boundaries == boundaries:
             return
         boundaries = recorder.boundaries
@@ -64,9 +64,10 @@ def end_after(recorder: Recorder, steps: int) -> Uninstall:
 
 
 def watch_reads(log: str, drop: bool) -> Uninstall:
-    """Watches what is read for DataLoaders, in this process and in workers.
+    """Watches what DataLoaders read, in this process and in workers.
 
-    `log`: file for what is read; `drop`: what was read leaves the page cache when another epoch begins.
+    `log`: the file that lists the reads. `drop`: whether files are dropped from the page cache when another epoch
+    begins.
     """
     _, single, several = iterators(dataloader)
     original_next, original_reset = getattr(single, NEXT_DATA), getattr(several, RESET)
@@ -108,8 +109,8 @@ def watch_reads(log: str, drop: bool) -> Uninstall:
 class ReplayedBatch:
     """A batch that can be handed out any number of times.
 
-    Each time it is put into new containers and tensor objects over the same memory, which costs microseconds; a script
-    that changes a tensor in place gets it restored (that is copied, and takes its time).
+    Each time it is put into new containers and tensor objects over the same memory, which takes microseconds. If the
+    script has changed a tensor in place, the tensor is restored from a copy.
     """
 
     def __init__(self, batch: Any) -> None:
@@ -118,7 +119,7 @@ class ReplayedBatch:
         self._versions = self._current_versions()
 
     def hand_out(self) -> Any:
-        """The batch as it was, in containers of its own."""
+        """The batch as it was, in new containers."""
         if self._versions != self._current_versions():
             with torch.no_grad():
                 for tensor, original in self._tensors:
@@ -127,7 +128,7 @@ class ReplayedBatch:
         return _fresh(self._batch)
 
     def _current_versions(self) -> list[int]:
-        """They count the changes in place; a detached tensor shares its count with the original."""
+        """Counters of in-place changes. A detached tensor shares its counter with the original."""
         return [version_of(tensor) for tensor, _ in self._tensors]
 
 
@@ -140,7 +141,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _fresh(value: Any) -> Any:
-    """New containers and tensor objects; anything else is the same object each time."""
+    """The value in new containers and tensor objects. Other objects are returned as they are."""
     if isinstance(value, torch.Tensor):
         return value.detach()
     if isinstance(value, MutableMapping):
@@ -156,7 +157,7 @@ def _fresh(value: Any) -> Any:
 
 
 class _Handing:
-    """Hands out the batch as often as the loader's own iterator would; without end where nobody knows its length."""
+    """Hands out the batch as often as the loader's own iterator would; without end if that length is not known."""
 
     def __init__(self, loader: DataLoader[Any], batch: ReplayedBatch) -> None:
         self._batch = batch
@@ -164,7 +165,7 @@ class _Handing:
 
     def __call__(self, handed_out: int) -> Any:
         if handed_out == self._most:
-            raise StopIteration  # the sampler ends the epoch, but not that of an iterable data set
+            raise StopIteration  # the sampler ends the epoch, except for an iterable data set
         return self._batch.hand_out()
 
 
@@ -176,9 +177,9 @@ def _length(loader: DataLoader[Any]) -> int | None:
 
 
 def replay() -> Uninstall:
-    """Has all loaders hand out their first batch again and again.
+    """Makes all loaders hand out their first batch again and again.
 
-    Those for evaluation too: the script does the same work in every experiment.
+    That includes loaders for evaluation, so that the script does the same work in every experiment.
     """
     original = getattr(DataLoader, GET_ITERATOR)
     replaying = replaying_iterator(dataloader)
@@ -186,7 +187,7 @@ def replay() -> Uninstall:
 
     def _get_iterator(loader: DataLoader[Any]) -> Any:
         if not torch.is_grad_enabled() and _length(loader) is None:
-            return original(loader)  # an evaluation that would never end
+            return original(loader)  # an evaluation would never end
         if loader not in batches:
             try:
                 batches[loader] = ReplayedBatch(next(original(loader)))

@@ -27,7 +27,7 @@ _MOST_FIGURES = 1 << 14
 
 
 class ContextSampler:
-    """Counters of the host, this process and its accelerator; for one thread."""
+    """Reads counters of the host, this process and its accelerator. One object serves one thread."""
 
     def __init__(self, origin_ns: int, clock: Callable[[], int]) -> None:
         self._origin_ns = origin_ns
@@ -53,7 +53,7 @@ class ContextSampler:
         self.drops = Drops()
 
     def sample(self) -> ContextRow | None:
-        """The counters now; None if none of them is available. One that fails is counted, and not asked again."""
+        """Reads all counters; None if none is available. A counter that fails is noted once and not read again."""
         self._read("device", self._device.look)
         values = {name: self._read(name, reader) for name, reader in self._readers.items()}
         if all(value is None for value in values.values()):
@@ -62,12 +62,12 @@ class ContextSampler:
 
     @property
     def whose(self) -> str | None:
-        """Whose the device's counters are, where they are not those of one process on a whole device."""
+        """A name for what the device's counters cover, if that is not one process on a whole device; None otherwise."""
         counters = self._device.counters
         return None if counters is None else counters.whose
 
     def close(self) -> None:
-        """Gives the driver's library back."""
+        """Closes the driver's library."""
         if self._device.counters is not None:
             attempt(self._device.counters.close)
 
@@ -83,9 +83,9 @@ class ContextSampler:
 
 
 class _HostCpu:
-    """Share of all the host's cores that was busy since the last call.
+    """The share of all the host's cores that was busy since the last call.
 
-    Not `psutil.cpu_percent`: it keeps one state for the process, which is the script's.
+    `psutil.cpu_percent` is not used: it keeps one state for the whole process, and the script may use it, too.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class _HostCpu:
 
     def percent(self) -> float | None:
         times = importlib.import_module("psutil").cpu_times()
-        # Linux counts guests' time in user time too
+        # Linux counts the time of virtual guests in user time, too
         total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         busy = total - times.idle - getattr(times, "iowait", 0.0)
         last, self._last = self._last, (busy, total)
@@ -107,21 +107,21 @@ def _memory_used_bytes() -> int:
 
 
 class _Process:
-    """The memory of this process. Asked for both of its figures in turn, it reads them once."""
+    """The memory of this process. `private_bytes` reuses the reading of a call of `rss_bytes` right before it."""
 
     def __init__(self) -> None:
         self._found: Any = None
         self._memory: Any = None
 
     def rss_bytes(self) -> int:
-        """The resident memory."""
+        """The resident memory, in bytes."""
         self._memory = self._read()
         return int(self._memory.rss)
 
     def private_bytes(self) -> int | None:
-        """The resident memory without what is shared with other processes, where the system tells."""
+        """The resident memory in bytes without pages shared with other processes; None if the system does not tell."""
         memory, self._memory = self._memory or self._read(), None
-        shared = getattr(memory, "shared", None)  # Linux tells
+        shared = getattr(memory, "shared", None)  # only Linux has this field
         return None if shared is None else max(0, int(memory.rss - shared))
 
     def _read(self) -> Any:
@@ -131,7 +131,7 @@ class _Process:
 
 
 def _process_queued_ns() -> int | None:
-    """From Linux, whose file of a process is that of its main thread; None elsewhere, and where it does not count."""
+    """How long the main thread has waited for a processor so far, in ns, from Linux; None where that is not counted."""
     try:
         running, queued, _ = _figures("self/schedstat").split()
     except FileNotFoundError:
@@ -140,7 +140,7 @@ def _process_queued_ns() -> int | None:
 
 
 class _Device:
-    """Counters of the accelerator that the script uses; None until it uses one."""
+    """Counters of the accelerator that the script uses. All are None until it uses one."""
 
     def __init__(self) -> None:
         self.counters: Counters | None = None
@@ -153,7 +153,7 @@ class _Device:
             self.counters.look()
 
     def reader(self, name: str) -> Callable[[], Number]:
-        """What reads the counter of that name."""
+        """A function that reads the counter `name`."""
 
         def read() -> Number:
             value: Number = None if self.counters is None else getattr(self.counters, name)()
@@ -163,7 +163,7 @@ class _Device:
 
 
 def _figures(name: str) -> bytes:
-    """What the kernel says in a file of /proc. A plain read: this is asked several times a second."""
+    """The content of the file `name` in /proc. It is read without buffers, because this runs several times a second."""
     descriptor = os.open(f"{_PROC}/{name}", os.O_RDONLY)
     try:
         return os.read(descriptor, _MOST_FIGURES)
@@ -172,9 +172,9 @@ def _figures(name: str) -> bytes:
 
 
 def peak_rss_bytes() -> int | None:
-    """The largest resident set of this process so far.
+    """The largest resident memory of this process so far, in bytes.
 
-    From /proc where it is: `ru_maxrss` begins with what the parent had when it forked.
+    Read from /proc where that exists: `ru_maxrss` starts at the value of the parent at the time of the fork.
     """
     try:
         status = _figures("self/status")
@@ -190,7 +190,10 @@ def peak_rss_bytes() -> int | None:
 
 
 class Peaks(NamedTuple):
-    """None: not known, or there is no device. The names are those of `ddlprof.model.records.ContextRow`."""
+    """Peaks of memory in bytes; None: not known, or no device.
+
+    The names are as in `ddlprof.model.records.ContextRow`.
+    """
 
     process_peak_rss_bytes: int | None = None
     gpu_peak_allocated_bytes: int | None = None
@@ -200,17 +203,20 @@ class Peaks(NamedTuple):
 
 
 class PeakMemory:
-    """The most memory that this process has held so far: high-water marks that the system and torch keep anyway.
+    """The most memory that this process has held so far, from marks that the system and torch keep anyway.
 
-    The helper thread reads them: they take 0.1 ms, and nothing of the training thread. Nothing is reset, since the
-    script may read the same marks. Where it resets torch's itself, they are of the time since.
+    The helper thread reads them, which takes 0.1 ms and no time of the training thread. The marks are never reset, as
+    the script may read them, too. If the script resets torch's marks, they cover the time since then.
     """
 
     def __init__(self) -> None:
         self.last = Peaks()
 
     def read(self, clock: DeviceClock | None = None) -> int | None:
-        """What a step's record holds: allocated on the device whose clock times the steps, without one resident."""
+        """Updates `last`. Returns the bytes for a step's record.
+
+        With a clock: the peak allocated on its device. Without: the peak of resident memory.
+        """
         resident = self._never_less(attempt(peak_rss_bytes))
         if clock is None:
             self.last = Peaks(resident)
@@ -220,7 +226,7 @@ class PeakMemory:
         return allocated
 
     def _never_less(self, resident: int | None) -> int | None:
-        """Linux adds up what its processors counted, now and then, so that its own mark may fall by some pages."""
+        """Keeps the peak from falling, as Linux sums its counts of pages per processor only now and then."""
         before = self.last.process_peak_rss_bytes
         return resident if resident is None or before is None else max(resident, before)
 

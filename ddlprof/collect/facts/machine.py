@@ -1,7 +1,7 @@
-"""What the machine is and what is installed on it: facts for the manifest.
+"""Facts for the manifest: what the machine is and what is installed on it.
 
-Context for a reader, not evidence: no class of a step comes from here. Every fact fails on its own. Never imports torch
-or initialises a device; what torch knows is read only where the script has loaded it.
+These facts help a reader; no class of a step is computed from them. If one fact cannot be read, the others still are.
+This file never imports torch or initialises a device. It asks torch only where the script has imported it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ddlprof.base.guarded import attempt
 _PROC = Path("/proc")
 _CGROUP = Path("/sys/fs/cgroup")
 PACKAGES = ("torch", "ddlprof")
-"""The distributions whose versions the manifest has."""
+"""The packages whose versions are written to the manifest."""
 _DMI = Path("/sys/class/dmi/id")
 _NVML = "libnvidia-ml.so.1"
 """The driver's library, as pynvml loads it."""
 
 
 def host_facts() -> dict[str, Any]:
-    """Facts of the machine, those that are known."""
+    """The facts of the machine that are known, by their names in the manifest."""
     facts: dict[str, Any] = {
         "platform": platform_name(),
         "instance_type": instance_type(),
@@ -54,10 +54,9 @@ def versions(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _version(name: str) -> str | None:
-    """The version of an installed distribution.
+    """The version of an installed package; None if it is not installed.
 
-    Importing `importlib.metadata` takes longer than all other facts together, so it is asked where a look along
-    sys.path does not tell.
+    Importing `importlib.metadata` takes longer than all other facts together, so sys.path is looked through first.
     """
     version = _plain_version(name)
     if version is None:
@@ -71,7 +70,7 @@ def _version(name: str) -> str | None:
 
 
 def _plain_version(name: str) -> str | None:
-    """The version in the first `NAME-VERSION.dist-info` on sys.path; None where there is none, or another form."""
+    """The version in the first `NAME-VERSION.dist-info` on sys.path; None if there is none of this form."""
     for folder in sys.path:
         try:
             entries = os.listdir(folder or os.curdir)
@@ -90,7 +89,7 @@ def _version_in(file: str) -> str | None:
                 key, colon, value = line.partition(":")
                 if key == "Version":
                     return value.strip() or None
-                if not colon and not line.startswith((" ", "\t")):  # the end of the fields
+                if not colon and not line.startswith((" ", "\t")):  # an empty line ends the headers
                     return None
     except (OSError, ValueError):
         pass
@@ -98,7 +97,7 @@ def _version_in(file: str) -> str | None:
 
 
 def platform_name() -> str:
-    """What `platform.platform` says. On Linux without its question to `uname -p`, a process whose answer it drops."""
+    """What `platform.platform` says, but on Linux without starting `uname -p`, whose answer it does not use."""
     with suppress(AttributeError, OSError, ValueError):
         if sys.platform == "linux":
             libc, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
@@ -110,7 +109,7 @@ def platform_name() -> str:
 
 
 def instance_type() -> str | None:
-    """Type of an EC2 machine, as its firmware gives it; None elsewhere, and on old types (p2, p3), which hide it."""
+    """The type of an EC2 machine from its firmware; None elsewhere, and on old types (p2, p3), which do not tell it."""
     try:
         if (_DMI / "sys_vendor").read_text(encoding="ascii").strip() != "Amazon EC2":
             return None
@@ -120,7 +119,7 @@ def instance_type() -> str | None:
 
 
 def cpu_model() -> str | None:
-    """The processor's name as the system gives it, at least its architecture."""
+    """The processor's name from the system; its architecture if there is no name."""
     try:
         for line in (_PROC / "cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
@@ -133,9 +132,9 @@ def cpu_model() -> str | None:
 
 
 def cpu_quota_cores() -> float | None:
-    """Cores' worth of time that the control groups of this process allow; None: no limit.
+    """How many cores' worth of time the control groups of this process allow; None: no limit.
 
-    Inside a container the path of the group may not be visible: then its root is the group.
+    Inside a container the path of the group may not be visible. The root of the control groups is then used.
     """
     try:
         lines = (_PROC / "self/cgroup").read_text(encoding="utf-8").splitlines()
@@ -170,7 +169,7 @@ def _quota(group: Path) -> float | None:
 
 def _gpu_facts() -> dict[str, Any]:
     if sys.platform == "linux" and "pynvml" not in sys.modules:
-        ctypes.CDLL(_NVML)  # raises OSError where there is no driver: sooner than by an import of some milliseconds
+        ctypes.CDLL(_NVML)  # raises OSError without a driver; much faster than importing pynvml
     nvml = importlib.import_module("pynvml")
     nvml.nvmlInit()
     try:

@@ -1,4 +1,4 @@
-"""Fills the manifest from what the inspector saw; `ddlprof.collect.job.rank_output` fills in what is known before."""
+"""Writes what `ModelInspector` saw into the manifest. `ddlprof.collect.job.rank_output` writes what is known before."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ddlprof.torch_private.engine import no_torch_function
 
 
 def update_manifest(manifest: Manifest, probe: ModelInspector, assembler: StepAssembler, row: StepRow | None) -> None:
-    """What is known after some steps; `row` is a step whose batch is typical, None where nothing new is known of it."""
+    """Adds what is known after some steps. `row`: a step with a typical batch; None: leave the batch as it is."""
     training = manifest.training
     torch = sys.modules.get("torch")
     if torch is None:
@@ -37,13 +37,13 @@ def update_manifest(manifest: Manifest, probe: ModelInspector, assembler: StepAs
     manifest.versions = versions(PACKAGES)
     training.cpu_threads = attempt(torch.get_num_threads)
     modules = probe.modules
-    learn = bool(modules) and (manifest.model.name is None or probe.all_alive)  # not from what is left at the end
+    learn = bool(modules) and (manifest.model.name is None or probe.all_alive)  # models alive at the end may not be all
     if learn:
         _add_strategy(manifest, probe, modules, assembler.boundaries.names.values())
     if row is not None:
         _add_batch(manifest, probe, row)
     if learn:
-        with no_torch_function(torch):  # tensor classes of the script's are not asked
+        with no_torch_function(torch):  # do not run tensor subclasses' __torch_function__
             manifest.model = model_facts(*modules, failed=probe.failed)
             probe.counted = probe.flops.of_microbatch(*weight_elements(Together(modules)))
             probe.sizes = attempt(lambda: parameter_bytes(Together(modules)))
@@ -76,7 +76,7 @@ def _add_batch(manifest: Manifest, probe: ModelInspector, row: StepRow) -> None:
     training = manifest.training
     training.micro_batches = row.microbatches or None
     if not row.samples or (probe.pipeline_ranks > 1 and probe.loader_workers is None):
-        return  # the schedule of a pipeline cuts batches up: only a loader knows them whole
+        return  # a pipeline's schedule cuts batches up; only a loader gives the whole size
     training.batch_per_rank = max(row.samples // max(1, row.microbatches), 1)
     training.global_batch = row.samples * (training.data_parallel_ranks or manifest.world_size)
 
@@ -96,9 +96,9 @@ _NO_UPDATE = "the update: no optimizer of torch's kind was seen"
 
 
 def step_record(probe: ModelInspector, manifest: Manifest) -> StepOperators | None:
-    """The operators of a step; None where nothing was read or the batch is not known.
+    """The operators of one step; None if no graph was read, or the batch or the precision is not known.
 
-    Without those of forward and backward where the count of FLOPs is not known either: they would be too few.
+    If FLOPs could not be counted, operators of forward and backward are left out, as some would be missing.
     """
     batch, precision = manifest.training.batch_per_rank, manifest.training.precision
     found = step_of(probe.graphs, batch, probe.owned, _microbatches(probe, manifest)) if batch else None
@@ -123,9 +123,10 @@ def step_record(probe: ModelInspector, manifest: Manifest) -> StepOperators | No
 
 
 def _microbatches(probe: ModelInspector, manifest: Manifest) -> float | None:
-    """How many micro-batches the graphs are of that were read: of a step of so many, all, or those there was time for.
+    """To how many micro-batches of a step the graphs that were read belong; None if not known.
 
-    Several backwards through one batch, as those of a GAN, are one.
+    A step may have more micro-batches than there was time to read. Several backward passes through one batch, as in a
+    GAN, count as one micro-batch.
     """
     of_step = manifest.training.micro_batches
     return of_step * probe.graphs.microbatches / probe.backwards if of_step and probe.backwards else None

@@ -1,7 +1,8 @@
-"""Looks once at what is trained and how: the module, its loader, and the floating point operations of one step.
+"""Inspects what is trained and how: the modules, their loader, and the floating point operations of one step.
 
-Called from the hooks of the training thread in the first steps only; afterwards each call is one comparison.
-Nothing of the user's is kept alive, and nothing is changed: an error ends the inspection and reaches nobody.
+The hooks of the training thread call it in the first steps; afterwards each call costs one comparison. It keeps only
+weak references to the script's modules and changes nothing. An error ends the inspection of that fact and never reaches
+the script.
 """
 
 from __future__ import annotations
@@ -27,38 +28,39 @@ from ddlprof.torch_private.engine import no_torch_function
 
 _LOADER_FACTS = ("pin_memory", "persistent_workers", "prefetch_factor")
 _COUNTED_STEP = 1
-"""The second step: the first one allocates, compiles and initialises lazily."""
+"""The step whose operations are counted, from 0: the second, because the first one allocates, compiles and
+initialises."""
 _MOST_UPDATES = 4
-"""By other optimizers than the first one, before it is its turn again."""
+"""The number of updates after which the inspector stops waiting for the first optimizer's next update."""
 
 
 class ModelInspector:
-    """What was seen of the model and its data; read by the helper thread after some steps."""
+    """What was seen of the model and its data. The hooks fill it in; the helper thread reads it after some steps."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.autocast: str | None = None
         self.loader_workers: int | None = None
         self.loader: dict[str, Any] = {}
-        """Other facts of it, by their name in the manifest."""
+        """Further settings of the loader, by their names in the manifest."""
         self.dataset_samples: int | None = None
         self.flops = GraphFlops()
         self.counted: tuple[float, float] | None = None
-        """Operations of a micro-batch, forward and backward, worked out while there is a model."""
+        """FLOPs of one micro-batch, of forward and of backward. Computed while the modules are alive."""
         self.graphs = GraphReader()
         self.backwards = 0
-        """In the step whose graphs are read, whether there was time to read them or not."""
+        """The backward passes in the step whose graphs are read, including those that there was no time to read."""
         self.updates: dict[int, Update] = {}
-        """The update of each optimizer, by its id."""
+        """The update of each optimizer, by the optimizer's `id`."""
         self.owned: frozenset[int] = frozenset()
-        """Where the memory of parameters, buffers and the batch begins."""
+        """Addresses of the storages of parameters, buffers and batch: memory that does not belong to activations."""
         self.inputs: frozenset[int] = frozenset()
         self.input_bytes: int | None = None
-        """Of the last micro-batch that was looked at, over all models."""
+        """The bytes of the inputs of the last micro-batch that was looked at."""
         self.sizes: ParameterBytes | None = None
-        """Of the parameters, worked out while there is a model."""
+        """Sizes of the parameters. Computed while the modules are alive."""
         self.layers: tuple[Layer, ...] = ()
-        """Worked out while there is a model, as the two above."""
+        """The layers of the model. Computed while the modules are alive."""
         self.pipeline_ranks = 1
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._counting = self._reading = self._round_is_over = False
@@ -67,16 +69,16 @@ class ModelInspector:
 
     @property
     def modules(self) -> list[Any]:
-        """The outermost modules that are trained, the largest first; those that are gone are left out."""
+        """The outermost trained modules that are still alive, the largest first."""
         return outermost(module for ref in self._modules.values() if (module := ref()) is not None)
 
     @property
     def all_alive(self) -> bool:
-        """Whether none of the modules seen is gone."""
+        """Whether all modules that were seen are still alive."""
         return all(ref() is not None for ref in self._modules.values())
 
     def training_forward(self, module: Any, inputs: Any) -> None:
-        """Runs before an outermost forward with gradients; in a compiled function the module may not be known: None."""
+        """Called before an outermost forward pass with gradients. `module` may be None in a compiled function."""
         if self.recorder.boundaries <= _COUNTED_STEP:
             try:
                 self._look(module)
@@ -91,7 +93,7 @@ class ModelInspector:
 
         if module is not None:
             seen = self._modules.get(id(module))
-            with no_torch_function(torch):  # of parameters that are a tensor class of the script's
+            with no_torch_function(torch):  # parameters may be of a tensor subclass
                 trained = any(p.requires_grad for p in own_parameters(module))
             if trained and (seen is None or seen() is not module):
                 self._modules[id(module)] = weakref.ref(module)
@@ -102,8 +104,8 @@ class ModelInspector:
             self.autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
 
     def backward_begin(self, roots: Any, nested: bool, kept: bool) -> None:
-        """A backward of the training thread begins, see `GraphFlops.count`."""
-        try:  # no context manager: dynamo would look at it
+        """Called when a backward pass begins in the training thread; for the arguments see `GraphFlops.count`."""
+        try:  # no context manager, which torch.compile would trace
             if self.recorder.boundaries == _COUNTED_STEP:
                 if not nested:
                     self._counting = not self.flops.enough
@@ -118,7 +120,7 @@ class ModelInspector:
 
     @property
     def _in_round(self) -> bool:
-        """Whether this is the step whose operators are read: from the first update to the next of that optimizer."""
+        """Whether operators are read now: between the first update and the next update of the same optimizer."""
         updates = self.recorder.boundaries
         if self._first_optimizer is None:
             return updates == _COUNTED_STEP
@@ -136,28 +138,28 @@ class ModelInspector:
             self.graphs.read(roots, nested, kept)
 
     def update_begin(self, optimizer: Any) -> None:
-        """An outermost update begins: in the step whose operators are read, what it updates is read, too."""
+        """Called when an outermost update begins. Reads the optimizer if this is the step whose operators are read."""
         if self.recorder.boundaries < _COUNTED_STEP:
             self._first_optimizer = id(optimizer)
         elif self._in_round:
             self._round_is_over = self._first_optimizer in (None, id(optimizer))
-            update = attempt(lambda: update_of(optimizer))  # of a duck-typed one, what is missing is not told
+            update = attempt(lambda: update_of(optimizer))  # it may only resemble an optimizer
             if update is not None:
                 self.updates[id(optimizer)] = update
 
     def forget_graphs(self) -> None:
-        """What was read of the graphs is worked out, or of no use."""
+        """Frees the graphs that were read, once they are evaluated or not needed."""
         self.graphs.graphs.clear()
         self.owned = self.inputs = frozenset()
 
     def failed(self, fact: str, error: Exception) -> None:
-        """A fact could not be read: counted once, however often it is tried again."""
+        """Notes that a fact could not be read. Each fact is counted once."""
         if fact not in self._failed:
             self._failed.add(fact)
             self.recorder.drops.add(FACT, f"{fact}: {type(error).__name__}: {error}")
 
     def iterated(self, loader: Any) -> None:
-        """A loader was asked for an iterator; the first one is taken for the training data's."""
+        """Called when a loader is asked for an iterator. The first loader is taken for that of the training data."""
         if self.loader_workers is None:
             self.loader = {name: getattr(loader, name, None) for name in _LOADER_FACTS}
             with contextlib.suppress(Exception):  # an iterable data set has no length

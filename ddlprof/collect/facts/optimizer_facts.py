@@ -1,4 +1,4 @@
-"""What an update reads and writes, by the optimizer's groups of parameters; nothing of it is wrapped or called."""
+"""The bytes and operations of an optimizer's update, from its groups of parameters. Nothing is wrapped or called."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from ddlprof.operators.formulas import short_dtype
 from ddlprof.torch_private import engine
 
 _BY_STATES = ("rprop", "adafactor", "lion", "lamb")
-"""Optimizers whose implementations differ too much for the table: they are counted by the states that they keep."""
+"""Optimizers whose implementations differ too much for `OPTIMIZER_UPDATES`; their cost follows from the states they
+keep."""
 _OTHER_ACCESSES, _OTHER_CALLS = (3, 7), (1, 3)
-"""What an optimizer that is not in the table reads and writes, in copies of the parameters, and its operations: for
-itself, and for each copy of the parameters that it keeps."""
+"""Estimates for an optimizer that is not in the table: accesses of memory (in sizes of the parameters) and operations,
+each as a fixed number and a number for each copy of the parameters that the optimizer keeps."""
 
 
 class _Size(NamedTuple):
@@ -31,11 +32,11 @@ class Update(NamedTuple):
     name: str
     """sgd, sgd-momentum, adamw, ..."""
     implementation: str
-    """fused, foreach or single; where the script leaves it to torch, what torch does on GPUs."""
+    """fused, foreach or single; where the script leaves the choice to torch, what torch chooses on GPUs."""
     chosen: bool
-    """The script has said which."""
+    """Whether the script has chosen the implementation."""
     sizes: dict[str, _Size]
-    """The sizes of the parameters that have a gradient, by their type as torch names it."""
+    """The sizes of the parameters that have a gradient, by the name of their data type in torch."""
 
     @property
     def elements(self) -> int:
@@ -44,11 +45,11 @@ class Update(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """`adamw-fused` where the script has chosen how it is done."""
+        """The name with the implementation (`adamw-fused`), if the script has chosen the implementation."""
         return f"{self.name}-{self.implementation}" if self.chosen else self.name
 
     def operators(self) -> Iterator[Operator]:
-        """The update as operators, one for each type of parameters."""
+        """The update as operators, one for each data type of parameters."""
         for dtype, size in self.sizes.items():
             copies = size.state_bytes / max(1, size.elements * size.element_bytes)
             known = None if self.name in _BY_STATES else OPTIMIZER_UPDATES.get(self.name)
@@ -67,11 +68,11 @@ class Update(NamedTuple):
 
 
 def update_of(optimizer: Any) -> Update:
-    """Reads an optimizer. Raises where it is not made as those of torch are."""
+    """Reads an optimizer. Raises an error if it is not structured like torch's optimizers."""
     groups = optimizer.param_groups
     name, implementation, chosen = _named(optimizer, groups[0])
     sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 1, 0])
-    with engine.no_torch_function():  # tensor classes of the script's are not asked
+    with engine.no_torch_function():  # do not run tensor subclasses' __torch_function__
         for group in groups:
             for parameter in group["params"]:
                 if parameter.grad is None:
@@ -85,8 +86,8 @@ def update_of(optimizer: Any) -> Update:
 
 
 def _named(optimizer: Any, group: dict[str, Any]) -> tuple[str, str, bool]:
-    """Its name, how it goes about, and whether the script has said so."""
-    inner = getattr(optimizer, "optim", None)  # of ZeroRedundancyOptimizer
+    """The optimizer's name, its implementation, and whether the script has chosen the implementation."""
+    inner = getattr(optimizer, "optim", None)  # in ZeroRedundancyOptimizer
     name = type(optimizer if inner is None else inner).__name__.lower().removeprefix("paged")
     is_fused = bool(group.get("fused")) or name.startswith("fused")
     name = name.removeprefix("fused")
@@ -94,13 +95,13 @@ def _named(optimizer: Any, group: dict[str, Any]) -> tuple[str, str, bool]:
         name = "sgd-momentum"
     elif name in ("adam", "adamw") and group.get("amsgrad"):
         name = "amsgrad"
-    if is_fused or name.endswith("8bit"):  # which has no other form
+    if is_fused or name.endswith("8bit"):  # 8-bit optimizers exist only in fused form
         return name, FUSED, is_fused
     return name, SINGLE if group.get("foreach") is False else FOREACH, group.get("foreach") is not None
 
 
 def _state_bytes(state: Any) -> int:
-    """What is kept for a parameter; numbers such as the count of steps are left out."""
+    """The bytes of state kept for one parameter. Plain numbers, such as the count of steps, are left out."""
     tensors = state.values() if isinstance(state, dict) else ()
     return sum(
         each.numel() * each.element_size() for each in tensors if hasattr(each, "element_size") and each.numel() > 1

@@ -1,9 +1,9 @@
 """Removes what looks like a credential from command-line arguments before they are written to the manifest.
 
-When in doubt it removes: a manifest is passed around, and a lost argument costs a reader little. Numbers stay behind
-names that mean a password only sometimes (`-p 0.5`, `--key 3`), so a password of digits alone is shown there; behind
-`--password` and `--token` nothing stays. What begins with a dash is a value where no option is written so. An argument
-that is longer than anybody reads is hidden as a whole, which also bounds the time that this takes.
+In doubt it removes: a manifest is passed around, and a lost argument costs a reader little. After names that only
+sometimes mean a password, numbers are kept (`-p 0.5`, `--key 3`), so a password made of digits alone is shown there.
+After `--password` and `--token` everything is removed. A word that begins with a dash but is not written as options are
+counts as a value. A very long argument is removed as a whole, which also limits the time that this takes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SCHEMES = {"basic", "bearer", "digest", "token"}
 
 _NUMBER = re.compile(r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[kKmMgG%]?")
 _NEXT_OPTION = re.compile(r"--?(?:[A-Za-z][A-Za-z]*\d*(?:[-_.][A-Za-z]+\d*|[-_.]\d+)*(?:=.*)?)?|--no-\S+", re.DOTALL)
-"""What a person would name an option: `--fp16`, `-b`, `--lr=1`; a password rarely has its digits at ends of words."""
+"""The form of an option: `--fp16`, `-b`, `--lr=1`. Passwords rarely have their digits only at the ends of words."""
 _RANDOM = re.compile(r"[\w+/=.~-]+")
 _CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])")
 
@@ -50,14 +50,14 @@ _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 _DRAWN = re.compile(r"(?<![\w+/=.-])[\w+/=-]{32,}")
 _DRAWN_PIECE = re.compile(r"[A-Za-z0-9]{12}")
 _DRAWN_SHARE = 0.3
-"""Of neighbours that `_CHANGE` counts: in letters and digits drawn at random 0.45, fewer where there are words."""
+"""A text is taken as random if so many neighbours match `_CHANGE`: random letters and digits reach 0.45, words less."""
 
 
 def redact(argv: list[str]) -> list[str]:
     """The same number of arguments, with `***` in place of credentials."""
     shown: list[str] = []
-    name = ""  # of the option that this argument may be the value of
-    split_key = ""  # the word that a private key split by a shell has come to: BEGIN, or END, behind which it ends
+    name = ""  # of the option whose value this argument may be
+    split_key = ""  # the last marker of a private key that the shell has split: BEGIN or END
     for argument in argv:
         if split_key or _begins_split_key(argument):
             shown.append(HIDDEN if split_key else _redact_inside(argument))
@@ -81,7 +81,7 @@ def _next_of_split_key(word: str, argument: str) -> str:
 
 
 def _redact_value(name: str, value: str) -> str:
-    """Redacts the value of the option before it, or of a name, which may be a word like any other."""
+    """Redacts a value that follows an option or a name."""
     if name[0] not in "-+":
         return HIDDEN if _is_secret(Level.RANDOM, value) else _redact_inside(value)
     if _is_secret(level_of(name, option=True), value) or ("wandb" in name.lower() and _HEX_40.fullmatch(value)):
@@ -90,9 +90,9 @@ def _redact_value(name: str, value: str) -> str:
 
 
 def _redact_inside(argument: str) -> str:
-    """Redacts one argument by itself: `name=value`, or a text."""
+    """Redacts one argument that follows no option: `name=value`, or a text."""
     if len(argument) <= _LONGEST:
-        argument = _tokens().sub(HIDDEN, argument)  # first: base64 ends with "="
+        argument = _tokens().sub(HIDDEN, argument)  # first, because base64 ends with "="
     option = _OPTION.fullmatch(argument)
     if option is None:
         return _redact_text(argument)
@@ -103,7 +103,7 @@ def _redact_inside(argument: str) -> str:
 
 
 def _redact_text(text: str) -> str:
-    """A header, JSON, or a text that holds these, addresses, tokens or `name=value`."""
+    """Redacts a header, JSON, or a text that contains these, addresses, tokens or `name=value`."""
     if len(text) > _LONGEST:
         return HIDDEN
     text = _redact_json(text)
@@ -118,7 +118,7 @@ def _redact_text(text: str) -> str:
 
 
 def _redact_encoded(text: str) -> str:
-    """The same text unless it hides something behind `%22`, else the text decoded and without it."""
+    """Redacts a percent-encoded text (with `%22`); returns it unchanged if it contains no secret."""
     if not _ENCODED.search(text):
         return text
     decoded = unquote(text)
@@ -127,9 +127,9 @@ def _redact_encoded(text: str) -> str:
 
 
 def _redact_pairs(text: str) -> str:
-    """Values of `name=value` and `name: value`, as in queries and connection strings, nested ones too."""
+    """Redacts values in `name=value` and `name: value`, as in queries and connection strings, also nested ones."""
     shown, done = "", 0
-    of_named = Level.NO  # what a name that is itself a value says of the value that follows
+    of_named = Level.NO  # how secret the next value is if the last value was itself a name
     for pair in _PAIR_NAME.finditer(text):
         value = _PAIR_VALUE.match(text, pair.end())
         if value is None or pair.start() < done:
@@ -167,7 +167,7 @@ def _redact_spaced(text: str) -> str:
 
 
 def _names_secret(word: str) -> bool:
-    """Whether what follows it is a secret, if it looks like one."""
+    """Whether a value that follows this word is a secret, if the value looks like one."""
     return _WORD.fullmatch(word) is not None and level_of(word) is Level.SURE
 
 
@@ -177,7 +177,7 @@ def _redact_element(found: re.Match[str]) -> str:
 
 
 def _redact_drawn(found: re.Match[str]) -> str:
-    """A long word that only a machine can have made: keys in base64, tokens of forms that nobody has listed."""
+    """Hides a long word that looks random, such as a key in base64 or a token of an unknown kind."""
     text = found[0]
     if not _DRAWN_PIECE.search(text) or len(_CHANGE.findall(text)) < _DRAWN_SHARE * len(text):
         return text
@@ -185,7 +185,7 @@ def _redact_drawn(found: re.Match[str]) -> str:
 
 
 def _redact_json(text: str) -> str:
-    """The same text if it is no JSON or holds no secret in a field, else the JSON without it."""
+    """Redacts the fields of a JSON text; returns it unchanged if it is no JSON or contains no secret."""
     if text.lstrip()[:1] not in ("{", "[", '"'):
         return text
     try:
@@ -197,7 +197,7 @@ def _redact_json(text: str) -> str:
 
 
 def _redact_fields(value: Any, level: Level) -> Any:
-    """`level`: of the names around it."""
+    """Redacts nested JSON values. `level`: how secret the names around the value make it."""
     if isinstance(value, dict):
         names = [each for name, each in value.items() if isinstance(each, str) and _FIELD_OF_NAMES.fullmatch(name)]
         of_named = max([Level.NO, *map(level_of, names)])
@@ -227,7 +227,7 @@ def _looks_random(value: str) -> bool:
 
 
 def _without_password(text: str) -> str:
-    """`me:secret` as `me:***`; a number may be a port, and a path belongs to an address."""
+    """`me:secret` becomes `me:***`. Numbers and paths are kept: they may be ports and parts of addresses."""
     person, colon, password = text.partition(":")
     if not colon or password.startswith("//") or not _is_secret(Level.PERHAPS, password):
         return _redact_text(text)
@@ -236,7 +236,7 @@ def _without_password(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def _tokens() -> re.Pattern[str]:
-    """Compiled when it is needed first: it takes milliseconds."""
+    """The pattern of all tokens. Compiled on first use, because that takes milliseconds."""
     return token_pattern()
 
 
@@ -258,11 +258,11 @@ _MORE = (
     r"PMAK-[\w-]{24,}|NRAK-[A-Z0-9]{20,}|AGE-SECRET-KEY-1[A-Z0-9]{20,}|AT(?:ATT|CTT|BB)[\w=-]{20,}",
 )
 _REST = r"[\w.+=~-]*"
-"""A token is hidden to its end, also where its shape tells only how it begins."""
+"""Tokens are hidden up to their end, even if the pattern matches only the beginning."""
 
 
 def token_pattern() -> re.Pattern[str]:
-    """One pattern for all forms; where the list cannot be read, for those that it lacks."""
+    """One pattern for all forms of tokens. If the list cannot be read, only those that are not in the list."""
     listed: dict[str, list[str]] = {}
     with suppress(OSError, ValueError):
         listed = json.loads(LISTED.read_text(encoding="utf-8"))["shapes"]
@@ -295,8 +295,8 @@ _COMPILED: list[tuple[re.Pattern[str], str]] = []
 
 
 def without_forms(text: str) -> str:
-    """The text with `***` in place of credentials that stand in one of these forms."""
-    if not _COMPILED:  # it takes milliseconds
+    """The text with `***` in place of credentials in one of these forms."""
+    if not _COMPILED:  # on first use, because it takes milliseconds
         _COMPILED.extend((re.compile(form), shown) for form, shown in _FORMS)
     for pattern, shown in _COMPILED:
         text = pattern.sub(shown, text)

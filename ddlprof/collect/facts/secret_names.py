@@ -7,13 +7,13 @@ from enum import IntEnum
 
 
 class Level(IntEnum):
-    """How sure it is that a credential follows such a name."""
+    """How likely a value after such a name is a credential."""
 
     NO = 0
     RANDOM = 1
-    """Only where the value looks drawn at random: `--ssh-key`, `--tokens`."""
+    """The value is a secret only if it looks random: `--ssh-key`, `--tokens`."""
     PERHAPS = 2
-    """Unless the value is a number: `-p`, `--key`, `--pass`."""
+    """The value is a secret unless it is a number: `-p`, `--key`, `--pass`."""
     SURE = 3
 
 
@@ -22,7 +22,7 @@ _SECRETS = {
     "passphrase", "passw", "passwd", "password", "passwort", "pswd", "pwd", "pword", "secret", "senha", "signature",
 }  # fmt: skip
 _SHORT = {"cred", "psw", "pw", "sig"}
-"""Short for a secret, or for something else that is a number."""
+"""Abbreviations that mean a secret, or something else whose value is a number."""
 _ENDINGS = ("credential", "passphrase", "passwd", "password", "passwort", "secret")
 """Endings of words that were written together: `dbpassword`."""
 _OF_KEYS = {
@@ -36,21 +36,21 @@ _OF_TOKENS = {
     "register", "sep", "separator", "soft", "source", "speaker", "special", "start", "stop", "sub", "suffix", "target",
     "text", "total", "trigger", "unk", "unknown", "video", "virtual", "vision", "visual", "word",
 }  # fmt: skip
-"""Words that make a following "token" an entry of a vocabulary, or a count."""
+"""Words that make a following "token" an entry of a vocabulary or a count, not a credential."""
 _OF_PASSES = {
     "", "admin", "db", "ftp", "http", "https", "login", "mail", "mongo", "mysql", "pg", "postgres", "proxy", "redis",
     "registry", "root", "smtp", "ssh", "sudo", "user", "vault",
 }  # fmt: skip
 """Words that make a following "pass" a password, not a pass over the data."""
 _OF_SURE_TOKENS = {"", "bot", "github", "gitlab", "hf", "hub", "id", "login", "oauth", "refresh", "security", "session"}
-"""Words that leave no doubt of a following "token", as those of keys do; behind others, a number is a number."""
+"""Words after which "token" is surely a credential. After other words a number is kept."""
 _OF_PATS = {
     "", "access", "ado", "azdo", "azure", "databricks", "db", "devops", "docker", "dockerhub", "gh", "git", "github",
     "gitlab", "hf", "personal", "repo", "snowflake",
 }  # fmt: skip
 """Words that make a following "pat" a personal access token, not a pattern."""
 _DRAWN = {"hmac", "nonce", "salt", "sas", "sid", "sessionid"}
-"""Names of what is drawn at random, and of other things."""
+"""Names of random values, which also have other meanings."""
 _PHRASES = {"key", "mnemonic", "pass", "recovery", "secret", "seed"}
 _FORMS = {"b64", "base64", "hex", "plain", "raw", "str", "string", "text", "value"}
 _PERSONS = {"u", "user", "userpwd", "login"}
@@ -58,7 +58,10 @@ _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
 
 
 def level_of(name: str, option: bool = False) -> Level:
-    """Level of `--api-key`, `hub_token`, `wandb.apiKey`; `option`: it is an option's, where `key` and `p` mean more."""
+    """The level of a name such as `--api-key`, `hub_token` or `wandb.apiKey`.
+
+    `option`: the name is that of an option; `key` and `p` alone are then taken as names of credentials.
+    """
     words = _words(name)
     is_id = words[-1:] == ["id"]
     if is_id:
@@ -89,7 +92,7 @@ def level_of(name: str, option: bool = False) -> Level:
 
 
 def names_a_person(name: str) -> bool:
-    """Whether `name:password` may follow, as after curl's `-u`."""
+    """Whether the value may be `user:password`, as after curl's `-u`."""
     return _words(name)[-1:] in [[word] for word in _PERSONS]
 
 

@@ -1,12 +1,12 @@
-"""What the ranks of a job agree on once their process group is there: directory, job and attempt.
+"""What the ranks of a job agree on once there is a process group: directory, job and attempt.
 
-Through the job's own store. Torch's launcher may keep one store for all attempts of a job, and its restart counts
-differ from machine to machine, so what lies in the store may be of an attempt that is over. Nothing is believed that
-does not answer a number drawn in this attempt: rank 0 calls with one, each rank answers with its own, and rank 0 sends
-the agreement to those.
+They use the job's own store. Torch's launcher may keep one store for all attempts of a job, and its counts of restarts
+differ between machines, so the store may still contain values of an earlier attempt. Values are therefore believed only
+if they answer a random number of this attempt: rank 0 publishes one, each rank answers with its own, and rank 0 sends
+the agreement to these ranks.
 
-Ranks that ddlprof does not run never answer, and the training waits for nobody longer than a second or two: making
-the group has just brought all ranks together. One that is slower than that is answered later, by the helper thread.
+Ranks that run without ddlprof never answer. The training waits a second or two at most, as creating the group has just
+brought all ranks together. Slower ranks are answered later, by the helper thread.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ddlprof.base.real_time import time
 from ddlprof.torch_private.collectives import default_store
 
 LEAD_S = 1.0
-"""Rank 0 waits so long for answers, and the others for its call."""
+"""Seconds for which rank 0 waits for answers, and the others for its call."""
 FOLLOW_S = 1.0
-"""The others wait so much longer than rank 0 does."""
+"""Seconds for which the other ranks wait longer than rank 0."""
 LATE_S = 60.0
-"""How long the helper thread looks for ranks that came later."""
+"""Seconds for which the helper thread looks for ranks that came later."""
 _CALL = "call"
 _FIRST_LOOKS_S = (0.1, 0.2, 0.5)  # then every second
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.1
@@ -33,30 +33,30 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.1
 
 @dataclass(frozen=True)
 class Agreement:
-    """What rank 0 tells the others."""
+    """What rank 0 tells the other ranks."""
 
     directory: str
     job_id: str
     attempt: int
     token: str = ""
-    """Different for each attempt: keys that begin with it are of this one."""
+    """A random word of this attempt, which its keys in the store begin with."""
     complete: bool = False
-    """Every rank answered before the training began."""
+    """Whether every rank answered before the training began."""
 
     def store(self, dist: Any) -> Any:
-        """A store for the ranks of this attempt alone. Raises RuntimeError if not all of them take part."""
+        """A store for the ranks of this attempt only. Raises RuntimeError if not all of them take part."""
         if not self.complete:
             raise RuntimeError("not every rank answered in time")
         return dist.PrefixStore(self.token, shared_store(dist))
 
 
 def shared_store(dist: Any) -> Any:
-    """The store that all ranks share, perhaps with those of earlier attempts."""
+    """The store that all ranks share, maybe also with ranks of earlier attempts."""
     return dist.PrefixStore("ddlprof", default_store(dist))
 
 
 class Lead:
-    """Rank 0's part: the attempt is the first that no rank has files of. Raises the errors of the store."""
+    """Rank 0's part. It chooses the first attempt of which no rank has files. Raises the errors of the store."""
 
     def __init__(self, store: Any, world_size: int, proposal: Agreement) -> None:
         self._store = store
@@ -70,7 +70,7 @@ class Lead:
         return len(self._silent)
 
     def agree(self, patience_s: float = LEAD_S) -> Agreement:
-        """Waits for the answers, and tells those that came what is agreed."""
+        """Waits for the answers, and sends the agreement to the ranks that answered."""
         complete = _there(self._store, self._silent, patience_s)
         answers = self._answers()
         complete = complete and not any(late for _, _, late in answers)
@@ -80,7 +80,7 @@ class Lead:
         return self._agreement
 
     def poll(self) -> None:
-        """Tells ranks that answered later; waits for nobody."""
+        """Sends the agreement to ranks that answered later; does not wait."""
         self._tell(self._answers())
 
     def _answers(self) -> list[tuple[str, int, bool]]:
@@ -94,7 +94,7 @@ class Lead:
 
 
 class Follow:
-    """Another rank's part; `free_attempt` is the first that its directory has no files of.
+    """The part of another rank. `free_attempt`: the first attempt of which this rank's directory has no files.
 
     Raises the errors of the store.
     """
@@ -106,7 +106,7 @@ class Follow:
         self._free_attempt = free_attempt
 
     def agree(self, patience_s: float = LEAD_S, further_s: float = FOLLOW_S) -> Agreement | None:
-        """Rank 0's answer; None if it does not call, or not answer, in time: the training then goes on without it."""
+        """Waits for rank 0's agreement. None if rank 0 is late; the training then goes on without it."""
         if not _there(self._store, [_CALL], patience_s):
             return None
         left_s = patience_s + further_s
@@ -121,15 +121,15 @@ class Follow:
         return None
 
     def poll(self) -> Agreement | None:
-        """Looks again; waits for nobody."""
+        """Looks for the agreement again; does not wait."""
         if not _is_there(self._store, [_CALL]):
             return None
         self._reply(late=True)
         return self._told() if _is_there(self._store, [self._number]) else None
 
     def _reply(self, late: bool = False) -> None:
-        """`late`: this rank takes part in nothing that all ranks do together before the training."""
-        call = self._store.get(_CALL).decode()  # again and again: the first may be of an earlier attempt
+        """Answers rank 0. `late`: this rank takes no part in what all ranks do together before the training."""
+        call = self._store.get(_CALL).decode()  # read again each time: the first may be of an earlier attempt
         self._store.set(f"{call}/{self._rank}", json.dumps([self._number, self._free_attempt, late]))
 
     def _told(self) -> Agreement:
@@ -137,7 +137,7 @@ class Follow:
 
 
 def _there(store: Any, keys: list[str], seconds: float) -> bool:
-    """Asks again and again: when `wait` runs out of time, torch says so on standard error."""
+    """Whether all keys exist within so many seconds. Polls, as torch prints an error when its `wait` times out."""
     deadline, pause_s = time.perf_counter() + seconds, _FIRST_PAUSE_S
     while not _is_there(store, keys):
         if time.perf_counter() >= deadline:
@@ -152,6 +152,6 @@ def _is_there(store: Any, keys: list[str]) -> bool:
         return bool(store.check(keys))
     try:
         store.wait(keys, timedelta(milliseconds=1))
-    except Exception:  # another version of torch: which one depends on the kind of store
+    except Exception:  # the type of the error depends on torch's version and the kind of store
         return False
     return True

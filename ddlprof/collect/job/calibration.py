@@ -1,10 +1,9 @@
-"""What is measured between the ranks once, before the training: transfers inside a machine, and how far the clocks of
-machines are apart.
+"""Measurements between the ranks before the training: transfers inside a machine, and offsets of the machines' clocks.
 
-Times of collectives among the ranks of one machine say what the same transfer would take if all ranks shared it.
+The times of collectives among ranks of one machine show how long a transfer would take if all ranks were on it.
 
-The group is made of the job's own store, apart from torch.distributed's list of groups, so the names and numbers of
-the script's groups are what they would be without us. Everything has a time-out, and any failure means no calibration.
+The groups are made from the job's own store, outside of torch.distributed's list of groups, so names and numbers of the
+script's groups do not change. Everything has a time-out. After any failure there is no calibration.
 """
 
 from __future__ import annotations
@@ -22,18 +21,19 @@ from ddlprof.torch_private.collectives import all_gather, reduce_scatter
 LADDER_BYTES = (4096, 65_536, 524_288, 2_097_152, 8_388_608)
 SMALL_BYTES = 65_536
 REPEATS = (20, 6)
-"""The repeats of the small rungs, where waking up varies most, and of the others; the first of each is not counted."""
+"""The number of repeats of small messages, whose times vary most, and of others. The first of each does not count."""
 BUDGET_S = 0.7
-"""No further rung is begun past this; the last one takes some 0.1 s on slow machines."""
+"""Seconds after which no further size is measured. The last one takes some 0.1 s on slow machines."""
 _PATIENCE = timedelta(seconds=10)
 _NODE_KEY = "ddlprof/node"
 _NODES_KEY = "ddlprof/nodes"
 
 
 def exchange_nodes(dist: Any, store: Any, node_id: str) -> list[int]:
-    """The machine of every rank, by rank: the first rank on it. Raises an error of the store if a rank is late.
+    """For each rank the first rank on the same machine. Raises an error of the store if a rank is late.
 
-    Rank 0 gathers and tells all: it serves the store alone, so requests must not grow with the square of the ranks.
+    Rank 0 collects the ids and sends all of them back: it serves the store alone, so the number of requests must not
+    grow with the square of the ranks.
     """
     rank, world = dist.get_rank(), dist.get_world_size()
     store.set(f"{_NODE_KEY}/{rank}", node_id)
@@ -50,7 +50,10 @@ def exchange_nodes(dist: Any, store: Any, node_id: str) -> list[int]:
 
 
 def calibrate(dist: Any, torch: Any, store: Any, nodes: list[int]) -> list[Calibration]:
-    """The ladders of this machine's ranks, empty where it holds one rank or does not use gloo on the host."""
+    """Times of collectives by size among the ranks of this machine.
+
+    Empty if this machine has one rank, or the backend is not gloo on the host.
+    """
     rank = dist.get_rank()
     here = [each for each, node in enumerate(nodes) if node == nodes[rank]]
     if len(here) < 2 or "gloo" not in (backend := backend_of(dist)) or "nccl" in backend:
@@ -63,7 +66,7 @@ def calibrate(dist: Any, torch: Any, store: Any, nodes: list[int]) -> list[Calib
         for op, run in _collectives(torch, group, size // 4, len(here)).items():
             durations = [_duration_ns(run) for _ in range(REPEATS[size > SMALL_BYTES])]
             rungs.append(Calibration(len(here), size, sorted(durations[1:])[(len(durations) - 1) // 2], op))
-        # All ranks must go on or stop together: they agree on the sum of what each has spent.
+        # all ranks must stop together, so they add up the time that each has used
         spent = torch.tensor([time.perf_counter() - begin])
         group.allreduce([spent]).wait()
         if float(spent) > BUDGET_S * len(here):
@@ -72,7 +75,7 @@ def calibrate(dist: Any, torch: Any, store: Any, nodes: list[int]) -> list[Calib
 
 
 def _collectives(torch: Any, group: Any, length: int, ranks: int) -> dict[str, Callable[[], Any]]:
-    """Each operation on `length` numbers, of which a rank holds its part where the operation has parts."""
+    """Each operation on `length` numbers. Where an operation has parts, a rank holds its part."""
     part = torch.zeros(length // ranks)
     whole = torch.zeros(len(part) * ranks)
     return {
@@ -89,19 +92,20 @@ def _duration_ns(run: Callable[[], Any]) -> int:
 
 
 CLOCK_ROUNDS = (8, 2)
-"""The rounds with each machine of a few, and of many: a round takes about a millisecond."""
+"""The rounds with each machine if there are few, and if there are many. A round takes about a millisecond."""
 MANY_MACHINES = 32
 _CLOCK_KEY = "ddlprof/clock"
 
 
 def read_clocks(rank: int, store: Any, nodes: list[int]) -> list[ClockReading]:
-    """Reads the clocks of the other machines through the job's store: on rank 0 a reading for each, elsewhere none.
+    """Measures the clocks of the other machines through the job's store: readings on rank 0, an empty list elsewhere.
 
-    Rank 0 and the first rank of each other machine exchange notes: what has arrived was sent before, which bounds from
-    both sides how far the two clocks are apart. The quickest of a few rounds counts, some tenths of a millisecond.
+    Rank 0 and the first rank of each other machine exchange messages. A message was sent before it arrived, which
+    bounds the difference of the two clocks from both sides, to some tenths of a millisecond. The quickest of a few
+    rounds counts.
 
-    `nodes`: the machine of every rank, as the first rank on it.
-    Raises an error of the store if a rank does not answer in time.
+    `nodes`: for each rank the first rank on its machine. Raises an error of the store if a rank does not answer in
+    time.
     """
     others = sorted({*nodes} - {0})
     rounds = CLOCK_ROUNDS[len(others) > MANY_MACHINES]
@@ -121,8 +125,8 @@ def _ask(store: Any, other: int, rounds: int) -> ClockReading:
         store.set(f"{_CLOCK_KEY}/{other}/{number}/asked", "")
         answer_ns = int(_wait(store, f"{_CLOCK_KEY}/{other}/{number}/answered"))
         answered_ns = time.perf_counter_ns()
-        greatest.append(answer_ns - asked_ns)  # it was asked before it answered
-        least.append(answer_ns - answered_ns)  # its answer is no younger than its arrival here
+        greatest.append(answer_ns - asked_ns)  # the question was sent before the answer
+        least.append(answer_ns - answered_ns)  # the answer was sent before it arrived here
     return ClockReading(other, max(least), min(greatest))
 
 

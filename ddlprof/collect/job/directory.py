@@ -20,7 +20,7 @@ from ddlprof.model.options import Options
 from ddlprof.model.records import End, RankHeader
 
 _NO_ID = "none"
-"""The id that torch's launcher gives a job without `--rdzv-id`."""
+"""The id of a job for which torch's launcher got no `--rdzv-id`."""
 _TAIL_BYTES = 200
 _LONGEST_HEADER = 1 << 20
 _ENDED_WELL = ("ok", "stopped")
@@ -28,7 +28,7 @@ _ENDED_WELL = ("ok", "stopped")
 
 @dataclass(frozen=True)
 class Claim:
-    """What rank 0 chose."""
+    """The directory, job and attempt that rank 0 chose."""
 
     path: Path
     job_id: str
@@ -36,7 +36,7 @@ class Claim:
 
 
 def new_job_id(options: Options, start: ElasticLaunch) -> str:
-    """The id for a job that begins here: another for every job, the same when this launcher starts it again."""
+    """A new id for a job that begins here. It is the same when the same launcher starts the job again."""
     if options.job_id:
         return options.job_id
     if start.run_id is not None:
@@ -45,9 +45,9 @@ def new_job_id(options: Options, start: ElasticLaunch) -> str:
 
 
 def claim(options: Options, name: str, start: ElasticLaunch) -> Claim:
-    """Rank 0's choice: the next attempt in the job's directory, or a new one.
+    """Chooses the next attempt in the job's directory, or a new directory; called on rank 0.
 
-    Raises UserError if the directory that was asked for belongs to another job, or cannot be used.
+    Raises UserError if the requested directory belongs to another job or cannot be used.
     """
     job = new_job_id(options, start)
     if options.out:
@@ -57,7 +57,7 @@ def claim(options: Options, name: str, start: ElasticLaunch) -> Claim:
             return Claim(path, there, free_attempt(path))
         require_unused(path)
         return Claim(path, job, 0)
-    if start.run_id is None and not options.job_id:  # a job of its own: none of the earlier runs, however many, is its
+    if start.run_id is None and not options.job_id:  # no earlier run can be of this job
         return Claim(default_directory(name).absolute(), job, 0)
     again = start.restarts > 0 and start.run_id != _NO_ID
     for manifest in sorted(Path(RUNS_FOLDER).glob(f"{glob.escape(name)}-*/{MANIFEST_NAME}"), reverse=True):
@@ -69,7 +69,7 @@ def claim(options: Options, name: str, start: ElasticLaunch) -> Claim:
 
 
 def _is_same_job(path: Path, there: str, job: str, start: ElasticLaunch) -> bool:
-    """Whether the job whose directory it is was started again; its rank 0 may have been on another machine."""
+    """Whether this start continues the job in the directory. Its rank 0 may have been on another machine."""
     if there == job:
         return True
     if start.run_id is None:
@@ -78,19 +78,19 @@ def _is_same_job(path: Path, there: str, job: str, start: ElasticLaunch) -> bool
         return True
     if not there.startswith(f"{start.run_id}:"):
         return False
-    # This machine has only now become part of it; or somebody typed the command of an earlier job once more.
+    # either this machine has just joined the job, or a user has repeated the command of an earlier job
     return start.restarts > 0 or (start.run_id != _NO_ID and not _ended_well(path))
 
 
 def require_same_job(path: Path, job: str) -> None:
-    """Checks the directory of a rank other than 0, maybe on its own machine. Raises UserError if of another job."""
+    """Checks the directory of another rank, maybe on another machine. Raises UserError if it is of another job."""
     there = _job_of(path)
     if there is not None and there != job:
         raise UserError(f"run directory {path} is of another job")
 
 
 def create(path: Path) -> None:
-    """Raises UserError where it cannot be made."""
+    """Makes a directory. Raises UserError if that fails."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -98,7 +98,7 @@ def create(path: Path) -> None:
 
 
 def remove_unused(path: Path) -> None:
-    """Takes back what was made for a job of its own, as far as no rank has written there."""
+    """Removes a directory that was made for this job, if no rank has written to it."""
     if not _attempts(path):
         with contextlib.suppress(OSError):
             (path / MANIFEST_NAME).unlink(missing_ok=True)
@@ -106,7 +106,7 @@ def remove_unused(path: Path) -> None:
 
 
 def write_manifest(manifest: Manifest, path: Path) -> None:
-    """Raises UserError where the directory cannot be written to."""
+    """Writes the manifest. Raises UserError if the directory cannot be written to."""
     try:
         manifest.write(path)
     except OSError as error:
@@ -117,7 +117,7 @@ def write_manifest(manifest: Manifest, path: Path) -> None:
 
 
 def free_attempt(path: Path) -> int:
-    """The first attempt that has no folder here, nor has a later one."""
+    """The first attempt that has no folder here, and no later attempt has one either."""
     return max(_attempts(path), default=-1) + 1
 
 
@@ -127,7 +127,10 @@ def _attempts(path: Path) -> list[int]:
 
 
 def _job_of(path: Path) -> str | None:
-    """The job's id by the manifest, or by a rank's file where rank 0 was on another machine; None if nothing tells."""
+    """The id of the directory's job; None if unknown.
+
+    Taken from the manifest, or from a rank's file where rank 0 was on another machine.
+    """
     try:
         return Manifest.read(path).job_id
     except (OSError, ValueError):
@@ -135,12 +138,12 @@ def _job_of(path: Path) -> str | None:
 
 
 def _last_headers(path: Path) -> Iterator[RankHeader]:
-    """The headers of the ranks of the last attempt, as far as they can be read."""
+    """The headers of the last attempt's ranks that can be read."""
     return filter(None, map(_header, path.glob(f"attempt-{free_attempt(path) - 1}/rank-*.jsonl")))
 
 
 def _header(file: Path) -> RankHeader | None:
-    if not file.is_file():  # opening a FIFO would wait
+    if not file.is_file():  # opening a FIFO would block
         return None
     try:
         with file.open(encoding="utf-8", errors="replace") as lines:
@@ -150,14 +153,14 @@ def _header(file: Path) -> RankHeader | None:
 
 
 def _ended_well(path: Path) -> bool:
-    """Whether rank 0 of the last attempt did."""
+    """Whether rank 0 of the last attempt ended normally."""
     try:
         with (path / f"attempt-{free_attempt(path) - 1}" / "rank-0.jsonl").open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             lines = file.read().decode(errors="replace").split("\n")[:-1]
     except OSError:
         return False
-    last = map(_record, lines[-2:])  # the very last one has checksums
+    last = map(_record, lines[-2:])  # the last line may be that of the checksums
     return any(isinstance(record, End) and record.status in _ENDED_WELL for record in last)
 
 

@@ -1,7 +1,7 @@
-"""What the environment says of this process before there is a process group: its rank, its machine and its launcher.
+"""What the environment tells before there is a process group: rank, machine and launcher of this process.
 
-The rank is a hint, no more: it keeps all ranks but one from choosing a run directory. The process group tells the
-truth.
+This rank is only a hint, which keeps all ranks but one from choosing a run directory. The process group gives the true
+rank.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
-"""Those of torch's launcher, Slurm's srun, Open MPI, PMIx, MPICH and Intel MPI, and MVAPICH: the first set counts."""
+"""Variables of torch's launcher, Slurm's srun, Open MPI, PMIx, MPICH and Intel MPI, and MVAPICH. The first that is set
+counts."""
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 
 
 def rank() -> int:
-    """The rank of this process; 0 where nothing tells."""
+    """The rank of this process; 0 if no variable is set."""
     return _first(_RANK)
 
 
@@ -27,7 +28,10 @@ def local_rank() -> int:
 
 
 def world_size() -> int:
-    """The world size, from torch's variable only: a scheduler's number of tasks need not be that of this job."""
+    """The world size by torch's variable.
+
+    A scheduler's number of tasks is not used, as it may be that of several jobs.
+    """
     return max(1, _first(("WORLD_SIZE",), 1))
 
 
@@ -43,12 +47,12 @@ _NETWORK_NAMESPACE = Path("/proc/self/ns/net")
 
 
 def node_identity() -> str:
-    """Equal for processes that reach each other without a network, different otherwise.
+    """An identity that is equal for processes which can talk without a network, and different for others.
 
-    `NCCL_HOSTID`, or host name and boot id, with the network namespace: containers of one host that do not share
-    a network stack talk over a network. Where there is no /proc, the host name alone. The identity is compared among
-    live ranks and means nothing elsewhere. It is built neither from ranks that a launcher numbers (wrong by hand or by
-    scheduler) nor from the machine id (equal on cloned images).
+    It is `NCCL_HOSTID`, or the host name and boot id with the network namespace, as containers of one host with
+    separate network stacks talk over a network. Without /proc it is the host name alone. It is compared among running
+    ranks and has no meaning elsewhere. Launchers' node numbers may be set wrongly, and machine ids are equal on cloned
+    images, so neither is used.
     """
     host = os.environ.get("NCCL_HOSTID") or "/".join(filter(None, (socket.gethostname(), _boot_id())))
     return "/".join(filter(None, (host, _network_namespace())))
@@ -70,18 +74,19 @@ def _network_namespace() -> str:
 
 @dataclass(frozen=True)
 class ElasticLaunch:
-    """How torch's elastic launcher started this process; the defaults: it did not."""
+    """How torch's elastic launcher started this process. The defaults mean that it did not."""
 
     run_id: str | None = None
-    """The id of the rendezvous: the same on all machines of the job."""
+    """The id of the rendezvous, which all machines of the job share."""
     launcher: str = ""
-    """The id of one process on one machine; a restart has the same."""
+    """The id of one launcher process on one machine. It is the same after a restart."""
     restarts: int = 0
-    """As this launcher counts: not when machines come or go, and one that came later counts from 0."""
+    """The number of restarts counted by this launcher. Changes of membership are not counted, and a late launcher
+    starts at 0."""
 
     @classmethod
     def from_environment(cls) -> ElasticLaunch:
-        """The start of this process."""
+        """Reads it from the environment of this process."""
         if "TORCHELASTIC_RUN_ID" not in os.environ:
             return cls()
         parent = os.getppid()
@@ -91,7 +96,10 @@ class ElasticLaunch:
 
 
 def _started(process: int) -> str:
-    """When, in the kernel's ticks: in a container, the launcher often has the same number each time."""
+    """The start of a process in the kernel's ticks.
+
+    The number alone is not unique: in containers it is often the same.
+    """
     try:
         with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[19]

@@ -1,7 +1,7 @@
-"""The other ranks: what happens once there is a process group, and the hooks of communication.
+"""What a rank does with the other ranks once there is a process group, and the hooks of communication.
 
-Agreeing on the directory, timing the links, installing the hooks: in this order, outside of any step. The training
-waits a second or two at most; what is late is left to the helper thread (`poll`).
+It agrees on the directory, times the links and installs the hooks, in this order and outside of any step. The training
+waits a second or two at most. What is not done by then is left to the helper thread (`poll`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RankGroup:
-    """What one process does together with the other ranks. Nothing here raises."""
+    """What one process does together with the other ranks. Its methods raise nothing."""
 
     def __init__(self, place: RankOutput, recorder: Recorder, calibrated: bool, install: Callable[[], None]) -> None:
         """`install`: installs the hooks of communication."""
@@ -38,11 +38,11 @@ class RankGroup:
 
     @property
     def undecided(self) -> bool:
-        """Whether rank 0 has still to tell where this rank's files go."""
+        """Whether rank 0 has not yet told where this rank writes its files."""
         return self._follow is not None
 
     def on_process_group(self) -> None:
-        """Called in the training thread, when there is a default group."""
+        """Called in the training thread when the default process group has been made."""
         note = self._place.writer.note
         try:
             import torch.distributed as dist
@@ -60,16 +60,16 @@ class RankGroup:
             self.install()
 
     def install(self) -> None:
-        """The hooks of communication, where there is any."""
+        """Installs the hooks of communication if torch.distributed is available."""
         if self.in_group:
             self._install()
 
     # -- agreement ------------------------------------------------------------------------------------------------
 
     def _agree(self, dist: Any) -> None:
-        """Agrees on directory, job and attempt, which rank 0 proposes."""
+        """Agrees with the other ranks on directory, job and attempt, which rank 0 proposes."""
         place = self._place
-        if place.rank == 0 and place.directory is None:  # the environment gave this process another rank
+        if place.rank == 0 and place.directory is None:  # by the environment this process was another rank
             return
         from ddlprof.collect.job.agreement import LATE_S, Agreement, Follow, Lead, shared_store
 
@@ -80,7 +80,7 @@ class RankGroup:
             self._lead = Lead(store, place.world_size, proposal)
             self._settle(self._lead.agree())
             if not self._lead.silent:
-                self._lead = None  # and with it the store, which holds a port
+                self._lead = None  # also drops the store, which holds a port
         else:
             free_attempt = directories.free_attempt(place.directory) if place.directory else 0
             self._follow = Follow(store, place.rank, free_attempt)
@@ -92,7 +92,7 @@ class RankGroup:
             self._place.agree(agreed)
 
     def poll(self, last: bool = False) -> None:
-        """Called in the helper thread, about once a second: tells ranks that came late, or reports them."""
+        """Called about once a second in the helper thread: answers ranks that came late, or reports them."""
         if self._agreeing.acquire(blocking=False):
             try:
                 self._tend(last)
@@ -110,7 +110,7 @@ class RankGroup:
                 self._lead.poll()
             elif self._follow is not None:
                 self._settle(self._follow.poll())
-        except Exception:  # the store is gone, as the script has ended its group or another rank has ended
+        except Exception:  # the store is closed: the script has ended its group, or another rank has ended
             over = True
         if over or (self._lead is not None and not self._lead.silent):
             self._end_agreement()
@@ -143,7 +143,7 @@ class RankGroup:
             for reading in read_clocks(place.rank, store, nodes):
                 place.writer.context(reading)
             rungs = calibration.calibrate(dist, torch, store, nodes)
-        except Exception as error:  # fail open: interconnect and network are then not told apart
+        except Exception as error:  # interconnect and network are then not told apart
             place.writer.note("calibration", f"not done: {type(error).__name__}: {error}")
             return
         finally:

@@ -1,7 +1,7 @@
 """Where this process records: its rank, its files in the run directory and, for rank 0, the manifest.
 
-The process that `ddlprof run` begins with chooses the directory. One that a script or launcher started is told of it,
-and writes nothing before it has made a process group or trained a step: it may be anything.
+The process that `ddlprof run` starts chooses the directory. Processes started by the script or a launcher are told of
+it. As they may not be trainings, they write nothing before they have made a process group or trained a step.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 
 class RankOutput:
-    """Where one process records; `job` is the run it was started in.
+    """Where one process records. `job`: the run in which this process was started; None in the first process.
 
-    Raises UserError where the directory cannot be used.
+    Raises UserError if the directory cannot be used.
     """
 
     def __init__(self, options: Options, name: str, argv: list[str], job: ParentRun | None) -> None:
         self.inherited = job is not None
         self.grouped = False
-        """Whether the process is in a process group."""
+        """Whether the process belongs to a process group."""
         self._opened = self._has_operators = False
         self.origin_ns, origin_unix_ns = time.perf_counter_ns(), time.time_ns()
         start = environment.ElasticLaunch.from_environment()
-        job_id = job.job_id if job else options.job_id or ""  # unless rank 0 says otherwise
+        job_id = job.job_id if job else options.job_id or ""  # rank 0 may choose another one
         out = job.directory if job else options.out
         self.directory = Path(out).absolute() if out else None
         self.manifest: Manifest | None = None
@@ -75,25 +75,25 @@ class RankOutput:
 
     @property
     def header(self) -> RankHeader:
-        """The header as it is written, or will be."""
+        """The header as it is written, or will be written."""
         return self.writer.header
 
     @property
     def rank(self) -> int:
-        """The number of this rank, as far as it is known."""
+        """The rank as far as it is known now."""
         return self.header.rank
 
     @property
     def world_size(self) -> int:
-        """The number of ranks, as far as it is known."""
+        """The world size as far as it is known now."""
         return self.header.world_size
 
     def change(self, **fields: Any) -> None:
-        """Corrects the header, before it is written."""
+        """Changes fields of the header, before it is written."""
         self.writer.header = replace(self.header, **fields)
 
     def join(self, rank: int, world_size: int) -> None:
-        """Takes the place that the process group gives it."""
+        """Takes rank and world size from the process group."""
         self.grouped = True
         if self._opened:
             return
@@ -107,7 +107,7 @@ class RankOutput:
                 self._new_manifest()
 
     def agree(self, agreed: Agreement) -> None:
-        """Takes over what the ranks have agreed on."""
+        """Takes over the agreement of the ranks."""
         self.change(attempt=agreed.attempt, job_id=agreed.job_id)
         if self.directory is None:
             self.directory = Path(agreed.directory)
@@ -115,7 +115,7 @@ class RankOutput:
             self.manifest.job_id, self.manifest.world_size = agreed.job_id, self.world_size
 
     def open(self) -> None:
-        """Begins to write this rank's files; `writer.failure` says why that cannot be."""
+        """Opens this rank's files. `writer.failure` says why if that fails."""
         self._opened = True
         try:
             self._open()
@@ -131,7 +131,7 @@ class RankOutput:
         if self.manifest is None and self.header.job_id:
             directories.require_same_job(self.directory, self.header.job_id)
         if self._taken() and self.world_size == 1 and (self.grouped or not self.inherited):
-            self.change(attempt=directories.free_attempt(self.directory))  # another process of the run was first
+            self.change(attempt=directories.free_attempt(self.directory))  # another process was first
         try:
             self.writer.open(self.directory)
         except FileExistsError:
@@ -144,7 +144,7 @@ class RankOutput:
             self._write_manifest()
 
     def learn(self, probe: ModelInspector | None, assembler: StepAssembler, row: StepRow | None) -> None:
-        """Rank 0's manifest gets what is known by now. `probe`: None before the script has imported torch."""
+        """Updates rank 0's manifest with what is known now. `probe`: None before the script has imported torch."""
         if self.manifest is not None and self.directory is not None:
             try:
                 self.manifest.training.peak_process_memory_bytes = peak_rss_bytes()
@@ -161,18 +161,18 @@ class RankOutput:
             probe.forget_graphs()
 
     def left_to_others(self) -> bool:
-        """Whether the run is of another process's training, for a process that has trained no step."""
+        """Whether a process that trained no step has nothing to record, as another process of the run trains."""
         if self.grouped:
             return False
         return self.inherited or self._taken()
 
     def _taken(self) -> bool:
-        """Whether another process of this run is its rank 0."""
+        """Whether another process of this run is rank 0."""
         files = rank_files(self.directory or Path(), self.header.attempt, 0)
         return self.rank == 0 and any(file.exists() for file in files)
 
     def _new_manifest(self) -> None:
-        """What is known before the script runs; what is learned of a training comes from `facts.manifest`."""
+        """Makes the manifest before the script runs. `facts.manifest` adds what is learned from the training."""
         header = self.header
         self.manifest = Manifest(
             name=self._name,
@@ -191,7 +191,7 @@ class RankOutput:
             directories.write_manifest(self.manifest, self.directory)
 
     def _write_operators(self, probe: ModelInspector) -> None:
-        """Once, as soon as all is known that they are worked out of."""
+        """Writes the operators, once, as soon as everything is known that they are computed from."""
         if self._has_operators or self.manifest is None or self.directory is None:
             return
         try:
@@ -206,7 +206,7 @@ class RankOutput:
             probe.failed("operators", error)
 
     def _give_up_manifest(self) -> None:
-        """Called where this is not rank 0 after all, whatever the environment said."""
+        """Drops the manifest: this process turned out not to be rank 0."""
         if self.manifest is not None and self.directory is not None and not self.inherited:
             directories.remove_unused(self.directory)
             if self._chosen:

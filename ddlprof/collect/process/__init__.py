@@ -1,1 +1,1 @@
-"""What this process tells of itself: clocks, threads, stacks, files and imports. Knows no torch."""
+"""What is measured of this process without torch: clocks, overhead, stacks, files and imports."""

@@ -1,6 +1,6 @@
-"""How long the training thread computed and waited for a processor between two moments, cheap enough for every step.
+"""How long the training thread computed, and waited for a processor, between two moments. Fast enough for every step.
 
-What is left of the time it was blocked; `ddlprof.collect.loader.fetch_meter` says so of whole processes, too.
+In the rest of the time it was blocked. `ddlprof.collect.loader.fetch_meter` measures the same of whole processes.
 """
 
 from __future__ import annotations
@@ -14,44 +14,51 @@ from ddlprof.base.real_time import time
 from ddlprof.collect.process.kept_file import KernelFile
 
 Reading = tuple[int, bytes]
-"""Processor time in nanoseconds, and what the kernel says of the thread's waiting for a processor."""
+"""Processor time in ns, and the kernel's line on how long the thread waited for a processor."""
 
 
 class ThreadClock:
-    """The clock of the thread that makes it. Raises OSError where the kernel does not tell (Linux only)."""
+    """The clock of the thread that creates it.
+
+    Raises OSError where the kernel does not provide these times (not Linux).
+    """
 
     def __init__(self) -> None:
         self.cpu_ns: Callable[[], int] = time.thread_time_ns
-        """Processor time so far."""
+        """Returns the processor time so far, in ns."""
         self._schedstat = KernelFile("/proc/thread-self/schedstat")
         self.waiting: Callable[[], bytes] = partial(self._schedstat.read, 64)
-        """What the kernel says of waiting for a processor; takes ten times as long as `cpu_ns`, with cold caches."""
+        """Returns the kernel's line on waiting for a processor. With cold caches it takes ten times as long as
+        `cpu_ns`."""
 
     def doubt(self) -> None:
-        """To be called by a reader of what are no figures; in any thread."""
+        """Called if a reading was not valid; makes the next reading open the kernel's file again.
+
+        Any thread may call it.
+        """
         self._schedstat.doubt()
 
     @staticmethod
     def delay_ns(schedstat: bytes) -> int:
-        """Waiting for a processor so far. Raises ValueError if it is not what the kernel writes."""
+        """The wait for a processor so far, in ns. Raises ValueError if the text is not in the kernel's form."""
         _, delay, _ = map(int, schedstat.split())
         return delay
 
     @staticmethod
     def waited_ns(begin: Reading, end: Reading) -> int:
-        """Time between two readings, ready but without a processor; 0 where it was not read or understood."""
+        """The time between two readings in which the thread waited for a processor, in ns; 0 if not readable."""
         try:
             return max(0, ThreadClock.delay_ns(end[1]) - ThreadClock.delay_ns(begin[1]))
-        except ValueError:  # the script has closed our descriptor and opened a file of its own
+        except ValueError:  # the script has closed our descriptor, and its number now belongs to another file
             return 0
 
 
 _STARTED = 19
-"""`starttime` of proc(5), counted from the field after the name, which may hold anything."""
+"""The field `starttime` of proc(5), counted after the process's name, which may contain spaces."""
 
 
 def age_ns() -> int | None:
-    """Nanoseconds since the kernel made this process; None where it does not tell."""
+    """Nanoseconds since the kernel made this process; None if unknown."""
     try:
         with open("/proc/self/stat", "rb") as file:
             ticks = int(file.read().rpartition(b")")[2].split()[_STARTED])

@@ -1,16 +1,16 @@
-"""The stack of another thread, read without ever holding a frame of it while that thread can run.
+"""Reads the stack of another thread without holding one of its frames while that thread can run.
 
-Who holds a frame when it ends keeps its local variables alive, and they die with the holder, in the wrong thread. Some
-may not: `repr` of a tensor has a guard among them that restores the thread it dies in (`torch._C._DisableFuncTorch`),
-and a training thread without that guard's end computes wrong gradients without a word.
+Whoever holds a frame when it ends keeps its local variables alive, and they are then destroyed in the wrong thread.
+Some must not be: `repr` of a tensor has a local guard (`torch._C._DisableFuncTorch`) that restores the state of the
+thread in which it is destroyed. If that happens elsewhere, the training thread silently computes wrong gradients.
 
-The interpreter can switch threads between any two instructions of ours, but not inside a function written in C that
-calls nothing written in Python. So a whole stack is read in one call of `list`, over iterators written in C that make
-frames only as they are asked for them, and hold none once they are exhausted. What is kept is harmless to keep.
+The interpreter can switch threads between two instructions of Python code, but not inside a C function that calls
+nothing written in Python. So the whole stack is read in one call of `list`, over iterators written in C. These create
+each frame when asked for it and hold none once they are exhausted. What is kept (code, positions) is harmless.
 
-An audit hook is written in Python where somebody has one (filelock has, and so whoever compiles with inductor). What
-calls it is asked once, before there is a frame: `sys._current_frames`. An attribute `f_code` calls it, too, at each
-frame; the C API's `PyFrame_GetCode` does not.
+Some programs have audit hooks written in Python (filelock, hence also users of inductor). `sys._current_frames` calls
+them, but only once and before there is a frame. Reading the attribute `f_code` would call them at each frame, so the C
+function `PyFrame_GetCode` is used.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 Position = tuple[CodeType, int]
-"""A frame's code and the instruction it is at: it says which call is under way without keeping the frame alive."""
+"""A frame's code and current instruction. It identifies the call under way without keeping the frame alive."""
 
 _CODE = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(("PyFrame_GetCode", ctypes.pythonapi))  # keeps the GIL
 _INSTRUCTION = attrgetter("f_lasti")
 _GLOBALS = attrgetter("f_globals")
 _WALKS = 3
-"""How often a stack is walked side by side: for each of these."""
+"""A stack is walked three times at once: for code, instructions and module names."""
 _ONCE = [()]
-"""The arguments of one call without any."""
+"""For `starmap`: one call without arguments."""
 
 
 class Level(NamedTuple):
-    """What is known of a frame without the frame."""
+    """What is kept of one frame."""
 
     code: CodeType
     instruction: int
     module: str
 
     def line(self) -> int:
-        """The `f_lineno` of the frame."""
+        """The line number, as the frame's `f_lineno` would give it."""
         for begin, end, line in self.code.co_lines():
             if begin <= self.instruction < end and line is not None:
                 return line
@@ -52,14 +52,13 @@ class Level(NamedTuple):
 
 
 def stack_of_thread(thread: int) -> list[Level]:
-    """The stack of a thread from its innermost frame.
+    """The stack of a thread, innermost frame first.
 
-    Empty if there is no such thread, and where threads run at the same time (Python built without the GIL): no
-    moment is safe there.
+    Empty if there is no such thread, and in Python without the GIL, where threads run at the same time.
     """
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         return []
-    enabled: list[bool] = []  # as the user has it
+    enabled: list[bool] = []  # whether the user had garbage collection enabled
     try:
         return _levels(list(_uncollected(_walk(_innermost(thread)), enabled)))
     except BaseException:
@@ -69,12 +68,12 @@ def stack_of_thread(thread: int) -> list[Level]:
 
 
 def stack_of_frame(frame: FrameType | None) -> list[Level]:
-    """The stack of the calling thread that ends in `frame`."""
+    """The stack of the calling thread from `frame` outwards, innermost frame first."""
     return _levels(list(_walk(repeat(frame, _WALKS))))
 
 
 def positions(frame: FrameType | None) -> list[Position]:
-    """The stack of the calling thread that ends in `frame`, from its outermost frame."""
+    """The positions of the calling thread from its outermost frame to `frame`."""
     found: list[Position] = []
     while frame is not None:
         found.append((frame.f_code, frame.f_lasti))
@@ -90,28 +89,28 @@ def _levels(found: list[Any]) -> list[Level]:
 
 
 def _innermost(thread: int) -> Iterator[Any]:
-    """The innermost frame of a thread, once for each walk; asked for once more, it no longer holds the frame."""
+    """Yields a thread's innermost frame once for each walk. Asked once more, it releases the frame."""
     frame = map(methodcaller("get", thread), starmap(sys._current_frames, _ONCE))
     return chain.from_iterable(map(repeat, frame, repeat(_WALKS)))
 
 
 def _walk(innermost: Iterator[Any]) -> Iterator[Any]:
-    """For each frame, its code, its instruction and the name of its module. `innermost` holds no frame afterwards."""
+    """Yields code, instruction and module name of each frame. Afterwards `innermost` holds no frame."""
     one, two, three = (_outwards(islice(innermost, 1)) for _ in range(_WALKS))
     names = map(dict.get, map(_GLOBALS, three), repeat("__name__"))
-    levels = zip(map(_CODE, one), map(_INSTRUCTION, two), names, strict=True)  # to their end, where no frame is left
+    levels = zip(map(_CODE, one), map(_INSTRUCTION, two), names, strict=True)  # strict: all reach the end
     return chain(levels, innermost)
 
 
 def _outwards(innermost: Iterator[Any]) -> Iterator[Any]:
-    """A frame and those that called it: `frame`, `getattr(frame, "f_back")`, and so on until None."""
+    """Yields a frame, then its callers: `frame`, `getattr(frame, "f_back")`, and so on until None."""
     return iter(accumulate(chain(innermost, repeat("f_back")), getattr).__next__, None)
 
 
 def _uncollected(iterator: Iterator[Any], enabled: list[bool]) -> Iterator[Any]:
-    """The same items, among Nones, while no garbage is collected: before Python 3.12 any allocation can call for it.
+    """Yields the same items, and Nones, with garbage collection switched off meanwhile.
 
-    A collection calls what is written in Python: finalizers, and who listens to collections.
+    A collection runs Python code (finalizers, callbacks of `gc`). Before Python 3.12 any allocation can start one.
     """
     return chain(
         map(enabled.append, starmap(gc.isenabled, _ONCE)),

@@ -1,8 +1,8 @@
-"""Files that stay open in a process whose script may close every descriptor, as daemons do, and open files of its own.
+"""Files that stay usable although the script may close all descriptors, as daemons do, and open files of its own.
 
-Our numbers are high, where `open`, which gives the lowest free one, does not get in practice. No number is
-written to or closed before a look whether it is still that of our file. A file whose number is gone is opened again by
-its path.
+Our descriptors have high numbers, which `open` does not use in practice, as it takes the lowest free one. Before
+writing to or closing a number, it is checked that it still belongs to our file. A file whose number is gone is opened
+again by its path.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if sys.platform != "win32":
     import fcntl
 
 _MOST = 1024
-"""The highest number: with a higher one, each fork would copy a larger table of descriptors."""
+"""The highest number used. With a higher one, each fork would copy a larger table of descriptors."""
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 _NO_DESCRIPTOR = -1
@@ -37,14 +37,14 @@ def _open_high(path: str, flags: int, mode: int = 0o644) -> int:
     most = min(limit, _MOST) if limit > 0 else _MOST
     try:
         high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, most * 3 // 4)
-    except OSError:  # all in use
+    except OSError:  # all are in use
         return low
     os.close(low)
     return high
 
 
 class _Kept:
-    """A descriptor and what tells whether its number is still ours."""
+    """A descriptor, and what identifies its file."""
 
     def __init__(self, path: str, flags: int, mode: int = 0o644) -> None:
         self._path = path
@@ -55,11 +55,11 @@ class _Kept:
     def _is_ours(self) -> bool:
         try:
             return self._descriptor is not None and _identity(self._descriptor) == self._identity
-        except OSError:  # closed
+        except OSError:  # it was closed
             return False
 
     def _open_again(self, identity: Identity | None) -> int:
-        """Raises OSError also if the path now leads to another file than that `identity`."""
+        """Opens the path again. Raises OSError also if it now leads to another file than that with `identity`."""
         if self._descriptor is None:
             raise OSError(errno.EBADF, "closed")
         descriptor = _open_high(self._path, self._flags)
@@ -70,31 +70,31 @@ class _Kept:
         return descriptor
 
     def close(self) -> None:
-        """Closes the file, once; a number that somebody else has now stays open."""
+        """Closes the file, once. A number that now belongs to another file is left open."""
         ours, descriptor, self._descriptor = self._is_ours(), self._descriptor, None
         if ours and descriptor is not None:
             os.close(descriptor)
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # it was never opened, or the interpreter ends
+        with contextlib.suppress(Exception):  # never opened, or the interpreter ends
             self.close()
 
 
 class KeptFile(_Kept):
-    """A file of ours. Every method but `close` raises OSError where the disk, or somebody else, does not let us."""
+    """A file of ours. All methods but `close` raise OSError if reading or writing fails."""
 
     def append(self, data: bytes) -> None:
-        """Appends to a file that was opened for it."""
+        """Appends to a file that was opened for appending."""
         view = memoryview(data)
         while view:
             view = view[os.write(self._ours(), view) :]
 
     def write_at(self, data: bytes, offset: int) -> None:
-        """Writes `data` at an offset."""
+        """Writes `data` at an offset in bytes."""
         os.pwrite(self._ours(), data, offset)
 
     def read_at(self, size: int, offset: int) -> bytes:
-        """Reads at an offset. It takes about a microsecond, so the number is looked at only if reading fails."""
+        """Reads `size` bytes at an offset. Takes about a microsecond: the number is checked only if reading fails."""
         try:
             return os.pread(self._descriptor if self._descriptor is not None else _NO_DESCRIPTOR, size, offset)
         except OSError:
@@ -107,19 +107,19 @@ class KeptFile(_Kept):
 
 
 class KernelFile(_Kept):
-    """A file of figures that the kernel makes when it is read."""
+    """A file of figures that the kernel makes on each read, such as those in /proc."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, os.O_RDONLY)
 
     def read(self, size: int) -> bytes:
-        """The figures now. Raises OSError where there are none any more."""
+        """The current content, at most `size` bytes. Raises OSError if it is not available any more."""
         try:
             return os.pread(self._descriptor if self._descriptor is not None else _NO_DESCRIPTOR, size, 0)
         except OSError:
             return os.pread(self._open_again(None), size, 0)
 
     def doubt(self) -> None:
-        """For a reader of what can be no such figures, in any thread: makes the next `read` open the file again."""
+        """Called if the content was not valid: the next `read` opens the file again. Any thread may call it."""
         if self._descriptor is not None and not self._is_ours():
             self._descriptor = _NO_DESCRIPTOR

@@ -1,7 +1,7 @@
-"""Calls back right after, or around, the script's import of a module, so that we never import torch before it does.
+"""Calls back after, or around, the script's import of a module, so that ddlprof never imports torch before the script.
 
-Importing torch early would change what scripts do first: set OMP_NUM_THREADS, CUDA_VISIBLE_DEVICES and the like.
-Finder and loader have no bases from importlib.abc, which imports tempfile and more in every run.
+An earlier import of torch would come before the script sets OMP_NUM_THREADS, CUDA_VISIBLE_DEVICES and the like. Finder
+and loader do not derive from classes of importlib.abc, which would import tempfile and more in every run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class _Loader:
-    """The module's own loader, with a call before and one after `exec_module`."""
+    """The module's own loader, with one call before and one after `exec_module`."""
 
     def __init__(self, loader: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
         self._loader = loader
@@ -35,11 +35,11 @@ class _Loader:
         self._after()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)  # for those who look at a spec that they do not load
+        return getattr(self._loader, name)  # some read attributes of a spec's loader without loading
 
 
 class _Finder:
-    """Stays until the modules are imported: many packages first ask `find_spec` whether there is a torch."""
+    """A finder that stays until the modules are imported: many packages call `find_spec` before importing torch."""
 
     def __init__(
         self, callbacks: Mapping[str, Sequence[Callable[[], None]]], before: Callable[[], None] = lambda: None
@@ -76,7 +76,7 @@ class _Finder:
 
 
 def after_import(name: str, callback: Callable[[], None]) -> Callable[[], None]:
-    """Calls `callback` once the module `name` is imported, at once if it is; returns what cancels it."""
+    """Calls `callback` once the module `name` is imported; at once if it already is. Returns what cancels it."""
     return after_imports({name: [callback]})
 
 

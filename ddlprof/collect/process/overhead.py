@@ -1,8 +1,8 @@
-"""What our hooks cost: the time that something takes which is done over and over, from a sample of it.
+"""What ddlprof's hooks cost, estimated from a random sample of the calls.
 
-Which ones are timed must have nothing to do with the script's loop: the figure would be that of its epochs' first
-steps, or leave them out. And it is processor time that is taken: where a process of a loader is given the processor
-instead, that is a hundred times what a hook takes, and would have happened without us.
+The choice of calls is random and independent of the script's loop. Otherwise the estimate might contain only the first
+steps of epochs, or never these. It measures processor time: if the hook is interrupted by another process, such as a
+loader worker, that takes a hundred times as long as the hook and has nothing to do with it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ddlprof.base.real_time import time
 
 
 class SampledCost:
-    """The cost of what lies between `begin` and `end`: one in `every` is timed, on average.
+    """The cost of what happens between `begin` and `end`. On average one in `every` calls is timed.
 
-    The gaps are those of a generator of our own, never of the script's.
+    The gaps come from a random generator of its own; the script's generators are not touched.
     """
 
     __slots__ = ("_draw", "asking_ns", "calls", "clock", "next", "timed", "timed_ns", "widest_gap")
@@ -26,34 +26,37 @@ class SampledCost:
     def __init__(self, every: int, clock: Callable[[], int] = time.thread_time_ns) -> None:
         self.calls = 0
         self.widest_gap = 2 * every - 1
-        """The most calls between two that are timed."""
+        """The largest number of calls between two that are timed."""
         self.clock = clock
         self.timed = 0
-        """How many were timed."""
+        """The number of calls that were timed."""
         self.timed_ns = 0
-        """Nanoseconds that the timed ones took."""
+        """The nanoseconds that the timed calls took in all."""
         self.next = 2
         """The number of the call that is timed next."""
         self.asking_ns = 0
-        """What asking the clock took the last time."""
+        """The nanoseconds that reading the clock took the last time."""
         self._draw = 1
 
     def begin(self) -> int | None:
-        """The time to give to `end`; None where this one is not timed."""
+        """Counts a call. Returns the time to pass to `end`, or None if this call is not timed."""
         self.calls += 1
         return None if self.calls < self.next else self.start()
 
     def start(self) -> int:
-        """The time for `end`, as this one is timed. What is called often does without `begin`: it counts."""
+        """Begins to time a call; returns the time for `end`.
+
+        Frequent callers count `calls` themselves and skip `begin`.
+        """
         self._draw = (self._draw * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
         self.next = self.calls + 1 + (self._draw >> 8) % self.widest_gap
         before = self.clock()
         begin = self.clock()
-        self.asking_ns = begin - before  # what asking takes, with the caches as they are now
+        self.asking_ns = begin - before  # cost of reading the clock with the caches as they are
         return begin
 
     def end(self, begin: int | None) -> int:
-        """`begin`: what `begin` returned. The time now, 0 where this one is not timed."""
+        """Ends a call. `begin`: what `begin` returned. Returns the time now, or 0 if this call is not timed."""
         if begin is None:
             return 0
         now = self.clock()
@@ -63,17 +66,17 @@ class SampledCost:
 
     @property
     def total_ns(self) -> int:
-        """Nanoseconds that all of them took."""
+        """The estimated nanoseconds of all calls."""
         return total_ns(self.timed_ns, self.timed, self.calls)
 
 
 def total_ns(timed_ns: int, timed: int, calls: int) -> int:
-    """What so many calls took, of which some were timed."""
+    """Scales the nanoseconds of the timed calls up to all calls."""
     return max(0, timed_ns) * calls // max(1, timed)
 
 
 class _State:
-    """What hooks look at: about as much as those of a plain step do on average."""
+    """The attributes that `bare_hook` reads: about as many as the hooks of a plain step do on average."""
 
     def __init__(self) -> None:
         self.inside = self.running = False
@@ -83,7 +86,7 @@ class _State:
 
 
 def bare_hook() -> Callable[[], Any]:
-    """As long as the hooks of a plain step are on average; each has two events."""
+    """A function that takes about as long as an average hook of a plain step; each hook makes two events."""
     original: Callable[..., Any] = bool
     state = _State()
 

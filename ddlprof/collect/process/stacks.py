@@ -1,7 +1,7 @@
-"""Where the training thread is while its time goes to `other`: the source line, a few times a second.
+"""Samples the source line of the training thread a few times a second while its time goes to `other`.
 
-A sample counts for the step in which it was taken, once that step has ended: what comes after the last step (an
-evaluation, the end of the process) belongs to none.
+A sample counts for the step in which it was taken, once that step has ended. Samples after the last step (an
+evaluation, the end of the process) count for none.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _INSTALL_FOLDERS = frozenset(("site-packages", "dist-packages"))
 _CACHED = 10_000
 
 _SAVING = frozenset(("save_checkpoint", "save_pretrained", "save_state", "save_model", "save_optimizer_and_scheduler"))
-"""Functions of any package that save a model, wherever they are on the stack."""
+"""Names of functions that save a model. They count anywhere on the stack, in any package."""
 
 _CALLS = {
     SLEEP: frozenset(("sleep",)),
@@ -50,13 +50,13 @@ _CALLS = {
     LOGGING: frozenset(("print", "add_scalar", "add_scalars", "log_dict", "log_metrics")),
     CHECKPOINT: frozenset(("save",)) | _SAVING,
 }
-"""What a line does, by the name of what it calls."""
+"""What a line does, by the name of the function that it calls."""
 
 _MODULES = {
     "logging": LOGGING, "wandb": LOGGING, "mlflow": LOGGING, "tensorboard": LOGGING, "tensorboardX": LOGGING,
     "gym": ENVIRONMENT, "gymnasium": ENVIRONMENT,
 }  # fmt: skip
-"""What a line does, by the package that it calls."""
+"""What a line does, by the package of the function that it calls."""
 
 
 def _real(path: str | None) -> str:
@@ -69,11 +69,11 @@ def _folders(*names: str) -> tuple[str, ...]:
 
 
 class Places:
-    """Whose code a frame is, and which line of a stack to name for what goes on there.
+    """Decides whose code a frame runs, and which line of a stack to report.
 
-    The user's code is everything outside of the interpreter, of installed packages and of ddlprof: a script, an
-    editable install, a notebook, a zip application; with `python -m PACKAGE` that package too, wherever it is
-    installed. To be made before the script can change its directory.
+    The user's code is all code outside of the interpreter, of installed packages and of ddlprof: a script, an editable
+    install, a notebook, a zip application. With `python -m PACKAGE` that package counts as well, wherever it is
+    installed. Must be created before the script can change its working directory.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Places:
         self._called: dict[Position, str] = {}
 
     def owner(self, filename: str, main: bool = False) -> str:
-        """Whose a file is; `main`: the frame belongs to the module `__main__`."""
+        """Whose code a file is. `main`: the frame belongs to the module `__main__`."""
         key = (filename, main)
         owner = self._owners.get(key)
         if owner is None:
@@ -95,7 +95,7 @@ class Places:
         return owner
 
     def _find_owner(self, filename: str, main: bool) -> str:
-        if filename.startswith("<"):  # compiled from text: the user's with `python -c` and exec, otherwise generated
+        if filename.startswith("<"):  # compiled from text: the user's with `python -c` or exec, else generated
             return USER if main and not filename.startswith("<frozen ") else INTERPRETER
         path = os.path.realpath(os.path.join(self._base, filename))
         if path.startswith(os.path.join(_PACKAGE, "")):
@@ -107,11 +107,11 @@ class Places:
         return INTERPRETER if path.startswith(self._interpreter) or zipped in parts else USER
 
     def package(self, filename: str) -> str:
-        """The installed package that a file belongs to; empty for others."""
+        """The installed package that a file belongs to; empty for other files."""
         return self._shown(filename).partition(os.sep)[0].removesuffix(".py") if os.sep in filename else ""
 
     def _shown(self, filename: str) -> str:
-        """The path as a reader wants it: from the working directory, or from the folder of installed packages."""
+        """The path to show: relative to the working directory or to the folder of installed packages."""
         path = os.path.realpath(os.path.join(self._base, filename))
         parts = path.split(os.sep)
         for index in range(len(parts) - 1, 0, -1):
@@ -127,7 +127,7 @@ class Places:
         return filename
 
     def without_torch(self, update: list[Position]) -> list[Position]:
-        """The stack of an update without its innermost frames, in torch's optimizer and in ours: that is no loop."""
+        """The stack of an update without its innermost frames in torch's optimizer and in ddlprof."""
         kept = len(update)
         while kept and self._is_of_torch_or_ours(update[kept - 1][0].co_filename):
             kept -= 1
@@ -138,15 +138,15 @@ class Places:
         return owner in (OURS, INTERPRETER) or (owner == INSTALLED and self.package(filename) == "torch")
 
     def in_torch(self, stack: list[Level]) -> bool:
-        """Whether the innermost frame is torch's: it computes, as far as one can tell."""
+        """Whether the innermost frame is torch's, so that the thread presumably computes."""
         filename = stack[0].code.co_filename if stack else ""
         return self.owner(filename) == INSTALLED and self.package(filename) == "torch"
 
     def find(self, stack: list[Level], update: list[Position]) -> SourcePlace | None:
-        """What to name for a stack, from its innermost frame; None where there is nothing but us and the interpreter.
+        """The line to report for a stack (innermost frame first); None if only ddlprof and the interpreter are on it.
 
-        `update` is the stack of an optimizer's update (`positions`). The frames that both stacks share, at the same
-        instruction, are outside of the training loop: a line of the user's that only calls a framework's loop is none.
+        `update`: the stack of an optimizer's update (`positions`). Frames in both stacks at the same instruction are
+        outside of the training loop. So a line of the user's that only calls a framework's loop is not reported.
         """
         frames, loop = _inside_loop(stack, update)
         owners = [self.owner(f.code.co_filename, f.module == "__main__") for f in frames]
@@ -159,7 +159,7 @@ class Places:
         return SourcePlace(self._text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
 
     def _library_frame(self, installed: list[Level], loop: Level | None) -> Level:
-        """What the loop of a framework calls; where that is not known, how the innermost package was entered."""
+        """The frame that a framework's loop calls; if unknown, the one in which the innermost package was entered."""
         package = self.package(installed[-1 if installed[-1] is loop else 0].code.co_filename)
         if installed[-1] is loop:
             return next((f for f in reversed(installed[:-1]) if self._is_of(f, package)), loop)
@@ -174,7 +174,7 @@ class Places:
         return f"{self._shown(code.co_filename)}:{frame.line()} {name}"
 
     def _what(self, frames: list[Level]) -> str:
-        """What goes on in the innermost frames, the last of which is the one to be named."""
+        """What the innermost frames do; the last of them is the one to report."""
         if any(frame.code.co_name.lstrip("_") in _SAVING for frame in frames):
             return CHECKPOINT
         for frame in frames[:-1]:
@@ -189,20 +189,20 @@ class Places:
         return next((what for what, names in _CALLS.items() if called in names), "")
 
     def _call_of(self, frame: Level) -> str:
-        """The name of what the frame calls, from its source: functions written in C have no frame."""
+        """The name of the function that the frame calls, from its source: C functions have no frame."""
         key = (frame.code, frame.instruction)
         if key not in self._called:
             if len(self._called) >= _CACHED:
                 self._called.clear()
             try:
                 self._called[key] = _called_name(*key)
-            except Exception:  # no source, or a Python that does not tell
+            except Exception:  # no source, or a version of Python that does not tell
                 self._called[key] = ""
         return self._called[key]
 
 
 def _inside_loop(stack: list[Level], update: list[Position]) -> tuple[list[Level], Level | None]:
-    """The frames from the innermost to the one that also makes the updates, and that one; all, where there is none."""
+    """The frames inside the loop that makes the updates, and the frame of that loop; all frames if there is none."""
     shared = 0
     for outer, (code, instruction) in zip(reversed(stack), update, strict=False):
         if outer.code is not code:
@@ -215,7 +215,7 @@ def _inside_loop(stack: list[Level], update: list[Position]) -> tuple[list[Level
 
 
 def _main_package() -> str:
-    """The package that `python -m` runs; empty where a file is run."""
+    """The package that `python -m` runs; empty if a file is run."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec.name.partition(".")[0] if spec is not None and spec.name != "__main__" else ""
 
@@ -236,7 +236,7 @@ def _called_name(code: CodeType, instruction: int) -> str:
 
 
 _CLAIMING = frozenset((Kind.DATA_BEGIN, Kind.H2D_BEGIN, Kind.COMM_BEGIN, Kind.ZERO_GRAD_BEGIN))
-"""After one of these the thread is in a class that another hook measures."""
+"""Kinds of events after which another hook measures the time, so that it is not `other`."""
 
 _MOST_WAITING = 1000
 _PLACES_A_STEP = 20
@@ -246,20 +246,20 @@ _BUSY: dict[int, bool] = {
     Kind.FORWARD_BEGIN: True, Kind.BACKWARD_BEGIN: True, Kind.OPTIMIZER_BEGIN: True,
     Kind.FORWARD_END: False, Kind.BACKWARD_END: False, Kind.OPTIMIZER_END: False,
 }  # fmt: skip
-"""After such an event the thread computes, or does so no more."""
+"""Whether the thread computes after an event of this kind."""
 
 
 class Where(Enum):
-    """What the training thread does at a moment, as far as events tell."""
+    """What the training thread does at a moment, according to the events."""
 
     OTHER = 0
     GAP = 1
-    """Computing, or other: between forward and update, where no hook is."""
+    """Between forward and update, where no hook is: computing or other."""
     ELSEWHERE = 2
 
 
 def where(recent: list[Event]) -> Where:
-    """The class of the time after these events, the last of the unfinished step."""
+    """The class of the time after these events, the latest of the unfinished step."""
     if recent and recent[-1][0] in _CLAIMING:
         return Where.ELSEWHERE
     in_step = busy = False
@@ -277,12 +277,12 @@ _WORDS = {Purpose.ROLLOUT: ROLLOUT, Purpose.EVALUATION: EVALUATION}
 
 
 def _purpose(payload: Any) -> Purpose | None:
-    """What a forward without gradients is for, as it was decided of the last ones that are alike."""
+    """The purpose of a forward without gradients, as decided for the last ones like it."""
     return getattr(payload() if callable(payload) else payload, "purpose", None)
 
 
 def _what_by_events(recent: list[Event]) -> str:
-    """What the hooks know of this moment; empty if nothing."""
+    """What the thread does according to the hooks; empty if unknown."""
     for kind, _, _, _, payload in reversed(recent):
         if kind == Kind.FORWARD_BEGIN:
             purpose = _purpose(payload)
@@ -296,12 +296,12 @@ def _what_by_events(recent: list[Event]) -> str:
 
 class _Sample(NamedTuple):
     marks: int
-    """`Recorder.marks` before it."""
+    """The value of `Recorder.marks` before the step."""
     place: SourcePlace
 
 
 class StackSampler:
-    """Samples wait until the step in which they were taken is over."""
+    """Takes samples, and keeps them until the step in which they were taken has ended."""
 
     def __init__(self) -> None:
         self.places = Places()
@@ -310,11 +310,11 @@ class StackSampler:
         self._waiting: deque[_Sample] = deque(maxlen=_MOST_WAITING)
 
     def at_update(self) -> None:
-        """Runs in the training thread after an update: its stack tells where the training loop is."""
+        """Called in the training thread after an update, whose stack shows where the training loop is."""
         self._new_update = positions(sys._getframe(1))
 
     def sample(self, thread: int | None, recent: list[Event], marks: int) -> None:
-        """Notes where the training thread is, if by the last events of its step that is in `other`."""
+        """Samples the stack of the training thread if the latest events say that its time goes to `other`."""
         here = where(recent)
         if here is Where.ELSEWHERE:
             return
@@ -328,7 +328,7 @@ class StackSampler:
                 self._waiting.append(_Sample(marks, SourcePlace(place.text, what)))
 
     def of_step(self, marks: int, flags: int) -> dict[SourcePlace, int]:
-        """The samples taken before the mark of this number, which ended a step with these flags."""
+        """The samples of the step that ended with this mark, by place. `flags`: those of the step."""
         if not self._waiting or self._waiting[0].marks >= marks:
             return {}
         counts: Counter[SourcePlace] = Counter()

@@ -1,6 +1,6 @@
-"""One counted step: hooks on the layers, what they see, and the sums at its end.
+"""One counted step: hooks on the layers, the tensors that they see, and sums of their zeros.
 
-The sums stay on the device until the step is over, so that nothing waits for it earlier.
+The sums stay on the device until the step is over, so that nothing waits for the device earlier.
 """
 
 from __future__ import annotations
@@ -40,32 +40,32 @@ _STEP = {
     "weight_macs": "backward_macs",
     "weight_needed": "backward_needed",
 }
-"""Sums of a layer that are sums of the step as well."""
+"""Names of a layer's sums, and of the step's sums to which they are added as well."""
 
 
 class _Call:
-    """One call of a layer: what was kept of it, until its sums are made."""
+    """One call of a layer, and its tensors until they are counted."""
 
     __slots__ = ("is_counted", "layer", "needs", "of", "shapes", "x")
 
     def __init__(self, layer: LayerCounts, of: Any, shapes: tuple[Any, Any], needs: Needs) -> None:
-        """`of`: the module, None for a projection. `shapes`: of input and output."""
+        """`of`: the module; None for a projection inside attention. `shapes`: those of input and output."""
         self.layer, self.of, self.shapes, self.needs = layer, of, shapes, needs
         self.x: Any = None
-        """What it was given: kept, or looked at."""
+        """The input: the tensor itself (`Kept`), or its counts (`Look`)."""
         self.is_counted = False
-        """Whether its forward was: a second backward of the same graph makes no second forward."""
+        """Whether the forward was counted. A second backward of the same graph does not count it again."""
 
 
 class Layers:
-    """The modules of the training that get hooks, found once; by weak reference, as a model may be dropped."""
+    """The modules that get hooks, found once. Held by weak references, as the script may drop a model."""
 
     def __init__(self) -> None:
         self.compiled = used_dynamo()
         self._found: list[tuple[str, weakref.ref[Any]]] = []
         self._behind: list[tuple[str, weakref.ref[Any]]] = []
         every = list(named_layers(all_modules()))
-        unknown = self.compiled and not any(compiled for _, _, compiled in every)  # a function: of which modules?
+        unknown = self.compiled and not any(compiled for _, _, compiled in every)  # a compiled function
         for name, module, compiled in every:
             if isinstance(module, (*COUNTED, nn.MultiheadAttention, *DROPOUTS)):
                 (self._behind if compiled or unknown else self._found).append((name, weakref.ref(module)))
@@ -74,7 +74,7 @@ class Layers:
         yield from ((name, module) for name, found in self._found if (module := found()) is not None)
 
     def unseen(self, counts: SparsityCounts) -> list[str]:
-        """Layers that have a gradient now, of torch.compile's too, but no counts."""
+        """The names of layers that have a gradient now but no counts, those in torch.compile included."""
         seen = {each.name for each in counts.layers}
         there = [(name, found()) for name, found in (*self._found, *self._behind)]
         trained = [name for name, module in there if isinstance(module, COUNTED) and _has_gradient(module)]
@@ -86,33 +86,37 @@ def _has_gradient(module: Any) -> bool:
 
 
 class Counting:
-    """The hooks of counted steps: made once, put on the layers at the begin of each such step, taken off at its end."""
+    """The hooks of counted steps.
+
+    They are made once, put on the layers when such a step begins, and removed at its end.
+    """
 
     def __init__(self, counts: SparsityCounts, layers: Layers, drops: Drops) -> None:
         self._counts, self.layers, self._drops = counts, layers, drops
         self._by_name = {each.name: each for each in counts.layers}
         self._first = False
-        """Whether this is the first step that is counted."""
+        """Whether this is the first counted step."""
         self._sums = StepCounts(0)
-        """Of this step: a gradient of an earlier one is not counted."""
+        """The sums of this step. Gradients that belong to an earlier step are not counted."""
         self._over = True
         self._forms: dict[tuple[Any, ...], Call] = {}
         self._waiting: list[tuple[_Call, Any]] = []
-        """Calls of this step and gradients of their outputs."""
+        """Calls of this step with the gradients of their outputs, whose tensors are not counted yet."""
         self._bytes_kept = 0
-        """Bytes of tensors that wait for the end of the step."""
+        """The bytes of tensors that are kept for the end of the step."""
         self._changing: set[str] = set()
-        """Layers with tensors that changed while they waited: these are looked at at once."""
+        """Names of layers whose tensors changed before the end of the step. Their tensors are counted at once from then
+        on."""
         self._looked_at: list[tuple[StepCounts, LayerCounts, Callable[[], Values]]] = []
-        """The step, the layer, and what makes the sums of a call."""
+        """For each counted call the step, the layer, and a function that makes the sums."""
         self._bytes_of_counts = 0
-        """Bytes that these hold."""
+        """The bytes of the counts that these functions hold."""
         self._projections = Projections(self._guarded(self._linear))
         self._hooks = {name: self._guarded(partial(self._forward, name)) for name, _ in layers}
         self._handles: list[Any] = []
 
     def begin(self) -> None:
-        """A step begins."""
+        """Called when a step begins: puts the hooks on the layers."""
         self._first = not self._counts.layers
         self._sums = StepCounts(0)
         self._over = False
@@ -127,7 +131,10 @@ class Counting:
         return [module.register_forward_hook(self._guarded(self._dropout))] if self._first else []
 
     def _guarded(self, function: Callable[..., None]) -> Callable[..., None]:
-        """Under torch.compile it does nothing, and what fails is counted; torch.compile sees no more than that."""
+        """A hook that does nothing while torch.compile traces it, outside of a step, or without gradients.
+
+        Errors are noted.
+        """
 
         def hook(*args: Any) -> None:
             if torch.compiler.is_compiling() or self._over or not torch.is_grad_enabled():
@@ -153,7 +160,7 @@ class Counting:
         self._await_gradient(_Call(layer, module, (x.shape, y.shape), needs_of(module, x, layer.mask_known)), x, y)
 
     def _linear(self, name: str, weight: Any, x: Any, y: Any) -> None:
-        """A product of a layer that is no module: a projection inside attention."""
+        """Called for each projection inside attention, which is a product but no module."""
         if not y.requires_grad or not x.numel():
             return
         outputs, inputs = weight.shape
@@ -169,7 +176,7 @@ class Counting:
         return layer
 
     def _look_at_graph(self, layer: LayerCounts, x: Any, y: Any) -> None:
-        """What the first counted step reads off the graph is taken for that of all calls of the layer."""
+        """Reads from the graph what comes before a layer. The first counted step is taken as typical of all calls."""
         self._counts.device = x.device.type
         if not layer.before:
             layer.mask_known = x.grad_fn is not None and lineage.mask_is_known(x)
@@ -196,7 +203,10 @@ class Counting:
         y.register_hook(hook)
 
     def _saw_gradient(self, seen: _Call, gradient: Any, at_once: bool) -> None:
-        """Small tensors wait on, but no batch: backward has needed it until now, then the script may fill it anew."""
+        """Called with the gradient of a call's output. Small tensors are kept, but not a batch (`at_once`).
+
+        The script may write into a batch as soon as backward no longer needs it.
+        """
         dy: Kept | Look | None = None
         if not at_once and seen.layer.name not in self._changing:
             dy = keep(gradient, False)
@@ -212,7 +222,7 @@ class Counting:
             self._seen(seen, seen.x, dy)
 
     def _seen(self, seen: _Call, x: Look, dy: Look | None) -> None:
-        """Both tensors of a call were looked at. Of large counts, only their sums are kept."""
+        """Notes the counts of both tensors of a call. If the counts are large, sums are made of them at once."""
         products = partial(self._form(seen).products, x, dy, not seen.is_counted)
         size = sum(each.counts.raw.nbytes for each in (x, dy) if each is not None)
         if size > LARGEST or self._bytes_of_counts + size > MOST:
@@ -244,14 +254,14 @@ class Counting:
         return self._look(seen, tensor.tensor, is_input)
 
     def remove(self) -> None:
-        """Takes the hooks back."""
+        """Removes the hooks."""
         self._over = True
         while self._handles:
             self._handles.pop().remove()
         self._projections.remove()
 
     def end(self, step: int) -> bool:
-        """Looks at what has waited for the end of the step; whether any layer was seen."""
+        """Counts the tensors kept until the end of the step. Returns whether any layer was seen."""
         self.remove()
         waiting, self._waiting, self._bytes_kept = self._waiting, [], 0
         self._sums.step = step
@@ -274,7 +284,10 @@ class Counting:
             return None
 
     def add_up(self) -> None:
-        """Adds up what was looked at in all steps since the last time: little by little it would take far longer."""
+        """Adds the results of all steps since the last call to the layers' and steps' sums.
+
+        Results are fetched from the device together, as fetching each one would take far longer.
+        """
         looked_at, self._looked_at, self._bytes_of_counts = self._looked_at, [], 0
         found = [(sums, layer, self._attempt(products) or {}) for sums, layer, products in looked_at]
         totals = iter(numbers([value for _, _, values in found for value in values.values()]))

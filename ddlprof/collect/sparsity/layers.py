@@ -1,4 +1,4 @@
-"""The layers of a training whose products are counted: which there are, and what one call of each multiplies."""
+"""The layers whose products are counted, and what one call of each multiplies."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _GATES = {"LSTM": 4, "GRU": 3}
 
 
 def all_modules() -> list[Any]:
-    """Every module that is alive. Asks the garbage collector: the training's own calls stay as they are."""
+    """Every module that is alive, from the garbage collector, so that the training's calls need no hook for it."""
     return [each for each in gc.get_objects() if issubclass(type(each), nn.Module) and MODULES in vars(each)]
 
 
 def named_layers(modules: list[Any]) -> Iterator[tuple[str, Any, bool]]:
-    """Every module below a module that is nobody's child, by its name there, and whether torch.compile has it.
+    """Every module below an outermost module: its name there, the module, and whether torch.compile has it.
 
-    Where there are several such modules, the name of the class comes first.
+    If there are several outermost modules, names begin with the class of theirs.
     """
     children = {id(child) for module in modules for child in vars(module)[MODULES].values()}
     roots = [module for module in modules if id(module) not in children and any(True for _ in module.parameters())]
@@ -52,12 +52,12 @@ def _below(module: Any, name: str, prefix: str, compiled: bool, seen: set[int]) 
     yield prefix + (name or type(module).__name__), module, compiled
     for key, child in vars(module)[MODULES].items():
         if child is not None:
-            wrapped = key in (COMPILED_WRAPPER_HOLDS, "module")  # of torch.compile; of DistributedDataParallel
+            wrapped = key in (COMPILED_WRAPPER_HOLDS, "module")  # torch.compile's; DistributedDataParallel's
             yield from _below(child, name if wrapped else f"{name}.{key}".lstrip("."), prefix, compiled, seen)
 
 
 def empty_counts(name: str, module: Any) -> LayerCounts:
-    """The counts of a layer before any call."""
+    """The counts of a layer without any call."""
     kind = next(each.__name__ for each in (*COUNTED, nn.MultiheadAttention) if isinstance(module, each))
     return LayerCounts(name, kind, _shape(module))
 
@@ -114,7 +114,7 @@ def _recurrent(module: Any, x_shape: Any, needs: Needs) -> RecurrentCall:
 
 
 def lstm_seen(name: str, module: Any, x: Any, packed: bool) -> LstmSeen:
-    """The shape of a call of an LSTM."""
+    """The shape of one call of an LSTM. `packed`: whether the input was a packed sequence."""
     batch, length = (1, x.shape[0]) if x.dim() == 2 else tuple(x.shape[:2])
     if x.dim() > 2 and not module.batch_first:
         batch, length = length, batch
@@ -133,7 +133,7 @@ def lstm_seen(name: str, module: Any, x: Any, packed: bool) -> LstmSeen:
 
 
 def tensor_in(value: Any) -> Any:
-    """The tensor that a layer was given or returned: itself, the first of several, or the data of packed sequences."""
+    """The tensor in a layer's input or output: itself, the first of several, or the data of packed sequences."""
     if type(value) is torch.Tensor:
         return value
     if isinstance(value, nn.utils.rnn.PackedSequence):
@@ -147,19 +147,19 @@ _LINEAR = "linear"
 
 
 class Projections:
-    """Hooks of the attention modules of one counted step.
+    """Hooks on attention modules during one counted step.
 
-    The projections of nn.MultiheadAttention are no modules: it calls `linear` with pieces of its parameters. While one
-    of them runs, that function is ours; it calls the original.
+    The projections of nn.MultiheadAttention are no modules: it calls `linear` with parts of its parameters. While such
+    a module runs, `linear` is replaced by a function that reports the call and calls the original.
     """
 
     def __init__(self, seen: Callable[[str, Any, Any, Any], None]) -> None:
-        """`seen`: is told of each projection, by name, weight, input and output. It may raise."""
+        """`seen`: called for each projection with name, weight, input and output. It may raise."""
         self._seen = seen
         self._undo: Uninstall | None = None
 
     def hooks(self, name: str, module: Any) -> list[Any]:
-        """Hooks of one attention module."""
+        """Puts hooks on one attention module; returns their handles."""
 
         def before(module: Any, args: Any) -> None:
             if not torch.compiler.is_compiling() and torch.is_grad_enabled() and self._undo is None:
@@ -184,7 +184,7 @@ class Projections:
         return linear
 
     def remove(self) -> None:
-        """Puts torch's function back."""
+        """Restores torch's function."""
         if self._undo is not None:
             self._undo()
             self._undo = None

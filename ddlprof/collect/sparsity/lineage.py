@@ -1,4 +1,4 @@
-"""Where the input of a layer comes from, read off the graph that autograd has made of the forward pass."""
+"""Finds in autograd's graph of the forward pass where the input of a layer comes from."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ DROPOUT = "Dropout"
 _MOST_NODES = 200
 _MOST_PATHS = 8
 _LAYER, _MASK = "ddlprof layer", "ddlprof mask"
-"""Keys in the metadata of the node that an output ends with; a dictionary that torch keeps for such marks."""
+"""Keys for marks in the metadata of an output's graph node, a dictionary that torch keeps for such use."""
 
 MAKES_ZEROS = frozenset(("Relu", "Threshold", "Hardtanh", "NativeDropout", "FusedDropout"))
-"""Operators whose zeros get no gradient, as backward keeps a mask. Dropout on a CPU is a product: see `mark_mask`."""
+"""Operators whose zeros get no gradient, as backward keeps a mask of them. For dropout on a CPU see `mark_mask`."""
 _KEEPS_ZEROS = frozenset((
     "Mul", "View", "UnsafeView", "ReshapeAlias", "AsStrided", "Transpose", "T", "Permute", "Squeeze", "Unsqueeze",
     "Clone", "ToCopy", "Expand", "Slice", "Select", "Split", "Unbind", "Cat", "Stack", "ConstantPadNd",
 ))  # fmt: skip
-"""Operators that move values, and their gradients with them."""
+"""Operators that only move or select values, and their gradients with them."""
 
 
 class Path(NamedTuple):
-    """From the input of one layer back to the output of another."""
+    """A path in the graph from the input of one layer back to the output of another."""
 
     layer: str
     operators: tuple[str, ...]
-    """By torch's names without "Backward0", the last first."""
+    """Torch's names without "Backward0", the latest operator first."""
 
 
 def mark(output: Any, layer: str) -> None:
-    """Says that a layer has made this tensor."""
+    """Marks a tensor as the output of a layer."""
     output.grad_fn.metadata[_LAYER] = layer
 
 
 def mark_mask(output: Any) -> None:
-    """Says that a dropout has made this tensor."""
+    """Marks a tensor as the output of a dropout."""
     output.grad_fn.metadata[_MASK] = True
 
 
 def paths(tensor: Any) -> list[Path]:
-    """The ways back from a tensor to the outputs of layers that were marked; a few of them, as there may be many."""
+    """Paths from a tensor back to the outputs of marked layers; at most a few, as there may be many."""
     found: list[Path] = []
     waiting: list[tuple[Any, tuple[str, ...]]] = [(tensor.grad_fn, ())]
     seen: set[Any] = set()
@@ -57,7 +57,7 @@ def paths(tensor: Any) -> list[Path]:
 
 
 def mask_is_known(tensor: Any) -> bool:
-    """Whether a zero of the tensor gets no gradient, as it comes out of a ReLU, a dropout, or a pooling of these."""
+    """Whether zeros of the tensor get no gradient, as it comes from a ReLU, a dropout, or a pooling of these."""
     return _makes_zeros(tensor.grad_fn, _MOST_PATHS)
 
 
@@ -68,7 +68,7 @@ def _makes_zeros(node: Any, depth: int) -> bool:
     inputs = [following for following, _ in node.next_functions if following is not None]
     if name in MAKES_ZEROS or _MASK in node.metadata:
         return True
-    if name == "Mul" and len(inputs) > 1:  # the zero may be the other factor's
+    if name == "Mul" and len(inputs) > 1:  # the zero may be in the other factor
         return False
     if name in _KEEPS_ZEROS or ("Pool" in name and "Max" in name):
         return bool(inputs) and all(_makes_zeros(each, depth - 1) for each in inputs)
@@ -76,7 +76,7 @@ def _makes_zeros(node: Any, depth: int) -> bool:
 
 
 def chain(tensor: Any) -> list[str]:
-    """The last few operators that made a tensor, the last first, along their first inputs."""
+    """The last few operators that made a tensor, the latest first, following their first inputs."""
     names: list[str] = []
     node = tensor.grad_fn
     while node is not None and len(names) < _MOST_PATHS:

@@ -1,11 +1,11 @@
-"""The multiply-adds of one call of a layer that zeros make unnecessary, counted, not estimated.
+"""Counts, rather than estimates, the multiply-adds of one call of a layer that zeros make unnecessary.
 
-Which of them these are is in Sarma et al. 2021 (arXiv 2109.07710), for y = W x: the forward product skips zeros of x;
-the weight gradient skips zeros of x and of dy; the data gradient skips zeros of dy and, where x came out of a ReLU, the
-gradient of each zero of x. With the shares s_x and s_dy of zeros that is 1 - s_x, (1 - s_x)(1 - s_dy) and the same of
-the multiply-adds, if zeros of x and dy are independent. Here the pairs that meet are counted instead: of each sample
-(and each place, for a convolution) the nonzeros of x times those of dy. So a tensor is only needed for counting its
-nonzeros by sample and place; everything after that is about these counts.
+Which these are is from Sarma et al. 2021 (arXiv 2109.07710), for y = W x. The forward product skips zeros of x. The
+weight gradient skips zeros of x and of dy. The data gradient skips zeros of dy and, where x came out of a ReLU,
+gradients of zeros of x. If zeros of x and dy were independent, with shares s_x and s_dy, the shares that remain would
+be 1 - s_x, (1 - s_x)(1 - s_dy), and the same again. Here the pairs that really meet are counted: for each sample (and
+each place, in a convolution) the nonzeros of x times those of dy. So each tensor is read only to count its nonzeros by
+sample and place; the rest works on these counts.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _BYTE, _SHORT = 2**8 - 1, 2**15 - 1
 
 @dataclass(frozen=True)
 class Geometry:
-    """Of a convolution: place i of the small side meets i * stride - padding + k * dilation of the large side."""
+    """A convolution: place i of the small side meets places i * stride - padding + k * dilation of the large one."""
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     padding: tuple[tuple[int, int], ...]
-    """Before and after, by dimension; of the large side."""
+    """Padding of the large side, before and after, by dimension."""
     padding_mode: str
     groups: int
 
     def reached(self, filled: Any, features: int, small: tuple[int, ...]) -> Any:
-        """By (sample, group, place of the small side): the sum of what it meets.
+        """For each (sample, group, place of the small side) the sum of the values of the large side that it meets.
 
         `filled`: counts of the large side, by (sample, group, places ...), each at most `features`.
         """
@@ -56,7 +56,10 @@ class Geometry:
         return torch.nn.functional.pad(filled.double(), widths, mode=self.padding_mode)
 
     def _along(self, filled: Any, number: int, size: int) -> Any:
-        """One dimension of the kernel after the other: a kernel of 3 x 3 takes four sums of two tensors."""
+        """The sum along one dimension of the kernel.
+
+        Done dimension by dimension, a 3 x 3 kernel takes four sums of tensors.
+        """
         stride, dilation = self.stride[number], self.dilation[number]
         span = stride * (size - 1) + 1
         before = (slice(None),) * (2 + number)
@@ -68,7 +71,7 @@ class Geometry:
         return found
 
     def meetings(self, small: tuple[int, ...], large: tuple[int, ...]) -> Any:
-        """By place of the small side: places of the large side that it meets, padding with zeros left out."""
+        """For each place of the small side the number of places of the large side that it meets, without padding."""
         found = torch.ones((), dtype=torch.float64)
         for number, size in enumerate(small):
             along = list(self._meetings_along(number, size, large[number]))
@@ -84,7 +87,7 @@ class Geometry:
 
 
 class Needs(NamedTuple):
-    """What backward will compute for the layer, and whether zeros of the input are zeros of its gradient."""
+    """What backward computes for the layer, and whether zeros of the input have no gradient."""
 
     data: bool
     weight: bool
@@ -92,16 +95,16 @@ class Needs(NamedTuple):
 
 
 class Call(Protocol):
-    """A call of a layer, by its shapes: what its tensors say about its products."""
+    """One call of a layer with given shapes: how to count in its tensors and products."""
 
     def look_at_input(self, x: Any, with_structure: bool) -> Look:
-        """`x`: what the layer was given."""
+        """Counts in the input `x`. `with_structure`: also looks for zeros that come together."""
 
     def look_at_gradient(self, dy: Any, with_structure: bool) -> Look | None:
-        """`dy`: the gradient of what it returned. None where that says nothing about the products."""
+        """Counts in the gradient `dy` of the output. None if it says nothing about the products."""
 
     def products(self, x: Look, dy: Any, with_forward: bool) -> Values:
-        """Of the two backward products, and of the forward product where that is asked for."""
+        """The multiply-adds of the two backward products, and of the forward product if asked for."""
 
 
 def _inputs(x: Look, filled: Any) -> Values:
@@ -123,7 +126,7 @@ def _add_structured(values: Values, macs: int, needs: Needs, data: Any, weight: 
 
 
 class LinearCall:
-    """y = x W^T."""
+    """A linear layer: y = x W^T."""
 
     def __init__(self, inputs: int, outputs: int, needs: Needs) -> None:
         self._inputs, self._outputs, self._needs = inputs, outputs, needs
@@ -163,12 +166,12 @@ class LinearCall:
 
 
 class ConvolutionCall:
-    """A convolution, or with `transposed` its transpose, where the output is the large side."""
+    """A convolution or, with `transposed`, its transpose, whose output is the large side."""
 
     def __init__(
         self, x_shape: Any, y_shape: Any, geometry: Geometry, channels: tuple[int, int], transposed: bool, needs: Needs
     ) -> None:
-        """`channels`: of input and output."""
+        """`channels`: those of input and output."""
         self._geometry, self._channels, self._transposed, self._needs = geometry, channels, transposed, needs
         self._places = len(geometry.kernel)
         before, after = tuple(x_shape[-self._places :]), tuple(y_shape[-self._places :])
@@ -186,11 +189,11 @@ class ConvolutionCall:
         return look(dy, self._channels[1], self._places, self._geometry.groups, with_structure)
 
     def _met(self, counts: Any) -> Any:
-        """Of counts of the small side, each as often as it meets a place of the large side."""
+        """Counts of the small side, each multiplied by the number of places of the large side that it meets."""
         return (counts.sum((0, 1)) * self._meetings.to(counts.device)).sum()
 
     def _reached(self, counts: Any, features: int) -> Any:
-        """By place of the small side what it meets of the large side."""
+        """For each place of the small side the sum of the counts of the large side that it meets."""
         return self._geometry.reached(counts, features, self._small)
 
     def products(self, x: Look, dy: Look, with_forward: bool) -> Values:
@@ -229,10 +232,13 @@ class ConvolutionCall:
 
 
 class RecurrentCall:
-    """An LSTM or GRU: only the input of its first layer can be seen; every other factor is taken for dense."""
+    """An LSTM or GRU. Only the input of its first layer can be seen; all other factors are taken as dense."""
 
     def __init__(self, inputs: int, first: int, others: int, needs: Needs) -> None:
-        """`first`: multiply-adds for each value of x; `others`: those that do not involve x, of the whole call."""
+        """`first`: multiply-adds for each value of x.
+
+        `others`: multiply-adds of the whole call that do not involve x.
+        """
         self._inputs, self._first, self._others, self._needs = inputs, first, others, needs
 
     def look_at_input(self, x: Any, with_structure: bool) -> Look:

@@ -1,8 +1,7 @@
-"""Counts zeros on some steps of a training: hooks on its layers come at the begin of such a step and go at its end.
+"""Counts zeros on some steps of a training. Hooks are put on its layers at the begin of such a step and removed after.
 
-Between these steps nothing of ours is in the way but one hook of the optimizers. Forward hooks see inputs, hooks of the
-outputs see their gradients; neither changes a value. Layers that torch.compile has are left alone: a hook on one would
-make it compile again.
+Between these steps only one hook on the optimizers is left. Forward hooks see inputs, hooks on outputs see their
+gradients; no value is changed. Layers inside torch.compile get no hooks, which would cause another compilation.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from ddlprof.collect.process.on_import import after_import
 from ddlprof.model.sparsity import SparsityCounts, SparsityRequest, to_text
 
 _BETWEEN_WRITES_S = 1.0
-"""A script that is killed loses what was counted since the last time."""
+"""Seconds between writes. A script that is killed loses what was counted since the last one."""
 
 
 class Watch:
-    """The steps of one training and which of them are counted. Nothing here raises into the training."""
+    """Chooses the counted steps of one training. Nothing here raises into the training."""
 
     def __init__(self, request: SparsityRequest) -> None:
         self.request = request
@@ -59,9 +58,9 @@ class Watch:
             self.drops.add(HOOK, error)
 
     def _update(self, optimizer: Any, frame: Any) -> None:
-        """An update has ended. Those inside another one, and those of smaller optimizers, end no step.
+        """Called after an update of an optimizer. Nested updates, and those of smaller optimizers, end no step.
 
-        `frame`: of the function around `step`.
+        `frame`: the frame of the function around `step`.
         """
         try:
             if _is_inside(frame):
@@ -87,7 +86,7 @@ class Watch:
                 self._write()
             if not found:
                 self._counting.add_up()
-                self._counting = None  # another model is trained by now
+                self._counting = None  # another model is trained now
         if len(self.counts.steps) >= self.request.steps:
             self._stop()
         elif ended % self.request.every == 0:
@@ -104,7 +103,7 @@ class Watch:
         self._is_counting = True
 
     def _stop(self) -> None:
-        """Takes all hooks back."""
+        """Removes all hooks."""
         self._remove()
         if self._counting is not None:
             self._counting.remove()
@@ -123,7 +122,7 @@ class Watch:
         self._write_at = time.monotonic() + _BETWEEN_WRITES_S
 
     def finish(self) -> None:
-        """At the end of the program."""
+        """Called at the end of the program."""
         try:
             self._stop()
             self._write()
@@ -132,7 +131,7 @@ class Watch:
 
 
 def _is_inside(frame: Any) -> bool:
-    """Whether the function that `frame` runs was called by way of itself: torch wraps every `step` in the same code."""
+    """Whether the function of `frame` is on the stack twice: torch wraps every `step` in the same code."""
     code = frame.f_code
     while (frame := frame.f_back) is not None:
         if frame.f_code is code:
@@ -141,7 +140,7 @@ def _is_inside(frame: Any) -> bool:
 
 
 def start(request: SparsityRequest) -> Watch:
-    """Begins to watch this process."""
+    """Starts counting in this process."""
     watch = Watch(request)
     after_import("torch", watch.begin)
     return watch

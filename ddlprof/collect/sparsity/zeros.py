@@ -1,13 +1,12 @@
-"""Zeros of one tensor: counted exactly, on its device, without waiting for it; and sums of these counts.
+"""Counts the zeros of a tensor exactly, on its device and without waiting for it, and adds up such counts.
 
-On a CPU the time goes into reading the tensor, so each value is read once. Converting to bool is the one comparison
-with zero that torch makes at the memory's speed; `ne` and `count_nonzero` take up to ten times as long. That makes a
-byte of 0 or 1 of each value, and up to 255 of these are added up within bytes, eight of them in one integer.
+On a CPU the time goes into reading the tensor, so each value is read once. Converting to bool is the only comparison
+with zero that torch makes at the speed of memory; `ne` and `count_nonzero` take up to ten times as long. The result is
+a byte of 0 or 1 for each value. Up to 255 bytes are added up within bytes, eight of them in one integer.
 
-Sums are waited for at the end of a step only, and made together there: a small network has many small ones. Between two
-operators of a training nothing of ours is in a processor's caches: the smallest operator then takes ten times as long
-as right after another one. So hooks of a training on CPUs keep small tensors, and all of them are looked at in a row,
-when the step is over. What the script may have filled anew by then is looked at before.
+Sums are fetched only at the end of a step, all together, as a small network has many small ones. Trainings on CPUs keep
+small tensors until then, because counting between two operators of the training would find cold caches and take ten
+times as long. Tensors that the script may overwrite before the end of the step are counted at once.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import torch
 from ddlprof.torch_private.engine import version_of
 
 _AT_ONCE = 1 << 21
-"""Values that are looked at at once: their bytes stay in a processor's cache."""
+"""The number of values that are counted at once, whose bytes fit a processor's cache."""
 _BYTE = 255
 _LANES = 8
 _MOST_PARTS = 64
@@ -33,35 +32,38 @@ _KEPT_OF_FOUR = 2
 
 
 class Counts(NamedTuple):
-    """How many values are not zero, by (sample, group, place ...), not quite added up: that is left to `whole`."""
+    """The number of nonzeros by (sample, group, place ...), in partial sums that `whole` adds up."""
 
     raw: Any
-    """Bytes of the form (rows, parts, places), maybe several in one integer."""
+    """Partial sums as bytes of the form (rows, parts, places); several bytes may be one integer."""
     rows: int
     parts: int
     shape: tuple[int, ...]
-    """Samples, groups, places ..., or with `last` the groups at the end."""
+    """(samples, groups, places ...), or with `last` the groups at the end."""
     last: bool = False
 
     def whole(self) -> Any:
-        """By (sample, group, place ...): whole numbers of a small kind."""
+        """The counts by (sample, group, place ...), as small integers."""
         counts = self.raw.view(torch.uint8).view(self.rows, self.parts, -1)
         counts = (counts.sum(1, dtype=torch.int32) if self.parts > 1 else counts).view(self.shape)
         return counts.movedim(-1, 1) if self.last else counts
 
 
 class Structure(NamedTuple):
-    """Zeros that come together, in a tensor of the form (samples, groups, features of a group, places ...)."""
+    """Zeros that come together in a tensor of the form (samples, groups, features of a group, places ...)."""
 
     column_filled: Any
-    """By (group, feature): whether some value of the column is not zero."""
+    """By (group, feature): whether any value of the column is not zero."""
     fours: int
     fitting_fours: Any
-    """Groups of four neighbouring features with two zeros or more; None where that was not looked at."""
+    """The number of groups of four neighbouring features with two zeros or more; None if not counted."""
 
 
 def nonzeros(tensor: Any, groups: int = 1) -> Counts:
-    """`tensor`: (samples, features, places ...), its features those of `groups` groups one after the other."""
+    """Counts nonzeros.
+
+    `tensor`: (samples, features, places ...); its features are those of `groups` groups in a row.
+    """
     if tensor.numel() <= _AT_ONCE:
         return _of_ones(tensor.bool(), groups)
     parts = [_of_ones(part.bool(), groups) for part in _parts(tensor)]
@@ -74,7 +76,7 @@ def nonzeros(tensor: Any, groups: int = 1) -> Counts:
 
 
 def structure(tensor: Any, groups: int = 1) -> Structure:
-    """Reads the tensor once more."""
+    """Looks for zeros that come together; reads the tensor once more."""
     features = tensor.shape[1] // groups
     with_fours = features % _FOUR == 0
     columns, fitting = [], []
@@ -98,7 +100,7 @@ def _parts(tensor: Any) -> Any:
 
 
 def _of_ones(ones: Any, groups: int) -> Counts:
-    """Of bytes or bools of 0 and 1. Not a number is not zero."""
+    """Counts the ones among bytes or bools of 0 and 1. NaN counts as not zero."""
     samples, features, *places = shape = ones.shape
     if ones.is_contiguous():
         how = _way(shape, groups)
@@ -111,14 +113,14 @@ def _of_ones(ones: Any, groups: int) -> Counts:
 
 
 class _Way(NamedTuple):
-    """How bytes are added up."""
+    """How the bytes of a tensor are added up."""
 
     form: tuple[int, ...]
-    """Rows, parts, features, bytes: the sum is over the features."""
+    """(rows, parts, features, bytes); the sum is over the features."""
     rows: int
     parts: int
     lanes: bool
-    """Whether the bytes are taken as integers of eight."""
+    """Whether bytes are added as integers of eight."""
 
 
 @functools.lru_cache(maxsize=1000)
@@ -126,7 +128,7 @@ def _way(shape: tuple[int, ...], groups: int) -> _Way:
     features, places = shape[1] // groups, math.prod(shape[2:])
     rows = shape[0] * groups
     together = _LANES if places % _LANES else 1
-    """Features that come as one, so that their places fill whole integers."""
+    """The number of features taken together, so that their places fill whole integers."""
     if features % together == 0 and features > together:
         several = features // together
         for parts in range(-(-several // _BYTE), _MOST_PARTS):
@@ -148,37 +150,38 @@ def _added(ones: Any, how: _Way) -> Any:
 
 
 _TOGETHER = 16
-"""Pairs of vectors whose products are made at once: a matrix product makes all others of these vectors as well."""
+"""The number of pairs of vectors multiplied at once. More would waste work, as a matrix product multiplies all
+pairs."""
 _LARGEST_TOGETHER = 1 << 20
-"""Values of the vectors that are taken together."""
+"""The largest number of values in the vectors that are taken together."""
 
 
 @dataclass(frozen=True, eq=False)
 class Inner:
-    """The sum of products of two vectors of counts; without `b`, the sum of one. By samples, of one group."""
+    """The scalar product of two vectors of counts, or the sum of one if `b` is None. By samples, of one group."""
 
     a: Counts
     b: Counts | None = None
 
 
 class Term(NamedTuple):
-    """A whole number: `plus`, and `times` as much as a sum."""
+    """A whole number: `plus` + `times` * `sum`."""
 
     sum: Any
-    """An Inner, or a tensor of one number."""
+    """An `Inner`, or a tensor with one number."""
     times: int = 1
     plus: int = 0
 
 
 Values = dict[str, Any]
-"""Fields of `LayerCounts` and what to add to them: numbers or terms."""
+"""By the names of fields of `LayerCounts`: what to add to them, as numbers or terms."""
 
 _Piece = tuple[Any, Any, list[tuple[int, int]]]
-"""A device, a vector of doubles on it, and where in it which sums are."""
+"""A device, a vector of doubles on it, and which sums are where in it."""
 
 
 def numbers(values: list[Any]) -> list[int]:
-    """The values as whole numbers. All sums of a device are fetched at once."""
+    """The values as whole numbers. All sums on a device are fetched together."""
     sums = {id(value.sum): value.sum for value in values if isinstance(value, Term)}
     pieces: dict[Any, list[Any]] = {}
     places: dict[Any, dict[int, int]] = {}
@@ -205,7 +208,7 @@ def _alone(sums: dict[int, Any]) -> Iterator[_Piece]:
 
 
 def _products(sums: dict[int, Any]) -> Iterator[_Piece]:
-    """Of vectors of one length: their products with each other and with ones, exact in doubles."""
+    """Products of vectors of one length with each other and with ones. Exact in doubles."""
     found: dict[tuple[Any, int], list[int]] = {}
     for key, each in sums.items():
         if isinstance(each, Inner):
@@ -222,7 +225,7 @@ def _products(sums: dict[int, Any]) -> Iterator[_Piece]:
 
 
 def _matrix(vectors: dict[int, Counts]) -> tuple[dict[int, int], Any]:
-    """The row of each vector in a matrix of doubles, and the matrix; its last row is of ones."""
+    """The row of each vector in a matrix of doubles, and the matrix. Its last row is all ones."""
     alike: dict[Any, list[int]] = {}
     for key, each in vectors.items():
         alike.setdefault((each.parts, each.raw.dtype), []).append(key)
@@ -237,13 +240,14 @@ def _matrix(vectors: dict[int, Counts]) -> tuple[dict[int, int], Any]:
 
 LARGEST = 256 << 10
 MOST = 32 << 20
-"""Bytes of what a call keeps for the end of the step, and of what all calls do: more would cost new memory."""
+"""The most bytes kept for the end of the step. More would need new memory."""
 _LARGEST_SAVED = 8 << 20
-"""Bytes of an input that waits for the backward of its layer. Autograd keeps it as well, unless it is checkpointed."""
+"""The largest input kept until the backward of its layer, in bytes. Autograd keeps it too, except with
+checkpointing."""
 
 
 class Look(NamedTuple):
-    """What is known of a tensor."""
+    """The counts of one tensor."""
 
     values: int
     counts: Counts
@@ -251,7 +255,7 @@ class Look(NamedTuple):
 
 
 def look(tensor: Any, features: int, places: int, groups: int, with_structure: bool) -> Look:
-    """`tensor`: (... samples ..., features, places ...), with `places` dimensions of places."""
+    """Counts a tensor of the form (... samples ..., features, places ...), with `places` dimensions of places."""
     if tensor.dim() != places + 2:
         tensor = tensor.reshape(-1, features, *tensor.shape[tensor.dim() - places :])
     found = structure(tensor, groups) if with_structure else None
@@ -259,23 +263,23 @@ def look(tensor: Any, features: int, places: int, groups: int, with_structure: b
 
 
 class Kept(NamedTuple):
-    """A tensor that waits, and how to see that nobody has changed it."""
+    """A tensor that is kept for the end of the step, and what shows whether it was changed."""
 
     tensor: Any
     size: int
-    """In bytes."""
+    """The size in bytes."""
     version: int
     address: int
 
     @property
     def is_unchanged(self) -> bool:
-        """Writing to the tensor changes its version, another storage its address."""
+        """Whether the tensor still has the same version, which writing to it changes, and the same address."""
         return version_of(self.tensor) == self.version and self.tensor.data_ptr() == self.address
 
 
 def keep(tensor: Any, is_saved: bool) -> Kept | None:
-    """None where the tensor must not wait. `is_saved`: backward of the layer needs it, too."""
-    if type(tensor) is not torch.Tensor or not tensor.is_cpu:  # on a device, another stream may write to its memory
+    """Keeps a tensor; None if it must not be kept. `is_saved`: backward of the layer needs it as well."""
+    if type(tensor) is not torch.Tensor or not tensor.is_cpu:  # on a device, another stream may write to it
         return None
     size = tensor.numel() * tensor.element_size()
     if size > (_LARGEST_SAVED if is_saved else LARGEST):

@@ -1,1 +1,1 @@
-"""Runs a plan on real processes of this machine, one of them emulated slow, and compares with what was predicted."""
+"""Runs a plan on two processes of this machine, one of them artificially slow, and compares with the prediction."""

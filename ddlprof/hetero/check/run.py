@@ -1,7 +1,7 @@
-"""Checks a plan's predictions on this machine: two processes train with several splits, and their steps are compared.
+"""Checks predictions of a plan on this machine: two processes train with several splits, and steps are compared.
 
-The processes run `worker.py`. They measure how fast they are and how fast the link between them is; that makes the job
-on this machine a `Problem`, of which steps are predicted as for any other.
+The processes run `worker.py`. They measure their own speeds and that of the link between them. The job on this machine
+is then a `Problem` whose steps are predicted like any other's.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from ddlprof.hetero.problem import GradientBucket, Problem, Strategy, Taken, Wor
 from ddlprof.hetero.simulation import simulate
 
 EVEN, BY_SPEED, PLAN = "even", "by speed", "plan"
-"""The splits that are run; the first two with all-reduce."""
+"""The splits that are run. The first two use all-reduce."""
 CORES = 2
-"""One for each process to compute on."""
+"""The cores that are needed: one for each process."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A net that has the gradients of a job's groups, scaled to this machine, and their shares of computation."""
+    """A net that has a job's groups of gradients, scaled to this machine, and their shares of computation."""
 
     gradient_bytes: tuple[int, ...]
     repeats: tuple[int, ...]
-    """Products that a group computes."""
+    """The number of products that each group computes."""
     slow: int
-    """How many times the slow process computes each of them."""
+    """How many times the slow process computes each product."""
     batch: int
 
     @property
     def groups(self) -> tuple[GradientBucket, ...]:
-        """As a problem has them."""
+        """The groups in the form that a problem has."""
         whole = sum(self.repeats)
         return tuple(
             GradientBucket(f"group {number + 1}", float(size), repeats / whole)
@@ -51,22 +51,24 @@ class Model:
 
 @dataclass(frozen=True)
 class Speeds:
-    """What the processes measured before they know any split: the seconds of each phase at some numbers of samples,
-    between which they are interpolated, and the speed of the link."""
+    """What the processes measured without knowing any split: their own speeds, and that of the link.
+
+    Seconds of each phase were measured at some numbers of samples, between which they are interpolated.
+    """
 
     samples: tuple[int, ...]
-    """Two at least, ascending."""
+    """The numbers of samples: at least two, ascending."""
     forward_s: tuple[tuple[float, ...], ...]
-    """For each process, at these numbers."""
+    """For each process, the seconds at these numbers."""
     backward_s: tuple[tuple[float, ...], ...]
     update_s: tuple[float, ...]
     reduced_bytes: tuple[int, int]
     reduced_s: tuple[float, float]
-    """An all-reduce of so many bytes, one of several under way."""
+    """Bytes of an all-reduce, and its seconds if it is one of several under way."""
     taken_s: tuple[Taken, Taken]
-    """The processor time of exchanging so many bytes that computing would have had."""
+    """The processor time that exchanging so many bytes takes from computing."""
     processor_share: float
-    """Of the time of computing, that in which the processes had their cores; below 1 other work had them."""
+    """The share of the time of computing in which the processes had their cores; below 1, other work used them."""
 
     def work(self, device: int, samples: int) -> Work:
         """See `Times`."""
@@ -88,14 +90,14 @@ class Speeds:
         return max(short + each * (samples - few), 1e-9)
 
     def taken(self, size: float) -> Taken:
-        """What exchanging so many bytes takes from computing."""
+        """The time that exchanging so many bytes takes from computing."""
         few, many = self.reduced_bytes
         share = (size - few) / (many - few)
         return Taken(*(max(low + share * (high - low), 0.0) for low, high in zip(*self.taken_s, strict=True)))
 
     @property
     def link(self) -> tuple[float, float]:
-        """GB/s and latency of an all-reduce of two, as the simulation counts it: two messages of half the bytes."""
+        """GB/s and latency of an all-reduce of two, as the simulation defines it: two messages of half the bytes."""
         (few, many), (short, long) = self.reduced_bytes, self.reduced_s
         gb_s = (many - few) / max(long - short, 1e-9) / 1e9
         return gb_s, max(short - few / 1e9 / gb_s, 0.0) / 2
@@ -110,7 +112,7 @@ def problem(model: Model, speeds: Speeds) -> Problem:
 
 
 def speeds_of(values: dict[str, Any]) -> Speeds:
-    """The speeds as they are in JSON."""
+    """The speeds from their form in JSON."""
     return Speeds(
         samples=tuple(values["samples"]),
         forward_s=tuple(map(tuple, values["forward_s"])),
@@ -124,16 +126,17 @@ def speeds_of(values: dict[str, Any]) -> Speeds:
 
 
 SPEC, RESULT = "spec.json", "result.json"
-"""The files by which the worker processes are told what to do, and return what they measured."""
+"""The file that tells the processes what to do, and the file in which they return measurements."""
 ROUNDS = 20
 SLOW = 3
 """How many times the slow process computes everything."""
 GRADIENT_BYTES = 4 * 2**20
-"""All gradients, scaled: an all-reduce takes some milliseconds here, as it does of the real ones on a network."""
+"""The bytes of all gradients after scaling: an all-reduce takes milliseconds here, as that of a real job on a
+network."""
 BUSY_S = 0.08
 BATCH = 64
 TOLERANCE = 0.2
-"""How far a prediction may be off, as a share of what was measured."""
+"""The largest accepted error of a prediction, as a share of what was measured."""
 _LEAST_BYTES = 4096
 _TIMEOUT_S = 300
 
@@ -145,11 +148,11 @@ class Checked:
     name: str
     strategy: Strategy
     predicted_s: float
-    """By what was measured of both processes and the link around each round: the median of the rounds."""
+    """The predicted step, from what was measured around each round: the median of the rounds."""
     measured_s: float
-    """The median of the rounds."""
+    """The measured step: the median of the rounds."""
     ratio: float
-    """Predicted over measured, the median of the rounds."""
+    """Predicted over measured step: the median of the rounds."""
 
 
 @dataclass(frozen=True)
@@ -160,35 +163,35 @@ class Check:
     rounds: int
     splits: tuple[Checked, ...]
     gain: float
-    """How many times as fast the split by speed is as the even one: the median of the rounds."""
+    """How many times as fast the split by speed is as the even split: the median of the rounds."""
     processor_share: float
-    """Of the time of computing, that in which the processes had their cores."""
+    """The share of the time of computing in which the processes had their cores."""
 
     @property
     def worst(self) -> float:
-        """How far a prediction is off at most, as a share of what was measured."""
+        """The largest error of a prediction, as a share of what was measured."""
         return max(abs(each.ratio - 1) for each in self.splits)
 
     @property
     def holds(self) -> bool:
-        """Whether every prediction is as near as it has to be."""
+        """Whether all predictions are within `TOLERANCE`."""
         return self.worst <= TOLERANCE
 
     def values(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The values for JSON."""
         return {**asdict(self), "worst": self.worst, "holds": self.holds}
 
 
 def check(planned: Problem, rounds: int = ROUNDS, busy_s: float = BUSY_S) -> Check:
-    """Runs a net with the groups of a problem on two processes, and compares. Raises `UserError` where they fail."""
+    """Runs a net with the groups of a problem on two processes, and compares. Raises `UserError` if they fail."""
     return compared(measured(planned, rounds, busy_s))
 
 
 def measured(planned: Problem, rounds: int = ROUNDS, busy_s: float = BUSY_S) -> dict[str, Any]:
     """What the processes wrote: their net, the splits, their speeds and the seconds of each step.
 
-    The fast process computes about `busy_s` seconds for half of a batch. Raises `UserError` where a core is missing or
-    a process fails.
+    The fast process computes about `busy_s` seconds for half of a batch. Raises `UserError` if there are too few cores
+    or a process fails.
     """
     if (available_cores() or 1) < CORES:
         raise UserError("--check: needs two processor cores, one for each process, and there is one")
@@ -220,7 +223,7 @@ def _run(folder: Path, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def compared(found: dict[str, Any]) -> Check:
-    """What is predicted of the splits from the speeds, beside their steps."""
+    """Predicts the splits from the speeds, and puts the measured steps beside the predictions."""
     values = found["model"]
     model = Model(tuple(values["gradient_bytes"]), tuple(values["repeats"]), values["slow"], values["batch"])
     speeds, steps_s = [speeds_of(each) for each in found["speeds"]], found["steps_s"]

@@ -1,8 +1,8 @@
 """One of the two processes of a check: `python -m ddlprof.hetero.check.worker RANK FOLDER`.
 
-Both measure how fast they compute and reduce, and plan. Then they measure again and train one step with each split, in
-many rounds: a step is predicted from what was measured right before and after its round, as a machine is not equally
-fast for a minute. Rank 0 writes what was measured.
+Both processes measure how fast they compute and reduce, and plan. Then, in many rounds, they measure again and train
+one step with each split. A step is predicted from the measurements right before and after its round, because a
+machine's speed changes within a minute. Rank 0 writes what was measured.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from ddlprof.hetero.training import apply
 
 STORE = "store"
 _WIDTH, _ROWS = 512, 4
-"""Of the products. A sample has so many rows: a product of very few takes longer for each."""
+"""The width of the products, and the rows of a sample. Products with very few rows would take longer per row."""
 _SAMPLES_OF_ONE = 32
-"""The samples that one product is timed with."""
+"""The number of samples with which one product is timed."""
 _MEASURED = (1 / 8, 1 / 4, 1 / 2, 3 / 4)
-"""The shares of the batch that both are timed with."""
+"""The shares of the batch with which both processes are timed."""
 _UNDER_WAY = 4
-"""All-reduces that are timed together: in backward, several wait for each other."""
+"""The number of all-reduces that are timed together, as several are under way in backward."""
 _LEAST_FIRST = 5
-"""Measurements before the plan is made."""
+"""The number of measurements before the plan is made."""
 _WARM_UP = 2
 _TIMEOUT_S = 120
 _EVALUATIONS = 600
@@ -52,7 +52,7 @@ def main(rank: int, folder: Path) -> None:
     spec = json.loads((folder / SPEC).read_text(encoding="utf-8"))
     store = dist.FileStore(str(folder / STORE), 2)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=_TIMEOUT_S))
-    free = (available_cores() or 1) > CORES  # one at least for what exchanges
+    free = (available_cores() or 1) > CORES  # at least one core for the threads that exchange
     _take_core(rank)
     fields = _agreed(dist, lambda: asdict(_sized(torch, spec)))
     model = Model(tuple(fields["gradient_bytes"]), tuple(fields["repeats"]), fields["slow"], fields["batch"])
@@ -83,24 +83,24 @@ def main(rank: int, folder: Path) -> None:
 
 
 def _take_core(rank: int) -> None:
-    """Keeps the thread that computes on a core that the other process's does not have.
+    """Binds the computing thread to a core that the other process's computing thread does not use.
 
-    The threads that exchange are there already, and go where there is room: all of a process on one core would wait for
-    each other's time slices.
+    The threads that exchange exist already and use any core: if all threads of a process were on one core, they would
+    wait for each other's time slices.
     """
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, [sorted(os.sched_getaffinity(0))[rank]])
 
 
 def _agreed(dist: Any, make: Callable[[], Any]) -> Any:
-    """What rank 0 makes, on all ranks."""
+    """Makes something on rank 0 and gives it to all ranks."""
     values = [make() if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(values)
     return values[0]
 
 
 def _sized(torch: Any, spec: dict[str, Any]) -> Model:
-    """The net whose fast half of an even split computes for about `busy_s` seconds."""
+    """The net whose fast process computes about `busy_s` seconds for half of a batch."""
     net = _net(torch, Model((4,), (8,), 1, _SAMPLES_OF_ONE), 0)
     seconds = median(sum(_timed(torch, net, _SAMPLES_OF_ONE)[:2]) for _ in range(8)) / 8
     whole = max(spec["busy_s"] / seconds * _SAMPLES_OF_ONE / (spec["batch"] / 2), len(spec["shares"]))
@@ -109,9 +109,9 @@ def _sized(torch: Any, spec: dict[str, Any]) -> Model:
 
 
 def _net(torch: Any, model: Model, rank: int) -> Any:
-    """A module for each group: products that need no gradient of their own, and a parameter of the group's size."""
+    """A module for each group: products that need no gradients themselves, and a parameter of the group's size."""
 
-    fixed = torch.eye(_WIDTH)  # nothing shrinks: tiny numbers are slow
+    fixed = torch.eye(_WIDTH)  # values stay as large as they are: tiny numbers are slow
 
     class Group(torch.nn.Module):  # type: ignore[misc]
         def __init__(self, size: int, repeats: int) -> None:
@@ -131,7 +131,7 @@ def _net(torch: Any, model: Model, rank: int) -> Any:
 
 
 def _timed(torch: Any, net: Any, samples: int) -> tuple[float, float, float]:
-    """Seconds of forward, backward and update, without any communication."""
+    """Seconds of forward, backward and update, without communication."""
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     optimizer.zero_grad(set_to_none=False)
     x = torch.ones(samples, _ROWS, _WIDTH, requires_grad=True)
@@ -145,13 +145,13 @@ def _timed(torch: Any, net: Any, samples: int) -> tuple[float, float, float]:
 
 
 def _others_s() -> float:
-    """The processor time of this process's other threads, which are those that exchange."""
+    """The processor time of this process's other threads, which exchange."""
     return time.process_time() - time.thread_time()
 
 
 @dataclass
 class _Bucket:
-    """What the hook is given by DistributedDataParallel; see `torch.distributed.GradBucket`."""
+    """What DistributedDataParallel passes to the hook; see `torch.distributed.GradBucket`."""
 
     parameter: Any
     last: bool = False
@@ -167,9 +167,9 @@ class _Bucket:
 
 
 class _Gauge:
-    """How fast both compute at the same time, as in training, and how fast the link is.
+    """Measures how fast both processes compute at the same time, as in training, and how fast the link is.
 
-    Nothing here knows a split: what is trained later is predicted from this alone. `free` says that there are cores for
+    It knows no split: later trainings are predicted from these measurements alone. `free`: whether there are cores for
     exchanges besides those that compute.
     """
 
@@ -184,7 +184,7 @@ class _Gauge:
         self._processor_shares: list[list[float]] = []
 
     def measure(self) -> None:
-        """Once."""
+        """Measures once."""
         self._processor_shares.append([])
         for samples, phases in zip(self._samples, self._phases, strict=True):
             self._dist.barrier()
@@ -211,7 +211,7 @@ class _Gauge:
         return 0.0 if self._free else (_others_s() - used) / _UNDER_WAY
 
     def _taken_by_server_s(self, size: int) -> float:
-        """The same, and that of the hook, which runs in the thread that computes."""
+        """The same, plus that of the hook, which runs in the thread that computes."""
         buckets = [_Bucket(tensor) for tensor in self._tensors(size)]
         parameters = [bucket.parameter.requires_grad_() for bucket in buckets]
         model = SimpleNamespace(process_group=self._dist.group.WORLD, parameters=lambda: parameters)
@@ -227,13 +227,13 @@ class _Gauge:
         return (hook_s + (0.0 if self._free else _others_s() - used)) / _UNDER_WAY
 
     def _tensors(self, size: int) -> list[Any]:
-        """What several exchanges are of; both processes go on together."""
+        """The tensors of several exchanges, made when both processes are ready."""
         found = [self._torch.ones(size // 4) for _ in range(_UNDER_WAY)]
         self._dist.barrier()
         return found
 
     def _all_reduce(self, tensors: list[Any]) -> Callable[[], None]:
-        """Begins all, and returns what waits for them."""
+        """Starts all exchanges; returns a function that waits for them."""
         works = [self._dist.all_reduce(tensor, async_op=True) for tensor in tensors]
 
         def wait() -> None:
@@ -243,7 +243,7 @@ class _Gauge:
         return wait
 
     def speeds(self, begin: int = 0, end: int | None = None) -> Speeds:
-        """The medians of these measurements, or of all so far, agreed on by both."""
+        """The medians of these measurements (by default all so far), on which both processes agree."""
         some = slice(begin, end)
         phases = [[median(each[phase] for each in tries[some]) for tries in self._phases] for phase in range(3)]
         taken = [[median(each[way] for each in tries[some]) for way in range(2)] for tries in self._taken]
@@ -265,7 +265,7 @@ class _Gauge:
 
 
 def _strategies(dist: Any, model: Model, speeds: Speeds) -> dict[str, Strategy]:
-    """Those that are run; both processes have to train, so that the plan may not leave one out."""
+    """The strategies to run. Both processes must train, so the plan must use both."""
     here = problem(model, speeds)
 
     def make() -> dict[str, Any]:
@@ -281,7 +281,7 @@ def _strategies(dist: Any, model: Model, speeds: Speeds) -> dict[str, Strategy]:
 
 
 class _Training:
-    """One split, by the helper that applies plans."""
+    """The training with one split, through `training.apply`."""
 
     def __init__(self, torch: Any, dist: Any, model: Model, rank: int, strategy: Strategy, steps: int) -> None:
         from torch.nn.parallel import DistributedDataParallel
@@ -302,7 +302,7 @@ class _Training:
         self.steps_s: list[float] = []
 
     def step(self) -> None:
-        """One step, both processes beginning together."""
+        """One step, which both processes begin together."""
         (x,) = next(self._batches)
         self._optimizer.zero_grad(set_to_none=False)
         self._dist.barrier()

@@ -18,7 +18,7 @@ class _AtTorch(object):  # noqa: UP004
             return None
         sys.meta_path.remove(self)
         try:
-            sys.path.insert(0, self.root)  # in front of a `ddlprof` of the user's
+            sys.path.insert(0, self.root)  # before another package called `ddlprof`
             try:
                 from ddlprof.launch.child import arm
             finally:
@@ -52,7 +52,7 @@ def _start():  # type: ignore[no-untyped-def]
     off = os.environ.get("DDLPROF_DISABLE", "0") not in ("", "0")
     if sys.version_info >= (3, 10) and os.environ.get("DDLPROF_JOB") and not off:
         sys.meta_path.append(_Ours(root))  # type: ignore
-        if not os.environ.get("DDLPROF_OPTIONS"):  # else it is the process that `ddlprof run` becomes
+        if not os.environ.get("DDLPROF_OPTIONS"):  # otherwise this process is the one that `ddlprof run` becomes
             sys.meta_path.insert(0, _AtTorch(root))  # type: ignore
 
 

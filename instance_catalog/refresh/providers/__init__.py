@@ -1,1 +1,1 @@
-"""One file a cloud: what it is asked, and what its answers mean. `base` is what all have in common."""
+"""One file for each cloud: what it is asked, and how its answers are read. `base` is common to all."""

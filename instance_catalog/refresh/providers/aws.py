@@ -17,10 +17,10 @@ from instance_catalog.refresh.providers.aws_answers import NO_CREDENTIALS, expla
 from instance_catalog.refresh.providers.base import Allowance, CallFailed, TypeAnswer, unknown
 
 ATTEMPTS = 4
-"""Tries for one page where the configuration has no `max_attempts`; with boto3's waits between them, 7 s at most."""
+"""Attempts for a page if the configuration has no `max_attempts`. With boto3's waits between them at most 7 s."""
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S: float = 15
-"""The longest wait between two parts of an answer. An endpoint that is silent for so long is not asked again."""
+"""The longest wait in seconds between two parts of an answer. An endpoint silent for longer is not asked again."""
 _PRICING_REGIONS = {"ap": "ap-south-1", "eu": "eu-central-1"}  # any of them knows the prices of all regions
 _PRICING_REGION = "us-east-1"
 _SHORT_PAGE = 100  # DescribeInstanceTypes and GetProducts allow no more
@@ -46,7 +46,7 @@ class Aws:
 
     name = "aws"
     gpu_types: tuple[str, ...] = ("g*", "p*")
-    """The families with NVIDIA GPUs; answers are filtered by manufacturer all the same."""
+    """The families with NVIDIA GPUs. Answers are also filtered by manufacturer."""
     sources: Mapping[str, str] = {
         "types": "EC2 DescribeInstanceTypes",
         "on_demand": "Pricing GetProducts",
@@ -55,9 +55,9 @@ class Aws:
     endpoints: Mapping[str, str] = {"types": "ec2", "offerings": "ec2", "on_demand": "pricing", "spot": "ec2"}
 
     def __init__(self, profile: str | None = None, clients: Clients | None = None) -> None:
-        """`clients` makes clients in place of the configuration and `profile`, for all regions.
+        """`clients`: makes clients for all regions, instead of the configuration and `profile`.
 
-        Raises CatalogError for an unknown profile, a damaged configuration, and for missing credentials.
+        Raises CatalogError for an unknown profile, a damaged configuration, or missing credentials.
         """
         self._clients = clients
         if clients is None:
@@ -74,7 +74,7 @@ class Aws:
                 self._attempts = settings.get_config_variable("max_attempts") or ATTEMPTS
                 credentials = self._session.get_credentials()
                 if credentials is not None:
-                    credentials.get_frozen_credentials()  # a login that has ended says so here
+                    credentials.get_frozen_credentials()  # raises if a login has expired
         except CallFailed as failure:
             raise CatalogError(str(failure)) from None
         if credentials is None:
@@ -82,7 +82,10 @@ class Aws:
         self._lock = threading.Lock()
 
     def regions(self, wanted: Sequence[str]) -> tuple[str, ...]:
-        """The regions named, each once, or else the configured one. Raises CatalogError for none and unknown names."""
+        """The named regions, each once, or else the configured one.
+
+        Raises CatalogError for unknown names or no region.
+        """
         if self._clients is not None:
             return tuple(wanted)
         default = os.environ.get("AWS_REGION") or self._session.region_name
@@ -107,7 +110,7 @@ class Aws:
             return [answer for answer in found if answer is not None]
 
     def offerings(self, region: str, allowance: Allowance) -> set[str]:
-        """Names of all types on offer in a region: a page, so that nothing is gained by asking for less."""
+        """The names of all types on offer in a region. This is one page, so asking for fewer types would not help."""
         with explained("ec2:DescribeInstanceTypeOfferings"):
             pages = self._pages("ec2", region, allowance, "describe_instance_type_offerings", {
                 "LocationType": "region",
@@ -129,7 +132,7 @@ class Aws:
             return answers.parse_spot(entry for page in pages for entry in page["SpotPriceHistory"])
 
     def on_demand(self, region: str, allowance: Allowance) -> dict[str, float]:
-        """USD per hour of on-demand machines in a region, by type; of all types that have a price there."""
+        """USD per hour of all types with an on-demand price in a region."""
         prices: dict[str, float] = {}
         with explained("pricing:GetProducts"):
             for machines in _MACHINES:
@@ -149,7 +152,7 @@ class Aws:
         return allowance.pages(client.get_paginator(operation).paginate(**request))
 
     def _client(self, service: str, region: str, allowance: Allowance) -> Any:
-        """A client that waits and tries again where AWS limits the rate, and counts what it reads."""
+        """A client that waits and retries if AWS limits the rate, and counts the bytes it reads."""
         from botocore.config import Config
 
         config = Config(
@@ -172,7 +175,7 @@ def _give_up_on_silence(caught_exception: Exception | None = None, **event: Any)
 
 
 class _Counted:
-    """Sends a request as the client would, but counts what it reads: the client itself reads any length at once."""
+    """Sends a request as the client would, but limits what it reads; the client alone would read any length."""
 
     def __init__(self, client: Any, allowance: Allowance) -> None:
         self._session = client._endpoint.http_session
@@ -207,7 +210,7 @@ class _CountedBody:
 
 
 def pricing_region(region: str) -> str:
-    """Where to ask for a region's prices: the price list has few endpoints."""
+    """The region to ask for a region's prices, as the price list has few endpoints."""
     return _PRICING_REGIONS.get(region.partition("-")[0], _PRICING_REGION)
 
 

@@ -1,6 +1,6 @@
-"""What the answers of AWS's API say, as plain values, and its errors as one line that says what to do.
+"""Reads answers of AWS's API as plain values, and its errors as one line that says what to do.
 
-Nothing here makes a call, or knows what is true (see `checks`).
+Nothing here makes a call or compares with known facts (see `checks`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LINUX = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 
 
 def parse_network(text: str) -> NetworkSpeed | None:
-    """The total speed of all cards; None where the string has no figure ("High", "Moderate")."""
+    """The total speed of all cards; None if the text has no figure ("High", "Moderate")."""
     match = _NETWORK.fullmatch(text.strip())
     if match is None:
         return None
@@ -66,10 +66,10 @@ def parse_type(entry: Mapping[str, Any]) -> TypeAnswer | None:
 
 
 def parse_on_demand(products: Iterable[str]) -> dict[str, float]:
-    """USD per hour by instance type, from the JSON strings of GetProducts' PriceList.
+    """USD per hour by instance type, from the JSON strings in GetProducts' PriceList.
 
-    Lines of 0 (of reservations) are passed over; of several prices the lowest counts. Raises KeyError, TypeError or
-    ValueError for a product of another shape.
+    Lines with 0 (reservations) are ignored; of several prices the lowest counts. Raises KeyError, TypeError or
+    ValueError for a product of another form.
     """
     prices: dict[str, float] = {}
     for text in products:
@@ -143,9 +143,9 @@ _THROTTLED = (
 
 @contextmanager
 def explained(permission: str, read: str = "") -> Iterator[None]:
-    """Turns what boto3 raises, and answers of another shape, into CallFailed.
+    """Turns errors of boto3, and answers of another form, into CallFailed.
 
-    `permission` is what the call needs, `read` what is not understood if it is not the answer.
+    `permission`: what the call needs. `read`: what could not be read, if it is not the answer.
     """
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.parsers import ResponseParserError
@@ -163,7 +163,7 @@ def explained(permission: str, read: str = "") -> Iterator[None]:
 
 
 def _refusal(told: dict[str, str], text: str, permission: str) -> CallFailed:
-    """The line for an error that AWS answered with."""
+    """The line for an error in AWS's answer."""
     code = told.get("Code", "")
     if code in _EXPIRED:
         return CallFailed(
@@ -183,7 +183,7 @@ def _refusal(told: dict[str, str], text: str, permission: str) -> CallFailed:
 
 
 def _breakdown(error: Exception) -> CallFailed:
-    """The line for a call that AWS did not answer."""
+    """The line for a call without an answer from AWS."""
     from botocore import exceptions
 
     if isinstance(error, exceptions.NoCredentialsError):
@@ -198,7 +198,7 @@ def _breakdown(error: Exception) -> CallFailed:
         return CallFailed(f"no answer from {url}: check the network, proxy and AWS_ENDPOINT_URL", lasting=True)
     if isinstance(error, (exceptions.ConnectionError, exceptions.HTTPClientError)):
         url = error.kwargs.get("endpoint_url")
-        if url is None or isinstance(error, exceptions.SSLError):  # then the cause is in the text
+        if url is None or isinstance(error, exceptions.SSLError):  # the text contains the cause
             return CallFailed(f"{str(error).rstrip('.')}: check the network, proxy and AWS_CA_BUNDLE", lasting=True)
         return CallFailed(f"no connection to {url}: check the network, proxy and AWS_ENDPOINT_URL", lasting=True)
     return CallFailed(f"{str(error).rstrip('.')}: check the AWS configuration", lasting=True)

@@ -1,4 +1,4 @@
-"""What a cloud is asked in a refresh, and the plain values that its answers become. Knows no cloud and no library.
+"""The interface of a cloud in a refresh, and the plain values of its answers. Independent of any cloud or library.
 
 A cloud is a class with the methods of `Provider`, in a file of its own here, and a line of `refresh.run.PROVIDERS`.
 """
@@ -22,26 +22,26 @@ Page = TypeVar("Page")
 
 
 class CallFailed(Exception):
-    """A call without an answer that can be used; the message is one line that says what to do."""
+    """A call without a usable answer. The message is one line that says what to do."""
 
     def __init__(self, message: str, lasting: bool = False) -> None:
         super().__init__(" ".join(message.split()))
         self.lasting = lasting
-        """Other calls to the same endpoint would fail likewise."""
+        """Whether other calls to the same endpoint would fail, too."""
 
 
 class Allowance:
-    """What one call may read. The provider counts pages and bytes with it, and so shows that it gets on."""
+    """The limits of one call. The provider counts pages and bytes with it, which also shows that it makes progress."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._pages = 0
         self._bytes = 0
         self.last_page_s = clock()
-        """When the last page arrived, or the call began."""
+        """When the last page arrived, or else when the call began."""
 
     def pages(self, pages: Iterable[Page]) -> Iterable[Page]:
-        """Passes the pages on. Raises CallFailed where they do not end."""
+        """Passes the pages on. Raises CallFailed if there are too many."""
         for page in pages:
             self._pages += 1
             if self._pages > MOST_PAGES:
@@ -50,7 +50,7 @@ class Allowance:
             yield page
 
     def read(self, count_bytes: int) -> None:
-        """Counts bytes that were read. Raises CallFailed where they are too many."""
+        """Counts bytes that were read. Raises CallFailed if there are too many."""
         self._bytes += count_bytes
         if self._bytes > MOST_MIB * _MIB:
             raise CallFailed(f"more than {MOST_MIB} MiB: not the answer of a cloud, check the endpoint", True)
@@ -67,7 +67,7 @@ class NetworkSpeed(NamedTuple):
 
 @dataclass(frozen=True)
 class TypeAnswer:
-    """One instance type with NVIDIA GPUs, as its cloud describes it. None where the cloud does not say."""
+    """One instance type with NVIDIA GPUs, as its cloud describes it. None: not in the description."""
 
     instance_type: str
     family: str
@@ -97,26 +97,29 @@ class TypeAnswer:
 
 
 class Provider(Protocol):
-    """A cloud. Each method but `regions` is one call about one region, made in a thread of its own.
+    """A cloud. Each method but `regions` makes one call for one region, in a thread of its own.
 
-    Calls raise `CallFailed` for everything that can go wrong, and count what they read with their `Allowance`.
+    Calls raise `CallFailed` for all failures, and count what they read with their `Allowance`.
     """
 
     name: str
     """The cloud's name in the column `cloud` of the catalogue."""
     gpu_types: tuple[str, ...]
-    """Names of instance types to look at where none are asked for; `*` and `?` allowed."""
+    """The names of instance types to ask for by default. May contain `*` and `?`."""
     sources: Mapping[str, str]
     """The text for the column `source`, by kind of fact: types, on_demand, spot."""
     endpoints: Mapping[str, str]
-    """The service that answers, by kind of call (`report.KINDS`); one that fails lastingly is asked no more."""
+    """The service that answers, by kind of call (`report.KINDS`). After a lasting failure it is not asked again."""
 
     def regions(self, wanted: Sequence[str]) -> tuple[str, ...]:
-        """The regions named, each once, or else the configured one. Raises CatalogError for none and unknown names."""
+        """The named regions, each once, or else the configured one.
+
+        Raises CatalogError for unknown names or no region.
+        """
         ...
 
     def types(self, region: str, names: Sequence[str], allowance: Allowance) -> list[TypeAnswer]:
-        """The types with NVIDIA GPUs on offer. `names` may hold `*` and `?`."""
+        """The types with NVIDIA GPUs on offer. `names` may contain `*` and `?`."""
         ...
 
     def offerings(self, region: str, allowance: Allowance) -> set[str]:
@@ -124,19 +127,19 @@ class Provider(Protocol):
         ...
 
     def on_demand(self, region: str, allowance: Allowance) -> dict[str, float]:
-        """USD per hour of on-demand machines, by type; of all types that have a price."""
+        """USD per hour of all types with an on-demand price."""
         ...
 
     def spot(self, region: str, types: Sequence[str], now: datetime, allowance: Allowance) -> dict[str, float]:
-        """USD per hour of spot machines of these types, by type."""
+        """USD per hour of spot machines of these types."""
         ...
 
 
 Connect = Callable[["str | None"], Provider]
-"""Makes a provider from the user's configuration and a profile in it. Raises CatalogError if there is none."""
+"""Makes a provider from the user's configuration and a profile. Raises CatalogError if there is none."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """One line for a name that a cloud's configuration does not have, with those closest to it."""
+    """One line for a name that a cloud's configuration lacks, with the closest names."""
     close = get_close_matches(name, list(known), n=3, cutoff=0)
     return f"unknown {kind} {name!r}; closest: {', '.join(close)}" if close else f"unknown {kind} {name!r}"

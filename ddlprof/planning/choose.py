@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from recommender.plans.plan import Plan
 
 
-def answer(
-    job: DescribedJob, *, samples: float, budget_s: float, settings: Settings, nodes: int | None, **question: Any
-) -> Answer:
+def answer(job: DescribedJob, *, samples: float, budget_s: float, settings: Settings, **question: Any) -> Answer:
     from datetime import date
 
     from ddlprof.report.plans.data import Answer
@@ -25,9 +23,7 @@ def answer(
     from recommender.plans.ranking import pareto_front, recommend
 
     question |= {"samples": samples, "budget_s": budget_s, "others": job.others}
-    plans = [
-        plan for plan in recommend(job.workload, settings=settings, **question) if nodes is None or _has(plan, nodes)
-    ]
+    plans = recommend(job.workload, settings=settings, **question)
     accepted = [plan for plan in plans if not plan.reason]
     front = pareto_front([(plan.time_s or 0.0, plan.cost_usd or 0.0) for plan in accepted])
     differences = settings.differences(job.workload)
@@ -41,23 +37,17 @@ def answer(
         advice=_advice(job, plans[0], settings) if plans and plans[0].step_s else None,
         today=date.today(),
         differences=differences,
-        as_measured=_as_measured(job, nodes, question) if differences else "",
+        as_measured=_as_measured(job, question) if differences else "",
     )
 
 
-def _has(plan: Plan, nodes: int) -> bool:
-    """Whether the plan is on so many machines, or rejects a type on any number of them."""
-    of_any = plan.times is None and plan.memory_gib_needed is None and plan.batch_per_gpu > 0
-    return len(plan.placement) == nodes or of_any
-
-
-def _as_measured(job: DescribedJob, nodes: int | None, question: dict[str, Any]) -> Plan | str:
+def _as_measured(job: DescribedJob, question: dict[str, Any]) -> Plan | str:
     """The best plan with the job's own settings, or the reason why there is none."""
     from recommender import PredictionError
     from recommender.plans.ranking import recommend
 
     try:
-        plans = [plan for plan in recommend(job.workload, **question) if nodes is None or _has(plan, nodes)]
+        plans = recommend(job.workload, **question)
     except PredictionError as error:  # the job may be possible only with the settings asked for
         return str(error)
     if not plans:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,30 +109,32 @@ def quick_imports() -> Iterator[None]:
 def show_card(run: str) -> int:
     """`ddlprof report --save-summary -- RUN`, as at the end of every run; returns the exit code."""
     with quick_imports():
-        from ddlprof.cli.screen import show
+        from ddlprof.cli.screen import progress, show
         from ddlprof.report.run.formats import FORMATS
         from ddlprof.report.run.summary import summarise_run  # noqa: F401
 
-    analysed = analysed_run([run])
+    with progress("reading") as advance:
+        analysed = analysed_run([run], advance)
     save_summary_of([run], analysed)
     show("".join(FORMATS["table"](analysed)))
     return 0
 
 
 def analysed_run(
-    runs: list[str], instance: str | None = None, steps: tuple[int | None, int | None] = (None, None)
+    runs: list[str],
+    advance: Callable[[int, int], None],
+    instance: str | None = None,
+    steps: tuple[int | None, int | None] = (None, None),
 ) -> Analysed:
-    """Reads and analyses the run, and says how far it is where that takes long."""
+    """Reads and analyses the run; `advance(done, total)` is told how far the reading is."""
     import time
 
     from ddlprof.analysis.run import analyse
-    from ddlprof.cli.screen import progress
     from ddlprof.report.run.formats import Analysed
     from ddlprof.store import load_run
 
-    with progress("reading") as advance:
-        data = load_run(runs, advance)
-        return Analysed(data, analyse(data), time.time_ns(), instance, steps)
+    data = load_run(runs, advance)
+    return Analysed(data, analyse(data), time.time_ns(), instance, steps)
 
 
 def save_summary_of(runs: list[str], analysed: Analysed) -> None:

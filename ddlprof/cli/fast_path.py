@@ -17,6 +17,10 @@ from ddlprof.model.options import DISABLE_VARIABLE, Options
 if TYPE_CHECKING:
     from ddlprof.launch.elastic import LauncherOptions
     from ddlprof.launch.target import Target
+    from ddlprof.report.run.formats import Analysed
+
+_THREADS = "OPENBLAS_NUM_THREADS"
+"""The variable that says how many threads numpy's linear algebra starts."""
 
 
 def run_plainly(words: list[str]) -> int | None:
@@ -76,12 +80,6 @@ def run_target(target: Target, job: LauncherOptions, options: Options) -> int:
 def _say_once(job: LauncherOptions, launcher: str) -> None:
     if job.asked_for():
         raise UserError(f"say how many processes once: to {launcher}, or to ddlprof run without {launcher}")
-
-
-if TYPE_CHECKING:
-    from ddlprof.report.run.formats import Analysed
-
-_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 @contextmanager

@@ -112,9 +112,10 @@ def _factory(module: str, name: str) -> Callable[[], Any]:
 
 def _tokens(inputs: list[Any]) -> int | None:
     """The tokens of a sample: the length of the first input, if that is a row of whole numbers."""
-    first = inputs[0] if inputs else None
-    is_row = first is not None and len(first.shape) == 1 and str(first.dtype).startswith("int")
-    return first.shape[0] if is_row and first is not None else None
+    if not inputs:
+        return None
+    shape = inputs[0].shape
+    return shape[0] if len(shape) == 1 and str(inputs[0].dtype).startswith("int") else None
 
 
 def _json(facts: Any, step: Any, tokens: int | None) -> str:

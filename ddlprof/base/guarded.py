@@ -25,6 +25,10 @@ def attempt(read: Callable[[], T], what: str = "", failed: Failed = nobody) -> T
         return None
 
 
+def dead_reference() -> None:
+    """Stands for a weak reference whose object is gone: calling it returns None."""
+
+
 def class_names(value: Any) -> list[str]:
     """Names of the value's class and its bases: libraries are recognised by them without being imported."""
     return [cls.__name__ for cls in type(value).__mro__]

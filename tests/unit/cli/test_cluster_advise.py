@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from recommender import Measurement
-from recommender.workload import write_workload
 from tests.golden.runs import HERE
-from tests.unit.cli.commands import BERT, ddlprof
+from tests.unit.cli.commands import BERT, ddlprof, write_workload
 
 GOLDEN = str(HERE / "two-ranks")
 RACKS = ["--between-racks-gbps", "5"]

@@ -16,9 +16,8 @@ import typer
 from ddlprof.cli import parser
 from ddlprof.cli.app import main
 from ddlprof.cli.parser import COMMANDS
-from recommender.workload import write_workload
 from tests.golden.runs import HERE, simple_run
-from tests.unit.cli.commands import BERT
+from tests.unit.cli.commands import BERT, write_workload
 from tests.unit.test_interface import options_of
 
 DOCS = Path(__file__).parents[3] / "docs/commands.md"

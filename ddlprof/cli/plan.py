@@ -10,6 +10,7 @@ import typer
 from ddlprof.base.errors import DdlprofError
 from ddlprof.cli.options import JOB_HELP
 from ddlprof.cli.output import Out, format_option, wanted
+from ddlprof.cli.panels import job_option, machines_option, panel
 
 if TYPE_CHECKING:
     from ddlprof.hetero.check.run import Check
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 
 FORMATS = ("table", "json", "trace", "plan")
+_check_option = panel("Check")
 _Format = Annotated[
     str | None,
     format_option(FORMATS, besides="; trace: the planned step, for Perfetto; plan: for ddlprof.hetero.apply"),
@@ -27,14 +29,14 @@ _Format = Annotated[
 def plan(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=JOB_HELP)],
     machines: Annotated[
-        Path, typer.Option(metavar="FILE", help="The machines, their GPUs and links, as YAML or JSON.")
+        Path, machines_option(metavar="FILE", help="The machines, their GPUs and links, as YAML or JSON.")
     ],
     global_batch: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Samples of one update over all GPUs [as in RUN].")
+        int | None, job_option(metavar="N", min=1, help="Samples of one update over all GPUs [as in RUN].")
     ] = None,
     check: Annotated[
         bool,
-        typer.Option(
+        _check_option(
             "--check",
             help="Also train a small net with these groups on two processes of this machine, one of them made slow, and"
             " compare with what is predicted for them; takes a minute.",

@@ -104,15 +104,14 @@ class Run:
 
         Raises `UserError` if no loss was noted.
         """
-        from ddlprof.analysis.loss_curve import loss_curve
         from ddlprof.analysis.run import headline_attempt
         from ddlprof.base.errors import UserError
 
         headline = headline_attempt(self._attempts)
-        ranks = [rank.data for rank in headline.ranks if rank.data.training_loss] if headline else []
-        if not ranks:
+        curve = headline.loss_curve if headline else None
+        if curve is None:
             raise UserError(f"{self._data.typed} has no losses: they are noted on the CPU, by `ddlprof run`")
-        return loss_curve(min(ranks, key=lambda rank: rank.header.rank).training_loss)
+        return curve
 
     def workload(self, batch_per_rank: int | None = None) -> Workload:
         """What a predictor needs to know about this job: facts of the model, and the means of the steady steps.

@@ -174,14 +174,6 @@ def workload_text(workload: Workload) -> str:
     return json.dumps(asdict(workload), indent=1, allow_nan=False) + "\n"
 
 
-def write_workload(workload: Workload, path: Path) -> None:
-    """Writes the file, replacing an old one. Raises PredictionError where it cannot be written."""
-    try:
-        path.write_text(workload_text(workload), encoding="utf-8")
-    except OSError as error:
-        raise PredictionError(f"{path}: cannot be written: {error.strerror or error}") from None
-
-
 def read_workload(path: Path) -> Workload:
     """Reads a workload file. Raises PredictionError, naming file and field, if it cannot be read or is not valid."""
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +24,7 @@ from ddlprof.model.classes import COMM_PARTS, RECORDED
 from ddlprof.model.records import DEVICE_CLOCK, MISSING, Flag
 
 if TYPE_CHECKING:
+    from ddlprof.analysis.loss_curve import LossCurve
     from ddlprof.analysis.stragglers import InsideMachine
     from ddlprof.store import IntArray, RankData, RunData
 
@@ -86,6 +87,20 @@ class Attempt:
     def steady_steps(self) -> int:
         """The number of steady steps of each rank; where they differ, the largest."""
         return max((rank.summary.steady_steps for rank in self.ranks), default=0)
+
+    @property
+    def loss_rank(self) -> RankData | None:
+        """The lowest rank that recorded the loss of the training; None where none did."""
+        return min((r.data for r in self.ranks if r.data.training_loss), key=lambda r: r.header.rank, default=None)
+
+    @cached_property
+    def loss_curve(self) -> LossCurve | None:
+        """The curve of the losses that this rank recorded."""
+        if self.loss_rank is None:
+            return None
+        from ddlprof.analysis.loss_curve import loss_curve  # not at the top: many cards are of runs without losses
+
+        return loss_curve(self.loss_rank.training_loss)
 
     @property
     def decisive(self) -> Summary:

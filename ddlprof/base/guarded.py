@@ -25,6 +25,10 @@ def attempt(read: Callable[[], T], what: str = "", failed: Failed = nobody) -> T
         return None
 
 
+def dead_reference() -> None:
+    """Stands for a weak reference whose object is gone: calling it returns None."""
+
+
 def class_names(value: Any) -> list[str]:
     """The names of the class of `value` and of its bases, by which libraries are recognised without importing them."""
     return [cls.__name__ for cls in type(value).__mro__]

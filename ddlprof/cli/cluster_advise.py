@@ -11,7 +11,9 @@ from ddlprof.base.errors import UserError
 from ddlprof.cli.output import Out, format_option, wanted
 
 _MOST_GPUS = 100_000
-FORMATS = ("table", "slurm", "volcano")
+HINTS = ("slurm", "volcano")
+"""The formats that are hints for a scheduler."""
+FORMATS = ("table", "json", "csv", *HINTS)
 
 _Runs = Annotated[
     list[str],
@@ -83,7 +85,7 @@ def advise(
     from ddlprof.base.units import parse_duration
     from ddlprof.cluster.advice import read_history
     from ddlprof.planning.spread import spread_advice
-    from ddlprof.report.advice import slurm, text, volcano
+    from ddlprof.report.advice import formats, slurm, text, volcano
     from recommender import Target
 
     if instance is not None and (gpu is not None or network_gbps is not None or interconnect is not None):
@@ -93,7 +95,7 @@ def advise(
     if gpu is None and (network_gbps is not None or interconnect is not None):
         raise UserError("--network-gbps and --interconnect describe a machine: give its --gpu too")
     places = wanted(out, format, FORMATS)
-    if remaining is None and any(place.format != "table" for place in places.places):
+    if remaining is None and any(place.format in HINTS for place in places.places):
         raise UserError("hints need --remaining TIME: how long a job still runs decides how long it pays to wait")
     rest_s = None if remaining is None else parse_duration(remaining, "--remaining")
     waits = None if history is None else read_history(history)
@@ -102,5 +104,12 @@ def advise(
         machine = Target(instance, gpu_model=gpu, interconnect=interconnect, network_gbps=network_gbps)
     jobs = spread_advice(run, machine, gpus, gpus_per_node, between_racks_gbps, batch, rest_s, waits)
     places.write(
-        {"table": text.render, "slurm": slurm.render, "volcano": lambda jobs: volcano.render(jobs, rack_tier)}, jobs
+        {
+            "table": text.render,
+            "json": formats.as_json,
+            "csv": formats.as_csv,
+            "slurm": slurm.render,
+            "volcano": lambda jobs: volcano.render(jobs, rack_tier),
+        },
+        jobs,
     )

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ddlprof.base.errors import UserError
 from ddlprof.cli.output import Out, format_option, wanted
-
-if TYPE_CHECKING:
-    from ddlprof.report.run.formats import Analysed
 
 FORMATS = ("table", "json", "markdown")
 BETWEEN = "vs"
@@ -57,6 +53,7 @@ def compare(
     The exit code is 1 if a limit of --fail-on is broken, 2 if the input is bad, else 0.
     """
     from ddlprof.analysis.compare import parse_gates
+    from ddlprof.cli.fast_path import analysed_run
     from ddlprof.cli.screen import progress
     from ddlprof.report.compare.data import build
     from ddlprof.report.compare.formats import FORMATS as RENDERERS
@@ -66,7 +63,7 @@ def compare(
     gates = [gate for text in fail_on or [] for gate in parse_gates(text)]
     allowed = None if noise is None else _percent(noise)
     with progress("reading") as advance:
-        analysed = [[_analysed(run, advance) for run in side] for side in (a, b)]
+        analysed = [[analysed_run([run], advance) for run in side] for side in (a, b)]
     data = build(analysed[0], analysed[1], gates, allowed)
     places.write(RENDERERS, data)
     if data.broken:
@@ -90,14 +87,3 @@ def _percent(text: str) -> float:
     if found is None:
         raise UserError(f"--noise {text!r}: give a percentage below 100, as in 2%")
     return float(found[1]) / 100
-
-
-def _analysed(run: str, advance: Callable[[int, int], None]) -> Analysed:
-    import time
-
-    from ddlprof.analysis.run import analyse
-    from ddlprof.report.run.formats import Analysed
-    from ddlprof.store import load_run
-
-    data = load_run(run, advance)
-    return Analysed(data, analyse(data), time.time_ns())

@@ -5,32 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ddlprof.cli.output import Out, format_option, wanted
+from ddlprof.cli.panels import machines_option, panel
 
 FORMATS = ("table", "json", "csv")
+_jobs_option, _simulation_option = panel("Jobs"), panel("Simulation")
 
 
 def elastic(
-    jobs: Annotated[Path, typer.Option(metavar="FILE", help="Jobs, as CSV or JSON: see docs/elastic.md.")],
-    gpus: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="GPUs to share out.")],
+    jobs: Annotated[Path, _jobs_option(metavar="FILE", help="Jobs, as CSV or JSON: see docs/elastic.md.")],
+    gpus: Annotated[int, machines_option(metavar="N", min=1, max=100_000, help="GPUs to share out.")],
     gpus_per_node: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="GPUs of each machine [of the type, else all in one].")
+        int | None, machines_option(metavar="N", min=1, help="GPUs of each machine [of the type, else all in one].")
     ] = None,
     instance: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="Type of the machines [as the jobs were measured on].")
+        str | None, machines_option(metavar="TYPE", help="Type of the machines [as the jobs were measured on].")
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="GPU of the machines, such as 'RTX 3090', outside a cloud.")
+        str | None, machines_option(metavar="MODEL", help="GPU of the machines, such as 'RTX 3090', outside a cloud.")
     ] = None,
     stat_eff: Annotated[
-        bool, typer.Option("--stat-eff", help="Charge large batches for the noise of the gradients (noise_scale).")
+        bool, _jobs_option("--stat-eff", help="Charge large batches for the noise of the gradients (noise_scale).")
     ] = False,
     simulate: Annotated[
-        bool, typer.Option("--simulate", help="Run the jobs to their end in a simulation, beside fixed batches.")
+        bool, _simulation_option("--simulate", help="Run the jobs to their end in a simulation, beside fixed batches.")
     ] = False,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the batches that fixed-random draws.")] = 0,
+    seed: Annotated[int, _simulation_option(metavar="N", min=0, help="Of the batches that fixed-random draws.")] = 0,
     out: Out = None,
     format: Annotated[str | None, format_option(FORMATS)] = None,
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,10 @@ from ddlprof.model.options import DISABLE_VARIABLE, Options
 if TYPE_CHECKING:
     from ddlprof.launch.elastic import LauncherOptions
     from ddlprof.launch.target import Target
+    from ddlprof.report.run.formats import Analysed
+
+_THREADS = "OPENBLAS_NUM_THREADS"
+"""The variable that says how many threads numpy's linear algebra starts."""
 
 
 def run_plainly(words: list[str]) -> int | None:
@@ -78,12 +82,6 @@ def _say_once(job: LauncherOptions, launcher: str) -> None:
         raise UserError(f"say how many processes once: to {launcher}, or to ddlprof run without {launcher}")
 
 
-if TYPE_CHECKING:
-    from ddlprof.report.run.formats import Analysed
-
-_THREADS = "OPENBLAS_NUM_THREADS"
-
-
 @contextmanager
 def quick_imports() -> Iterator[None]:
     """Makes the imports of a report inside the block a quarter faster.
@@ -109,30 +107,32 @@ def quick_imports() -> Iterator[None]:
 def show_card(run: str) -> int:
     """`ddlprof report --save-summary -- RUN`, as at the end of every run; returns the exit code."""
     with quick_imports():
-        from ddlprof.cli.screen import show
+        from ddlprof.cli.screen import progress, show
         from ddlprof.report.run.formats import FORMATS
         from ddlprof.report.run.summary import summarise_run  # noqa: F401
 
-    analysed = analysed_run([run])
+    with progress("reading") as advance:
+        analysed = analysed_run([run], advance)
     save_summary_of([run], analysed)
     show("".join(FORMATS["table"](analysed)))
     return 0
 
 
 def analysed_run(
-    runs: list[str], instance: str | None = None, steps: tuple[int | None, int | None] = (None, None)
+    runs: list[str],
+    advance: Callable[[int, int], None],
+    instance: str | None = None,
+    steps: tuple[int | None, int | None] = (None, None),
 ) -> Analysed:
-    """Reads and analyses the run, and says how far it is where that takes long."""
+    """Reads and analyses the run; `advance(done, total)` is told how far the reading is."""
     import time
 
     from ddlprof.analysis.run import analyse
-    from ddlprof.cli.screen import progress
     from ddlprof.report.run.formats import Analysed
     from ddlprof.store import load_run
 
-    with progress("reading") as advance:
-        data = load_run(runs, advance)
-        return Analysed(data, analyse(data), time.time_ns(), instance, steps)
+    data = load_run(runs, advance)
+    return Analysed(data, analyse(data), time.time_ns(), instance, steps)
 
 
 def save_summary_of(runs: list[str], analysed: Analysed) -> None:

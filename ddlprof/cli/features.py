@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ddlprof.base.errors import UserError
-from ddlprof.cli.output import Out, Wanted, format_option, wanted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+from ddlprof.cli.output import Out, format_option, wanted
 
 FORMATS = ("table", "json")
 
@@ -59,72 +54,19 @@ def features(
     format: Annotated[str | None, format_option(FORMATS, besides=" (for `ddlprof recommend FILE`)")] = None,
 ) -> None:
     """Count the layers, gradients, FLOPs, operators and memory of a model without running it."""
-    from ddlprof.base.torch_needed import require_torch
+    from ddlprof.planning.features import count_model
+    from ddlprof.report.features import as_table
+    from recommender.workload import workload_text
 
     places = wanted(out, format, FORMATS)
-    require_torch()
-    from ddlprof.operators.trace_step import StepSettings
-
-    settings = StepSettings(batch, precision, optimizer, not inference, checkpointing, compiled)
-    settings.check()
-    _features(model, input or [], seq_len, settings, places)
-
-
-def _features(model: str, inputs: list[str], seq_len: int | None, settings: Any, places: Wanted) -> None:
-    from dataclasses import replace
-
-    from ddlprof.launch.users_code import split_name, users_own
-    from ddlprof.operators import named_models
-    from ddlprof.operators.model_alone import build, look, parse_input
-    from ddlprof.report.features import as_table
-
-    module, factory = split_name(model, "MODULE:FACTORY, such as models.resnet:resnet50")
-    given = [parse_input(text) for text in inputs]
-    if module in named_models.LIBRARIES:
-        named = named_models.find(module, factory, seq_len)
-        make, given = named.factory, given or named.inputs(settings.training)
-    else:
-        make = _factory(module, factory)
-    made = users_own(model, lambda: build(make))
-    if not hasattr(made, "named_modules"):
-        raise UserError(f"{model}: it returned {type(made).__name__}, not a torch.nn.Module")
-    found = users_own(f"forward of {model}", lambda: look(made, given, settings))
-    facts = replace(found.facts, name=factory)
+    found = count_model(
+        model, input or [], seq_len=seq_len, batch=batch, optimizer=optimizer, precision=precision,
+        checkpointing=checkpointing, compiled=compiled, training=not inference,
+    )  # fmt: skip
     places.write(
         {
-            "table": lambda found: as_table(facts, found.step, found.notes),
-            "json": lambda found: _json(facts, found.step, _tokens(given)),
+            "table": lambda found: as_table(found.facts, found.step, found.notes),
+            "json": lambda found: workload_text(found.workload()),
         },
         found,
     )
-
-
-def _factory(module: str, name: str) -> Callable[[], Any]:
-    from ddlprof.launch.users_code import find
-
-    found = find(module, name)
-    if hasattr(found, "named_modules") and not isinstance(found, type):  # the model exists already
-        return lambda: found
-    if not callable(found):
-        raise UserError(f"{module}:{name} is no function: it has to return the model")
-    return found  # type: ignore[no-any-return]
-
-
-def _tokens(inputs: list[Any]) -> int | None:
-    """The tokens of a sample: the length of the first input, if that is a row of whole numbers."""
-    first = inputs[0] if inputs else None
-    is_row = first is not None and len(first.shape) == 1 and str(first.dtype).startswith("int")
-    return first.shape[0] if is_row and first is not None else None
-
-
-def _json(facts: Any, step: Any, tokens: int | None) -> str:
-    from dataclasses import replace
-
-    from ddlprof.api import model_workload
-    from recommender import PredictionError
-    from recommender.workload import workload_text
-
-    try:
-        return workload_text(replace(model_workload(facts, ""), step=step, tokens_per_sample=tokens))
-    except PredictionError as error:
-        raise UserError(str(error)) from None

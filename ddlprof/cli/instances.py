@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from instance_catalog import Catalog, LinkFact
 
 FORMATS = ("table", "json", "csv")
-"""Formats of the list."""
+"""Formats of the list, and of measured links."""
 PAGE_FORMATS = ("table", "json")
-"""Formats of the page about one type."""
-TEXT_ONLY = ("table",)
+"""Formats of the page about one type, and of a refresh."""
 _FULL_WIDTH = 160  # the width of a file or a pipe
 _NOTHING_FOUND = 1
 _PARTLY_REFRESHED = 1
@@ -114,7 +113,7 @@ def refresh(
     ] = None,
     timeout: Annotated[str, typer.Option(metavar="TIME", help="Most time that all calls together may take.")] = "2m",
     out: Out = None,
-    format: Annotated[str | None, format_option(TEXT_ONLY)] = None,
+    format: Annotated[str | None, format_option(PAGE_FORMATS)] = None,
 ) -> None:
     """Fetch newer facts and prices from a cloud's own API.
 
@@ -123,11 +122,11 @@ def refresh(
     """
     from ddlprof.base.units import parse_duration
     from ddlprof.cli.screen import progress
-    from ddlprof.report.machines.listing import refreshed
+    from ddlprof.report.machines.changes import refreshed, refreshed_as_json
     from instance_catalog import default_overlay
     from instance_catalog.refresh import refresh as fetch
 
-    places = wanted(out, format, TEXT_ONLY)
+    places = wanted(out, format, PAGE_FORMATS)
     with progress("refreshing") as advance:
         report = fetch(
             names_in(",".join(region or [])),
@@ -138,7 +137,7 @@ def refresh(
             timeout_s=parse_duration(timeout, "--timeout"),
             on_progress=advance,
         )
-    places.write({TABLE: refreshed}, report)
+    places.write({TABLE: refreshed, "json": refreshed_as_json}, report)
     if not report.ok:
         raise typer.Exit(_PARTLY_REFRESHED)
 
@@ -154,24 +153,31 @@ def measured(
         typer.Option(metavar="NAME=GBPS", help="A figure of your own in Gbit/s, which replaces the one in the table."),
     ] = None,
     out: Out = None,
-    format: Annotated[str | None, format_option(TEXT_ONLY)] = None,
+    format: Annotated[str | None, format_option(FORMATS)] = None,
 ) -> None:
     """Add the speeds that the links of a machine reached.
 
     They go into your own layer of the catalogue, which takes precedence over the tables.
     """
-    from ddlprof.report.machines.listing import added
+    from ddlprof.report.machines.changes import added, added_as_csv, added_as_json
     from instance_catalog import default_overlay, load
     from instance_catalog.overlay import add_links
 
-    places = wanted(out, format, TEXT_ONLY)
+    places = wanted(out, format, FORMATS)
     if not run and not fact:
         raise UserError("nothing to add: name a run, or --fact NAME=GBPS")
     machine = load().instance(instance).instance_type
     facts = [*(_run_facts(run, machine) if run else []), *(_own_fact(text, machine) for text in fact or [])]
     overlay = default_overlay()
     add_links(overlay, facts)
-    places.write({TABLE: lambda facts: added(facts, overlay)}, facts)
+    places.write(
+        {
+            TABLE: lambda facts: added(facts, overlay),
+            "json": lambda facts: added_as_json(facts, overlay),
+            "csv": added_as_csv,
+        },
+        facts,
+    )
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from ddlprof.base.errors import UserError
+from ddlprof.cli.panels import job_option, price_option
 
 if TYPE_CHECKING:
     from instance_catalog import OwnPrices
@@ -29,35 +28,35 @@ _MAX_SHOWN = 59
 
 Precision = Annotated[
     str | None,
-    typer.Option(metavar="P", help="fp32, tf32, bf16, fp16, amp-bf16, amp-fp16 or fp8 [as in RUN]."),
+    job_option(metavar="P", help="fp32, tf32, bf16, fp16, amp-bf16, amp-fp16 or fp8 [as in RUN]."),
 ]
 Precisions = Annotated[
     str | None,
-    typer.Option(metavar="P,...", help="fp32, tf32, bf16, fp16, amp-bf16, amp-fp16 or fp8 [as in RUN]."),
+    job_option(metavar="P,...", help="fp32, tf32, bf16, fp16, amp-bf16, amp-fp16 or fp8 [as in RUN]."),
 ]
-Strategy = Annotated[str | None, typer.Option(metavar="S", help="ddp, fsdp or zero [as in RUN].")]
-Optimizer = Annotated[str | None, typer.Option(metavar="O", help="adamw, adam, sgd, none, ... [as in RUN].")]
+Strategy = Annotated[str | None, job_option(metavar="S", help="ddp, fsdp or zero [as in RUN].")]
+Optimizer = Annotated[str | None, job_option(metavar="O", help="adamw, adam, sgd, none, ... [as in RUN].")]
 GradAccum = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Forward and backward passes for each update [as in RUN].")
+    int | None, job_option(metavar="N", min=1, help="Forward and backward passes for each update [as in RUN].")
 ]
 Checkpointing = Annotated[
     bool | None,
-    typer.Option("--checkpointing/--no-checkpointing", help="Compute activations again in backward [as in RUN]."),
+    job_option("--checkpointing/--no-checkpointing", help="Compute activations again in backward [as in RUN]."),
 ]
 Compiled = Annotated[
-    bool | None, typer.Option("--compile/--no-compile", help="Fuse operators with torch.compile [as in RUN].")
+    bool | None, job_option("--compile/--no-compile", help="Fuse operators with torch.compile [as in RUN].")
 ]
 Discounts = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=N%", help="Discount on the list prices of a cloud or an instance type, as aws=30%."),
+    price_option(metavar="NAME=N%", help="Discount on the list prices of a cloud or an instance type, as aws=30%."),
 ]
 Prices = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Prices of your own, a CSV file: instance_type,usd_per_hour[,region,...]."),
+    price_option(metavar="FILE", help="Prices of your own, a CSV file: instance_type,usd_per_hour[,region,...]."),
 ]
 OtherJobs = Annotated[
     list[str] | None,
-    typer.Option("--other-job", metavar="RUN", help="Run of another job: what its GPU reached there counts, too."),
+    job_option("--other-job", metavar="RUN", help="Run of another job: what its GPU reached there counts, too."),
 ]
 
 

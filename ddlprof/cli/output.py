@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import typer
-
 from ddlprof.base.errors import UserError, complain
+from ddlprof.cli.panels import output_option
 from ddlprof.model.naming import on_this_machine
 
 STDOUT = "-"
@@ -40,7 +39,7 @@ _Made = str | Iterable[str]
 
 Out = Annotated[
     list[str] | None,
-    typer.Option(
+    output_option(
         "--out",
         "-o",
         metavar="FILE",
@@ -54,7 +53,7 @@ def format_option(
 ) -> Any:
     """The option `--format` of a command with these formats; those in `folders` are several files."""
     names = [f"{name} (to a folder)" if name in folders else name for name in formats]
-    return typer.Option(
+    return output_option(
         "--format",
         *also,
         metavar="F,...",
@@ -65,7 +64,7 @@ def format_option(
 
 def directory_option(help: str) -> Any:
     """The option `-o` of a command whose result is a directory."""
-    return typer.Option("--out", "-o", metavar="DIR", callback=on_this_machine, help=help)
+    return output_option("--out", "-o", metavar="DIR", callback=on_this_machine, help=help)
 
 
 @dataclass(frozen=True)

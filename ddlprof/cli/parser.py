@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 import ddlprof
 from ddlprof.base.errors import complain
+from ddlprof.cli.panels import show_panels
 
 
 class Named(NamedTuple):
@@ -204,6 +205,7 @@ _BRACES = re.compile(r"\{([^{}\s]+)\}(?:\.\.\.)?")
 def _simplify_help(command: Any) -> None:
     """Lets the help say `RUN...` where typer says `{RUN...}... <list[str]>`."""
     whole_help: Callable[[Any], str] = command.get_help
+    show_panels(command)
 
     def get_help(ctx: Any) -> str:
         usage, line_end, rest = whole_help(ctx).partition("\n")

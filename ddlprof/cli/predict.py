@@ -11,6 +11,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.cli import options
 from ddlprof.cli.options import JOB_HELP, names_in, whole_numbers
 from ddlprof.cli.output import Out, format_option, wanted
+from ddlprof.cli.panels import job_option, machines_option
 
 FORMATS = ("table", "json")
 MOST_TARGETS = 1000
@@ -20,21 +21,21 @@ MOST_NODES = 10_000
 def predict(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=JOB_HELP)],
     instance: Annotated[
-        list[str] | None, typer.Option(metavar="TYPE,...", help="Instance types of the catalogue, side by side.")
+        list[str] | None, machines_option(metavar="TYPE,...", help="Instance types of the catalogue, side by side.")
     ] = None,
     gpu: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL,...", help="GPUs outside a cloud, such as 'RTX 3090', too.")
+        list[str] | None, machines_option(metavar="MODEL,...", help="GPUs outside a cloud, such as 'RTX 3090', too.")
     ] = None,
     placement: Annotated[
         str | None,
-        typer.Option(metavar="N,...", help="GPUs used on each machine: 4,4 means two machines with four each [1]."),
+        machines_option(metavar="N,...", help="GPUs used on each machine: 4,4 means two machines with four each [1]."),
     ] = None,
     nodes: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, max=MOST_NODES, help="In place of --placement: all GPUs of N machines."),
+        machines_option(metavar="N", min=1, max=MOST_NODES, help="In place of --placement: all GPUs of N machines."),
     ] = None,
     batch: Annotated[
-        int | None, typer.Option(metavar="B", min=1, help="Samples per GPU and forward pass [as in RUN].")
+        int | None, job_option(metavar="B", min=1, help="Samples per GPU and forward pass [as in RUN].")
     ] = None,
     precision: options.Precisions = None,
     strategy: options.Strategy = None,

@@ -13,6 +13,7 @@ from ddlprof.base.units import parse_duration
 from ddlprof.cli import options
 from ddlprof.cli.options import JOB_HELP, names_in, whole_numbers
 from ddlprof.cli.output import Out, Wanted, format_option, say_written, wanted, write_whole
+from ddlprof.cli.panels import job_option, machines_option, output_option, panel, price_option
 
 if TYPE_CHECKING:
     from ddlprof.planning.job import DescribedJob
@@ -20,43 +21,44 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "csv", "json", "html")
 _MOST_NODES = 8
+_work_option = panel("Work and budget")
 NO_PLAN_EXIT_CODE = 1
 """The exit code where no plan meets the budget; bad input has a different code."""
 
 _Keep = Annotated[
-    bool, typer.Option("--keep-global-batch", help="Keep the samples per optimizer step, not those per GPU.")
+    bool, job_option("--keep-global-batch", help="Keep the samples per optimizer step, not those per GPU.")
 ]
 _Region = Annotated[
-    str | None, typer.Option(metavar="R", help="Region whose prices count [the cloud's usual one; AWS: us-east-1].")
+    str | None, machines_option(metavar="R", help="Region whose prices count [the cloud's usual one; AWS: us-east-1].")
 ]
 _Instance = Annotated[
     list[str] | None,
-    typer.Option("--instance", "--instances", metavar="TYPE,...", help="Only these types, even if retired."),
+    machines_option("--instance", "--instances", metavar="TYPE,...", help="Only these types, even if retired."),
 ]
 _Nodes = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="With --instance: exactly N machines, with all their GPUs.")
+    int | None, machines_option(metavar="N", min=1, help="With --instance: exactly N machines, with all their GPUs.")
 ]
 _Emit = Annotated[
-    str | None, typer.Option(metavar="ENGINE", help="skypilot: write NAME.sky.yaml, a task for the best plan.")
+    str | None, output_option(metavar="ENGINE", help="skypilot: write NAME.sky.yaml, a task for the best plan.")
 ]
 
 
 def recommend(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=JOB_HELP)],
-    budget: Annotated[str, typer.Option(metavar="TIME", help="Time the job may take: 12h, 90m, 1d, 2h30m.")],
-    steps: Annotated[int | None, typer.Option(metavar="N", help="Work to do: N steps with RUN's samples.")] = None,
-    epochs: Annotated[float | None, typer.Option(metavar="E", help="Work to do: E times RUN's data set.")] = None,
-    samples: Annotated[float | None, typer.Option(metavar="S", help="Work to do: S samples.")] = None,
+    budget: Annotated[str, _work_option(metavar="TIME", help="Time the job may take: 12h, 90m, 1d, 2h30m.")],
+    steps: Annotated[int | None, _work_option(metavar="N", help="Work to do: N steps with RUN's samples.")] = None,
+    epochs: Annotated[float | None, _work_option(metavar="E", help="Work to do: E times RUN's data set.")] = None,
+    samples: Annotated[float | None, _work_option(metavar="S", help="Work to do: S samples.")] = None,
     keep_global_batch: _Keep = False,
-    batch: Annotated[str, typer.Option(metavar="B,...", help="Samples per GPU and forward pass [as in RUN].")] = "",
+    batch: Annotated[str, job_option(metavar="B,...", help="Samples per GPU and forward pass [as in RUN].")] = "",
     region: _Region = None,
-    pricing: Annotated[str, typer.Option(metavar="P,...", help="Ways to pay: on_demand, spot, or both.")] = "on_demand",
-    cloud: Annotated[str | None, typer.Option(metavar="C", help="Machines of aws, gcp, azure or lambda.")] = None,
+    pricing: Annotated[str, price_option(metavar="P,...", help="Ways to pay: on_demand, spot, or both.")] = "on_demand",
+    cloud: Annotated[str | None, machines_option(metavar="C", help="Machines of aws, gcp, azure or lambda.")] = None,
     instance: _Instance = None,
-    max_nodes: Annotated[int | None, typer.Option(metavar="M", min=1, help="Most machines in a plan [8].")] = None,
+    max_nodes: Annotated[int | None, machines_option(metavar="M", min=1, help="Most machines in a plan [8].")] = None,
     nodes: _Nodes = None,
-    max_cost: Annotated[float | None, typer.Option(metavar="USD", help="Most that the job may cost.")] = None,
-    top: Annotated[int, typer.Option(metavar="K", min=1, help="Number of plans to show.")] = 8,
+    max_cost: Annotated[float | None, _work_option(metavar="USD", help="Most that the job may cost.")] = None,
+    top: Annotated[int, output_option(metavar="K", min=1, help="Number of plans to show.")] = 8,
     precision: options.Precision = None,
     strategy: options.Strategy = None,
     optimizer: options.Optimizer = None,
@@ -89,8 +91,8 @@ def recommend(
         budget_s=budget_s,
         region=region,
         pricing=names_in(pricing),
+        min_nodes=nodes or 1,
         max_nodes=_most_nodes(instance, nodes, max_nodes),
-        nodes=nodes,
         instance_types=names_in(",".join(instance or [])) or None,
         cloud=cloud,
         keep_global_batch=keep_global_batch,

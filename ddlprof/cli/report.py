@@ -37,12 +37,14 @@ def report(
 ) -> None:
     """Show where the time of a run's steps went, what bounds them, and what to do next."""
     from ddlprof.cli.fast_path import analysed_run, quick_imports, save_summary_of
+    from ddlprof.cli.screen import progress
 
     with quick_imports():
         from ddlprof.report.run.formats import FORMATS as RENDERERS
 
     places, window = wanted(out, format, tuple(RENDERERS), besides=_BESIDES), _steps(step_range)
-    analysed = analysed_run(run, instance, window)
+    with progress("reading") as advance:
+        analysed = analysed_run(run, advance, instance, window)
     if save_summary:
         save_summary_of(run, analysed)
     places.write(RENDERERS, analysed)

@@ -16,7 +16,12 @@ from ddlprof.base.errors import complain
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress, ProgressColumn
 
+LINE_EVERY_S = 30.0
+"""The time between two lines about progress, where there is no terminal."""
+PATIENCE_S = 1.0
+"""Work that is done by then needs no bar."""
 _HEAD = r"[#A-Z][A-Z0-9]*(?:-h)?"
 _STYLES = (
     (r"^(?!ddlprof )[A-Z][a-z]+(?: [a-z]+){0,2}(?=  +\S)", "bold"),  # labels: Step, Rests on
@@ -84,13 +89,6 @@ def _print_in_colour(text: str) -> None:
     for pattern, style in _STYLES:
         coloured.highlight_regex(re.compile(pattern, re.MULTILINE), style)
     console_on(sys.stdout).print(coloured, end="")
-
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, ProgressColumn
-
-LINE_EVERY_S = 30.0
-PATIENCE_S = 1.0  # work that is done by then needs no bar
 
 
 @contextmanager

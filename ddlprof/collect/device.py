@@ -133,7 +133,7 @@ class Device:
         self._attempt = attempt
         self.search: DeviceSearch | None = None
         """Looks again after each update, in the training thread; None without an accelerator."""
-        self._around: HookContext | None = None
+        self._context: HookContext | None = None
 
     def before_group(self, torch: Any) -> None:
         """Sets what torch reads when the script makes its first process group."""
@@ -144,19 +144,19 @@ class Device:
 
     def begin(self, context: HookContext) -> None:
         """Begins to look for a device: torch and its accelerator are known now."""
-        self._around = context
+        self._context = context
         if context.accelerator is not None:
             capturing, note = context.captures.under_way, self._recorder.note
             self.search = DeviceSearch(context.accelerator, capturing, self._change_over, note)
 
     def look(self, tensors: Iterable[Any]) -> None:
         """Looks at what is computed with, in the training thread."""
-        if self._around is None or self._recorder.boundaries > FIRST_STEPS or not self._recorder.listens():
+        if self._context is None or self._recorder.boundaries > FIRST_STEPS or not self._recorder.listens():
             return
         looked_at = list(islice(tensors, _TENSORS_LOOKED_AT))
         if self.search is not None:
             self.search.look(looked_at)
-        self._look_for_others(looked_at, self._around)
+        self._look_for_others(looked_at, self._context)
 
     def _look_for_others(self, tensors: list[Any], context: HookContext) -> None:
         """Looks for a device of a kind that has no clock here, and ahead of which the training thread runs."""
@@ -176,8 +176,8 @@ class Device:
     def _change_over(self, clock: DeviceClock, name: str) -> None:
         self._found(name)
         self._recorder.use_device(clock, UNSTAMPED)
-        if self._around is not None:
-            self.look_closer(self._around)
+        if self._context is not None:
+            self.look_closer(self._context)
 
     def look_closer(self, context: HookContext) -> None:
         """Starts to look at what the user asked for besides, at a cost."""

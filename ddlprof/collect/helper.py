@@ -153,20 +153,20 @@ class Helper:
         sys.settrace(None)  # the script may have called threading.settrace: its tracers are not for our thread
         sys.setprofile(None)
         try:
-            next_drain = next_tend = next_context = time.perf_counter()
+            next_drain = next_poll = next_context = time.perf_counter()
             while not time.wait(self._stop, self._pause()):
                 now = time.perf_counter()
                 self._begin_burst()
                 if self._samples < _MOST_SAMPLES and self.recorder.boundaries:
                     self._sample_stack()
                     self._samples += 1
-                drains, tends = now >= next_drain or self._drains_soon(), now >= next_tend
+                drains, polls = now >= next_drain or self._drains_soon(), now >= next_poll
                 if drains:
                     next_drain = now + _DRAIN_S
                     self._drain()
                     self._give_way()
-                if tends:
-                    next_tend = now + _POLL_S
+                if polls:
+                    next_poll = now + _POLL_S
                     self.poll()
                 if now >= next_context:
                     next_context = now + self._context_every
@@ -352,8 +352,8 @@ class Helper:
     def _write_drops(self) -> None:
         for value in self.recorder.training_loss.take():
             self.writer.context(value)
-        for loss in self.recorder.drops.take():
-            self.writer.context(loss)
+        for drop in self.recorder.drops.take():
+            self.writer.context(drop)
 
     def _write_loader_cost(self) -> None:
         cost = self.assembler.loader_cost()

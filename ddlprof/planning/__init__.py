@@ -1,1 +1,1 @@
-"""The answers of `recommend`, `predict`, `elastic` and `cluster` that need several packages, for Python and the CLI."""
+"""The answers of commands such as `recommend`, `plan` and `features` that need several packages, for Python, too."""

@@ -11,13 +11,12 @@ if TYPE_CHECKING:
     from ddlprof.planning.job import DescribedJob
     from ddlprof.report.plans.data import Answer
     from ddlprof.report.plans.prediction import Memory, Prediction
+    from instance_catalog import Gpu
     from recommender import Estimate, Predictor, Settings, Target, Workload
     from recommender.plans.plan import Plan
 
 
-def answer(
-    job: DescribedJob, *, samples: float, budget_s: float, settings: Settings, nodes: int | None, **question: Any
-) -> Answer:
+def answer(job: DescribedJob, *, samples: float, budget_s: float, settings: Settings, **question: Any) -> Answer:
     from datetime import date
 
     from ddlprof.report.plans.data import Answer
@@ -25,9 +24,7 @@ def answer(
     from recommender.plans.ranking import pareto_front, recommend
 
     question |= {"samples": samples, "budget_s": budget_s, "others": job.others}
-    plans = [
-        plan for plan in recommend(job.workload, settings=settings, **question) if nodes is None or _has(plan, nodes)
-    ]
+    plans = recommend(job.workload, settings=settings, **question)
     accepted = [plan for plan in plans if not plan.reason]
     front = pareto_front([(plan.time_s or 0.0, plan.cost_usd or 0.0) for plan in accepted])
     differences = settings.differences(job.workload)
@@ -41,23 +38,17 @@ def answer(
         advice=_advice(job, plans[0], settings) if plans and plans[0].step_s else None,
         today=date.today(),
         differences=differences,
-        as_measured=_as_measured(job, nodes, question) if differences else "",
+        as_measured=_as_measured(job, question) if differences else "",
     )
 
 
-def _has(plan: Plan, nodes: int) -> bool:
-    """Whether the plan is on so many machines, or rejects a type on any number of them."""
-    of_any = plan.times is None and plan.memory_gib_needed is None and plan.batch_per_gpu > 0
-    return len(plan.placement) == nodes or of_any
-
-
-def _as_measured(job: DescribedJob, nodes: int | None, question: dict[str, Any]) -> Plan | str:
+def _as_measured(job: DescribedJob, question: dict[str, Any]) -> Plan | str:
     """The best plan with the job's own settings, or the reason why there is none."""
     from recommender import PredictionError
     from recommender.plans.ranking import recommend
 
     try:
-        plans = [plan for plan in recommend(job.workload, **question) if nodes is None or _has(plan, nodes)]
+        plans = recommend(job.workload, **question)
     except PredictionError as error:  # the job may be possible only with the settings asked for
         return str(error)
     if not plans:
@@ -105,6 +96,7 @@ def predictions(
     from ddlprof.report.plans.prediction import Prediction
     from recommender import PredictionError, Predictor, Target
     from recommender.plans.candidates import describe_job
+    from recommender.target import default_catalog, machine_of
 
     workload = job.workload
     predictor = Predictor(workload, others=job.others)
@@ -112,11 +104,13 @@ def predictions(
     found: list[Prediction] = []
     problems: list[PredictionError] = []
     for (field, name), settings in questions:
-        here = {"instance_type": None, "gpu_model": None, field: name}
+        machine: dict[str, Any] = {field: name}
         as_measured = Target(
-            here["instance_type"], placement(name), described.batches_per_gpu[0], grad_accum=described.grad_accum,
-            gpu_model=here["gpu_model"],
-        )  # fmt: skip
+            placement=placement(name),
+            batch_per_gpu=described.batches_per_gpu[0],
+            grad_accum=described.grad_accum,
+            **machine,
+        )
         target = replace(as_measured, **settings.given)
         differences = settings.differences(workload)
         try:
@@ -126,15 +120,16 @@ def predictions(
             found.append(Prediction(target, None, None, differences, str(error)))
             continue
         before = _estimate(predictor, as_measured) if differences else None
+        gpu = machine_of(target, default_catalog()).gpu
         found.append(
             Prediction(
                 target,
                 estimate,
                 before,
                 differences,
-                memory=_memory(workload, target),
+                memory=_memory(workload, target, gpu),
                 tokens_per_sample=workload.tokens_per_sample,
-                mfu=_mfu(workload, target, estimate),
+                mfu=_mfu(workload, target, estimate, gpu, target.precision or described.precision),
             )
         )
     if len(problems) == len(found):
@@ -142,30 +137,25 @@ def predictions(
     return found
 
 
-def _mfu(workload: Workload, target: Target, estimate: Estimate) -> float | None:
+def _mfu(workload: Workload, target: Target, estimate: Estimate, gpu: Gpu | None, precision: str) -> float | None:
     """The FLOPs of the model as a share of those that the GPUs could do in the step by their data sheet."""
     from recommender.compute.gpu_peaks import peak_tflops, precision_class
-    from recommender.target import default_catalog, machine_of
 
-    gpu = machine_of(target, default_catalog()).gpu
     if gpu is None or workload.flops_per_sample is None:
         return None
-    measured = next((each.precision for each in workload.measurements), None)
-    traced = workload.step.precision if workload.step else None
-    peak = peak_tflops(gpu, precision_class(target.precision or measured or traced or "fp32", gpu))
+    peak = peak_tflops(gpu, precision_class(precision, gpu))
     if peak is None:
         return None
     samples = target.batch_per_gpu * (target.grad_accum or 1)
     return workload.flops_per_sample * samples / (estimate.step_s * peak * 1e12)
 
 
-def _memory(workload: Workload, target: Target) -> Memory | None:
+def _memory(workload: Workload, target: Target, gpu: Gpu | None) -> Memory | None:
     """The GPU memory that the step needs; None where the job's need or the GPU's memory is not known."""
     from ddlprof.report.plans.prediction import Memory
     from recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
-    from recommender.target import default_catalog, machine_of
 
-    gpu, gpus = machine_of(target, default_catalog()).gpu, sum(target.placement)
+    gpus = sum(target.placement)
     of_job = JobMemory(
         workload, precision=target.precision, strategy=target.strategy, optimizer=target.optimizer,
         checkpointing=target.checkpointing, compiled=target.compiled,

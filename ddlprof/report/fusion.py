@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from ddlprof.base.units import count, scale_for, significant
+from ddlprof.base.units import Scale, count, scale_for, significant
 from ddlprof.fusion.results import Measured, Prediction, Result, Trial, TrialGroup
 from ddlprof.report.json_csv import cell, csv_text, json_text
 from ddlprof.report.text import aligned, text_of
@@ -104,18 +104,9 @@ def _part(part: TrialGroup, many: bool) -> list[str]:
 
 def _prediction(found: Prediction) -> list[str]:
     scale = scale_for(found.step_s)
-    lines = [
-        _line(
-            "Predicted",
-            f"a step of {count(found.models, 'model')} takes {scale.time(found.step_s)} as one, "
-            f"{scale.time(found.models * found.alone_s)} one after another ({found.gain:.2f} times)",
-        )
-    ]
-    if found.gain_beside is not None and found.one_thread_s is not None and found.beside is not None:
-        beside = found.models * found.one_thread_s / found.beside
-        lines.append(
-            _line("", f"{scale.time(beside)} in {found.beside} processes at a time ({found.gain_beside:.2f} times)")
-        )
+    lines = [_line("Predicted", _as_one(found, "takes", found.step_s, scale))]
+    if beside := _side_by_side(found, found.one_thread_s, scale):
+        lines.append(_line("", beside))
     points = ", ".join(f"{models}: {scale.time(seconds)}" for models, seconds in found.points)
     lines.append(_line("", f"from steps of {points}; one by itself: {scale.time(found.alone_s)}"))
     return lines
@@ -123,20 +114,29 @@ def _prediction(found: Prediction) -> list[str]:
 
 def _measured(found: Measured) -> list[str]:
     scale = scale_for(found.fused_s)
-    lines = [
-        _line(
-            "Measured",
-            f"a step of {count(found.models, 'model')} took {scale.time(found.fused_s)} as one, "
-            f"{scale.time(found.models * found.alone_s)} one after another ({found.gain:.2f} times)",
-        )
-    ]
-    if found.gain_beside is None or found.beside_s is None or found.beside is None:
+    lines = [_line("Measured", _as_one(found, "took", found.fused_s, scale))]
+    beside = _side_by_side(found, found.beside_s, scale)
+    if beside is None:
         return [*lines, _line("", "processes side by side were not measured")]
-    beside = found.models * found.beside_s / found.beside
-    said = f"{scale.time(beside)} in {found.beside} processes at a time ({found.gain_beside:.2f} times)"
     if found.start_s is not None:
-        said += f", besides {found.start_s:.1f} s until they were ready"
-    return [*lines, _line("", said)]
+        beside += f", besides {found.start_s:.1f} s until they were ready"
+    return [*lines, _line("", beside)]
+
+
+def _as_one(found: Prediction | Measured, takes: str, step_s: float, scale: Scale) -> str:
+    """A step of all models as one, against one model after another."""
+    return (
+        f"a step of {count(found.models, 'model')} {takes} {scale.time(step_s)} as one, "
+        f"{scale.time(found.models * found.alone_s)} one after another ({found.gain:.2f} times)"
+    )
+
+
+def _side_by_side(found: Prediction | Measured, step_s: float | None, scale: Scale) -> str | None:
+    """The same in processes side by side, one step of each of which takes `step_s`; None where that is not known."""
+    if found.gain_beside is None or step_s is None or found.beside is None:
+        return None
+    all_s = found.models * step_s / found.beside
+    return f"{scale.time(all_s)} in {found.beside} processes at a time ({found.gain_beside:.2f} times)"
 
 
 def _trials(result: Result) -> list[str]:

@@ -116,9 +116,15 @@ class Limits:
 
     samples: float
     budget_s: float
+    min_nodes: int
     max_nodes: int
     max_cost_usd: float | None
     startup_s: float
+
+    @property
+    def nodes(self) -> range:
+        """The numbers of nodes to try."""
+        return range(self.min_nodes, self.max_nodes + 1)
 
 
 @dataclass(frozen=True)

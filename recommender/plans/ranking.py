@@ -58,6 +58,7 @@ def recommend(
     budget_s: float,
     region: str | None = None,
     pricing: str | Sequence[str] = "on_demand",
+    min_nodes: int = 1,
     max_nodes: int = 8,
     instance_types: Sequence[str] | None = None,
     cloud: str | None = None,
@@ -72,7 +73,7 @@ def recommend(
     others: Sequence[Workload] = (),
     memory: MemoryModel | None = None,
 ) -> list[Plan]:
-    """Plans for every candidate: those that meet the budget by expected cost, then those rejected.
+    """Plans on min_nodes to max_nodes machines: those that meet the budget by expected cost, then those rejected.
 
     `samples` is the work; a plan meets `budget_s` (and `max_cost_usd`) if the upper end of its 80 % interval does.
     `region` defaults to the reference region of the cloud (AWS: us-east-1); a region without `cloud` implies it.
@@ -84,18 +85,14 @@ def recommend(
     If no plan meets the budget, the fastest comes first, rejected as `over budget`.
     Raises PredictionError or `instance_catalog.CatalogError`: one line that says what to do.
     """
-    limits = Limits(samples, budget_s, max_nodes, max_cost_usd, startup_s)
+    limits = Limits(samples, budget_s, min_nodes, max_nodes, max_cost_usd, startup_s)
     pricings = _check(limits, pricing)
     catalog = with_own_prices(catalog or instance_catalog.load(), prices)
     batches = (batch_per_gpu,) if isinstance(batch_per_gpu, int) else tuple(batch_per_gpu)
     job = describe_job(workload, batches, keep_global_batch, settings)
     predictor = predictor or Predictor(workload, catalog=catalog, others=others)
     evaluator = _Evaluator(job, predictor, MemoryFit(workload, job, memory), workload.job, samples)
-    owned = {(price.cloud, price.instance_type) for price in catalog.prices if price.own}
-    chosen = []
-    for instance, where in choose_instances(catalog, instance_types, region, cloud):
-        named = instance_types is not None or (instance.cloud, instance.instance_type) in owned
-        chosen.append((instance, where, unusable(instance, catalog.gpu(instance.gpu_model), job, named)))
+    chosen = _chosen(job, catalog, instance_types, choose_instances(catalog, instance_types, region, cloud))
     _require_few(sum(not problem for *_, problem in chosen), limits, len(job.batches_per_gpu), len(pricings))
     plans: list[Plan] = []
     for instance, where, problem in chosen:
@@ -106,10 +103,22 @@ def recommend(
                 plans.append(make_plan(evaluator.rejected(instance, where, reason), name, price, limits))
         priced = [price for price in offers.values() if price and not problem]
         if priced:
-            for candidate in evaluator.candidates(instance, where, max_nodes):
+            for candidate in evaluator.candidates(instance, where, limits.nodes):
                 plans += [make_plan(candidate, price.pricing, price, limits) for price in priced]
     evaluator.require_memory(plans)
     return sorted(plans, key=_order)
+
+
+def _chosen(
+    job: TrainingSetup, catalog: Catalog, names: Sequence[str] | None, located: Sequence[tuple[InstanceType, str]]
+) -> list[tuple[InstanceType, str, str | None]]:
+    """The types with their regions, each with the reason why no number of them can run the job; None if they may."""
+    owned = {(price.cloud, price.instance_type) for price in catalog.prices if price.own}
+    chosen = []
+    for instance, where in located:
+        named = names is not None or (instance.cloud, instance.instance_type) in owned
+        chosen.append((instance, where, unusable(instance, catalog.gpu(instance.gpu_model), job, named)))
+    return chosen
 
 
 def _check(limits: Limits, pricing: str | Sequence[str]) -> tuple[str, ...]:
@@ -124,6 +133,7 @@ def _check(limits: Limits, pricing: str | Sequence[str]) -> tuple[str, ...]:
         ("the number of samples", Speed, limits.samples),
         ("the budget", Speed, limits.budget_s),
         ("the number of nodes", Annotated[int, Range(1, MAX_NODES)], limits.max_nodes),
+        ("the least number of nodes", Annotated[int, Range(1, limits.max_nodes)], limits.min_nodes),
         ("the highest cost", Speed | None, limits.max_cost_usd),
         ("the time to start", Amount, limits.startup_s),
     ]
@@ -137,10 +147,11 @@ def _check(limits: Limits, pricing: str | Sequence[str]) -> tuple[str, ...]:
 
 def _require_few(types: int, limits: Limits, batches: int, pricings: int) -> None:
     """Raises PredictionError for too many candidates, as all of them are kept and compared."""
-    candidates = types * limits.max_nodes * batches * pricings
+    candidates = types * len(limits.nodes) * batches * pricings
     if candidates > MAX_CANDIDATES:
+        on = "up to " if limits.min_nodes < limits.max_nodes else ""
         raise PredictionError(
-            f"{candidates:,} candidates ({types:,} instance types on up to {limits.max_nodes:,} nodes, with all batches"
+            f"{candidates:,} candidates ({types:,} instance types on {on}{limits.max_nodes:,} nodes, with all batches"
             f" and prices) are too many, at most {MAX_CANDIDATES:,} are ranked: name the types or take fewer nodes"
         )
 
@@ -181,9 +192,9 @@ class _Evaluator:
         layout = Layout(1, instance.gpus, self._job.batches_per_gpu[0], self._job.grad_accum)
         return Candidate(instance, region, layout, reason=reason)
 
-    def candidates(self, instance: InstanceType, region: str, max_nodes: int) -> Iterator[Candidate]:
-        """The candidates of a type: every number of nodes with every batch."""
-        for nodes in range(1, max_nodes + 1):
+    def candidates(self, instance: InstanceType, region: str, numbers: range) -> Iterator[Candidate]:
+        """The candidates of a type: each of these numbers of nodes with every batch."""
+        for nodes in numbers:
             # With the global batch kept, several batches can lead to the same layout.
             layouts = dict.fromkeys(self._lay_out(instance, nodes, batch) for batch in self._job.batches_per_gpu)
             for layout in layouts:

@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -121,6 +122,16 @@ class Job:
         return time.perf_counter() - begin
 
 
+class Switch(Protocol):
+    """What installs hooks and takes them back, such as a session."""
+
+    def resume(self) -> None:
+        """Installs the hooks."""
+
+    def pause(self) -> None:
+        """Takes the hooks back."""
+
+
 @dataclass(frozen=True)
 class Result:
     """What one kind of step showed."""
@@ -175,14 +186,7 @@ def measure(kind: Kind, quick: bool, folder: Path) -> Result:
     job.steps_s(plain, FIRST_STEPS)
 
     def block(hooks: bool) -> float:
-        session.resume()  # also before a block without: patching empties the interpreter's caches
-        if kind.control or not hooks:
-            session.pause()
-        batches = hooked if hooks else plain
-        job.steps_s(batches, SETTLING_STEPS)
-        seconds = job.steps_s(batches, BLOCK_STEPS)
-        session.pause()
-        return seconds / BLOCK_STEPS
+        return block_s(session, hooks and not kind.control, job, hooked if hooks else plain)
 
     on, off = blocks(block, pairs=max(10, steps // (2 * BLOCK_STEPS)))
     session.resume()
@@ -191,6 +195,17 @@ def measure(kind: Kind, quick: bool, folder: Path) -> Result:
     if DISTRIBUTED:
         dist.destroy_process_group()
     return Result(statistics.median(off), *ratio_of(on, off), hook_s, helper_share)
+
+
+def block_s(switch: Switch, on: bool, job: Job, batches: Iterator[torch.Tensor]) -> float:
+    """Seconds a step of one block, with hooks or without; hooks are off before and after it."""
+    switch.resume()  # also before a block without: patching empties the interpreter's caches
+    if not on:
+        switch.pause()
+    job.steps_s(batches, SETTLING_STEPS)
+    seconds = job.steps_s(batches, BLOCK_STEPS)
+    switch.pause()
+    return seconds / BLOCK_STEPS
 
 
 def ratio_of(on: list[float], off: list[float]) -> tuple[float, float]:

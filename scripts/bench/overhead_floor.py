@@ -10,6 +10,7 @@ appends a time stamp before and after, and does nothing else. There is no helper
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -21,9 +22,8 @@ from torch.utils.data import dataloader
 
 from scripts.bench.jobs import print_table, progress
 from scripts.bench.machine import describe
-from scripts.bench.overhead import FIRST_STEPS, SETTLING_STEPS, Job, Kind, blocks, ratio_of
+from scripts.bench.overhead import BLOCK_STEPS, FIRST_STEPS, Job, Kind, block_s, blocks, ratio_of
 
-BLOCK_STEPS = 10
 KINDS = (Kind(2, 0, 6000), Kind(5, 0, 4000), Kind(20, 0, 4000))
 
 
@@ -80,18 +80,10 @@ def measure(kind: Kind, quick: bool) -> list[str]:
     batches, floor = job.batches(), Floor(job)
     job.steps_s(batches, FIRST_STEPS)
 
-    def block(hooks: bool) -> float:
-        floor.resume()  # also before a block without: patching empties the interpreter's caches
-        if not hooks:
-            floor.pause()
-        job.steps_s(batches, SETTLING_STEPS)
-        seconds = job.steps_s(batches, BLOCK_STEPS)
-        floor.pause()
-        return seconds / BLOCK_STEPS
-
-    on, off = blocks(block, pairs=(kind.steps // 10 if quick else kind.steps) // (2 * BLOCK_STEPS))
+    steps = kind.steps // 10 if quick else kind.steps
+    on, off = blocks(lambda hooks: block_s(floor, hooks, job, batches), pairs=steps // (2 * BLOCK_STEPS))
     ratio, error = ratio_of(on, off)
-    step_s = sorted(off)[len(off) // 2]
+    step_s = statistics.median(off)
     return [
         f"{kind.step_ms} ms",
         f"{1e3 * step_s:.2f}",

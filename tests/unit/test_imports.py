@@ -240,8 +240,8 @@ def test_the_mode_that_counts_operators_is_for_models_that_nobody_trains() -> No
             "ddlprof.operators.trace_step",
             "ddlprof.operators.trace_cuda",
         ),
-        "ddlprof.operators.trace_step": ("ddlprof.operators.model_alone", "ddlprof.cli.features"),
-        "ddlprof.operators.model_alone": ("ddlprof.operators.named_models", "ddlprof.cli.features"),
+        "ddlprof.operators.trace_step": ("ddlprof.operators.model_alone", "ddlprof.planning.features"),
+        "ddlprof.operators.model_alone": ("ddlprof.operators.named_models", "ddlprof.planning.features"),
     }
     for path in sources("ddlprof"):
         for imported in imports(parsed(path)):

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ddlprof.base.guarded import dead_reference
 from ddlprof.collect.install import Uninstall, all_of, fail_open, lose, removal, replace
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.model.events import Kind
@@ -29,10 +30,6 @@ _GROUPS = 4
 parameter."""
 
 _Signature = tuple[list[Any], list[int]]
-
-
-def _nobody() -> None:
-    """A dead weak reference: calling it returns None."""
 
 
 class OptimizerSteps:
@@ -56,7 +53,7 @@ class OptimizerSteps:
         self.inner_steps = 0
         self.compilations = 0
         self._counter = itertools.count()
-        self.last: Callable[[], Any] = _nobody
+        self.last: Callable[[], Any] = dead_reference
         """A weak reference to the optimizer that stepped last."""
         self.number = 0
         """The number of the optimizer that stepped last, in events."""
@@ -182,7 +179,7 @@ class OptimizerSteps:
             self.inner_steps += 1
         elif self._begin():
             self._end(optimizer, False)
-            self.last = _nobody  # the function around its `step` is not known yet
+            self.last = dead_reference  # the function around its `step` is not known yet
 
     def _end(self, optimizer: Any, skipped: Any) -> None:
         first_seen = None

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ddlprof.base.guarded import dead_reference
 from ddlprof.base.real_time import time
 from ddlprof.collect.core import plain_size
 from ddlprof.collect.drops import SAMPLES, SPLIT, Drops
@@ -23,10 +24,6 @@ from ddlprof.torch_private.loader import RESET, iterators, number_of_workers, op
 _DATA_BEGIN, _DATA_END = int(Kind.DATA_BEGIN), int(Kind.DATA_END)  # an enumeration's attribute is slow to look up
 _UNKNOWN = -1
 """The number of all loaders that cannot be told apart."""
-
-
-def _nobody() -> None:
-    """A dead weak reference: calling it returns None."""
 
 
 class _Workers:
@@ -136,7 +133,7 @@ class Loaders:
         self.iterators: weakref.WeakKeyDictionary[Any, _Iterator] = weakref.WeakKeyDictionary()
         self.workers: weakref.WeakKeyDictionary[Any, _Workers] = weakref.WeakKeyDictionary()
         self._last: Any = None
-        self._last_iterator: Callable[[], Any] = _nobody
+        self._last_iterator: Callable[[], Any] = dead_reference
         """The iterator that was called last; `_last` has its facts, because a look-up in `iterators` takes longer."""
 
     def iterate(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -155,7 +152,8 @@ class Loaders:
                 iterator = original(loader)
                 with contextlib.suppress(TypeError):  # a subclass's own iterator, without weak references
                     self.iterators[iterator] = _Iterator(ident, iterator, self)
-                self._last, self._last_iterator = None, _nobody  # persistent workers have one iterator for all epochs
+                # Persistent workers have one iterator for all epochs.
+                self._last, self._last_iterator = None, dead_reference
                 return iterator
             finally:
                 self.waits.inside = False
@@ -214,7 +212,7 @@ class Loaders:
     def _forget(self, iterator: Any) -> None:
         """Forgets what is known of an iterator that is gone, and with that the file of its workers."""
         if iterator is self._last_iterator:
-            self._last, self._last_iterator = None, _nobody
+            self._last, self._last_iterator = None, dead_reference
 
     def _advance_inside(self, original: Callable[[Any], Any], iterator: Any) -> Any:
         """Advances an iterator inside another wait, in which the workers' part is measured separately."""

@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ddlprof.collect.steps import states
 from ddlprof.collect.steps.boundaries import Boundaries
 from ddlprof.collect.steps.frozen import FrozenCalls, FrozenTimes
 from ddlprof.collect.steps.gaps import Gaps
 from ddlprof.collect.steps.row import BACKWARD, FORWARD, OPTIMIZER, ComputeParts, Span, make_row
 from ddlprof.collect.steps.spans import JobSpans
-from ddlprof.collect.steps.sums import BatchCost, LoaderTotals, Passes, Segment, Step, Sums, share_wait
+from ddlprof.collect.steps.sums import LoaderTotals, Passes, Segment, Step, Sums, share_wait, wait_end
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import CHECKPOINT, Flag, LoaderCost
 
@@ -54,10 +55,10 @@ class StepAssembler:
         self._segment = Segment()
         self._passes = Passes()
         self._loader_totals = LoaderTotals()
-        self._region = self._saw_forward = self._frozen_forward = False
+        self._state = 0  # the sum of the states that the thread is in now
+        self._bookings = self._bookings_by_state()
+        self._saw_forward = self._in_backward = self._stepped_in_backward = False
         self._forwards_since_backward = 0
-        self._in_data = self._in_h2d = self._in_comm = self._in_checkpoint = self._in_zero_grad = False
-        self._in_backward = self._stepped_in_backward = False
         self._comm_since = origin
         self._reached: set[Any] = set()  # streams whose collectives the clock's stream was ever seen to wait for
         self._trained_on: int | None = None  # the samples of the last training forward
@@ -98,8 +99,8 @@ class StepAssembler:
             self._start = self._last = time
         last = self._last
         time = max(time, last)
-        if kind != _COMM_END or not self._in_comm:
-            self._book(time - last)
+        if kind != _COMM_END or not self._state & states.COMM:
+            self._bookings[self._state](time - last)
         step, self._last = self._handlers[kind](time, a, b, c), time
         return step
 
@@ -109,34 +110,52 @@ class StepAssembler:
 
     # -- slices ---------------------------------------------------------------------------------------------------
 
-    def _book(self, duration: int) -> None:
-        """Adds the time since the last event to the class that the current state implies."""
-        sums, segment = self._sums, self._segment
-        if self._in_comm:
-            sums.comm += duration
-        elif self._in_h2d:
-            sums.h2d += duration
-        elif self._in_data:
-            segment.data_ns += duration
-            self._data_slice += duration
-        elif self._in_checkpoint:
-            sums.other += duration
-        elif self._frozen_forward:
-            segment.frozen.book(duration)
-        elif self._in_zero_grad:
-            sums.compute += duration
-            self._parts.book_as(OPTIMIZER, duration)
-        elif self._region:
-            sums.compute += duration
-            self._parts.book(duration)
-            self._unclaimed_ns += duration
+    def _bookings_by_state(self) -> list[states.Booking]:
+        """What books the time since the last event, by state; of several that hold, the first in this order has it."""
+        in_order = (
+            (states.COMM, self._book_comm),
+            (states.H2D, self._book_h2d),
+            (states.DATA, self._book_data),
+            (states.CHECKPOINT, self._book_other),
+            (states.FROZEN_FORWARD, self._book_frozen_forward),
+            (states.ZERO_GRAD, self._book_zero_grad),
+            (states.TRAINING, self._book_training),
+        )
+        return states.by_state(in_order, self._book_between)
+
+    def _book_comm(self, duration: int) -> None:
+        self._sums.comm += duration
+
+    def _book_h2d(self, duration: int) -> None:
+        self._sums.h2d += duration
+
+    def _book_data(self, duration: int) -> None:
+        self._segment.data_ns += duration
+        self._data_slice += duration
+
+    def _book_other(self, duration: int) -> None:
+        self._sums.other += duration
+
+    def _book_frozen_forward(self, duration: int) -> None:
+        self._segment.frozen.book(duration)
+
+    def _book_zero_grad(self, duration: int) -> None:
+        self._sums.compute += duration
+        self._parts.book_as(OPTIMIZER, duration)
+
+    def _book_training(self, duration: int) -> None:
+        self._sums.compute += duration
+        self._parts.book(duration)
+        self._unclaimed_ns += duration
+
+    def _book_between(self, duration: int) -> None:
+        segment = self._segment
+        if segment.frozen:
+            segment.frozen.book_after(duration)
+        if segment.delivered:
+            segment.gap_ns += duration
         else:
-            if segment.frozen:
-                segment.frozen.book_after(duration)
-            if segment.delivered:
-                segment.gap_ns += duration
-            else:
-                sums.other += duration
+            self._sums.other += duration
 
     def _settle(self, training: bool | None) -> None:
         """Books the segment, which fed training (True) or evaluation (False); None: its forwards and loader tell."""
@@ -153,28 +172,15 @@ class StepAssembler:
                 training = self._roles.get(segment.loader, True)
             else:
                 self._roles[segment.loader] = training
-        if training or training is None:
-            sums.data += segment.data_ns
-            sums.data_fetch += segment.data_fetch_ns
-            sums.data_prep += segment.data_prep_ns
-            sums.split_seen |= segment.split_seen
-            sums.samples += segment.samples
-            for cost in segment.costs:
-                self._loader_totals.add(cost)
-            if segment.epoch:
-                sums.flags |= Flag.EPOCH_START
-            sums.other += segment.gap_ns
-        else:
-            sums.other += segment.data_ns + segment.gap_ns
-            sums.flags |= Flag.EVALUATION
+        if training is False:
+            sums.add_evaluated(segment)
             self._passes.unused = 0
+        else:
+            sums.add_trained(segment)
+            self._loader_totals.add(segment.costs)
         if frozen is not _SEEN_NOTHING:
-            sums.compute += frozen.teaching_ns
+            sums.add_frozen(frozen)
             self._parts.book_as(FORWARD, frozen.teaching_ns)
-            sums.other += frozen.acting_ns + frozen.evaluating_ns
-            sums.rollout += frozen.acting_ns + frozen.after_acting_ns
-            if frozen.evaluates:
-                sums.flags |= Flag.EVALUATION
         if segment.begin is not None and (training is False or frozen.evaluates):
             self.spans.evaluation(segment.begin, segment.end)
         if training:
@@ -191,13 +197,15 @@ class StepAssembler:
             self._sums.other += segment.gap_ns
             segment.gap_ns = 0
         self._segment.delivered = False
-        self._in_data = self._data_seen = True
+        self._state |= states.DATA
+        self._data_seen = True
         self._data_slice = 0
         self.spans.trained(CHECKPOINT)
 
     def _data_end(self, time: int, loader: Any, delivery: Any, samples: Any) -> None:
         segment = self._segment
-        self._in_data, segment.end = False, time
+        self._state &= ~states.DATA
+        segment.end = time
         segment.delivered = samples != 0
         segment.samples += samples or 0
         if samples:
@@ -207,12 +215,7 @@ class StepAssembler:
         if callable(delivery):
             delivery = delivery()
         if delivery is not None:
-            fetch_share, prep_share, *cost = delivery
-            segment.split_seen = True
-            segment.data_fetch_ns += fetch_share * self._data_slice
-            segment.data_prep_ns += prep_share * self._data_slice
-            if samples:
-                segment.costs.append(BatchCost(samples, *cost))
+            segment.add_delivery(delivery, self._data_slice, samples)
 
     def _epoch(self, time: int, loader: Any, b: Any, c: Any) -> None:
         self._segment.epoch = True
@@ -220,15 +223,16 @@ class StepAssembler:
     # -- model ----------------------------------------------------------------------------------------------------
 
     def _forward_begin(self, time: int, grad: Any, training_mode: Any, payload: Any) -> None:
-        if self._in_data:
+        if self._state & states.DATA:
             return  # the data set calls a module of its own
         payload = payload() if callable(payload) else payload
-        if not grad and training_mode is None and (self._region or not self._segment.delivered):
-            return  # a compiled function without a batch: an update, a metric, an average of weights
-        if not grad and self._region and self._forwards_since_backward and self._segment.loader is None:
-            return  # a teacher that follows the student
         if not grad:
-            self._frozen_forward = True
+            trains = self._state & states.TRAINING
+            if training_mode is None and (trains or not self._segment.delivered):
+                return  # a compiled function without a batch: an update, a metric, an average of weights
+            if trains and self._forwards_since_backward and self._segment.loader is None:
+                return  # a teacher that follows the student
+            self._state |= states.FROZEN_FORWARD
             if self._segment.begin is None:
                 self._segment.begin = time
             self._segment.frozen.begin(payload if isinstance(payload, FrozenCalls) else None, training_mode is False)
@@ -236,19 +240,20 @@ class StepAssembler:
         self._trained_on = payload or self._trained_on
         self._settle(True)
         self._parts.begin(FORWARD)
-        self._region = self._saw_forward = True
+        self._state |= states.TRAINING
+        self._saw_forward = True
         self._forwards_since_backward += 1
         if self._forwards_since_backward == 1:
             self._sums.forward_samples += payload or 0
             self._passes.forward_samples = payload or 0
 
     def _forward_end(self, time: int, a: Any, b: Any, c: Any) -> None:
-        self._frozen_forward = False
+        self._state &= ~states.FROZEN_FORWARD
         self._segment.end = time
         self._unclaimed_ns = 0
 
     def _backward_begin(self, time: int, unseen: Any, b: Any, c: Any) -> None:
-        self._open_region()
+        self._begin_training()
         self._parts.begin(BACKWARD)
         if unseen:
             self._parts.cannot_tell()
@@ -256,16 +261,16 @@ class StepAssembler:
         self._stepped_in_backward = False
         self._passes.backward()
 
-    def _open_region(self) -> None:
+    def _begin_training(self) -> None:
         """Begins computing if no forward was observed (a compiled function); it counts from the batch's delivery."""
-        if not self._region:
+        if not self._state & states.TRAINING:
             self._sums.compute += self._segment.gap_ns
             if self._segment.gap_ns:
                 self._parts.cannot_tell()
             self._segment.gap_ns = 0
             if self._segment.delivered:
                 self._settle(True)
-            self._region = True
+            self._state |= states.TRAINING
 
     def _backward_end(self, time: int, a: Any, b: Any, c: Any) -> Step | None:
         self._in_backward = False
@@ -279,7 +284,7 @@ class StepAssembler:
     # -- optimizer ------------------------------------------------------------------------------------------------
 
     def _optimizer_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
-        self._open_region()
+        self._begin_training()
         self._parts.begin(OPTIMIZER)
 
     def _optimizer_end(self, time: int, optimizer: Any, skipped: Any, first_seen: Any) -> Step | None:
@@ -316,29 +321,23 @@ class StepAssembler:
     # -- copies, communication, the rest --------------------------------------------------------------------------
 
     def _comm_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
-        self._in_comm = True
+        self._state |= states.COMM
         self._comm_since = time
 
     def _comm_end(self, time: int, bounded: Any, waited: Any, reached: Any) -> None:
         """Ends a wait for collectives.
 
-        `bounded`: the wait ended with the last collective (True) or at the given time; copying after it is `compute`.
-        `waited`: the collectives that were waited for; None for all that were issued. `reached`: the streams on which
-        they were issued.
+        `bounded`: see `wait_end`; copying after that end is `compute`. `waited`: the collectives that were waited for;
+        None for all that were issued. `reached`: the streams on which they were issued.
         """
         self._reached.update(reached or ())
-        if not self._in_comm:
+        if not self._state & states.COMM:
             return
-        self._in_comm = False
-        end, collectives = time, self._sums.collectives
-        if bounded is not True and bounded:
-            end = min(time, max(self._last, bounded))
-        elif bounded:
-            ends = [x.end for x in collectives if x.end is not None]
-            if len(ends) == len(collectives):
-                end = min(time, max([self._last, *ends]))
+        self._state &= ~states.COMM
+        collectives = self._sums.collectives
+        end = wait_end(collectives, bounded, self._last, time)
         self._sums.comm += end - self._last
-        self._book(time - end)
+        self._bookings[self._state](time - end)
         since = max(self._comm_since, self._start or 0)  # a step may have ended during the wait
         share_wait(collectives if waited is None else waited, waited is not None, self._comm_since, since, end)
 
@@ -349,25 +348,25 @@ class StepAssembler:
         self._sums.unobserved += count
 
     def _h2d_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
-        self._in_h2d = True
+        self._state |= states.H2D
 
     def _h2d_end(self, time: int, a: Any, b: Any, c: Any) -> None:
-        self._in_h2d = False
+        self._state &= ~states.H2D
 
     def _checkpoint_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
         self.spans.checkpoint(Kind.CHECKPOINT_BEGIN, time)
-        self._in_checkpoint = True
+        self._state |= states.CHECKPOINT
         self._sums.flags |= Flag.CHECKPOINT
 
     def _checkpoint_end(self, time: int, a: Any, b: Any, c: Any) -> None:
         self.spans.checkpoint(Kind.CHECKPOINT_END, time)
-        self._in_checkpoint = False
+        self._state &= ~states.CHECKPOINT
 
     def _zero_grad_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
-        self._in_zero_grad = True
+        self._state |= states.ZERO_GRAD
 
     def _zero_grad_end(self, time: int, a: Any, b: Any, c: Any) -> None:
-        self._in_zero_grad = False
+        self._state &= ~states.ZERO_GRAD
         self._unclaimed_ns = 0
 
     def _compile(self, time: int, a: Any, b: Any, c: Any) -> None:
@@ -394,6 +393,7 @@ class StepAssembler:
         self._index += 1
         self._start = time
         self._sums = Sums()
-        self._region = self._saw_forward = False
+        self._state &= ~states.TRAINING
+        self._saw_forward = False
         self._forwards_since_backward = 0
         return step

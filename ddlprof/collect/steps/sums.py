@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ddlprof.collect.steps.frozen import FrozenForwards
-from ddlprof.model.records import NEVER, LoaderCost, StepRow
+from ddlprof.collect.steps.frozen import FrozenForwards, FrozenTimes
+from ddlprof.model.records import NEVER, Flag, LoaderCost, StepRow
 
 
 class BatchCost(NamedTuple):
@@ -29,13 +29,14 @@ class LoaderTotals:
         self._storage: int | None = 0
         self._blocked: int | None = 0
 
-    def add(self, batch: BatchCost) -> None:
-        """Adds a batch that fed training."""
-        self._samples += batch.samples
-        self._cpu += batch.cpu
-        self._asked = _plus(self._asked, batch.asked)
-        self._storage = _plus(self._storage, batch.storage)
-        self._blocked = _plus(self._blocked, batch.blocked)
+    def add(self, batches: Iterable[BatchCost]) -> None:
+        """Adds batches that fed training."""
+        for batch in batches:
+            self._samples += batch.samples
+            self._cpu += batch.cpu
+            self._asked = _plus(self._asked, batch.asked)
+            self._storage = _plus(self._storage, batch.storage)
+            self._blocked = _plus(self._blocked, batch.blocked)
 
     def cost(self, step: int) -> LoaderCost | None:
         """The sums up to the step of this number; None if no batch with samples has been added."""
@@ -69,6 +70,16 @@ class Segment:
     """When the batch was requested; without a loader, when the first forward without gradients began."""
     end: int = 0
     """When the batch was delivered, or the last forward ended."""
+
+    def add_delivery(self, delivery: Sequence[Any], data_ns: int, samples: int | None) -> None:
+        """Adds what the loader says of a batch that was waited for so long: the shares of fetching and preparing in the
+        wait, and what making it cost."""
+        fetch_share, prep_share, *cost = delivery
+        self.split_seen = True
+        self.data_fetch_ns += fetch_share * data_ns
+        self.data_prep_ns += prep_share * data_ns
+        if samples:
+            self.costs.append(BatchCost(samples, *cost))
 
 
 @dataclass(slots=True)
@@ -129,6 +140,30 @@ class Sums:
     device_lag_ns: int | None = None
     collectives: list[Any] = field(default_factory=list)
 
+    def add_trained(self, segment: Segment) -> None:
+        """Adds a segment whose batch fed training."""
+        self.data += segment.data_ns
+        self.data_fetch += segment.data_fetch_ns
+        self.data_prep += segment.data_prep_ns
+        self.split_seen |= segment.split_seen
+        self.samples += segment.samples
+        self.other += segment.gap_ns
+        if segment.epoch:
+            self.flags |= Flag.EPOCH_START
+
+    def add_evaluated(self, segment: Segment) -> None:
+        """Adds a segment whose batch fed an evaluation, which is no part of a training step's work."""
+        self.other += segment.data_ns + segment.gap_ns
+        self.flags |= Flag.EVALUATION
+
+    def add_frozen(self, frozen: FrozenTimes) -> None:
+        """Adds the forwards without gradients of a segment."""
+        self.compute += frozen.teaching_ns
+        self.other += frozen.acting_ns + frozen.evaluating_ns
+        self.rollout += frozen.acting_ns + frozen.after_acting_ns
+        if frozen.evaluates:
+            self.flags |= Flag.EVALUATION
+
 
 @dataclass(slots=True)
 class Step:
@@ -146,6 +181,15 @@ class Step:
     """`Recorder.marks` at the end of the step."""
     unawaited: int = 0
     """The number of collectives on streams for which no wait has ever been observed."""
+
+
+def wait_end(collectives: Sequence[Any], bounded: Any, begin: int, time: int) -> int:
+    """When a wait that lasted until `time` at the latest was over. `bounded`: with the last of the collectives (True,
+    where all their ends are known), at this time, or not earlier (None)."""
+    if bounded is not True:
+        return min(time, max(begin, bounded)) if bounded else time
+    ends = [each.end for each in collectives if each.end is not None]
+    return min(time, max([begin, *ends])) if len(ends) == len(collectives) else time
 
 
 def share_wait(collectives: Iterable[Any], chosen: bool, begin: int, since: int, end: int) -> None:

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ddlprof.base.text import plain
-from ddlprof.base.units import NOT_KNOWN, count, significant
+from ddlprof.base.units import NOT_KNOWN
 from ddlprof.report.json_csv import csv_text, json_text
 from ddlprof.report.text import aligned, text_of
-from instance_catalog import Catalog, InstanceType, LinkFact, Price
+from instance_catalog import Catalog, InstanceType, Price
 from instance_catalog.catalog import ANY_REGION, REFERENCE_REGIONS
 
 COLUMNS = (
@@ -175,30 +174,3 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     notes += ["~  assumed, read nowhere."] if any(price and price.assumed for price in prices) else []
     notes += ["*  retired."] if any(row.machine.offered is False for row in rows) else []
     return ["  ".join(notes), "Sources and other regions: ddlprof instances show TYPE"]
-
-
-if TYPE_CHECKING:
-    from instance_catalog.refresh import RefreshReport
-
-_KINDS = {"types": "types", "offerings": "offerings", "on_demand": "on-demand prices", "spot": "spot prices"}
-
-
-def refreshed(report: RefreshReport) -> str:
-    """One line for each region and kind of fact, then the rejected answers, and the files that were replaced."""
-    rows = [["region", "what", "rows", ""]]
-    for outcome in report.outcomes:
-        result = f"failed; the old ones keep their date: {outcome.error}" if outcome.error else ""
-        rows.append([outcome.region, _KINDS.get(outcome.kind, outcome.kind), str(outcome.rows), result])
-    lines = aligned(rows, right={2})
-    if report.contradictions:
-        lines += ["", f"Not believed ({count(len(report.contradictions), 'answer')}):"]
-        lines += [f"  {contradiction}" for contradiction in report.contradictions]
-    lines += ["", *(f"Wrote {path}" for path in report.files)] if report.files else []
-    return text_of(lines)
-
-
-def added(facts: Sequence[LinkFact], overlay: Path) -> str:
-    """The facts that were added, and the file they are in now."""
-    rows = [["machine", "what", "value", "unit", "notes"]]
-    rows += [[fact.machine, fact.what, significant(fact.value, 4), fact.unit, fact.notes] for fact in facts]
-    return text_of([*aligned(rows, right={2}), f"Added to {overlay}"])

@@ -21,7 +21,7 @@ from ddlprof.model.classes import TABLE, TIMES
 from ddlprof.model.records import SCHEMA_VERSION, Drop
 from ddlprof.report.run.context import ContextLine, OverheadLine, context_line, overhead_line
 from ddlprof.report.run.verdict import VerdictLine, judge_run
-from ddlprof.store import RankData, RunData
+from ddlprof.store import RunData
 
 LISTED_LINES = 10  # source lines in the JSON report; the card shows fewer
 
@@ -229,7 +229,7 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         manifest=asdict(manifest) if manifest else None,
         findings=judged.findings if judged else [],
         job=job,
-        loss=_loss_line([r.data for r in ranks]),
+        loss=_loss_line(headline) if headline else None,
     )
 
 
@@ -334,14 +334,11 @@ def _notes(run: RunData, headline: Attempt | None) -> list[str]:
     return notes + headline.notes
 
 
-def _loss_line(ranks: Sequence[RankData]) -> LossLine | None:
+def _loss_line(headline: Attempt) -> LossLine | None:
     """The line about the loss; None where no loss was recorded."""
-    rank = min((each for each in ranks if each.training_loss), key=lambda each: each.header.rank, default=None)
-    if rank is None:
+    rank, found = headline.loss_rank, headline.loss_curve
+    if rank is None or found is None:
         return None
-    from ddlprof.analysis.loss_curve import loss_curve  # not at the top: many cards are of runs without losses
-
-    found = loss_curve(rank.training_loss)
     curve = found.curve if found.is_predictable else None
     return LossLine(
         rank=rank.header.rank,

@@ -43,5 +43,5 @@ def job(processes_of_module: Processes) -> Job:
 def ranks_of(run: Path, world_size: int) -> list[RankData]:
     ranks = load_run(run).ranks
     assert [rank.rank for rank in ranks] == list(range(world_size))
-    assert not [loss for rank in ranks for loss in rank.drops]
+    assert not [drop for rank in ranks for drop in rank.drops]
     return ranks

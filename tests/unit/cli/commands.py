@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import sys
+from pathlib import Path
 
 import pytest
 
 from ddlprof.cli.app import main
 from recommender import Measurement, Workload
+from recommender.workload import workload_text
 
 WORK = ["--budget", "12h", "--samples", "1000000"]
 BERT = Workload(
@@ -20,6 +22,10 @@ BERT = Workload(
 def ddlprof(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["ddlprof", *arguments])
     return main()
+
+
+def write_workload(workload: Workload, path: Path) -> None:
+    path.write_text(workload_text(workload), encoding="utf-8")
 
 
 def rows(path: str) -> list[dict[str, str]]:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from recommender.workload import write_workload
-from tests.unit.cli.commands import BERT
+from tests.unit.cli.commands import BERT, write_workload
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,8 +17,8 @@ from ddlprof.report.machines.probe import as_json
 from instance_catalog import InstanceType, LinkFact, Price, load
 from instance_catalog.overlay import add_links, write_instances, write_prices
 from recommender import Measurement, Workload
-from recommender.workload import write_workload
 from tests.golden.runs import MS, header, manifest, simple_run, step, write_rank
+from tests.unit.cli.commands import write_workload
 
 NAME = "=a\nVerdict  COMPUTE-BOUND\r\x1b]0;x\x07\x1b[31m\x9b1m\t\u202eb\u200b\u2028\x7f\U000e0041"
 """Forges a line, sets the title and the colour of a terminal, turns the text round, and is a formula."""

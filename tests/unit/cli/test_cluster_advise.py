@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import os
 import re
 from dataclasses import replace
@@ -10,10 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ddlprof.report.advice.formats import COLUMNS
 from recommender import Measurement
-from recommender.workload import write_workload
 from tests.golden.runs import HERE
-from tests.unit.cli.commands import BERT, ddlprof
+from tests.unit.cli.commands import BERT, ddlprof, write_workload
 
 GOLDEN = str(HERE / "two-ranks")
 RACKS = ["--between-racks-gbps", "5"]
@@ -67,6 +70,28 @@ def test_what_was_not_measured_is_predicted(
     assert out.count("measured  one rack") == 0
     assert out.count("%] of the rest of the run") == 2
     assert "Rests on communication" in out
+
+
+def test_the_same_for_programs(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["packed", "spread", "two", "--gpus", "4", *RACKS]
+    found = json.loads(advised(monkeypatch, capsys, *asked, "--remaining", "10h", "--format", "json"))
+    measured, predicted = found["jobs"]
+    assert (measured["job"], measured["gpus"], measured["closest"]) == ("bert-base", 4, [4])
+    assert measured["remaining_s"] == 36_000
+    machines, racks = measured["spread"]
+    assert (machines["spread_over"], machines["placement"], racks["spread_over"]) == ("machines", [2, 2], "racks")
+    assert (machines["slowdown"], machines["slowdown_low"]) == (pytest.approx(1.5), None)
+    assert machines["wait_s"] == pytest.approx(18_000)
+    assert machines["wait_share"] == pytest.approx(0.5)
+    assert racks["slowdown_low"] <= racks["slowdown"] <= racks["slowdown_high"]
+    assert predicted["basis"]
+
+    rows = list(csv.DictReader(io.StringIO(advised(monkeypatch, capsys, *asked, "--format", "csv"))))
+    assert [(row["job"], row["spread_over"]) for row in rows] == [
+        (job, over) for job in ("bert-base", "two") for over in ("machines", "racks")
+    ]
+    assert (tuple(rows[0]), rows[0]["placement"], rows[0]["wait_s"]) == (COLUMNS, "2,2", "")
+    assert float(rows[0]["wait_share"]) == pytest.approx(0.5)
 
 
 def test_hints_for_schedulers(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

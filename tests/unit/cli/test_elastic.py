@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from recommender import Measurement, Workload
-from recommender.workload import write_workload
 from tests.golden.runs import simple_run
-from tests.unit.cli.commands import ddlprof, rows
+from tests.unit.cli.commands import ddlprof, rows, write_workload
 
 pytestmark = pytest.mark.usefixtures("alone")
 

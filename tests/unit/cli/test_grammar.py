@@ -16,9 +16,8 @@ import typer
 from ddlprof.cli import parser
 from ddlprof.cli.app import main
 from ddlprof.cli.parser import COMMANDS
-from recommender.workload import write_workload
 from tests.golden.runs import HERE, simple_run
-from tests.unit.cli.commands import BERT
+from tests.unit.cli.commands import BERT, write_workload
 from tests.unit.test_interface import options_of
 
 DOCS = Path(__file__).parents[3] / "docs/commands.md"
@@ -43,13 +42,14 @@ FORMATS = {
     "report": ["table", "json", "html", "trace"],
     "compare": ["table", "json", "markdown"],
     **{key: ["table", "json", "csv"] for key in ("fleet", "instances", "elastic", "fuse", "sparsity")},
+    "instances measured": ["table", "json", "csv"],
     "recommend": ["table", "csv", "json", "html"],
     **{key: ["table", "json"] for key in ("predict", "features", "probe", "instances show", "doctor")},
-    **{key: ["table"] for key in ("instances refresh", "instances measured")},
+    "instances refresh": ["table", "json"],
     "characterize": ["table", "json"],
     "plan": ["table", "json", "trace", "plan"],
     "cluster simulate": ["table", "json", "html", "csv"],
-    "cluster advise": ["table", "slurm", "volcano"],
+    "cluster advise": ["table", "json", "csv", "slurm", "volcano"],
 }
 SEVERAL_FILES = {"run", "import", "export", "characterize"}
 ENDINGS = {

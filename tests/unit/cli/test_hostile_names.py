@@ -27,7 +27,7 @@ from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.model.sparsity import LayerCounts, LstmTiming, SparsityCounts, StepCounts
 from ddlprof.report import characterize, doctor, features, fusion, sparsity
 from ddlprof.report.characterize import Comparison
-from ddlprof.report.machines import listing as changes
+from ddlprof.report.machines import changes
 from instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
 from recommender.target import default_catalog
 from tests.unit.cli.hostile import NAME, paths_of, write_files
@@ -108,6 +108,7 @@ COMMANDS = {
     "features of no module": ["features", "NAME"],
     "features of a shape": ["features", "torch.nn:Linear", "--input", "NAME"],
     "advise": ["cluster", "advise", "JOB", "--instance", "NAME", "--gpus", "8", "--between-racks-gbps", "9"],
+    "advise json": ["cluster", "advise", "JOB", *SPREAD, "--format", "json"],
     "advise slurm": ["cluster", "advise", "JOB", *SPREAD, "--format", "slurm"],
     "advise volcano": ["cluster", "advise", "JOB", *SPREAD, "--format", "volcano"],
     "advise an engine": ["cluster", "advise", "JOB", *SPREAD, "--format", "NAME"],
@@ -142,6 +143,7 @@ COMMANDS = {
     "show": ["instances", "show", "NAME"],
     "show an unknown machine": ["instances", "show", "xNAME"],
     "measured": ["instances", "measured", "--instance", "NAME", "--fact", "flow_gbps=7"],
+    "measured json": ["instances", "measured", "--instance", "NAME", "--fact", "flow_gbps=7", "--format", "json"],
     "measured by a run": ["instances", "measured", "RUN", "--instance", "NAME"],
     "a wrong fact": ["instances", "measured", "--instance", "NAME", "--fact", "NAME"],
     "run": ["run", "NAME.py"],

@@ -168,6 +168,9 @@ def test_a_measured_flow_comes_before_the_table(ddlprof: Ddlprof, capsys: pytest
     assert ddlprof("instances", "measured", "--instance", "p3.8xlarge", "--fact", "flow_gbps=4.9") == 0
     capsys.readouterr()
     assert listed(ddlprof, capsys, "--gpu", "V100")["p3.8xlarge"]["flow_gbps"] == 4.9
+    words = ["--instance", "p3.8xlarge", "--fact", "flow_gbps=4.9"]
+    assert ddlprof("instances", "measured", *words, "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["added"][0]["value"] == 4.9
     assert load(None).instance("p3.8xlarge").flow_gbps != 4.9
 
 
@@ -212,6 +215,8 @@ def test_refresh(
     out, err = capsys.readouterr()
     assert out.startswith("region     what   rows")
     assert err == ""
+    assert ddlprof("instances", "refresh", *typed, "--format", "json") == code
+    assert json.loads(capsys.readouterr().out)["ok"] is (code == 0)
 
 
 def test_a_refresh_that_fetches_nothing_is_one_line(

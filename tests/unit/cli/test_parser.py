@@ -9,6 +9,7 @@ import sys
 import pytest
 import typer
 
+from ddlprof.cli.panels import panel_of
 from ddlprof.cli.parser import COMMANDS, app, call
 from tests.unit.test_docs import wrong
 
@@ -65,3 +66,24 @@ def test_the_groups_are_in_the_order_of_a_users_day(capsys: pytest.CaptureFixtur
     titles = [line[:-1] for line in out.splitlines() if line.endswith(":") and line[:1].isalpha()]
     assert titles == ["Options", "Profile", "Choose", "Plan", "Do more", "Help"]
     assert all(len(line) <= WIDTH for line in out.splitlines())
+
+
+@pytest.mark.parametrize("name", ["run", "recommend", "predict", "plan", "elastic"])
+def test_a_long_help_has_its_options_in_panels(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    options = [each for each in command.params if each.param_type_name == "option"]
+    panels = {panel_of(each) for each in options}
+    assert 3 <= len(panels) <= 5
+    assert "Help" not in panels  # that is --help alone
+    assert call([name, "--help"]) == 0
+    out = capsys.readouterr().out
+    titles = [line[:-1] for line in out.splitlines() if line.endswith(":") and line[:1].isalpha()]
+    assert titles[-2:] == ["Output", "Help"]
+    assert set(titles) - {"Arguments"} == panels | {"Help"}
+    assert len(re.findall(r"^  -", out, re.M)) == len(options) + 1
+    assert all(len(line) <= WIDTH for line in out.splitlines())
+
+
+def test_a_short_help_has_one_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["report", "--help"]) == 0
+    assert "\nOptions:\n" in capsys.readouterr().out

@@ -15,8 +15,7 @@ from ddlprof.hetero.problem import Strategy
 from ddlprof.model.operators import Layer, Operator, StepOperators
 from ddlprof.report.hetero import text as table
 from recommender import Measurement, Workload
-from recommender.workload import write_workload
-from tests.unit.cli.commands import ddlprof
+from tests.unit.cli.commands import ddlprof, write_workload
 
 pytestmark = pytest.mark.usefixtures("alone")
 CLUSTER = {

@@ -16,9 +16,8 @@ from ddlprof.base.errors import UserError
 from ddlprof.base.units import parse_duration
 from ddlprof.model.manifest import Manifest
 from recommender import Measurement, Workload
-from recommender.workload import write_workload
 from tests.golden.runs import header, manifest, simple_run, write_rank
-from tests.unit.cli.commands import BERT, WORK, ddlprof, rows
+from tests.unit.cli.commands import BERT, WORK, ddlprof, rows, write_workload
 
 pytestmark = pytest.mark.usefixtures("alone")
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recommender.workload import write_workload
-from tests.unit.cli.commands import BERT, WORK, ddlprof, rows
+from tests.unit.cli.commands import BERT, WORK, ddlprof, rows, write_workload
 
 pytestmark = pytest.mark.usefixtures("alone")
 

@@ -14,8 +14,7 @@ from instance_catalog import Reached
 from instance_catalog.overlay import add_reached
 from recommender import Measurement, Workload
 from recommender.target import default_catalog
-from recommender.workload import write_workload
-from tests.unit.cli.commands import ddlprof
+from tests.unit.cli.commands import ddlprof, write_workload
 
 LAYERS, TOKENS, WIDTH = 24, 4096, 2048
 ELEMENTS = 4.0 * LAYERS * WIDTH * WIDTH

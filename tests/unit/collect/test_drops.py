@@ -45,7 +45,7 @@ def breaks(*args: Any, **kwargs: Any) -> Any:
 
 def counted(recorder: Recorder) -> dict[str, tuple[int, str]]:
     """What was lost, by the words for many of it: how often, and why."""
-    return {loss.many: (loss.count, loss.reason) for loss in recorder.drops.take()}
+    return {drop.many: (drop.count, drop.reason) for drop in recorder.drops.take()}
 
 
 def once(kind: Kind) -> dict[str, tuple[int, str]]:
@@ -71,7 +71,7 @@ def test_each_kind_is_counted_with_the_reason_of_the_first() -> None:
     ]
     assert found.take() == []
     found.add(drops.COLLECTIVE, KeyError())
-    assert [(loss.count, loss.reason) for loss in found.take()] == [(2, "ValueError: line one")]
+    assert [(drop.count, drop.reason) for drop in found.take()] == [(2, "ValueError: line one")]
 
 
 def test_an_error_that_cannot_be_printed_is_named() -> None:
@@ -82,7 +82,7 @@ def test_an_error_that_cannot_be_printed_is_named() -> None:
     found = Drops()
     found.add(drops.COPY_CALL, Silent())
     found.add(drops.MODULE, ValueError("x" * 5000))
-    assert next(loss.reason for loss in found.take()) == "Silent"
+    assert next(drop.reason for drop in found.take()) == "Silent"
     found.add(drops.MODULE, "again")
     assert len(found.take()[0].reason) < 300
 
@@ -111,7 +111,7 @@ def test_they_are_written_as_they_grow_and_at_the_end(recorder: Recorder, tmp_pa
     helper.stop()
     helper.writer.close()
     found = [record for tag, record in lines_of(tmp_path) if tag == "u"]
-    assert [(loss.count, loss.reason) for loss in found] == [(1, "Broken: no more"), (2, "Broken: no more")]
+    assert [(drop.count, drop.reason) for drop in found] == [(1, "Broken: no more"), (2, "Broken: no more")]
 
 
 def test_they_are_written_where_the_helper_itself_has_failed(recorder: Recorder, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ EDITS = {
     ],
     "ddlprof/collect/steps/sums.py": [(r"(class Sums:.*?)(    other: int = 0\n)", r"\1    toy: int = 0\n\2")],
     "ddlprof/collect/steps/attribution.py": [
-        (r"(elif self._in_h2d:\n            sums\.)h2d", r"\1toy"),
+        (r"(def _book_h2d.*?self\._sums\.)h2d", r"\1toy"),
     ],
     "ddlprof/collect/steps/row.py": [
         (r"(other_ns=.*?),\n", r"\1 - sums.toy,\n        toy_ns=sums.toy,\n"),

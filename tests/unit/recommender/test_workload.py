@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recommender import Measurement, PredictionError, Target, Workload
-from recommender.workload import MAX_FILE_BYTES, read_workload, write_workload
+from recommender.workload import MAX_FILE_BYTES, read_workload, workload_text
 
 
 def test_the_example_of_the_contract() -> None:
@@ -77,7 +77,7 @@ WORKLOAD = Workload("net", 4, 8, 5e5, None, 3e9, measurements=(MEASURED,), kerne
 
 def test_a_workload_survives_the_file(tmp_path: Path) -> None:
     path = tmp_path / "net.json"
-    write_workload(WORKLOAD, path)
+    path.write_text(workload_text(WORKLOAD), encoding="utf-8")
     assert read_workload(path) == WORKLOAD
 
 
@@ -128,5 +128,3 @@ def test_files_that_cannot_be(tmp_path: Path) -> None:
     large.write_bytes(b" " * (MAX_FILE_BYTES + 1))
     with pytest.raises(PredictionError, match="at most 4 MiB are read"):
         read_workload(large)
-    with pytest.raises(PredictionError, match="cannot be written"):
-        write_workload(WORKLOAD, tmp_path / "no" / "such.json")

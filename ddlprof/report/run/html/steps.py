@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ddlprof.analysis.binning import BinnedSteps, Bins, bin_steps, make_bins
-from ddlprof.analysis.loss_curve import LossCurve, loss_curve
+from ddlprof.analysis.loss_curve import LossCurve
 from ddlprof.base.units import count, significant
 from ddlprof.model.classes import TABLE
 from ddlprof.model.records import Flag
@@ -168,10 +168,9 @@ def _table(subject: Subject) -> Html:
 
 def loss_over_updates(subject: Subject) -> Section | Absent:
     """The losses of the rank that the card has, and the curve if there is one."""
-    line = subject.report.loss
-    if line is None:
+    line, found = subject.report.loss, subject.headline.loss_curve if subject.headline else None
+    if line is None or found is None:
         return Absent(_LOSS_TITLE, "none was noted: only one that backward is called on, in the host's memory, is read")
-    found = loss_curve(next(rank.data.training_loss for rank in subject.ranks if rank.data.rank == line.rank))
     if not len(found.losses):
         return Absent(_LOSS_TITLE, found.reason or "too few were noted")
     rows: list[list[Content]] = [

@@ -39,7 +39,7 @@ class Opened:
         self.uninstall = self.windows.install()
 
     def lost(self) -> list[tuple[int, str]]:
-        return [(loss.count, loss.reason) for loss in self.recorder.drops.take()]
+        return [(drop.count, drop.reason) for drop in self.recorder.drops.take()]
 
     def open(self) -> None:
         self.windows.at_update(FIRST_UPDATE)

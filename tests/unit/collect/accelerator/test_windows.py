@@ -51,7 +51,7 @@ class Trainer:
     def lost(self) -> list[tuple[int, str]]:
         """What the file says of windows that could not be read."""
         self.rig.helper.stop()
-        return [(loss.count, loss.reason) for loss in self.rig.written("u") if loss.source == "windows"]
+        return [(drop.count, drop.reason) for drop in self.rig.written("u") if drop.source == "windows"]
 
     def notes(self) -> list[str]:
         return [note.message for note in self.rig.written("n") if note.source == "windows"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from ddlprof.collect.hooks.collective import Collective
 from ddlprof.collect.steps.sums import place_collectives as place
+from ddlprof.collect.steps.sums import wait_end
 
 
 def made(duration: int | None, need: int | None = None, exposed: int | None = None, group: str = "0") -> Collective:
@@ -79,3 +80,13 @@ def test_no_more_is_exposed_than_was_waited() -> None:
             mine = [c.exposed or 0 for c in collectives if c.need == need]
             assert all(each >= 0 for each in mine)
             assert sum(mine) <= length
+
+
+def test_a_wait_ends_when_it_is_said_to() -> None:
+    ended, unknown = [made(10), made(10)], made(10)
+    ended[0].end, ended[1].end = 140, 160
+    assert wait_end(ended, None, 100, 200) == 200
+    assert wait_end(ended, 150, 100, 200) == 150
+    assert [wait_end(ended, bounded, 100, 200) for bounded in (50, 250)] == [100, 200]
+    assert wait_end(ended, True, 100, 200) == 160
+    assert wait_end([*ended, unknown], True, 100, 200) == 200

@@ -259,6 +259,8 @@ def test_a_region_tells_the_cloud() -> None:
         ({"max_cost_usd": math.nan}, "the highest cost: a positive number is expected, not nan"),
         ({"max_nodes": 0}, "the number of nodes: a whole number from 1 to 1000 is expected, not 0"),
         ({"max_nodes": 100_000}, "the number of nodes: a whole number from 1 to 1000 is expected, not 100000"),
+        ({"min_nodes": 0}, "the least number of nodes: a whole number from 1 to 2 is expected, not 0"),
+        ({"min_nodes": 3}, "the least number of nodes: a whole number from 1 to 2 is expected, not 3"),
         ({"max_nodes": 1000, "batch_per_gpu": tuple(range(1, 10))},
          "27,000 candidates (3 instance types on up to 1,000 nodes, with all batches and prices) are too many,"
          " at most 25,000 are ranked: name the types or take fewer nodes"),
@@ -286,6 +288,15 @@ def test_unknown_names_are_told_with_the_closest() -> None:
 def test_a_kept_global_batch_is_divided_without_trying_every_number() -> None:
     plan = of(ask(job(batch=2**29), keep_global_batch=True, max_nodes=1), "small.1")
     assert (plan.batch_per_gpu, plan.grad_accum) == (8, 2**26)
+
+
+def test_only_the_numbers_of_nodes_asked_for_are_tried() -> None:
+    predictor = MadeUp()
+    plans = ask(min_nodes=3, max_nodes=4, predictor=predictor)
+    assert {len(target.placement) for target in predictor.asked} == {3, 4}
+    assert {plan.nodes for plan in plans if plan.times} == {3, 4}
+    many = ask(min_nodes=1000, max_nodes=1000, batch_per_gpu=tuple(range(1, 10)))
+    assert {plan.nodes for plan in many if plan.times} == {1000}
 
 
 def test_plans_of_many_nodes_share_their_placements() -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from pathlib import Path
 
 import pytest
 
-from ddlprof.report.machines.listing import COLUMNS, added, as_csv, as_json, as_table, refreshed, rows_of
-from instance_catalog import Catalog, InstanceType, LinkFact, Price
-from instance_catalog.refresh import Contradiction, Outcome, RefreshReport
+from ddlprof.report.machines.listing import COLUMNS, as_csv, as_json, as_table, rows_of
+from instance_catalog import Catalog, InstanceType, Price
 
 EIGHT = InstanceType(
     "aws", "p4d.24xlarge", "p4d", "A100-SXM4-40GB", 8, 1.0, gpu_memory_gib=40.0, vcpus=96, memory_gib=1152.0,
@@ -112,35 +110,3 @@ def test_csv() -> None:
     assert (eight["efa"], eight["on_demand_usd_per_hour"]) == ("true", "21.957642")
     old = next(row for row in rows if row["instance_type"] == "p2.xlarge")
     assert (old["offered"], old["vcpus"], old["on_demand_usd_per_hour"]) == ("false", "", "")
-
-
-def test_a_partial_refresh() -> None:
-    report = RefreshReport(
-        outcomes=(Outcome("us-east-1", "types", 65), Outcome("us-east-1", "on_demand", 0, "AccessDenied: not allowed")),
-        contradictions=(Contradiction("us-east-1", "g6.12xlarge", "gpu_memory_gib", "96", "24", "total, not of one"),),
-        files=(Path("overlay/instances.csv"),),
-    )
-    assert refreshed(report) == (
-        "region     what              rows\n"
-        "us-east-1  types               65\n"
-        "us-east-1  on-demand prices     0  failed; the old ones keep their date: AccessDenied: not allowed\n"
-        "\n"
-        "Not believed (1 answer):\n"
-        f"  {report.contradictions[0]}\n"
-        "\n"
-        "Wrote overlay/instances.csv\n"
-    )
-
-
-def test_a_refresh_without_news() -> None:
-    report = RefreshReport((Outcome("us-east-1", "spot", 3),), (), ())
-    assert refreshed(report) == "region     what         rows\nus-east-1  spot prices     3\n"
-
-
-def test_added_facts() -> None:
-    fact = LinkFact("p3.8xlarge", "flow_gbps", 4.94949, "Gbit/s", "2026-01-01", "run", "two hosts")
-    assert added([fact], Path("overlay")) == (
-        "machine     what       value  unit    notes\n"
-        "p3.8xlarge  flow_gbps  4.949  Gbit/s  two hosts\n"
-        "Added to overlay\n"
-    )

@@ -1,0 +1,82 @@
+"""What a refresh and measured links changed, for people and for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+from ddlprof.report.machines.changes import (
+    LINK_COLUMNS,
+    added,
+    added_as_csv,
+    added_as_json,
+    refreshed,
+    refreshed_as_json,
+)
+from instance_catalog import LinkFact
+from instance_catalog.refresh import Contradiction, Outcome, RefreshReport
+
+PARTIAL = RefreshReport(
+    outcomes=(Outcome("us-east-1", "types", 65), Outcome("us-east-1", "on_demand", 0, "AccessDenied: not allowed")),
+    contradictions=(Contradiction("us-east-1", "g6.12xlarge", "gpu_memory_gib", "96", "24", "total, not of one"),),
+    files=(Path("overlay/instances.csv"),),
+)
+FACT = LinkFact("p3.8xlarge", "flow_gbps", 4.94949, "Gbit/s", "2026-01-01", "run", "two hosts")
+
+
+def test_a_partial_refresh() -> None:
+    assert refreshed(PARTIAL) == (
+        "region     what              rows\n"
+        "us-east-1  types               65\n"
+        "us-east-1  on-demand prices     0  failed; the old ones keep their date: AccessDenied: not allowed\n"
+        "\n"
+        "Not believed (1 answer):\n"
+        f"  {PARTIAL.contradictions[0]}\n"
+        "\n"
+        "Wrote overlay/instances.csv\n"
+    )
+
+
+def test_a_refresh_without_news() -> None:
+    report = RefreshReport((Outcome("us-east-1", "spot", 3),), (), ())
+    assert refreshed(report) == "region     what         rows\nus-east-1  spot prices     3\n"
+
+
+def test_added_facts() -> None:
+    assert added([FACT], Path("overlay")) == (
+        "machine     what       value  unit    notes\n"
+        "p3.8xlarge  flow_gbps  4.949  Gbit/s  two hosts\n"
+        "Added to overlay\n"
+    )
+
+
+def test_a_refresh_for_programs() -> None:
+    found = json.loads(refreshed_as_json(PARTIAL))
+    assert found == {
+        "ok": False,
+        "outcomes": [
+            {"region": "us-east-1", "kind": "types", "rows": 65, "error": None},
+            {"region": "us-east-1", "kind": "on_demand", "rows": 0, "error": "AccessDenied: not allowed"},
+        ],
+        "contradictions": [
+            {
+                "region": "us-east-1",
+                "instance_type": "g6.12xlarge",
+                "field": "gpu_memory_gib",
+                "answered": "96",
+                "kept": "24",
+                "reason": "total, not of one",
+            }
+        ],
+        "files": ["overlay/instances.csv"],
+    }
+
+
+def test_added_facts_for_programs() -> None:
+    found = json.loads(added_as_json([FACT], Path("overlay")))
+    assert (found["overlay"], found["added"][0]["value"]) == ("overlay", 4.94949)
+    (row,) = csv.DictReader(io.StringIO(added_as_csv([FACT])))
+    assert tuple(row) == tuple(found["added"][0]) == LINK_COLUMNS
+    assert list(row.values()) == ["p3.8xlarge", "flow_gbps", "4.94949", "Gbit/s", "2026-01-01", "run", "two hosts"]

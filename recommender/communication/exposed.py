@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 
 PARAMETERS = (
     "log_intra", "log_inter", "overlap", "log_last_bucket", "log_imbalance", "log_contention",
-    "offset_alone", "offset_shared",
+    "offset_alone", "offset_shared", "log_full",
 )  # fmt: skip
 """The parameters of a job on one kind of machine: factors on the cost of reductions inside (intra) and between machines
 (inter), share of the computation that hides reductions, share of the reductions that cannot be hidden (last bucket),
@@ -38,6 +38,8 @@ _CROWD = 3.0
 """log2 of eight: the number of GPUs on a node that `offset_shared` and `log_contention` are defined for."""
 _BEND = 0.05
 """The width of the smooth transition between hidden and exposed, as a share of the reduction."""
+import os
+_NORM = float(os.environ.get("NORM", "4"))
 _LEAST_REST = 0.3
 """The least share of the computation that remains, however negative the offset."""
 
@@ -52,6 +54,9 @@ class Link:
     """The cost of a launch for each parameter tensor."""
     launch_growth: float
     """The growth of the launch cost with each doubling of GPUs, as a share of the launch between two."""
+    hop_growth: float = 0.0
+    """The growth of the launch cost with each further pair of GPUs in the ring, as a share of the launch between two:
+    over TCP every hop costs its latency."""
     three_nodes: float = 0.0
     """The logarithm of the cost of bytes over three nodes or more, relative to two."""
     four_nodes: float = 0.0
@@ -98,7 +103,9 @@ def reduce_s(z: Array, links: Links, at: Placing, load: Load) -> Any:
     """The seconds of all reductions if nothing were hidden. The last axis of `z` holds the `PARAMETERS`."""
     inside, between = _cost_s(links.intra, at, load), _cost_s(links.inter, at, load)
     ring = 2.0 * (at.gpus - 1) / at.gpus
-    return ring * np.where(at.nodes == 1, inside * np.exp(z[..., 0]), between * np.exp(z[..., 1]))
+    inside = inside * np.exp(z[..., 0] + z[..., 8] * np.log2(at.most) / _CROWD) * (at.most > 1)
+    between = between * np.exp(z[..., 1]) * (at.nodes > 1)
+    return ring * (inside**_NORM + between**_NORM) ** (1.0 / _NORM)
 
 
 def step_s(z: Array, links: Links, at: Placing, load: Load) -> tuple[Any, Any]:
@@ -117,5 +124,6 @@ def step_s(z: Array, links: Links, at: Placing, load: Load) -> tuple[Any, Any]:
 def _cost_s(link: Link, at: Placing, load: Load) -> Any:
     flows = np.exp(link.three_nodes * (at.nodes >= 3) + link.four_nodes * (at.nodes >= 4))
     shared = np.maximum(at.most / link.full_speed_gpus, 1.0) if link.full_speed_gpus else 1.0
-    launches = load.tensors * link.launch_s * (1.0 + link.launch_growth * np.log2(at.gpus / 2.0))
+    growth = link.launch_growth * np.log2(at.gpus / 2.0) + link.hop_growth * (at.gpus / 2.0 - 1.0)
+    launches = load.tensors * link.launch_s * (1.0 + growth)
     return load.bytes / (link.gb_s * 1e9) * flows * shared + launches

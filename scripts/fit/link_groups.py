@@ -19,21 +19,24 @@ from scripts.fit.placements import PublishedJob
 GROUPS = {"flow_capped": ("aws",), "ethernet": ("rtx",), "rdma": ("dgx", "dgx-ext")}
 """Clusters fitted together, by the network between their machines."""
 
-PRIOR_MEAN = np.array([0, 0, 0.7, np.log(0.15), np.log(0.02), np.log(0.03), -0.03, 0.0])
-PRIOR_SD = np.array([0.4, 0.4, 0.3, 0.7, 1.0, 1.0, 0.1, 0.2])
+PRIOR_MEAN = np.array([0, 0, 0.7, np.log(0.15), np.log(0.02), np.log(0.03), -0.03, 0.0, 0.0])
+PRIOR_SD = np.array([0.4, 0.4, 0.3, 0.7, 1.0, 1.0, 0.1, 0.2, 0.3])
 """The prior of the parameters of a job, weak: overlap with most of the backward pass, a last bucket of a seventh of the
 gradients, and small offsets. What the jobs of a group have in common moves the mean half way."""
-JOB_SD = np.array([0.3, 0.3, 0.2, 0.4, 0.6, 0.6, 0.06, 0.1])
+JOB_SD = np.array([0.3, 0.3, 0.2, 0.4, 0.6, 0.6, 0.06, 0.1, 0.2])
 """The prior of a job of which a few placements are measured: about the spread of the fitted jobs (median absolute
 deviations within groups, times 1.48: 0.07, 0.18, 0, 0.67, 0.9, 0.6, 0.06, 0.06)."""
 LINK_START = {
     "flow_capped": (4.0, 30e-6, 0.4, 0.45, 300e-6, 0.0, -np.log(2.0), 0.0),
     "ethernet": (1.0, 50e-6, 0.2, 0.8, 200e-6, 0.0, 0.0, 0.0),
-    "rdma": (30.0, 30e-6, 0.2, 30.0, 30e-6, 0.0, 0.0, 0.0),
+    "rdma": (100.0, 50e-6, 0.2, 100.0, 50e-6, 0.0, 0.0, 0.0),
 }
 """Inside: GB/s, launch, its growth; between: the same, three nodes, four nodes. Where flows are capped, a node of three
 or more has two neighbours instead of one, so twice the flows and half the time; more nodes change nothing in that."""
+import os
 LINK_SD = np.array([1, 0.7, 0.3, 1, 0.7, 0.5, 0.15, 0.05])
+_RS=float(os.environ.get("RDMASD","0.25"))
+SDS={"rdma":np.array([_RS, 0.7, 0.3, _RS, 0.7, 0.5, 0.15, 0.05])}
 _LOGARITHMIC = [0, 1, 3, 4]
 _NOISE = 0.04
 """What a step time scatters by around a good fit."""
@@ -83,11 +86,13 @@ def table_of(job: PublishedJob) -> Table:
     )
 
 
-def links_from(numbers: Array) -> Links:
+def links_from(numbers: Array, network="rdma") -> Links:
     """Makes links from the numbers of `LINK_START`, logarithms where `_LOGARITHMIC` says so."""
     values = numbers.copy()
     values[_LOGARITHMIC] = np.exp(values[_LOGARITHMIC])
-    return Links(Link(*map(float, values[:3])), Link(*map(float, values[3:])))
+    gb_s, launch_s, growth, *more_nodes = map(float, values[3:])
+    hops = network == "flow_capped"
+    return Links(Link(*map(float, values[:3])), Link(gb_s, launch_s, growth * (not hops), growth * hops, *more_nodes))
 
 
 def fit_group(network: str, jobs: Sequence[PublishedJob]) -> Group:
@@ -97,8 +102,8 @@ def fit_group(network: str, jobs: Sequence[PublishedJob]) -> Group:
     tables = [table_of(job) for job in jobs]
 
     def residuals(numbers: Array) -> Array:
-        links, z = links_from(numbers[: len(start)]), numbers[len(start) :].reshape(len(jobs), -1)
-        parts = [(numbers[: len(start)] - start) / LINK_SD, ((z - PRIOR_MEAN) / PRIOR_SD).ravel()]
+        links, z = links_from(numbers[: len(start)], network), numbers[len(start) :].reshape(len(jobs), -1)
+        parts = [(numbers[: len(start)] - start) / SDS.get(network,LINK_SD), ((z - PRIOR_MEAN) / PRIOR_SD).ravel()]
         for table, parameters in zip(tables, z, strict=True):
             rest, exposed = step_s(parameters, links, table.at, table.load)
             weight = 6 / np.sqrt(len(table.step_s)) / _NOISE
@@ -109,4 +114,4 @@ def fit_group(network: str, jobs: Sequence[PublishedJob]) -> Group:
     guess = np.concatenate([start, np.tile(PRIOR_MEAN, len(jobs))])
     found = least_squares(residuals, guess, loss="soft_l1", max_nfev=60).x
     rows = found[len(start) :].reshape(len(jobs), -1)
-    return Group(links_from(found[: len(start)]), dict(zip(jobs, rows, strict=True)))
+    return Group(links_from(found[: len(start)], network), dict(zip(jobs, rows, strict=True)))

@@ -47,6 +47,7 @@ class LinkClass:
     gb_s: float
     launch_s: float
     launch_growth: float
+    hop_growth: float
     three_nodes: float
     four_nodes: float
     reference: float
@@ -68,7 +69,10 @@ class LinkClass:
         """The link at another data-sheet speed; as fitted where the speed is unknown."""
         factor = 1.0 if speed is None else (speed / self.reference) ** self.power
         gb_s = with_buckets(self.gb_s * factor, self.bucket_s)
-        return Link(gb_s, self.launch_s, self.launch_growth, self.three_nodes, self.four_nodes, self.full_speed_gpus)
+        return Link(
+            gb_s, self.launch_s, self.launch_growth, self.hop_growth, self.three_nodes, self.four_nodes,
+            self.full_speed_gpus,
+        )  # fmt: skip
 
 
 def with_buckets(gb_s: float, bucket_s: float) -> float:
@@ -120,7 +124,6 @@ class Coefficients:
         if not (fitted and (speed is None or as_fitted)):
             prior = _with_spread(prior, inside.spread, between.spread)
             intra = _half_way(intra, _pick(self.inside, kind, "").at(machine.link_gb_s))
-            inter = replace(inter, gb_s=min(inter.gb_s, intra.gb_s))
         return MachineLinks(
             Links(intra, _with_room(inter, machine)),
             prior,

@@ -2,16 +2,17 @@
 
 The ring factor is that of a ring all-reduce (Patarasuk and Yuan, 2009).
 
-A job has eight parameters (`PARAMETERS`); links have a bandwidth and a launch cost. The formula:
+A job has nine parameters (`PARAMETERS`); links have a bandwidth and a launch cost. The formula:
 
-    cost    = bytes / bandwidth * flows(nodes) * shared(GPUs) + tensors * launch * (1 + growth * log2(GPUs / 2))
-    reduce  = cost * ring(GPUs)                              ring(n) = 2 (n - 1) / n
+    cost    = bytes / bandwidth * flows(nodes) * shared(GPUs) + tensors * launch * growth(GPUs)
+    reduce  = (inside^4 + between^4)^(1/4) * ring(GPUs)      ring(n) = 2 (n - 1) / n; the costs of both kinds of links
     exposed = max(last bucket, reduce - overlap * compute) + stragglers
     rest    = compute + offset(GPUs on the fullest node)     what sharing a host costs, or saves
 
-`cost` has coefficients for links inside a machine and others for links between machines. `flows`: where a network caps
-each flow, two nodes are slower than four with as many GPUs. `shared`: GPUs that share the PCIe lanes of their host wait
-for each other if they are more than the lanes serve. Step time is `rest + exposed`.
+`cost` has coefficients for links inside a machine and others for links between machines; a reduction over several
+machines with several GPUs each passes both. `growth` is 1 + launch_growth log2(GPUs / 2) + hop_growth (GPUs / 2 - 1).
+`flows`: where a network caps each flow, two nodes are slower than four with as many GPUs. `shared`: GPUs that share the
+PCIe lanes of their host wait for each other if they are more than the lanes serve. Step time is `rest + exposed`.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ PARAMETERS = (
 """The parameters of a job on one kind of machine: factors on the cost of reductions inside (intra) and between machines
 (inter), share of the computation that hides reductions, share of the reductions that cannot be hidden (last bucket),
 share of the computation lost to uneven ranks (imbalance) and to neighbours in the host (contention), and the time added
-to the computation with one GPU on each node and with eight (shares of the reference computation). Names with log_ are
-logarithms."""
+to the computation with one GPU on each node and with eight (shares of the reference computation), and a further factor
+on the cost inside machines of which eight GPUs take part (full). Names with log_ are logarithms."""
 _CROWD = 3.0
-"""log2 of eight: the number of GPUs on a node that `offset_shared` and `log_contention` are defined for."""
+"""log2 of eight: the number of GPUs on a node that `offset_shared`, `log_contention` and `log_full` are defined for."""
+_NORM = 4.0
+"""How the times of the links inside and between machines, which every byte passes at once, become one: the longer one,
+and a fifth more where they are equal."""
 _BEND = 0.05
 """The width of the smooth transition between hidden and exposed, as a share of the reduction."""
-import os
-_NORM = float(os.environ.get("NORM", "4"))
 _LEAST_REST = 0.3
 """The least share of the computation that remains, however negative the offset."""
 

@@ -1,12 +1,16 @@
 """The parameters of communication of one job: a prior from other jobs on such links, updated by the job's measurements.
 
-The estimate is maximum a posteriori with normal priors, its uncertainty that of the linearised posterior. The residuals
-at measured points are carried to targets close to them, so that a measured target returns its measurement.
+The estimate is maximum a posteriori, its uncertainty that of the linearised posterior. The prior of the cost of links
+has heavy tails (Student's t): clusters whose links are many times slower than others with the same data sheet exist,
+and two points are enough to believe it. All other parameters have normal priors.
 
-The weight of a measured point depends on how well the formula (`exposed.py`) holds there. Its error is a share of the
-computation plus a share of the reductions (`FORM_REST`, `FORM_REDUCE`). Near the transition from hidden to exposed, a
-small share of the reductions is all of the exposed time: a point whose communication was hidden bounds its cost from
-above, but says little of how far below the bound it is.
+What the formula (`exposed.py`) leaves unexplained at measured points, of the computation and of the exposed time apart,
+is carried to targets close to them, so that a measured target returns its measurement class by class.
+
+The weight of a measured point depends on how well the formula holds there. Its error is a share of the computation, a
+share of the reductions and a share of the time lost to uneven ranks (`FORM_REST`, `FORM_REDUCE`, `FORM_LOST`). Near the
+transition from hidden to exposed, a small share of the reductions is all of the exposed time: a point whose
+communication was hidden bounds its cost from above, but says little of how far below the bound it is.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recommender.communication.coefficients import Prior
-from recommender.communication.exposed import Array, Links, Load, Placing, step_s, reduce_s, PARAMETERS
+from recommender.communication.exposed import PARAMETERS, Array, Links, Load, Placing, reduce_s, step_s
 
 MEASURED = 0.015
 """The standard deviation of a measured mean when repeated, as a share of the step."""
@@ -30,22 +34,25 @@ FORM_REDUCE = 0.2
 """The same for the cost of reductions, as a share of that cost: in the published measurements, placements that are
 alike to the formula differ this much. Chosen by errors over random pairs of measured placements, with models left out.
 """
-import os
-FORM_LOST = float(os.environ.get("LOST","0.3"))
+FORM_LOST = 0.3
+"""The same for the time that uneven ranks and neighbours in the host cost, as a share of that time."""
 _REPEATS = 0.02
 """The variance of a residual between repetitions of one point, as a share of the variance of all residuals."""
 _REACH = np.array([0.5, 0.3, 0.5])
 """The distance over which residuals correlate: in doublings of GPUs, logarithm of nodes, and doublings of computation.
 """
-_LEAST_EXPOSED, _LEAST_SHARE = 0.1, 1e-3
-_PASSES = 2
-"""The weights of points depend on the parameters: the first pass takes those of the prior, the second the fitted ones.
-"""
-import os
-_TAILS = float(os.environ.get("TAILS","4"))
-_HEAVY = np.array([name in os.environ.get("HEAVY","log_intra,log_inter,log_full").split(",") for name in PARAMETERS])
-_MOST = float(os.environ.get('MOST','3'))
+_LEAST_SHARE = 1e-3
+"""The least share of a step that counts as time without communication."""
+_TAILS = 4.0
+"""The degrees of freedom of Student's t for the parameters in `_HEAVY`."""
+_HEAVY = np.array([name in ("log_intra", "log_inter", "log_full") for name in PARAMETERS])
+_MOST = 3.0
+"""The largest distance of a parameter from its prior: a factor of twenty, for logarithms."""
 _STARTS = ((0.0, 0.0), (2.0, 0.0), (0.0, 2.0), (2.0, 2.0))
+"""The distances of `log_intra` and `log_inter` from their prior at which the search starts."""
+_PASSES = 2
+"""The weights of points depend on the parameters: the first pass takes those of the start, the second the fitted ones.
+"""
 _STEP = 1e-5
 """The step of the numeric derivatives."""
 
@@ -94,7 +101,7 @@ class JobFit:
         rest, exposed, gradient = self._linearised(links, at, load)
         (log_rest, of_reductions), unknown = self._residual(at, load)
         rest = rest * math.exp(log_rest)
-        exposed = max(exposed + of_reductions * float(reduce_s(self.z, links, at, load)), _LEAST_EXPOSED * exposed)
+        exposed = max(exposed + of_reductions * float(reduce_s(self.z, links, at, load)), 0.0)
         return FitEstimate(rest, exposed, unknown * self._sd_of(gradient, self.covariance))
 
     @property
@@ -172,14 +179,14 @@ class JobFit:
         return float(np.sum(self._surprise(z)[0] ** 2) + np.sum(self._errors(z) ** 2))
 
     def _surprise(self, z: Array) -> tuple[Array, Array]:
-        """How unlikely parameters are under the prior: numbers whose squares add to twice the negative logarithm of
-        its density, and their slopes. Links have Student's t, all else the normal distribution."""
+        """How unlikely parameters are under the prior: numbers whose squares add up to minus twice the logarithm of
+        its density, and their slopes."""
         far = (z - self._mean) / self._sd
-        spread = np.log1p(far**2 / _TAILS)
-        heavy = np.sign(far) * np.sqrt((_TAILS + 1.0) * spread)
-        with_far = np.where(np.abs(far) > 1e-6, far, 1e-6)
-        slope = (_TAILS + 1.0) * with_far / (_TAILS + with_far**2) / np.where(np.abs(far) > 1e-6, heavy, 1e-6 * np.sqrt((_TAILS + 1.0) / _TAILS))
-        return np.where(_HEAVY, heavy, far), np.where(_HEAVY, slope, 1.0) / self._sd
+        heavy = np.sqrt((_TAILS + 1.0) * np.log1p(far**2 / _TAILS))
+        at_the_mean = math.sqrt((_TAILS + 1.0) / _TAILS)
+        slope = (_TAILS + 1.0) * np.abs(far) / (_TAILS + far**2)
+        slope = np.divide(slope, heavy, out=np.full_like(far, at_the_mean), where=heavy > 1e-9)
+        return np.where(_HEAVY, np.sign(far) * heavy, far), np.where(_HEAVY, slope, 1.0) / self._sd
 
     def _fit(self) -> tuple[Array, Array]:
         """The parameters of maximum a posteriori, and the noise of the points there: the best of several starts, as

@@ -49,16 +49,25 @@ NETWORK_GBPS = {"flow_capped": 10.0, "ethernet": 50.0, "rdma": 1600.0}
 """What the groups' links are on the data sheet; of the capped network: one flow in a placement group."""
 NODES = {"flow_capped": 4, "ethernet": 2, "rdma": 2}
 GENERAL_REFERENCE = {"pcie": 15.75, "nvlink": 150.0, "rdma": 400.0}
-GENERAL_START = np.array([np.log(2.0), 0.3, np.log(13.0), 1.0, np.log(15.0), 0.5])
-GENERAL_SD = np.array([1.0, 0.1, 1.0, 0.2, 1.0, 0.1])
-"""Logarithm of GB/s at the reference and growth with data-sheet speed, for pcie, nvlink and rdma."""
+GENERAL_START = np.array([np.log(2.0), 0.3, np.log(0.4), np.log(0.5), np.log(40e-6), 0.4, np.log(40e-6), 0.7])
+GENERAL_SD = np.array([1.0, 0.1, 0.4, 0.4, 0.7, 0.3, 0.7, 0.4])
+"""PCIe: logarithm of GB/s at the reference and growth with data-sheet speed. NVLink and RDMA: logarithm of the share of
+the data sheet's bandwidth that jobs get. Launches over NVLink and RDMA: logarithm of seconds and growth, for each."""
+COLLECTIVES_SHARE = 0.63
+"""The share of NVLink's bandwidth that large collectives reach in published tables (`scripts.fit.collectives`)."""
+NETWORK_SHARE = 0.8
+"""The largest share of a network's line rate that a job may get."""
+GENERAL_LEAST = np.log([0.01, 1e-9, COLLECTIVES_SHARE / 3, NETWORK_SHARE / 3, 5e-6, 1.0, 5e-6, 1.0])
+GENERAL_MOST = np.array([5.0, 1.0, np.log(COLLECTIVES_SHARE), np.log(NETWORK_SHARE), -8.0, 1.5, -8.0, 2.0])
+"""No job without a measurement of its cluster is predicted to reduce slower than a third of what collectives reach, nor
+faster than they do."""
 GENERAL_NODES = 32
 FULL_SPEED_GPUS = {"pcie": 8}
 """The lanes of a host serve eight GPUs. In the placements, the cost does not grow with the GPUs up to eight (fitted
 exponent 0.0); MXNet's table of p2.16xlarge (2017) has 2.4 times the cost on sixteen."""
 SPREAD = 0.5
 """Spread of the logarithm of the cost between machines with equal data sheets: the published ones differ by so much."""
-BUCKET_S = 34e-6
+BUCKET_S = 28e-6
 """The lead of a reduction over eight GPUs with NVLink (`scripts.fit.collectives`)."""
 _NOISE = 0.1
 FAR_CLUSTER, NEAR_NODES = "aws", (2, 3)
@@ -70,24 +79,22 @@ Calibration = dict[str, tuple[float, float, float, float, float, float]]
 def general_links(
     numbers: Array, groups: dict[str, Group], machine_gb_s: float, gbps: float, kind: str, bucket_s: float = BUCKET_S
 ) -> Links:
-    """Links of a machine that no placement was measured on; launches cost what they do on the like of it."""
-    gb_s = dict(zip(GENERAL_REFERENCE, zip(numbers[::2], numbers[1::2], strict=True), strict=True))
-
-    def speed(of: str, sheet: float) -> float:
-        log_gb_s, power = gb_s[of]
-        return float(np.exp(log_gb_s) * (sheet / GENERAL_REFERENCE[of]) ** power)
-
-    like = groups["rdma" if kind == "nvlink" else "ethernet"].links.intra
-    inter = groups["rdma"].links.inter
-    lead_s = bucket_s if kind == "nvlink" else 0.0
-    return Links(
-        _sharing(Link(with_buckets(speed(kind, machine_gb_s), lead_s), like.launch_s, like.launch_growth), kind),
-        Link(speed("rdma", gbps), inter.launch_s, inter.launch_growth),
-    )
+    """Links of a machine that no placement was measured on. `numbers`: as `GENERAL_START`; launches over PCIe cost what
+    they do on the measured machine with Ethernet."""
+    log_pcie, power, log_nvlink, log_rdma, log_inside_s, inside_growth, log_between_s, between_growth = numbers
+    if kind == "nvlink":
+        gb_s = with_buckets(float(np.exp(log_nvlink)) * machine_gb_s, bucket_s)
+        intra = Link(gb_s, float(np.exp(log_inside_s)), float(inside_growth))
+    else:
+        like = groups["ethernet"].links.intra
+        gb_s = float(np.exp(log_pcie) * (machine_gb_s / GENERAL_REFERENCE["pcie"]) ** power)
+        intra = Link(gb_s, like.launch_s, like.launch_growth, full_speed_gpus=FULL_SPEED_GPUS["pcie"])
+    inter = Link(float(np.exp(log_rdma)) * gbps / 8.0, float(np.exp(log_between_s)), float(between_growth))
+    return Links(intra, inter)
 
 
 def fit_general(cases: Sequence[ScalingCase], groups: dict[str, Group]) -> Array:
-    """The six numbers of `GENERAL_START`: every source and kind of machine counts the same."""
+    """The numbers of `GENERAL_START`: every source and kind of machine counts the same."""
     catalog = default_catalog()
     prior = general_prior_mean(groups)
     weights = _weights(cases)
@@ -104,16 +111,17 @@ def fit_general(cases: Sequence[ScalingCase], groups: dict[str, Group]) -> Array
     def residuals(numbers: Array) -> Array:
         parts = list((numbers - GENERAL_START) / GENERAL_SD)
         for key, group in groups.items():
-            kind, sheet = LINK_KINDS[key], LINK_GB_S[key]
-            links = general_links(numbers, groups, sheet, NETWORK_GBPS["rdma"], kind)
-            parts.append(float(np.log(links.intra.gb_s / group.links.intra.gb_s)) / SPREAD)
+            links = general_links(numbers, groups, LINK_GB_S[key], NETWORK_GBPS["rdma"], LINK_KINDS[key])
+            if LINK_KINDS[key] == "pcie":
+                parts.append(float(np.log(links.intra.gb_s / group.links.intra.gb_s)) / SPREAD)
         for case, gb_s, kind, load, weight in rows:
             links = general_links(numbers, groups, gb_s, case.network_gbps or 400.0, kind)
             rest, exposed = step_s(prior, links, placing_of(case.target.placement), load)
             parts.append(weight * float(np.log((rest + exposed) / case.step_s)) / _NOISE)
         return np.array(parts)
 
-    return np.asarray(least_squares(residuals, GENERAL_START, loss="soft_l1").x)
+    bounds = (GENERAL_LEAST, GENERAL_MOST)
+    return np.asarray(least_squares(residuals, GENERAL_START, loss="soft_l1", bounds=bounds).x)
 
 
 def _weights(cases: Sequence[ScalingCase]) -> list[float]:
@@ -140,15 +148,17 @@ def content_of(
             reference=LINK_GB_S[key], power=0.5, spread=SPREAD, most=4 if key == "flow_capped" else 8, network=key)
         for key, group in groups.items()
     ]  # fmt: skip
+    measured = replace(groups["rdma"].links.inter, launch_growth=float(general[7]))  # two nodes do not tell it
     between = [
-        row("rdma, A100", "rdma", GPU_MODELS["rdma"], groups["rdma"].links.inter, reference=NETWORK_GBPS["rdma"],
-            power=_rounded(general[5]), spread=SPREAD, most=GENERAL_NODES)
+        row("rdma, A100", "rdma", GPU_MODELS["rdma"], measured, reference=NETWORK_GBPS["rdma"], power=1.0,
+            spread=SPREAD, most=GENERAL_NODES)
     ]  # fmt: skip
-    for position, (kind, reference) in enumerate(GENERAL_REFERENCE.items()):
+    powers = {"pcie": _rounded(general[1]), "nvlink": 1.0, "rdma": 1.0}
+    for kind, reference in GENERAL_REFERENCE.items():
         links = general_links(general, groups, reference, reference, kind if kind != "rdma" else "nvlink", 0.0)
         link, into = (links.inter, between) if kind == "rdma" else (links.intra, inside)
         into.append(
-            row(kind, kind, (), link, reference=reference, power=_rounded(general[2 * position + 1]), spread=SPREAD,
+            row(kind, kind, (), link, reference=reference, power=powers[kind], spread=SPREAD,
                 most=GENERAL_NODES if kind == "rdma" else 16, bucket_s=BUCKET_S if kind == "nvlink" else 0.0)
         )  # fmt: skip
     between += [

@@ -65,13 +65,22 @@ class DataEstimate(NamedTuple):
 
 
 def data_wait_s(
-    workload: Workload, machine: Machine, gpus_on_node: int, samples: int, rest_s: float, nearest: Measurement | None
+    workload: Workload,
+    machine: Machine,
+    gpus_on_node: int,
+    samples: int,
+    rest_s: float,
+    nearest: Measurement | None,
+    *,
+    is_measured: bool = False,
 ) -> DataEstimate:
     """The wait for input in one GPU's step of `samples` samples whose other classes take `rest_s`.
 
     It follows from the loader's cost per sample where that is known; else it is carried over from the nearest
-    measurement.
+    measurement. `is_measured`: that measurement is of this very step.
     """
+    if is_measured and nearest is not None and nearest.data_s is not None:
+        return DataEstimate(nearest.data_s * undisturbed_share(nearest), ("input: as measured there",))
     same_storage = nearest is not None and nearest.instance_type == machine.name
     prepared_s, read_s, basis = _loading_s(workload, machine, gpus_on_node, samples, same_storage)
     if basis:

@@ -128,7 +128,10 @@ class Predictor:
         carried_sd = 0.0 if self._measured_on(ask.machine.kind) else _CARRIED_SD
         carried, waited_s = carried_over(nearest, samples, basis)
         busy_s = sum(carried.values(), start=rest_s + exposed_s)
-        data = data_wait_s(self.workload, ask.machine, max(ask.placement), samples, busy_s, nearest)
+        data = data_wait_s(
+            self.workload, ask.machine, max(ask.placement), samples, busy_s, nearest,
+            is_measured=self._is_measured(ask),
+        )  # fmt: skip
         basis += data.basis
         step_s = busy_s + data.seconds
         carried_s = sum(carried.values()) + data.seconds
@@ -331,12 +334,21 @@ class Predictor:
     def _nearest(self, ask: _Ask) -> Measurement | None:
         """The measurement from which input, copies and other time are carried over: the one most like the target."""
 
-        def distance(row: tuple[Measurement, Machine]) -> tuple[bool, float, int]:
+        def distance(row: tuple[Measurement, Machine]) -> tuple[bool, float, int, int]:
             measured, machine = row
             batches = abs(math.log(measured.batch_per_gpu / ask.batch_per_gpu))
-            return machine.kind != ask.machine.kind, batches, abs(sum(measured.placement) - ask.placing.gpus)
+            gpus = abs(sum(measured.placement) - ask.placing.gpus)
+            return machine.kind != ask.machine.kind, batches, gpus, abs(len(measured.placement) - ask.placing.nodes)
 
         return min(self._measured, key=distance)[0] if self._measured else None
+
+    def _is_measured(self, ask: _Ask) -> bool:
+        """Whether a measurement is of the very step that is asked for, on such a machine."""
+        asked = ask.machine, sorted(ask.placement), ask.batch_per_gpu, ask.grad_accum, ask.precision, ask.strategy
+        return any(
+            (machine, sorted(m.placement), m.batch_per_gpu, m.grad_accum, m.precision, m.strategy) == asked
+            for m, machine in self._measured
+        )
 
     def _basis_of_measurements(self) -> list[str]:
         if not self._measured or any(machine.gpu for _, machine in self._measured):
@@ -372,10 +384,10 @@ class Predictor:
             outside[f"{at.nodes} nodes"] = fit.reach * nodes
         if gpus > 0:
             outside[f"{at.most} GPUs in one machine"] = fit.reach * gpus
-        if not links.fitted_gpus and not seen:
-            outside[f"links of {ask.machine.name}"] = _EXTRAPOLATION_SD
-        if not least / 2 <= self._load(ask).bytes <= 2 * most:
-            outside["gradient bytes"] = _EXTRAPOLATION_SD
+        if not links.fitted_gpus and not seen:  # such intervals are calibrated on clusters left out, and wide enough
+            outside[f"links of {ask.machine.name}"] = 0.0
+        if not least / 2 <= self._load(ask).bytes <= 2 * most:  # over NVLink bytes cost what collectives do at any size
+            outside["gradient bytes"] = 0.0 if ask.machine.link == "nvlink" else _EXTRAPOLATION_SD
         return outside
 
 

@@ -53,9 +53,6 @@ class LinkClass:
     reference: float
     """The data-sheet speed that `gb_s` holds for: GB/s of a link, Gbit/s of a network."""
     power: float
-    spread: float
-    """The standard deviation of the logarithm of the cost over machines with equal data sheets; used for machines
-    outside the fit."""
     most: int
     """The largest number of GPUs in a machine, or of nodes, that was measured."""
     full_speed_gpus: float = 0.0
@@ -86,7 +83,7 @@ class MachineLinks:
 
     links: Links
     prior: Prior
-    """The prior; wider where the links were not fitted."""
+    """The prior; the general one where the links were not fitted."""
     fitted_gpus: int
     fitted_nodes: int
     assumed: tuple[str, ...]
@@ -107,8 +104,8 @@ class Coefficients:
     def of(self, machine: Machine) -> MachineLinks:
         """The coefficients for a machine; assumptions in place of unknown facts are in `assumed`.
 
-        Outside the fitted clusters both kinds of links are uncertain. A ring over several machines also passes through
-        the links inside them, so its bandwidth is assumed to be at most theirs.
+        Outside the fitted clusters both kinds of links are uncertain: the prior is the general one, calibrated on
+        clusters and publications that were left out.
         """
         assumed: list[str] = []
         kind = machine.link or "pcie"
@@ -122,7 +119,7 @@ class Coefficients:
         prior, intra, inter = self.priors[inside.name], inside.at(machine.link_gb_s), _at_gbps(between, speed)
         as_fitted = between.kind == inside.network and speed == between.reference
         if not (fitted and (speed is None or as_fitted)):
-            prior = _with_spread(prior, inside.spread, between.spread)
+            prior = self.priors[kind]
             intra = _half_way(intra, _pick(self.inside, kind, "").at(machine.link_gb_s))
         return MachineLinks(
             Links(intra, _with_room(inter, machine)),
@@ -153,13 +150,6 @@ def _half_way(own: Link, general: Link) -> Link:
     """The link of a GPU in a machine that it was not measured in: the geometric mean of its own bandwidth and the
     general one. From one machine nobody can tell how much of the cost belongs to the GPU, how much to the machine."""
     return replace(own, gb_s=math.sqrt(own.gb_s * general.gb_s))
-
-
-def _with_spread(prior: Prior, inside: float, between: float) -> Prior:
-    """The prior widened by the spreads of unfitted links, which the calibration (`widen`) must not scale."""
-    inside, between = inside / prior.widen[0], between / prior.widen[0]
-    sd = (math.hypot(prior.sd[0], inside), math.hypot(prior.sd[1], between), *prior.sd[2:])
-    return replace(prior, sd=sd)
 
 
 def _at_gbps(fitted: LinkClass, gbps: float | None) -> Link:

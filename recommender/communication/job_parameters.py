@@ -36,8 +36,11 @@ alike to the formula differ this much. Chosen by errors over random pairs of mea
 """
 FORM_LOST = 0.3
 """The same for the time that uneven ranks and neighbours in the host cost, as a share of that time."""
-_REPEATS = 0.02
-"""The variance of a residual between repetitions of one point, as a share of the variance of all residuals."""
+_REPEATS, _SAME = 0.02, 0.1
+"""The variance of a residual that belongs to one point and nothing else, as a share of the variance of all residuals,
+and the distance (in `_REACH`) up to which a target is that point."""
+_REPEATED = 1e-4
+"""The variance between measurements of the same point, as such a share."""
 _REACH = np.array([0.5, 0.3, 0.5])
 """The distance over which residuals correlate: in doublings of GPUs, logarithm of nodes, and doublings of computation.
 """
@@ -50,6 +53,8 @@ _MOST = 3.0
 """The largest distance of a parameter from its prior: a factor of twenty, for logarithms."""
 _STARTS = ((0.0, 0.0), (2.0, 0.0), (0.0, 2.0), (2.0, 2.0))
 """The distances of `log_intra` and `log_inter` from their prior at which the search starts."""
+_MARGIN = 4.0
+"""Links far from the prior must be so much likelier than links near it: minus twice the logarithm, e^2 times."""
 _PASSES = 2
 """The weights of points depend on the parameters: the first pass takes those of the start, the second the fitted ones.
 """
@@ -93,7 +98,7 @@ class JobFit:
         if self.observations:
             self._coordinates_measured = np.array([_coordinates(seen.placing, seen.load) for seen in self.observations])
             closeness = np.array([self._closeness(seen.placing, seen.load) for seen in self.observations])
-            self._weights = np.linalg.inv(closeness + _REPEATS * np.eye(len(closeness)))
+            self._weights = np.linalg.inv(closeness + _REPEATED * np.eye(len(closeness)))
             self._residuals = np.array([self._unexplained(seen) for seen in self.observations])
 
     def predict(self, links: Links, at: Placing, load: Load) -> FitEstimate:
@@ -200,7 +205,7 @@ class JobFit:
                 z = self._descend(z)
             self._noise = np.array([noise for seen in self.observations for noise in self._noise_of(seen, z)])
             loss = self._loss(z) + 2.0 * float(np.sum(np.log(self._noise)))
-            found.append((loss, z, self._noise))
+            found.append((loss + (_MARGIN if inside or between else 0.0), z, self._noise))
         _, z, noise = min(found, key=lambda row: row[0])
         return z, noise
 
@@ -236,7 +241,8 @@ class JobFit:
 
     def _closeness(self, at: Placing, load: Load) -> Array:
         """The closeness of a target to every measured point: 1 at the point, 0 far away. Shape (points,)."""
-        return np.asarray(np.exp(-0.5 * np.sum((self._coordinates_measured - _coordinates(at, load)) ** 2, axis=1)))
+        away = 0.5 * np.sum((self._coordinates_measured - _coordinates(at, load)) ** 2, axis=1)
+        return np.asarray((1.0 - _REPEATS) * np.exp(-away) + _REPEATS * np.exp(-away / _SAME**2))
 
     def _residual(self, at: Placing, load: Load) -> tuple[Array, float]:
         """What close measured points say of a target, as in `_unexplained`, and the share of the uncertainty of a

@@ -7,8 +7,10 @@ nodes) and averaged over the groups: a new job is a new group.
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -66,7 +68,9 @@ def _drawn(job: PublishedJob, draw: random.Random) -> Shots:
 class Residuals:
     """The residuals of a job whose model was left out of the fit, over the points that were not given as measured."""
 
-    job: PublishedJob
+    source: str
+    """The cluster of the placements, or the publication."""
+    model: str
     shots: str
     log_error: Array
     parameter_sd: Array
@@ -90,9 +94,12 @@ class Residuals:
         )  # fmt: skip
 
 
-def residuals_of(job: PublishedJob, shots: str, group: Group, fitted_nodes: int = 0) -> Residuals:
+def residuals_of(
+    job: PublishedJob, shots: str, group: Group, fitted_nodes: int = 0, prior_sd: Array = JOB_SD
+) -> Residuals:
     """Predicts a job that is not in the group from its one-GPU times and some measured placements. `fitted_nodes`: only
-    where more nodes are used than so many, which is what the fit has seen; 0: everywhere."""
+    where more nodes are used than so many, which is what the fit has seen; 0: everywhere. `prior_sd`: of the job's
+    parameters."""
     alone, given = job.alone, shots_of(job)[shots]
 
     def load(point: Point) -> Load:
@@ -105,12 +112,13 @@ def residuals_of(job: PublishedJob, shots: str, group: Group, fitted_nodes: int 
         if given.have(p)
     ]
     rest = [p for p in job.together if not given.have(p) and len(p.placement) > fitted_nodes]
-    mean, sd = tuple(group.prior_mean), tuple(JOB_SD)
+    mean, sd = tuple(group.prior_mean), tuple(prior_sd)
     sure = JobFit(Prior(mean, sd, (1.0, 1.0), (0.0, 0.0)), seen)
     found = [sure.predict(group.links, placing_of(p.placement), load(p)) for p in rest]
     errors = [np.log((e.rest_s + e.exposed_s) / p.step_s) for e, p in zip(found, rest, strict=True)]
     return Residuals(
-        job,
+        job.cluster,
+        job.model,
         shots,
         log_error=np.array(errors),
         parameter_sd=np.array([e.sd for e in found]),
@@ -131,10 +139,11 @@ def calibrate(residuals: Sequence[Residuals]) -> tuple[float, float]:
             widen, floor = scale, scale * floor_share * 0.05
             sds = [_sd(row, widen, floor, 0.0) for row in residuals]
             if covered(residuals, sds) >= COVERAGE:
-                surprise = [
-                    np.mean(np.log(sd) + 0.5 * (r.log_error / sd) ** 2) for r, sd in zip(residuals, sds, strict=True)
-                ]
-                best = min(best, (float(np.mean(surprise)), float(widen), float(floor)))
+                surprise = _mean_of_sources(
+                    residuals,
+                    [np.log(sd) + 0.5 * (r.log_error / sd) ** 2 for r, sd in zip(residuals, sds, strict=True)],
+                )
+                best = min(best, (surprise, float(widen), float(floor)))
                 break
     return best[1], best[2]
 
@@ -151,8 +160,16 @@ def calibrate_reach(residuals: Sequence[Residuals], widen: float, floor: float) 
 
 
 def covered(residuals: Sequence[Residuals], sds: Sequence[Array]) -> float:
-    """The share of the points inside their 80 % interval, as the mean over the rows."""
-    return float(np.mean([np.mean(np.abs(r.log_error) <= Z80 * sd) for r, sd in zip(residuals, sds, strict=True)]))
+    """The share of the points inside their 80 % interval: the mean over the rows of a source, and over sources."""
+    inside = [np.abs(row.log_error) <= Z80 * sd for row, sd in zip(residuals, sds, strict=True)]
+    return _mean_of_sources(residuals, inside)
+
+
+def _mean_of_sources(residuals: Sequence[Residuals], of_points: Sequence[Array]) -> float:
+    rows: dict[str, list[float]] = defaultdict(list)
+    for row, numbers in zip(residuals, of_points, strict=True):
+        rows[row.source].append(float(np.mean(numbers)))
+    return fmean(fmean(means) for means in rows.values())
 
 
 def _sd(row: Residuals, widen: float, floor: float, far: Array | float) -> Array:

@@ -5,14 +5,16 @@
 `link` is the data sheet's speed of a GPU's NVLinks in one direction. The lead, what a reduction costs however fast the
 links are, is what keeps small buckets from using faster links; the shipped `nvlink` links have it.
 
-    python -m scripts.fit.collectives --data ../shared/data/operators
+    python -m scripts.fit.collectives --data ../shared/data
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -23,8 +25,11 @@ from scipy.optimize import least_squares
 from recommender.communication.exposed import Array
 from recommender.target import default_catalog
 
-DEVICES = {"sm_90": "H100-SXM5-80GB", "sm_103": "B300"}
-"""The devices of the table whose links the catalogue knows."""
+DEVICES = {
+    "sm_90": "H100-SXM5-80GB", "sm_103": "B300",
+    "a100_sxm": "A100-SXM4-80GB", "h100_sxm": "H100-SXM5-80GB", "b200_sxm": "B200", "gb200": "GB200",
+}  # fmt: skip
+"""The devices of XLA's table (sm_...) and of aiconfigurator's, as the catalogue names them."""
 LEAST_BYTES = 2e5
 """Smaller reductions than any bucket of gradients say nothing of bandwidth."""
 MOST_GPUS = 8
@@ -49,17 +54,34 @@ class Reductions:
 
 
 def read_reductions(folder: Path) -> Reductions:
-    """The all-reduces of `collectives_nvlink.csv` in machines of up to eight GPUs."""
+    """The all-reduces in machines of up to eight GPUs, of XLA (`operators/collectives_nvlink.csv`) and of
+    aiconfigurator (`layouts/aiconfigurator_nccl.csv`, in 16 bit)."""
     rows = []
-    with (folder / "collectives_nvlink.csv").open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            gpus, size = int(row["devices_per_group"]), float(row["bytes"])
-            kept = row["op"] == "all-reduce" and row["device"] in DEVICES and gpus <= MOST_GPUS and size >= LEAST_BYTES
-            if kept:
-                link = default_catalog().gpu(DEVICES[row["device"]]).nvlink_gb_s
-                rows.append((row["device"], gpus, size, size / float(row["gb_s"]) / 1e9, link))
-    device, *columns = zip(*rows, strict=True)
-    return Reductions(device, *(np.array(column, dtype=float) for column in columns))
+    for device, gpus, size, seconds in [*_of_xla(folder), *_of_aiconfigurator(folder)]:
+        if device in DEVICES and gpus <= MOST_GPUS and size >= LEAST_BYTES:
+            rows.append((device, gpus, size, seconds, default_catalog().gpu(DEVICES[device]).nvlink_gb_s))
+    devices, *columns = zip(*rows, strict=True)
+    return Reductions(devices, *(np.array(column, dtype=float) for column in columns))
+
+
+def _of_xla(folder: Path) -> Iterator[tuple[str, int, float, float]]:
+    """Device, GPUs, bytes and seconds of each all-reduce."""
+    for row in _rows(folder / "operators" / "collectives_nvlink.csv"):
+        if row["op"] == "all-reduce":
+            size = float(row["bytes"])
+            yield row["device"], int(row["devices_per_group"]), size, size / float(row["gb_s"]) / 1e9
+
+
+def _of_aiconfigurator(folder: Path) -> Iterator[tuple[str, int, float, float]]:
+    for row in _rows(folder / "layouts" / "aiconfigurator_nccl.csv"):
+        if row["op_name"] == "all_reduce" and row["nccl_dtype"] == "half":
+            size = 2.0 * float(row["message_size"])  # elements of two bytes
+            yield row["system"], int(row["num_gpus"]), size, float(row["latency"]) / 1e3
+
+
+def _rows(path: Path) -> Iterator[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        yield from csv.DictReader(file)
 
 
 def seconds_of(numbers: Sequence[float] | Array, at: Reductions) -> Array:
@@ -71,22 +93,24 @@ def seconds_of(numbers: Sequence[float] | Array, at: Reductions) -> Array:
 
 
 def fit_reductions(seen: Reductions) -> Array:
-    """Lead, growth and efficiency."""
+    """Lead, growth and efficiency; every device counts alike."""
+    rows = Counter(seen.device)
+    weights = np.array([1.0 / math.sqrt(rows[device]) for device in seen.device])
 
     def residuals(numbers: Array) -> Array:
-        return np.log(seconds_of(numbers, seen) / seen.seconds)
+        return np.asarray(weights * np.log(seconds_of(numbers, seen) / seen.seconds))
 
     return np.asarray(least_squares(residuals, _START, loss="soft_l1", bounds=_BOUNDS, x_scale=_START).x)
 
 
 def left_out_errors(seen: Reductions) -> dict[str, float]:
     """The median absolute error on each device, fitted on the others."""
-    names = np.array(seen.device)
+    names = np.array([DEVICES[device] for device in seen.device])
     found = {}
-    for device in sorted(set(seen.device)):
+    for device in sorted(set(names)):
         mine = seen.where(names == device)
         predicted = seconds_of(fit_reductions(seen.where(names != device)), mine)
-        found[DEVICES[device]] = float(median(np.abs(predicted / mine.seconds - 1.0)))
+        found[str(device)] = float(median(np.abs(predicted / mine.seconds - 1.0)))
     return found
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,11 +22,12 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from recommender import Coefficients
-from recommender.communication.coefficients import coefficients_from, with_buckets
+from recommender.communication.coefficients import Prior, coefficients_from, with_buckets
 from recommender.communication.exposed import Array, Link, Links, Load, placing_of, step_s
+from recommender.communication.job_parameters import JobFit
 from recommender.target import RDMA_FROM_GBPS, default_catalog, machine_of
 from scripts.fit.calibration import FEW, Residuals, calibrate, calibrate_reach, residuals_of, shots_of
-from scripts.fit.link_groups import GROUPS, JOB_SD, Group, fit_group
+from scripts.fit.link_groups import GROUPS, JOB_SD, Group, fit_group, start_links
 from scripts.fit.placements import PublishedJob, read_jobs
 from scripts.fit.scaling import ScalingCase, read_scaling
 
@@ -62,11 +64,15 @@ GENERAL_MOST = np.array([5.0, 1.0, np.log(COLLECTIVES_SHARE), np.log(NETWORK_SHA
 """No job without a measurement of its cluster is predicted to reduce slower than a third of what collectives reach, nor
 faster than they do."""
 GENERAL_NODES = 32
+GENERAL_KINDS = ("pcie", "nvlink")
+"""The kinds of links inside a machine that there are general links of."""
 FULL_SPEED_GPUS = {"pcie": 8}
 """The lanes of a host serve eight GPUs. In the placements, the cost does not grow with the GPUs up to eight (fitted
 exponent 0.0); MXNet's table of p2.16xlarge (2017) has 2.4 times the cost on sixteen."""
 SPREAD = 0.5
 """Spread of the logarithm of the cost between machines with equal data sheets: the published ones differ by so much."""
+CLUSTER_SD = np.concatenate([np.hypot(JOB_SD[:2], SPREAD), JOB_SD[2:]])
+"""The prior of a job on a cluster that nothing was measured on."""
 BUCKET_S = 28e-6
 """The lead of a reduction over eight GPUs with NVLink (`scripts.fit.collectives`)."""
 _NOISE = 0.1
@@ -86,7 +92,7 @@ def general_links(
         gb_s = with_buckets(float(np.exp(log_nvlink)) * machine_gb_s, bucket_s)
         intra = Link(gb_s, float(np.exp(log_inside_s)), float(inside_growth))
     else:
-        like = groups["ethernet"].links.intra
+        like = next(groups[key].links.intra for key in ("ethernet", "flow_capped") if key in groups)
         gb_s = float(np.exp(log_pcie) * (machine_gb_s / GENERAL_REFERENCE["pcie"]) ** power)
         intra = Link(gb_s, like.launch_s, like.launch_growth, full_speed_gpus=FULL_SPEED_GPUS["pcie"])
     inter = Link(float(np.exp(log_rdma)) * gbps / 8.0, float(np.exp(log_between_s)), float(between_growth))
@@ -101,12 +107,8 @@ def fit_general(cases: Sequence[ScalingCase], groups: dict[str, Group]) -> Array
     rows = []
     for case, weight in zip(cases, weights, strict=True):
         machine = machine_of(case.target, catalog)
-        over_ethernet = case.nodes > 1 and (case.network_gbps or 0.0) < RDMA_FROM_GBPS
-        if not over_ethernet:
-            tensors = case.tensors or case.gradient_bytes / 1e6
-            hiding_s = case.alone_s / case.grad_accum
-            load = Load(case.alone_s, hiding_s, case.alone_s, case.gradient_bytes, tensors)
-            rows.append((case, machine.link_gb_s or 15.75, machine.link or "pcie", load, weight))
+        if not over_ethernet(case):
+            rows.append((case, machine.link_gb_s or 15.75, machine.link or "pcie", load_of(case), weight))
 
     def residuals(numbers: Array) -> Array:
         parts = list((numbers - GENERAL_START) / GENERAL_SD)
@@ -122,6 +124,17 @@ def fit_general(cases: Sequence[ScalingCase], groups: dict[str, Group]) -> Array
 
     bounds = (GENERAL_LEAST, GENERAL_MOST)
     return np.asarray(least_squares(residuals, GENERAL_START, loss="soft_l1", bounds=bounds).x)
+
+
+def over_ethernet(case: ScalingCase) -> bool:
+    """Whether the case is of several machines without RDMA, of which there are no general links."""
+    return case.nodes > 1 and (case.network_gbps or 0.0) < RDMA_FROM_GBPS
+
+
+def load_of(case: ScalingCase) -> Load:
+    """The computation and the bytes of a case."""
+    tensors = case.tensors or case.gradient_bytes / 1e6
+    return Load(case.alone_s, case.alone_s / case.grad_accum, case.alone_s, case.gradient_bytes, tensors)
 
 
 def _weights(cases: Sequence[ScalingCase]) -> list[float]:
@@ -145,33 +158,33 @@ def content_of(
 
     inside = [
         row(NAMES[key], LINK_KINDS[key], GPU_MODELS[key], _sharing(group.links.intra, LINK_KINDS[key]),
-            reference=LINK_GB_S[key], power=0.5, spread=SPREAD, most=4 if key == "flow_capped" else 8, network=key)
+            reference=LINK_GB_S[key], power=0.5, most=4 if key == "flow_capped" else 8, network=key)
         for key, group in groups.items()
     ]  # fmt: skip
     measured = replace(groups["rdma"].links.inter, launch_growth=float(general[7]))  # two nodes do not tell it
     between = [
         row("rdma, A100", "rdma", GPU_MODELS["rdma"], measured, reference=NETWORK_GBPS["rdma"], power=1.0,
-            spread=SPREAD, most=GENERAL_NODES)
+            most=GENERAL_NODES)
     ]  # fmt: skip
     powers = {"pcie": _rounded(general[1]), "nvlink": 1.0, "rdma": 1.0}
     for kind, reference in GENERAL_REFERENCE.items():
         links = general_links(general, groups, reference, reference, kind if kind != "rdma" else "nvlink", 0.0)
         link, into = (links.inter, between) if kind == "rdma" else (links.intra, inside)
         into.append(
-            row(kind, kind, (), link, reference=reference, power=powers[kind], spread=SPREAD,
+            row(kind, kind, (), link, reference=reference, power=powers[kind],
                 most=GENERAL_NODES if kind == "rdma" else 16, bucket_s=BUCKET_S if kind == "nvlink" else 0.0)
         )  # fmt: skip
     between += [
-        row(key, key, (), groups[key].links.inter, reference=NETWORK_GBPS[key], power=1.0, spread=SPREAD,
+        row(key, key, (), groups[key].links.inter, reference=NETWORK_GBPS[key], power=1.0,
             most=min(NODES[key], near_nodes or NODES[key]))
         for key in ("flow_capped", "ethernet")
     ]  # fmt: skip
     means = {NAMES[key]: group.prior_mean for key, group in groups.items()}
-    means |= {kind: general_prior_mean(groups) for kind in ("pcie", "nvlink")}
+    means |= {kind: general_prior_mean(groups) for kind in GENERAL_KINDS}
     priors = {
         name: {
             "mean": [_rounded(number) for number in mean],
-            "sd": JOB_SD.tolist(),
+            "sd": [_rounded(number) for number in (CLUSTER_SD if name in GENERAL_KINDS else JOB_SD)],
             "widen": [_rounded(number) for number in calibration[name][:2]],
             "floor": [_rounded(number) for number in calibration[name][2:4]],
             "reach": [_rounded(number) for number in calibration[name][4:]],
@@ -213,20 +226,66 @@ class LeftOut:
     near: list[Residuals]
     far: list[Residuals]
     """On more nodes than the fit has seen."""
+    elsewhere: list[Residuals]
+    """From fits without its cluster, or its publication, as well."""
 
     def calibrations(self, without: str | None = None) -> Calibration:
-        """The calibration on all models, or on all but one."""
-        near, far = ([row for row in rows if row.job.model != without] for rows in (self.near, self.far))
-        return calibrations(near, far)
+        """The calibration on all models, or on all but one; for a publication too, on all but it."""
+        rows = ([row for row in kind if without not in (row.model, row.source)] for kind in vars(self).values())
+        return calibrations(*rows)
 
 
-def left_out(jobs: Sequence[PublishedJob], folds: dict[str, dict[str, Group]], far: Sequence[PublishedJob]) -> LeftOut:
+def left_out(
+    jobs: Sequence[PublishedJob],
+    cases: Sequence[ScalingCase],
+    folds: dict[str, dict[str, Group]],
+    far: Sequence[PublishedJob],
+) -> LeftOut:
     """The residuals of all jobs. `folds`: groups without each model; `far`: jobs with all nodes that were measured."""
     group_of = {cluster: key for key, clusters in GROUPS.items() for cluster in clusters}
     near = [
         residuals_of(job, shots, folds[job.model][group_of[job.cluster]]) for job in jobs for shots in shots_of(job)
     ]
-    return LeftOut(near, far_residuals(far))
+    unmeasured = {
+        (key, model): as_unmeasured(key, folds[model], cases)
+        for key, model in {(group_of[job.cluster], job.model) for job in jobs}
+    }
+    elsewhere = [
+        residuals_of(job, shots, unmeasured[group_of[job.cluster], job.model], prior_sd=CLUSTER_SD)
+        for job in jobs
+        for shots in shots_of(job)
+    ]
+    return LeftOut(near, far_residuals(far), elsewhere + scaling_residuals(cases, fit_groups(jobs)))
+
+
+def as_unmeasured(key: str, groups: dict[str, Group], cases: Sequence[ScalingCase]) -> Group:
+    """What is assumed of a group of clusters if none of its placements is known."""
+    others = {name: group for name, group in groups.items() if name != key}
+    numbers = fit_general(cases, others)
+    links = general_links(numbers, others, LINK_GB_S[key], NETWORK_GBPS[key], LINK_KINDS[key])
+    if key != "rdma":
+        links = Links(links.intra, start_links(key).inter)
+    return Group(links, {}, general_prior_mean(others))
+
+
+def scaling_residuals(cases: Sequence[ScalingCase], groups: dict[str, Group]) -> list[Residuals]:
+    """Every job of another publication from a fit without it, one row a model."""
+    catalog, mean, rows = default_catalog(), tuple(general_prior_mean(groups)), []
+    fit = JobFit(Prior(mean, tuple(CLUSTER_SD), (1.0, 1.0), (0.0, 0.0)), [])
+    for source in sorted({case.source for case in cases}):
+        numbers = fit_general([case for case in cases if case.source != source], groups)
+        found: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
+        for case in (case for case in cases if case.source == source and not over_ethernet(case)):
+            machine = machine_of(case.target, catalog)
+            gb_s, kind = machine.link_gb_s or 15.75, machine.link or "pcie"
+            links = general_links(numbers, groups, gb_s, case.network_gbps or 400.0, kind)
+            step = fit.predict(links, placing_of(case.target.placement), load_of(case))
+            error = float(np.log((step.rest_s + step.exposed_s) / case.step_s))
+            found[case.model].append((error, step.sd, case.nodes))
+        for model, of_model in found.items():
+            log_error, sd, nodes = (np.array(column, dtype=float) for column in zip(*of_model, strict=True))
+            rows.append(Residuals(source, model, "zero", log_error, sd, np.ones(len(sd)), nodes, GENERAL_NODES))
+    return rows
 
 
 def far_residuals(jobs: Sequence[PublishedJob]) -> list[Residuals]:
@@ -241,13 +300,18 @@ def far_residuals(jobs: Sequence[PublishedJob]) -> list[Residuals]:
     return rows
 
 
-def calibrations(rows: Sequence[Residuals], far: Sequence[Residuals]) -> Calibration:
-    """Widen and floor of each prior, general ones from all clusters; the reach is that of the one with many nodes."""
+def calibrations(rows: Sequence[Residuals], far: Sequence[Residuals], elsewhere: Sequence[Residuals]) -> Calibration:
+    """Widen and floor of each prior: those of measured links from models left out, general ones from clusters and
+    publications left out. The reach is that of the cluster with many nodes."""
     shots = {"zero": ("zero",), "few": FEW}
-    names = [*((NAMES[key], GROUPS[key]) for key in GROUPS), ("pcie", None), ("nvlink", None)]
+    names = [*((NAMES[key], GROUPS[key]) for key in GROUPS), *((kind, None) for kind in GENERAL_KINDS)]
     near = {
         (name, level): calibrate(
-            [row for row in rows if (clusters is None or row.job.cluster in clusters) and row.shots in of]
+            [
+                row
+                for row in (rows if clusters else elsewhere)
+                if (clusters is None or row.source in clusters) and row.shots in of
+            ]
         )
         for name, clusters in names
         for level, of in shots.items()
@@ -269,7 +333,7 @@ def calibrations(rows: Sequence[Residuals], far: Sequence[Residuals]) -> Calibra
 def error_table(residuals: Iterable[Residuals]) -> list[dict[str, Any]]:
     """Median errors of jobs whose model was left out."""
     return [
-        {"cluster": row.job.cluster, "model": row.job.model, "measured": row.shots,
+        {"cluster": row.source, "model": row.model, "measured": row.shots,
          "median_error": _rounded(row.median_error), "points": len(row.log_error)}
         for row in residuals
     ]  # fmt: skip
@@ -283,9 +347,10 @@ def main() -> None:
     arguments = parser.parse_args()
     jobs = read_jobs(arguments.data)
     groups = fit_groups(jobs)
-    general = fit_general(read_scaling(arguments.data), groups)
+    cases = read_scaling(arguments.data)
+    general = fit_general(cases, groups)
     folds = {model: fit_groups(jobs, without=model) for model in sorted({job.model for job in jobs})}
-    left = left_out(jobs, folds, jobs)
+    left = left_out(jobs, cases, folds, jobs)
     content = {
         "about": "Coefficients of `communication.exposed`; the fields are in `communication.coefficients`.",
         "as_of": AS_OF,
@@ -295,9 +360,9 @@ def main() -> None:
     }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    for cluster in sorted({row.job.cluster for row in left.near}):
+    for cluster in sorted({row.source for row in left.near}):
         for shots in ("zero", "few", "exposed", "second"):
-            errors = [row.median_error for row in left.near if (row.job.cluster, row.shots) == (cluster, shots)]
+            errors = [row.median_error for row in left.near if (row.source, row.shots) == (cluster, shots)]
             print(
                 f"{cluster:8} {shots:7} mean of the models' median errors {fmean(errors):.1%}, worst {max(errors):.1%}"
             )

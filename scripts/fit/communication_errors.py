@@ -87,7 +87,7 @@ def placement_outcomes(jobs: Sequence[PublishedJob], cases: Sequence[ScalingCase
     outcomes = []
     for fitted, nodes in ((jobs, None), (near_jobs, NEAR_NODES[0])):
         folds = {model: fit_groups(fitted, without=model) for model in models}
-        left = left_out(fitted, folds, jobs)
+        left = left_out(fitted, cases, folds, jobs)
         for model in models:
             general, others = fit_general(cases, folds[model]), left.calibrations(without=model)
             coefficients = coefficients_with(folds[model], general, others, nodes)
@@ -103,11 +103,11 @@ def scaling_outcomes(jobs: Sequence[PublishedJob], cases: Sequence[ScalingCase])
     """The outcomes of leaving one source out."""
     groups = fit_groups(jobs)
     folds = {model: fit_groups(jobs, model) for model in {job.model for job in jobs}}
-    shipped = left_out(jobs, folds, jobs).calibrations()
+    left = left_out(jobs, cases, folds, jobs)
     outcomes = []
     for source in sorted({case.source for case in cases}):
         general = fit_general([case for case in cases if case.source != source], groups)
-        coefficients = coefficients_with(groups, general, shipped)
+        coefficients = coefficients_with(groups, general, left.calibrations(source))
         outcomes += [predict_case(case, coefficients) for case in cases if case.source == source]
     return outcomes
 

@@ -38,8 +38,8 @@ LINK_SD = {
     "ethernet": (1, 0.7, 0.3, 1, 0.7, 0.5, 0.15, 0.05),
     "rdma": (0.25, 0.7, 0.3, 0.25, 0.7, 0.5, 0.15, 0.05),
 }
-"""Over NVLink and RDMA the placements tell launches, not bandwidths (100 GB/s fits as well as 36): the bandwidth is that
-of buckets of 25 MB in published tables of collectives, less what a busy GPU loses."""
+"""Over NVLink and RDMA the placements tell launches, not bandwidths (100 GB/s fits as well as 36): the bandwidth is
+that of buckets of 25 MB in published tables of collectives, less what a busy GPU loses."""
 _LOGARITHMIC = [0, 1, 3, 4]
 _NOISE = 0.04
 """What a step time scatters by around a good fit."""
@@ -51,11 +51,8 @@ class Group:
 
     links: Links
     jobs: dict[PublishedJob, Array]
-
-    @property
-    def prior_mean(self) -> Array:
-        """Half way between the weak prior and the median job."""
-        return np.asarray(0.5 * PRIOR_MEAN + 0.5 * np.median(np.array(list(self.jobs.values())), axis=0))
+    prior_mean: Array
+    """Of a job that nothing is known of."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +96,20 @@ def links_from(numbers: Array, network: str) -> Links:
     return Links(Link(*map(float, values[:3])), Link(gb_s, launch_s, *growths, *more_nodes))
 
 
+def start_links(network: str) -> Links:
+    """What is assumed of links of a network before any fit."""
+    return links_from(_start(network), network)
+
+
+def _start(network: str) -> Array:
+    numbers = np.array(LINK_START[network])
+    numbers[_LOGARITHMIC] = np.log(numbers[_LOGARITHMIC])
+    return numbers
+
+
 def fit_group(network: str, jobs: Sequence[PublishedJob]) -> Group:
     """Links and jobs together."""
-    start = np.array(LINK_START[network])
-    start[_LOGARITHMIC] = np.log(start[_LOGARITHMIC])
+    start = _start(network)
     tables = [table_of(job) for job in jobs]
 
     def residuals(numbers: Array) -> Array:
@@ -116,6 +123,11 @@ def fit_group(network: str, jobs: Sequence[PublishedJob]) -> Group:
         return np.concatenate(parts)
 
     guess = np.concatenate([start, np.tile(PRIOR_MEAN, len(jobs))])
-    found = least_squares(residuals, guess, loss="soft_l1", max_nfev=60).x
+    least = np.full(len(guess), -np.inf)
+    least[[2, 5]] = 0.0  # more GPUs do not make a launch cheaper
+    found = least_squares(
+        residuals, np.maximum(guess, least + 1e-6), bounds=(least, np.inf), loss="soft_l1", max_nfev=60
+    ).x
     rows = found[len(start) :].reshape(len(jobs), -1)
-    return Group(links_from(found[: len(start)], network), dict(zip(jobs, rows, strict=True)))
+    half_way = 0.5 * PRIOR_MEAN + 0.5 * np.median(rows, axis=0)  # between the weak prior and the median job
+    return Group(links_from(found[: len(start)], network), dict(zip(jobs, rows, strict=True)), half_way)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 
 from instance_catalog import load
 from recommender.communication.coefficients import shipped, with_buckets
-from recommender.communication.exposed import Link, Load, placing_of, reduce_s
-from recommender.target import Machine, Target, machine_of
+from recommender.communication.exposed import PARAMETERS, Link, Load, placing_of, reduce_s
+from recommender.target import Machine, Target, machine_from_type, machine_of
 
 LOAD = Load(1.0, 1.0, 1.0, 500e6, 100)
 
@@ -32,9 +33,25 @@ def test_a_gpu_measured_in_one_machine_is_half_way_to_the_general_links_in_anoth
     assert shipped().of(other).prior.sd[0] > shipped().of(same).prior.sd[0]
 
 
-def test_a_ring_over_machines_that_were_not_measured_is_no_faster_than_inside_them() -> None:
-    links = shipped().of(machine(gpu_model="RTX 2080 Ti", interconnect="PCIe3", network_gbps=400)).links
-    assert links.inter.gb_s <= links.intra.gb_s
+def every_machine() -> Iterator[Machine]:
+    """Every machine of the catalogue with several whole GPUs."""
+    catalog = load()
+    for instance in catalog.instances:
+        if instance.gpus and instance.gpus > 1:
+            yield machine_from_type(instance, catalog)
+
+
+def test_links_that_were_not_measured_stay_within_the_bounds_of_physics() -> None:
+    """Not faster than the line, and not three times slower than collectives are over NVLink."""
+    for each in every_machine():
+        found = shipped().of(each)
+        if each.link_gb_s:
+            assert found.links.intra.gb_s <= each.link_gb_s
+        if each.network_gbps:
+            assert found.links.inter.gb_s <= each.network_gbps / 8
+        if each.link == "nvlink" and each.link_gb_s:
+            reached = with_buckets(0.63 * each.link_gb_s, 28e-6)
+            assert found.links.intra.gb_s >= reached / 3, each.name
 
 
 @pytest.mark.parametrize("gbps", [0.1, 1, 5, 10, 25, 49])
@@ -56,7 +73,7 @@ def test_more_than_eight_gpus_share_pcie(gpus: int, times: float) -> None:
     links = shipped().of(machine(instance_type="p2.16xlarge")).links
     alone = links._replace(intra=Link(links.intra.gb_s, 0.0, 0.0))
     shared = links._replace(intra=Link(links.intra.gb_s, 0.0, 0.0, full_speed_gpus=links.intra.full_speed_gpus))
-    z = np.zeros(8)
+    z = np.zeros(len(PARAMETERS))
     cost = [float(reduce_s(z, some, placing_of((gpus,)), LOAD)) for some in (alone, shared)]
     assert cost[1] / cost[0] == pytest.approx(times)
 

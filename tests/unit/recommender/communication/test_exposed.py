@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recommender.communication.exposed import Link, Links, Load, placing_of, reduce_s, step_s
+from recommender.communication.exposed import PARAMETERS, Link, Links, Load, placing_of, reduce_s, step_s
 
 BYTES, TENSORS = 1e9, 10
 BARE = Link(gb_s=2.0, launch_s=0.0, launch_growth=0.0)
 """A gigabyte takes half a second."""
 LAUNCHING = Link(gb_s=1e12, launch_s=0.01, launch_growth=0.5)
 """Ten tensors take a tenth of a second between two GPUs, and half as much more with each doubling."""
-PLAIN = np.zeros(8)
+PLAIN = np.zeros(len(PARAMETERS))
 LOAD = Load(compute_s=10.0, hiding_s=0.0, reference_s=10.0, bytes=BYTES, tensors=TENSORS)
 
 
@@ -33,12 +33,31 @@ def test_a_ring_sends_all_but_one_part_twice() -> None:
 def test_one_node_has_its_own_links_and_its_own_price() -> None:
     slow = Link(gb_s=0.5, launch_s=0.0, launch_growth=0.0)
     for placement, expected in (((2,), 0.5), ((4,), 0.5), ((1, 1), 2.0), ((2, 2), 2.0)):
-        assert reduction_s(placement, inter=slow) == pytest.approx(expected)
+        assert reduction_s(placement, inter=slow) == pytest.approx(expected, rel=0.01)
     double = float(np.log(2.0))
     assert reduction_s((2,), z0=double, z1=0.0) == pytest.approx(1.0)
     assert reduction_s((2,), z0=0.0, z1=double) == pytest.approx(0.5)
     assert reduction_s((1, 1), z0=double, z1=0.0) == pytest.approx(0.5)
     assert reduction_s((1, 1), z0=0.0, z1=double) == pytest.approx(1.0)
+
+
+def test_a_reduction_over_machines_passes_the_links_inside_them_too() -> None:
+    fast = Link(gb_s=200.0, launch_s=0.0, launch_growth=0.0)
+    assert reduction_s((1, 1), inter=fast) == pytest.approx(0.005)
+    assert reduction_s((4, 4), inter=fast) == pytest.approx(reduction_s((4,)), rel=0.01)
+    assert reduction_s((4, 4), inter=fast) > reduction_s((4,))
+    assert reduction_s((4, 4)) == pytest.approx(0.5 * 2**0.25)
+
+
+def test_a_full_machine_may_have_its_own_price() -> None:
+    double = float(np.log(2.0))
+    times = [reduction_s((gpus,), z8=double) for gpus in (2, 8)]
+    assert times == pytest.approx([0.5 * 2 ** (1 / 3), 1.0])
+
+
+def test_over_tcp_launches_grow_with_every_hop() -> None:
+    hops = Link(gb_s=1e12, launch_s=0.01, launch_growth=0.0, hop_growth=0.5)
+    assert [reduction_s((1,) * nodes, inter=hops) for nodes in (2, 4, 8)] == pytest.approx([0.1, 0.15, 0.25])
 
 
 def test_launches_grow_with_each_doubling_of_the_gpus() -> None:

@@ -10,8 +10,8 @@ from recommender.communication.exposed import Link, Links, Load, Placing, placin
 from recommender.communication.job_parameters import JobFit, Observation
 
 LINKS = Links(Link(4.0, 3e-5, 0.4), Link(0.5, 1e-4, 0.4, three_nodes=-0.5))
-MEAN = (0.0, 0.0, 0.6, np.log(0.15), np.log(0.02), np.log(0.03), 0.0, 0.0)
-PRIOR = Prior(MEAN, (0.4, 0.4, 0.3, 0.7, 1.0, 1.0, 0.1, 0.2), (1.0, 1.0), (0.02, 0.02))
+MEAN = (0.0, 0.0, 0.6, np.log(0.15), np.log(0.02), np.log(0.03), 0.0, 0.0, 0.0)
+PRIOR = Prior(MEAN, (0.4, 0.4, 0.3, 0.7, 1.0, 1.0, 0.1, 0.2, 0.2), (1.0, 1.0), (0.02, 0.02))
 LOAD = Load(0.5, 0.5, 0.5, 200e6, 100)
 
 
@@ -61,10 +61,10 @@ def test_another_measurement_never_widens() -> None:
 def made_up_jobs(count: int) -> list[np.ndarray]:
     """Parameters of jobs that differ as the prior says."""
     random = np.random.default_rng(7)
-    return [np.array(MEAN) + np.array(SPREAD) * random.standard_normal(8) for _ in range(count)]
+    return [np.array(MEAN) + np.array(SPREAD) * random.standard_normal(len(MEAN)) for _ in range(count)]
 
 
-SPREAD = (0.3, 0.3, 0.2, 0.4, 0.6, 0.6, 0.06, 0.1)
+SPREAD = (0.3, 0.3, 0.2, 0.4, 0.6, 0.6, 0.06, 0.1, 0.2)
 JOBS = Prior(MEAN, SPREAD, (1.0, 1.0), (0.02, 0.02))
 HIDING = Load(4.0, 4.0, 4.0, 200e6, 100)
 """So much computation that all but the last bucket is hidden behind it."""
@@ -107,7 +107,7 @@ def test_points_whose_communication_was_hidden_do_not_make_larger_worlds_worse(
 def test_points_whose_communication_was_exposed_teach_more_than_hidden_ones() -> None:
     _, hidden = errors_of_larger_worlds([((4,), HIDING), ((1, 1), HIDING)])
     before, exposed = errors_of_larger_worlds([((4,), LOAD), ((1, 1), LOAD)])
-    assert exposed < 0.8 * before
+    assert exposed < 0.9 * before
     assert exposed < hidden
 
 
@@ -139,3 +139,32 @@ def test_a_full_host_is_told_from_communication() -> None:
     before, after = (f.predict(LINKS, placing_of((8, 8)), LOAD) for f in (JobFit(JOBS, []), fit))
     assert after.rest_s > 1.03 * before.rest_s
     assert after.exposed_s == pytest.approx(before.exposed_s, rel=0.02)
+
+
+def slow_cluster(exposed_s: float) -> JobFit:
+    """A job whose full machine exposes so much, on links that should hide it all."""
+    links = Links(Link(25.0, 3e-5, 0.4), Link(10.0, 3e-5, 0.4))
+    full, two = (placing_of(placement) for placement in ((8,), (1, 1)))
+    seen = [
+        Observation(links, full, LOAD, 0.5 + exposed_s, exposed_s), Observation(links, two, LOAD, 0.52, 0.02)
+    ]  # fmt: skip
+    return JobFit(JOBS, seen)
+
+
+def test_links_far_from_the_prior_are_believed_and_carried_to_other_batches_and_machines() -> None:
+    fit = slow_cluster(0.6)
+    links = fit.observations[0].links
+    small = LOAD._replace(compute_s=0.2, hiding_s=0.2)
+    for placement, load in (((8,), small), ((8, 8), LOAD), ((8,) * 4, LOAD), ((8, 8), small)):
+        assert 0.5 < fit.predict(links, placing_of(placement), load).exposed_s < 1.2
+    assert fit.predict(links, placing_of((1, 1)), small).exposed_s < 0.1
+    assert fit.predict(links, placing_of((8,)), LOAD).rest_s == pytest.approx(0.5, rel=0.01)
+
+
+@pytest.mark.parametrize("exposed_s", [1e-3, 0.05, 0.2, 0.6, 2.0])
+def test_a_measured_point_returns_its_classes(exposed_s: float) -> None:
+    fit = slow_cluster(exposed_s)
+    for seen in fit.observations:
+        found = fit.predict(seen.links, seen.placing, seen.load)
+        assert found.exposed_s == pytest.approx(seen.exposed_s, rel=0.05, abs=5e-4)
+        assert found.rest_s == pytest.approx(0.5, rel=0.02)

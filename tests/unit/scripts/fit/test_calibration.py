@@ -7,9 +7,7 @@ import pytest
 
 from recommender.estimate import Z80
 from scripts.fit.calibration import Residuals, calibrate, calibrate_reach, covered
-from scripts.fit.placements import Point, PublishedJob
 
-JOB = PublishedJob("aws", "made up", "fp32", 10, 20, 1e8, (Point((1,), 8, 1.0, 0.0),))
 POINTS = 60
 
 
@@ -21,7 +19,9 @@ def groups(count: int, seed: int, far: float = 0.0) -> list[Residuals]:
     for _ in range(count):
         error = random.normal(0.0, 0.1) + random.normal(0.0, 0.05, POINTS)
         error += far * random.normal() * np.log2(nodes / 2)
-        rows.append(Residuals(JOB, "few", error, np.full(POINTS, 0.1), np.ones(POINTS), nodes, fitted_nodes=2))
+        rows.append(
+            Residuals("made up", "job", "few", error, np.full(POINTS, 0.1), np.ones(POINTS), nodes, fitted_nodes=2)
+        )
     return rows
 
 
@@ -40,7 +40,7 @@ def test_few_groups_count_as_much_as_their_points_do_not() -> None:
     """A group with a thousand times the points does not drown the others."""
     rows = groups(5, seed=3)
     long = Residuals(
-        JOB, "few", np.zeros(100 * POINTS), np.full(100 * POINTS, 0.1), np.ones(100 * POINTS),
+        "made up", "job", "few", np.zeros(100 * POINTS), np.full(100 * POINTS, 0.1), np.ones(100 * POINTS),
         np.full(100 * POINTS, 3), fitted_nodes=2,
     )  # fmt: skip
     widen, floor = calibrate([*rows, long])

@@ -56,6 +56,7 @@ class Oci:
         if profile is not None:
             raise CatalogError("OCI's price list needs no account: leave --profile out")
         self._url = url
+        self._prices: dict[str, float] | None = None
 
     def regions(self, wanted: Sequence[str]) -> tuple[str, ...]:
         """The one pseudo-region of prices that hold everywhere. Raises CatalogError for any other."""
@@ -64,7 +65,9 @@ class Oci:
         return (ANY_REGION,)
 
     def types(self, region: str, names: Sequence[str], allowance: Allowance) -> list[TypeAnswer]:
-        """None: the price list does not describe machines."""
+        """None: the price list does not describe machines. It is read here already, the first time that OCI is asked,
+        so that nothing counts as answered where it cannot be had."""
+        self.on_demand(region, allowance)
         return []
 
     def offerings(self, region: str, allowance: Allowance) -> set[str]:
@@ -72,9 +75,11 @@ class Oci:
         return set()
 
     def on_demand(self, region: str, allowance: Allowance) -> dict[str, float]:
-        """USD per hour of each machine of `SHAPES` whose GPU the list prices."""
-        with _explained(self._url):
-            return parse_products(json.loads(self._read(allowance)))
+        """USD per hour of each machine of `SHAPES` whose GPU the list prices. The list is read once."""
+        if self._prices is None:
+            with _explained(self._url):
+                self._prices = parse_products(json.loads(self._read(allowance)))
+        return self._prices
 
     def spot(self, region: str, types: Sequence[str], now: datetime, allowance: Allowance) -> dict[str, float]:
         """None: preemptible machines have no prices of their own in the list."""
@@ -133,6 +138,8 @@ def _explained(url: str) -> Iterator[None]:
     except TimeoutError:
         raise CallFailed(f"no answer from {url}: check the network and proxy", lasting=True) from None
     except (OSError, HTTPException) as error:
-        raise CallFailed(f"no connection to {url} ({error}): check the network and proxy", lasting=True) from None
+        raise CallFailed(
+            f"no connection to {url} ({getattr(error, 'reason', error)}): check the network and proxy", True
+        ) from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CallFailed(f"the answer of {url} was not understood ({error!r})", lasting=True) from None

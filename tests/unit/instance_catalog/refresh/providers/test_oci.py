@@ -138,6 +138,12 @@ def test_no_server_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         Oci(url="http://127.0.0.1:1/").on_demand("any", Allowance())
 
 
+def test_nothing_is_refreshed_where_there_is_no_list(serve: Serve, tmp_path: Path) -> None:
+    with pytest.raises(CatalogError, match=r"nothing was refreshed, all calls failed: .* answered 503"):
+        refresh([], tmp_path / "overlay", provider=Oci(url=serve(b"", 503)))
+    assert not (tmp_path / "overlay").exists()
+
+
 def test_profiles_and_regions_are_refused() -> None:
     with pytest.raises(CatalogError, match="needs no account"):
         Oci("mine")

@@ -20,10 +20,12 @@ from instance_catalog.records import (
     Source,
 )
 
-REFERENCE_REGIONS = {"aws": "us-east-1", "gcp": "us-central1", "azure": "eastus", "lambda": "any"}
-"""For each cloud the region whose price is shown if none is asked for."""
 ANY_REGION = "any"
 """Region of a price that is the same in all regions of its cloud."""
+ANY_CLOUD = "any"
+"""What users name for all clouds together."""
+REFERENCE_REGIONS = {"aws": "us-east-1", "gcp": "us-central1", "azure": "eastus", "coreweave": "north-america"}
+"""The region whose price is shown where none is asked for; that of other clouds is ANY_REGION."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Catalog:
         if region is not None:
             self._check_region(region)
         offers = {row.region: row for row in self.prices_of(machine) if row.pricing == pricing}
-        wanted = REFERENCE_REGIONS.get(machine.cloud, "") if region is None else region
+        wanted = REFERENCE_REGIONS.get(machine.cloud, ANY_REGION) if region is None else region
         found = offers.get(wanted) or offers.get(ANY_REGION)
         if found is None and region is None and offers:
             return min(offers.values(), key=lambda row: (row.assumed, row.usd_per_hour, row.region))
@@ -105,9 +107,12 @@ class Catalog:
     ) -> list[InstanceType]:
         """Types that meet all conditions, in the order of the table.
 
-        `gpu` matches every variant that the name can mean (A100: 40 and 80 GB, SXM and PCIe). An unknown fact does not
+        `gpu` matches every variant that the name can mean (A100: 40 and 80 GB, SXM and PCIe), the cloud
+        `any` all clouds. An unknown fact does not
         meet a minimum. Raises CatalogError for an unknown GPU, cloud, region or type.
         """
+        if cloud == ANY_CLOUD:
+            cloud = None
         if cloud is not None:
             self._check_cloud(cloud)
         if region is not None:
@@ -167,10 +172,13 @@ class Catalog:
     def _models(self, gpu: str) -> set[str]:
         return {found.gpu_model for found in matching(gpu, self.gpus) or [self.gpu(gpu)]}
 
+    def clouds(self) -> tuple[str, ...]:
+        """The clouds that anything is known about, sorted."""
+        return tuple(sorted({row.cloud for row in self.instances}))
+
     def _check_cloud(self, cloud: str) -> None:
-        clouds = sorted({row.cloud for row in self.instances})
-        if cloud not in clouds:
-            raise CatalogError(f"unknown cloud {cloud!r}; known: {', '.join(clouds)}")
+        if cloud not in self.clouds():
+            raise CatalogError(f"unknown cloud {cloud!r}; known: {', '.join(self.clouds())}")
 
     def _check_region(self, region: str) -> None:
         if region not in self._regions:

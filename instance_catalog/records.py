@@ -22,6 +22,8 @@ PcieGeneration = Annotated[int, Range(1, 6)]
 PRICINGS = ("on_demand", "spot")
 OWN_PRICE = "own"
 """The basis of a user's own price."""
+MARKET_PRICE = "market"
+"""The basis of what hosts of a market asked on a day; others ask more or less, and it moves by the hour."""
 
 
 class LinkPair(NamedTuple):
@@ -40,9 +42,10 @@ class InstanceType:
     """Fields without a CSV column: they follow from other tables."""
 
     cloud: str
-    """aws, gcp, azure or lambda."""
+    """The cloud's name in lower case: aws, gcp, azure, ..."""
     instance_type: str
-    """Name at the cloud; GCP's N1 machines with GPUs attached are named `n1-standard-32+4xt4` here."""
+    """Name at the cloud; GCP's N1 machines with GPUs attached are named `n1-standard-32+4xt4` here, and GPUs of
+    clouds without types `8x_H100-SXM_SECURE` (RunPod) and `1x-H100_SXM` (Vast)."""
     family: str
     gpu_model: str
     """Key of `Gpu`."""
@@ -159,8 +162,8 @@ class Price:
     as_of: str = ""
     """The ISO date of the price, or empty where the source has none."""
     basis: str = ""
-    """Basis: api | read | read_undated | read_old (2017) | parity (taken equal to us-east-1) | derived | recalled, or
-    own: a user's; a discount follows: `read, less 30 %`."""
+    """Basis: api | read | read_undated | read_old (2017) | market | parity (taken equal to us-east-1) | derived |
+    recalled, or own: a user's; a discount follows: `read, less 30 %`."""
     source: str = ""
     list_usd_per_hour: float | None = None
     """The list price, if this price is a user's own or discounted."""

@@ -33,7 +33,7 @@ def instances(
     gpu: Annotated[
         str | None, typer.Option(metavar="NAME", help="Types with this GPU, in any spelling: A100 means all variants.")
     ] = None,
-    cloud: Annotated[str | None, typer.Option(metavar="C", help="Types of aws, azure, gcp or lambda.")] = None,
+    cloud: Annotated[str | None, typer.Option(metavar="C", help="Types of this cloud, such as aws.")] = None,
     region: Annotated[
         str | None,
         typer.Option(metavar="R", help="Types known to be in this region, with its prices [one region of each cloud]."),

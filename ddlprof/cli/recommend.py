@@ -53,7 +53,9 @@ def recommend(
     batch: Annotated[str, job_option(metavar="B,...", help="Samples per GPU and forward pass [as in RUN].")] = "",
     region: _Region = None,
     pricing: Annotated[str, price_option(metavar="P,...", help="Ways to pay: on_demand, spot, or both.")] = "on_demand",
-    cloud: Annotated[str | None, machines_option(metavar="C", help="Machines of aws, gcp, azure or lambda.")] = None,
+    cloud: Annotated[
+        str | None, machines_option(metavar="C", help="Machines of this cloud; any: of all [aws].")
+    ] = None,
     instance: _Instance = None,
     max_nodes: Annotated[int | None, machines_option(metavar="M", min=1, help="Most machines in a plan [8].")] = None,
     nodes: _Nodes = None,

@@ -26,6 +26,7 @@ from instance_catalog.refresh import checks
 from instance_catalog.refresh.fetch import Deadline, RegionAnswers, bounded, fetch
 from instance_catalog.refresh.providers.aws import Aws
 from instance_catalog.refresh.providers.base import CallFailed, Connect, Provider
+from instance_catalog.refresh.providers.oci import Oci
 from instance_catalog.refresh.report import KINDS, Contradiction, Outcome, RefreshReport
 
 TIMEOUT_S = 120.0
@@ -33,6 +34,7 @@ TIMEOUT_S = 120.0
 _API = "api"
 PROVIDERS: dict[str, Connect] = {
     Aws.name: Aws,
+    Oci.name: Oci,
 }
 """The providers by the catalogue's name of the cloud. A provider imports its libraries when it is made."""
 

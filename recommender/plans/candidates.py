@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from instance_catalog import Catalog, Gpu, InstanceType
-from instance_catalog.catalog import ANY_REGION, REFERENCE_REGIONS
+from instance_catalog.catalog import ANY_CLOUD, ANY_REGION, REFERENCE_REGIONS
 from recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory, largest_fitting
 from recommender.errors import PredictionError
 from recommender.settings import Settings, check_settings, lacking, measured_settings
@@ -111,13 +111,16 @@ def choose_instances(
 ) -> list[tuple[InstanceType, str]]:
     """The instance types to consider, each with its region: the given one, or the reference region of its cloud.
 
-    Without names: all types of the cloud; without a cloud, those with prices in the region; without a region, those of
-    AWS (or all, if the catalogue has none of AWS) and those with a price of the user's own. Raises CatalogError for an
-    unknown name and PredictionError if none has a price there.
+    Without names: all types of the cloud, or of all clouds for `any`; without a cloud, those with prices in the region;
+    without a region, those of AWS (or all, if the catalogue has none of AWS) and those with a price of the user's own.
+    Raises CatalogError for an unknown name and PredictionError if none has a price there.
     """
     catalog.select(cloud=cloud, region=region)  # raises for an unknown cloud or region
     if names is not None:
-        instances = [catalog.instance(name, cloud=cloud) for name in dict.fromkeys(names)]
+        one = None if cloud == ANY_CLOUD else cloud
+        instances = [catalog.instance(name, cloud=one) for name in dict.fromkeys(names)]
+    elif cloud == ANY_CLOUD:
+        instances = list(catalog.instances)
     else:
         clouds = {cloud} if cloud else _clouds(catalog, region)
         own = set() if cloud else {(price.cloud, price.instance_type) for price in catalog.prices if price.own}

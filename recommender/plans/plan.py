@@ -21,8 +21,8 @@ measurement: minutes for a plain image, more for large images and for data sets 
 MINIMUM_S = 60.0
 """The shortest time that is billed, in seconds (AWS, Linux on demand: one minute)."""
 
-_GRANULARITY_S = {"aws": 1.0, "gcp": 1.0, "azure": 60.0, "lambda": 60.0}
-"""The seconds to a multiple of which each cloud rounds up billed time."""
+_GRANULARITY_S = {"azure": 60.0, "lambda": 60.0, "hyperstack": 60.0, "coreweave": 60.0, "verda": 600.0}
+"""The seconds to a multiple of which each cloud rounds up billed time; other clouds bill seconds."""
 OVER_BUDGET = "over budget"
 OVER_COST = "over the highest cost"
 

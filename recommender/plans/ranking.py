@@ -76,7 +76,7 @@ def recommend(
     """Plans on min_nodes to max_nodes machines: those that meet the budget by expected cost, then those rejected.
 
     `samples` is the work; a plan meets `budget_s` (and `max_cost_usd`) if the upper end of its 80 % interval does.
-    `region` defaults to the reference region of the cloud (AWS: us-east-1); a region without `cloud` implies it.
+    `region` defaults to the cloud's reference region; without `cloud` it implies it. The cloud `any` means all of them.
     `pricing` is on_demand, spot or both; interruptions of spot machines are not part of time or cost.
     Retired types are ranked only where `instance_types` names them or `prices` has one of theirs. The batch per GPU is
     the measured one, or those given; `keep_global_batch` keeps the samples of an update, by accumulation where it must.

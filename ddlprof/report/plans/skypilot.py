@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ddlprof.base.errors import UserError
 from ddlprof.base.text import plain, shell_word
 from ddlprof.base.units import count, duration, significant
 from ddlprof.report.text import text_of
@@ -19,6 +20,8 @@ _ATTACHED = re.compile(r"(?P<machine>.+)\+(?P<count>\d+)x(?P<gpu>.+)")
 """GCP machines with GPUs attached: `n1-standard-32+4xt4`."""
 
 _PLACEHOLDER = ("train.py",)
+_NOT_BY_TYPE = ("coreweave", "vast")
+"""Clouds whose machines SkyPilot does not rent by the catalogue's names of types."""
 
 
 def render(plan: Plan, job: str, words: Sequence[str], asked: str = "") -> str:
@@ -26,8 +29,10 @@ def render(plan: Plan, job: str, words: Sequence[str], asked: str = "") -> str:
 
     `words` are the script and its arguments, or `-m`, the module and its; empty if the command is not known. They are
     the words that were profiled: the user must adapt the batch in them, and the settings in `asked`, which the plan
-    has in place of the run's.
+    has in place of the run's. Raises UserError for a cloud whose machines SkyPilot cannot be told to rent.
     """
+    if plan.cloud in _NOT_BY_TYPE:
+        raise UserError(f"SkyPilot rents no machines of {plan.cloud} by type: leave --emit out, or name a --cloud")
     lines = [
         "# Written by ddlprof recommend; start it with: sky launch THIS_FILE",
         f"# Predicted: {_range(plan.time_s, plan.time_low_s, plan.time_high_s, duration)},"

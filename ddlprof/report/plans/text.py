@@ -12,7 +12,7 @@ from ddlprof.base.units import count, duration, percent, significant
 from ddlprof.report.plans.data import Answer, settings_in_words
 from ddlprof.report.plans.pareto_plot import Axis, apart, axes, plot
 from ddlprof.report.text import aligned, labelled, text_of, wrapped
-from instance_catalog.records import OWN_PRICE, is_assumed
+from instance_catalog.records import MARKET_PRICE, OWN_PRICE, is_assumed
 
 if TYPE_CHECKING:
     from recommender.plans.plan import Plan
@@ -28,6 +28,7 @@ LEGEND = {
     "m": "memory not known, assumed to fit",
     "a": "ARM processor, which the job's packages must be built for",
     "~": "price read nowhere, assumed",
+    "v": "price of a market, varies by host and hour",
     "o": "your own price",
     "d": "your discount taken off",
 }
@@ -95,20 +96,33 @@ def where(plan: Plan) -> str:
 
 def _table(plans: Sequence[Plan]) -> list[str]:
     unit, unit_s = ("h", 3600.0) if (plans[0].time_high_s or 0.0) >= 7200 else ("min", 60.0)
-    rows = [["#", "INSTANCE", "GPUS", "BATCH", f"TIME {unit} [80 %]", "COST USD [80 %]", "BOUND BY", ""]]
+    several = len({plan.cloud for plan in plans}) > 1
+    rows = [
+        [
+            "#",
+            *["CLOUD"] * several,
+            "INSTANCE",
+            "GPUS",
+            "BATCH",
+            f"TIME {unit} [80 %]",
+            "COST USD [80 %]",
+            "BOUND BY",
+            "",
+        ]
+    ]
     digits = _telling_digits([plan.cost_usd or 0.0 for plan in plans])
     for position, plan in enumerate(plans, 1):
         times = [(t or 0.0) / unit_s for t in (plan.time_s, plan.time_low_s, plan.time_high_s)]
         costs = [c or 0.0 for c in (plan.cost_usd, plan.cost_low_usd, plan.cost_high_usd)]
         gpus = f"{plan.nodes} x {plan.placement[0]}"
         rows.append(
-            [str(position), plan.instance_type, gpus, str(plan.global_batch), _interval(times),
+            [str(position), *[plan.cloud] * several, plan.instance_type, gpus, str(plan.global_batch), _interval(times),
              _interval(costs, digits), plan.bound_by or "", flags_of(plan)]
         )  # fmt: skip
     used = "".join(flags_of(plan) for plan in plans)
     legend = [f"{flag} {meaning}" for flag, meaning in LEGEND.items() if flag in used]
     columns = "GPUS: nodes x GPUs in each. BATCH: samples of an update, of all GPUs."
-    return [*aligned(rows, right={0, 3}), columns, *wrapped("; ".join(legend), _WIDTH)]
+    return [*aligned(rows, right={0, 3 + several}), columns, *wrapped("; ".join(legend), _WIDTH)]
 
 
 def _interval(values: Sequence[float], digits: int = 3) -> str:
@@ -132,6 +146,7 @@ def flags_of(plan: Plan) -> str:
         "m": plan.fits_memory is None,
         "a": plan.cpu_arch == "arm64",
         "~": is_assumed(plan.price_basis),
+        "v": plan.price_basis.partition(",")[0] == MARKET_PRICE,
         "o": plan.price_basis == OWN_PRICE,
         "d": plan.is_discounted,
     }

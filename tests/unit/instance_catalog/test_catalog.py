@@ -56,6 +56,7 @@ def test_select_filters_by_what_is_asked() -> None:
     assert names(gpu="A100", include_fractional=False) == ["x.big", "x.unknown", "y8"]
     assert names(gpu="A100 80GB") == ["y8"]
     assert names(cloud="lambda") == ["y8"]
+    assert names(cloud="any") == names()
     assert names(include_retired=False) == ["x.big", "x.part", "x.unknown", "y8"]
     assert names(min_gpus=2) == ["x.big", "x.old", "y8"]
     assert names(instance_types=["X.OLD", "y8"]) == ["x.old", "y8"]

@@ -9,15 +9,19 @@ from itertools import pairwise
 import pytest
 
 from instance_catalog import Price, load
+from instance_catalog.catalog import ANY_REGION, REFERENCE_REGIONS
+from instance_catalog.records import MARKET_PRICE
 
 CATALOG = load(None)
 PRICES = CATALOG.prices
 TYPES = {(row.cloud, row.instance_type): row for row in CATALOG.instances}
-BASES = {"read", "read_undated", "read_old", "parity", "derived", "recalled"}
+BASES = {"read", "read_undated", "read_old", "market", "parity", "derived", "recalled"}
 SPOT_AT_ON_DEMAND = {("eu-west-1", "p3.16xlarge")}
 """Spot published at the on-demand price: nothing was to be had."""
 USD_PER_GPU_HOUR = (0.3, 30.0)
 """Of one whole GPU, on demand: 0.42 for a T4G to 27.04 for a GB200."""
+CHEAPER = {("verda", "V100")}
+"""Clouds and families below that: Verda asks 0.17 for a V100."""
 
 
 def by_key(pricing: str) -> dict[tuple[str, str, str], Price]:
@@ -37,7 +41,7 @@ def test_one_price_for_each_key() -> None:
 def test_bases_are_known_and_what_was_read_has_a_date() -> None:
     assert {row.basis for row in PRICES} == BASES
     for row in PRICES:
-        if row.basis in ("read", "read_old", "parity"):
+        if row.basis in ("read", "read_old", "market", "parity"):
             assert date(2017, 1, 1) <= date.fromisoformat(row.as_of) <= date(2026, 11, 30)
         if row.basis in ("read_undated", "recalled"):
             assert row.as_of == ""
@@ -68,7 +72,9 @@ def test_a_gpu_hour_costs_what_gpu_hours_cost() -> None:
     for key, price in by_key("on_demand").items():
         row = TYPES[key[0], key[2]]
         if row.gpus:
-            assert USD_PER_GPU_HOUR[0] <= price.usd_per_hour / row.gpus <= USD_PER_GPU_HOUR[1], price
+            usd_per_gpu_hour = price.usd_per_hour / row.gpus
+            assert usd_per_gpu_hour <= USD_PER_GPU_HOUR[1], price
+            assert (usd_per_gpu_hour < USD_PER_GPU_HOUR[0]) == ((row.cloud, row.family) in CHEAPER), price
 
 
 def test_more_of_a_family_costs_more() -> None:
@@ -109,9 +115,27 @@ def test_types_without_a_price_have_none() -> None:
      ("p5.48xlarge", "us-west-2", "on_demand", 55.04, "parity"),
      ("a2-highgpu-8g", "us-central1", "on_demand", 29.38708, "read"),
      ("Standard_ND96isr_H100_v5", "eastus", "on_demand", 98.32, "read"),
-     ("gpu_8x_h100_sxm5", "any", "on_demand", 31.92, "read_undated")],
+     ("gpu_8x_h100_sxm5", "any", "on_demand", 31.92, "read_undated"),
+     ("BM.GPU.H100.8", "any", "on_demand", 80, "read"),
+     ("gd-8xh100ib-i128", "north-america", "on_demand", 49.24, "read"),
+     ("gpu-h200-sxm_8gpu-128vcpu-1600gb", "any", "on_demand", 36, "read"), ("n3-H100x8", "any", "spot", 16, "read"),
+     ("1B200.30V", "any", "spot", 3.055, "read"), ("8x_H200-SXM_SECURE", "any", "on_demand", 36.72, "read"),
+     ("1x-H100_SXM", "any", "on_demand", 2.4024, "market")],
 )  # fmt: skip
 def test_prices_as_the_sources_have_them(name: str, region: str, pricing: str, usd_per_hour: float, basis: str) -> None:
     price = CATALOG.price(name, region, pricing)
     assert price is not None
     assert (price.usd_per_hour, price.basis) == (usd_per_hour, basis)
+
+
+def test_only_prices_of_a_market_are_marked_as_such() -> None:
+    assert {row.cloud for row in PRICES if row.basis == MARKET_PRICE} == {"vast"}
+    assert {row.basis for row in PRICES if row.cloud == "vast"} == {MARKET_PRICE}
+
+
+def test_every_cloud_has_prices_and_a_reference_region_that_has_them() -> None:
+    clouds = {row.cloud for row in TYPES.values()}
+    assert len(clouds) >= 10
+    for cloud in clouds:
+        reference = REFERENCE_REGIONS.get(cloud, ANY_REGION)
+        assert any((row.cloud, row.region) == (cloud, reference) for row in PRICES), cloud

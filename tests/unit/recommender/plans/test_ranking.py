@@ -239,6 +239,15 @@ def test_what_the_predictor_refuses_is_rejected() -> None:
     assert plans[0].region == "us-central1"
 
 
+def test_any_cloud_means_machines_of_all_each_in_its_reference_region() -> None:
+    assert ("other.1", 1) not in accepted(ask())
+    everywhere = ask(cloud="any")
+    assert (everywhere[0].instance_type, everywhere[0].region) == ("other.1", "us-central1")
+    assert set(accepted(ask())) < set(accepted(everywhere))
+    named = ask(cloud="any", instance_types=["other.1", "small.1"])
+    assert {plan.cloud for plan in named} == {"aws", "gcp"}
+
+
 def test_a_region_tells_the_cloud() -> None:
     assert {plan.cloud for plan in ask(region="us-central1")} == {"gcp"}
     plans = ask(region="us-west-2")
@@ -359,7 +368,15 @@ def test_a_point_is_on_the_front_unless_another_beats_it(made: list[tuple[int, i
 
 @pytest.mark.parametrize(
     ("time_s", "cloud", "billed_s"),
-    [(3600, "aws", 3600), (90.2, "aws", 91), (5, "aws", 60), (90.2, "azure", 120), (7200, "lambda", 7200)],
+    [
+        (3600, "aws", 3600),
+        (90.2, "aws", 91),
+        (5, "aws", 60),
+        (90.2, "azure", 120),
+        (7200, "lambda", 7200),
+        (601, "verda", 1200),
+        (90.2, "runpod", 91),
+    ],
 )
 def test_a_bill_is_rounded_up_as_the_cloud_does(time_s: float, cloud: str, billed_s: float) -> None:
     assert cost_usd(3.6, 2, time_s, cloud) == pytest.approx(2 * billed_s / 1000)

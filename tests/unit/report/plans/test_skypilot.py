@@ -6,11 +6,13 @@ import importlib.util
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ddlprof.base.errors import UserError
 from ddlprof.report.plans.skypilot import render, task_name
 from recommender.plans.plan import Plan
 from recommender.plans.ranking import recommend
@@ -111,3 +113,9 @@ def test_skypilot_loads_it(tmp_path: Path) -> None:
         [sys.executable, "-c", LOAD, str(task)], env=environment, capture_output=True, text=True, cwd=tmp_path
     )
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["2 small.4 us-east-1 False train"]), done.stderr
+
+
+@pytest.mark.parametrize("cloud", ["coreweave", "vast"])
+def test_machines_that_skypilot_does_not_rent_by_type_are_refused(cloud: str) -> None:
+    with pytest.raises(UserError, match=f"rents no machines of {cloud} by type"):
+        render(replace(plan(), cloud=cloud), "job", ["train.py"])

@@ -230,3 +230,18 @@ def test_arm_processors_are_marked() -> None:
     arm = replace(asked, plans=[replace(plan, cpu_arch="arm64") for plan in asked.plans])
     assert "ARM processor" in render(arm, 1)
     assert "ARM processor" not in render(asked, 1)
+
+
+def test_the_cloud_is_a_column_where_plans_are_of_several() -> None:
+    header, first = (line for line in render(answer(cloud="any"), 3).splitlines() if line[:2] in ("# ", "1 "))
+    assert header.split()[:3] == ["#", "CLOUD", "INSTANCE"]
+    assert first.split()[:3] == ["1", "gcp", "other.1"]
+    assert "CLOUD" not in render(answer(), 3)
+
+
+def test_the_price_of_a_market_is_marked() -> None:
+    asked = answer(cloud="gcp")
+    market = replace(asked, plans=[replace(plan, price_basis="market") for plan in asked.plans])
+    legend = "v price of a market, varies by host and hour"
+    assert legend in render(market, 3)
+    assert legend not in render(asked, 3)

@@ -85,6 +85,12 @@ class Residuals:
         """Median of the absolute relative error of step time."""
         return float(np.median(np.abs(np.expm1(self.log_error))))
 
+    def sd(self, widen: float, floor: float, reach: float = 0.0) -> Array:
+        """The calibrated standard deviation of each point."""
+        far = reach * np.log2(np.maximum(self.nodes / self.fitted_nodes, 1.0)) if reach else 0.0
+        near = np.hypot(widen * self.parameter_sd, floor * self.unknown)
+        return np.asarray(np.hypot(np.hypot(near, far), COMPUTE_SD))
+
     def of_nodes(self, nodes: int) -> Residuals:
         """Those on so many nodes."""
         kept = self.nodes == nodes
@@ -137,7 +143,7 @@ def calibrate(residuals: Sequence[Residuals]) -> tuple[float, float]:
     for floor_share in (1.0, 2.0, 4.0, 8.0):
         for scale in np.geomspace(0.01, 8.0, 120):
             widen, floor = scale, scale * floor_share * 0.05
-            sds = [_sd(row, widen, floor, 0.0) for row in residuals]
+            sds = [row.sd(widen, floor) for row in residuals]
             if covered(residuals, sds) >= COVERAGE:
                 surprise = _mean_of_sources(
                     residuals,
@@ -153,7 +159,7 @@ def calibrate_reach(residuals: Sequence[Residuals], widen: float, floor: float) 
     many as nearer ones. `residuals` are of fits that have not seen so many nodes: a group for each number of nodes."""
     groups = [row.of_nodes(int(nodes)) for row in residuals for nodes in np.unique(row.nodes)]
     for reach in np.linspace(0.0, 1.0, 101):
-        sds = [_sd(row, widen, floor, reach * np.log2(row.nodes / row.fitted_nodes)) for row in groups]
+        sds = [row.sd(widen, floor, reach) for row in groups]
         if covered(groups, sds) >= COVERAGE:
             return float(reach)
     return 1.0
@@ -170,8 +176,3 @@ def _mean_of_sources(residuals: Sequence[Residuals], of_points: Sequence[Array])
     for row, numbers in zip(residuals, of_points, strict=True):
         rows[row.source].append(float(np.mean(numbers)))
     return fmean(fmean(means) for means in rows.values())
-
-
-def _sd(row: Residuals, widen: float, floor: float, far: Array | float) -> Array:
-    near = np.hypot(widen * row.parameter_sd, floor * row.unknown)
-    return np.asarray(np.hypot(np.hypot(near, far), COMPUTE_SD))

@@ -26,7 +26,7 @@ from recommender.communication.coefficients import Prior, coefficients_from, wit
 from recommender.communication.exposed import Array, Link, Links, Load, placing_of, step_s
 from recommender.communication.job_parameters import JobFit
 from recommender.target import RDMA_FROM_GBPS, default_catalog, machine_of
-from scripts.fit.calibration import FEW, Residuals, calibrate, calibrate_reach, residuals_of, shots_of
+from scripts.fit.calibration import FEW, Residuals, calibrate, calibrate_reach, covered, residuals_of, shots_of
 from scripts.fit.link_groups import GROUPS, JOB_SD, Group, fit_group, start_links
 from scripts.fit.placements import PublishedJob, read_jobs
 from scripts.fit.scaling import ScalingCase, read_scaling
@@ -330,6 +330,17 @@ def calibrations(rows: Sequence[Residuals], far: Sequence[Residuals], elsewhere:
     }  # fmt: skip
 
 
+def coverage_elsewhere(left: LeftOut, level: str, shots: Sequence[str]) -> dict[str, float]:
+    """The share of the points of each source left out that lie in their interval, under the general calibration."""
+    widen, floor = (left.calibrations()["nvlink"][position + (level == "few")] for position in (0, 2))
+    rows = [row for row in left.elsewhere if row.shots in shots]
+    return {
+        source: covered(mine, [row.sd(widen, floor) for row in mine])
+        for source in sorted({row.source for row in rows})
+        for mine in [[row for row in rows if row.source == source]]
+    }
+
+
 def error_table(residuals: Iterable[Residuals]) -> list[dict[str, Any]]:
     """Median errors of jobs whose model was left out."""
     return [
@@ -366,6 +377,12 @@ def main() -> None:
             print(
                 f"{cluster:8} {shots:7} mean of the models' median errors {fmean(errors):.1%}, worst {max(errors):.1%}"
             )
+    for level, of in (("zero", ("zero",)), ("few", FEW)):
+        shares = coverage_elsewhere(left, level, of)
+        print(
+            f"left out as a source, {level}: {fmean(shares.values()):.0%} in their 80 % interval; "
+            + ", ".join(f"{source} {share:.0%}" for source, share in shares.items())
+        )
 
 
 if __name__ == "__main__":

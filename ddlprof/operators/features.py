@@ -41,7 +41,16 @@ def model_facts(module: Any, *others: Any, failed: Failed = nobody) -> ModelFact
         parameters=None if distinct is None else sum(p.elements for p in distinct),
         gradient_bytes=None if trained is None else sum(p.elements // p.pieces * p.dtype.itemsize for p in trained),
         compiled=attempt(lambda: _is_compiled(whole), "compiled", failed),
+        channels_last=attempt(lambda: has_channels_last(whole), "channels_last", failed),
     )
+
+
+def has_channels_last(module: Any) -> bool:
+    """Whether weights of convolutions lie in memory with channels last. That of windows of one pixel does not tell."""
+    last = sys.modules["torch"].channels_last
+    every = (p for part in module.modules() for p in modules.parameters_of(part).values() if p is not None)
+    images = (p for p in every if p.dim() == 4)
+    return any(p.is_contiguous(memory_format=last) and not p.is_contiguous() for p in images)
 
 
 def weight_elements(module: Any) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from typing import Any
 from ddlprof.base.errors import UserError
 from ddlprof.model.operators import Layer, StepMemory, StepOperators, highest
 from ddlprof.operators import trace_fusion, trace_growth, trace_memory, trace_optimizers, trace_values
-from ddlprof.operators.features import layers
+from ddlprof.operators.features import has_channels_last, layers
 from ddlprof.operators.repeats_splice import splice
 from ddlprof.operators.trace_cuda import cuda_autocast, cuda_operators
 from ddlprof.operators.trace_memory import Storages
@@ -122,6 +122,7 @@ def trace_step(model: Any, make_inputs: Callable[[int], Inputs], settings: StepS
         operators=trace_growth.merged(first.calls, second.calls, settings.compiled),
         optimizer=settings.optimizer if settings.training else "none",
         training=settings.training, checkpointing=settings.checkpointing, compiled=settings.compiled,
+        channels_last=has_channels_last(model),
         memory=found, unseen=tuple(unseen), layers=first.layers,
     )  # fmt: skip
 

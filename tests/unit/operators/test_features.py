@@ -65,6 +65,7 @@ def test_resnet50_has_54_layers() -> None:
         parameters=25_557_032,
         gradient_bytes=4 * 25_557_032,
         compiled=False,
+        channels_last=False,
     )
 
 
@@ -124,6 +125,15 @@ def test_partitioned_and_packed_parameters_have_their_original_shape() -> None:
     packed.weight = nn.Parameter(torch.empty(6, 1, dtype=torch.uint8), requires_grad=False)
     packed.weight.quant_state = SimpleNamespace(shape=torch.Size([3, 4]))  # type: ignore[attr-defined]
     assert (model_facts(packed).parameters, model_facts(packed).gradient_bytes) == (12, 0)
+
+
+def test_channels_last_are_told_by_weights_of_windows_larger_than_a_pixel() -> None:
+    def last(module: Any) -> Any:
+        return module.to(memory_format=torch.channels_last)
+
+    assert model_facts(last(ResNet50())).channels_last is True
+    assert model_facts(last(nn.Conv2d(8, 8, 1))).channels_last is False
+    assert model_facts(Tied()).channels_last is False
 
 
 def test_compiled_models_are_told_and_unwrapped() -> None:
@@ -196,7 +206,7 @@ def test_models_that_are_trained_together_are_counted_together() -> None:
     facts = model_facts(discriminator, generator)
     assert facts == ModelFacts(
         name="Discriminator + Generator", layers=3, parameter_tensors=6, parameters=20 + 10 + 12,
-        gradient_bytes=4 * 42, compiled=False,
+        gradient_bytes=4 * 42, compiled=False, channels_last=False,
     )  # fmt: skip
     assert model_facts(discriminator, shared).parameters == 22
     assert model_facts(*[nn.Linear(1, 1) for _ in range(5)]).name == "Linear + 4 more"

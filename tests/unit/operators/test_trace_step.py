@@ -349,3 +349,12 @@ def test_settings_that_do_not_exist() -> None:
         with pytest.raises(UserError, match="not known"):
             settings.check()
     replace(StepSettings(), optimizer="sgd-momentum-fused").check()
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_where_channels_lie_is_told_and_changes_nothing_else(last: bool) -> None:
+    model = nn.Conv2d(8, 16, 3)
+    given: Any = model.to(memory_format=torch.channels_last) if last else model  # type: ignore[call-overload]
+    step = trace(given, 8, 12, 12)
+    assert step.channels_last is last
+    assert replace(step, channels_last=False) == trace(nn.Conv2d(8, 16, 3), 8, 12, 12)

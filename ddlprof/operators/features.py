@@ -77,7 +77,7 @@ class ParameterBytes(NamedTuple):
 def parameter_bytes(module: Any) -> ParameterBytes:
     """Bytes of the parameters and buffers inside. Raises where a lazy one has no shape yet."""
     distinct = {p.key: p for p in _parameters(module)}.values()
-    sizes = [(p.elements // p.pieces * p.dtype.itemsize, p.trained) for p in distinct]
+    sizes = [(p.bytes, p.trained) for p in distinct]
     trained = [size for size, is_trained in sizes if is_trained]
     buffers = {id(each): each.numel() * each.element_size() for part in module.modules() for each in own_buffers(part)}
     return ParameterBytes(sum(size for size, _ in sizes) + sum(buffers.values()), sum(trained), max(trained, default=0))
@@ -168,10 +168,17 @@ class _Parameter(NamedTuple):
     trained: bool
     pieces: int = 1
     """Tensor parallelism divides it into so many: a rank reduces the gradient of one of them."""
+    packed: int | None = None
+    """The bytes of a quantised one with its scales; None where it is not quantised."""
 
     @property
     def elements(self) -> int:
         return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """What a rank has of it."""
+        return self.elements // self.pieces * self.dtype.itemsize if self.packed is None else self.packed
 
 
 def _unwrap(module: Any) -> Any:
@@ -224,13 +231,26 @@ def _parameters(module: Any) -> Iterator[_Parameter]:
             if tensor is None or sharding.is_flat(tensor) or (id(owner), name) in flattened:
                 continue
             in_pieces = divided.get((id(owner), name), 1)
-            yield _Parameter(id(tensor), id(owner), name, _shape(tensor), tensor.dtype, tensor.requires_grad, in_pieces)
+            yield _Parameter(
+                id(tensor), id(owner), name, _shape(tensor), tensor.dtype, tensor.requires_grad, in_pieces,
+                _packed_bytes(tensor),
+            )  # fmt: skip
 
 
 def _shape(tensor: Any) -> tuple[int, ...]:
     """The logical shape: of DeepSpeed's partitioned and bitsandbytes' packed parameters, the original one."""
     packed = getattr(getattr(tensor, "quant_state", None), "shape", None)
     return tuple(getattr(tensor, "ds_shape", None) or packed or tensor.shape)
+
+
+def _packed_bytes(tensor: Any) -> int | None:
+    """The bytes of bitsandbytes' packed parameter: two elements a byte, and the scales of its blocks, which may be
+    packed themselves. None for any other."""
+    state = getattr(tensor, "quant_state", None)
+    if state is None:
+        return None
+    scales = [getattr(each, "absmax", None) for each in (state, getattr(state, "state2", None))]
+    return sum(int(each.numel() * each.element_size()) for each in (tensor, *scales) if each is not None)
 
 
 def _flattened(module: Any) -> Iterator[_Parameter]:

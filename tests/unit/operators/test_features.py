@@ -16,7 +16,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from ddlprof.collect.accelerator import known
 from ddlprof.model.manifest import ModelFacts
-from ddlprof.operators.features import model_facts, outermost, precision_of
+from ddlprof.operators.features import model_facts, outermost, parameter_bytes, precision_of
 from tests.unit.collect.programs import run_all
 
 
@@ -125,6 +125,19 @@ def test_partitioned_and_packed_parameters_have_their_original_shape() -> None:
     packed.weight = nn.Parameter(torch.empty(6, 1, dtype=torch.uint8), requires_grad=False)
     packed.weight.quant_state = SimpleNamespace(shape=torch.Size([3, 4]))  # type: ignore[attr-defined]
     assert (model_facts(packed).parameters, model_facts(packed).gradient_bytes) == (12, 0)
+
+
+def test_a_packed_weight_has_half_a_byte_an_element_and_its_scales() -> None:
+    model = nn.Sequential(nn.Linear(64, 8, bias=False), nn.Linear(8, 2, bias=False))
+    packed: Any = nn.Parameter(torch.zeros(256, 1, dtype=torch.uint8), requires_grad=False)
+    packed.quant_state = SimpleNamespace(shape=torch.Size([8, 64]), absmax=torch.zeros(8))
+    model[0].weight = packed
+    assert parameter_bytes(model).all == 256 + 4 * 8 + 4 * 16
+    assert parameter_bytes(model).trained == 4 * 16
+    packed.quant_state.absmax = torch.zeros(8, dtype=torch.uint8)
+    packed.quant_state.state2 = SimpleNamespace(absmax=torch.zeros(1))
+    assert parameter_bytes(model).all == 256 + 8 + 4 + 4 * 16
+    assert model_facts(model).parameters == 8 * 64 + 16
 
 
 def test_channels_last_are_told_by_weights_of_windows_larger_than_a_pixel() -> None:

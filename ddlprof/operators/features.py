@@ -41,7 +41,9 @@ def model_facts(module: Any, *others: Any, failed: Failed = nobody) -> ModelFact
         parameters=None if distinct is None else sum(p.elements for p in distinct),
         gradient_bytes=None if trained is None else sum(p.elements // p.pieces * p.dtype.itemsize for p in trained),
         compiled=attempt(lambda: _is_compiled(whole), "compiled", failed),
-        channels_last=attempt(lambda: has_channels_last(whole), "channels_last", failed),
+        channels_last=None
+        if parameters is None
+        else attempt(lambda: has_channels_last(whole), "channels_last", failed),
     )
 
 

@@ -101,12 +101,12 @@ def trace_step(model: Any, make_inputs: Callable[[int], Inputs], settings: StepS
     with mode:
         to_fake(model)
         _prepare(model, settings)
-        plain = _run(model, make_inputs, settings, settings.batch).memory if settings.checkpointing else None
+        without_update = replace(settings, optimizer="none")  # it is the same at any batch
+        plain = _run(model, make_inputs, without_update, settings.batch).memory if settings.checkpointing else None
         if settings.checkpointing:
             checkpoint(model)
         first = _run(model, make_inputs, settings, settings.batch)
-        # The update is the same at any batch.
-        second = _run(model, make_inputs, replace(settings, optimizer="none"), 2 * settings.batch)
+        second = _run(model, make_inputs, without_update, 2 * settings.batch)
         second.calls.extend(call for call in first.calls if call.phase == "optimizer")
     trace_fusion.estimate(first.calls)
     unseen = list(first.unseen)

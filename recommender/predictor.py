@@ -18,6 +18,7 @@ from recommender.communication.coefficients import MachineLinks, Prior
 from recommender.communication.exposed import Load, Placing, placing_of
 from recommender.communication.job_parameters import MEASURED, FitEstimate, JobFit, Observation
 from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
+from recommender.compute.step_parts import Changes
 from recommender.data_and_other import carried_over, data_wait_s
 from recommender.errors import PredictionError
 from recommender.estimate import Z80, Estimate, StepTimes, Suggestion
@@ -68,9 +69,10 @@ class _Ask:
     strategy: str
     grad_accum: int
     optimizer: str | None = None
-    """None in this field and the two below means as measured."""
+    """None in this field and those below means as measured."""
     checkpointing: bool | None = None
     compiled: bool | None = None
+    channels_last: bool | None = None
 
     @property
     def placing(self) -> Placing:
@@ -204,6 +206,7 @@ class Predictor:
             optimizer=target.optimizer,
             checkpointing=target.checkpointing,
             compiled=target.compiled,
+            channels_last=target.channels_last,
         )
 
     def _machine(self, place: Target | Measurement) -> Machine:
@@ -217,12 +220,12 @@ class Predictor:
         """The computation of one micro-batch on one GPU."""
         if ask.machine.gpu is None:
             raise PredictionError("target without a GPU: give an instance type or a GPU model")
-        key = (ask.machine.gpu_model, ask.batch_per_gpu, ask.precision, ask.optimizer, ask.checkpointing, ask.compiled)
+        changes = Changes(ask.optimizer, ask.checkpointing, ask.compiled, ask.channels_last)
+        key = (ask.machine.gpu_model, ask.batch_per_gpu, ask.precision, changes)
         if key not in self._computes:
             self._computes[key] = self._compute_model.estimate(
-                ask.machine.gpu, ask.batch_per_gpu, ask.precision,
-                optimizer=ask.optimizer, checkpointing=ask.checkpointing, compiled=ask.compiled,
-            )  # fmt: skip
+                ask.machine.gpu, ask.batch_per_gpu, ask.precision, **vars(changes)
+            )
         return self._computes[key]
 
     def _step_s(self, ask: _Ask) -> float:

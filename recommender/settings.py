@@ -35,6 +35,8 @@ class Settings:
     """Whether activations are computed again in backward instead of kept."""
     compiled: bool | None = None
     """Whether torch.compile fuses operators."""
+    channels_last: bool | None = None
+    """Whether convolutions lay out their tensors with channels last (torch.channels_last)."""
 
     def __post_init__(self) -> None:
         checked(self)
@@ -75,6 +77,7 @@ def measured_settings(workload: Workload) -> Settings:
         grad_accum=measured.grad_accum if measured else 1,
         checkpointing=step.checkpointing if step else None,
         compiled=step.compiled if step else None,
+        channels_last=step.channels_last if step else None,
     )
 
 

@@ -49,6 +49,8 @@ class Target:
     """Whether activations are computed again in backward instead of kept; None: as measured."""
     compiled: bool | None = None
     """Whether torch.compile fuses operators; None: as measured."""
+    channels_last: bool | None = None
+    """Whether convolutions lay out their tensors with channels last (torch.channels_last); None: as measured."""
 
     def __post_init__(self) -> None:
         checked(self)

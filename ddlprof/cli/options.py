@@ -46,6 +46,10 @@ Checkpointing = Annotated[
 Compiled = Annotated[
     bool | None, job_option("--compile/--no-compile", help="Fuse operators with torch.compile [as in RUN].")
 ]
+ChannelsLast = Annotated[
+    bool | None,
+    typer.Option("--channels-last/--no-channels-last", help="Lay out images with channels last (NHWC) [as in RUN]."),
+]
 Discounts = Annotated[
     list[str] | None,
     price_option(metavar="NAME=N%", help="Discount on the list prices of a cloud or an instance type, as aws=30%."),
@@ -67,12 +71,13 @@ def settings_of(
     grad_accum: int | None,
     checkpointing: bool | None,
     compiled: bool | None,
+    channels_last: bool | None,
 ) -> Settings:
     """The settings that replace those of the run. Raises PredictionError for names that are not known."""
     from recommender import Settings
     from recommender.settings import check_settings
 
-    settings = Settings(precision, strategy, optimizer, grad_accum, checkpointing, compiled)
+    settings = Settings(precision, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last)
     check_settings(settings)
     return settings
 

@@ -43,6 +43,7 @@ def predict(
     grad_accum: options.GradAccum = None,
     checkpointing: options.Checkpointing = None,
     compiled: options.Compiled = None,
+    channels_last: options.ChannelsLast = None,
     other_job: options.OtherJobs = None,
     out: Out = None,
     format: Annotated[str | None, format_option(FORMATS)] = None,
@@ -65,7 +66,7 @@ def predict(
     machines += [("gpu_model", name) for name in names_in(",".join(gpu or []))]
     precisions: list[str | None] = [*names_in(precision or "")]
     settings = [
-        options.settings_of(name, strategy, optimizer, grad_accum, checkpointing, compiled)
+        options.settings_of(name, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last)
         for name in precisions or [None]
     ]
     questions = [(machine, each) for machine in dict.fromkeys(machines) for each in dict.fromkeys(settings)]

@@ -11,7 +11,7 @@ import typer
 from ddlprof.base.errors import UserError
 from ddlprof.base.units import parse_duration
 from ddlprof.cli import options
-from ddlprof.cli.options import JOB_HELP, names_in, whole_numbers
+from ddlprof.cli.options import JOB_HELP, names_in, settings_of, whole_numbers
 from ddlprof.cli.output import Out, Wanted, format_option, say_written, wanted, write_whole
 from ddlprof.cli.panels import job_option, machines_option, output_option, panel, price_option
 
@@ -67,6 +67,7 @@ def recommend(
     grad_accum: options.GradAccum = None,
     checkpointing: options.Checkpointing = None,
     compiled: options.Compiled = None,
+    channels_last: options.ChannelsLast = None,
     discount: options.Discounts = None,
     prices: options.Prices = None,
     other_job: options.OtherJobs = None,
@@ -92,17 +93,17 @@ def recommend(
         samples=_samples(job, steps, epochs, samples),
         budget_s=budget_s,
         region=region,
+        cloud=cloud,
         pricing=names_in(pricing),
         min_nodes=nodes or 1,
         max_nodes=_most_nodes(instance, nodes, max_nodes),
         instance_types=names_in(",".join(instance or [])) or None,
-        cloud=cloud,
         keep_global_batch=keep_global_batch,
         max_cost_usd=max_cost,
         batch_per_gpu=batches,
-        settings=options.settings_of(precision, strategy, optimizer, grad_accum, checkpointing, compiled),
+        settings=settings_of(precision, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last),
         prices=options.own_prices(discount or [], prices),
-    )
+    )  # fmt: skip
     _report(job, answer, top, places, task)
 
 

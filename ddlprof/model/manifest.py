@@ -42,6 +42,8 @@ class ModelFacts:
     forward_flops_per_sample: float | None = None
     backward_flops_per_sample: float | None = None
     compiled: bool | None = None
+    channels_last: bool | None = None
+    """Whether weights of convolutions lie in memory with channels last."""
 
 
 @dataclass

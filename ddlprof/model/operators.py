@@ -169,6 +169,8 @@ class StepOperators:
     """Whether parts of forward are recomputed in backward."""
     compiled: bool = False
     """Whether torch.compile fused the operators."""
+    channels_last: bool = False
+    """Whether weights of convolutions lie in memory with channels last (torch.channels_last)."""
     memory: StepMemory | None = None
     unseen: tuple[str, ...] = ()
     """What could not be counted, one short sentence each."""

@@ -41,7 +41,18 @@ def model_facts(module: Any, *others: Any, failed: Failed = nobody) -> ModelFact
         parameters=None if distinct is None else sum(p.elements for p in distinct),
         gradient_bytes=None if trained is None else sum(p.elements // p.pieces * p.dtype.itemsize for p in trained),
         compiled=attempt(lambda: _is_compiled(whole), "compiled", failed),
+        channels_last=None
+        if parameters is None
+        else attempt(lambda: has_channels_last(whole), "channels_last", failed),
     )
+
+
+def has_channels_last(module: Any) -> bool:
+    """Whether weights of convolutions lie in memory with channels last. That of windows of one pixel does not tell."""
+    last = sys.modules["torch"].channels_last
+    every = (p for part in module.modules() for p in modules.parameters_of(part).values() if p is not None)
+    images = (p for p in every if p.dim() == 4)
+    return any(p.is_contiguous(memory_format=last) and not p.is_contiguous() for p in images)
 
 
 def weight_elements(module: Any) -> tuple[int, int]:
@@ -68,7 +79,7 @@ class ParameterBytes(NamedTuple):
 def parameter_bytes(module: Any) -> ParameterBytes:
     """Bytes of the parameters and buffers inside. Raises an error if a lazy parameter has no shape yet."""
     distinct = {p.key: p for p in _parameters(module)}.values()
-    sizes = [(p.elements // p.pieces * p.dtype.itemsize, p.trained) for p in distinct]
+    sizes = [(p.bytes, p.trained) for p in distinct]
     trained = [size for size, is_trained in sizes if is_trained]
     buffers = {id(each): each.numel() * each.element_size() for part in module.modules() for each in own_buffers(part)}
     return ParameterBytes(sum(size for size, _ in sizes) + sum(buffers.values()), sum(trained), max(trained, default=0))
@@ -159,10 +170,17 @@ class _Parameter(NamedTuple):
     trained: bool
     pieces: int = 1
     """The number of pieces into which tensor parallelism divides it. A rank reduces the gradient of one piece."""
+    packed: int | None = None
+    """The bytes of a quantised one with its scales; None where it is not quantised."""
 
     @property
     def elements(self) -> int:
         return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """What a rank has of it."""
+        return self.elements // self.pieces * self.dtype.itemsize if self.packed is None else self.packed
 
 
 def _unwrap(module: Any) -> Any:
@@ -218,13 +236,26 @@ def _parameters(module: Any) -> Iterator[_Parameter]:
             if tensor is None or sharding.is_flat(tensor) or (id(owner), name) in flattened:
                 continue
             in_pieces = divided.get((id(owner), name), 1)
-            yield _Parameter(id(tensor), id(owner), name, _shape(tensor), tensor.dtype, tensor.requires_grad, in_pieces)
+            yield _Parameter(
+                id(tensor), id(owner), name, _shape(tensor), tensor.dtype, tensor.requires_grad, in_pieces,
+                _packed_bytes(tensor),
+            )  # fmt: skip
 
 
 def _shape(tensor: Any) -> tuple[int, ...]:
     """The logical shape: the original one of parameters that DeepSpeed partitions or bitsandbytes packs."""
     packed = getattr(getattr(tensor, "quant_state", None), "shape", None)
     return tuple(getattr(tensor, "ds_shape", None) or packed or tensor.shape)
+
+
+def _packed_bytes(tensor: Any) -> int | None:
+    """The bytes of bitsandbytes' packed parameter: two elements a byte, and the scales of its blocks, which may be
+    packed themselves. None for any other."""
+    state = getattr(tensor, "quant_state", None)
+    if state is None:
+        return None
+    scales = [getattr(each, "absmax", None) for each in (state, getattr(state, "state2", None))]
+    return sum(int(each.numel() * each.element_size()) for each in (tensor, *scales) if each is not None)
 
 
 def _flattened(module: Any) -> Iterator[_Parameter]:

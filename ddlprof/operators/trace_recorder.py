@@ -163,6 +163,7 @@ def _mode(recorder: OperatorTracer) -> Any:
     import torch
 
     base: Any = operators.mode_class()
+    device = torch.ops.prim.device.default
 
     class RecordingMode(base):  # type: ignore[misc]
         supports_higher_order_operators = True  # otherwise torch refuses to run these under the mode
@@ -170,6 +171,8 @@ def _mode(recorder: OperatorTracer) -> Any:
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if any(operators.unpacks_itself(kind, torch) and not fake.is_fake_type(kind) for kind in types):
                 return NotImplemented  # the tensor subclass unpacks itself, then the mode sees its inner operators
+            if func is device:  # asked for very often
+                return func(*args)
             if operators.is_higher_order(func, torch):
                 recorder.opaque[str(func)] = recorder.opaque.get(str(func), 0) + 1
                 return func(*args, **(kwargs or {}))

@@ -19,11 +19,13 @@ from typing import Any
 from ddlprof.base.errors import UserError
 from ddlprof.model.operators import Layer, StepMemory, StepOperators, highest
 from ddlprof.operators import trace_fusion, trace_growth, trace_memory, trace_optimizers, trace_values
-from ddlprof.operators.features import layers
+from ddlprof.operators.features import has_channels_last, layers
+from ddlprof.operators.repeats_splice import splice
 from ddlprof.operators.trace_cuda import cuda_autocast, cuda_operators
 from ddlprof.operators.trace_memory import Storages
 from ddlprof.operators.trace_operators import Call
 from ddlprof.operators.trace_recorder import OperatorTracer
+from ddlprof.operators.trace_repeats import Repeats
 from ddlprof.torch_private import fake, operators
 
 PRECISIONS = ("fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")
@@ -99,11 +101,13 @@ def trace_step(model: Any, make_inputs: Callable[[int], Inputs], settings: StepS
     with mode:
         to_fake(model)
         _prepare(model, settings)
-        plain = _run(model, make_inputs, settings, settings.batch).memory if settings.checkpointing else None
+        without_update = replace(settings, optimizer="none")  # it is the same at any batch
+        plain = _run(model, make_inputs, without_update, settings.batch).memory if settings.checkpointing else None
         if settings.checkpointing:
             checkpoint(model)
         first = _run(model, make_inputs, settings, settings.batch)
-        second = _run(model, make_inputs, settings, 2 * settings.batch)
+        second = _run(model, make_inputs, without_update, 2 * settings.batch)
+        second.calls.extend(call for call in first.calls if call.phase == "optimizer")
     trace_fusion.estimate(first.calls)
     unseen = list(first.unseen)
     if trace_growth.missing(first.calls, second.calls) > _MOST_MISSING:
@@ -118,6 +122,7 @@ def trace_step(model: Any, make_inputs: Callable[[int], Inputs], settings: StepS
         operators=trace_growth.merged(first.calls, second.calls, settings.compiled),
         optimizer=settings.optimizer if settings.training else "none",
         training=settings.training, checkpointing=settings.checkpointing, compiled=settings.compiled,
+        channels_last=has_channels_last(model),
         memory=found, unseen=tuple(unseen), layers=first.layers,
     )  # fmt: skip
 
@@ -199,17 +204,34 @@ class _Run:
 
 
 def _run(model: Any, make_inputs: Callable[[int], Inputs], settings: StepSettings, batch: int) -> _Run:
-    """One step at one batch size."""
+    """One step at one batch size. Equal blocks are traced once where that gives the same."""
+    storages = Storages()
+    recorder = OperatorTracer(storages)
+    repeats = Repeats(model, recorder)
+    if repeats.groups:
+        try:
+            return _traced(model, make_inputs, settings, batch, recorder, repeats)
+        except Exception:  # what is wrong with the model comes again
+            storages = Storages()
+            recorder = OperatorTracer(storages)
+        finally:
+            repeats.remove()
+    return _traced(model, make_inputs, settings, batch, recorder, None)
+
+
+def _traced(
+    model: Any, make_inputs: Callable[[int], Inputs], settings: StepSettings, batch: int, recorder: OperatorTracer,
+    repeats: Repeats | None,
+) -> _Run:  # fmt: skip
     import torch
 
-    storages = Storages()
+    storages = recorder.storages
     for tensor in [*model.parameters(), *model.buffers()]:
         storages.number(tensor, outside=True, weight=True)
     inputs = make_inputs(batch)
     for tensor in inputs.tensors():
         storages.number(tensor, outside=True)
     watched = trace_memory.Blocks(model, storages)
-    recorder = OperatorTracer(storages)
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(cuda_operators(recorder))
@@ -224,6 +246,8 @@ def _run(model: Any, make_inputs: Callable[[int], Inputs], settings: StepSetting
                 recorder.phase = "backward"
                 _backward(loss)
             gradients = {storages.number(p.grad) for p in model.parameters() if p.grad is not None}
+            if repeats is not None:
+                saved = splice(repeats.groups, recorder, saved, gradients)
             found = trace_memory.step_memory(model, storages, saved, watched, inputs.tensors(), gradients)
             del output, loss
             if settings.training:

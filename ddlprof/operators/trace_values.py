@@ -82,6 +82,10 @@ class Values:
         elif name in ("index", "index_select") and shares[0] is not None:
             self._share[number] = shares[0]
 
+    def knows(self, storage: int) -> bool:
+        """Whether something is known of the values in a storage."""
+        return storage in self._share or storage in self._highest
+
     def _one_hot(self, tensor: Any, set_elements: int) -> None:
         if set_elements < tensor.numel():
             self._share[self._storages.number(tensor)] = set_elements / tensor.numel()

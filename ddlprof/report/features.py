@@ -55,6 +55,7 @@ def _title(step: StepOperators) -> str:
     how = [step.precision, "forward alone" if not step.training else f"optimizer {step.optimizer or _UNKNOWN}"]
     how += ["activation checkpointing"] if step.checkpointing else []
     how += ["torch.compile"] if step.compiled else []
+    how += ["channels last"] if step.channels_last else []
     return f"one step at batch {step.batch:,} ({', '.join(how)})"
 
 

@@ -276,6 +276,7 @@ def shared_operators(step: StepOperators, job_id: str) -> dict[str, Any]:
         training=step.training,
         checkpointing=step.checkpointing,
         compiled=step.compiled,
+        channels_last=step.channels_last,
         memory=memory,
     )
     described = {f.name: getattr(shared, f.name) for f in fields(shared) if f.name not in ("operators", "memory")}

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ddlprof.model.operators import StepMemory, StepOperators
+from recommender.compute.compiled_memory import without_copies_of_logits
 from recommender.compute.optimizers import Optimizer, optimizer_named
 from recommender.compute.precisions import BYTES, parameter_type, precision_named, results
 from recommender.compute.what_if import as_asked, memory_at
@@ -36,6 +37,9 @@ _OPTIMIZER = "adamw"
 _COUNTED, _CORRECTED, _ASSUMED = (0.05, 0.10), (0.03, 0.05), (0.20, 0.30)
 """The interval of the need below and above the estimate, as shares: with all memory of the step counted, corrected by
 the peak of a run, or with activations not counted. The upper end includes fragmentation of the allocator."""
+_COMPILED_BELOW = 0.25
+"""The lower end for a compiled step: torch.compile computes cheap results again in backward instead of saving them, of
+a decoder's block a quarter (the results of its activation and of its norms). An assumption."""
 _CORRECTION = (0.5, 2.0)
 """The range of the factor on activations by the measured peak; a remaining difference counts as a fixed size."""
 USABLE_MEMORY_SHARE = 0.92
@@ -245,6 +249,8 @@ def _need(
     memory = step.memory
     assert memory is not None
     memory = memory_at(memory, batch / step.batch)
+    if step.compiled:
+        memory = without_copies_of_logits(step, memory, batch / step.batch)
     optimizer, guessed = _optimizer(step)
     held = _fixed_memory(step, memory, optimizer, strategy_named(strategy), world_size)
     trained = memory.trained_bytes or 0.0
@@ -266,6 +272,11 @@ def _need(
     need = max(need, replace(base, gradients=gradients, update=freed), key=lambda moment: moment.bytes)
     below, above = _COUNTED if counted else _ASSUMED
     basis = "memory: from the tensors of the step" if counted else "memory: from the operators, activations assumed"
+    if step.compiled:
+        basis += ", of those that torch.compile joins only the copies of logits left out"
+        below = max(below, _COMPILED_BELOW)
+    if step.precision.startswith("fp8"):
+        basis += f"; parameters, gradients and states stay in {parameter_type(precision_named(step.precision))}"
     if guessed:
         basis += f", the optimizer taken for {_OPTIMIZER}"
         below = 0.3
@@ -364,4 +375,4 @@ def _activation_growth(before: str, after: str) -> float:
 
 
 def _is_half(precision: str) -> bool:
-    return "16" in precision or "amp" in precision
+    return "16" in precision or "amp" in precision or "fp8" in precision

@@ -158,12 +158,13 @@ class ComputeModel:
         optimizer: str | None = None,
         checkpointing: bool | None = None,
         compiled: bool | None = None,
+        channels_last: bool | None = None,
     ) -> ComputeEstimate:
-        """The mean and its 80 % interval; None of the last three is as measured. Raises `PredictionError` if nothing
+        """The mean and its 80 % interval; None of the last four is as measured. Raises `PredictionError` if nothing
         is known of the job's computation, the GPU lacks the precision, or the catalogue knows too little of the GPU."""
         self.require_something()
         assert self._parts is not None
-        changes = Changes(optimizer, checkpointing, compiled)
+        changes = Changes(optimizer, checkpointing, compiled, channels_last)
         kind = precision_class(precision, gpu)
         parts = self._parts.at(gpu, batch_per_gpu, precision, changes)
         found = self._posterior.at(self._point(parts, self._parts.knowledge, gpu, kind, batch_per_gpu, "0"))
@@ -272,6 +273,7 @@ def _ignored(changes: Changes) -> tuple[str, ...]:
         f"the optimizer {changes.optimizer}": changes.optimizer is not None,
         f"{'' if changes.checkpointing else 'no '}activation checkpointing": changes.checkpointing is not None,
         f"{'' if changes.compiled else 'no '}torch.compile": changes.compiled is not None,
+        f"channels {'last' if changes.channels_last else 'first'}": changes.channels_last is not None,
     }
     names = [name for name, is_asked in asked.items() if is_asked]
     if not names:

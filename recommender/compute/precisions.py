@@ -14,7 +14,9 @@ from recommender.errors import PredictionError
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16", "fp8")
 """fp32 and tf32 differ in the products' speed only. amp: autocast around parameters in fp32. fp8: products in fp8 with
-scales, everything else as under amp-bf16."""
+scales; parameters stay in half precision where the step has them so, else everything else is as under amp-bf16."""
+_FP8_OF = {"fp8-bf16": "bf16", "fp8-fp16": "fp16"}
+"""What fp8 is of a step with parameters in half precision. Nobody asks for these names: they ask for fp8."""
 
 _SPELLINGS = {
     "float32": "fp32", "32": "fp32", "32-true": "fp32", "amp": "amp-fp16", "16-mixed": "amp-fp16", "mixed": "amp-fp16",
@@ -36,6 +38,8 @@ _IN_FP32 = (
 https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32 (November 2026)."""
 _CAST = "_to_copy"
 """The name of a cast in torch."""
+_FP8_CAST = "_to_float8"
+"""The name that casts from half precision to fp8 have here."""
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
 _UNCHANGED, _HALVED, _COPIED = 1.0, 0.5, 1.5
 """The factors of autocast on the size of a saved result: in fp32, in half, or in fp32 with a copy in half."""
@@ -47,21 +51,25 @@ def precision_named(text: str) -> str:
     """The precision of `PRECISIONS` for any usual spelling. Raises `PredictionError` that names the known ones."""
     name = text.strip().lower().replace("_", "-").replace(" ", "-")
     name = _SPELLINGS.get(name, name)
-    if name not in PRECISIONS:
+    if name not in PRECISIONS and name not in _FP8_OF:
         raise PredictionError(f"precision {text!r} is not known; one of: {', '.join(PRECISIONS)}")
     return name
 
 
 def parameter_type(precision: str) -> str:
     """The type of the parameters, their gradients and the optimizer's states."""
-    return precision if precision in _HALVES else "fp32"
+    return _FP8_OF.get(precision, precision if precision in _HALVES else "fp32")
 
 
 def in_precision(step: StepOperators, precision: str) -> StepOperators:
     """The step in another precision. Raises `PredictionError` for an unknown one."""
     before, after = precision_named(step.precision), precision_named(precision)
-    if before == after:
+    if before in _FP8_OF and after != "fp8":
+        step, before = _without_fp8(step), _FP8_OF[before]
+    if before == after or before in _FP8_OF:
         return step
+    if _kind(before) == "pure" and after == "fp8":
+        return _with_fp8(step, before)
     if _kind(before) == _kind(after):
         return _renamed(step, before, after)
     step = _to_fp32(step, before)
@@ -80,6 +88,31 @@ def _kind(precision: str) -> str:
 
 def _half_of(precision: str) -> str:
     return "fp16" if precision.endswith("fp16") else "bf16"
+
+
+def _with_fp8(step: StepOperators, half: str) -> StepOperators:
+    """Products in fp8, and the casts of what goes into them; all else stays in half precision."""
+    operators: list[Operator] = []
+    for operator in step.operators:
+        if operator.kind != "product" or operator.dtype != half:
+            operators.append(operator)
+            continue
+        operators.append(_scaled(operator, "fp8", _fp8_share(operator, half)))
+        b, m, _, k = operator.shape
+        casts = [_cast_like(operator, b * m * k, 3.0, 1)]
+        if operator.phase == "forward" and operator.grows is not None and operator.fixed_bytes:
+            weights = round(operator.fixed_bytes / BYTES[half])
+            casts.append(_cast_like(replace(operator, grows=None), weights, 3.0, 1))
+        operators += [replace(cast, dtype=half, name=_FP8_CAST) for cast in casts]
+    return replace(step, precision=f"fp8-{half}", operators=tuple(operators))
+
+
+def _without_fp8(step: StepOperators) -> StepOperators:
+    """The step before `_with_fp8`."""
+    half = _FP8_OF[step.precision]
+    kept = (operator for operator in step.operators if operator.name != _FP8_CAST)
+    operators = tuple(_scaled(o, half, 1 / _fp8_share(o, half)) if o.dtype == "fp8" else o for o in kept)
+    return replace(step, precision=half, operators=operators)
 
 
 def _renamed(step: StepOperators, before: str, after: str) -> StepOperators:
@@ -229,11 +262,11 @@ def _cast_elements(step: StepOperators) -> float:
     return sum(_weights(o) * o.count for o in step.operators if o.phase == "forward")
 
 
-def _fp8_share(operator: Operator) -> float:
-    """The bytes of a product in fp8, its result in half precision, over those in fp32."""
+def _fp8_share(operator: Operator, before: str = "fp32") -> float:
+    """The bytes of a product in fp8, its result in half precision, over those in another type."""
     b, m, n, k = operator.shape
     read, written = b * (m * k + k * n), b * m * n
-    return (read + 2 * written) / (4 * (read + written))
+    return (read + 2 * written) / (BYTES[before] * (read + written))
 
 
 def _unscale(operators: tuple[Operator, ...]) -> list[Operator]:

@@ -48,6 +48,7 @@ class Changes:
     optimizer: str | None = None
     checkpointing: bool | None = None
     compiled: bool | None = None
+    channels_last: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class OperatorParts:
     def _asked_now(self, batch: int, precision: str, changes: Changes) -> StepOperators:
         return as_asked(
             self._step, batch=batch, precision=precision, optimizer=changes.optimizer,
-            checkpointing=changes.checkpointing, compiled=changes.compiled,
+            checkpointing=changes.checkpointing, compiled=changes.compiled, channels_last=changes.channels_last,
         )  # fmt: skip
 
     def at(self, gpu: Gpu, batch: int, precision: str, changes: Changes) -> StepParts:

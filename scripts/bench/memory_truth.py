@@ -15,6 +15,8 @@ import torch
 from scripts.bench.memory_cases import Case, cases
 
 _WARM_STEPS = 1
+STEP_NAME = "the measured step"
+"""What a profile calls the step whose peak is asked for."""
 
 
 def measured(case: Case) -> dict[str, float]:
@@ -28,13 +30,13 @@ def measured(case: Case) -> dict[str, float]:
         for _ in range(_WARM_STEPS):
             _step(case, model, optimizer, batch)
         gc.collect()
-        with torch.profiler.record_function("the measured step"):
+        with torch.profiler.record_function(STEP_NAME):
             _step(case, model, optimizer, batch)
     resident = _resident_growth(case, model, optimizer, batch)
     kept = {
         tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in _kept(model, optimizer)
     }
-    return {"peak": _peak(profile), "resident": resident + sum(kept.values())}
+    return {"peak": peak_of(profile), "resident": resident + sum(kept.values())}
 
 
 def _step(case: Case, model: torch.nn.Module, optimizer: Any, batch: dict[str, torch.Tensor]) -> None:
@@ -55,13 +57,13 @@ def _kept(model: torch.nn.Module, optimizer: Any) -> list[torch.Tensor]:
     return [*model.parameters(), *model.buffers(), *tensors]
 
 
-def _peak(profile: Any) -> float:
+def peak_of(profile: Any) -> float:
     """The most that was allocated at once during the measured step, from what was given and taken since the start."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profile.export_chrome_trace(str(path))
         events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-    step = next(e for e in events if e.get("name") == "the measured step" and "dur" in e)
+    step = next(e for e in events if e.get("name") == STEP_NAME and "dur" in e)
     changes = sorted(
         ((float(e["ts"]), e["args"]["Bytes"]) for e in events if e.get("name") == "[memory]"), key=lambda c: c[0]
     )

@@ -37,13 +37,13 @@ OPTIONS = {
     "fleet": "--analyse --format --help --instance --job --out --since --sort --top -o",
     "characterize": "--format --help --max-steps --module --network-run --nproc-per-node --out --repeat --skip -m -o",
     "recommend": (
-        "--batch --budget --checkpointing --cloud --compile --discount --emit --epochs --format --grad-accum"
-        " --help --instance --instances --keep-global-batch --max-cost --max-nodes --nodes --optimizer"
+        "--batch --budget --channels-last --checkpointing --cloud --compile --discount --emit --epochs --format"
+        " --grad-accum --help --instance --instances --keep-global-batch --max-cost --max-nodes --nodes --optimizer"
         " --other-job --out --precision --prices --pricing --region --samples --steps --strategy --top -o"
     ),
     "predict": (
-        "--batch --checkpointing --compile --format --gpu --grad-accum --help --instance --nodes --optimizer"
-        " --other-job --out --placement --precision --strategy -o"
+        "--batch --channels-last --checkpointing --compile --format --gpu --grad-accum --help --instance --nodes"
+        " --optimizer --other-job --out --placement --precision --strategy -o"
     ),
     "features": (
         "--batch --checkpointing --compile --format --help --inference --input --optimizer --out --precision"

@@ -116,6 +116,7 @@ def step_record(probe: ModelInspector, manifest: Manifest) -> StepOperators | No
         optimizer=updates[0].full_name if updates else None,
         checkpointing=found.checkpointing,
         compiled=found.compiled or bool(manifest.model.compiled),
+        channels_last=bool(manifest.model.channels_last),
         memory=_memory(found, probe),
         unseen=tuple(unseen),
         layers=probe.layers,

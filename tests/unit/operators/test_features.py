@@ -16,7 +16,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from ddlprof.collect.accelerator import known
 from ddlprof.model.manifest import ModelFacts
-from ddlprof.operators.features import model_facts, outermost, precision_of
+from ddlprof.operators.features import model_facts, outermost, parameter_bytes, precision_of
 from tests.unit.collect.programs import run_all
 
 
@@ -65,6 +65,7 @@ def test_resnet50_has_54_layers() -> None:
         parameters=25_557_032,
         gradient_bytes=4 * 25_557_032,
         compiled=False,
+        channels_last=False,
     )
 
 
@@ -124,6 +125,28 @@ def test_partitioned_and_packed_parameters_have_their_original_shape() -> None:
     packed.weight = nn.Parameter(torch.empty(6, 1, dtype=torch.uint8), requires_grad=False)
     packed.weight.quant_state = SimpleNamespace(shape=torch.Size([3, 4]))  # type: ignore[attr-defined]
     assert (model_facts(packed).parameters, model_facts(packed).gradient_bytes) == (12, 0)
+
+
+def test_a_packed_weight_has_half_a_byte_an_element_and_its_scales() -> None:
+    model = nn.Sequential(nn.Linear(64, 8, bias=False), nn.Linear(8, 2, bias=False))
+    packed: Any = nn.Parameter(torch.zeros(256, 1, dtype=torch.uint8), requires_grad=False)
+    packed.quant_state = SimpleNamespace(shape=torch.Size([8, 64]), absmax=torch.zeros(8))
+    model[0].weight = packed
+    assert parameter_bytes(model).all == 256 + 4 * 8 + 4 * 16
+    assert parameter_bytes(model).trained == 4 * 16
+    packed.quant_state.absmax = torch.zeros(8, dtype=torch.uint8)
+    packed.quant_state.state2 = SimpleNamespace(absmax=torch.zeros(1))
+    assert parameter_bytes(model).all == 256 + 8 + 4 + 4 * 16
+    assert model_facts(model).parameters == 8 * 64 + 16
+
+
+def test_channels_last_are_told_by_weights_of_windows_larger_than_a_pixel() -> None:
+    def last(module: Any) -> Any:
+        return module.to(memory_format=torch.channels_last)
+
+    assert model_facts(last(ResNet50())).channels_last is True
+    assert model_facts(last(nn.Conv2d(8, 8, 1))).channels_last is False
+    assert model_facts(Tied()).channels_last is False
 
 
 def test_compiled_models_are_told_and_unwrapped() -> None:
@@ -196,7 +219,7 @@ def test_models_that_are_trained_together_are_counted_together() -> None:
     facts = model_facts(discriminator, generator)
     assert facts == ModelFacts(
         name="Discriminator + Generator", layers=3, parameter_tensors=6, parameters=20 + 10 + 12,
-        gradient_bytes=4 * 42, compiled=False,
+        gradient_bytes=4 * 42, compiled=False, channels_last=False,
     )  # fmt: skip
     assert model_facts(discriminator, shared).parameters == 22
     assert model_facts(*[nn.Linear(1, 1) for _ in range(5)]).name == "Linear + 4 more"

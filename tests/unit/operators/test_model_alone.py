@@ -101,7 +101,7 @@ def test_a_model_that_cannot_be_built_without_data_is_built_with_it() -> None:
     found = look(build(Decoder), [InputSpec((12,), "int64")])
     assert found.facts == ModelFacts(
         name="Decoder", layers=3, parameter_tensors=3, parameters=100 * 32 + 33 * 96,
-        gradient_bytes=4 * (100 * 32 + 33 * 96), compiled=False,
+        gradient_bytes=4 * (100 * 32 + 33 * 96), compiled=False, channels_last=False,
         forward_flops_per_sample=found.facts.forward_flops_per_sample,
         backward_flops_per_sample=found.facts.backward_flops_per_sample,
     )  # fmt: skip

@@ -290,6 +290,19 @@ def test_no_update_of_frozen_parameters() -> None:
     assert step.memory.parameter_bytes == 4 * (630 + 220)
 
 
+def test_a_frozen_weight_between_trained_ones_passes_gradients_and_gets_none() -> None:
+    # As LoRA has it: thin layers are trained, and the wide one between them is not.
+    model = nn.Sequential(nn.Linear(10, 20), nn.Linear(20, 30), nn.Linear(30, 5))
+    model[1].requires_grad_(False)
+    step = trace(model, 10, optimizer="adamw")
+    shapes = {each.shape for each in of(step, "product", "backward")}
+    assert (1, 4, 20, 30) in shapes  # the gradient of its input
+    assert (1, 30, 20, 4) not in shapes  # that of its weight
+    assert only(step, "optimizer", "optimizer").shape[0] == 220 + 155
+    assert step.memory is not None
+    assert step.memory.trained_bytes == 4 * (220 + 155)
+
+
 def test_autocast_copies_weights_and_keeps_sums_in_fp32() -> None:
     step = trace(nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.Softmax(-1)), 64, precision="amp-bf16")
     assert {each.dtype for each in of(step, "product")} == {"bf16"}
@@ -349,3 +362,12 @@ def test_settings_that_do_not_exist() -> None:
         with pytest.raises(UserError, match="not known"):
             settings.check()
     replace(StepSettings(), optimizer="sgd-momentum-fused").check()
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_where_channels_lie_is_told_and_changes_nothing_else(last: bool) -> None:
+    model = nn.Conv2d(8, 16, 3)
+    given: Any = model.to(memory_format=torch.channels_last) if last else model  # type: ignore[call-overload]
+    step = trace(given, 8, 12, 12)
+    assert step.channels_last is last
+    assert replace(step, channels_last=False) == trace(nn.Conv2d(8, 16, 3), 8, 12, 12)

@@ -77,6 +77,47 @@ def test_pure_half_precision_halves_all_and_autocast_keeps_parameters_and_casts_
     assert need(precision="amp-bf16").optimizer == 3 * GIB
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "amp-bf16"])
+def test_fp8_keeps_the_type_of_the_parameters_and_says_so(precision: str) -> None:
+    counted = need(precision=precision)
+    step = replace(STEP, precision=precision)
+    asked, before = need(job(step), precision="fp8"), need(job(step), precision="amp-bf16")
+    if precision == "bf16":
+        before = need(job(step))
+    assert asked.bytes == pytest.approx(before.bytes, rel=1e-4)
+    kept = "bf16" if precision == "bf16" else "fp32"
+    assert f"parameters, gradients and states stay in {kept}" in asked.basis
+    assert "stay in" not in counted.basis
+
+
+def _with_loss(dtype: str, compiled: bool = True) -> StepOperators:
+    """The step with a loss over 2**26 logits that come out of a product in `dtype`."""
+    rows, classes = 2**12, 2**14
+    logits = replace(LINEAR, dtype=dtype, shape=(1, rows, classes, 8))
+    loss = Operator("softmax", "forward", "_log_softmax", "fp32", (rows, classes), 0.0, 1e6, 1.0, 1.0, grows=0)
+    moments = ((0.0, 4.0 * GIB), (1.0 * GIB, 2.0 * GIB), (1.5 * GIB, 0.5 * GIB))
+    memory = replace(MEMORY, saved_bytes=2.5 * GIB, points=moments)
+    return replace(STEP, operators=(logits, loss), memory=memory, compiled=compiled)
+
+
+@pytest.mark.parametrize(("dtype", "copies"), [("bf16", 8), ("fp32", 4)])
+def test_torch_compile_joins_the_copies_of_the_logits_in_fp32(dtype: str, copies: int) -> None:
+    # 12 bytes a logit: the result of the softmax, its gradient, that of the logits. Left are a gradient and zeros.
+    whole, joined = (gib(need(job(_with_loss(dtype, compiled)))) for compiled in (False, True))
+    assert whole["activations"] == 4.0
+    assert joined["activations"] == 4.0 - copies * 2**26 / GIB
+    asked = need(job(_with_loss(dtype, compiled=False)), compiled=True)
+    assert gib(asked)["activations"] == joined["activations"]
+    assert "copies of logits left out" in asked.basis
+
+
+def test_copies_of_logits_grow_with_the_batch_and_leave_later_moments_alone() -> None:
+    twice = gib(need(job(_with_loss("bf16")), batch=16))
+    assert twice["activations"] == 2 * (4.0 - 0.5)
+    few = replace(_with_loss("bf16"), memory=replace(MEMORY, saved_bytes=3.9 * GIB, points=((0.0, 4.0 * GIB),)))
+    assert gib(need(job(few)))["activations"] == 3.9 - 0.25 + 0.25  # all else that is saved, and what is left
+
+
 def test_checkpointing_leaves_what_blocks_begin_with_and_one_block() -> None:
     found = gib(need(optimizer="sgd", checkpointing=True))
     # At the end of backward: all gradients, an eighth of what is kept, and the last block.

@@ -178,3 +178,32 @@ def test_an_empty_step_takes_nothing() -> None:
     nothing = MODEL.step(step(), CATALOG.gpu("T4"))
     assert nothing.step_s == 0
     assert math.isfinite(nothing.sd)
+
+
+def convolution(dtype: str) -> Operator:
+    flops, moved = 2.0 * 64 * 3136 * 64 * 576, 2.0 * 2 * 64 * 3136 * 64
+    return Operator("convolution", "forward", "convolution", dtype, (64, 3136, 64, 576, 1, 9), flops, moved, 1.0, 50.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "faster"),
+    [("A100-SXM4-40GB", "fp16", True), ("V100-SXM2-16GB", "fp16", True), ("A100-SXM4-40GB", "fp32", False),
+     ("P100-PCIE-16GB", "fp16", False)],
+)  # fmt: skip
+def test_channels_last_make_convolutions_faster_in_half_precision_on_tensor_cores(
+    name: str, dtype: str, faster: bool
+) -> None:
+    first, gpu = step(convolution(dtype), precision="amp-fp16"), CATALOG.gpu(name)
+    last = dataclasses.replace(first, channels_last=True)
+    before, after = MODEL.step(first, gpu), MODEL.step(last, gpu)
+    assert (after.step_s < 0.8 * before.step_s) is faster
+    assert (after.sd > before.sd) is faster
+    if not faster:
+        assert after.step_s == before.step_s
+    assert MODEL.spent(last, gpu).computing_s <= MODEL.spent(first, gpu).computing_s
+
+
+def test_channels_last_do_not_change_products() -> None:
+    first, gpu = step(product(512, 512, 512, dtype="fp16"), precision="fp16"), CATALOG.gpu("A100-SXM4-40GB")
+    last = dataclasses.replace(first, channels_last=True)
+    assert MODEL.step(last, gpu) == MODEL.step(first, gpu)

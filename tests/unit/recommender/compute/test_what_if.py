@@ -179,6 +179,22 @@ def test_fp8_products_read_one_byte_and_write_two() -> None:
     assert linear.bytes == pytest.approx(LINEAR.bytes * (read + 2 * written) / (4 * (read + written)))
 
 
+@pytest.mark.parametrize("half", ["bf16", "fp16"])
+def test_fp8_leaves_parameters_in_half_precision_as_they_are(half: str) -> None:
+    before = as_asked(STEP, batch=8, precision=half)
+    after = as_asked(before, batch=8, precision="fp8")
+    assert named(after, "addmm").dtype == "fp8"
+    assert named(after, "_fused_adamw_") == named(before, "_fused_adamw_")
+    assert after.memory == before.memory
+    read, written = ROWS * WIDTH + WIDTH * WIDTH, ROWS * WIDTH
+    assert named(after, "addmm").bytes == pytest.approx(
+        named(before, "addmm").bytes * (read + 2 * written) / (2 * (read + written))
+    )
+    assert as_asked(after, batch=8, precision="fp8") == after
+    assert moved(as_asked(after, batch=8, precision="fp32")) == pytest.approx(moved(STEP))
+    assert moved(as_asked(after, batch=8, precision=half)) == pytest.approx(moved(before))
+
+
 @pytest.mark.parametrize("name", OPTIMIZER_UPDATES)
 def test_every_optimizer_updates_all_that_is_trained(name: str) -> None:
     step = as_asked(STEP, batch=8, optimizer=name)

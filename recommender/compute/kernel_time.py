@@ -239,7 +239,8 @@ def implicit_seconds(table: OperatorTable, products: Products) -> Array:
     """As one product, at the speed of a product. cuDNN tiles all groups at once: they are not products of a batch."""
     images, pixels, channels, summed, groups, _ = table.sizes.T
     sizes = Sizes(np.ones_like(groups), images * pixels, channels, summed, table.bytes / groups)
-    return groups * products(sizes)
+    seconds: Array = groups * products(sizes)
+    return seconds
 
 
 def fused_seconds(table: OperatorTable, products: Products) -> Array:

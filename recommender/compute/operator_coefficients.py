@@ -109,7 +109,7 @@ class OperatorCoefficients:
     def from_json(cls, data: Mapping[str, Any]) -> OperatorCoefficients:
         return cls(
             _products(data["cuda"]),
-            TensorCoefficients(**{key: _pair(value) for key, value in data["tensor"].items()}),
+            TensorCoefficients.from_json(data["tensor"]),
             ConvolutionCoefficients(**data["convolution"]),
             StreamCoefficients(**data["streams"]),
             FusedCoefficients(**data["fused"]),
@@ -134,7 +134,3 @@ def _products(data: Mapping[str, Any]) -> ProductCoefficients:
 
 def _generation(data: Mapping[str, Any]) -> Generation:
     return Generation(**{**data, "batched_tiles": tuple((tile[0], tile[1]) for tile in data["batched_tiles"])})
-
-
-def _pair(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

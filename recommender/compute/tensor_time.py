@@ -11,8 +11,10 @@ The quantisation by tiles and waves is that of NVIDIA's Matrix Multiplication Ba
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -108,6 +110,12 @@ class TensorCoefficients:
     split_s: float
     """Seconds of adding the parts of a split, besides memory."""
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TensorCoefficients:
+        """From lists and numbers by name."""
+        values: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in data.items()}
+        return cls(**values)
+
 
 def tensor_product_seconds(
     sizes: Sizes, rates: TensorRates, fitted: TensorCoefficients, convolution: bool = False
@@ -140,9 +148,9 @@ def power_flops_s(rates: TensorRates, fitted: TensorCoefficients) -> float:
     """
     cores = rates.cores
     width = cores.width / _NARROW
-    needed = fitted.watts * rates.energy * (width**0.5 if width > 1 else width)
+    needed = fitted.watts * rates.energy * (math.sqrt(width) if width > 1 else width)
     power = rates.watts / cores.sms / needed
-    clock = _KNEE_HZ * min(power, power**fitted.clock_power)
+    clock: float = _KNEE_HZ * min(power, power**fitted.clock_power)
     return clock * cores.sms * cores.width * rates.speed
 
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scripts.fit.operators_errors import error_rows
-from scripts.fit.operators_fit import Fit, fit
+from scripts.fit.operators_fit import fit
+from scripts.fit.operators_tensor import Fit
 from scripts.fit.readable import readable, rounded
 
 OUT = Path(__file__).resolve().parents[2] / "recommender" / "compute" / "operators.json"
@@ -18,8 +19,8 @@ AS_OF = "2026-11-26"
 SOURCES = (
     "NeuSight's artefact (Lee et al., ASPLOS 2025, MIT): operators on P4, P100, V100, T4 and A100, fp32 without TF32,"
     " and whole models (cuda, convolution, streams, host, deviations)",
-    "AIConfigurator's performance database (NVIDIA, Apache-2.0, 2026): 16-bit products of all shapes on A100, H100, L40S,"
-    " B200 and GB200, the median over frameworks (tensor, generations)",
+    "AIConfigurator's performance database (NVIDIA, Apache-2.0, 2026): 16-bit products of all shapes on A100, H100,"
+    " L40S, B200 and GB200, the median over frameworks (tensor, generations)",
     "Published large products, scripts/fit/large_products.csv: levels and energies of more GPUs (tensor, generations)",
     "Dao, FlashAttention-2 (2023), and Shah et al., FlashAttention-3 (2024): shares of the peak (fused)",
     "Stated, not fitted: energies by process, depthwise convolutions, recurrent layers, and the kinds reduction,"

@@ -21,25 +21,28 @@ from recommender.compute.gpu_peaks import peaks_of
 from recommender.compute.kernel_time import Array
 from recommender.compute.operator_coefficients import OperatorCoefficients
 from recommender.compute.operator_time import OperatorModel
+from recommender.compute.tensor_time import TensorCoefficients
 from recommender.estimate import Z80
 from scripts.fit.operator_data import ModelCase, operators_of, read_models
 from scripts.fit.operators_cuda import LEAD_S
-from scripts.fit.operators_fit import NO_LIMIT_W, STATED, chip, fit, products, published_large_products
+from scripts.fit.operators_fit import NO_LIMIT_W, STATED, chip, fit, products
 from scripts.fit.operators_tensor import (
     LEAST_ROWS,
     Fit,
     Measured,
     TensorLevel,
-    coefficients_of,
     fit_tensor,
+    large_products,
     level_of,
     without,
 )
-from scripts.fit.operators_xla import DEVICES, device_capability, device_groups, few
+from scripts.fit.operators_xla import DEVICES, device_groups, few
 
 GPUS = ("P4", "P100-PCIE-16GB", "V100-PCIE-32GB", "T4", "A100-PCIE-40GB")
 _SAME_CHIP = {"sm_90": "H100", "sm_107": "none"}
 """The measured chip of a device of XLA's tables."""
+_DATA_SHEET = TensorLevel(1.0, 1.0)
+"""The level of a generation that nobody measured."""
 _OTHER_OF_AMD = {"gfx942": "gfx950", "gfx950": "gfx942"}
 _KIND_OF = {
     "linear": "product",
@@ -147,7 +150,7 @@ def products_left_out(folder: Path) -> pd.DataFrame:
     for group in products(folder, all_rows=True):
         fitted, levels = _tensor_without(folder, group.name)
         shapes = group.rows(group.sizes.m >= LEAST_ROWS)
-        ratios = shapes.ratios(coefficients_of(fitted), level_of(group.capability, levels))
+        ratios = shapes.ratios(TensorCoefficients.from_json(fitted), level_of(group.capability, levels))
         known = group.capability in {each.capability for each in without(products(folder), group.name)}
         sd = STATED["deviations"]["tensor" if known else "tensor_generation"]
         inside = float((np.abs(np.log(ratios)) < Z80 * sd).mean())
@@ -158,7 +161,7 @@ def products_left_out(folder: Path) -> pd.DataFrame:
 
 @lru_cache(maxsize=8)
 def _tensor_without(folder: Path, gpu: str) -> tuple[Fit, dict[float, TensorLevel]]:
-    groups: list[Measured] = without([*products(folder), *published_large_products()], gpu)
+    groups: list[Measured] = without([*products(folder), *large_products()], gpu)
     return fit_tensor(groups, lambda group: group.capability)
 
 
@@ -168,15 +171,12 @@ def tensor_products(folder: Path) -> pd.DataFrame:
     rows = pd.read_csv(folder / "matmul_tensor_cores.csv")
     found = []
     for device in DEVICES:
-        mine = device_groups(rows, (device,))
         if device in _OTHER_OF_AMD:
             fitted, _ = fit_tensor(few(device_groups(rows, (_OTHER_OF_AMD[device],))), lambda group: group.name)
-            level = TensorLevel(1.0, 1.0)
         else:
-            fitted, levels = _tensor_without(folder, _SAME_CHIP[device])
-            level = level_of(device_capability(device), levels)
-        for group in mine:
-            ratios = group.ratios(coefficients_of(fitted), level)
+            fitted, _ = _tensor_without(folder, _SAME_CHIP[device])
+        for group in device_groups(rows, (device,)):
+            ratios = group.ratios(TensorCoefficients.from_json(fitted), _DATA_SHEET)
             found.append([device, group.name.split()[1], len(ratios), *off(ratios), float(np.median(ratios))])
     table: pd.DataFrame = pd.DataFrame(found, columns=["device", "type", "rows", "mean", "median", "ratio"])
     return table

@@ -128,7 +128,7 @@ def products(folder: Path, all_rows: bool = False) -> tuple[Measured, ...]:
 
     def bandwidth_of(machine: GpuPeaks) -> float:
         share = streams["memory"][machine.memory] / streams["memory"]["hbm"]
-        return machine.bandwidth_b_s * share * memory_of(machine.capability, memory)
+        return float(machine.bandwidth_b_s * share * memory_of(machine.capability, memory))
 
     rows = read_products(folder.parent / "layouts")
     return tuple(measured_products(rows if all_rows else sampled(rows), catalog, bandwidth_of))

@@ -105,10 +105,8 @@ class Measured:
 
     def rows(self, chosen: Flags) -> Measured:
         """Some of the products."""
-        sizes = Sizes(
-            *(size[chosen] for size in (self.sizes.b, self.sizes.m, self.sizes.n, self.sizes.k)),
-            self.sizes.bytes[chosen],
-        )
+        mine = self.sizes
+        sizes = Sizes(mine.b[chosen], mine.m[chosen], mine.n[chosen], mine.k[chosen], mine.bytes[chosen])
         return replace(self, sizes=sizes, seconds=self.seconds[chosen])
 
     def ratios(self, fitted: TensorCoefficients, level: TensorLevel) -> Array:
@@ -194,11 +192,6 @@ def tensor_coefficients(values: Array) -> Fit:
     return found | {name: [e[name], e[f"{name}_sharing"]] for name in sorted(pairs)}
 
 
-def coefficients_of(fitted: Fit) -> TensorCoefficients:
-    """As the form takes them."""
-    return TensorCoefficients(**{key: tuple(v) if isinstance(v, list) else v for key, v in fitted.items()})
-
-
 def fit_tensor(groups: Collection[Measured], by: Callable[[Measured], Any]) -> tuple[Fit, dict[Any, TensorLevel]]:
     """Products on tensor cores. `by`: what has a level and an energy of its own (a generation, or a device)."""
     keys = sorted({by(group) for group in groups})
@@ -207,7 +200,7 @@ def fit_tensor(groups: Collection[Measured], by: Callable[[Measured], Any]) -> t
     prior = np.log([[1.0, ENERGY.get(key, 1.0)] for key in keys]).T
 
     def residuals(values: Array) -> Array:
-        fitted = coefficients_of(tensor_coefficients(values[: len(start)]))
+        fitted = TensorCoefficients.from_json(tensor_coefficients(values[: len(start)]))
         free = values[len(start) :].reshape(prior.shape)
         found = [(values[: len(start)] - start) / width, (free / _LEVEL_WIDTH).ravel()]
         levels = np.exp(free + prior).T.tolist()

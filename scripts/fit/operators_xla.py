@@ -9,7 +9,7 @@ import pandas as pd
 
 from recommender.compute.gpu_peaks import tensor_cores
 from recommender.compute.kernel_time import Sizes
-from scripts.fit.operators_tensor import Measured, generation_of, tensor_type_rates
+from scripts.fit.operators_tensor import Measured, tensor_type_rates
 
 DEVICES = {
     # TFLOP/s by type, GB/s, SMs, W, energy, like which capability. Stated by the vendors: H100 SXM; Rubin (4 and 2
@@ -20,17 +20,12 @@ DEVICES = {
     "gfx950": ({"bf16": 2300.0, "fp16": 2300.0, "fp8": 4600.0}, 8000.0, 256.0, 1400.0, 1.0, 8.0),
 }
 _TYPES = {"bf16": "bf16", "f16": "fp16", "f32": "tf32"}
-LAUNCH_S = 2.3e-6
-"""What a time of these tables holds besides the kernel: 1.8 to 2.5 us more on H100 than the same product in a graph of
-kernels, whatever its size. Added to what is predicted."""
+LAUNCH_S = 2.4e-6
+"""What a time of these tables holds besides the kernel: on H100, it is so much longer (median) than that of the same
+product in a graph of kernels, whatever its size. Added to what is predicted."""
 _ROWS = 400
 _WEIGHT = 60.0
 _CLOCK_HZ = 1.9e9
-
-
-def device_capability(device: str) -> float:
-    """The generation whose level and energy the device is taken to have."""
-    return generation_of(DEVICES[device][-1])
 
 
 def device_groups(rows: pd.DataFrame, devices: Collection[str]) -> list[Measured]:
@@ -48,7 +43,7 @@ def device_groups(rows: pd.DataFrame, devices: Collection[str]) -> list[Measured
             element = rates.element_bytes
             sizes = Sizes(b, m, n, k, b * (element * (m * k + k * n) + max(element, 2) * m * n))
             seconds, name = chosen["latency_us"].to_numpy(float) * 1e-6, f"{device} {dtype}"
-            found.append(Measured(name, device_capability(device), rates, sizes, seconds, _WEIGHT, LAUNCH_S))
+            found.append(Measured(name, like, rates, sizes, seconds, _WEIGHT, LAUNCH_S))
     return found
 
 

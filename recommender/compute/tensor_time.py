@@ -135,7 +135,7 @@ def tensor_product_seconds(
     seconds = _overlapped(seconds, power_s, _SHARPNESS)
     # The parts of a split are written, and read again by a second kernel that adds them.
     added_s = fitted.split_s + 8 * b * m * n * split / (fitted.write * rates.bandwidth_b_s)
-    compute_s = (seconds + np.where(split > 1, added_s, 0.0)).reshape(len(sizes.b), -1).min(axis=1)
+    compute_s = (seconds + np.where(split > 1, added_s, 0.0)).min(axis=(1, 2))
     result: Array = fitted.start_s + _overlapped(compute_s, _memory_s(sizes, rates, fitted), fitted.norm)
     return result
 

@@ -42,9 +42,10 @@ def test_the_file_is_json_with_sources_date_and_errors() -> None:
 
 def test_its_shares_are_shares() -> None:
     fitted = shipped()
-    for products in (fitted.cuda, fitted.tensor):
-        assert all(0 < reached <= 1 for _, _, reached in products.tiles)
-        assert 0 <= products.wave <= 1
+    assert all(0 < reached <= 1 for _, _, reached in fitted.cuda.tiles)
+    assert all(0 <= wave <= 1 for wave in (fitted.cuda.wave, *fitted.tensor.wave))
+    shares = (fitted.tensor.efficiency, fitted.tensor.l2_share, fitted.tensor.read, fitted.tensor.write)
+    assert all(0 < share <= 1 for share in shares)
     assert all(0 < share <= 1 for share in fitted.streams.memory.values())
     capabilities = [generation.capability for generation in fitted.generations]
     assert capabilities == sorted(capabilities)

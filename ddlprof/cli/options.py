@@ -48,7 +48,7 @@ Compiled = Annotated[
 ]
 ChannelsLast = Annotated[
     bool | None,
-    typer.Option("--channels-last/--no-channels-last", help="Lay out images with channels last (NHWC) [as in RUN]."),
+    job_option("--channels-last/--no-channels-last", help="Lay out images with channels last (NHWC) [as in RUN]."),
 ]
 Discounts = Annotated[
     list[str] | None,

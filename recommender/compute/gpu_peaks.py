@@ -5,11 +5,13 @@ Nothing depends on names of GPUs, so that a GPU that was never measured is treat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from instance_catalog import Gpu
+from recommender.compute.tensor_time import TensorCores
 from recommender.errors import PredictionError
 
 TENSOR_CORES_FROM, TF32_FROM = 7.0, 8.0
@@ -21,6 +23,16 @@ _EMULATED = 0.6
 P4 (zzc0721/torch-performance-test-data, 2025)."""
 _TF32_ENERGY, _FP8_ENERGY = 1.8, 0.55
 """The energy of an operation relative to bf16. An assumption: it follows the width of the operands."""
+
+_L2_MB_OF_SM = {7.0: 0.075, 7.5: 0.1, 8.0: 0.37, 8.6: 0.073, 8.9: 0.68, 9.0: 0.38, 10.0: 0.85, 12.0: 0.68}
+"""1e6 bytes of L2 cache for each SM, by the first capability with it: V100 6 MB, T4 4, A100 40, RTX 3090 6, L40S 96,
+H100 50, B200 126, RTX PRO 6000 128, as their data sheets say. Cards with some memory off have somewhat less or more."""
+_SHARES_LOADS_FROM, _SHARES_LOADS_BELOW = 9.0, 12.0
+"""Capabilities whose SMs load operands without registers and share them: Hopper, and Blackwell of data centres; that of
+workstations (12) computes like Ada."""
+_HOPPER_WIDTH = 4096.0
+_USUAL_CLOCK_HZ = 1.9e9
+"""The boost clock where the catalogue has none."""
 
 
 def precision_class(precision: str, gpu: Gpu) -> str:
@@ -94,7 +106,9 @@ class GpuPeaks:
     capability: float
     """The compute capability as a number, such as 8.6."""
     peaks: Mapping[str, Peak | None]
-    """By data type; None: the GPU has the type, but its peak is not in the catalogue."""
+    """By type; None: the GPU has the type, but the catalogue does not know its peak."""
+    tensor: TensorCores | None
+    """None: it has no tensor cores, or the catalogue knows no peak of them."""
     assumed: tuple[str, ...]
     """Sentences on what is missing in the catalogue and was assumed."""
 
@@ -124,6 +138,7 @@ def peaks_of(gpu: Gpu) -> GpuPeaks:
         watts,
         generation,
         _peaks(gpu, generation, fp32),
+        _tensor_cores(gpu, generation, float(sms)),
         tuple(assumed),
     )
 
@@ -142,6 +157,27 @@ def peak_of(machine: GpuPeaks, dtype: str, tf32: bool) -> Peak:
             f"{machine.name}: the catalogue does not know its peak in {name}: choose another GPU or precision"
         )
     return found
+
+
+def tensor_cores(half_flops_s: float, sms: float, generation: float, boost_hz: float) -> TensorCores:
+    """The SMs by the dense peak of 16-bit types: they do a power of two of operations in a clock, and the clock of the
+    peak is near the boost clock."""
+    width = 2.0 ** round(math.log2(half_flops_s / sms / boost_hz))
+    newest = max((each for each in _L2_MB_OF_SM if each <= generation), default=min(_L2_MB_OF_SM))
+    shares_loads = _SHARES_LOADS_FROM <= generation < _SHARES_LOADS_BELOW
+    return TensorCores(sms, half_flops_s / sms / width, width, _L2_MB_OF_SM[newest] * 1e6 * sms, shares_loads)
+
+
+def for_tf32(cores: TensorCores) -> TensorCores:
+    """Hopper reads TF32 without registers only where the summed axis is contiguous: libraries use Ampere's kernels."""
+    return replace(cores, shares_loads=cores.shares_loads and cores.width > _HOPPER_WIDTH)
+
+
+def _tensor_cores(gpu: Gpu, generation: float, sms: float) -> TensorCores | None:
+    half = gpu.fp16_tensor_tflops or gpu.bf16_tflops or 2 * (gpu.tf32_tflops or 0.0)
+    if not half:
+        return None
+    return tensor_cores(half * 1e12, sms, generation, (gpu.boost_mhz or 0) * 1e6 or _USUAL_CLOCK_HZ)
 
 
 def _peaks(gpu: Gpu, generation: float, fp32: float) -> Mapping[str, Peak | None]:

@@ -15,7 +15,7 @@ Depthwise convolutions have kernels of their own, which memory or the CUDA cores
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -94,7 +94,7 @@ class OperatorTable:
 
 @dataclass(frozen=True)
 class ProductCoefficients:
-    """The fitted coefficients of products, on CUDA cores or on tensor cores."""
+    """The fitted coefficients of products on CUDA cores; `tensor_time` has those on tensor cores."""
 
     tiles: tuple[tuple[float, float, float], ...]
     """Rows and columns of a tile, and the share of an SM's peak that it reaches."""
@@ -129,7 +129,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Rates:
-    """The speeds of the GPU for products of one type."""
+    """The speeds of the GPU for products of one type on CUDA cores."""
 
     flops_s: float
     bandwidth_b_s: float
@@ -195,19 +195,39 @@ class ConvolutionCoefficients:
     """The share of the bandwidth that a depthwise convolution reaches."""
 
 
-def convolution_seconds(
-    table: OperatorTable, rates: Rates, products: ProductCoefficients, fitted: ConvolutionCoefficients, tensor: bool
-) -> Array:
-    """The seconds of each convolution's kernels. All rows have one data type. Winograd is not used on tensor cores."""
+Products = Callable[[Sizes], Array]
+"""The seconds of products by kernels as convolutions have them: large tiles, and no split of the summed axis."""
+
+
+def large_products(rates: Rates, fitted: ProductCoefficients) -> Products:
+    """Such kernels on CUDA cores."""
+    large = replace(fitted, tiles=tuple(tile for tile in fitted.tiles if tile[0] * tile[1] >= _LEAST_TILE))
+    return lambda sizes: product_seconds(sizes, rates, large, splits=False)
+
+
+@dataclass(frozen=True)
+class ConvolutionRates:
+    """The speeds of the GPU for convolutions of one type."""
+
+    products: Products
+    cuda_flops_s: float
+    """The speed of depthwise convolutions, by CUDA cores."""
+    bandwidth_b_s: float
+    winograd: bool
+    """Whether the library has Winograd's algorithms: not on tensor cores."""
+
+
+def convolution_seconds(table: OperatorTable, rates: ConvolutionRates, fitted: ConvolutionCoefficients) -> Array:
+    """The kernels' seconds of each convolution; all rows have one type."""
     images, pixels, channels, summed, groups, window = table.sizes.T
-    seconds = implicit_seconds(table, rates, products) / fitted.implicit
-    if not tensor:
-        split_s, transforms_s, filters_s = split_seconds(table, rates, products)
+    seconds = implicit_seconds(table, rates.products) / fitted.implicit
+    if rates.winograd:
+        split_s, transforms_s, filters_s = split_seconds(table, rates.products, rates.bandwidth_b_s)
         split_s = split_s / fitted.split + transforms_s / fitted.transform_memory + filters_s / fitted.filter_memory
-        fewer = np.minimum(fused_seconds(table, rates, products) / fitted.fused, split_s)
+        fewer = np.minimum(fused_seconds(table, rates.products) / fitted.fused, split_s)
         seconds = np.where((window == 9) & (groups == 1) & ~_strided(table), np.minimum(seconds, fewer), seconds)
     direct = np.maximum(
-        2 * images * pixels * channels * summed * groups / (fitted.direct_flops * rates.flops_s / (8 if tensor else 1)),
+        2 * images * pixels * channels * summed * groups / (fitted.direct_flops * rates.cuda_flops_s),
         table.bytes / (fitted.direct_memory * rates.bandwidth_b_s),
     )
     depthwise = (groups > 1) & (channels <= _DEPTHWISE_CHANNELS)
@@ -215,37 +235,32 @@ def convolution_seconds(
     return result
 
 
-def implicit_seconds(table: OperatorTable, rates: Rates, products: ProductCoefficients) -> Array:
-    """The seconds as one product. cuDNN tiles all groups together, so groups are not a batch of products."""
+def implicit_seconds(table: OperatorTable, products: Products) -> Array:
+    """As one product, at the speed of a product. cuDNN tiles all groups at once: they are not products of a batch."""
     images, pixels, channels, summed, groups, _ = table.sizes.T
     sizes = Sizes(np.ones_like(groups), images * pixels, channels, summed, table.bytes / groups)
-    seconds: Array = groups * product_seconds(sizes, rates, _large(products), splits=False)
+    seconds: Array = groups * products(sizes)
     return seconds
 
 
-def fused_seconds(table: OperatorTable, rates: Rates, products: ProductCoefficients) -> Array:
-    """The seconds of F(2x2, 3x3), at the speed of a product."""
+def fused_seconds(table: OperatorTable, products: Products) -> Array:
+    """F(2x2, 3x3) at the speed of a product."""
     images, pixels, channels, summed, _, _ = table.sizes.T
     sizes = Sizes(np.ones_like(images), images * pixels, channels, summed / 2.25, table.bytes)
-    return product_seconds(sizes, rates, _large(products), splits=False)
+    return products(sizes)
 
 
-def split_seconds(table: OperatorTable, rates: Rates, products: ProductCoefficients) -> tuple[Array, Array, Array]:
-    """The seconds of F(4x4, 3x3): of its products, and of its transforms of images and filters at full bandwidth."""
+def split_seconds(table: OperatorTable, products: Products, bandwidth_b_s: float) -> tuple[Array, Array, Array]:
+    """F(4x4, 3x3): its products, and its transforms of images and of filters at the data sheet's bandwidth."""
     images, pixels, channels, summed, _, _ = table.sizes.T
     inputs, element = summed / 9, table.element_bytes()
     patches = images * np.ceil(np.sqrt(pixels) / 4) ** 2
     moved = element * 36 * (patches * (inputs + channels) + inputs * channels)
     sizes = Sizes(np.full_like(images, 36.0), patches, channels, inputs, moved)
-    split_s = product_seconds(sizes, rates, _large(products), splits=False)
+    split_s = products(sizes)
     transforms = element * (inputs + channels) * (images * pixels + 36 * patches)
     filters = element * inputs * channels * (9 + 36)
-    return split_s, transforms / rates.bandwidth_b_s, filters / rates.bandwidth_b_s
-
-
-def _large(products: ProductCoefficients) -> ProductCoefficients:
-    """The coefficients with large tiles only, as kernels of convolutions have."""
-    return replace(products, tiles=tuple(tile for tile in products.tiles if tile[0] * tile[1] >= _LEAST_TILE))
+    return split_s, transforms / bandwidth_b_s, filters / bandwidth_b_s
 
 
 def _strided(table: OperatorTable) -> Flags:
@@ -306,8 +321,10 @@ def stream_seconds(table: OperatorTable, bandwidth_b_s: float, fitted: StreamCoe
     return seconds
 
 
-def attention_seconds(table: OperatorTable, rates: Rates, fitted: FusedCoefficients, tensor: bool) -> Array:
-    """The seconds of the kernels of fused attention."""
+def attention_seconds(
+    table: OperatorTable, flops_s: float, bandwidth_b_s: float, fitted: FusedCoefficients, tensor: bool
+) -> Array:
+    """The kernels' seconds of fused attention."""
     cores = "tensor" if tensor else "cuda"
     share = np.where(
         table.phase == "backward", fitted.attention[f"{cores}_backward"], fitted.attention[f"{cores}_forward"]
@@ -315,13 +332,13 @@ def attention_seconds(table: OperatorTable, rates: Rates, fitted: FusedCoefficie
     if tensor:
         width = table.sizes[:, 3]
         share = share * 2 * width / (width + fitted.attention_columns) / (256 / (128 + fitted.attention_columns))
-    seconds: Array = np.maximum(table.flops / (share * rates.flops_s), table.bytes / (0.7 * rates.bandwidth_b_s))
+    seconds: Array = np.maximum(table.flops / (share * flops_s), table.bytes / (0.7 * bandwidth_b_s))
     return seconds
 
 
-def recurrent_seconds(table: OperatorTable, rates: Rates, fitted: FusedCoefficients) -> Array:
-    """The seconds of the kernels of fused recurrent layers, whose time steps follow one another."""
+def recurrent_seconds(table: OperatorTable, flops_s: float, bandwidth_b_s: float, fitted: FusedCoefficients) -> Array:
+    """The kernels' seconds of fused recurrent layers: steps follow one another."""
     steps, layers = table.sizes[:, 0], table.sizes[:, 3]
-    work = np.maximum(table.flops / (fitted.recurrent_flops * rates.flops_s), table.bytes / (0.7 * rates.bandwidth_b_s))
+    work = np.maximum(table.flops / (fitted.recurrent_flops * flops_s), table.bytes / (0.7 * bandwidth_b_s))
     seconds: Array = np.maximum(work, steps * layers * fitted.recurrent_step_s)
     return seconds

@@ -15,6 +15,7 @@ from recommender.compute.kernel_time import (
     ProductCoefficients,
     StreamCoefficients,
 )
+from recommender.compute.tensor_time import TensorCoefficients
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,14 @@ class Generation:
     batched: float
     """The efficiency of batched products on CUDA cores, relative to `cuda`."""
     tensor: float
-    """The efficiency of products on tensor cores relative to other generations."""
+    """The speed of tensor cores, where power does not bind, beside the data sheet's."""
     memory: float
     """The share of the data sheet's bandwidth that elementwise operators reach, relative to that of the kind of
     memory."""
     cuda_energy: float
     """The energy of an operation on CUDA cores relative to 16 nm."""
     tensor_energy: float
-    """The energy of an operation on tensor cores relative to their first generation."""
+    """Energy of a clock of an SM's tensor cores beside that of 4 to 7 nm."""
     batched_tiles: tuple[tuple[float, float], ...]
     """The tiles that the library has for batched fp32 products, rows by columns; empty: all of them."""
 
@@ -84,6 +85,10 @@ class Deviations:
     """Added for GPUs outside of the fitted generations."""
     precision: float
     """Added for precisions of which no whole model was measured."""
+    tensor: float
+    """Products on tensor cores of a GPU that nobody measured, but of whose generation products were measured."""
+    tensor_generation: float
+    """The same of a generation without measured products."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ class OperatorCoefficients:
     """All fitted coefficients of operators."""
 
     cuda: ProductCoefficients
-    tensor: ProductCoefficients
+    tensor: TensorCoefficients
     convolution: ConvolutionCoefficients
     streams: StreamCoefficients
     fused: FusedCoefficients
@@ -101,12 +106,14 @@ class OperatorCoefficients:
     """In the order of capabilities."""
     measured: tuple[float, ...]
     """The compute capabilities that whole models were measured on."""
+    tensor_measured: tuple[float, ...]
+    """Those that products on tensor cores were measured on, of all shapes."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OperatorCoefficients:
         return cls(
             _products(data["cuda"]),
-            _products(data["tensor"]),
+            TensorCoefficients.from_json(data["tensor"]),
             ConvolutionCoefficients(**data["convolution"]),
             StreamCoefficients(**data["streams"]),
             FusedCoefficients(**data["fused"]),
@@ -114,6 +121,7 @@ class OperatorCoefficients:
             Deviations(**data["deviations"]),
             tuple(_generation(each) for each in data["generations"]),
             tuple(data["measured"]),
+            tuple(data["tensor_measured"]),
         )
 
 

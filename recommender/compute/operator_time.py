@@ -15,20 +15,23 @@ import numpy as np
 from ddlprof.base.units import count
 from ddlprof.model.operators import PHASES, Operator, StepOperators
 from instance_catalog import Gpu, Reached
-from recommender.compute.gpu_peaks import GpuPeaks, Peak, peak_of, peaks_of
+from recommender.compute.gpu_peaks import GpuPeaks, Peak, for_tf32, peak_of, peaks_of
 from recommender.compute.kernel_time import (
     Array,
+    ConvolutionRates,
     OperatorTable,
-    ProductCoefficients,
+    Products,
     Rates,
     Sizes,
     attention_seconds,
     convolution_seconds,
+    large_products,
     product_seconds,
     recurrent_seconds,
     stream_seconds,
 )
 from recommender.compute.operator_coefficients import Generation, OperatorCoefficients, generation_of, shipped
+from recommender.compute.tensor_time import TensorRates, tensor_product_seconds
 
 __all__ = ["OperatorEstimate", "OperatorModel", "Reached"]
 
@@ -50,6 +53,26 @@ _MOST_TABLES = 64
 """The number of steps whose tables are cached."""
 _OVERLAP = 4.0
 """The power of a power mean: host and GPU wait for each other a little if both take about as long."""
+
+_TENSOR_TO_CUDA = 8
+"""The peak of tensor cores over that of the CUDA cores that compute depthwise convolutions of their types."""
+_TENSOR_BYTES = {"fp32": 4, "fp8": 1}
+"""Bytes of an operand on tensor cores; 2 of others."""
+
+
+@dataclass(frozen=True)
+class _Speeds:
+    """How fast the GPU computes one type."""
+
+    tensor: bool
+    """Whether tensor cores compute it."""
+    flops_s: float
+    products: Products
+    convolution: ConvolutionRates
+
+    @property
+    def bandwidth_b_s(self) -> float:
+        return self.convolution.bandwidth_b_s
 
 
 @dataclass(frozen=True)
@@ -168,43 +191,48 @@ class OperatorModel:
             for dtype in sorted(set(table.dtype[table.kind == kind].tolist())):
                 chosen = (table.kind == kind) & (table.dtype == dtype)
                 peak = peak_of(machine, dtype, tf32)
-                rates = _rates(machine, peak, generation, bandwidth)
-                found = self._computing(kind, table.rows(chosen), rates, peak)
-                seconds[chosen] = found * self._measured_factor(reached, dtype, tf32, peak, rates)
+                speeds = self._speeds(machine, peak, dtype, generation, bandwidth)
+                found = self._computing(kind, table.rows(chosen), speeds)
+                seconds[chosen] = found * _measured_factor(reached, dtype, tf32, speeds)
         starts = np.where(np.isin(table.kind, ("product", "convolution")), table.launches - 1, table.launches)
         result: Array = np.where(table.launches > 0, seconds + starts * fitted.host.kernel_s, 0.0)
         return result
 
-    def _computing(self, kind: str, table: OperatorTable, rates: Rates, peak: Peak) -> Array:
-        products = self._products(peak)
+    def _computing(self, kind: str, table: OperatorTable, speeds: _Speeds) -> Array:
+        fused = self._fitted.fused
         if kind == "attention":
-            return attention_seconds(table, rates, self._fitted.fused, peak.tensor)
+            return attention_seconds(table, speeds.flops_s, speeds.bandwidth_b_s, fused, speeds.tensor)
         if kind == "recurrent":
-            return recurrent_seconds(table, rates, self._fitted.fused)
+            return recurrent_seconds(table, speeds.flops_s, speeds.bandwidth_b_s, fused)
         if kind == "convolution":
             nominal = 2 * table.sizes[:, :5].prod(axis=1)
-            found = convolution_seconds(table, rates, products, self._fitted.convolution, peak.tensor)
+            found = convolution_seconds(table, speeds.convolution, self._fitted.convolution)
         else:
             nominal = 2 * table.sizes[:, :4].prod(axis=1)
             b, m, n, k = table.sizes[:, :4].T
-            found = product_seconds(Sizes(b, m, n, k, table.bytes), rates, products)
+            found = speeds.products(Sizes(b, m, n, k, table.bytes))
         # One operator may do the work of two of its sizes, as the backward of a convolution does.
         result: Array = found * np.maximum(1.0, table.flops / nominal)
         return result
 
-    def _products(self, peak: Peak) -> ProductCoefficients:
-        return self._fitted.tensor if peak.tensor else self._fitted.cuda
-
-    def _measured_factor(self, reached: Reached | None, dtype: str, tf32: bool, peak: Peak, rates: Rates) -> float:
-        """The factor on all products of a type from one measured large product: expected over measured seconds."""
-        name = "tf32" if tf32 and dtype == "fp32" and peak.tensor else dtype
-        measured = getattr(reached, f"{name}_tflops", None)
-        if not measured:
-            return 1.0
-        side, element = np.array([8192.0]), {"fp64": 8, "fp32": 4, "fp8": 1}.get(dtype, 2)
-        sizes = Sizes(np.ones(1), side, side, side, 3 * element * side * side)
-        expected = float(product_seconds(sizes, rates, self._products(peak))[0])
-        return 2 * 8192.0**3 / (float(measured) * 1e12) / expected
+    def _speeds(
+        self, machine: GpuPeaks, peak: Peak, dtype: str, generation: Generation, bandwidth_b_s: float
+    ) -> _Speeds:
+        """What computes a type on a GPU: tensor cores or CUDA cores."""
+        if peak.tensor:
+            on_tensor, tensor = tensor_rates(machine, peak, dtype, generation, bandwidth_b_s), self._fitted.tensor
+            large = ConvolutionRates(
+                lambda sizes: tensor_product_seconds(sizes, on_tensor, tensor, convolution=True),
+                on_tensor.flops_s / _TENSOR_TO_CUDA, bandwidth_b_s, winograd=False,
+            )  # fmt: skip
+            return _Speeds(
+                True, on_tensor.flops_s, lambda sizes: tensor_product_seconds(sizes, on_tensor, tensor), large
+            )
+        flops_s, cuda, tiles = peak.flops_s * generation.cuda, self._fitted.cuda, generation.batched_tiles
+        energy, batched = generation.cuda_energy, generation.batched
+        on_cuda = Rates(flops_s, bandwidth_b_s, machine.sms, machine.watts, energy, batched, tiles)
+        large = ConvolutionRates(large_products(on_cuda, cuda), flops_s, bandwidth_b_s, winograd=True)
+        return _Speeds(False, flops_s, lambda sizes: product_seconds(sizes, on_cuda, cuda), large)
 
     def _dispatch_s(self, table: OperatorTable, compiled: bool, reached: Reached | None) -> Array:
         """The host's seconds for all calls of each operator. Views are dispatched, too, at a third of the cost."""
@@ -220,17 +248,25 @@ class OperatorModel:
         self, shares: Mapping[str, float], machine: GpuPeaks, table: OperatorTable, tf32: bool, reached: Reached | None
     ) -> float:
         sd = self._fitted.deviations
+        tensor = _tensor(machine, table, tf32)
         if _probed(reached, table, tf32):
-            parts = [sd.within]
+            common = sd.within
         elif machine.capability in self._fitted.measured:
-            parts = [sd.known_generation]
+            common = sd.known_generation
         else:
-            parts = [sd.gpu, sd.generation]
-        parts += [shares["assumed"] * sd.assumed, shares["other"] * sd.unfitted, shares["host"] * sd.host]
-        parts.append(shares["convolution"] * sd.convolution)
-        if _tensor(machine, table, tf32) or _emulated(machine, table):
-            parts.append(sd.precision)
-        return math.hypot(*parts)
+            common = math.hypot(sd.gpu, sd.generation)
+        if tensor or _emulated(machine, table):
+            common = math.hypot(common, sd.precision)
+        if tensor:
+            products = shares["product"]
+            common = products * min(self._products_sd(machine), common) + (1 - products) * common
+        parts = [common, shares["assumed"] * sd.assumed, shares["other"] * sd.unfitted, shares["host"] * sd.host]
+        return math.hypot(*parts, shares["convolution"] * sd.convolution)
+
+    def _products_sd(self, machine: GpuPeaks) -> float:
+        """Of products on tensor cores, of which all shapes were measured on GPUs of several generations."""
+        known = generation_of(machine.capability, self._fitted.generations).capability in self._fitted.tensor_measured
+        return self._fitted.deviations.tensor if known else self._fitted.deviations.tensor_generation
 
     def _new_generation(self, machine: GpuPeaks) -> bool:
         return machine.capability not in self._fitted.measured
@@ -278,12 +314,26 @@ def _layout(step: StepOperators, table: OperatorTable, machine: GpuPeaks) -> Arr
     return factor
 
 
-def _rates(machine: GpuPeaks, peak: Peak, generation: Generation, bandwidth_b_s: float) -> Rates:
-    if peak.tensor:
-        flops_s = peak.flops_s * generation.tensor
-        return Rates(flops_s, bandwidth_b_s, machine.sms, machine.watts, generation.tensor_energy * peak.energy)
-    flops_s, tiles = peak.flops_s * generation.cuda, generation.batched_tiles
-    return Rates(flops_s, bandwidth_b_s, machine.sms, machine.watts, generation.cuda_energy, generation.batched, tiles)
+def tensor_rates(
+    machine: GpuPeaks, peak: Peak, dtype: str, generation: Generation, bandwidth_b_s: float
+) -> TensorRates:
+    """The speeds of a GPU's tensor cores for products of a type."""
+    assert machine.tensor is not None  # the peak is one of tensor cores
+    speed = peak.flops_s / (machine.tensor.sms * machine.tensor.clock_hz * machine.tensor.width)
+    element, energy = _TENSOR_BYTES.get(dtype, 2), generation.tensor_energy * peak.energy * speed
+    cores = for_tf32(machine.tensor) if dtype == "fp32" else machine.tensor
+    return TensorRates(cores, speed, element, bandwidth_b_s, machine.watts, generation.tensor, energy)
+
+
+def _measured_factor(reached: Reached | None, dtype: str, tf32: bool, speeds: _Speeds) -> float:
+    """What a measured large product says of all products of its type: seconds expected over seconds measured."""
+    name = "tf32" if tf32 and dtype == "fp32" and speeds.tensor else dtype
+    measured = getattr(reached, f"{name}_tflops", None)
+    if not measured:
+        return 1.0
+    side, element = np.array([8192.0]), {"fp64": 8, "fp32": 4, "fp8": 1}.get(dtype, 2)
+    sizes = Sizes(np.ones(1), side, side, side, 3 * element * side * side)
+    return 2 * 8192.0**3 / (float(measured) * 1e12) / float(speeds.products(sizes)[0])
 
 
 def _spent(table: OperatorTable, kernels_s: Array, dispatch_s: Array) -> Spent:
@@ -301,6 +351,7 @@ def _shares(table: OperatorTable, of_total: Array) -> dict[str, float]:
     assumed = np.isin(table.kind, _ASSUMED)
     other = ~np.isin(table.kind, tuple(known))
     return {
+        "product": float(of_total[table.kind == "product"].sum()),
         "convolution": float(of_total[table.kind == "convolution"].sum()),
         "assumed": float(of_total[assumed].sum()),
         "other": float(of_total[other].sum()),

@@ -10,17 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scripts.fit.operators_errors import error_rows
-from scripts.fit.operators_fit import Fit, fit
+from scripts.fit.operators_fit import fit
+from scripts.fit.operators_tensor import Fit
 from scripts.fit.readable import readable, rounded
 
 OUT = Path(__file__).resolve().parents[2] / "recommender" / "compute" / "operators.json"
-AS_OF = "2026-11-22"
+AS_OF = "2026-11-26"
 SOURCES = (
     "NeuSight's artefact (Lee et al., ASPLOS 2025, MIT): operators on P4, P100, V100, T4 and A100, fp32 without TF32,"
     " and whole models (cuda, convolution, streams, host, deviations)",
-    "XLA's default_matmul_perf_table (Apache-2.0, 2026): products of bf16 and TF32 on H100 and the GPU after Blackwell"
-    " (tensor)",
-    "Published large products, scripts/fit/large_products.csv: levels and energies of newer generations (generations)",
+    "AIConfigurator's performance database (NVIDIA, Apache-2.0, 2026): 16-bit products of all shapes on A100, H100,"
+    " L40S, B200 and GB200, the median over frameworks (tensor, generations)",
+    "Published large products, scripts/fit/large_products.csv: levels and energies of more GPUs (tensor, generations)",
     "Dao, FlashAttention-2 (2023), and Shah et al., FlashAttention-3 (2024): shares of the peak (fused)",
     "Stated, not fitted: energies by process, depthwise convolutions, recurrent layers, and the kinds reduction,"
     " embedding, pooling, copy, optimizer and other",

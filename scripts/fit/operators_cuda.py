@@ -15,16 +15,15 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from recommender.compute.gpu_peaks import GpuPeaks
-from recommender.compute.kernel_time import Array, Rates, Sizes, product_seconds
-from scripts.fit.operators_tensor import (
-    CUDA_ENERGY,
-    LARGE,
-    TENSOR_ENERGY,
-    Fit,
-    level_of_large_products,
-    products_of,
-)
+from recommender.compute.kernel_time import Array, ProductCoefficients, Rates, Sizes, product_seconds
+from scripts.fit.operators_tensor import LARGE, Fit, TensorLevel, level_of
 
+CUDA_ENERGY = {
+    3.0: 2.5, 5.0: 1.5, 6.0: 1.0, 6.1: 1.0, 7.0: 1.0, 7.5: 1.0, 8.0: 0.63, 8.6: 0.65, 8.9: 0.34, 9.0: 0.34,
+    10.0: 0.3, 12.0: 0.3,
+}  # fmt: skip
+"""By process: 28, 16 and 12 nm, TSMC 7, Samsung 8, TSMC 5 and 4. P4, T4 and V100 reach 54 to 66 GFLOP/J in fp32 where
+power binds, an RTX 3090 at least 70, an RTX 4090 at least 122, an RTX PRO 6000 at 300 W 182 (large_products.csv)."""
 LEAD_S = 15e-6
 """What a measured call holds besides its kernel, at least (12 to 32 us by GPU and host): taken off or added."""
 LEAST_US = 120.0
@@ -42,6 +41,8 @@ BATCHED = {6: ((64, 128),), 7: (), 8: ((128, 128),)}
 rows for nearly all of them on Pascal, 128 x 128 on Ampere, and chooses by the shape on Volta and Turing."""
 _LIKE = {12.0: 8.9}
 """Capabilities whose large products power bound, and whose SMs are those of another."""
+_SIDE = 8192
+_POWER_BINDS = 1.3
 _GPU_ROWS, _LARGE_ROWS = 30.0, 3.0
 """How much the rows of a GPU weigh together, and how much one published large product does."""
 
@@ -109,10 +110,22 @@ def fit_cuda(rows: pd.DataFrame, machines: Mapping[str, GpuPeaks]) -> tuple[Fit,
     return cuda_coefficients(best[: len(start)]), by_capability
 
 
-def generations(cuda: Fit, tensor: Fit, levels: Mapping[float, Level], memory: Mapping[float, float]) -> list[Fit]:
+def products_of(fitted: Fit) -> ProductCoefficients:
+    """As the form takes them."""
+    return ProductCoefficients(**{**fitted, "tiles": tuple(tuple(tile) for tile in fitted["tiles"])})
+
+
+def memory_of(capability: float, memory: Mapping[float, float]) -> float:
+    """What elementwise operators reach beside the kind of memory: as measured, and newer ones as the newest."""
+    return memory.get(capability, memory[max(memory)] if capability > max(memory) else 1.0)
+
+
+def generations(
+    cuda: Fit, tensor: Mapping[float, TensorLevel], levels: Mapping[float, Level], memory: Mapping[float, float]
+) -> list[Fit]:
     """One row for each capability: as fitted; newer ones as published large products say, and for the rest as the
     newest one that was measured; others as the mean of those measured, with two more at one."""
-    large = level_of_large_products(cuda, tensor)
+    large = _level_of_large_products(cuda)
     newest = max(levels)
     logs = np.log([[level.cuda, level.batched] for level in levels.values()])
     usual, usual_batched = np.exp(np.concatenate([logs, np.zeros((2, 2))]).mean(axis=0)).tolist()
@@ -120,17 +133,17 @@ def generations(cuda: Fit, tensor: Fit, levels: Mapping[float, Level], memory: M
     for capability, energy in CUDA_ENERGY.items():
         level, newer = levels.get(capability), capability > newest
         like = _LIKE.get(capability, capability)
-        first = large.get((like, False), usual) if newer or capability < 6 else usual
+        first = large.get(like, usual) if newer or capability < 6 else usual
         major = max((min(int(each), 8) for each in levels if int(each) <= capability), default=6)
         found.append(
             {
                 "capability": capability,
                 "cuda": level.cuda if level else first,
                 "batched": level.batched if level else levels[newest].batched if newer else usual_batched,
-                "tensor": large.get((capability, True), 1.0),
-                "memory": memory.get(capability, memory[newest] if newer else 1.0),
+                "tensor": level_of(capability, tensor).level,
+                "memory": memory_of(capability, memory),
                 "cuda_energy": level.energy if level else energy,
-                "tensor_energy": TENSOR_ENERGY[capability],
+                "tensor_energy": level_of(capability, tensor).energy,
                 "batched_tiles": [list(tile) for tile in BATCHED[major]],
             }
         )
@@ -169,3 +182,22 @@ def _large_products(capabilities: list[float]) -> list[tuple[int, Rates, Sizes, 
                 (capabilities.index(row["capability"]), rates, Sizes(np.ones(1), side, side, side, np.zeros(1)), second)
             )
     return found
+
+
+def _level_of_large_products(cuda: Fit) -> dict[float, float]:
+    """What published large products in fp32 reach beside the fitted form, by capability.
+
+    Where the form says that power binds by much, the product says nothing of the level and is passed over.
+    """
+    found: dict[float, list[float]] = {}
+    rows = pd.read_csv(LARGE)
+    for row in rows[rows["dtype"] == "fp32"].to_dict("records"):
+        capability = max(each for each in CUDA_ENERGY if each <= row["capability"])
+        rates = Rates(row["peak_tflops"] * 1e12, 1e12, row["sms"], row["watts"], CUDA_ENERGY[capability])
+        side = np.array([float(_SIDE)])
+        sizes, fitted = Sizes(np.ones(1), side, side, side, np.zeros(1)), products_of(cuda)
+        unlimited = product_seconds(sizes, replace(rates, watts=1e9), fitted)[0]
+        if product_seconds(sizes, rates, fitted)[0] > _POWER_BINDS * unlimited:
+            continue
+        found.setdefault(capability, []).append(row["tflops"] * 1e12 * float(unlimited) / (2.0 * _SIDE**3))
+    return {key: float(np.median(values)) for key, values in found.items()}

@@ -18,16 +18,32 @@ import pandas as pd
 
 from instance_catalog import Gpu, load
 from recommender.compute.gpu_peaks import peaks_of
-from recommender.compute.kernel_time import Array, product_seconds
+from recommender.compute.kernel_time import Array
 from recommender.compute.operator_coefficients import OperatorCoefficients
 from recommender.compute.operator_time import OperatorModel
+from recommender.compute.tensor_time import TensorCoefficients
+from recommender.estimate import Z80
 from scripts.fit.operator_data import ModelCase, operators_of, read_models
 from scripts.fit.operators_cuda import LEAD_S
-from scripts.fit.operators_fit import NO_LIMIT_W, Fit, chip, fit
-from scripts.fit.operators_tensor import fit_tensor, products_of, tensor_groups, tensor_rates, tensor_sizes
+from scripts.fit.operators_fit import NO_LIMIT_W, STATED, chip, fit, products
+from scripts.fit.operators_tensor import (
+    LEAST_ROWS,
+    Fit,
+    Measured,
+    TensorLevel,
+    fit_tensor,
+    large_products,
+    level_of,
+    without,
+)
+from scripts.fit.operators_xla import DEVICES, device_groups, few
 
 GPUS = ("P4", "P100-PCIE-16GB", "V100-PCIE-32GB", "T4", "A100-PCIE-40GB")
-VENDORS = {"sm_90": ("sm_107",), "sm_107": ("sm_90",), "gfx942": ("gfx950",), "gfx950": ("gfx942",)}
+_SAME_CHIP = {"sm_90": "H100", "sm_107": "none"}
+"""The measured chip of a device of XLA's tables."""
+_DATA_SHEET = TensorLevel(1.0, 1.0)
+"""The level of a generation that nobody measured."""
+_OTHER_OF_AMD = {"gfx942": "gfx950", "gfx950": "gfx942"}
 _KIND_OF = {
     "linear": "product",
     "bmm": "batched product",
@@ -127,16 +143,41 @@ def _form_s(folder: Path, rows: pd.DataFrame, gpu: Gpu) -> Array:
     return seconds
 
 
+def products_left_out(folder: Path) -> pd.DataFrame:
+    """Errors of 16-bit products of at least `LEAST_ROWS` rows, their GPU left out with all published of its chip: mean,
+    median, the median ratio, the standard deviation of single products that the interval has, and the share inside."""
+    found = []
+    for group in products(folder, all_rows=True):
+        fitted, levels = _tensor_without(folder, group.name)
+        shapes = group.rows(group.sizes.m >= LEAST_ROWS)
+        ratios = shapes.ratios(TensorCoefficients.from_json(fitted), level_of(group.capability, levels))
+        known = group.capability in {each.capability for each in without(products(folder), group.name)}
+        sd = STATED["deviations"]["tensor" if known else "tensor_generation"]
+        inside = float((np.abs(np.log(ratios)) < Z80 * sd).mean())
+        found.append([group.name, len(ratios), *off(ratios), float(np.median(ratios)), sd, inside])
+    table: pd.DataFrame = pd.DataFrame(found, columns=["gpu", "rows", "mean", "median", "ratio", "sd", "inside"])
+    return table
+
+
+@lru_cache(maxsize=8)
+def _tensor_without(folder: Path, gpu: str) -> tuple[Fit, dict[float, TensorLevel]]:
+    groups: list[Measured] = without([*products(folder), *large_products()], gpu)
+    return fit_tensor(groups, lambda group: group.capability)
+
+
 def tensor_products(folder: Path) -> pd.DataFrame:
-    """Errors of products on tensor cores with the device left out and its vendor known, by device and type."""
+    """Errors of products on tensor cores in XLA's tables, by device and type: the device left out. NVIDIA's are from
+    the fit of all GPUs but that chip, AMD's from one to the other device of AMD."""
     rows = pd.read_csv(folder / "matmul_tensor_cores.csv")
     found = []
-    for device, others in VENDORS.items():
-        fitted = products_of(fit_tensor(rows, others))
-        for _, dtype, mine in tensor_groups(rows, (device,)):
-            seconds = product_seconds(tensor_sizes(mine, dtype), tensor_rates(device, dtype), fitted)
-            ratios = seconds / (mine["latency_us"].to_numpy(float) * 1e-6)
-            found.append([device, dtype, len(mine), *off(ratios), float(np.median(ratios))])
+    for device in DEVICES:
+        if device in _OTHER_OF_AMD:
+            fitted, _ = fit_tensor(few(device_groups(rows, (_OTHER_OF_AMD[device],))), lambda group: group.name)
+        else:
+            fitted, _ = _tensor_without(folder, _SAME_CHIP[device])
+        for group in device_groups(rows, (device,)):
+            ratios = group.ratios(TensorCoefficients.from_json(fitted), _DATA_SHEET)
+            found.append([device, group.name.split()[1], len(ratios), *off(ratios), float(np.median(ratios))])
     table: pd.DataFrame = pd.DataFrame(found, columns=["device", "type", "rows", "mean", "median", "ratio"])
     return table
 
@@ -183,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if each.case.training:
             forward, backward = each.forward_s / each.case.forward_s, each.backward_s / each.case.backward_s
             print(f"| {each.case.name} | {each.ratio - 1:+.1%} | {forward - 1:+.1%} | {backward - 1:+.1%} |")
-    for table in (operators_by_kind(folder), tensor_products(folder)):
+    for table in (operators_by_kind(folder), products_left_out(folder), tensor_products(folder)):
         print("\n|", " | ".join(table.columns), "|\n|" + "---|" * len(table.columns))
         for line in table.itertuples(index=False):
             print("|", " | ".join(f"{v:.1%}" if isinstance(v, float) else str(v) for v in line), "|")

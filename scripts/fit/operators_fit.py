@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,12 +17,36 @@ from scipy.optimize import least_squares
 
 from instance_catalog import Catalog, load
 from recommender.compute.gpu_peaks import GpuPeaks, peaks_of
-from recommender.compute.kernel_time import Array, OperatorTable, fused_seconds, implicit_seconds, split_seconds
+from recommender.compute.kernel_time import (
+    Array,
+    OperatorTable,
+    fused_seconds,
+    implicit_seconds,
+    large_products,
+    split_seconds,
+)
 from scripts.fit.operator_data import ELEMENTWISE, operators_of
-from scripts.fit.operators_cuda import LEAD_S, LEAST_US, Level, cuda_rates, fit_cuda, generations, sample
-from scripts.fit.operators_tensor import fit_tensor, products_of
-
-Fit = dict[str, Any]
+from scripts.fit.operators_cuda import (
+    LEAD_S,
+    LEAST_US,
+    Level,
+    cuda_rates,
+    fit_cuda,
+    generations,
+    memory_of,
+    products_of,
+    sample,
+)
+from scripts.fit.operators_tensor import (
+    Fit,
+    Measured,
+    TensorLevel,
+    fit_tensor,
+    measured_products,
+    read_products,
+    sampled,
+)
+from scripts.fit.operators_tensor import large_products as published_large_products
 
 NO_LIMIT_W = 1e4
 """The convolutions were measured on zeros, which draw so little power that it does not bind."""
@@ -46,14 +69,15 @@ def fit(folder: Path, without: Collection[str] = (), catalog: Catalog | None = N
     machines = {gpu: peaks_of(catalog.gpu(gpu)) for gpu in rows["gpu_model"].unique()}
     cuda, levels = fit_cuda(rows, machines)
     streams, memory = _fit_streams(rows, machines)
-    tensor = _tensor(folder)
+    tensor, tensor_levels = _tensor(folder)
     measured = [machines[gpu].capability for gpu in machines]
     found: Fit = {
         "cuda": cuda,
         "tensor": tensor,
-        "generations": generations(cuda, tensor, levels, memory),
+        "generations": generations(cuda, tensor_levels, levels, memory),
         "streams": streams,
         "measured": sorted(set(measured)),
+        "tensor_measured": sorted({group.capability for group in products(folder)}),
     }
     found |= STATED
     found["convolution"] = _fit_convolution(rows, machines, found)
@@ -89,9 +113,25 @@ def _fit_streams(rows: pd.DataFrame, machines: Mapping[str, GpuPeaks]) -> tuple[
 
 
 @lru_cache(maxsize=1)
-def _tensor(folder: Path) -> Fit:
-    """Products on tensor cores: of both NVIDIA devices, which no GPU left out is."""
-    return fit_tensor(pd.read_csv(folder / "matmul_tensor_cores.csv"), ("sm_90", "sm_107"))
+def _tensor(folder: Path) -> tuple[Fit, dict[float, TensorLevel]]:
+    """Products on tensor cores, of all GPUs: those left out of the fit in fp32 are others."""
+    return fit_tensor([*products(folder), *published_large_products()], lambda group: group.capability)
+
+
+@lru_cache(maxsize=2)
+def products(folder: Path, all_rows: bool = False) -> tuple[Measured, ...]:
+    """The measured products on tensor cores, in `layouts` beside the folder: those of the fit, or all."""
+    catalog, operators = load(), pd.read_csv(folder / "operators.csv")
+    streams, memory = _fit_streams(
+        operators, {gpu: peaks_of(catalog.gpu(gpu)) for gpu in operators["gpu_model"].unique()}
+    )
+
+    def bandwidth_of(machine: GpuPeaks) -> float:
+        share = streams["memory"][machine.memory] / streams["memory"]["hbm"]
+        return float(machine.bandwidth_b_s * share * memory_of(machine.capability, memory))
+
+    rows = read_products(folder.parent / "layouts")
+    return tuple(measured_products(rows if all_rows else sampled(rows), catalog, bandwidth_of))
 
 
 STATED: Fit = {
@@ -112,6 +152,8 @@ STATED: Fit = {
         "host": 0.4,
         "generation": 0.12,
         "precision": 0.12,
+        "tensor": 0.085,
+        "tensor_generation": 0.11,
     },
 }
 """Nobody measured these in the data. The deviations follow from the errors on GPUs and models left out, see
@@ -126,19 +168,20 @@ ASSUMED_BACKWARD = {"embedding": 0.3, "pooling": 0.5}
 def _fit_convolution(rows: pd.DataFrame, machines: Mapping[str, GpuPeaks], found: Fit) -> Fit:
     """Convolutions beside products of their sizes: every algorithm on the rows that it computed."""
     rows = rows[(rows["op"] == "conv") & (rows["latency_us"] > LEAST_US)]
-    products = products_of(found["cuda"])
+    coefficients = products_of(found["cuda"])
     levels = {g["capability"]: Level(g["cuda"], g["batched"], g["cuda_energy"]) for g in found["generations"]}
     parts = []
     for gpu, group in sample(rows, ["gpu_model"], 1500).groupby("gpu_model"):
         machine = machines[str(gpu)]
         rates = replace(cuda_rates(machine, levels[machine.capability], {}), watts=NO_LIMIT_W)
         table = OperatorTable.of(operators_of(group))
-        split_s, transforms_s, filters_s = split_seconds(table, rates, products)
+        large = large_products(rates, coefficients)
+        split_s, transforms_s, filters_s = split_seconds(table, large, rates.bandwidth_b_s)
         parts.append(
             group.assign(
                 seconds=group["latency_us"] * 1e-6 - LEAD_S,
-                implicit_gemm=implicit_seconds(table, rates, products),
-                winograd=fused_seconds(table, rates, products),
+                implicit_gemm=implicit_seconds(table, large),
+                winograd=fused_seconds(table, large),
                 split=split_s,
                 transforms=transforms_s,
                 filters=filters_s,

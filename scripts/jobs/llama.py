@@ -36,7 +36,8 @@ class Block(nn.Module):
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, tokens, hidden))
         normed = self.feed_norm(x)
-        return x + self.down(functional.silu(self.gate(normed)) * self.up(normed))
+        fed: torch.Tensor = self.down(functional.silu(self.gate(normed)) * self.up(normed))
+        return x + fed
 
 
 class Llama(nn.Module):

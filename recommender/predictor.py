@@ -21,6 +21,7 @@ from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
 from recommender.data_and_other import carried_over, data_wait_s
 from recommender.errors import PredictionError
 from recommender.estimate import Z80, Estimate, StepTimes, Suggestion
+from recommender.learned import Learned
 from recommender.settings import check_settings, measured_settings
 from recommender.strategy import STRATEGIES, check_measured_strategy
 from recommender.target import Machine, Target, check_target, default_catalog, machine_of
@@ -87,16 +88,18 @@ class Predictor:
         catalog: Catalog | None = None,
         coefficients: Coefficients | None = None,
         others: Sequence[Workload] = (),
+        learned: Learned | None = None,
     ) -> None:
         """`others` are jobs of the same software: their measured steps also inform the predictions for the GPUs that
-        they ran on.
+        they ran on. `learned` corrects the coefficients; see `recommender.learned`.
 
         Raises `PredictionError` for a strategy that cannot be predicted and where too little is known, and
         `CatalogError` for unknown machines.
         """
         self.workload = workload
         self._catalog = catalog or default_catalog()
-        self._coefficients = coefficients or Coefficients.shipped()
+        shipped = coefficients or Coefficients.shipped()
+        self._coefficients = learned.applied_to(shipped) if learned else shipped
         self._machines: dict[str, Machine] = {}
         self._computes: dict[tuple[object, ...], ComputeEstimate] = {}
         self._links: dict[tuple[str, float | None, float | None], MachineLinks] = {}
@@ -238,8 +241,7 @@ class Predictor:
         machine."""
         fit, links, load, at = self._fit(ask), self._links_of(ask.machine).links, self._load(ask), ask.placing
         estimate = fit.predict(links, at, load)
-        measured_strategies = {measured.strategy for measured, _ in self._measured}
-        if STRATEGIES[ask.strategy].basis and ask.strategy not in measured_strategies:
+        if STRATEGIES[ask.strategy].basis and all(m.strategy != ask.strategy for m, _ in self._measured):
             estimate = estimate._replace(sd=math.hypot(estimate.sd, _SHARDED_SD))
         if at.nodes == 1:
             return estimate, estimate.exposed_s
@@ -263,6 +265,11 @@ class Predictor:
             except np.linalg.LinAlgError:
                 raise self._contradictory() from None
         return self._fits[kind, prior]
+
+    def fits(self) -> dict[tuple[str, str | None], JobFit]:
+        """The fit of communication on each kind of machine on which the job was measured on several GPUs."""
+        several = [(m, machine) for m, machine in self._measured if sum(m.placement) > 1 and machine.gpu]
+        return {at.kind: self._fit(_Ask(at, m.placement, m.batch_per_gpu, "", m.strategy, 1)) for m, at in several}
 
     def _measured_on(self, kind: tuple[str, str | None]) -> list[tuple[Measurement, Machine]]:
         return [(m, machine) for m, machine in self._measured if machine.kind == kind]
@@ -382,9 +389,7 @@ class Predictor:
 def _without_single_gpu_communication(workload: Workload) -> Workload:
     """The workload with no communication in single-GPU steps: what was timed as communication there is part of the
     step."""
-    measurements = [
-        replace(m, exposed_comm_s=0.0) if sum(m.placement) == 1 else m for m in workload.measurements
-    ]  # fmt: skip
+    measurements = [replace(m, exposed_comm_s=0.0) if sum(m.placement) == 1 else m for m in workload.measurements]
     return replace(workload, measurements=measurements)
 
 

@@ -143,6 +143,13 @@ class Learned:
     def __post_init__(self) -> None:
         checked(self)
 
+    @property
+    def sentence(self) -> str:
+        """A sentence on where the corrections are from."""
+        told = [row.where for row in self.compute] + [row.where for row in self.links]
+        where = next((f" ({name})" for name in told if name), "")
+        return f"predicted with what {count(len(self.sources), 'job')} of yours taught{where}"
+
     def applied_to(self, coefficients: of_everything.Coefficients) -> of_everything.Coefficients:
         """The coefficients with the corrections, for a `Predictor`."""
         links = CorrectedLinks(**{**vars(coefficients.communication), "corrections": self.links})

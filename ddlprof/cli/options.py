@@ -60,6 +60,15 @@ OtherJobs = Annotated[
     typer.Option("--other-job", metavar="RUN", help="Run of another job: what its GPU reached there counts, too."),
 ]
 
+LearnedFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--learned",
+        metavar="FILE",
+        help="What `ddlprof learn` wrote [learned.json in your own layer of the catalogue, if there is one].",
+    ),
+]
+
 
 def settings_of(
     precision: str | None,

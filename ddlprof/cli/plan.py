@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ddlprof.base.errors import DdlprofError
-from ddlprof.cli.options import JOB_HELP
+from ddlprof.cli.options import JOB_HELP, LearnedFile
 from ddlprof.cli.output import Out, format_option, wanted
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def plan(
             " compare with what is predicted for them; takes a minute.",
         ),
     ] = False,
+    learned: LearnedFile = None,
     out: Out = None,
     format: _Format = None,
 ) -> None:
@@ -51,13 +52,13 @@ def plan(
     from ddlprof.hetero.predicted import predicted_problem
     from ddlprof.hetero.search import make_plan
     from ddlprof.hetero.simulation import simulate
-    from ddlprof.planning.job import load_job
+    from ddlprof.planning.learning import load_job_with
     from ddlprof.report.hetero import json, text, trace
 
     places = wanted(out, format, FORMATS)
     devices = read_devices(machines)
-    job = load_job(run)
-    problem, notes = predicted_problem(job.workload, devices, global_batch)
+    job = load_job_with(learned, run)
+    problem, notes = predicted_problem(job.workload, devices, global_batch, job.learned)
     found = make_plan(problem)
     interval = _interval(found)
     checked, failure = _checked(found.problem) if check else (None, None)

@@ -24,7 +24,7 @@ def answer(
     from recommender.plans.plan import STARTUP_S
     from recommender.plans.ranking import pareto_front, recommend
 
-    question |= {"samples": samples, "budget_s": budget_s, "others": job.others}
+    question |= {"samples": samples, "budget_s": budget_s, "others": job.others, "learned": job.learned}
     plans = [
         plan for plan in recommend(job.workload, settings=settings, **question) if nodes is None or _has(plan, nodes)
     ]
@@ -71,7 +71,7 @@ def _advice(job: DescribedJob, plan: Plan, settings: Settings) -> str | None:
     from recommender.target import Target
 
     target = Target(plan.instance_type, plan.placement, plan.batch_per_gpu)
-    best = Predictor(job.workload, others=job.others).next_measurement(
+    best = Predictor(job.workload, others=job.others, learned=job.learned).next_measurement(
         replace(target, **{**settings.given, "grad_accum": plan.grad_accum})
     )
     if best is None:
@@ -107,7 +107,7 @@ def predictions(
     from recommender.plans.candidates import describe_job
 
     workload = job.workload
-    predictor = Predictor(workload, others=job.others)
+    predictor = Predictor(workload, others=job.others, learned=job.learned)
     described = describe_job(workload, (batch,) if batch else (), keep_global_batch=False)
     found: list[Prediction] = []
     problems: list[PredictionError] = []

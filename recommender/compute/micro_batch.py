@@ -174,14 +174,14 @@ class ComputeModel:
         here = [step for step in self._steps if (_chip(step.gpu), step.kind) == (_chip(gpu), kind)]
         known = "here" if here else "elsewhere" if self._steps else "nothing"
         sd = found.sd * self._fitted.widths.get(f"{self._parts.knowledge}, {known}", 1.0)
+        if parts.learned_sd is not None and not self._steps:
+            sd = parts.learned_sd
         basis = [*self._basis(parts, found, gpu, precision, here, batch_per_gpu)]
         log_s, sd = _with_operators(parts, found.log_s, sd, 0.0 if self._others else _OPERATORS_WEIGHT.get(known, 0.0))
         if known == "elsewhere" and kind == "fp32" and changes == Changes():
             for ratio in self._ratios(gpu, batch_per_gpu):
                 log_s, sd = merged((log_s, sd), ratio)
                 basis.append(f"and by ratios of step times fitted between these GPUs and {gpu.gpu_model}")
-        if parts.learned_sd is not None:
-            sd = min(sd, parts.learned_sd) if self._steps else parts.learned_sd
         mean_s, spread = math.exp(log_s), Z80 * sd
         if self._parts.knowledge != "operators":
             basis += _ignored(changes)

@@ -44,7 +44,7 @@ FORMATS = {
     "compare": ["table", "json", "markdown"],
     **{key: ["table", "json", "csv"] for key in ("fleet", "instances", "elastic", "fuse", "sparsity")},
     "recommend": ["table", "csv", "json", "html"],
-    **{key: ["table", "json"] for key in ("predict", "features", "probe", "instances show", "doctor")},
+    **{key: ["table", "json"] for key in ("learn", "predict", "features", "probe", "instances show", "doctor")},
     **{key: ["table"] for key in ("instances refresh", "instances measured")},
     "characterize": ["table", "json"],
     "plan": ["table", "json", "trace", "plan"],

@@ -19,6 +19,7 @@ from tests.golden.runs import HERE, MS, header, manifest, simple_run, step, writ
 from tests.unit.cli.commands import WORK, ddlprof
 from tests.unit.recommender.learning.teams import team
 
+MACHINES = [{"gpu": "T4", "gpus": 2, "network": "10 Gbit/s"}, {"gpu": "V100", "network": "10 Gbit/s"}]
 Capture = pytest.CaptureFixture[str]
 
 
@@ -38,7 +39,7 @@ def write_run(directory: Path, number: int, slower: float = 1.0) -> None:
 @pytest.fixture
 def runs(alone: None, tmp_path: Path) -> Path:
     for number in range(6):
-        write_run(tmp_path / f"runs/deep/run-{number}", number, slower=2.0)
+        write_run(tmp_path / f"runs/deep/run-{number}", number, slower=4.0)
     shutil.copytree(tmp_path / "runs/deep/run-1", tmp_path / "runs/copy")
     simple_run(tmp_path / "runs/on-cpu")
     (tmp_path / "runs/torn/attempt-0").mkdir(parents=True)
@@ -80,7 +81,7 @@ def test_what_was_learned_is_used(runs: Path, monkeypatch: pytest.MonkeyPatch, c
     def step_s(*words: str) -> tuple[float, str]:
         assert ddlprof(monkeypatch, *predict, *words) == 0
         out = capsys.readouterr().out
-        return json.loads(out)["step_s"], out
+        return json.loads(out)["estimate"]["step_s"], out
 
     shipped, _ = step_s()
     given, text = step_s("--learned", "mine.json")
@@ -120,7 +121,7 @@ def test_every_command_takes_it(
 ) -> None:
     Path("jobs.json").write_text(json.dumps([{"name": "a", "run": "bert.json", "batch": 48}]))
     Path("trace.csv").write_text("job_id,submit_s,gpus,duration_s,model\na,0,1,100,a\n")
-    Path("machines.json").write_text(json.dumps({"nodes": [{"name": "m", "instance": "g4dn.12xlarge"}]}))
+    Path("machines.json").write_text(json.dumps({"machines": MACHINES}))
     ddlprof(monkeypatch, "learn", "runs", "-o", "mine.json")
     assert ddlprof(monkeypatch, *words, "--learned", "mine.json") == 0, capsys.readouterr().err
     for name in ("gone.json", "trace.csv"):

@@ -63,13 +63,13 @@ def learn(workloads: Sequence[Workload], coefficients: Coefficients | None = Non
     """Learns from jobs, each a workload with all its measurements. Their order does not matter."""
     shipped = coefficients or Coefficients.shipped()
     order = sorted(range(len(workloads)), key=lambda index: workload_text(workloads[index]))
-    jobs = [_Job.of(workloads[index], shipped) for index in order]
+    jobs = [Job.of(workloads[index], shipped) for index in order]
     unused = tuple((index, job.why_not) for index, job in zip(order, jobs, strict=True) if job.why_not)
     used = [job for job in jobs if not job.why_not]
     if len(used) < LEAST_JOBS:
         why_not = f"corrections are judged by jobs left out, which takes {LEAST_JOBS} jobs; there are {len(used)}"
         return Lesson(None, (), why_not, unused)
-    folds = [(_fitted([used[i] for i in train]), [used[i] for i in test]) for train, test in _folds(len(used))]
+    folds = [(fitted_to([used[i] for i in train]), [used[i] for i in test]) for train, test in _folds(len(used))]
     parts = [row for fitted, left_out in folds for row in _compared(left_out, shipped, fitted, cases_of_parts)]
     of_parts = _errors(parts)
     kept = {(row.what, row.of) for row in of_parts if row.used}
@@ -83,26 +83,24 @@ def learn(workloads: Sequence[Workload], coefficients: Coefficients | None = Non
         return Lesson(None, errors, "no correction made predictions of jobs left out better", unused)
     if any(row.after > row.before for row in of_steps):
         return Lesson(None, errors, "whole steps of jobs left out were not predicted better", unused)
-    learned = _calibrated(_only(_fitted(used), kept), parts)
+    learned = _calibrated(_only(fitted_to(used), kept), parts)
     sources = tuple(job.source(number) for number, job in enumerate(used, 1))
     return Lesson(replace(learned, sources=sources, errors=errors), errors, "", unused)
 
 
-def fitted_to(workloads: Sequence[Workload], coefficients: Coefficients | None = None) -> Learned:
-    """The corrections that the jobs ask for, not judged: to measure how fast learning is."""
-    shipped = coefficients or Coefficients.shipped()
-    return _fitted([_Job.of(workload, shipped) for workload in workloads])
-
-
 @dataclass(frozen=True, eq=False)
-class _Job:
+class Job:
+    """A job with what it tells of the shipped predictor."""
+
     workload: Workload
     points: tuple[ComputePoint, ...]
     fits: dict[Kind, JobFit]
     why_not: str = ""
+    """Why it tells nothing; empty if it does."""
 
     @classmethod
-    def of(cls, workload: Workload, shipped: Coefficients) -> _Job:
+    def of(cls, workload: Workload, shipped: Coefficients) -> Job:
+        """Compares the job with its predictions."""
         try:
             points, fits = tuple(compute_points(workload, shipped)), fits_of(workload, shipped)
         except PredictionError as error:
@@ -111,6 +109,7 @@ class _Job:
         return cls(workload, points, fits, nothing)
 
     def source(self, number: int) -> LearnedSource:
+        """What the file says of it."""
         gpus = {point.cell.gpu_model for point in self.points} | {gpu for gpu, _ in self.fits}
         return LearnedSource(f"job {number}", len(self.workload.measurements), tuple(sorted(gpus)))
 
@@ -119,7 +118,7 @@ class _Job:
 class _Compared:
     """A step of a job left out, predicted without and with what was learned from the others."""
 
-    job: _Job
+    job: Job
     before: Case
     after: Case
 
@@ -132,7 +131,8 @@ def _folds(jobs: int) -> Iterator[tuple[list[int], list[int]]]:
         yield train.tolist(), test.tolist()
 
 
-def _fitted(jobs: Sequence[_Job]) -> Learned:
+def fitted_to(jobs: Sequence[Job]) -> Learned:
+    """All corrections that the jobs ask for, not judged."""
     groups: dict[str, list[tuple[ComputePoint, int]]] = defaultdict(list)
     for number, job in enumerate(jobs):
         for point in job.points:
@@ -155,7 +155,7 @@ def _only(learned: Learned, kept: Collection[tuple[str, str]]) -> Learned:
 
 
 def _compared(
-    jobs: Sequence[_Job], shipped: Coefficients, fitted: Learned, cases: Callable[[Workload, Coefficients], Any]
+    jobs: Sequence[Job], shipped: Coefficients, fitted: Learned, cases: Callable[[Workload, Coefficients], Any]
 ) -> Iterator[_Compared]:
     corrected = fitted.applied_to(shipped)
     for job in jobs:

@@ -12,14 +12,15 @@ import argparse
 import csv
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
-from recommender import Coefficients, Measurement, PredictionError, Predictor, Target, Workload
+from recommender import Coefficients, Measurement, Predictor, Target, Workload
 from recommender.communication.coefficients import LinkClass
-from recommender.learning.judge import fitted_to, learn
+from recommender.learning.judge import Job, fitted_to, learn
 from scripts.bench.jobs import progress
 from scripts.fit import published
 from scripts.fit.communication_errors import table
@@ -27,10 +28,10 @@ from scripts.fit.placements import MACHINES, PublishedJob, read_jobs
 from scripts.fit.throughput import read_profet
 
 SIZES = (0, 1, 3, 10, 30)
-DRAWS = 5
+DRAWS = 3
 """The sets of jobs drawn for each next job and size."""
-MOST_POINTS = 24
-"""The measured placements of a job that a team is taken to have run."""
+MOST_POINTS, MOST_BATCHES = 12, 4
+"""The measured placements of a job, and its batches on one GPU, that a team is taken to have run."""
 CLUSTERS = {"rtx": ("RTX 2080 Ti over PCIe", "ethernet"), "aws": ("T4 over PCIe", "flow_capped"),
             "dgx": ("A100 over NVLink", "rdma, A100")}  # fmt: skip
 """The names of the shipped links that each cluster was fitted into."""
@@ -57,7 +58,9 @@ def clusters(folder: Path) -> Iterator[Team]:
 def _run(job: PublishedJob) -> Workload:
     """The job as a team ran it: some placements, drawn evenly, with the computation that its parts leave."""
     draw = random.Random(f"{job.cluster} {job.model}")
-    points = [*job.alone.values(), *draw.sample(job.together, min(MOST_POINTS, len(job.together)))]
+    alone = sorted(job.alone.items())
+    few = [point for _, point in alone[:: -(-len(alone) // MOST_BATCHES)]]
+    points = [*few, *draw.sample(job.together, min(MOST_POINTS, len(job.together)))]
     name = published.name_of("Pollux OSDI21", "||0", job.model)
     measured = [
         Measurement(
@@ -99,9 +102,10 @@ def profet(folder: Path) -> Iterator[Team]:
     for name, of in rows.groupby("job"):
         model = str(of.model.iloc[0])
         network = published.name_of("PROFET", str(name), model)
+        steps: Iterable[Any] = of.itertuples(index=False)
         measured = [
             Measurement(placement=(1,), batch_per_gpu=int(row.batch), step_s=row.seconds, gpu_model=row.gpu)
-            for row in of.itertuples(index=False)
+            for row in steps
         ]
         step = published.steps()[network] if network else None
         jobs.append((model, Workload(str(name), parameter_tensors=int(of.tensors.iloc[0]), step=step,
@@ -141,9 +145,9 @@ def _llama(row: dict[str, str], measured: Sequence[Measurement]) -> Workload:
     )  # fmt: skip
 
 
-def errors(job: Workload, shipped: Coefficients, before: Sequence[Workload], on_one: bool) -> list[float]:
+def errors(job: Workload, shipped: Coefficients, before: Sequence[Job], on_one: bool) -> list[float]:
     """Relative errors of the steps of a job, or of those on several GPUs where those on one are known."""
-    learned = fitted_to(before, shipped) if before else None
+    learned = fitted_to(before) if before else None
     alone = [m for m in job.measurements if sum(m.placement) == 1]
     known = replace(job, measurements=alone if on_one else ())
     predictor = Predictor(known, coefficients=shipped, learned=learned)
@@ -162,12 +166,12 @@ def errors(job: Workload, shipped: Coefficients, before: Sequence[Workload], on_
 
 def curve(team: Team, on_one: bool) -> Iterator[list[str]]:
     """A row: the mean over the models of the median error of their jobs, after so many jobs of other models."""
-    cells = []
+    cells, told = [], {id(job): Job.of(job, team.shipped) for _, job in team.jobs}
     for size in SIZES:
         by_model: dict[str, list[float]] = defaultdict(list)
         for model, job in team.jobs:
             draw = random.Random(f"{team.name} {job.name} {len(by_model)}")
-            others = [each for name, each in team.jobs if name != model]
+            others = [told[id(each)] for name, each in team.jobs if name != model]
             if size > len(others):
                 continue
             for _ in range(DRAWS if 0 < size < len(others) else 1):
@@ -193,11 +197,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     teams = [*clusters(throughput), *profet(throughput), *nanotron(layouts)]
     rows = []
     for team in teams:
-        for on_one in (False, True):
-            try:
-                rows += list(curve(team, on_one))
-            except (PredictionError, ValueError) as error:
-                progress(f"{team.name}: {error}")
+        several = any(sum(m.placement) > 1 for _, job in team.jobs for m in job.measurements)
+        alone = any(sum(m.placement) == 1 for _, job in team.jobs for m in job.measurements)
+        rows += [row for on_one in (False, True)[: 1 + (several and alone)] for row in curve(team, on_one)]
     print(table(("team", "jobs", "measured of the next job", *map(str, SIZES)), rows))
     print(table(("team", "used", "jobs left out"), map(used, teams)))
 

@@ -15,7 +15,7 @@ from ddlprof.model.records import End, Overhead
 from ddlprof.planning.learning import learn_from
 from recommender.learned import read_learned
 from recommender.workload import write_workload
-from tests.golden.runs import HERE, MS, header, manifest, simple_run, step, write_rank
+from tests.golden.runs import HERE, MS, Record, header, manifest, simple_run, step, write_rank
 from tests.unit.cli.commands import WORK, ddlprof
 from tests.unit.recommender.learning.teams import team
 
@@ -28,7 +28,7 @@ def write_run(directory: Path, number: int, slower: float = 1.0) -> None:
     flops = 4e9 * 1.5**number
     step_ms = slower * 32 * flops / 3e12 * 1e3
     rows = [step(n, compute_ms=step_ms, data_ms=1) for n in range(40)]
-    ended = [Overhead(20_000 * 40, 40, 5 * MS, 1000 * MS), End("ok", 0, 40 * 10 * MS)]
+    ended: list[Record] = [Overhead(20_000 * 40, 40, 5 * MS, 1000 * MS), End("ok", 0, 40 * 10 * MS)]
     write_rank(directory, header(device="Tesla T4"), rows, records=ended)
     facts = ModelFacts(
         f"Net{number}", 50 + number, 150 + number, 25_000_000 + number, 100_000_000, flops, 2 * flops, False

@@ -9,7 +9,7 @@ import pytest
 
 from recommender import Coefficients, Measurement, PredictionError, Predictor, Target, Workload
 from recommender.learned import Learned
-from recommender.learning.judge import LEAST_JOBS, fitted_to, learn
+from recommender.learning.judge import LEAST_JOBS, Job, fitted_to, learn
 from tests.unit.recommender.learning.teams import GPU, job, team
 
 NEXT = job(9, factor=1.6)
@@ -50,7 +50,8 @@ def test_the_interval_is_that_of_jobs_left_out(slow: Learned) -> None:
 
 
 def test_more_jobs_say_more() -> None:
-    errors = [error(NEXT, fitted_to(team(number, factor=1.6))) for number in (0, 1, 3, 6)]
+    jobs = [Job.of(workload, Coefficients.shipped()) for workload in team(6, factor=1.6)]
+    errors = [error(NEXT, fitted_to(jobs[:number])) for number in (0, 1, 3, 6)]
     assert errors == sorted(errors, reverse=True)
 
 
@@ -88,7 +89,8 @@ def test_links_are_learned_from_jobs_on_several_gpus() -> None:
 def test_measured_placements_outweigh_what_was_learned() -> None:
     found = taught(team(6, gpus=4))
     own = job(9, gpus=4)
-    alone = replace(own.measurements[1], placement=(1,), step_s=own.measurements[1].compute_s, exposed_comm_s=0.0)
+    compute_s = own.measurements[1].compute_s or 0.0
+    alone = replace(own.measurements[1], placement=(1,), step_s=compute_s, exposed_comm_s=0.0)
     measured = replace(own, measurements=[alone, *own.measurements])
     step_s = Predictor(measured, learned=found).predict(Target(GPU, (4,), 32)).step_s
     assert step_s == pytest.approx(own.measurements[1].step_s, rel=0.05)

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from instance_catalog import Catalog
 from recommender.coefficients import Coefficients
 from recommender.communication.job_parameters import JobFit
 from recommender.compute.correction import features_of
+from recommender.compute.gpu_peaks import precision_class
 from recommender.compute.micro_batch import ComputeEstimate, ComputeModel, MeasuredStep, measured_steps, parts_of
 from recommender.compute.step_parts import Array, Changes, PartsSource
 from recommender.errors import PredictionError
@@ -22,6 +24,8 @@ from recommender.predictor import Predictor
 from recommender.target import Target, default_catalog, machine_of
 from recommender.workload import Measurement, Workload
 
+_LEAST_LEFT = 0.5
+"""The least share of a step that must be left for its computation to be told so."""
 COMPUTATION, COMMUNICATION, STEP = "computation", "communication", "step"
 Kind = tuple[str, str | None]
 
@@ -82,8 +86,8 @@ def compute_points(workload: Workload, coefficients: Coefficients) -> Iterator[C
 
 def fits_of(workload: Workload, coefficients: Coefficients) -> dict[Kind, JobFit]:
     """The job's parameters of communication by kind of machine."""
-    if workload.gradient_bytes is None or all(sum(m.placement) == 1 for m in workload.measurements):
-        return {}
+    if workload.gradient_bytes is None or not _on_one_gpu(workload):
+        return {}  # without the computation, nobody can tell what communication took
     return Predictor(workload, coefficients=coefficients).fits()
 
 
@@ -114,9 +118,36 @@ def _alone(
     if source is None:
         return
     model = ComputeModel(unmeasured, coefficients.compute, catalog)
-    for step in measured_steps(workload, catalog):
-        if not step.is_bound:
-            yield step, model.estimate(step.gpu, step.batch, step.precision), source
+    for step in _computed(workload, unmeasured, catalog):
+        yield step, model.estimate(step.gpu, step.batch, step.precision), source
+
+
+def _computed(workload: Workload, unmeasured: Workload, catalog: Catalog) -> Iterator[MeasuredStep]:
+    """The measured computation. Of steps whose communication nobody told, it is what the predicted one leaves."""
+    steps = list(measured_steps(workload, catalog))
+    yield from (step for step in steps if not step.is_bound)
+    bounds = {(step.gpu.gpu_model, step.kind): step for step in steps if step.is_bound}
+    if not bounds or workload.gradient_bytes is None:
+        return
+    predictor = Predictor(unmeasured)
+    for m in workload.measurements:
+        gpu = machine_of(m, catalog).gpu
+        bound = bounds.get((gpu.gpu_model, precision_class(m.precision, gpu))) if gpu else None
+        if bound is None or m.compute_s is not None or m.exposed_comm_s is not None:
+            continue
+        times, busy_s = predictor.predict(target_of(m)).times, m.step_s - sum(m.elsewhere_s)
+        left_s = busy_s - times.interconnect_s - times.network_s
+        if left_s > _LEAST_LEFT * busy_s:
+            yield replace(bound, batch=m.batch_per_gpu, seconds=left_s / m.grad_accum, is_bound=False)
+
+
+def target_of(measured: Measurement) -> Target:
+    """The place and the settings of a measurement."""
+    names = (
+        "instance_type", "placement", "batch_per_gpu", "precision", "strategy", "grad_accum", "gpu_model",
+        "interconnect", "network_gbps",
+    )  # fmt: skip
+    return Target(**{name: getattr(measured, name) for name in names})
 
 
 def _on_one_gpu(workload: Workload) -> list[Measurement]:
@@ -145,14 +176,10 @@ def _cases(
         return
     for m in measurements:
         machine, busy_s = machine_of(m, default_catalog()), m.step_s - sum(m.elsewhere_s)
-        target = Target(
-            m.instance_type, m.placement, m.batch_per_gpu, m.precision, m.strategy, m.grad_accum,
-            m.gpu_model, m.interconnect, m.network_gbps,
-        )  # fmt: skip
         if machine.gpu is None or busy_s <= 0:
             continue
         try:
-            found = predictor.predict(target)
+            found = predictor.predict(target_of(m))
         except PredictionError:
             continue
         times = found.times

@@ -20,8 +20,9 @@ from recommender.learned import LinkCorrection
 from recommender.learning.cases import ComputePoint, Kind
 
 STRENGTHS = (0.3, 1.0, 3.0, 10.0)
-"""Strengths of the shipped prior that the regression chooses from; at 1, one job moves its GPU's factor half way."""
-_USUAL_STRENGTH = 1.0
+"""The strengths of the shipped prior that the regression chooses from: at 1, one job moves the factor of its GPU two
+thirds of the way."""
+_USUAL_STRENGTH = 3.0
 _SEARCH_FROM, _FOLDS = 5, 5
 """The jobs from which the strength is chosen by jobs left out, and the parts they are left out in."""
 _UNITS = np.array([2.0, 2.0, 1.0])

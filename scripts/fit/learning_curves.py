@@ -18,8 +18,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from recommender import Coefficients, Measurement, Predictor, Target, Workload
+from recommender import Coefficients, Measurement, Predictor, Workload
 from recommender.communication.coefficients import LinkClass
+from recommender.learning.cases import target_of
 from recommender.learning.judge import Job, fitted_to, learn
 from scripts.bench.jobs import progress
 from scripts.fit import published
@@ -155,12 +156,7 @@ def errors(job: Workload, shipped: Coefficients, before: Sequence[Job], on_one: 
     for m in job.measurements:
         if on_one and m in alone:
             continue
-        target = Target(
-            placement=m.placement, batch_per_gpu=m.batch_per_gpu, precision=m.precision, strategy=m.strategy,
-            grad_accum=m.grad_accum, instance_type=m.instance_type, gpu_model=m.gpu_model,
-            interconnect=m.interconnect, network_gbps=m.network_gbps,
-        )  # fmt: skip
-        found.append(abs(predictor.predict(target).step_s / m.step_s - 1))
+        found.append(abs(predictor.predict(target_of(m)).step_s / m.step_s - 1))
     return found
 
 

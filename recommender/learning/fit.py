@@ -22,7 +22,9 @@ from recommender.learning.cases import ComputePoint, Kind
 STRENGTHS = (0.3, 1.0, 3.0, 10.0)
 """The strengths of the shipped prior that the regression chooses from: at 1, one job moves the factor of its GPU two
 thirds of the way."""
-_USUAL_STRENGTH = 3.0
+_OF_GPU, _OF_JOBS = 0.21, 0.6
+"""A priori, the standard deviation of the logarithm of what is common to the jobs on a GPU, and of what is a job's own.
+"""
 _SEARCH_FROM, _FOLDS = 5, 5
 """The jobs from which the strength is chosen by jobs left out, and the parts they are left out in."""
 _UNITS = np.array([2.0, 2.0, 1.0])
@@ -68,14 +70,21 @@ def _ridge(design: Array, ratios: Array, weights: Array, jobs: Array) -> Array:
     from sklearn.linear_model import Ridge
     from sklearn.model_selection import GridSearchCV, GroupKFold
 
-    model: Any = Ridge(alpha=_USUAL_STRENGTH, fit_intercept=False)
     count = len(set(jobs.tolist()))
+    model: Any = Ridge(alpha=_usual_strength(ratios, jobs), fit_intercept=False)
     if count >= _SEARCH_FROM:
         folds = GroupKFold(min(count, _FOLDS))
         model = GridSearchCV(model, {"alpha": STRENGTHS}, cv=folds, scoring="neg_mean_absolute_error")
         model.fit(design, ratios, groups=jobs, sample_weight=weights)
         return np.asarray(model.best_estimator_.coef_)
     return np.asarray(model.fit(design, ratios, sample_weight=weights).coef_)
+
+
+def _usual_strength(ratios: Array, jobs: Array) -> float:
+    """The strength where the jobs are too few to try: their spread, pulled to the usual one, over that of GPUs."""
+    means = np.array([ratios[jobs == job].mean() for job in sorted(set(jobs.tolist()))])
+    spread = (_OF_JOBS**2 + np.sum((means - means.mean()) ** 2)) / len(means)
+    return float(spread / _OF_GPU**2)
 
 
 def link_correction(kind: Kind, fits: Sequence[JobFit]) -> LinkCorrection:

@@ -72,7 +72,7 @@ GROUPS = {
             ["predict RUN --instance p4d.24xlarge --nodes 2", "predict RUN --gpu 'RTX 3090' --placement 4,4"],
         ),
         "learn": Named(
-            "Learn from your own runs how fast your machines are, for predictions.",
+            "Learn from all your runs how fast your machines are.",
             ["learn ddlprof-runs -o mine.json", "learn s3://bucket/runs -o mine.json -o -"],
         ),
         "features": Named(

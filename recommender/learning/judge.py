@@ -39,6 +39,8 @@ from recommender.workload import Workload, workload_text
 LEAST_JOBS = 3
 """With fewer jobs nothing can be said of jobs left out."""
 _FOLDS = 10
+_GAIN = 0.95
+"""A correction is used if it leaves at most so much of the error: a smaller gain may be chance."""
 _COVERAGE = 0.8
 _REPEATED_SD = 0.03
 """The spread between two runs of one job, below which no interval goes."""
@@ -82,7 +84,7 @@ def learn(workloads: Sequence[Workload], coefficients: Coefficients | None = Non
     if not kept:
         return Lesson(None, errors, "no correction made predictions of jobs left out better", unused)
     if any(row.after > row.before for row in of_steps):
-        return Lesson(None, errors, "whole steps of jobs left out were not predicted better", unused)
+        return Lesson(None, errors, "whole steps of jobs left out were predicted worse", unused)
     learned = _calibrated(_only(fitted_to(used), kept), parts)
     sources = tuple(job.source(number) for number, job in enumerate(used, 1))
     return Lesson(replace(learned, sources=sources, errors=errors), errors, "", unused)
@@ -173,7 +175,9 @@ def _errors(rows: Sequence[_Compared]) -> list[LearnedError]:
         before = _over_jobs(mine, lambda row: row.before.error)
         after = _over_jobs(mine, lambda row: row.after.error)
         jobs = len({id(row.job) for row in mine})
-        found.append(LearnedError(what, of, jobs, len(mine), before, after, jobs > 1 and after < before))
+        found.append(
+            LearnedError(what, of, jobs, len(mine), before, after, jobs > 1 and after <= _GAIN * before and before > 0)
+        )
     return found
 
 

@@ -185,6 +185,28 @@ def used(team: Team) -> list[str]:
     return [team.name, "yes" if lesson.learned else "no", "; ".join(rows) or lesson.why_not]
 
 
+def coverage(team: Team) -> list[str]:
+    """The share of steps inside their 80 % interval, nothing measured, of models that `ddlprof learn` has not seen:
+    mean over the models, as shipped and as learned, and the mean width (upper over lower end)."""
+    shares: tuple[list[float], list[float]] = ([], [])
+    widths: tuple[list[float], list[float]] = ([], [])
+    for model in sorted({name for name, _ in team.jobs}):
+        learned = learn([job for name, job in team.jobs if name != model], team.shipped).learned
+        for number, with_learned in enumerate((None, learned)):
+            inside, width = [], []
+            for job in (job for name, job in team.jobs if name == model):
+                unmeasured = replace(job, measurements=())
+                predictor = Predictor(unmeasured, coefficients=team.shipped, learned=with_learned)
+                for m in job.measurements:
+                    found = predictor.predict(target_of(m))
+                    inside.append(found.low_s <= m.step_s <= found.high_s)
+                    width.append(found.high_s / found.low_s)
+            shares[number].append(fmean(inside))
+            widths[number].append(median(width))
+        progress(f"{team.name}, without {model}")
+    return [team.name, *(f"{fmean(s):.0%} ({median(w):.1f})" for s, w in zip(shares, widths, strict=True))]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the published measurements")
@@ -198,6 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows += [row for on_one in (False, True)[: 1 + (several and alone)] for row in curve(team, on_one)]
     print(table(("team", "jobs", "measured of the next job", *map(str, SIZES)), rows))
     print(table(("team", "used", "jobs left out"), map(used, teams)))
+    print(table(("team", "inside as shipped (width)", "as learned"), map(coverage, teams)))
 
 
 if __name__ == "__main__":

@@ -171,3 +171,12 @@ def test_one_line_of_python(runs: Path) -> None:
     found = learn_from("runs", lambda done, of: seen.append((done, of)))
     assert found.lesson.learned is not None
     assert seen[-1] == (9, 9)
+
+
+def test_a_bucket(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    memory.put(str(runs), "/learned", recursive=True)
+    assert ddlprof(monkeypatch, "learn", "memory://learned", "-o", "mine.json", "-o", "-") == 0
+    assert "from 6 runs of 6 jobs in memory://learned" in capsys.readouterr().out
+    memory.rm("/learned", recursive=True)

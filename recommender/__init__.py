@@ -4,6 +4,7 @@ from ddlprof.base.errors import DdlprofError
 from recommender.coefficients import Coefficients
 from recommender.errors import PredictionError
 from recommender.estimate import Estimate, Range, StepTimes, Suggestion
+from recommender.learned import Learned
 from recommender.plans.plan import Plan
 from recommender.plans.ranking import Predicts, recommend
 from recommender.predictor import Predictor, predict
@@ -15,6 +16,7 @@ __all__ = [
     "Coefficients",
     "DdlprofError",
     "Estimate",
+    "Learned",
     "Measurement",
     "Plan",
     "PredictionError",

@@ -22,15 +22,12 @@ from recommender.compute.step_parts import Changes
 from recommender.data_and_other import carried_over, data_wait_s
 from recommender.errors import PredictionError
 from recommender.estimate import Z80, Estimate, StepTimes, Suggestion
+from recommender.learned import Learned
 from recommender.settings import check_settings, measured_settings
 from recommender.strategy import STRATEGIES, check_measured_strategy
 from recommender.target import Machine, Target, check_target, default_catalog, machine_of
 from recommender.workload import Measurement, Workload
 
-_BYTES_PER_TENSOR = 1e6
-"""The assumed bytes of a parameter tensor where tensors were not counted; in common models the mean is 0.1 to 5
-million."""
-_TENSORS_PER_LAYER = 2.7
 _EXTRAPOLATION_SD = 0.08
 """The standard deviation (of the logarithm of the step) added for each way in which a target lies outside the fit."""
 _CARRIED_SD = 0.5
@@ -89,16 +86,18 @@ class Predictor:
         catalog: Catalog | None = None,
         coefficients: Coefficients | None = None,
         others: Sequence[Workload] = (),
+        learned: Learned | None = None,
     ) -> None:
         """`others` are jobs of the same software: their measured steps also inform the predictions for the GPUs that
-        they ran on.
+        they ran on. `learned` corrects the coefficients; see `recommender.learned`.
 
         Raises `PredictionError` for a strategy that cannot be predicted and where too little is known, and
         `CatalogError` for unknown machines.
         """
         self.workload = workload
         self._catalog = catalog or default_catalog()
-        self._coefficients = coefficients or Coefficients.shipped()
+        shipped = coefficients or Coefficients.shipped()
+        self._coefficients = learned.applied_to(shipped) if learned else shipped
         self._machines: dict[str, Machine] = {}
         self._computes: dict[tuple[object, ...], ComputeEstimate] = {}
         self._links: dict[tuple[str, float | None, float | None], MachineLinks] = {}
@@ -181,8 +180,7 @@ class Predictor:
         measured = {(m.placement, smallest if m.placement == (1,) else m.batch_per_gpu) for m in here}
         most = ask.machine.gpus or max(max(p) for p in (*(m.placement for m in here), ask.placement))
         options = dict.fromkeys([(1,), (most,), (1, 1), (most, most), ask.placement])
-        # Rounded, as the last digits differ between processors and must not decide.
-        options_sd = [
+        options_sd = [  # rounded, as the last digits differ between processors and must not decide
             (round(self._sd_after(ask, estimate, p, smallest), 9), p) for p in options if (p, smallest) not in measured
         ]
         now = round(math.log(estimate.high_s / estimate.step_s) / Z80, 9)
@@ -244,8 +242,7 @@ class Predictor:
         machine."""
         fit, links, load, at = self._fit(ask), self._links_of(ask.machine).links, self._load(ask), ask.placing
         estimate = fit.predict(links, at, load)
-        measured_strategies = {measured.strategy for measured, _ in self._measured}
-        if STRATEGIES[ask.strategy].basis and ask.strategy not in measured_strategies:
+        if STRATEGIES[ask.strategy].basis and all(m.strategy != ask.strategy for m, _ in self._measured):
             estimate = estimate._replace(sd=math.hypot(estimate.sd, _SHARDED_SD))
         if at.nodes == 1:
             return estimate, estimate.exposed_s
@@ -270,6 +267,11 @@ class Predictor:
                 raise self._contradictory() from None
         return self._fits[kind, prior]
 
+    def fits(self) -> dict[tuple[str, str | None], JobFit]:
+        """The fit of communication on each kind of machine on which the job was measured on several GPUs."""
+        several = [(m, machine) for m, machine in self._measured if sum(m.placement) > 1 and machine.gpu]
+        return {at.kind: self._fit(_Ask(at, m.placement, m.batch_per_gpu, "", m.strategy, 1)) for m, at in several}
+
     def _measured_on(self, kind: tuple[str, str | None]) -> list[tuple[Measurement, Machine]]:
         return [(m, machine) for m, machine in self._measured if machine.kind == kind]
 
@@ -292,17 +294,8 @@ class Predictor:
             hiding_s=self._compute(ask).seconds.mean_s,
             reference_s=reference_s * ask.grad_accum if reference_s else compute_s,
             bytes=self.workload.gradient_bytes * STRATEGIES[ask.strategy].bytes_factor,
-            tensors=self._tensors(),
+            tensors=self.workload.tensors,
         )
-
-    def _tensors(self) -> float:
-        """The number of parameter tensors, counted or assumed."""
-        workload = self.workload
-        if workload.parameter_tensors is not None:
-            return workload.parameter_tensors
-        if workload.layers is not None:
-            return _TENSORS_PER_LAYER * workload.layers
-        return (workload.gradient_bytes or 0.0) / _BYTES_PER_TENSOR
 
     def _reference_s(self, ask: _Ask) -> float | None:
         """The median computation of a micro-batch over the batches measured on machines of this kind."""
@@ -367,7 +360,7 @@ class Predictor:
         else:
             basis.append("communication: from the counts of the model, as of other jobs")
         if workload.parameter_tensors is None:
-            basis.append(f"parameter tensors not known: taken as {self._tensors():.0f}")
+            basis.append(f"parameter tensors not known: taken as {self.workload.tensors:.0f}")
         if ask.grad_accum > 1:
             basis.append(f"communication once for {ask.grad_accum} forward passes (no_sync)")
         if sentence := STRATEGIES[ask.strategy].basis:
@@ -397,9 +390,7 @@ class Predictor:
 def _without_single_gpu_communication(workload: Workload) -> Workload:
     """The workload with no communication in single-GPU steps: what was timed as communication there is part of the
     step."""
-    measurements = [
-        replace(m, exposed_comm_s=0.0) if sum(m.placement) == 1 else m for m in workload.measurements
-    ]  # fmt: skip
+    measurements = [replace(m, exposed_comm_s=0.0) if sum(m.placement) == 1 else m for m in workload.measurements]
     return replace(workload, measurements=measurements)
 
 

@@ -20,6 +20,10 @@ from recommender.estimate import CARRIED
 
 MAX_BATCH = 10**9
 """The largest batch accepted, in samples; the largest ever trained with have eight digits."""
+_BYTES_PER_TENSOR = 1e6
+"""The assumed bytes of a parameter tensor where tensors were not counted; in common models the mean is 0.1 to 5
+million."""
+_TENSORS_PER_LAYER = 2.7
 _ROUNDING = 1.1
 """Rounding and averaging make the classes of a step add up to at most this times the step."""
 MAX_FILE_BYTES = 4 * 2**20
@@ -167,6 +171,15 @@ class Workload:
 
     def __post_init__(self) -> None:
         checked(self)
+
+    @property
+    def tensors(self) -> float:
+        """The number of parameter tensors, counted or assumed."""
+        if self.parameter_tensors is not None:
+            return self.parameter_tensors
+        if self.layers is not None:
+            return _TENSORS_PER_LAYER * self.layers
+        return (self.gradient_bytes or 0.0) / _BYTES_PER_TENSOR
 
 
 def workload_text(workload: Workload) -> str:

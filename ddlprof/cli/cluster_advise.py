@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ddlprof.base.errors import UserError
+from ddlprof.cli.options import LearnedFileInShortHelp
 from ddlprof.cli.output import Out, format_option, wanted
 
 _MOST_GPUS = 100_000
@@ -70,6 +71,7 @@ def advise(
     remaining: _Remaining = None,
     history: _History = None,
     rack_tier: _RackTier = 1,
+    learned: LearnedFileInShortHelp = None,
     out: Out = None,
     format: Annotated[
         str | None,
@@ -84,6 +86,7 @@ def advise(
     """
     from ddlprof.base.units import parse_duration
     from ddlprof.cluster.advice import read_history
+    from ddlprof.planning.learning import learned_for
     from ddlprof.planning.spread import spread_advice
     from ddlprof.report.advice import formats, slurm, text, volcano
     from recommender import Target
@@ -102,7 +105,9 @@ def advise(
     machine = None
     if instance is not None or gpu is not None:
         machine = Target(instance, gpu_model=gpu, interconnect=interconnect, network_gbps=network_gbps)
-    jobs = spread_advice(run, machine, gpus, gpus_per_node, between_racks_gbps, batch, rest_s, waits)
+    jobs = spread_advice(
+        run, machine, gpus, gpus_per_node, between_racks_gbps, batch, rest_s, waits, learned_for(learned)
+    )
     places.write(
         {
             "table": text.render,

@@ -14,7 +14,7 @@ import typer
 
 from ddlprof.base.errors import UserError, complain
 from ddlprof.base.units import count
-from ddlprof.cli.options import names_in
+from ddlprof.cli.options import LearnedFileInShortHelp, names_in
 from ddlprof.cli.output import Out, Wanted, format_option, wanted, write_whole
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ def simulate(
     jobs_limit: _JobsLimit = None,
     penalties: _Penalties = None,
     models: _Models = None,
+    learned: LearnedFileInShortHelp = None,
     workers: _Workers = None,
     out: Out = None,
     format: Annotated[
@@ -139,7 +140,7 @@ def simulate(
     name, jobs, left_out = _jobs(trace, shape, jobs_limit, too_large)
     speeds = _speeds(shape, penalties)
     if models is not None:
-        jobs, speeds, scaled = with_known_models(models, jobs, shape, speeds)
+        jobs, speeds, scaled = with_known_models(models, jobs, shape, speeds, learned)
         left_out.append(scaled)
     setting = Setting(
         jobs,
@@ -150,12 +151,15 @@ def simulate(
         draws_arrivals=arrivals is Arrivals.poisson,
         keeps_jobs=csv is not None,
     )
-    quick = len(jobs) * len(asked) <= _QUICK
     with simulating() as advance, _job_file(csv) as without_jobs:
-        found = run_cases(setting, asked, workers or (1 if quick else _all_cores()), advance)
+        found = run_cases(setting, asked, workers or _processes(len(jobs) * len(asked)), advance)
         results = [without_jobs(result) for result in found]
     question = _question(name, cluster, arrivals.value, setting, asked, left_out)
     _report(build(question, results), results, places)
+
+
+def _processes(jobs: int) -> int:
+    return 1 if jobs <= _QUICK else _all_cores()
 
 
 def _all_cores() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from ddlprof.cli.options import LearnedFile
 from ddlprof.cli.output import Out, format_option, wanted
 from ddlprof.cli.panels import machines_option, panel
 
@@ -31,6 +32,7 @@ def elastic(
         bool, _simulation_option("--simulate", help="Run the jobs to their end in a simulation, beside fixed batches.")
     ] = False,
     seed: Annotated[int, _simulation_option(metavar="N", min=0, help="Of the batches that fixed-random draws.")] = 0,
+    learned: LearnedFile = None,
     out: Out = None,
     format: Annotated[str | None, format_option(FORMATS)] = None,
 ) -> None:
@@ -40,10 +42,11 @@ def elastic(
     from ddlprof.cli.screen import progress
     from ddlprof.cluster.elastic_advice import courses, shares
     from ddlprof.planning.elastic import noise_scales, read_question, require_samples
+    from ddlprof.planning.learning import learned_for
     from ddlprof.report.elastic import ElasticData, as_csv, as_json, as_table
 
     places = wanted(out, format, FORMATS)
-    question = read_question(jobs, gpus, gpus_per_node, instance, gpu)
+    question = read_question(jobs, gpus, gpus_per_node, instance, gpu, learned_for(learned))
     noise = noise_scales(question.lines, stat_eff)
     if simulate:
         require_samples(question.lines)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from ddlprof.base.errors import UserError
 from ddlprof.cli.panels import job_option, price_option
 
@@ -62,6 +64,11 @@ OtherJobs = Annotated[
     list[str] | None,
     job_option("--other-job", metavar="RUN", help="Run of another job: what its GPU reached there counts, too."),
 ]
+
+_LEARNED_HELP = "What `ddlprof learn` wrote [learned.json in your own layer of the catalogue, if there is one]."
+LearnedFile = Annotated[Path | None, job_option("--learned", metavar="FILE", help=_LEARNED_HELP)]
+LearnedFileInShortHelp = Annotated[Path | None, typer.Option("--learned", metavar="FILE", help=_LEARNED_HELP)]
+"""For commands whose options have no panels."""
 
 
 def settings_of(

@@ -72,6 +72,10 @@ GROUPS = {
             "Predict the step of a job on one target, class by class.",
             ["predict RUN --instance p4d.24xlarge --nodes 2", "predict RUN --gpu 'RTX 3090' --placement 4,4"],
         ),
+        "learn": Named(
+            "Learn from all your runs how fast your machines are.",
+            ["learn ddlprof-runs -o mine.json", "learn s3://bucket/runs -o mine.json -o -"],
+        ),
         "features": Named(
             "Count the operators and memory of a model without running it.",
             ["features torchvision:resnet50 --input 3,224,224 -o resnet50.json"],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ddlprof.base.errors import DdlprofError
-from ddlprof.cli.options import JOB_HELP
+from ddlprof.cli.options import JOB_HELP, LearnedFile
 from ddlprof.cli.output import Out, format_option, wanted
 from ddlprof.cli.panels import job_option, machines_option, panel
 
@@ -42,6 +42,7 @@ def plan(
             " compare with what is predicted for them; takes a minute.",
         ),
     ] = False,
+    learned: LearnedFile = None,
     out: Out = None,
     format: _Format = None,
 ) -> None:
@@ -53,7 +54,7 @@ def plan(
     from ddlprof.report.hetero import json, text, trace
 
     places = wanted(out, format, FORMATS)
-    found = plan_for(run, machines, global_batch)
+    found = plan_for(run, machines, global_batch, learned=learned)
     checked, failure = _checked(found.plan.problem) if check else (None, None)
 
     def as_table(found: UnequalPlan) -> str:

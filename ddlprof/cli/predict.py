@@ -45,6 +45,7 @@ def predict(
     compiled: options.Compiled = None,
     channels_last: options.ChannelsLast = None,
     other_job: options.OtherJobs = None,
+    learned: options.LearnedFile = None,
     out: Out = None,
     format: Annotated[str | None, format_option(FORMATS)] = None,
 ) -> None:
@@ -53,7 +54,7 @@ def predict(
     What is asked for in place of the run's own settings is shown beside the step with those.
     """
     from ddlprof.planning.choose import placement_on, predictions
-    from ddlprof.planning.job import load_job
+    from ddlprof.planning.learning import load_job_with
     from ddlprof.report.plans import prediction
 
     places = wanted(out, format, FORMATS)
@@ -72,7 +73,7 @@ def predict(
     questions = [(machine, each) for machine in dict.fromkeys(machines) for each in dict.fromkeys(settings)]
     if not 0 < len(questions) <= MOST_TARGETS:
         raise UserError(f"name 1 to {MOST_TARGETS} targets, by --instance TYPE, or --gpu MODEL outside of a cloud")
-    job = load_job(run, (batch,) if batch else (), other_job or ())
+    job = load_job_with(learned, run, (batch,) if batch else (), other_job or ())
     found = predictions(job, batch, placement_on(used, nodes), questions)
     renderers = {"table": prediction.render, "json": prediction.as_json}
     places.write({name: partial(render, job.workload.name) for name, render in renderers.items()}, found)

@@ -71,6 +71,7 @@ def recommend(
     discount: options.Discounts = None,
     prices: options.Prices = None,
     other_job: options.OtherJobs = None,
+    learned: options.LearnedFile = None,
     out: Out = None,
     format: Annotated[str | None, format_option(FORMATS, besides="; csv has rejected candidates, too")] = None,
     emit: _Emit = None,
@@ -81,12 +82,11 @@ def recommend(
     What is asked for in place of the run's own settings is shown beside the best plan with those.
     """
     from ddlprof.planning.choose import answer as answer_to
-    from ddlprof.planning.job import load_job
+    from ddlprof.planning.learning import load_job_with
 
-    places = wanted(out, format, FORMATS)
-    budget_s = _budget_s(budget, steps, epochs, samples)
+    places, budget_s = wanted(out, format, FORMATS), _budget_s(budget, steps, epochs, samples)
     batches = whole_numbers(batch, "--batch") if batch else ()
-    job = load_job(run, batches, other_job or ())
+    job = load_job_with(learned, run, batches, other_job or ())
     task = _task_path(job, emit) if emit else None
     answer = answer_to(
         job,

@@ -7,7 +7,7 @@ from functools import cache
 from ddlprof.base.errors import UserError
 from ddlprof.hetero.devices import Devices
 from ddlprof.hetero.problem import GradientBucket, Problem, Work, grouped
-from recommender import Estimate, Predictor, Target, Workload
+from recommender import Estimate, Learned, Predictor, Target, Workload
 from recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
 from recommender.workload import MAX_BATCH
 
@@ -17,7 +17,9 @@ _FORWARD_SHARE = 1 / 3
 """The share of forward in computation if the operators are not known: backward's two products cost twice as much."""
 
 
-def predicted_problem(workload: Workload, devices: Devices, batch: int | None = None) -> tuple[Problem, list[str]]:
+def predicted_problem(
+    workload: Workload, devices: Devices, batch: int | None = None, learned: Learned | None = None
+) -> tuple[Problem, list[str]]:
     """The problem, and a sentence for each assumption.
 
     `batch`: replaces the job's samples of an update. Raises `DdlprofError` if too little is known.
@@ -28,7 +30,7 @@ def predicted_problem(workload: Workload, devices: Devices, batch: int | None = 
         raise UserError(f"{workload.name}: the samples of an update are not known; give --global-batch")
     if batch > MAX_BATCH:
         raise UserError(f"--global-batch {batch}: at most {MAX_BATCH:,} samples")
-    times = PredictedTimes(workload, devices)
+    times = PredictedTimes(workload, devices, learned)
     return Problem(devices, grouped(parts), batch, times), [*notes, *times.notes(batch)]
 
 
@@ -59,10 +61,10 @@ def _global_batch(workload: Workload) -> int | None:
 class PredictedTimes:
     """The times of each device alone with its share of the batch, as `ddlprof predict` gives them for one GPU."""
 
-    def __init__(self, workload: Workload, devices: Devices) -> None:
+    def __init__(self, workload: Workload, devices: Devices, learned: Learned | None = None) -> None:
         """Raises `PredictionError` if too little is known of the job."""
         self._devices = devices
-        self._predictor = Predictor(workload)
+        self._predictor = Predictor(workload, learned=learned)
         self._memory = JobMemory(workload)
         self._estimate = cache(self._predicted)
         self._work = cache(lambda machine, samples: _work(self._estimate(machine, samples)))

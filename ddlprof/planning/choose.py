@@ -23,7 +23,7 @@ def answer(job: DescribedJob, *, samples: float, budget_s: float, settings: Sett
     from recommender.plans.plan import STARTUP_S
     from recommender.plans.ranking import pareto_front, recommend
 
-    question |= {"samples": samples, "budget_s": budget_s, "others": job.others}
+    question |= {"samples": samples, "budget_s": budget_s, "others": job.others, "learned": job.learned}
     plans = recommend(job.workload, settings=settings, **question)
     accepted = [plan for plan in plans if not plan.reason]
     front = pareto_front([(plan.time_s or 0.0, plan.cost_usd or 0.0) for plan in accepted])
@@ -62,7 +62,7 @@ def _advice(job: DescribedJob, plan: Plan, settings: Settings) -> str | None:
     from recommender.target import Target
 
     target = Target(plan.instance_type, plan.placement, plan.batch_per_gpu)
-    best = Predictor(job.workload, others=job.others).next_measurement(
+    best = Predictor(job.workload, others=job.others, learned=job.learned).next_measurement(
         replace(target, **{**settings.given, "grad_accum": plan.grad_accum})
     )
     if best is None:
@@ -99,7 +99,7 @@ def predictions(
     from recommender.target import default_catalog, machine_of
 
     workload = job.workload
-    predictor = Predictor(workload, others=job.others)
+    predictor = Predictor(workload, others=job.others, learned=job.learned)
     described = describe_job(workload, (batch,) if batch else (), keep_global_batch=False)
     found: list[Prediction] = []
     problems: list[PredictionError] = []

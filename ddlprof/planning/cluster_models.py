@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def with_known_models(
-    path: Path, jobs: Sequence[Job], cluster: Cluster, otherwise: Speeds
+    path: Path, jobs: Sequence[Job], cluster: Cluster, otherwise: Speeds, learned_file: Path | None = None
 ) -> tuple[list[Job], Speeds, str]:
     """The jobs, the speeds of them all, and a sentence on what was done.
 
@@ -26,14 +26,16 @@ def with_known_models(
     from ddlprof.cluster.elastic.jobs_file import read_jobs
     from ddlprof.cluster.speeds import PredictedSpeeds
     from ddlprof.planning.elastic import job_of, machine_of_jobs, predictor_of, workload_of
+    from ddlprof.planning.learning import learned_for
 
     lines = read_jobs(path)
     if not {line.name for line in lines} & {job.model for job in jobs}:
         raise UserError(f"--models {path}: no job of the trace has a model of this file, such as {lines[0].name}")
+    learned = learned_for(learned_file)
     workloads = [workload_of(line, path.parent) for line in lines]
     gpu_model = cluster.gpu_models[0]
     machine = machine_of_jobs(lines, workloads, None, gpu_model)
-    predictors = {line.name: predictor_of(workload) for line, workload in zip(lines, workloads, strict=True)}
+    predictors = {line.name: predictor_of(workload, learned) for line, workload in zip(lines, workloads, strict=True)}
     limits = {
         line.name: job_of(line, workload, predictors[line.name], machine, cluster.most_of_one_model)
         for line, workload in zip(lines, workloads, strict=True)
@@ -48,7 +50,7 @@ def with_known_models(
         f"{known:,} of {len(found):,} jobs are of models whose speed is known: policies may give them other GPUs and"
         " batches; on the GPUs that they ask for they take the time of the trace"
     )
-    return found, speeds, sentence
+    return found, speeds, f"{sentence}; {learned.sentence}" if learned else sentence
 
 
 def _elastic(job: Job, limits: Job, cluster: Cluster, speeds: Speeds) -> Job:

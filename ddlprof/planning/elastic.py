@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ddlprof.cluster.jobs import Job
     from ddlprof.cluster.machines import Cluster
     from ddlprof.cluster.speeds import Speeds
-    from recommender import Measurement, Predicts, Target, Workload
+    from recommender import Learned, Measurement, Predicts, Target, Workload
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,12 @@ class Question:
 
 
 def read_question(
-    path: Path, gpus: int, per_machine: int | None, instance: str | None, gpu_model: str | None
+    path: Path,
+    gpus: int,
+    per_machine: int | None,
+    instance: str | None,
+    gpu_model: str | None,
+    learned: Learned | None = None,
 ) -> Question:
     """Reads the file of jobs and predicts their speeds. Raises `DdlprofError` for what cannot be answered."""
     from ddlprof.cluster.elastic.jobs_file import read_jobs
@@ -45,7 +50,7 @@ def read_question(
     workloads = [workload_of(line, path.parent) for line in lines]
     machine = machine_of_jobs(lines, workloads, instance, gpu_model)
     size = per_machine or _gpus_of(machine) or gpus
-    predictors = {line.name: predictor_of(workload) for line, workload in zip(lines, workloads, strict=True)}
+    predictors = {line.name: predictor_of(workload, learned) for line, workload in zip(lines, workloads, strict=True)}
     jobs = [
         job_of(line, workload, predictors[line.name], machine, gpus)
         for line, workload in zip(lines, workloads, strict=True)
@@ -57,7 +62,7 @@ def read_question(
         cluster=_cluster(gpus, size),
         speeds=PredictedSpeeds(predictors, machine),
         words=_words(gpus, size, machine),
-        notes=_notes(own, jobs),
+        notes=[*([learned.sentence] if learned else []), *_notes(own, jobs)],
     )
 
 
@@ -129,12 +134,12 @@ def _gpus_of(machine: Target) -> int | None:
     return load().instance(machine.instance_type).gpus if machine.instance_type else None
 
 
-def predictor_of(workload: Workload) -> Predicts:
+def predictor_of(workload: Workload, learned: Learned | None = None) -> Predicts:
     """The recommender's predictor where it can predict the job, else one from the job's own measurements."""
     from ddlprof.cluster.elastic.measured import MeasuredPredictor
     from recommender import Predictor
 
-    return Predictor(workload) if _of_gpus(workload) else MeasuredPredictor(workload)
+    return Predictor(workload, learned=learned) if _of_gpus(workload) else MeasuredPredictor(workload)
 
 
 def _cluster(gpus: int, per_machine: int) -> Cluster:

@@ -12,7 +12,7 @@ from ddlprof.base.errors import UserError
 
 if TYPE_CHECKING:
     from ddlprof.model.manifest import Manifest, TrainingFacts
-    from recommender import Workload
+    from recommender import Learned, Workload
 
 _SAME = ("layers", "parameter_tensors", "gradient_bytes")
 """The fields that two runs of one job have in common."""
@@ -34,6 +34,8 @@ class DescribedJob:
     dataset_samples: int | None = None
     others: tuple[Workload, ...] = ()
     """Other jobs, whose measured steps show how fast the GPUs are that they ran on."""
+    learned: Learned | None = None
+    """What runs of the user's own taught."""
 
 
 def load_job(runs: Sequence[str], batches: Sequence[int] = (), other_jobs: Sequence[str] = ()) -> DescribedJob:

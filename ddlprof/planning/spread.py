@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ddlprof.cluster.advice import Ask, Wait
     from ddlprof.planning.job import DescribedJob
     from ddlprof.report.advice.data import JobAdvice
-    from recommender import Target
+    from recommender import Learned, Target
 
 _USUAL_GPUS = 8
 
@@ -26,21 +26,22 @@ def spread_advice(
     batch: int | None = None,
     remaining_s: float | None = None,
     history: Sequence[Wait] | None = None,
+    learned: Learned | None = None,
 ) -> list[JobAdvice]:
     """The advice for each job that the runs are of, as `ddlprof cluster advise` shows it.
 
     `machine` is where the jobs would run (None: as the run with the most GPUs did), `batch` the samples of a GPU in a
-    forward pass, `remaining_s` how long each job still runs on the closest GPUs. Raises UserError, PredictionError or
-    CatalogError for what cannot be read or is not known.
+    forward pass, `remaining_s` how long each job still runs on the closest GPUs, `learned` what other runs
+    taught. Raises UserError, PredictionError or CatalogError for what cannot be read or is not known.
     """
     return [
         _advice(job, machine or _measured_machine(job), gpus, gpus_per_node, between_racks_gbps, batch, remaining_s,
                 history)
-        for job in _jobs(runs, batch)
+        for job in _jobs(runs, batch, learned)
     ]  # fmt: skip
 
 
-def _jobs(runs: Sequence[str], batch: int | None) -> list[DescribedJob]:
+def _jobs(runs: Sequence[str], batch: int | None, learned: Learned | None) -> list[DescribedJob]:
     """The runs as jobs: runs of one model under one name belong to one job."""
     from ddlprof.planning.job import load_job
 
@@ -50,7 +51,7 @@ def _jobs(runs: Sequence[str], batch: int | None) -> list[DescribedJob]:
         job = load_job([run], batches)
         model = job.workload
         groups.setdefault((job.name, model.layers, model.parameter_tensors, model.gradient_bytes), []).append(run)
-    return [load_job(group, batches) for group in groups.values()]
+    return [replace(load_job(group, batches), learned=learned) for group in groups.values()]
 
 
 def _measured_machine(job: DescribedJob) -> Target:
@@ -92,7 +93,10 @@ def _advice(
     on_one = gpus_per_node or there or max((max(each) for each in placements), default=_USUAL_GPUS)
     ask = replace(_ask(wanted, on_one, target, between_racks_gbps), gradient_bytes=job.workload.gradient_bytes)
     return JobAdvice(
-        advice_for(job.name, ask, job.workload.measurements, Predictor(job.workload)), job.command, remaining_s, history
+        advice_for(job.name, ask, job.workload.measurements, Predictor(job.workload, learned=job.learned)),
+        job.command,
+        remaining_s,
+        history,
     )
 
 

@@ -39,18 +39,20 @@ class UnequalPlan:
         return simulate(self.plan.problem, self.plan.best.strategy, traced=True)
 
 
-def plan_for(runs: Sequence[str], machines: Path, global_batch: int | None = None) -> UnequalPlan:
+def plan_for(
+    runs: Sequence[str], machines: Path, global_batch: int | None = None, *, learned: Path | None = None
+) -> UnequalPlan:
     """The fastest way to train the job of the runs on the machines that the file names, beside four simple ones.
 
-    `global_batch` is in place of the run's samples of an update. Raises UserError, PredictionError or CatalogError for
-    what cannot be read, is not known or does not fit.
+    `global_batch` is in place of the run's samples of an update; `learned` is a file of `ddlprof learn`. Raises
+    UserError, PredictionError or CatalogError for what cannot be read, is not known or does not fit.
     """
     from ddlprof.hetero.devices import read_devices
     from ddlprof.hetero.predicted import predicted_problem
     from ddlprof.hetero.search import make_plan
-    from ddlprof.planning.job import load_job
+    from ddlprof.planning.learning import load_job_with
 
     devices = read_devices(machines)
-    job = load_job(runs)
-    problem, notes = predicted_problem(job.workload, devices, global_batch)
+    job = load_job_with(learned, runs)
+    problem, notes = predicted_problem(job.workload, devices, global_batch, job.learned)
     return UnequalPlan(job.name, make_plan(problem), notes)

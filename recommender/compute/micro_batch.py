@@ -17,6 +17,7 @@ from typing import Any
 
 from instance_catalog import Catalog, Gpu
 from recommender.compute.combine import Learned, Point, Posterior, Predicted
+from recommender.compute.correction import ComputeCorrection, CorrectedParts
 from recommender.compute.gpu_peaks import precision_class
 from recommender.compute.gpu_ratios import GpuPairs, Series, merged
 from recommender.compute.step_parts import Changes, FlopParts, OperatorParts, PartsSource, StepParts
@@ -79,6 +80,8 @@ class Coefficients:
     widths: Mapping[str, float]
     """The factor on intervals by what is known, from errors on groups left out of the fit."""
     pairs: GpuPairs
+    corrections: tuple[ComputeCorrection, ...] = ()
+    """What the user's own runs say of their GPUs; no part of the file."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Coefficients:
@@ -100,7 +103,7 @@ def compute(workload: Workload, gpu: Gpu, batch_per_gpu: int, precision: str) ->
 
 
 @dataclass(frozen=True)
-class _Measured:
+class MeasuredStep:
     """The measured computation of one micro-batch."""
 
     gpu: Gpu
@@ -127,14 +130,15 @@ class ComputeModel:
         """`others`: jobs of the same software, whose measured steps tell of the GPUs that they ran on."""
         self._workload, self._fitted = workload, coefficients or shipped()
         self._catalog = catalog or default_catalog()
-        self._steps = list(_measured(workload, self._catalog))
-        self._parts = _parts_of(workload, self._steps, self._catalog)
+        self._steps = list(measured_steps(workload, self._catalog))
+        self._parts = self._corrected(parts_of(workload, self._steps, self._catalog), workload)
         knowledge = self._parts.knowledge if self._parts else "flops"
         self._learned = self._fitted.learned[knowledge]
-        self._others = [list(_measured(other, self._catalog)) for other in others]
+        self._others = [list(measured_steps(other, self._catalog)) for other in others]
         points = [self._point_of(step, self._parts, "0") for step in self._steps if self._parts]
         for number, (other, steps) in enumerate(zip(others, self._others, strict=True), 1):
-            parts = _parts_of(other, steps, self._catalog, with_operators=knowledge == "operators")
+            parts = parts_of(other, steps, self._catalog, with_operators=knowledge == "operators")
+            parts = self._corrected(parts, other)
             if parts and (parts.knowledge == "operators") == (knowledge == "operators"):
                 points += [self._point_of(step, parts, str(number)) for step in steps]
         self._posterior = Posterior(self._learned, points)
@@ -171,6 +175,8 @@ class ComputeModel:
         here = [step for step in self._steps if (_chip(step.gpu), step.kind) == (_chip(gpu), kind)]
         known = "here" if here else "elsewhere" if self._steps else "nothing"
         sd = found.sd * self._fitted.widths.get(f"{self._parts.knowledge}, {known}", 1.0)
+        if parts.learned_sd is not None and not self._steps:
+            sd = parts.learned_sd
         basis = [*self._basis(parts, found, gpu, precision, here, batch_per_gpu)]
         log_s, sd = _with_operators(parts, found.log_s, sd, 0.0 if self._others else _OPERATORS_WEIGHT.get(known, 0.0))
         if known == "elsewhere" and kind == "fp32" and changes == Changes():
@@ -187,6 +193,11 @@ class ComputeModel:
             _phases(parts, mean_s),
         )
 
+    def _corrected(self, parts: PartsSource | None, workload: Workload) -> PartsSource | None:
+        if parts is None or not self._fitted.corrections:
+            return parts
+        return CorrectedParts(parts, self._fitted.corrections, workload.parameter_tensors)
+
     def _ratios(self, gpu: Gpu, batch: int) -> Iterator[tuple[float, float]]:
         """The most certain estimate by ratios to measured GPUs. Only one is used, as their errors are correlated."""
         found = []
@@ -199,15 +210,16 @@ class ComputeModel:
             found += [ratio] if ratio else []
         yield from sorted(found, key=lambda ratio: ratio[1])[:1]
 
-    def _extrapolated(self, parts: StepParts, gpu: Gpu, kind: str, here: list[_Measured], batch: int) -> bool:
+    def _extrapolated(self, parts: StepParts, gpu: Gpu, kind: str, here: list[MeasuredStep], batch: int) -> bool:
         batches = [step.batch for step in here or self._steps]
         far = bool(batches) and not min(batches) / 2 <= batch <= 2 * max(batches)
         if here:
             return far
-        seen = (_chip(gpu), kind) in self._learned.gpus or self._catalog.reached_by(gpu.gpu_model) is not None
+        published = (_chip(gpu), kind) in self._learned.gpus
+        seen = published or parts.learned_sd is not None or self._catalog.reached_by(gpu.gpu_model) is not None
         return not seen or (far and self._parts is not None and self._parts.knowledge != "operators")
 
-    def _point_of(self, step: _Measured, source: PartsSource, job: str) -> Point:
+    def _point_of(self, step: MeasuredStep, source: PartsSource, job: str) -> Point:
         parts = source.at(step.gpu, step.batch, step.precision, Changes())
         point = self._point(parts, source.knowledge, step.gpu, step.kind, step.batch, job)
         return replace(point, log_s=math.log(step.seconds), noise=step.sd)
@@ -220,7 +232,7 @@ class ComputeModel:
         return Point(parts.seconds, effect, labels, batch, knowledge, extra_sd=extra)
 
     def _basis(
-        self, parts: StepParts, found: Predicted, gpu: Gpu, precision: str, here: list[_Measured], batch: int
+        self, parts: StepParts, found: Predicted, gpu: Gpu, precision: str, here: list[MeasuredStep], batch: int
     ) -> Iterator[str]:
         """What the estimate is based on, one sentence each."""
         if here:
@@ -285,8 +297,8 @@ def _chip(gpu: Gpu) -> str:
     return _SAME_CHIP.get(gpu.gpu_model, gpu.gpu_model)
 
 
-def _parts_of(
-    workload: Workload, steps: Sequence[_Measured], catalog: Catalog, with_operators: bool = True
+def parts_of(
+    workload: Workload, steps: Sequence[MeasuredStep], catalog: Catalog, with_operators: bool = True
 ) -> PartsSource | None:
     """Parts from the operators, or else from FLOPs, or else from FLOPs that reproduce the largest measured step; None
     without any."""
@@ -301,7 +313,7 @@ def _parts_of(
     return guess.scaled_to(last.seconds, last.gpu, last.batch, last.precision)
 
 
-def _measured(workload: Workload, catalog: Catalog) -> Iterator[_Measured]:
+def measured_steps(workload: Workload, catalog: Catalog) -> Iterator[MeasuredStep]:
     """The measurements by GPU, precision and batch: those on one GPU, or else those on several."""
     found: dict[tuple[str, str, bool], list[Measurement]] = {}
     gpus: dict[str, Gpu] = {}
@@ -317,7 +329,7 @@ def _measured(workload: Workload, catalog: Catalog) -> Iterator[_Measured]:
             yield from _by_batch(gpus[model], kind, alone, measurements)
 
 
-def _by_batch(gpu: Gpu, kind: str, alone: bool, measurements: list[Measurement]) -> Iterator[_Measured]:
+def _by_batch(gpu: Gpu, kind: str, alone: bool, measurements: list[Measurement]) -> Iterator[MeasuredStep]:
     by_batch: dict[int, list[float]] = {}
     is_bound = False
     for measurement in measurements:
@@ -328,7 +340,7 @@ def _by_batch(gpu: Gpu, kind: str, alone: bool, measurements: list[Measurement])
     for batch, times in sorted(by_batch.items()):
         # The shortest for each batch: on several GPUs the others contain more time that is not computing.
         seconds = sum(times) / len(times) if alone else min(times)
-        yield _Measured(gpu, kind, measurements[0].precision, batch, seconds, sd, is_bound)
+        yield MeasuredStep(gpu, kind, measurements[0].precision, batch, seconds, sd, is_bound)
 
 
 def _compute_s(measurement: Measurement, alone: bool) -> tuple[float, bool]:

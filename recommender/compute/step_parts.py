@@ -63,6 +63,8 @@ class StepParts:
     """Seconds of forward, backward and optimizer before any correction; None: not known."""
     basis: tuple[str, ...]
     extrapolated: bool
+    learned_sd: float | None = None
+    """The standard deviation of the logarithm of the step, where runs of the user's own corrected the parts."""
 
 
 class PartsSource(Protocol):

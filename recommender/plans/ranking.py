@@ -16,6 +16,7 @@ from instance_catalog.own_prices import OwnPrices, with_own_prices
 from instance_catalog.records import PRICINGS
 from recommender.errors import PredictionError
 from recommender.estimate import Estimate
+from recommender.learned import Learned
 from recommender.plans.candidates import (
     DOES_NOT_FIT,
     Layout,
@@ -71,6 +72,7 @@ def recommend(
     catalog: Catalog | None = None,
     predictor: Predicts | None = None,
     others: Sequence[Workload] = (),
+    learned: Learned | None = None,
     memory: MemoryModel | None = None,
 ) -> list[Plan]:
     """Plans on min_nodes to max_nodes machines: those that meet the budget by expected cost, then those rejected.
@@ -81,8 +83,8 @@ def recommend(
     Retired types are ranked only where `instance_types` names them or `prices` has one of theirs. The batch per GPU is
     the measured one, or those given; `keep_global_batch` keeps the samples of an update, by accumulation where it must.
     `settings` replaces measured settings (precision, strategy, ...); `prices` are yours in place of list prices.
-    `catalog` replaces the embedded one with the user's overlay, `predictor` that made of `workload` and `others`.
-    If no plan meets the budget, the fastest comes first, rejected as `over budget`.
+    `catalog` replaces the embedded one with the user's overlay, `predictor` that made of `workload`, `others` and
+    `learned`. If no plan meets the budget, the fastest comes first, rejected as `over budget`.
     Raises PredictionError or `instance_catalog.CatalogError`: one line that says what to do.
     """
     limits = Limits(samples, budget_s, min_nodes, max_nodes, max_cost_usd, startup_s)
@@ -90,7 +92,7 @@ def recommend(
     catalog = with_own_prices(catalog or instance_catalog.load(), prices)
     batches = (batch_per_gpu,) if isinstance(batch_per_gpu, int) else tuple(batch_per_gpu)
     job = describe_job(workload, batches, keep_global_batch, settings)
-    predictor = predictor or Predictor(workload, catalog=catalog, others=others)
+    predictor = predictor or Predictor(workload, catalog=catalog, others=others, learned=learned)
     evaluator = _Evaluator(job, predictor, MemoryFit(workload, job, memory), workload.job, samples)
     chosen = _chosen(job, catalog, instance_types, choose_instances(catalog, instance_types, region, cloud))
     _require_few(sum(not problem for *_, problem in chosen), limits, len(job.batches_per_gpu), len(pricings))
@@ -101,8 +103,7 @@ def recommend(
             reason = problem or ("" if price else f"no price: {name} in {where}")
             if reason:
                 plans.append(make_plan(evaluator.rejected(instance, where, reason), name, price, limits))
-        priced = [price for price in offers.values() if price and not problem]
-        if priced:
+        if priced := [price for price in offers.values() if price and not problem]:
             for candidate in evaluator.candidates(instance, where, limits.nodes):
                 plans += [make_plan(candidate, price.pricing, price, limits) for price in priced]
     evaluator.require_memory(plans)

@@ -167,7 +167,7 @@ def calibrate_reach(residuals: Sequence[Residuals], widen: float, floor: float) 
 
 def covered(residuals: Sequence[Residuals], sds: Sequence[Array]) -> float:
     """The share of the points inside their 80 % interval: the mean over the rows of a source, and over sources."""
-    inside = [1.0 * (np.abs(row.log_error) <= Z80 * sd) for row, sd in zip(residuals, sds, strict=True)]
+    inside = [np.where(np.abs(row.log_error) <= Z80 * sd, 1.0, 0.0) for row, sd in zip(residuals, sds, strict=True)]
     return _mean_of_sources(residuals, inside)
 
 

@@ -138,7 +138,7 @@ def without_model(data: Path) -> dict[str, Coefficients]:
     """Coefficients of communication for each model of the placements, fitted without it."""
     jobs, cases = read_jobs(data), read_scaling(data)
     folds = {model: fit_groups(jobs, without=model) for model in sorted({job.model for job in jobs})}
-    left = left_out(jobs, folds, jobs)
+    left = left_out(jobs, cases, folds, jobs)
     found = {}
     for model, groups in folds.items():
         others = left.calibrations(without=model)

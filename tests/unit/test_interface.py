@@ -38,13 +38,14 @@ OPTIONS = {
     "characterize": "--format --help --max-steps --module --network-run --nproc-per-node --out --repeat --skip -m -o",
     "recommend": (
         "--batch --budget --channels-last --checkpointing --cloud --compile --discount --emit --epochs --format"
-        " --grad-accum --help --instance --instances --keep-global-batch --max-cost --max-nodes --nodes --optimizer"
-        " --other-job --out --precision --prices --pricing --region --samples --steps --strategy --top -o"
+        " --grad-accum --help --instance --instances --keep-global-batch --learned --max-cost --max-nodes --nodes"
+        " --optimizer --other-job --out --precision --prices --pricing --region --samples --steps --strategy --top -o"
     ),
     "predict": (
-        "--batch --channels-last --checkpointing --compile --format --gpu --grad-accum --help --instance --nodes"
-        " --optimizer --other-job --out --placement --precision --strategy -o"
+        "--batch --channels-last --checkpointing --compile --format --gpu --grad-accum --help --instance --learned"
+        " --nodes --optimizer --other-job --out --placement --precision --strategy -o"
     ),
+    "learn": "--format --help --out -o",
     "features": (
         "--batch --checkpointing --compile --format --help --inference --input --optimizer --out --precision"
         " --seq-len -o"
@@ -56,17 +57,19 @@ OPTIONS = {
     "instances show": "--cloud --format --help --out -o",
     "instances refresh": "--cloud --format --help --instance --out --profile --region --timeout -o",
     "instances measured": "--fact --format --help --instance --out -o",
-    "plan": "--check --format --global-batch --help --machines --out -o",
+    "plan": "--check --format --global-batch --help --learned --machines --out -o",
     "cluster": "--help",
     "cluster simulate": (
-        "--arrivals --cluster --format --help --jobs-limit --load --models --out --penalties --policy"
+        "--arrivals --cluster --format --help --jobs-limit --learned --load --models --out --penalties --policy"
         " --pred-error --predictable --restart --seed --too-large --trace --workers -o"
     ),
     "cluster advise": (
         "--batch --between-racks-gbps --emit --format --gpu --gpus --gpus-per-node --help --history --instance"
-        " --interconnect --network-gbps --out --rack-tier --remaining -o"
+        " --interconnect --learned --network-gbps --out --rack-tier --remaining -o"
     ),
-    "elastic": "--format --gpu --gpus --gpus-per-node --help --instance --jobs --out --seed --simulate --stat-eff -o",
+    "elastic": (
+        "--format --gpu --gpus --gpus-per-node --help --instance --jobs --learned --out --seed --simulate --stat-eff -o"
+    ),
     "fuse": (
         "--clip-norm --data --device --dry-run --epochs --eval --force --format --help --loss --max-models"
         " --max-steps --metric --optimizer --out --processes --save --seed --sweep -o"
@@ -169,7 +172,7 @@ def test_columns_of_fused_trials() -> None:
 
 def test_python_api_of_the_recommender_and_the_catalogue() -> None:
     assert " ".join(recommender.__all__) == (
-        "Coefficients DdlprofError Estimate Measurement Plan PredictionError Predictor Predicts Range Settings"
+        "Coefficients DdlprofError Estimate Learned Measurement Plan PredictionError Predictor Predicts Range Settings"
         " StepTimes Suggestion Target Workload predict recommend"
     )
     assert " ".join(instance_catalog.__all__) == (

@@ -44,7 +44,7 @@ FORMATS = {
     **{key: ["table", "json", "csv"] for key in ("fleet", "instances", "elastic", "fuse", "sparsity")},
     "instances measured": ["table", "json", "csv"],
     "recommend": ["table", "csv", "json", "html"],
-    **{key: ["table", "json"] for key in ("predict", "features", "probe", "instances show", "doctor")},
+    **{key: ["table", "json"] for key in ("learn", "predict", "features", "probe", "instances show", "doctor")},
     "instances refresh": ["table", "json"],
     "characterize": ["table", "json"],
     "plan": ["table", "json", "trace", "plan"],

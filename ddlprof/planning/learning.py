@@ -1,0 +1,108 @@
+"""From a folder of runs to corrections of the predictor, and from the file of these to predictions.
+
+from ddlprof.planning.learning import learn_from
+learn_from("ddlprof-runs").lesson.learned
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddlprof.base.errors import DdlprofError, UserError
+
+if TYPE_CHECKING:
+    from ddlprof.planning.job import DescribedJob
+    from ddlprof.report.learned import Learning
+    from recommender import Learned, Workload
+
+FILE = "learned.json"
+"""The name under which corrections are found in the user's own layer of the catalogue."""
+
+
+def learn_from(folder: str | Path, progress: Callable[[int, int], None] | None = None) -> Learning:
+    """Learns from all runs under a folder or in a bucket. `progress(runs read, runs in all)`.
+
+    Raises UserError where there is no run, and where scikit-learn is missing.
+    """
+    from ddlprof.report.learned import Learning
+    from ddlprof.store.fleet import search
+
+    _require_scikit_learn()
+    from recommender.learning.judge import learn
+
+    found = search(folder)
+    if not found.runs:
+        raise UserError(f"{folder}: no run in it" + "".join(f"; {line}" for line in found.left_out))
+    jobs: dict[object, list[tuple[str, Workload]]] = {}
+    unused: list[tuple[str, str]] = []
+    for number, run in enumerate(found.runs, 1):
+        try:
+            job = _usable(run.path)
+            key = _same_job(job)
+            seen = [workload.measurements for _, workload in jobs.get(key, [])]
+            if job.workload.measurements in seen:
+                raise UserError("a copy of another run")
+            jobs.setdefault(key, []).append((run.path, job.workload))
+        except DdlprofError as error:
+            unused.append((run.path, str(error).removeprefix(f"{run.path}: ")))
+        if progress:
+            progress(number, len(found.runs))
+    merged = [(_merged([each for _, each in runs]), tuple(path for path, _ in runs)) for runs in jobs.values()]
+    lesson = learn([workload for workload, _ in merged])
+    unused += [(path, reason) for index, reason in lesson.unused for path in merged[index][1]]
+    used = sum(len(paths) for index, (_, paths) in enumerate(merged) if index not in dict(lesson.unused))
+    return Learning(str(folder), lesson, used, tuple(sorted(unused)), tuple(found.left_out))
+
+
+def _usable(path: str) -> DescribedJob:
+    """The job of a run on GPUs. Raises UserError for one that tells nothing of them."""
+    from ddlprof.planning.job import load_job
+
+    job = load_job([path])
+    if all(m.instance_type is None and m.gpu_model is None for m in job.workload.measurements):
+        raise UserError("ran on a CPU")
+    return job
+
+
+def _same_job(job: DescribedJob) -> object:
+    """What the runs of one job have in common: the name, the model, and the work of a sample."""
+    model = job.workload
+    flops = model.flops_per_sample and f"{model.flops_per_sample:.2g}"
+    return job.name, model.layers, model.parameter_tensors, model.gradient_bytes, flops
+
+
+def _merged(workloads: list[Workload]) -> Workload:
+    return replace(workloads[0], measurements=[m for workload in workloads for m in workload.measurements])
+
+
+def _require_scikit_learn() -> None:
+    try:
+        import sklearn.linear_model  # noqa: F401
+    except ImportError:
+        raise UserError("learning needs scikit-learn: pip install 'ddlprof[learn]'") from None
+
+
+def load_job_with(
+    learned: Path | None, runs: Sequence[str], batches: Sequence[int] = (), other_jobs: Sequence[str] = ()
+) -> DescribedJob:
+    """As `load_job`, with the corrections of `learned_for`."""
+    from ddlprof.planning.job import load_job
+
+    return replace(load_job(runs, batches, other_jobs), learned=learned_for(learned))
+
+
+def learned_for(path: Path | None) -> Learned | None:
+    """The corrections in a file; without a path those in the user's own layer of the catalogue, if there are any.
+
+    Raises PredictionError for what is no such file, or one of another version.
+    """
+    from instance_catalog import default_overlay
+    from recommender.learned import read_learned
+
+    if path is not None:
+        return read_learned(path)
+    own = default_overlay() / FILE
+    return read_learned(own) if own.exists() else None

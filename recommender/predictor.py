@@ -40,6 +40,7 @@ _SHARDED_SD = 0.1
 """The standard deviation added for a sharded strategy that was not measured: coefficients were fitted on plain data
 parallelism."""
 
+_NOT_MEASURED_THERE = "input, copies and other time: not measured on such a GPU, half to twice as long is allowed for"
 NO_GPU_MEASURED = "no GPU was measured: nothing of the measured computation and communication is used"
 """The sentence in `Estimate.basis` where the estimate rests on counts of the model compute."""
 
@@ -129,17 +130,13 @@ class Predictor:
         carried_sd = 0.0 if self._measured_on(ask.machine.kind) else _CARRIED_SD
         carried, waited_s = carried_over(nearest, samples, basis)
         busy_s = sum(carried.values(), start=rest_s + exposed_s)
-        data = data_wait_s(
-            self.workload, ask.machine, max(ask.placement), samples, busy_s, nearest,
-            is_measured=self._is_measured(ask),
-        )  # fmt: skip
+        here = self._is_measured(ask)
+        data = data_wait_s(self.workload, ask.machine, max(ask.placement), samples, busy_s, nearest, is_measured=here)
         basis += data.basis
         step_s = busy_s + data.seconds
         carried_s = sum(carried.values()) + data.seconds
         if carried_sd and carried_s:
-            basis.append(
-                "input, copies and other time: not measured on such a GPU, half to twice as long is allowed for"
-            )
+            basis.append(_NOT_MEASURED_THERE)
         sd = math.hypot(sd * (rest_s + exposed_s), _sd(compute) * rest_s, carried_sd * carried_s) / step_s
         sd = math.hypot(sd, *outside.values())
         if not (0 < step_s < math.inf and sd < _MAX_SD):
@@ -340,9 +337,11 @@ class Predictor:
 
     def _is_measured(self, ask: _Ask) -> bool:
         """Whether a measurement is of the very step that is asked for, on such a machine."""
-        asked = ask.machine, sorted(ask.placement), ask.batch_per_gpu, ask.grad_accum, ask.precision, ask.strategy
+        as_asked = (ask.batch_per_gpu, ask.grad_accum, ask.precision, ask.strategy)
         return any(
-            (machine, sorted(m.placement), m.batch_per_gpu, m.grad_accum, m.precision, m.strategy) == asked
+            machine == ask.machine
+            and sorted(m.placement) == sorted(ask.placement)
+            and (m.batch_per_gpu, m.grad_accum, m.precision, m.strategy) == as_asked
             for m, machine in self._measured
         )
 

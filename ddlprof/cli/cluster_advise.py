@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from ddlprof.cli.output import Out, format_option, wanted
 _MOST_GPUS = 100_000
 HINTS = ("slurm", "volcano")
 """The formats that are hints for a scheduler."""
+if TYPE_CHECKING:
+    from recommender import Target
+
 FORMATS = ("table", "json", "csv", *HINTS)
 
 _Runs = Annotated[
@@ -89,22 +92,13 @@ def advise(
     from ddlprof.planning.learning import learned_for
     from ddlprof.planning.spread import spread_advice
     from ddlprof.report.advice import formats, slurm, text, volcano
-    from recommender import Target
 
-    if instance is not None and (gpu is not None or network_gbps is not None or interconnect is not None):
-        raise UserError(
-            "--instance tells GPU and links: give it alone, or --gpu with --interconnect and --network-gbps"
-        )
-    if gpu is None and (network_gbps is not None or interconnect is not None):
-        raise UserError("--network-gbps and --interconnect describe a machine: give its --gpu too")
+    machine = _machine(instance, gpu, interconnect, network_gbps)
     places = wanted(out, format, FORMATS)
     if remaining is None and any(place.format in HINTS for place in places.places):
         raise UserError("hints need --remaining TIME: how long a job still runs decides how long it pays to wait")
     rest_s = None if remaining is None else parse_duration(remaining, "--remaining")
     waits = None if history is None else read_history(history)
-    machine = None
-    if instance is not None or gpu is not None:
-        machine = Target(instance, gpu_model=gpu, interconnect=interconnect, network_gbps=network_gbps)
     jobs = spread_advice(
         run, machine, gpus, gpus_per_node, between_racks_gbps, batch, rest_s, waits, learned_for(learned)
     )
@@ -118,3 +112,20 @@ def advise(
         },
         jobs,
     )
+
+
+def _machine(
+    instance: str | None, gpu: str | None, interconnect: str | None, network_gbps: float | None
+) -> Target | None:
+    """The machine that is asked for; None: that of the runs. Raises UserError for a half or a double description."""
+    from recommender import Target
+
+    if instance is not None and (gpu is not None or network_gbps is not None or interconnect is not None):
+        raise UserError(
+            "--instance tells GPU and links: give it alone, or --gpu with --interconnect and --network-gbps"
+        )
+    if gpu is None and (network_gbps is not None or interconnect is not None):
+        raise UserError("--network-gbps and --interconnect describe a machine: give its --gpu too")
+    if instance is None and gpu is None:
+        return None
+    return Target(instance, gpu_model=gpu, interconnect=interconnect, network_gbps=network_gbps)

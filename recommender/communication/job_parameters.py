@@ -105,9 +105,10 @@ class JobFit:
         """The step on a target; less uncertain close to measured points."""
         rest, exposed, gradient = self._linearised(links, at, load)
         (log_rest, of_reductions), unknown = self._residual(at, load)
-        rest = rest * math.exp(log_rest)
-        exposed = max(exposed + of_reductions * float(reduce_s(self.z, links, at, load)), 0.0)
-        return FitEstimate(rest, exposed, unknown * self._sd_of(gradient, self.covariance))
+        exposed += float(of_reductions * reduce_s(self.z, links, at, load))
+        return FitEstimate(
+            rest * math.exp(log_rest), max(exposed, 0.0), unknown * self._sd_of(gradient, self.covariance)
+        )
 
     @property
     def reach(self) -> float:

@@ -377,6 +377,11 @@ def main() -> None:
             print(
                 f"{cluster:8} {shots:7} mean of the models' median errors {fmean(errors):.1%}, worst {max(errors):.1%}"
             )
+    for cluster in sorted({job.cluster for job in jobs}):
+        known: dict[str, list[float]] = {}
+        for row in (row for row in left.elsewhere if row.source == cluster):
+            known.setdefault(row.shots, []).append(row.median_error)
+        print(f"{cluster} left out whole: " + ", ".join(f"{shots} {fmean(of):.1%}" for shots, of in known.items()))
     for level, of in (("zero", ("zero",)), ("few", FEW)):
         shares = coverage_elsewhere(left, level, of)
         print(

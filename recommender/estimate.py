@@ -107,7 +107,7 @@ class Estimate(WithTimes):
 
 @dataclass(frozen=True)
 class Suggestion:
-    """The further measurement that would narrow the interval of a target most."""
+    """The further measurement that would narrow the interval of a target most, for each dollar where it has a price."""
 
     placement: tuple[int, ...]
     batch_per_gpu: int

@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 import numpy as np
 
@@ -165,27 +164,28 @@ class Predictor:
             " of magnitude; check their times, bytes and batches"
         )
 
-    def next_measurement(self, target: Target) -> Suggestion | None:
-        """Suggests the one further measurement, on machines like the target's, that would narrow its interval most.
-
-        Returns None if no further measurement would narrow it.
-        """
+    def next_measurement(
+        self, target: Target, usd_of: Callable[[tuple[int, ...]], float] = lambda placement: 1.0
+    ) -> Suggestion | None:
+        """Suggests the one further measurement, on machines like the target's, that narrows its interval most for each
+        dollar that it costs; None if no further measurement would narrow it."""
         ask, estimate = self._ask(target), self.predict(target)
         # Communication hidden behind computation cannot be measured, so the smallest batch tells most.
         smallest = min((m.batch_per_gpu for m, _ in self._measured), default=ask.batch_per_gpu)
         here = [m for m, machine in self._measured if machine.kind == ask.machine.kind]
         measured = {(m.placement, smallest if m.placement == (1,) else m.batch_per_gpu) for m in here}
         most = ask.machine.gpus or max(max(p) for p in (*(m.placement for m in here), ask.placement))
-        options = dict.fromkeys([(1,), (most,), (1, 1), (most, most), ask.placement])
-        options_sd = [  # rounded, as the last digits differ between processors and must not decide
-            (round(self._sd_after(ask, estimate, p, smallest), 9), p) for p in options if (p, smallest) not in measured
-        ]
-        now = round(math.log(estimate.high_s / estimate.step_s) / Z80, 9)
-        best, placement = min(options_sd, default=(now, ()))
-        if best >= now:
+        now, gains = math.log(estimate.high_s / estimate.step_s) / Z80, []
+        for placement in dict.fromkeys([(1,), (most,), (1, 1), (most, most), ask.placement]):
+            if (placement, smallest) not in measured:
+                then = self._sd_after(ask, estimate, placement, smallest)
+                gain = (now - then) / usd_of(placement)
+                gains.append((round(gain, 9), then, placement))  # the last digits differ between processors
+        gain, then, placement = max(gains, default=(0.0, now, ()), key=lambda row: row[0])
+        if gain <= 0:
             return None
         batch = ask.batch_per_gpu if placement == (1,) else smallest
-        return Suggestion(placement, batch, math.expm1(Z80 * now), math.expm1(Z80 * best))
+        return Suggestion(placement, batch, math.expm1(Z80 * now), math.expm1(Z80 * then))
 
     def _ask(self, target: Target) -> _Ask:
         machine = self._machine(target)
@@ -303,7 +303,7 @@ class Predictor:
                 self._compute(replace(ask, batch_per_gpu=batch, precision=precision)).seconds.mean_s
                 for batch, precision in batches
             ]
-            self._references[kind] = median(times) if times else None
+            self._references[kind] = float(np.median(times)) if times else None
         return self._references[kind]
 
     def _sd_after(self, ask: _Ask, estimate: Estimate, placement: tuple[int, ...], batch: int) -> float:

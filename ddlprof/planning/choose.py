@@ -56,24 +56,36 @@ def _as_measured(job: DescribedJob, question: dict[str, Any]) -> Plan | str:
     return plans[0]
 
 
+_MEASURED_STEPS, _LEAST_MEASURED_S = 100, 120.0
+"""A run that is worth measuring has so many steps, and takes so long (s) with loading and warm-up."""
+
+
 def _advice(job: DescribedJob, plan: Plan, settings: Settings) -> str | None:
-    """The one further measurement that would narrow the interval of a plan most."""
+    """The one further measurement that would narrow the interval of a plan most for each dollar."""
+    from recommender.plans.plan import STARTUP_S, cost_usd
     from recommender.predictor import Predictor
     from recommender.target import Target
 
+    seconds = STARTUP_S + max(_LEAST_MEASURED_S, _MEASURED_STEPS * (plan.step_s or 0.0))
+    hourly_usd = (plan.usd_per_hour or 0.0) / plan.nodes
+
+    def usd_of(placement: tuple[int, ...]) -> float:
+        return cost_usd(hourly_usd, len(placement), seconds, plan.cloud)
+
     target = Target(plan.instance_type, plan.placement, plan.batch_per_gpu)
-    best = Predictor(job.workload, others=job.others, learned=job.learned).next_measurement(
-        replace(target, **{**settings.given, "grad_accum": plan.grad_accum})
-    )
+    predictor = Predictor(job.workload, others=job.others, learned=job.learned)
+    asked = replace(target, **{**settings.given, "grad_accum": plan.grad_accum})
+    best = predictor.next_measurement(asked, usd_of) if hourly_usd else predictor.next_measurement(asked)
     if best is None:
         return None
     small = best.batch_per_gpu < plan.batch_per_gpu and sum(best.placement) > 1
     why = " (a small one, behind which communication cannot hide)" if small else ""
+    price = f", about {usd_of(best.placement):.2f} USD" if hourly_usd else ""
     return (
         f"one more run, with placement {','.join(map(str, best.placement))} on {plan.instance_type} and batch"
-        f" {best.batch_per_gpu}{why}, would teach most: the 80 % interval of a step of the first plan"
-        f" reaches {100 * best.share_now:.0f} % above its mean, then {100 * best.share_then:.0f} %."
-        " Add it with: ddlprof recommend RUN NEW_RUN ..."
+        f" {best.batch_per_gpu}{why}, would teach most for its price ({seconds / 60:.0f} minutes with start-up{price}):"
+        f" the 80 % interval of a step of the first plan reaches {100 * best.share_now:.0f} % above its mean, then"
+        f" {100 * best.share_then:.0f} %. Add it with: ddlprof recommend RUN NEW_RUN ..."
     )
 
 

@@ -199,6 +199,16 @@ def test_the_suggested_measurement_narrows_the_interval() -> None:
     assert suggestion.placement != (1,)
 
 
+def test_a_measurement_that_costs_less_is_suggested_where_it_teaches_nearly_as_much() -> None:
+    dear = Predictor(BERT).next_measurement(at(4, 4))
+    assert dear is not None
+    assert len(dear.placement) == 2
+    cheap = Predictor(BERT).next_measurement(at(4, 4), usd_of=lambda placement: 100.0 ** len(placement))
+    assert cheap is not None
+    assert len(cheap.placement) == 1
+    assert dear.share_then <= cheap.share_then < cheap.share_now
+
+
 def test_the_smallest_batch_is_suggested_since_nothing_hides_behind_it() -> None:
     suggestion = Predictor(BERT).next_measurement(at(4, 4))
     assert suggestion is not None

@@ -20,7 +20,7 @@ from recommender.compute.combine import Learned, Point, Posterior, Predicted
 from recommender.compute.correction import ComputeCorrection, CorrectedParts
 from recommender.compute.gpu_peaks import precision_class
 from recommender.compute.gpu_ratios import GpuPairs, Series, merged
-from recommender.compute.step_parts import Changes, FlopParts, OperatorParts, PartsSource, StepParts
+from recommender.compute.step_parts import PARTS, Changes, FlopParts, OperatorParts, PartsSource, StepParts
 from recommender.errors import PredictionError
 from recommender.estimate import Z80, ComputePhases, Range
 from recommender.target import default_catalog, machine_of
@@ -37,6 +37,10 @@ _FP8_SD = 0.2
 _OPERATORS_WEIGHT = {"nothing": 1.0, "elsewhere": 0.3}
 """The weight of the uncorrected operators in the mean, by where the job was measured. Published steps, half of them not
 of PyTorch, make predictions of whole models in plain PyTorch worse (`docs/accuracy.md`)."""
+_LARGE_SD, _LARGE_S, _LARGE_HOST_SHARE = 0.18, 0.05, 0.12
+"""The standard deviation of the logarithm of a transformer's step in 16 bit that keeps the GPU busy for so long (s),
+with at most such a share of launches and overhead: the root mean square of the errors on three publications of such
+steps on up to 32 GPUs, none of them in the fit (`scripts/fit/large_models.py`). Most published steps are small ones of older software."""
 _SAME_CHIP = {"V100-SXM2-32GB": "V100-SXM2-16GB", "T4G": "T4"}
 """GPUs that differ only in memory or host."""
 
@@ -175,6 +179,8 @@ class ComputeModel:
         here = [step for step in self._steps if (_chip(step.gpu), step.kind) == (_chip(gpu), kind)]
         known = "here" if here else "elsewhere" if self._steps else "nothing"
         sd = found.sd * self._fitted.widths.get(f"{self._parts.knowledge}, {known}", 1.0)
+        if known == "nothing" and kind == "half" and self._fills_gpu(parts):
+            sd = min(sd, _LARGE_SD)
         if parts.learned_sd is not None and not self._steps:
             sd = parts.learned_sd
         basis = [*self._basis(parts, found, gpu, precision, here, batch_per_gpu)]
@@ -192,6 +198,15 @@ class ComputeModel:
             self._extrapolated(parts, gpu, kind, here, batch_per_gpu),
             _phases(parts, mean_s),
         )
+
+    def _fills_gpu(self, parts: StepParts) -> bool:
+        """Whether the step is a transformer's that keeps its GPU busy."""
+        step, total_s = self._workload.step, sum(parts.seconds)
+        if parts.phases is None or step is None or total_s < _LARGE_S:
+            return False
+        kinds = {operator.kind for operator in step.operators}
+        host_s = sum(s for name, s in zip(PARTS, parts.seconds, strict=True) if name in ("launch", "overhead"))
+        return kinds.isdisjoint({"convolution", "recurrent"}) and host_s <= _LARGE_HOST_SHARE * total_s
 
     def _corrected(self, parts: PartsSource | None, workload: Workload) -> PartsSource | None:
         if parts is None or not self._fitted.corrections:

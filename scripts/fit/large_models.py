@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -28,6 +29,8 @@ from scripts.fit.communication_errors import table
 
 NETWORK_GBPS = {"A100": 1600.0, "H100": 3200.0}
 """The networks of the clusters, where they are not stated: one adapter of the generation for each GPU."""
+MOST_NODES = 4
+"""On more, much of nanotron's steps is communication, and says little of computation."""
 BOUNDED = (
     ("Llama-70B bf16 FSDP, 8 H100", "llama_70b", Target(instance_type="p5.48xlarge", placement=(8,), strategy="fsdp")),
     ("the same, 4 x p5", "llama_70b", Target(instance_type="p5.48xlarge", placement=(8,) * 4, strategy="fsdp")),
@@ -131,16 +134,10 @@ def outcome(case: Case) -> tuple[Case, Estimate]:
 
 def case_rows(outcomes: list[tuple[Case, Estimate]]) -> Iterator[list[str]]:
     """One row for each source, model and number of GPUs."""
-    keys = dict.fromkeys(
-        (case.source, case.model, case.target.gpu_model, sum(case.target.placement)) for case, _ in outcomes
-    )
-    for source, model, gpu, gpus in keys:
-        mine = [
-            (case, found)
-            for case, found in outcomes
-            if (case.source, case.model, case.target.gpu_model, sum(case.target.placement))
-            == (source, model, gpu, gpus)
-        ]
+    groups: dict[tuple[str, str, str | None, int], list[tuple[Case, Estimate]]] = defaultdict(list)
+    for case, found in outcomes:
+        groups[case.source, case.model, case.target.gpu_model, sum(case.target.placement)].append((case, found))
+    for (source, model, gpu, gpus), mine in groups.items():
         errors = [found.step_s / case.step_s - 1.0 for case, found in mine]
         held = fmean(found.low_s <= case.step_s <= found.high_s for case, found in mine)
         width = median(found.high_s / found.low_s for _, found in mine)
@@ -162,6 +159,11 @@ def main() -> None:
     print(table(header_of_cases, case_rows(outcomes)))
     errors = [abs(found.step_s / case.step_s - 1.0) for case, found in outcomes]
     print(f"{len(errors)} steps: mean error {fmean(errors):.0%}, median {median(errors):.0%}")
+    few = [(case, found) for case, found in outcomes if len(case.target.placement) <= MOST_NODES]
+    for source in dict.fromkeys(case.source for case, _ in few):
+        logs = [math.log(found.step_s / case.step_s) for case, found in few if case.source == source]
+        rms = math.hypot(*logs) / math.sqrt(len(logs))
+        print(f"{source}, up to {MOST_NODES} machines: root mean square of logarithms {rms:.2f}")
 
 
 if __name__ == "__main__":

@@ -32,14 +32,15 @@ from scripts.fit.placements import PublishedJob, read_jobs
 from scripts.fit.scaling import ScalingCase, read_scaling
 
 OUT = Path(__file__).resolve().parents[2] / "recommender" / "communication" / "coefficients.json"
-AS_OF = "2026-11-22"
+AS_OF = "2026-11-26"
 SOURCES = (
     "Pollux (Qiao et al., OSDI 2021): AWS g4dn.12xlarge, 4x T4, 50 Gbit/s, up to 4 nodes; five models",
     "Sia (Jayaram Subramanya et al., SOSP 2023): 8x RTX 2080 Ti, 50 Gbit/s, 2 nodes; five models",
     "Sia (Jayaram Subramanya et al., SOSP 2023): 8x A100-40GB, 1600 Gbit/s, 2 nodes; five models",
     "general links: NVIDIA DeepLearningExamples, Lambda, OneFlow DLPerf, PaddlePaddle, HKBU, TensorFlow (2017) and"
     " tensorpack benchmarks, one GPU against several",
-    "reductions over NVLink: the performance tables of XLA (openxla/xla, Apache-2.0), H100 and B300",
+    "reductions over NVLink: the performance tables of XLA (openxla/xla, Apache-2.0) and of aiconfigurator"
+    " (Apache-2.0), A100, H100, B200, GB200 and B300",
 )
 NAMES = {"flow_capped": "T4 over PCIe", "ethernet": "RTX 2080 Ti over PCIe", "rdma": "A100 over NVLink"}
 GPU_MODELS = {

@@ -100,7 +100,7 @@ class Predictor:
         self._coefficients = learned.applied_to(shipped) if learned else shipped
         self._machines: dict[str, Machine] = {}
         self._computes: dict[tuple[object, ...], ComputeEstimate] = {}
-        self._links: dict[tuple[str, float | None, float | None], MachineLinks] = {}
+        self._links: dict[Machine, MachineLinks] = {}
         self._fits: dict[tuple[tuple[str, str | None], Prior], JobFit] = {}
         self._references: dict[tuple[str, str | None], float | None] = {}
         for measurement in workload.measurements:
@@ -229,10 +229,10 @@ class Predictor:
         return self._compute(ask).step_s(ask.grad_accum, next(measured, 1), self._update_share(ask))
 
     def _update_share(self, ask: _Ask) -> float:
-        """The share of the optimizer update that one rank computes, relative to the measured one."""
-        if any(measured.strategy == ask.strategy for measured, machine in self._measured if machine.gpu):
-            return 1.0
-        return STRATEGIES[ask.strategy].shares(sum(ask.placement)).states
+        """The share of the optimizer update that one rank computes, relative to the (first) measured one."""
+        done = next(((m.strategy, sum(m.placement)) for m, machine in self._measured if machine.gpu), ("ddp", 1))
+        asked = STRATEGIES[ask.strategy].shares(ask.placing.gpus).states
+        return asked / STRATEGIES[done[0]].shares(done[1]).states
 
     def _communicated(self, ask: _Ask) -> tuple[FitEstimate, float]:
         """The step over several GPUs, and the exposed communication (s) that it would have with all of them in one
@@ -243,13 +243,13 @@ class Predictor:
             estimate = estimate._replace(sd=math.hypot(estimate.sd, _SHARDED_SD))
         if at.nodes == 1:
             return estimate, estimate.exposed_s
-        return estimate, fit.predict(links, at._replace(nodes=1), load).exposed_s
+        together = min(at.gpus, max(ask.machine.gpus or at.most, at.most))
+        return estimate, fit.predict(links, at._replace(nodes=1, most=together), load).exposed_s
 
     def _links_of(self, machine: Machine) -> MachineLinks:
-        key = (machine.name, machine.link_gb_s, machine.network_gbps)
-        if key not in self._links:
-            self._links[key] = self._coefficients.communication.of(machine)
-        return self._links[key]
+        if machine not in self._links:
+            self._links[machine] = self._coefficients.communication.of(machine)
+        return self._links[machine]
 
     def _fit(self, ask: _Ask) -> JobFit:
         """The fit of the job on machines of this kind; cached by kind and prior of the links."""

@@ -15,9 +15,13 @@ RDMA_FROM_GBPS = 100.0
 """A machine described by hand with at least this network (Gbit/s) is assumed to have RDMA (InfiniBand or the like), as
 all published clusters with such networks have."""
 
+DIRECT_FROM_GBPS = 800.0
+"""A machine of the catalogue with NVLink and at least this network (Gbit/s) reaches GPU memory past its processor, by
+RDMA or by what its cloud has in place of it (GPUDirect-TCPX of GCP)."""
+
 _LINK_GB_S = {
     "pcie1": 4.0, "pcie2": 8.0, "pcie3": 15.75, "pcie4": 31.5, "pcie5": 63.0, "pcie6": 126.0,
-    "nvlink1": 80.0, "nvlink2": 150.0, "nvlink3": 300.0, "nvlink4": 450.0, "nvlink5": 900.0,
+    "nvlink1": 80.0, "nvlink2": 150.0, "nvlink3": 300.0, "nvlink4": 450.0, "nvlink5": 900.0, "nvlink6": 1800.0,
 }  # fmt: skip
 """GB/s of one GPU in one direction over 16 lanes, or over all its NVLinks, by the vendor."""
 
@@ -123,7 +127,8 @@ def machine_from_type(instance: InstanceType, catalog: Catalog) -> Machine:
     link, link_gb_s = _link_of_text(instance.interconnect) if instance.interconnect else (None, None)
     # EFA reads GPU memory directly on NVLink machines only; jobs on the others were measured over TCP.
     efa = bool(instance.efa) and link == "nvlink" and (instance.network_gbps or 0.0) >= RDMA_FROM_GBPS
-    rdma = efa or instance.rdma_gbps is not None
+    direct = link == "nvlink" and (instance.network_gbps or 0.0) >= DIRECT_FROM_GBPS
+    rdma = efa or direct or instance.rdma_gbps is not None
     if link is None:
         link, link_gb_s = "pcie", _pcie_gb_s(instance, gpu)
     return Machine(

@@ -38,6 +38,16 @@ class DescribedJob:
     """What runs of the user's own taught."""
 
 
+def joined(workloads: Sequence[Workload]) -> Workload:
+    """One job with the measurements of all its runs; of its facts, each is the first that a run knows."""
+    from dataclasses import replace
+
+    known = {name: _first_known(getattr(workload, name) for workload in workloads) for name in (*_SAME, *_ADDED)}
+    measurements = [measurement for workload in workloads for measurement in workload.measurements]
+    assumed = list(dict.fromkeys(sentence for workload in workloads for sentence in workload.assumed))
+    return replace(workloads[0], **known, measurements=measurements, assumed=assumed)
+
+
 def load_job(runs: Sequence[str], batches: Sequence[int] = (), other_jobs: Sequence[str] = ()) -> DescribedJob:
     """The job of the first run, with the measurements of all, and what only the others know of the model.
 
@@ -53,12 +63,9 @@ def load_job(runs: Sequence[str], batches: Sequence[int] = (), other_jobs: Seque
             one, other = getattr(first, name), getattr(job.workload, name)
             if None not in (one, other) and one != other:
                 raise UserError(f"{run} is not the job of {runs[0]}: it has {name} {other:,}, not {one:,}")
-    known = {name: _first_known(getattr(job.workload, name) for job in jobs) for name in (*_SAME, *_ADDED)}
-    measurements = [measurement for job in jobs for measurement in job.workload.measurements]
-    assumed = list(dict.fromkeys(sentence for job in jobs for sentence in job.workload.assumed))
     return replace(
         jobs[0],
-        workload=replace(first, **known, measurements=measurements, assumed=assumed),
+        workload=joined([job.workload for job in jobs]),
         others=tuple(_load(run, None).workload for run in other_jobs),
     )
 

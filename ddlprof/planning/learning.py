@@ -27,6 +27,7 @@ def learn_from(folder: str | Path, progress: Callable[[int, int], None] | None =
 
     Raises UserError where there is no run, and where scikit-learn is missing.
     """
+    from ddlprof.planning.job import joined
     from ddlprof.report.learned import Learning
     from ddlprof.store.fleet import search
 
@@ -50,7 +51,7 @@ def learn_from(folder: str | Path, progress: Callable[[int, int], None] | None =
             unused.append((run.path, str(error).removeprefix(f"{run.path}: ")))
         if progress:
             progress(number, len(found.runs))
-    merged = [(_merged([each for _, each in runs]), tuple(path for path, _ in runs)) for runs in jobs.values()]
+    merged = [(joined([each for _, each in runs]), tuple(path for path, _ in runs)) for runs in jobs.values()]
     lesson = learn([workload for workload, _ in merged])
     unused += [(path, reason) for index, reason in lesson.unused for path in merged[index][1]]
     used = sum(len(paths) for index, (_, paths) in enumerate(merged) if index not in dict(lesson.unused))
@@ -68,14 +69,9 @@ def _usable(path: str) -> DescribedJob:
 
 
 def _same_job(job: DescribedJob) -> object:
-    """What the runs of one job have in common: the name, the model, and the work of a sample."""
+    """What the runs of one job have in common: the name and the model."""
     model = job.workload
-    flops = model.flops_per_sample and f"{model.flops_per_sample:.2g}"
-    return job.name, model.layers, model.parameter_tensors, model.gradient_bytes, flops
-
-
-def _merged(workloads: list[Workload]) -> Workload:
-    return replace(workloads[0], measurements=[m for workload in workloads for m in workload.measurements])
+    return job.name, model.layers, model.parameter_tensors, model.gradient_bytes
 
 
 def _require_scikit_learn() -> None:

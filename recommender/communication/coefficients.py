@@ -153,10 +153,10 @@ def _half_way(own: Link, general: Link) -> Link:
 
 
 def _at_gbps(fitted: LinkClass, gbps: float | None) -> Link:
-    """The link at a network speed. A network slower than the fitted one adds time by its line rate only, as the rest of
-    the cost of a byte belongs to the machines. For RDMA, the growth with the speed was fitted."""
+    """The link at a network speed. Over TCP a slower or faster network changes the line's part of a byte's cost only,
+    as the rest belongs to the machines; RDMA scales with the line."""
     link = fitted.at(gbps)
-    if gbps is None or gbps >= fitted.reference or fitted.kind == "rdma":
+    if gbps is None or fitted.kind == "rdma":
         return link
     return replace(link, gb_s=1.0 / (1.0 / fitted.gb_s + 8.0 / gbps - 8.0 / fitted.reference))
 

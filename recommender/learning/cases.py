@@ -118,18 +118,20 @@ def _alone(
     if source is None:
         return
     model = ComputeModel(unmeasured, coefficients.compute, catalog)
-    for step in _computed(workload, unmeasured, catalog):
+    for step in _computed(workload, unmeasured, coefficients, catalog):
         yield step, model.estimate(step.gpu, step.batch, step.precision), source
 
 
-def _computed(workload: Workload, unmeasured: Workload, catalog: Catalog) -> Iterator[MeasuredStep]:
+def _computed(
+    workload: Workload, unmeasured: Workload, coefficients: Coefficients, catalog: Catalog
+) -> Iterator[MeasuredStep]:
     """The measured computation. Of steps whose communication nobody told, it is what the predicted one leaves."""
     steps = list(measured_steps(workload, catalog))
     yield from (step for step in steps if not step.is_bound)
     bounds = {(step.gpu.gpu_model, step.kind): step for step in steps if step.is_bound}
     if not bounds or workload.gradient_bytes is None:
         return
-    predictor = Predictor(unmeasured)
+    predictor = Predictor(unmeasured, coefficients=coefficients)
     for m in workload.measurements:
         gpu = machine_of(m, catalog).gpu
         bound = bounds.get((gpu.gpu_model, precision_class(m.precision, gpu))) if gpu else None

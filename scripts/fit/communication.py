@@ -331,15 +331,14 @@ def calibrations(rows: Sequence[Residuals], far: Sequence[Residuals], elsewhere:
     }  # fmt: skip
 
 
-def coverage_elsewhere(left: LeftOut, level: str, shots: Sequence[str]) -> dict[str, float]:
-    """The share of the points of each source left out that lie in their interval, under the general calibration."""
-    widen, floor = (left.calibrations()["nvlink"][position + (level == "few")] for position in (0, 2))
-    rows = [row for row in left.elsewhere if row.shots in shots]
-    return {
-        source: covered(mine, [row.sd(widen, floor) for row in mine])
-        for source in sorted({row.source for row in rows})
-        for mine in [[row for row in rows if row.source == source]]
-    }
+def coverage_elsewhere(rows: Sequence[Residuals]) -> dict[str, float]:
+    """The share of the points of each source that lie in their interval, calibrated on the others."""
+    shares = {}
+    for source in sorted({row.source for row in rows}):
+        mine, others = ([row for row in rows if (row.source == source) == same] for same in (True, False))
+        widen, floor = calibrate(others)
+        shares[source] = covered(mine, [row.sd(widen, floor) for row in mine])
+    return shares
 
 
 def error_table(residuals: Iterable[Residuals]) -> list[dict[str, Any]]:
@@ -384,7 +383,7 @@ def main() -> None:
             known.setdefault(row.shots, []).append(row.median_error)
         print(f"{cluster} left out whole: " + ", ".join(f"{shots} {fmean(of):.1%}" for shots, of in known.items()))
     for level, of in (("zero", ("zero",)), ("few", FEW)):
-        shares = coverage_elsewhere(left, level, of)
+        shares = coverage_elsewhere([row for row in left.elsewhere if row.shots in of])
         print(
             f"left out as a source, {level}: {fmean(shares.values()):.0%} in their 80 % interval; "
             + ", ".join(f"{source} {share:.0%}" for source, share in shares.items())

@@ -1,6 +1,6 @@
 """Fits links and jobs to the published placements.
 
-For each group of clusters with equal links, the properties of the links and the eight parameters of every job are
+For each group of clusters with equal links, the properties of the links and the nine parameters of every job are
 fitted together: robust least squares on the logarithm of step time and on exposed communication, with weak priors.
 What jobs have in common becomes the prior of a job that nothing is known of.
 """

@@ -319,3 +319,26 @@ def test_micro_batches_share_one_update_and_measured_ones_do_so_already() -> Non
     assert found.step_s(4, measured_passes=4) == pytest.approx(4.0)
     assert found.step_s(8, measured_passes=4) < 8.0
     assert replace(found, phases=None).step_s(4) == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("links", [("pcie5", "nvlink4"), ("nvlink4", "pcie5")])
+def test_machines_with_other_links_are_told_apart_whatever_comes_first(links: tuple[str, str]) -> None:
+    def step_s(predictor: Predictor, link: str) -> float:
+        target = Target(gpu_model="H100-80GB-SXM", interconnect=link, placement=(8,), batch_per_gpu=12)
+        return predictor.predict(target).step_s
+
+    together = Predictor(BERT)
+    assert [step_s(together, link) for link in links] == [step_s(Predictor(BERT), link) for link in links]
+
+
+def test_interconnect_is_that_of_all_ranks_in_one_machine() -> None:
+    apart, packed = (predict(BERT, at(*placement)).interconnect_s for placement in ((1, 1), (2,)))
+    assert apart == pytest.approx(packed, rel=0.01)
+
+
+@pytest.mark.parametrize(("asked", "gpus", "times"), [("ddp", 8, 8.0), ("fsdp", 8, 1.0), ("fsdp", 4, 2.0)])
+def test_an_update_is_shared_out_as_the_strategy_says(asked: str, gpus: int, times: float) -> None:
+    ran = replace(measured((8,), 12, 1.0, 0.1), strategy="fsdp", instance_type="p4d.24xlarge")
+    predictor = Predictor(replace(BERT, measurements=[ran]))
+    target = Target(instance_type="p4d.24xlarge", placement=(gpus,), batch_per_gpu=12, strategy=asked)
+    assert predictor._update_share(predictor._ask(target)) == pytest.approx(times)

@@ -39,6 +39,7 @@ _SHARDED_SD = 0.1
 """The standard deviation added for a sharded strategy that was not measured: coefficients were fitted on plain data
 parallelism."""
 
+_AS_MEASURED = Changes()
 _NOT_MEASURED_THERE = "input, copies and other time: not measured on such a GPU, half to twice as long is allowed for"
 NO_GPU_MEASURED = "no GPU was measured: nothing of the measured computation and communication is used"
 """The sentence in `Estimate.basis` where the estimate rests on counts of the model compute."""
@@ -65,11 +66,7 @@ class _Ask:
     precision: str
     strategy: str
     grad_accum: int
-    optimizer: str | None = None
-    """None in this field and those below means as measured."""
-    checkpointing: bool | None = None
-    compiled: bool | None = None
-    channels_last: bool | None = None
+    changes: Changes = _AS_MEASURED
 
     @property
     def placing(self) -> Placing:
@@ -198,10 +195,7 @@ class Predictor:
             precision=target.precision or self._measured_as.precision or "fp32",
             strategy=target.strategy or self._measured_as.strategy or "ddp",
             grad_accum=target.grad_accum or self._measured_as.grad_accum or 1,
-            optimizer=target.optimizer,
-            checkpointing=target.checkpointing,
-            compiled=target.compiled,
-            channels_last=target.channels_last,
+            changes=Changes(target.optimizer, target.checkpointing, target.compiled, target.channels_last),
         )
 
     def _machine(self, place: Target | Measurement) -> Machine:
@@ -215,11 +209,10 @@ class Predictor:
         """The computation of one micro-batch on one GPU."""
         if ask.machine.gpu is None:
             raise PredictionError("target without a GPU: give an instance type or a GPU model")
-        changes = Changes(ask.optimizer, ask.checkpointing, ask.compiled, ask.channels_last)
-        key = (ask.machine.gpu_model, ask.batch_per_gpu, ask.precision, changes)
+        key = (ask.machine.gpu_model, ask.batch_per_gpu, ask.precision, ask.changes)
         if key not in self._computes:
             self._computes[key] = self._compute_model.estimate(
-                ask.machine.gpu, ask.batch_per_gpu, ask.precision, **vars(changes)
+                ask.machine.gpu, ask.batch_per_gpu, ask.precision, **vars(ask.changes)
             )
         return self._computes[key]
 
@@ -237,7 +230,7 @@ class Predictor:
     def _communicated(self, ask: _Ask) -> tuple[FitEstimate, float]:
         """The step over several GPUs, and the exposed communication (s) that it would have with all of them in one
         machine."""
-        fit, links, load, at = self._fit(ask), self._links_of(ask.machine).links, self._load(ask), ask.placing
+        fit, links, load, at = self._fit(ask.machine), self._links_of(ask.machine).links, self._load(ask), ask.placing
         estimate = fit.predict(links, at, load)
         if STRATEGIES[ask.strategy].basis and all(m.strategy != ask.strategy for m, _ in self._measured):
             estimate = estimate._replace(sd=math.hypot(estimate.sd, _SHARDED_SD))
@@ -251,13 +244,11 @@ class Predictor:
             self._links[machine] = self._coefficients.communication.of(machine)
         return self._links[machine]
 
-    def _fit(self, ask: _Ask) -> JobFit:
+    def _fit(self, machine: Machine) -> JobFit:
         """The fit of the job on machines of this kind; cached by kind and prior of the links."""
-        kind, prior = ask.machine.kind, self._links_of(ask.machine).prior
+        kind, prior = machine.kind, self._links_of(machine).prior
         if (kind, prior) not in self._fits:
-            observations = [
-                self._observation(m, machine) for m, machine in self._measured_on(kind) if sum(m.placement) > 1
-            ]
+            observations = [self._observation(m, there) for m, there in self._measured_on(kind) if sum(m.placement) > 1]
             try:
                 self._fits[kind, prior] = JobFit(prior, observations)
             except np.linalg.LinAlgError:
@@ -266,8 +257,8 @@ class Predictor:
 
     def fits(self) -> dict[tuple[str, str | None], JobFit]:
         """The fit of communication on each kind of machine on which the job was measured on several GPUs."""
-        several = [(m, machine) for m, machine in self._measured if sum(m.placement) > 1 and machine.gpu]
-        return {at.kind: self._fit(_Ask(at, m.placement, m.batch_per_gpu, "", m.strategy, 1)) for m, at in several}
+        several = (machine for m, machine in self._measured if sum(m.placement) > 1 and machine.gpu)
+        return {machine.kind: self._fit(machine) for machine in several}
 
     def _measured_on(self, kind: tuple[str, str | None]) -> list[tuple[Measurement, Machine]]:
         return [(m, machine) for m, machine in self._measured if machine.kind == kind]
@@ -314,7 +305,7 @@ class Predictor:
         compute_sd *= estimate.times.compute_s / estimate.step_s
         if ask.placing.gpus == 1:
             return compute_sd
-        fit, links, load = self._fit(ask), self._links_of(ask.machine).links, self._load(ask)
+        fit, links, load = self._fit(ask.machine), self._links_of(ask.machine).links, self._load(ask)
         if sum(placement) == 1:
             sd = fit.sd_of(links, ask.placing, load)
         else:
@@ -352,7 +343,7 @@ class Predictor:
         return [NO_GPU_MEASURED, *(["the operators of the run are used"] if step and step.has_forward else [])]
 
     def _communication_basis(self, ask: _Ask) -> list[str]:
-        fit, workload = self._fit(ask), self.workload
+        fit, workload = self._fit(ask.machine), self.workload
         basis = list(self._links_of(ask.machine).assumed)
         if fit.observations:
             basis.append(f"communication: learned from {len(fit.observations)} measured placements of this job")
@@ -369,7 +360,7 @@ class Predictor:
     def _outside(self, ask: _Ask) -> dict[str, float]:
         """How the target lies outside the measurements behind the coefficients, and the standard deviation that each
         way adds; more nodes, or more GPUs in a machine, add it with each doubling."""
-        links, at, fit = self._links_of(ask.machine), ask.placing, self._fit(ask)
+        links, at, fit = self._links_of(ask.machine), ask.placing, self._fit(ask.machine)
         seen = [row.placing for row in fit.observations]
         least, most = self._coefficients.communication.gradient_bytes
         nodes = math.log2(at.nodes / max([links.fitted_nodes, *(row.nodes for row in seen)]))

@@ -160,7 +160,8 @@ class JobFit:
     def _noise_of(self, seen: Observation, z: Array) -> tuple[float, ...]:
         """The standard deviations of a point's entries in `_errors`: of repetition and of the formula.
 
-        That of the exposed time is how much it changes if reductions cost `FORM_REDUCE` more or less.
+        That of the exposed time is how much it changes if reductions cost `FORM_REDUCE` more or less, and what uneven
+        ranks and neighbours cost `FORM_LOST`.
         """
         moved = np.zeros((4, len(z)))
         moved[:2, :2] = [[FORM_REDUCE] * 2, [-FORM_REDUCE] * 2]
@@ -169,6 +170,10 @@ class JobFit:
         bend = math.hypot(*(exposed[::2] - exposed[1::2])) / 2 / seen.rest_and_exposed_s
         rest = math.hypot(MEASURED, FORM_REST)
         return (math.hypot(rest, bend),) if seen.exposed_s is None else (rest, math.hypot(MEASURED, bend))
+
+    def _noise_at(self, z: Array) -> Array:
+        """`_noise_of` for all points, in the order of `_errors`."""
+        return np.array([noise for seen in self.observations for noise in self._noise_of(seen, z)])
 
     def _jacobian(self, z: Array) -> tuple[Array, Array]:
         errors = self._errors(np.vstack([z, z + _STEP * np.eye(len(z))]))
@@ -202,9 +207,9 @@ class JobFit:
             z = self._mean.copy()
             z[:2] += inside, between
             for _ in range(_PASSES):
-                self._noise = np.array([noise for seen in self.observations for noise in self._noise_of(seen, z)])
+                self._noise = self._noise_at(z)
                 z = self._descend(z)
-            self._noise = np.array([noise for seen in self.observations for noise in self._noise_of(seen, z)])
+            self._noise = self._noise_at(z)
             loss = self._loss(z) + 2.0 * float(np.sum(np.log(self._noise)))
             found.append((loss + (_MARGIN if inside or between else 0.0), z, self._noise))
         _, z, noise = min(found, key=lambda row: row[0])

@@ -38,6 +38,11 @@ class DescribedJob:
     """What runs of the user's own taught."""
 
 
+def identity(job: DescribedJob) -> tuple[object, ...]:
+    """What all runs of one job have in common: its name, and the counts of its model."""
+    return job.name, *(getattr(job.workload, name) for name in _SAME)
+
+
 def joined(workloads: Sequence[Workload]) -> Workload:
     """One job with the measurements of all its runs; of its facts, each is the first that a run knows."""
     from dataclasses import replace

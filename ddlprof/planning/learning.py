@@ -27,7 +27,7 @@ def learn_from(folder: str | Path, progress: Callable[[int, int], None] | None =
 
     Raises UserError where there is no run, and where scikit-learn is missing.
     """
-    from ddlprof.planning.job import joined
+    from ddlprof.planning.job import identity, joined
     from ddlprof.report.learned import Learning
     from ddlprof.store.fleet import search
 
@@ -42,7 +42,7 @@ def learn_from(folder: str | Path, progress: Callable[[int, int], None] | None =
     for number, run in enumerate(found.runs, 1):
         try:
             job = _usable(run.path)
-            key = _same_job(job)
+            key = identity(job)
             seen = [workload.measurements for _, workload in jobs.get(key, [])]
             if job.workload.measurements in seen:
                 raise UserError("a copy of another run")
@@ -66,12 +66,6 @@ def _usable(path: str) -> DescribedJob:
     if all(m.instance_type is None and m.gpu_model is None for m in job.workload.measurements):
         raise UserError("ran on a CPU")
     return job
-
-
-def _same_job(job: DescribedJob) -> object:
-    """What the runs of one job have in common: the name and the model."""
-    model = job.workload
-    return job.name, model.layers, model.parameter_tensors, model.gradient_bytes
 
 
 def _require_scikit_learn() -> None:

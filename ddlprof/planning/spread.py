@@ -43,14 +43,12 @@ def spread_advice(
 
 def _jobs(runs: Sequence[str], batch: int | None, learned: Learned | None) -> list[DescribedJob]:
     """The runs as jobs: runs of one model under one name belong to one job."""
-    from ddlprof.planning.job import load_job
+    from ddlprof.planning.job import identity, load_job
 
     batches = (batch,) if batch else ()
     groups: dict[tuple[object, ...], list[str]] = {}
     for run in runs:
-        job = load_job([run], batches)
-        model = job.workload
-        groups.setdefault((job.name, model.layers, model.parameter_tensors, model.gradient_bytes), []).append(run)
+        groups.setdefault(identity(load_job([run], batches)), []).append(run)
     return [replace(load_job(group, batches), learned=learned) for group in groups.values()]
 
 

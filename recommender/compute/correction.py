@@ -55,12 +55,17 @@ class ComputeCorrection:
     @property
     def subject(self) -> str:
         """What it is for, in words."""
-        return f"{self.gpu_model} {self.precision}, by {self.knowledge}"
+        return compute_subject(self.gpu_model, self.precision, self.knowledge)
 
     def at(self, features: Array) -> float:
         """The logarithm of the factor."""
         away = np.clip(features, self.low, self.high) - np.array(self.middle)
         return float(np.clip(self.log_factor + away @ np.array(self.slopes), -_MOST, _MOST))
+
+
+def compute_subject(gpu_model: str, precision: str, knowledge: str) -> str:
+    """What a correction of computation is for, in words."""
+    return f"{gpu_model} {precision}, by {knowledge}"
 
 
 def features_of(parts: StepParts, batch: int, tensors: float | None) -> Array:

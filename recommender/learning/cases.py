@@ -13,7 +13,7 @@ from typing import NamedTuple
 from instance_catalog import Catalog
 from recommender.coefficients import Coefficients
 from recommender.communication.job_parameters import JobFit
-from recommender.compute.correction import features_of
+from recommender.compute.correction import compute_subject, features_of
 from recommender.compute.gpu_peaks import precision_class
 from recommender.compute.micro_batch import ComputeEstimate, ComputeModel, MeasuredStep, measured_steps, parts_of
 from recommender.compute.step_parts import Array, Changes, PartsSource
@@ -42,7 +42,7 @@ class Cell(NamedTuple):
     @property
     def subject(self) -> str:
         """The cell in words."""
-        return f"{self.gpu_model} {self.precision}, by {self.knowledge}"
+        return compute_subject(*self)
 
 
 @dataclass(frozen=True)

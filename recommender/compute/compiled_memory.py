@@ -43,7 +43,7 @@ def without_copies_of_logits(step: StepOperators, memory: StepMemory, factor: fl
 
 def _bytes_of_a_logit(step: StepOperators, classes: int) -> int:
     made = (o for o in step.operators if o.phase == "forward" and o.kind == "product" and o.shape[2] == classes)
-    return max(_LEAST, *(BYTES.get(operator.dtype, 4) for operator in made), _LEAST)
+    return max(_LEAST, max((BYTES.get(operator.dtype, 4) for operator in made), default=_LEAST))
 
 
 def _without(grown: float, copies: float, left: float, rest: float) -> float:

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -202,12 +202,16 @@ class ComputeModel:
 
     def _fills_gpu(self, parts: StepParts) -> bool:
         """Whether the step is a transformer's that keeps its GPU busy."""
-        step, total_s = self._workload.step, sum(parts.seconds)
-        if parts.phases is None or step is None or total_s < _LARGE_S:
+        total_s = sum(parts.seconds)
+        if parts.phases is None or total_s < _LARGE_S or not self._is_transformer:
             return False
-        kinds = {operator.kind for operator in step.operators}
         host_s = sum(s for name, s in zip(PARTS, parts.seconds, strict=True) if name in ("launch", "overhead"))
-        return kinds.isdisjoint({"convolution", "recurrent"}) and host_s <= _LARGE_HOST_SHARE * total_s
+        return bool(host_s <= _LARGE_HOST_SHARE * total_s)
+
+    @cached_property
+    def _is_transformer(self) -> bool:
+        step = self._workload.step
+        return step is not None and {o.kind for o in step.operators}.isdisjoint({"convolution", "recurrent"})
 
     def _corrected(self, parts: PartsSource | None, workload: Workload) -> PartsSource | None:
         if parts is None or not self._fitted.corrections:

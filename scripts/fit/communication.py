@@ -25,7 +25,7 @@ from recommender import Coefficients
 from recommender.communication.coefficients import Prior, coefficients_from, with_buckets
 from recommender.communication.exposed import Array, Link, Links, Load, placing_of, step_s
 from recommender.communication.job_parameters import JobFit
-from recommender.target import RDMA_FROM_GBPS, default_catalog, machine_of
+from recommender.target import RDMA_FROM_GBPS, Machine, default_catalog, machine_of
 from scripts.fit.calibration import FEW, Residuals, calibrate, calibrate_reach, covered, residuals_of, shots_of
 from scripts.fit.link_groups import GROUPS, JOB_SD, Group, fit_group, start_links
 from scripts.fit.placements import PublishedJob, read_jobs
@@ -100,6 +100,13 @@ def general_links(
     return Links(intra, inter)
 
 
+def case_links(numbers: Array, groups: dict[str, Group], case: ScalingCase, machine: Machine) -> Links:
+    """The general links of a case; PCIe 3 and 400 Gbit/s where its source does not say."""
+    gb_s = machine.link_gb_s or GENERAL_REFERENCE["pcie"]
+    gbps = case.network_gbps or GENERAL_REFERENCE["rdma"]
+    return general_links(numbers, groups, gb_s, gbps, machine.link or "pcie")
+
+
 def fit_general(cases: Sequence[ScalingCase], groups: dict[str, Group]) -> Array:
     """The numbers of `GENERAL_START`: every source and kind of machine counts the same."""
     catalog = default_catalog()
@@ -109,7 +116,7 @@ def fit_general(cases: Sequence[ScalingCase], groups: dict[str, Group]) -> Array
     for case, weight in zip(cases, weights, strict=True):
         machine = machine_of(case.target, catalog)
         if not over_ethernet(case):
-            rows.append((case, machine.link_gb_s or 15.75, machine.link or "pcie", load_of(case), weight))
+            rows.append((case, machine, load_of(case), weight))
 
     def residuals(numbers: Array) -> Array:
         parts = list((numbers - GENERAL_START) / GENERAL_SD)
@@ -117,8 +124,8 @@ def fit_general(cases: Sequence[ScalingCase], groups: dict[str, Group]) -> Array
             links = general_links(numbers, groups, LINK_GB_S[key], NETWORK_GBPS["rdma"], LINK_KINDS[key])
             if LINK_KINDS[key] == "pcie":
                 parts.append(float(np.log(links.intra.gb_s / group.links.intra.gb_s)) / SPREAD)
-        for case, gb_s, kind, load, weight in rows:
-            links = general_links(numbers, groups, gb_s, case.network_gbps or 400.0, kind)
+        for case, machine, load, weight in rows:
+            links = case_links(numbers, groups, case, machine)
             rest, exposed = step_s(prior, links, placing_of(case.target.placement), load)
             parts.append(weight * float(np.log((rest + exposed) / case.step_s)) / _NOISE)
         return np.array(parts)
@@ -277,9 +284,7 @@ def scaling_residuals(cases: Sequence[ScalingCase], groups: dict[str, Group]) ->
         numbers = fit_general([case for case in cases if case.source != source], groups)
         found: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
         for case in (case for case in cases if case.source == source and not over_ethernet(case)):
-            machine = machine_of(case.target, catalog)
-            gb_s, kind = machine.link_gb_s or 15.75, machine.link or "pcie"
-            links = general_links(numbers, groups, gb_s, case.network_gbps or 400.0, kind)
+            links = case_links(numbers, groups, case, machine_of(case.target, catalog))
             step = fit.predict(links, placing_of(case.target.placement), load_of(case))
             error = float(np.log((step.rest_s + step.exposed_s) / case.step_s))
             found[case.model].append((error, step.sd, case.nodes))

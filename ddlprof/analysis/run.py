@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ddlprof.analysis.arrivals import split_by_arrival
+from ddlprof.analysis.bubbles import Bubbles, Pipeline
 from ddlprof.analysis.clocks import ClockOffset, clock_offsets, on_device
 from ddlprof.analysis.collectives import RankCollectives, match_collectives
 from ddlprof.analysis.contention import queued_shares
 from ddlprof.analysis.late_rank import LateRank, find_late_rank
 from ddlprof.analysis.outliers import Outliers, find_outliers
 from ddlprof.analysis.steady import SteadyWindow, find_steady
-from ddlprof.analysis.stragglers import NO_END, CommParts, Ladders, split_comm
+from ddlprof.analysis.stragglers import NO_END, CommParts, Ladders, split_comm, without_bubble
 from ddlprof.analysis.summary import MIN_SPLIT_SHARE, RankTimes, Summary, summarise
 from ddlprof.analysis.traffic import CommTotals, RankTraffic, comm_totals, rank_traffic
 from ddlprof.model.classes import COMM_PARTS, RECORDED
@@ -77,6 +78,7 @@ class Attempt:
     queued_shares: dict[int, float]
     """For each rank that counted it, the share of its time for which the main thread waited for a processor."""
     notes: list[str]
+    pipelines: list[Pipeline] = field(default_factory=list)
 
     @property
     def queued_share(self) -> float | None:
@@ -126,9 +128,9 @@ def _analyse_attempt(ranks: list[RankData], loader_workers: int) -> Attempt:
     matching = match_collectives(ranks)
     clocks = clock_offsets(ranks, matching)
     split = split_by_arrival(ranks, matching, clocks)
-    inside = _inside_machine(ranks)
+    inside, bubbles = _inside_machine(ranks), Bubbles(ranks)
     analysed = [
-        _analyse_rank(rank, partial(split.__getitem__, index), window, inside, clocks[rank.node])
+        _analyse_rank(rank, partial(split.__getitem__, index), window, inside, bubbles, clocks[rank.node])
         for index, rank in enumerate(ranks)
     ]
     summary = summarise([rank.times for rank in analysed])
@@ -145,6 +147,7 @@ def _analyse_attempt(ranks: list[RankData], loader_workers: int) -> Attempt:
         clocks=clocks,
         queued_shares=queued,
         notes=[*window.notes, *_summary_notes(summary), *_split_notes(analysed, summary)],
+        pipelines=bubbles.pipelines,
     )
 
 
@@ -163,10 +166,13 @@ def _analyse_rank(
     match: Callable[[], RankCollectives],
     window: SteadyWindow,
     inside: InsideMachine,
+    bubbles: Bubbles,
     clock: ClockOffset | None,
 ) -> RankAnalysis:
     matched = match()
     parts = split_comm(rank, matched, inside)
+    if bubbles.pipelines:
+        parts = without_bubble(rank, matched, parts, bubbles.of_rank(rank, matched))
     times = {name: rank.steps[f"{name}_ns"] for name in RECORDED}
     times |= {name: getattr(parts, name) for name in COMM_PARTS}
     number = rank.steps["step"]

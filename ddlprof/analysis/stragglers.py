@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,6 +46,8 @@ class CommParts:
     interconnect: IntArray
     network: IntArray
     straggler: IntArray
+    bubble: IntArray
+    """The part of waiting that the schedule of a pipeline makes; see `ddlprof.analysis.bubbles`."""
     unsplit_us: Counter[str] = field(default_factory=Counter)
     """The exposed microseconds that could not be split, by reason."""
 
@@ -58,7 +60,7 @@ def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) 
     comm = rank.steps["comm_ns"]
     if rank.header.world_size == 1:
         nobody = np.where(comm == MISSING, MISSING, 0)
-        return CommParts(comm.copy(), nobody, nobody.copy())
+        return CommParts(comm.copy(), nobody, nobody.copy(), nobody.copy())
     table = matched.table
     exposed = np.where(table.exposed_us == NEVER, 0, table.exposed_us)
     split = matched.transfer_us != MISSING
@@ -84,7 +86,33 @@ def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) 
         interconnect=np.where(within, comm - straggler - network, MISSING),
         network=network,
         straggler=straggler,
+        bubble=np.where(comm == MISSING, MISSING, 0),
         unsplit_us=_reasons(matched, exposed, ~clear[table.row], rank.header.clock == DEVICE_CLOCK),
+    )
+
+
+def without_bubble(rank: RankData, matched: RankCollectives, parts: CommParts, bubble: IntArray) -> CommParts:
+    """The parts with the bubble taken out of the others: out of waiting first, as nothing moves in it.
+
+    In a pipeline, waiting is at least what the rank waited for others in each collective: the replay takes a message
+    that was sent ahead for slow. Where the bubble is MISSING, the waiting for later ranks is not known either.
+    """
+    table, comm = matched.table, rank.steps["comm_ns"]
+    waits = np.where(matched.transfer_us == MISSING, 0, matched.duration_us - transfer_us(matched))
+    exposed = np.where(table.exposed_us == NEVER, 0, table.exposed_us)
+    waited = 1000 * _sum_by_step(table.row, np.clip(waits, 0, exposed), len(comm))
+    known, unknown = parts.straggler != MISSING, bubble == MISSING
+    straggler = np.minimum(np.maximum(parts.straggler, waited), comm)
+    straggler = np.where(known, np.maximum(straggler - bubble, 0), MISSING)
+    moving = comm - straggler - bubble
+    network = np.where(parts.network == MISSING, MISSING, np.minimum(parts.network, moving))
+    interconnect = np.where(parts.interconnect == MISSING, MISSING, moving - network)
+    return replace(
+        parts,
+        interconnect=np.where(unknown, parts.interconnect, interconnect),
+        network=np.where(unknown, parts.network, network),
+        straggler=np.where(unknown, MISSING, straggler),
+        bubble=bubble,
     )
 
 

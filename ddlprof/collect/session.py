@@ -61,6 +61,7 @@ class Session:
         self.place.change(age_ns=age, spans=True)
         self.recorder = Recorder()
         self.recorder.note = self.writer.note
+        self.recorder.record = self.writer.context
         self.recorder.at_update = self._at_update
         origin_ns = self.place.origin_ns
         self.assembler = StepAssembler(origin_ns, options.step_optimizer)

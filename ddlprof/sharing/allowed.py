@@ -78,6 +78,11 @@ def _allowed(names: Names) -> dict[str, dict[str, Fit]]:
         "b": {**_all("ranks bytes duration_ns"), "op": names.operation},
         "t": _all("rank least_ns greatest_ns"),
         "p": {"what": words.span, **_all("start_ns duration_ns")},
+        "h": {
+            "schedule": words.schedule,
+            **_all("stages micro_batches"),
+            **dict.fromkeys(("own", "ranks", "order"), words.plain_list),
+        },
         "e": {"status": words.status, **_all("exit_code time_ns")},
         "u": {
             "source": words.source,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ddlprof.base.text import shell_word
 from ddlprof.model.classes import CLASSES
 from ddlprof.model.manifest import Manifest
+from ddlprof.model.pipeline import PipelinePlace
 from ddlprof.model.records import (
     MISSING,
     Aggregate,
@@ -148,6 +149,8 @@ class RankData:
     """The values of the training's loss, in the order in which they were noted."""
     spans: list[JobSpan] = field(default_factory=list)
     """What the job did besides steps, see `RankHeader.spans`."""
+    pipelines: list[PipelinePlace] = field(default_factory=list)
+    """The places of the rank in pipelines, in the order in which their schedules were made."""
     overhead: Overhead | None = None
     loader_costs: list[LoaderCost] = field(default_factory=list)
     end: End | None = None

@@ -19,7 +19,7 @@ import numpy as np
 
 from ddlprof.analysis.collectives import RankCollectives, is_message
 from ddlprof.analysis.schedules import Orders, equal_waits, one_forward_one_backward
-from ddlprof.model.pipeline import Action, PipelinePlace, numbers, read_order
+from ddlprof.model.pipeline import PipelinePlace, numbers, read_order
 from ddlprof.model.records import MISSING, NEVER, CollectiveShape
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class Bubbles:
         self._ideal = {id(pipeline): self._ideal_ns(pipeline) for pipeline in self.pipelines}
 
     def of_rank(self, rank: RankData, matched: RankCollectives) -> IntArray:
-        """The bubble in each step in nanoseconds; MISSING where `comm` or the schedule is not known, 0 without one."""
+        """The bubble in each step in ns; MISSING where `comm` or the schedule is not known, 0 outside of a pipeline."""
         comm = rank.steps["comm_ns"]
         pipeline = self._of.get(rank.rank)
         if pipeline is None:

@@ -64,7 +64,8 @@ def waits(orders: Orders, forward: Sequence[float], backward: Sequence[float]) -
                 needed = _needed(action, step, last)
                 if needed is not None and needed not in ended:
                     break
-                now[rank] = max(now[rank], ended.get(needed, 0.0) if needed else 0.0) + _takes(action, forward, backward)
+                start = max(now[rank], ended[needed]) if needed is not None else now[rank]
+                now[rank] = start + _takes(action, forward, backward)
                 if action.kind != OF_WEIGHT:
                     kind = FORWARD if action.kind == FORWARD else BACKWARD
                     ended[action.stage, kind, action.micro_batch, step] = now[rank]

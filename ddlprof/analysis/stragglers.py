@@ -86,7 +86,7 @@ def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) 
         interconnect=np.where(within, comm - straggler - network, MISSING),
         network=network,
         straggler=straggler,
-        bubble=np.where(comm == MISSING, MISSING, 0),
+        bubble=np.where(known, 0, MISSING),
         unsplit_us=_reasons(matched, exposed, ~clear[table.row], rank.header.clock == DEVICE_CLOCK),
     )
 

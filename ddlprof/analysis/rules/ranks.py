@@ -25,8 +25,8 @@ _CALLED = {each.name: each.own_words for each in TABLE}
 def straggler(facts: Facts) -> Issue | None:
     """Finds one rank that the others wait for."""
     late = facts.late_rank
-    if late is None:
-        return None
+    if late is None or (facts.stages is not None and late.rank in facts.stages.ranks and late.cause == "compute"):
+        return None  # of a pipeline's slowest stage `uneven_stages` says more
     share, waits = facts.summary.share("straggler"), facts.mean_s("straggler")
     evidence = f"it arrives last in {percent(late.last_share)} of the steps in which ranks wait"
     if late.cause is not None and late.own_ns is not None and late.typical_ns is not None:

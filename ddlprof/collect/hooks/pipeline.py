@@ -55,9 +55,7 @@ def _noted(original: Callable[..., None], context: HookContext) -> Callable[...,
         write = fail_open(lambda: _write(context, made, stages, int(micro_batches)), context.recorder)
         context.later(write)
 
-    quiet_note = fail_open(
-        lambda schedule, args, kwargs: note(schedule, *_in_order(*args, **kwargs)), context.recorder
-    )
+    quiet_note = fail_open(lambda schedule, args, kwargs: note(schedule, *_in_order(*args, **kwargs)), context.recorder)
 
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:

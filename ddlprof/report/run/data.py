@@ -20,6 +20,7 @@ from ddlprof.base.units import listed, ranges, seconds_of
 from ddlprof.model.classes import TABLE, TIMES
 from ddlprof.model.records import SCHEMA_VERSION, Drop
 from ddlprof.report.run.context import ContextLine, OverheadLine, context_line, overhead_line
+from ddlprof.report.run.pipeline import PipelineLine, pipeline_line
 from ddlprof.report.run.verdict import VerdictLine, judge_run
 from ddlprof.store import RunData
 
@@ -163,6 +164,8 @@ class ReportData:
     """The parts of the wall time of the whole job; None where they are not known."""
     loss: LossLine | None = None
     """The loss over the training; None where no loss was recorded."""
+    pipeline: PipelineLine | None = None
+    """The pipelines that the model is divided into; None where there is none."""
     schema: int = field(default=SCHEMA_VERSION)
 
     @property
@@ -230,6 +233,7 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         findings=judged.findings if judged else [],
         job=job,
         loss=_loss_line(headline) if headline else None,
+        pipeline=pipeline_line(headline) if headline else None,
     )
 
 

@@ -11,6 +11,7 @@ from ddlprof.model.classes import TABLE
 from ddlprof.model.manifest import IMPORTED
 from ddlprof.model.records import NO_BACKWARD, NO_TORCH
 from ddlprof.report.run.data import LossLine, RankLine, ReportData
+from ddlprof.report.run.pipeline import pipeline_text
 from ddlprof.report.text import text_of
 
 OTHER_SHARE = 0.05  # of the step: a smaller `other` gets no line
@@ -47,6 +48,8 @@ def lines(report: ReportData) -> Iterator[tuple[str, str]]:
     else:
         scale = scale_for(step)
         yield "Step", _step(report, scale)
+        if report.pipeline is not None:
+            yield "Pipeline", pipeline_text(report.pipeline, report.times["bubble"].mean_s, scale)
         yield from _outliers(report, scale)
         yield from _verdict(report, scale)
         yield from _findings(report, scale)

@@ -18,7 +18,7 @@ from torch.distributed import pipelining
 
 FORWARD_S = 0.02
 SLOW_FACTOR = 1.5
-STEPS = 12
+STEPS = 16
 WIDTH = 8
 
 
@@ -65,6 +65,12 @@ def by_torch(name: str, micro_batches: int, stages: list[Stage], numbers: list[i
     return step
 
 
+def send(tensor: torch.Tensor, to: int) -> dist.Work:
+    work = dist.isend(tensor, to)
+    assert work is not None
+    return work
+
+
 def by_hand(micro_batches: int, stage: Stage) -> Any:
     """All forwards, then all backwards, as GPipe."""
     rank, last = dist.get_rank(), dist.get_world_size() - 1
@@ -77,7 +83,7 @@ def by_hand(micro_batches: int, stage: Stage) -> Any:
                 dist.recv(given, rank - 1)
             made = stage(given.requires_grad_(rank > 0))
             if rank < last:
-                sent.append(dist.isend(made.detach(), rank + 1))
+                sent.append(send(made.detach(), rank + 1))
             kept.append((given, made if rank < last else nn.functional.mse_loss(made, wanted)))
         for given, made in kept:
             gradient = torch.empty_like(made) if rank < last else None
@@ -86,7 +92,7 @@ def by_hand(micro_batches: int, stage: Stage) -> Any:
             torch.autograd.backward(made, gradient)
             if rank > 0:
                 assert given.grad is not None
-                sent.append(dist.isend(given.grad, rank - 1))
+                sent.append(send(given.grad, rank - 1))
         for work in sent:
             work.wait()
 

@@ -24,6 +24,7 @@ _MEANINGS = {
     "interconnect": "what would remain if all ranks sat in one machine",
     "network": "the price of having gone over the network",
     "straggler": "waiting for a later rank to arrive",
+    "bubble": "waiting for a neighbour in the pipeline, as its schedule has it",
     "other": "the rest: logging, checkpoints, evaluation, host gaps",
     "rollout": "of it, the model acts or generates for its training, with what goes on between",
 }

@@ -192,12 +192,12 @@ JOB = "job"
 MODEL = "model"
 _MODEL_NUMBERS = (
     "layers", "parameter_tensors", "parameters", "gradient_bytes", "forward_flops_per_sample",
-    "backward_flops_per_sample", "compiled",
+    "backward_flops_per_sample", "recomputed_flops_per_sample", "compiled",
 )  # fmt: skip
 _TRAINING_NUMBERS = (
     "batch_per_rank", "global_batch", "micro_batches", "dataset_samples", "loader_workers", "pin_memory",
     "persistent_workers", "prefetch_factor", "peak_device_memory_bytes", "peak_process_memory_bytes", "zero_stage",
-    "data_parallel_ranks", "cpu_threads",
+    "data_parallel_ranks", "cpu_threads", "tokens_per_sample", "padding_share",
 )  # fmt: skip
 _HOST_NUMBERS = ("physical_cores", "logical_cores", "available_cores", "cpu_quota_cores", "memory_bytes")
 _CALIBRATION_NUMBERS = ("ranks", "seconds")

@@ -21,6 +21,7 @@ from ddlprof.model.classes import TABLE, TIMES
 from ddlprof.model.records import SCHEMA_VERSION, Drop
 from ddlprof.report.run.context import ContextLine, OverheadLine, context_line, overhead_line
 from ddlprof.report.run.pipeline import PipelineLine, pipeline_line
+from ddlprof.report.run.rates import Rates, rates_of
 from ddlprof.report.run.verdict import VerdictLine, judge_run
 from ddlprof.store import RunData
 
@@ -166,6 +167,8 @@ class ReportData:
     """The loss over the training; None where no loss was recorded."""
     pipeline: PipelineLine | None = None
     """The pipelines that the model is divided into; None where there is none."""
+    rates: Rates = field(default_factory=Rates)
+    """How fast the job trains."""
     schema: int = field(default=SCHEMA_VERSION)
 
     @property
@@ -234,6 +237,7 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         job=job,
         loss=_loss_line(headline) if headline else None,
         pipeline=pipeline_line(headline) if headline else None,
+        rates=rates_of(manifest, headline),
     )
 
 

@@ -12,6 +12,7 @@ from ddlprof.model.manifest import IMPORTED
 from ddlprof.model.records import NO_BACKWARD, NO_TORCH
 from ddlprof.report.run.data import LossLine, RankLine, ReportData
 from ddlprof.report.run.pipeline import pipeline_text
+from ddlprof.report.run.rates import rates_text
 from ddlprof.report.text import text_of
 
 OTHER_SHARE = 0.05  # of the step: a smaller `other` gets no line
@@ -50,6 +51,8 @@ def lines(report: ReportData) -> Iterator[tuple[str, str]]:
         yield "Step", _step(report, scale)
         if report.pipeline is not None:
             yield "Pipeline", pipeline_text(report.pipeline, report.times["bubble"].mean_s, scale)
+        if rates := rates_text(report.rates, report.device == "cpu"):
+            yield "Rates", rates
         yield from _outliers(report, scale)
         yield from _verdict(report, scale)
         yield from _findings(report, scale)

@@ -41,6 +41,7 @@ def test_columns_are_those_of_the_contract(tmp_path: Path) -> None:
         "ranks.csv": "attempt,rank,host,node,device,status,complete,steps,steady_steps,step_s,compute_s,"
         "compute_forward_s,compute_backward_s,compute_optimizer_s,data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,straggler_s,bubble_s,other_s,rollout_s",
         "job.csv": "attempt,part,seconds,share",
+        "rates.csv": "rate,value",
         "summary.csv": "class,mean_s,share,median_s,p95_s",
     }
 

@@ -25,6 +25,7 @@ from ddlprof.model.classes import COMM_PARTS, RECORDED
 from ddlprof.model.records import DEVICE_CLOCK, MISSING, Flag
 
 if TYPE_CHECKING:
+    from ddlprof.analysis.experts import ExpertLoad
     from ddlprof.analysis.loss_curve import LossCurve
     from ddlprof.analysis.stragglers import InsideMachine
     from ddlprof.store import IntArray, RankData, RunData
@@ -103,6 +104,15 @@ class Attempt:
         from ddlprof.analysis.loss_curve import loss_curve  # not at the top: many cards are of runs without losses
 
         return loss_curve(self.loss_rank.training_loss)
+
+    @cached_property
+    def experts(self) -> ExpertLoad | None:
+        """How tokens are routed to the experts of a mixture; None without one."""
+        if not any(rank.data.routed for rank in self.ranks):
+            return None
+        from ddlprof.analysis.experts import expert_load  # not at the top: few jobs have experts
+
+        return expert_load([rank.data for rank in self.ranks])
 
     @property
     def decisive(self) -> Summary:

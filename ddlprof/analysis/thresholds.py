@@ -62,6 +62,7 @@ UNEVEN_CORRELATION = 0.5  # of a rank's samples with its own time: then the samp
 UNEVEN_SAMPLES_SHARE = 0.02  # spread of the ranks' samples over their mean: less cannot make a rank late
 UNEVEN_STAGE_SHARE = 0.05  # of what the other stages take: less is not a layer of twenty
 UNEVEN_STAGE_GAIN = 0.02  # of the step: as much as names a late rank
+EXPERT_IMBALANCE = 1.25  # times the mean of tokens: routers with a balancing loss stay below
 SLOW_HOST_FACTOR = 1.1  # times the other hosts' ranks: as much as warns
 FULL_CPU_PERCENT = 95.0  # of all cores: nothing is free for one more thread
 JOB_EVENTS = 2  # one evaluation or checkpoint is no habit

@@ -14,6 +14,7 @@ from dataclasses import asdict, fields
 from operator import attrgetter
 from typing import Any, TypeAlias
 
+from ddlprof.model.experts import RoutedTokens
 from ddlprof.model.pipeline import PipelinePlace
 from ddlprof.model.records import (
     Aggregate,
@@ -46,6 +47,7 @@ KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
     "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
     "u": Drop, "p": JobSpan, "v": LossValue, "h": PipelinePlace,
+    "x": RoutedTokens,
 }  # fmt: skip
 """The type of record of each tag."""
 SHAPES = "shapes"
@@ -106,6 +108,7 @@ Record: TypeAlias = (
     | LossValue
     | JobSpan
     | PipelinePlace
+    | RoutedTokens
 )
 """Records that consist of plain numbers or text and take one line each."""
 

@@ -83,6 +83,7 @@ def _allowed(names: Names) -> dict[str, dict[str, Fit]]:
             **_all("stages micro_batches"),
             **dict.fromkeys(("own", "ranks", "order"), words.plain_list),
         },
+        "x": {"group": names.group, "rows": words.plain_list, **_all("step ranks")},
         "e": {"status": words.status, **_all("exit_code time_ns")},
         "u": {
             "source": words.source,

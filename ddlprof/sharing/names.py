@@ -64,8 +64,8 @@ _SCHEDULES = frozenset(
     f"Schedule{name}"
     for name in ("GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
 )
-_LIST = re.compile(r"[\dFBIW,]*")
-"""Numbers, or actions of a pipeline's schedule, with commas between them."""
+_LIST = re.compile(r"[\dFBIW,/]*")
+"""Numbers, pairs of them, or actions of a pipeline's schedule, with commas between them."""
 _COMM_HOOKS = frozenset(
     {"", "allreduce_hook", "fp16_compress_hook", "bf16_compress_hook", "fp16_compress_wrapper", "bf16_compress_wrapper",
      "powerSGD_hook", "batched_powerSGD_hook", "quantization_pertensor_hook", "quantization_perchannel_hook",

@@ -134,7 +134,7 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     rank.drops = list({(drop.source, drop.many): drop for drop in parsed.of("u")}.values())  # they are cumulative
     rank.training_loss = parsed.of("v")
     rank.spans = [span for span in parsed.of("p") if span.what in SPANS]
-    rank.pipelines = parsed.of("h")
+    rank.pipelines, rank.routed = parsed.of("h"), parsed.of("x")
     rank.end = next(reversed(parsed.of("e")), None)
     rank.samples = _samples(parsed)
     # The binary file does not mark steps: after a lost line its times cannot be assigned to steps.

@@ -34,6 +34,7 @@ from ddlprof.model.manifest import TrainingFacts
 from ddlprof.model.records import MISSING
 
 if TYPE_CHECKING:
+    from ddlprof.analysis.experts import ExpertLoad
     from ddlprof.analysis.late_rank import LateRank
     from ddlprof.analysis.run import Attempt, RankAnalysis
     from ddlprof.analysis.traffic import CommTotals
@@ -115,6 +116,7 @@ class Facts:
     """The mean computing of each rank in seconds, by node."""
     stages: Stages | None = None
     """The stages of the pipelines, where their schedule is known."""
+    experts: ExpertLoad | None = None
     growths: list[MemoryGrowth] = field(default_factory=list)
     throttled: list[ThrottledDevice] = field(default_factory=list)
     device_bytes: int | None = None
@@ -222,6 +224,7 @@ def gather_facts(
         uneven=find_uneven(headline.ranks),
         rank_compute_s=_rank_compute(headline.ranks),
         stages=stages_of(headline),
+        experts=headline.experts,
         growths=find_growths(headline.ranks),
         throttled=find_throttled(headline.ranks),
         device_bytes=_device_bytes(host),

@@ -11,6 +11,7 @@ from ddlprof.model.classes import TABLE
 from ddlprof.model.manifest import IMPORTED
 from ddlprof.model.records import NO_BACKWARD, NO_TORCH
 from ddlprof.report.run.data import LossLine, RankLine, ReportData
+from ddlprof.report.run.experts import experts_text
 from ddlprof.report.run.pipeline import pipeline_text
 from ddlprof.report.run.rates import rates_text
 from ddlprof.report.text import text_of
@@ -51,6 +52,8 @@ def lines(report: ReportData) -> Iterator[tuple[str, str]]:
         yield "Step", _step(report, scale)
         if report.pipeline is not None:
             yield "Pipeline", pipeline_text(report.pipeline, report.times["bubble"].mean_s, scale)
+        if report.experts is not None and (experts := experts_text(report.experts)):
+            yield "Experts", experts
         if rates := rates_text(report.rates, report.device == "cpu"):
             yield "Rates", rates
         yield from _outliers(report, scale)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ddlprof.analysis.experts import ExpertLoad
 from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime
@@ -39,6 +40,9 @@ UNEVEN = UnevenWork(samples_spread=0.3, correlation=0.9, steps=100)
 GROWTH = MemoryGrowth(0, "device", 2.0**20, 70.0 * GIB, 50)
 STAGES = Stages("1F1B", 1, 4, 1, 8, (0.010, 0.010, 0.0115, 0.010), 2, (2,), (2,), ("head",), 0.012, 3 / 11)
 PIPELINE = facts({"compute": 70.0, "comm": 30.0, "straggler": 5.0, "bubble": 25.0}, stages=STAGES, world_size=4)
+LOAD = ExpertLoad(1.8, 3, 1.6, 8, 20)
+MIXTURE = facts({"compute": 70.0, "comm": 30.0}, experts=LOAD, world_size=8,
+                comm=CommTotals(30 * MS, None, ["alltoall_base"], alltoall_s=0.03))  # fmt: skip
 HOT = ThrottledDevice(0, 0.5, 60, 1200.0, 1800.0, 88.0, True, 0.012)
 
 
@@ -80,6 +84,7 @@ SPEAKS: dict[str, list[Facts]] = {
     "slow_host": [ddp(2, 30, rank_compute_s={0: [0.05, 0.05], 1: [0.08, 0.082]})],
     "bubble": [PIPELINE],
     "uneven_stages": [PIPELINE, replace(PIPELINE, stages=replace(STAGES, own=(2, 6), virtual=2))],
+    "expert_imbalance": [MIXTURE],
     "result_waits": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_places.RESULT))],
     "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_places.LOGGING))],
     "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_places.SLEEP, "later")],
@@ -149,6 +154,8 @@ SILENT: dict[str, list[Facts]] = {
     "bubble": [facts(stages=STAGES), facts({"compute": 80.0, "comm": 20.0, "bubble": 20.0})],
     "uneven_stages": [facts(), replace(PIPELINE, stages=replace(STAGES, seconds=(0.01, 0.01, 0.0103, 0.01))),
                       replace(PIPELINE, stages=replace(STAGES, gain_s=0.001))],
+    "expert_imbalance": [facts(), replace(MIXTURE, experts=replace(LOAD, imbalance=1.1)), replace(MIXTURE, experts=None),
+                         replace(MIXTURE, comm=CommTotals(30 * MS, None, ["alltoall_base"], alltoall_s=0.002))],
     "result_waits": [facts(sources=line(source_places.RESULT)),
                      facts({"compute": 70.0, "other": 30.0}, sources=line(source_places.RESULT, sure=False)),
                      facts({"compute": 70.0, "other": 30.0}, sources=line(source_places.SLEEP))],

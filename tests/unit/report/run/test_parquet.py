@@ -191,7 +191,7 @@ def test_the_command_exports_the_runs_that_it_can(
     out, err = capsys.readouterr()
     assert out == ""
     assert [line.startswith("ddlprof: wrote ") for line in err.splitlines()].count(True) == 6
-    assert err.count("\n") == 7
+    assert err.count("\n") == 8
     assert "1 of 2 runs are not exported" in err
     assert len(query(tmp_path / "out", "steps")[1]) == 40
 

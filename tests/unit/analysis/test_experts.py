@@ -32,7 +32,8 @@ def test_ranks_that_take_turns_are_uneven_each_time(tmp_path: Path) -> None:
     found = expert_load(ranks_of(tmp_path, routed))
     assert found is not None
     assert found.imbalance == pytest.approx((1.5 + 1.6) / 2)
-    assert (found.fullest, found.fullest_share, found.steps) == (0, pytest.approx((0.5 + 1.6) / 2), 2)
+    assert (found.fullest, found.steps) == (0, 2)
+    assert found.fullest_share == pytest.approx((0.5 + 1.6) / 2)
 
 
 def test_groups_are_compared_within_themselves(tmp_path: Path) -> None:
@@ -61,5 +62,5 @@ def test_rows_are_read_as_they_were_written() -> None:
     assert written(rows) == "96/64,64/96,0/5"
     assert read_rows(written(rows)) == rows
     assert read_rows("") == []
-    with pytest.raises(ValueError, match="unpack|invalid"):
+    with pytest.raises(ValueError, match=r"unpack|invalid"):
         read_rows("1/2,3")

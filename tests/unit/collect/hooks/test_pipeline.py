@@ -15,7 +15,7 @@ from ddlprof.collect.recorder import Recorder
 from ddlprof.model.pipeline import PipelinePlace, read_order
 
 pipelining = pytest.importorskip("torch.distributed.pipelining")
-dist = torch.distributed
+dist: Any = torch.distributed
 
 
 class Body(nn.Module):

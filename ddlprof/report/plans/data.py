@@ -24,7 +24,10 @@ COLUMNS = (
     "memory_gib_needed", "fits_memory", "meets_budget", "extrapolated", "price_as_of", "reason",
     "price_basis", "list_cost_usd", "start_up_s", "epoch_start_s", "evaluation_s", "checkpoint_s",
 )  # fmt: skip
-_SETTINGS = {"grad_accum": "accumulation", "compiled": "torch.compile", "channels_last": "channels last"}
+_SETTINGS = {
+    "grad_accum": "accumulation", "compiled": "torch.compile", "channels_last": "channels last",
+    "lora": "LoRA of rank", "qlora": "QLoRA of rank",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ from recommender.errors import PredictionError
 
 FOUR_BIT_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 """The bytes of a weight in NF4 with doubly quantised scales: a byte for 64 weights, and four for 256 of these."""
-DEQUANTIZED_BYTES = 10.0
+DEQUANTIZED_BYTES = 9.0
 """A weight of four bits is made whole as slowly as so many bytes are moved: it is looked up, not only read and written.
-From the steps of Llama 2 7B and 13B with and without NF4 on A100 (LitGPT, bitsandbytes 0.41); others are not in it."""
+Fitted to what double quantisation added to the steps of four models on an A100 (LitGPT, bitsandbytes 0.41)."""
+_DEQUANTIZING = "dequantize_4bit"
 _DEQUANTIZING_LAUNCHES = 3.0
 """Kernels for the weights of one layer: two for its scales and one for itself."""
 _ALREADY = 0.5
@@ -41,6 +42,11 @@ class Adapters:
     """Their part of what is trained without adapters."""
     largest: float
     """The elements of their largest tensor."""
+
+
+def is_in_four_bits(step: StepOperators) -> bool:
+    """Whether weights of the step are held in four bits, as `with_adapters` does it."""
+    return any(each.name == _DEQUANTIZING for each in step.operators)
 
 
 def linear_layers(step: StepOperators) -> list[Operator]:
@@ -160,7 +166,7 @@ def _whole_again(layer: Operator) -> Iterator[Operator]:
     moved = DEQUANTIZED_BYTES * weights
     for phase in ("forward", "backward"):
         yield Operator(
-            kind="copy", phase=phase, name="dequantize_4bit", dtype=layer.dtype, shape=(weights,), flops=0.0,
+            kind="copy", phase=phase, name=_DEQUANTIZING, dtype=layer.dtype, shape=(weights,), flops=0.0,
             bytes=moved, launches=_DEQUANTIZING_LAUNCHES, count=layer.count, fixed_bytes=moved,
         )  # fmt: skip
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ddlprof.model.operators import Checkpointing, StepMemory, StepOperators
+from recommender.compute.adapters import is_in_four_bits
 from recommender.compute.compiled_memory import without_copies_of_logits
 from recommender.compute.optimizers import Optimizer, optimizer_named
 from recommender.compute.precisions import BYTES, parameter_type, precision_named, results
@@ -41,6 +42,8 @@ the peak of a run, or with activations not counted. The upper end includes fragm
 _COMPILED_BELOW = 0.25
 """The lower end for a compiled step: torch.compile computes cheap results again in backward instead of saving them, of
 a decoder's block a quarter (the results of its activation and of its norms). An assumption."""
+_FOUR_BITS_ABOVE = 0.25
+"""The upper end with weights in four bits: LitGPT's steps held 12 to 22 % more than counted."""
 _CORRECTION = (0.5, 2.0)
 """The range of the factor on activations by the measured peak; a remaining difference counts as a fixed size."""
 USABLE_MEMORY_SHARE = 0.92
@@ -273,6 +276,9 @@ def _need(
     if step.compiled:
         basis += ", of those that torch.compile joins only the copies of logits left out"
         below = max(below, _COMPILED_BELOW)
+    if is_in_four_bits(step):
+        basis += ", weights of linear layers in four bits"
+        above = max(above, _FOUR_BITS_ABOVE)
     if step.precision.startswith("fp8"):
         basis += f"; parameters, gradients and states stay in {parameter_type(precision_named(step.precision))}"
     if guessed:

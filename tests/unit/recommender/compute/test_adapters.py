@@ -124,6 +124,8 @@ def test_four_bits_take_memory_off_linear_layers_alone_and_cost_time() -> None:
     weights = LAYERS * 2 * WIDTH * INNER
     assert lora.parameters - qlora.parameters == pytest.approx(weights * (2 - FOUR_BIT_BYTES))
     assert qlora.activations == pytest.approx(lora.activations)
+    assert "four bits" in qlora.basis
+    assert qlora.high / qlora.bytes > lora.high / lora.bytes
     steps = [as_asked(counted(False), batch=2, lora=RANK), as_asked(counted(False), batch=2, qlora=RANK)]
     assert flops(steps[0], "forward") == flops(steps[1], "forward")
     for phase in ("forward", "backward"):

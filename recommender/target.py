@@ -12,6 +12,7 @@ from ddlprof.base.reading import Range
 from ddlprof.model.operators import Checkpointing
 from instance_catalog import Catalog, Gpu, InstanceType
 from recommender.errors import PredictionError, checked
+from recommender.layout import Layout
 from recommender.workload import Batch, Measurement, Name, Placement, Speed
 
 Rank = Annotated[int, Range(1, 65_536)]
@@ -65,6 +66,9 @@ class Target:
     """The rank of adapters that are trained beside frozen weights (LoRA); None: as measured."""
     qlora: Rank | None = None
     """The same beside weights held in four bits (QLoRA)."""
+    layout: Layout | None = None
+    """How the model is divided over the GPUs; None: by `strategy` alone. `batch_per_gpu` are then the sequences of a
+    micro-batch, and `grad_accum` the micro-batches of a step in each data rank."""
 
     def __post_init__(self) -> None:
         checked(self)

@@ -212,10 +212,11 @@ def _memory(
 def _points(memory: StepMemory, trained: float, casts: float, saved_more: float) -> tuple[tuple[float, float], ...]:
     """The moments with the gradients of the adapters in place of all gradients, `casts` in place of all casts."""
     most = max((grown for _, grown in memory.points), default=0.0)
+    most = most if memory.saved_bytes is None else min(memory.saved_bytes, most)
     before = memory.trained_bytes or 0.0
     found = []
     for fixed, grown in memory.points:
-        left = grown / most if most else 0.0  # of what forward saved
+        left = min(grown / most, 1.0) if most else 0.0  # of what forward saved
         cast = min(fixed, memory.saved_cast_bytes * left)
         gradients = min(fixed - cast, before)
         rest = fixed - cast - gradients

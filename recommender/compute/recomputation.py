@@ -102,14 +102,25 @@ def _memory(step: StepOperators, checkpointing: Checkpointing, memory: StepMemor
         saved = min(memory.saved_bytes, saved)
         in_blocks = memory.saved_bytes - kept - memory.saved_cast_bytes
         layer *= 1.0 - min(dear / in_blocks, 1.0) if in_blocks > 0 else 1.0
-    most = max((grown for _, grown in memory.points), default=0.0)
-    casts = memory.saved_cast_bytes
-    points = (
-        highest((max(0.0, f - casts * g / most), saved * g / most + layer) for f, g in memory.points) if most else ()
-    )
+    points = _points(memory, saved, layer)
     return replace(
         memory, saved_bytes=saved, saved_fixed_bytes=0.0, saved_cast_bytes=0.0, layer_bytes=layer, points=points
     )
+
+
+def _points(memory: StepMemory, saved: float, layer: float) -> tuple[tuple[float, float], ...]:
+    """The moments with `saved` bytes kept and `layer` bytes made again. What is there at a moment beyond all that was
+    saved, such as copies of logits in the loss, stays, and is gone when a block is computed again."""
+    most = max((grown for _, grown in memory.points), default=0.0)
+    if not most:
+        return ()
+    before = most if memory.saved_bytes is None else min(memory.saved_bytes, most)
+    found = []
+    for fixed, grown in memory.points:
+        left = min(grown / before, 1.0) if before else 0.0
+        beyond = max(grown - before, 0.0)
+        found.append((max(0.0, fixed - memory.saved_cast_bytes * left), saved * left + max(layer, beyond)))
+    return highest(found)
 
 
 def _bytes_of_dear(step: StepOperators) -> float:

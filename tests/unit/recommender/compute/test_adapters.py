@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
-from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
 from recommender import PredictionError, Workload
 from recommender.compute.adapters import FOUR_BIT_BYTES, adapters_of, linear_layers
 from recommender.compute.memory import JobMemory, MemoryNeed
 from recommender.compute.what_if import as_asked, trained
+from tests.unit.recommender.compute.decoder import INNER, LAYERS, WIDTH, counted_step, decoder
 
-WIDTH, INNER, CLASSES, TOKENS, LAYERS, RANK = 128, 256, 1000, 64, 6, 4
+RANK = 4
 
 
 class Adapted(nn.Module):
@@ -34,45 +34,16 @@ class Adapted(nn.Module):
         return result
 
 
-class Block(nn.Module):
-    """A feed-forward block with its norm."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, INNER), nn.Linear(INNER, WIDTH)
-
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = x + self.down(nn.functional.gelu(self.up(self.norm(x))))
-        return result
-
-
-class Decoder(nn.Module):
-    """Tokens to the loss of the next ones."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Embedding(CLASSES, WIDTH)
-        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.head = nn.Linear(WIDTH, CLASSES, bias=False)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.table(tokens)
-        for block in self.blocks:
-            x = block(x)
-        return nn.functional.cross_entropy(self.head(x).flatten(0, 1), tokens.flatten())
-
-
 @cache
 def counted(adapted: bool, precision: str = "bf16", checkpointing: bool = False) -> StepOperators:
     """The step as it is counted from the tensors of the model, with real adapters or without any."""
-    with torch.device("meta"):
-        model = Decoder()
-        if adapted:
-            model.requires_grad_(False)
+    model = decoder()
+    if adapted:
+        model.requires_grad_(False)
+        with torch.device("meta"):
             for block in model.blocks:
                 block.up, block.down = Adapted(block.up), Adapted(block.down)  # type: ignore[arg-type]
-    settings = StepSettings(2, precision, checkpointing=checkpointing)
-    return trace_step(model, lambda size: Inputs([torch.empty((size, TOKENS), dtype=torch.int64)], {}), settings)
+    return counted_step(model, precision, checkpointing=checkpointing)
 
 
 def flops(step: StepOperators, phase: str) -> float:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
+import torch
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from recommender.compute.what_if import as_asked
+from tests.unit.recommender.compute.decoder import BATCH, Decoder, counted_step, decoder
 
 ROWS, WIDTH, HEADS = 64, 32, 4
 
@@ -69,6 +74,45 @@ def test_from_full_to_selective_is_less_to_compute() -> None:
     assert step.operators == as_asked(STEP, batch=8, checkpointing="selective").operators
     assert step.memory is not None
     assert step.memory.saved_bytes == 7 * KEPT
+
+
+def _checkpointed_selectively(model: Decoder) -> Decoder:
+    """The decoder as torch checkpoints it selectively, with the results of products kept."""
+    products = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default}
+
+    def policy(context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        return CheckpointPolicy.MUST_SAVE if operator in products else CheckpointPolicy.PREFER_RECOMPUTE
+
+    contexts = partial(create_selective_checkpoint_contexts, policy)
+    for block in model.blocks:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False, context_fn=contexts)
+    return model
+
+
+def test_what_is_asked_for_is_what_torch_does() -> None:
+    """FLOPs, saved bytes and the peak, of torch's own selective checkpointing."""
+    asked = as_asked(counted_step(decoder()), batch=BATCH, checkpointing="selective")
+    real = counted_step(_checkpointed_selectively(decoder()))
+    of_asked, of_real = (
+        sum(each.flops * each.count for each in step.operators if each.phase == "backward") for step in (asked, real)
+    )
+    assert of_asked == of_real
+    assert asked.memory is not None
+    assert real.memory is not None
+    assert asked.memory.saved_bytes == pytest.approx(real.memory.saved_bytes, rel=0.02)
+    peaks = [max(map(sum, memory.points)) for memory in (asked.memory, real.memory)]
+    assert peaks[0] == pytest.approx(peaks[1], rel=0.02)
+
+
+def test_activations_of_full_checkpointing_are_those_that_are_counted() -> None:
+    """The copies of logits in the loss are there whether blocks are computed again or not."""
+    asked = as_asked(counted_step(decoder()), batch=BATCH, checkpointing=True).memory
+    real = counted_step(decoder(), checkpointing=True).memory
+    assert asked is not None
+    assert real is not None
+    assert asked.saved_bytes == real.saved_bytes
+    grown = [max(grown for _, grown in memory.points) for memory in (asked, real)]
+    assert grown[0] == pytest.approx(grown[1], rel=0.02)
 
 
 def test_a_forward_pass_alone_has_nothing_to_compute_again() -> None:

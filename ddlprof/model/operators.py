@@ -40,7 +40,7 @@ PHASES = ("forward", "backward", "optimizer")
 
 Checkpointing = bool | Literal["selective"]
 """Whether blocks are computed again in backward; selective: all of them except products with weights and convolutions,
-whose results are kept (Korthikanti et al. 2022, and torchtitan's selective op)."""
+whose results are kept (Korthikanti et al. 2022)."""
 
 
 @dataclass(frozen=True)

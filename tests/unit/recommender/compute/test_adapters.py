@@ -15,6 +15,7 @@ from recommender import PredictionError, Workload
 from recommender.compute.adapters import FOUR_BIT_BYTES, adapters_of, linear_layers
 from recommender.compute.memory import JobMemory, MemoryNeed
 from recommender.compute.what_if import as_asked, trained
+from tests.unit.collect.facts.graph_jobs import job, step
 from tests.unit.recommender.compute.decoder import INNER, LAYERS, WIDTH, counted_step, decoder
 
 RANK = 4
@@ -150,3 +151,17 @@ def test_what_has_no_linear_layer_or_trains_little_is_refused() -> None:
         as_asked(counted(True), batch=2, lora=8)
     with pytest.raises(PredictionError, match="count a training step"):
         as_asked(replace(counted(False), training=False), batch=2, qlora=8)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "amp-bf16"])
+def test_operators_that_a_run_has_read_lose_the_gradients_of_weights_alone(precision: str) -> None:
+    model, loss = job("gpt", precision=precision)
+    memory = StepMemory(parameter_bytes=4e5, trained_bytes=4e5)
+    run = StepOperators(4, precision, tuple(step(model, loss, 4).operators), optimizer="adamw", memory=memory)
+    left = as_asked(run, batch=4, lora=RANK).operators
+    gone = [each for each in run.operators if each not in left]
+    # Each linear layer has one product for the gradient of its weight, as large as its own.
+    products = [each for each in run.operators if (each.phase, each.kind) == ("forward", "product")]
+    assert sum(e.flops * e.count for e in gone) == sum(e.flops * e.count for e in products)
+    assert {each.phase for each in gone} == {"backward"}
+    assert {each.kind for each in gone} <= {"product", "reduction", "embedding", "copy", "elementwise"}

@@ -38,12 +38,13 @@ OPTIONS = {
     "characterize": "--format --help --max-steps --module --network-run --nproc-per-node --out --repeat --skip -m -o",
     "recommend": (
         "--batch --budget --channels-last --checkpointing --cloud --compile --discount --emit --epochs --format"
-        " --grad-accum --help --instance --instances --keep-global-batch --learned --max-cost --max-nodes --nodes"
-        " --optimizer --other-job --out --precision --prices --pricing --region --samples --steps --strategy --top -o"
+        " --grad-accum --help --instance --instances --keep-global-batch --learned --lora --max-cost --max-nodes"
+        " --nodes --optimizer --other-job --out --precision --prices --pricing --qlora --region --samples --steps"
+        " --strategy --top -o"
     ),
     "predict": (
         "--batch --channels-last --checkpointing --compile --format --gpu --grad-accum --help --instance --learned"
-        " --nodes --optimizer --other-job --out --placement --precision --strategy -o"
+        " --lora --nodes --optimizer --other-job --out --placement --precision --qlora --strategy -o"
     ),
     "learn": "--format --help --out -o",
     "features": (
@@ -172,8 +173,8 @@ def test_columns_of_fused_trials() -> None:
 
 def test_python_api_of_the_recommender_and_the_catalogue() -> None:
     assert " ".join(recommender.__all__) == (
-        "Coefficients DdlprofError Estimate Learned Measurement Plan PredictionError Predictor Predicts Range Settings"
-        " StepTimes Suggestion Target Workload predict recommend"
+        "Coefficients DdlprofError Estimate Layout Learned Measurement Plan PredictionError Predictor Predicts Range"
+        " Settings StepTimes Suggestion Target Workload predict recommend transformer"
     )
     assert " ".join(instance_catalog.__all__) == (
         "Catalog CatalogError DdlprofError Disagreement FlowLimit Gpu InstanceType LinkFact LinkPair OwnPrices Price"

@@ -59,10 +59,11 @@ class TextBatches:
 
     def forward(self, module: Any, inputs: Any) -> None:
         """Called with the arguments of an outermost forward that is trained."""
-        first = _rows(next(iter(arguments_tensors(inputs)), None))
-        if first is None or str(first.dtype) not in _WHOLE:
-            return
-        samples, length = int(first.shape[0]), int(first.shape[1])
+        rows = _rows(next(iter(arguments_tensors(inputs)), None))
+        with no_torch_function():  # a tensor of the script's own class would be asked
+            if rows is None or str(rows.dtype) not in _WHOLE:
+                return
+            samples, length = map(int, rows.shape)
         self.calls += 1
         self._first, self._second = self._first + samples, self._second + length
         self.tokens += samples * length
@@ -73,9 +74,10 @@ class TextBatches:
 
     def _count(self, rows: Any, padding: int) -> None:
         """Counts by plain numbers: operations of torch would be seen by modes of the script's."""
-        if not rows.is_cpu or int(rows.shape[0]) * int(rows.shape[1]) > _MOST_TOKENS:
-            return
-        for row in rows.tolist():
+        with no_torch_function():
+            samples, length = map(int, rows.shape)
+            values = rows.tolist() if rows.is_cpu and samples * length <= _MOST_TOKENS else []
+        for row in values:
             self._places += len(row)
             self._padding += row.count(padding)
 

@@ -152,8 +152,9 @@ def _usual(values: IntArray) -> int:
 class Bubbles:
     """The bubbles of the ranks of an attempt."""
 
-    def __init__(self, ranks: Sequence[RankData]) -> None:
-        self.pipelines = find_pipelines(ranks)
+    def __init__(self, ranks: Sequence[RankData], has_messages: bool = True) -> None:
+        """`has_messages`: whether ranks send each other any; without them there is no pipeline to look for."""
+        self.pipelines = find_pipelines(ranks) if has_messages else []
         self._of = {rank: pipeline for pipeline in self.pipelines for rank in pipeline.ranks}
         self._ranks = {rank.rank: rank for rank in ranks}
         self._members: dict[str, set[int]] = {}

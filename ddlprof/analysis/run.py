@@ -138,7 +138,7 @@ def _analyse_attempt(ranks: list[RankData], loader_workers: int) -> Attempt:
     matching = match_collectives(ranks)
     clocks = clock_offsets(ranks, matching)
     split = split_by_arrival(ranks, matching, clocks)
-    inside, bubbles = _inside_machine(ranks), Bubbles(ranks)
+    inside, bubbles = _inside_machine(ranks), Bubbles(ranks, matching.has_messages)
     analysed = [
         _analyse_rank(rank, partial(split.__getitem__, index), window, inside, bubbles, clocks[rank.node])
         for index, rank in enumerate(ranks)

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 _USUAL_FORWARD_SHARE = 1 / 3
 """The part of the forward in a forward and a backward, where it was not measured: a backward has twice the work."""
+_NOT_TOLD = (
+    "bubble and straggler are empty: the schedule of a pipeline is not known, or one of its ranks left no file, so "
+    "waiting for a later stage is not told from the bubble"
+)
 _DIGITS = 2
 """The forward's part is rounded to so many digits, so that equal pipelines are replayed once."""
 
@@ -152,9 +156,13 @@ def _usual(values: IntArray) -> int:
 class Bubbles:
     """The bubbles of the ranks of an attempt."""
 
-    def __init__(self, ranks: Sequence[RankData], has_messages: bool = True) -> None:
-        """`has_messages`: whether ranks send each other any; without them there is no pipeline to look for."""
+    def __init__(self, ranks: Sequence[RankData], has_messages: bool = True, expected: bool = False) -> None:
+        """`has_messages`: whether ranks send each other any; without them there is no pipeline to look for.
+
+        `expected`: whether the model is known to be divided into stages.
+        """
         self.pipelines = find_pipelines(ranks) if has_messages else []
+        self._missed = expected and has_messages and not self.pipelines
         self._of = {rank: pipeline for pipeline in self.pipelines for rank in pipeline.ranks}
         self._ranks = {rank.rank: rank for rank in ranks}
         self._members: dict[str, set[int]] = {}
@@ -163,12 +171,24 @@ class Bubbles:
                 self._members.setdefault(group, set()).add(rank.rank)
         self._ideal = {id(pipeline): self._ideal_ns(pipeline) for pipeline in self.pipelines}
 
+    @property
+    def may_be(self) -> bool:
+        """Whether any rank may have a bubble."""
+        return bool(self.pipelines) or self._missed
+
+    @property
+    def note(self) -> str | None:
+        """A sentence on why a bubble is not told; None where there is none, or it is."""
+        if self._missed or any(self._ideal[id(pipeline)] is None for pipeline in self.pipelines):
+            return _NOT_TOLD
+        return None
+
     def of_rank(self, rank: RankData, matched: RankCollectives) -> IntArray:
         """The bubble in each step in ns; MISSING where `comm` or the schedule is not known, 0 outside of a pipeline."""
         comm = rank.steps["comm_ns"]
         pipeline = self._of.get(rank.rank)
         if pipeline is None:
-            return np.where(comm == MISSING, MISSING, 0)
+            return np.where((comm == MISSING) | self._missed, MISSING, 0)
         ideal = self._ideal[id(pipeline)]
         if ideal is None:
             return np.full(len(comm), MISSING, dtype=np.int64)

@@ -14,7 +14,7 @@ from ddlprof.analysis.stages import find_stages
 from ddlprof.model.pipeline import PipelinePlace
 from ddlprof.model.records import MISSING, CollectiveShape, CollectiveTimes, RankHeader
 from ddlprof.store import RankData, load_run
-from tests.golden.runs import MS, header, step, with_collectives, write_rank
+from tests.golden.runs import MS, header, manifest, step, with_collectives, write_rank
 
 STEPS = 12
 FORWARD_MS, BACKWARD_MS, BATCHES = 10, 20, 4
@@ -133,6 +133,18 @@ def test_of_a_schedule_that_is_not_known_there_is_no_bubble(tmp_path: Path) -> N
     (tmp_path / "half" / "attempt-0" / "rank-1.jsonl").unlink()
     half = analysed(tmp_path / "half")
     assert (means(half, "bubble"), means(half, "straggler")) == ([None], [None])
+    assert any("bubble and straggler are empty" in note for note in half.notes)
+
+
+@pytest.mark.parametrize(("strategy", "bubble"), [("ddp+pp", None), ("ddp", 0)])
+def test_a_pipeline_that_is_not_recognised_has_no_bubble(tmp_path: Path, strategy: str, bubble: int | None) -> None:
+    """Megatron says that there is one, but its messages are not those of one stage on each rank."""
+    run = load_run(run_of(tmp_path, places=False, batches=1))
+    run.manifest = manifest(2)
+    run.manifest.training.strategy = strategy
+    (attempt,) = analyse(run)
+    assert means(attempt, "bubble") == [bubble, bubble]
+    assert any("bubble and straggler are empty" in note for note in attempt.notes) == (bubble is None)
 
 
 def test_a_damaged_record_tells_no_schedule(tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ class Stages:
     """The numbers of the stages there."""
     only: tuple[str, ...]
     """What these stages hold and no other does: names of modules, or `9 of layers (the others 8)`."""
+    least_s: float
+    """What the fastest rank at that place takes: if it is no slower than others, one rank is slow and not the stage."""
     gain_s: float
     """How much shorter a step would be if all stages took the mean."""
     bubble_share: float | None
@@ -48,8 +50,8 @@ class Stages:
 
     @property
     def longer(self) -> float:
-        """How much longer the slowest place takes, as a share of what the others take."""
-        return self.seconds[self.slowest] / self.others_s - 1 if self.others_s else 0.0
+        """How much longer the slowest stage takes in every pipeline, as a share of what the others take."""
+        return self.least_s / self.others_s - 1 if self.others_s else 0.0
 
 
 def find_stages(pipelines: Sequence[Pipeline], ranks: Mapping[int, Summary]) -> Stages | None:
@@ -61,10 +63,10 @@ def find_stages(pipelines: Sequence[Pipeline], ranks: Mapping[int, Summary]) -> 
     of_place = []
     for place in range(len(first.ranks)):
         worked = [_worked_s(ranks.get(p.ranks[place]), first.micro_batches) for p in alike]
-        of_place.append(fmean(known) if (known := [s for s in worked if s is not None]) else None)
-    seconds = tuple(s for s in of_place if s is not None)
-    if len(seconds) < len(of_place) or len(seconds) < 2 or not all(seconds):
+        of_place.append([s for s in worked if s])
+    if len(of_place) < 2 or not all(of_place):
         return None
+    seconds = tuple(map(fmean, of_place))
     slowest = max(range(len(seconds)), key=lambda place: seconds[place])
     uneven_s, even_s = _step_s(first, seconds), _step_s(first, [fmean(seconds)] * len(seconds))
     work_s = first.micro_batches * fmean(seconds)
@@ -79,6 +81,7 @@ def find_stages(pipelines: Sequence[Pipeline], ranks: Mapping[int, Summary]) -> 
         ranks=tuple(sorted(p.ranks[slowest] for p in alike)),
         own=first.own[slowest],
         only=_only(first, slowest),
+        least_s=min(of_place[slowest]),
         gain_s=max(0.0, uneven_s - even_s) if uneven_s is not None and even_s is not None else 0.0,
         bubble_share=1 - work_s / even_s if even_s else None,
     )

@@ -49,11 +49,9 @@ def less_bubble(facts: Facts) -> str:
 def uneven_stages(facts: Facts) -> Issue | None:
     """Finds a stage that takes longer than the others, which then wait for it."""
     stages, step_s = facts.stages, facts.mean_s("step")
-    if stages is None or not step_s or stages.longer < UNEVEN_STAGE_SHARE:
+    if stages is None or not step_s or not is_uneven(facts):
         return None
     share = stages.gain_s / step_s
-    if share < UNEVEN_STAGE_GAIN:
-        return None
     scale = facts.scale
     evidence = (
         f"{scale.time(stages.seconds[stages.slowest])} for the forward and backward of a micro-batch, the others "
@@ -64,6 +62,14 @@ def uneven_stages(facts: Facts) -> Issue | None:
     return Issue(f"{slow_stage(stages)} {percent(stages.longer)} longer", evidence,
                  "move layers from there to other stages, until all take as long", facts.steady_steps, share,
                  gain_s=stages.gain_s, ranks=stages.ranks, about="straggler")  # fmt: skip
+
+
+def is_uneven(facts: Facts) -> bool:
+    """Whether the same stage takes longer than the others in every pipeline, and that matters."""
+    stages, step_s = facts.stages, facts.mean_s("step")
+    if stages is None or not step_s or stages.longer < UNEVEN_STAGE_SHARE:
+        return False
+    return stages.gain_s >= UNEVEN_STAGE_GAIN * step_s
 
 
 def slow_stage(stages: Stages) -> str:
@@ -78,7 +84,8 @@ RULES = (
     Rule("bubble", "The schedule of a pipeline makes stages wait", f"a bubble of {percent(WARN_SHARE)} of the step",
          "as for any stall", FINDING_STEPS, "the schedule is not known", bubble),
     Rule("uneven_stages", "A stage of a pipeline takes longer than the others",
-         f"{percent(UNEVEN_STAGE_SHARE)} longer than the mean of the others, and {percent(UNEVEN_STAGE_GAIN)} of the "
-         "step to gain from equal stages", "less cannot be helped by moving a layer", FINDING_STEPS,
+         f"{percent(UNEVEN_STAGE_SHARE)} longer than the mean of the others, in every pipeline, and "
+         f"{percent(UNEVEN_STAGE_GAIN)} of the step to gain from equal stages",
+         "less cannot be helped by moving a layer", FINDING_STEPS,
          "the schedule or the computing of a stage is not known", uneven_stages),
 )  # fmt: skip

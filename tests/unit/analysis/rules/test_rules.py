@@ -38,7 +38,7 @@ HUGE = Reductions(1, 0, 100_000_000, 0.03, 0.03, 0.03)
 CPU: dict[str, Any] = {"device": "cpu", "cpu_threads": 16, "cpu_percent": 99.0}
 UNEVEN = UnevenWork(samples_spread=0.3, correlation=0.9, steps=100)
 GROWTH = MemoryGrowth(0, "device", 2.0**20, 70.0 * GIB, 50)
-STAGES = Stages("1F1B", 1, 4, 1, 8, (0.010, 0.010, 0.0115, 0.010), 2, (2,), (2,), ("head",), 0.012, 3 / 11)
+STAGES = Stages("1F1B", 1, 4, 1, 8, (0.010, 0.010, 0.0115, 0.010), 2, (2,), (2,), ("head",), 0.0115, 0.012, 3 / 11)
 PIPELINE = facts({"compute": 70.0, "comm": 30.0, "straggler": 5.0, "bubble": 25.0}, stages=STAGES, world_size=4)
 LOAD = ExpertLoad(1.8, 3, 1.6, 8, 20)
 MIXTURE = facts({"compute": 70.0, "comm": 30.0}, experts=LOAD, world_size=8,
@@ -152,7 +152,7 @@ SILENT: dict[str, list[Facts]] = {
                   ddp(2, 30, rank_compute_s={0: [0.05], 1: [0.09]}),
                   ddp(2, 5, rank_compute_s={0: [0.05, 0.05], 1: [0.08, 0.082]})],
     "bubble": [facts(stages=STAGES), facts({"compute": 80.0, "comm": 20.0, "bubble": 20.0})],
-    "uneven_stages": [facts(), replace(PIPELINE, stages=replace(STAGES, seconds=(0.01, 0.01, 0.0103, 0.01))),
+    "uneven_stages": [facts(), replace(PIPELINE, stages=replace(STAGES, least_s=0.0103)),
                       replace(PIPELINE, stages=replace(STAGES, gain_s=0.001))],
     "expert_imbalance": [facts(), replace(MIXTURE, experts=None),
                          replace(MIXTURE, experts=replace(LOAD, imbalance=1.1)),
@@ -213,6 +213,14 @@ def test_a_slow_stage_is_named_with_what_only_it_has() -> None:
     assert "16 in place of 8" in found["bubble"].next
     last = replace(PIPELINE, stages=replace(STAGES, own=(3,)))
     assert [each.title for each in apply_rules(last, RULES)][-1] == "stage 3 (the last) takes 15 % longer"
+
+
+def test_one_slow_rank_of_several_pipelines_is_no_slow_stage() -> None:
+    late = LateRank(2, 0.9, "compute", 50 * MS, 40 * MS)
+    one = replace(PIPELINE, late_rank=late, stages=replace(STAGES, pipelines=2, ranks=(2, 6), least_s=0.0101))
+    assert "straggler" in {each.rule for each in apply_rules(one, RULES)}
+    every = replace(one, stages=replace(STAGES, pipelines=2, ranks=(2, 6)))
+    assert {each.rule for each in apply_rules(every, RULES)} == {"bubble", "uneven_stages"}
 
 
 def test_every_rule_is_tried_both_ways() -> None:

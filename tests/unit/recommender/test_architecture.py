@@ -9,7 +9,15 @@ import pytest
 from recommender import PredictionError, transformer
 from recommender.architecture import Transformer
 
-LLAMA_8B = {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 128256, "seq": 8192}
+LLAMA_8B: dict[str, Any] = {
+    "layers": 32,
+    "hidden": 4096,
+    "heads": 32,
+    "kv_heads": 8,
+    "ffn": 14336,
+    "vocab": 128256,
+    "seq": 8192,
+}
 DEEPSEEK_V3 = {
     "layers": 61, "hidden": 7168, "heads": 128, "ffn": 18432, "vocab": 129280, "seq": 4096, "head_dim": 192,
     "q_lora": 1536, "kv_lora": 512, "rope_dim": 64, "value_dim": 128,

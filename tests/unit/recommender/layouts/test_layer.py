@@ -6,9 +6,9 @@ import pytest
 
 from recommender import Layout
 from recommender.architecture import Transformer
+from recommender.layouts.coefficients import shipped_layouts
 from recommender.layouts.layer import Micro, Phase, head_time, layer_time, shipped_operators
-from recommender.layouts.time import LayoutTime
-from tests.unit.recommender.layouts.made_up import H100, experts, model
+from tests.unit.recommender.layouts.made_up import H100, experts, model, timed
 
 
 def kernels(micro: Micro, with_experts: bool = False) -> tuple[Phase, Phase, Phase]:
@@ -68,9 +68,7 @@ def test_the_head_takes_its_product_and_the_loss() -> None:
 
 
 def test_timing_is_shared_by_coefficients() -> None:
-    from tests.unit.recommender.layouts.made_up import timed
-
     one = timed()
-    other: LayoutTime = one.fitted_as(one._fitted)
+    other = one.fitted_as(shipped_layouts().of("megatron"))
     layout = Layout(tensor=2)
     assert one.step(layout, 8, 1, 4) == other.step(layout, 8, 1, 4)

@@ -30,7 +30,7 @@ def with_measured(*measurements: Measurement) -> Workload:
 
 
 def parts(found: Estimate) -> float:
-    return sum(vars(found.times).values())
+    return float(sum(vars(found.times).values()))
 
 
 def test_the_classes_are_the_step_and_the_dimensions_its_communication() -> None:

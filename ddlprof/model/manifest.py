@@ -99,11 +99,6 @@ class LayoutFacts:
         """Whether data parallelism, with context or expert parallelism inside it, is all that divides the work."""
         return self.tensor == self.pipeline == 1 and self.data_shard * self.data_replicate > 1
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether at most one dimension has more than one rank, so that the strategy says it all."""
-        return sum(degree > 1 for _, degree in self._named("")) <= 1
-
     def text(self, strategy: str | None) -> str:
         """`tp2 x fsdp4`: the dimensions with more than one rank."""
         return " x ".join(f"{name}{degree}" for name, degree in self._named(strategy or "") if degree > 1)

@@ -1,32 +1,25 @@
-"""Device meshes: where their flattened forms are kept."""
+"""Device meshes: which groups their dimensions have, also after the script has destroyed the groups."""
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
-from ddlprof.torch_private.names import PrivateName, find, imported
+from ddlprof.torch_private.names import PrivateName
 
 NAMES = (
     PrivateName(
         "torch.distributed.device_mesh:DeviceMesh()._dim_group_names",
-        "tells the groups of a mesh without making one",
-        "groups are told by their descriptions and by what wraps the model, not by meshes made of existing groups",
+        "tells which groups the dimensions of a mesh have",
+        "a mesh over all ranks does not tell the dimension of their group once the script has destroyed it",
         since="2.9",
         needs="distributed",
     ),
 )
 
 
-def group_names_of(mesh: Any) -> list[tuple[str, str]]:
-    """The name of each dimension of a mesh that has names, with the name of its process group."""
+def groups_of(mesh: Any) -> list[tuple[str, str, int]]:
+    """For each dimension of a mesh that has names: its name, the name of its process group, and their ranks."""
     names, groups = mesh.mesh_dim_names or (), getattr(mesh, "_dim_group_names", None)
-    if groups is None:  # torch 2.8 and older
-        groups = [mesh.get_group(name).group_name for name in names]
-    return [(str(name), str(group)) for name, group in zip(names, groups, strict=False)]
-
-
-def all_meshes() -> list[Any]:
-    """Every device mesh that exists. Goes through all objects, which takes tens of milliseconds in a large program."""
-    kind = find(imported("torch.distributed.device_mesh"), "DeviceMesh")
-    return [] if kind is None else [each for each in gc.get_objects() if type(each) is kind]
+    if groups is None:
+        groups = [mesh.get_group(number).group_name for number in range(len(names))]
+    return [(str(n), str(g), int(mesh.size(number))) for number, (n, g) in enumerate(zip(names, groups, strict=False))]

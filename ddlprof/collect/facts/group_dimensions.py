@@ -8,6 +8,7 @@ of the whole job is data where data parallelism is all that divides the work. No
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ _OF_MESH = ("shard_process_group", "replicate_process_group")
 _WRAPPERS = (
     "DistributedDataParallel", "FullyShardedDataParallel", "DeepSpeedEngine", "ReplicateModule", "SyncBatchNorm",
 )  # fmt: skip
+_BY_MESH = "mesh_"
 _MATRIX = 2
 """The most dimensions of a weight that tensor parallelism divides; experts are stacked in weights of three."""
 
@@ -52,6 +54,8 @@ class GroupDimensions:
         self._names: dict[str, set[str]] = {}
         """What names each group, by the group."""
         self._sizes: dict[str, int] = {}
+        self._described: set[str] = set()
+        """Groups that a mesh made and described by its own name; other meshes of this name are of earlier groups."""
         self._used: dict[str, str] = {}
         """The dimension that the modules use a group for, by the group."""
         self._told: dict[str, GroupFacts] = {}
@@ -82,20 +86,24 @@ class GroupDimensions:
 
     def _look(self, modules: list[Any]) -> None:
         for name, description, size in _existing():
-            self._sizes[name] = size
-            self._name(name, description)
+            self._describe(name, description, size)
         for seen in list(self._seen.by_name.values()):
-            self._sizes.setdefault(seen.name, seen.ranks)  # the script may have destroyed it
-            self._name(seen.name, seen.description)
+            self._describe(seen.name, seen.description, seen.ranks)  # the script may have destroyed it
         for variable, group in _of_libraries():
             self._name(group, variable)
         for group, dimension in _of_modules(modules):
             self._used.setdefault(group, dimension)
         if not self._searched_meshes and any(map(self._is_open, list(self._seen.by_name.values()))):
             self._searched_meshes = True
-            for mesh in meshes.all_meshes():
-                for dimension, group in attempt(lambda mesh=mesh: meshes.group_names_of(mesh)) or ():  # type: ignore[misc]
+            for dimension, group, size in _of_meshes():
+                if group not in self._described and self._sizes.get(group) == size:
                     self._name(group, dimension)
+
+    def _describe(self, group: str, description: str, size: int) -> None:
+        self._sizes[group] = size
+        if description.startswith(_BY_MESH):
+            self._described.add(group)
+        self._name(group, description)
 
     def _name(self, group: str, name: str) -> None:
         if dimensions_in(name) or dimension_of_name(name):
@@ -154,6 +162,16 @@ def _existing() -> Iterator[tuple[str, str, int]]:
         size = attempt(lambda group=group: int(group.size()))  # type: ignore[misc]
         if size:
             yield str(group.group_name), str(getattr(group, "group_desc", "")), size
+
+
+def _of_meshes() -> Iterator[tuple[str, str, int]]:
+    """The dimensions of all meshes as `meshes.groups_of` gives them.
+
+    Goes through all objects, which takes tens of milliseconds in a large program.
+    """
+    kind = getattr(sys.modules.get("torch.distributed.device_mesh"), "DeviceMesh", None)
+    for mesh in [each for each in gc.get_objects() if type(each) is kind]:
+        yield from attempt(lambda mesh=mesh: meshes.groups_of(mesh)) or ()  # type: ignore[misc]
 
 
 def _of_libraries() -> Iterator[tuple[str, str]]:

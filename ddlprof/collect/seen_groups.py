@@ -9,6 +9,8 @@ from ddlprof.base.guarded import attempt
 from ddlprof.model.dimensions import CONTEXT, PIPELINE, UNKNOWN
 
 _MOST_FRAMES = 60
+_MOST_LOOKS = 16
+"""A script may send each message with a tag of its own, in a channel of its own."""
 _PACKAGES = {
     "torch.distributed.pipelining": PIPELINE,
     "megatron.core.pipeline_parallel": PIPELINE,
@@ -29,6 +31,8 @@ class SeenGroup:
         self.ranks = ranks
         self.is_whole = ranks == world_size
         """Whether all ranks of the job are in it."""
+        self.looks = 0
+        """How often it was looked whose code issues its messages and all-to-alls."""
         self.has_exchanges = False
         """Whether a message or an all-to-all was issued in it."""
         self.exchanges = UNKNOWN
@@ -41,20 +45,23 @@ class SeenGroups:
     def __init__(self) -> None:
         self.by_name: dict[str, SeenGroup] = {}
         self.changes = 0
-        """How often something became known of a group."""
+        """How often something new was seen of a group."""
 
     def add(self, name: str, process_group: Any, ranks: int, world_size: int) -> None:
         """Adds a group that a collective is about to be issued in, for the first time."""
-        self.by_name[name] = SeenGroup(name, process_group, ranks, world_size)
-        self.changes += 1
+        seen, before = SeenGroup(name, process_group, ranks, world_size), self.by_name.get(name)
+        if before is None or (before.description, before.ranks) != (seen.description, ranks):
+            self.by_name[name] = seen
+            self.changes += 1
 
     def first_exchange(self, name: str) -> None:
         """Called before the first message of a channel, or the first all-to-all, in the group of that name."""
         seen = self.by_name.get(name)
-        if seen is not None:
-            self.changes += 1
-            seen.has_exchanges = True
-            seen.exchanges = seen.exchanges or _dimension_of_callers()
+        if seen is None or seen.exchanges or seen.looks >= _MOST_LOOKS:
+            return
+        before = seen.has_exchanges, seen.exchanges
+        seen.looks, seen.has_exchanges, seen.exchanges = seen.looks + 1, True, _dimension_of_callers()
+        self.changes += before != (seen.has_exchanges, seen.exchanges)
 
 
 def _dimension_of_callers() -> str:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _LIBRARIES = (*PARALLEL_STATES, "deepspeed.utils.groups")
 """Modules that keep their process groups in variables with names in capitals."""
 _DATA_GROUPS = ("process_group", "data_parallel_group", "seq_data_parallel_group", "shard_process_group")
-_OF_MESH = ("shard_process_group", "replicate_process_group")
+_OF_MESH = ("shard_process_group", "replicate_process_group", "reduce_scatter_process_group")
 _WRAPPERS = (
     "DistributedDataParallel", "FullyShardedDataParallel", "DeepSpeedEngine", "ReplicateModule", "SyncBatchNorm",
 )  # fmt: skip

@@ -48,3 +48,23 @@ def test_a_message_in_a_group_that_was_not_seen_is_ignored() -> None:
     seen = SeenGroups()
     sent_by("__main__", seen)
     assert seen.by_name == {}
+
+
+def test_little_is_looked_at_where_each_message_has_a_tag_of_its_own() -> None:
+    seen = SeenGroups()
+    seen.add("0", SimpleNamespace(), 2, 4)
+    for _ in range(20):
+        sent_by("__main__", seen)
+    assert seen.changes == 2
+    sent_by("deepspeed.runtime.pipe.p2p", seen)
+    assert seen.by_name["0"].exchanges == ""
+
+
+def test_hooks_that_are_installed_again_see_the_same_group() -> None:
+    seen = SeenGroups()
+    seen.add("0", SimpleNamespace(group_desc="a"), 2, 4)
+    sent_by("deepspeed.runtime.pipe.p2p", seen)
+    seen.add("0", SimpleNamespace(group_desc="a"), 2, 4)
+    assert seen.by_name["0"].exchanges == "pipeline"
+    seen.add("0", SimpleNamespace(group_desc="another"), 2, 4)
+    assert seen.by_name["0"].exchanges == ""

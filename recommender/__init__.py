@@ -4,18 +4,21 @@ from ddlprof.base.errors import DdlprofError
 from recommender.coefficients import Coefficients
 from recommender.errors import PredictionError
 from recommender.estimate import Estimate, Range, StepTimes, Suggestion
+from recommender.layout import Layout
 from recommender.learned import Learned
 from recommender.plans.plan import Plan
 from recommender.plans.ranking import Predicts, recommend
 from recommender.predictor import Predictor, predict
 from recommender.settings import Settings
 from recommender.target import Target
+from recommender.transformer_job import transformer
 from recommender.workload import Measurement, Workload
 
 __all__ = [
     "Coefficients",
     "DdlprofError",
     "Estimate",
+    "Layout",
     "Learned",
     "Measurement",
     "Plan",
@@ -30,4 +33,5 @@ __all__ = [
     "Workload",
     "predict",
     "recommend",
+    "transformer",
 ]

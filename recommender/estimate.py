@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -34,6 +35,8 @@ class StepTimes:
     network_s: float
     """The exposed communication added by the network between machines."""
     other_s: float
+    bubble_s: float = 0.0
+    """The time in which a pipeline's stages wait for each other by its schedule, or for one that is slower."""
 
     @property
     def largest(self) -> str:
@@ -103,6 +106,17 @@ class Estimate(WithTimes):
     """The sources and assumptions behind the numbers, one sentence each."""
     phases: ComputePhases | None = None
     """The computation by phase, where the operators of the step are known."""
+    memory_gib: float | None = None
+    """Memory of the GPU that needs most; None: not estimated here, see `recommender.compute.memory`."""
+    fits_memory: bool | None = None
+    """Whether that fits on the GPU; None: not known."""
+    tokens_per_s: float | None = None
+    """Tokens that all GPUs train on in a second; None: not known."""
+    mfu: float | None = None
+    """Model FLOPs of the step without recomputation, over the dense peak of all GPUs; None: not known."""
+    dimensions: Mapping[str, float] | None = None
+    """Exposed communication (s) by the dimension of the layout: tensor, pipeline, context, expert, data; together they
+    are `interconnect_s` and `network_s`. None: no layout."""
 
 
 @dataclass(frozen=True)

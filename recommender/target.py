@@ -9,6 +9,7 @@ from functools import lru_cache
 import instance_catalog
 from instance_catalog import Catalog, Gpu, InstanceType
 from recommender.errors import PredictionError, checked
+from recommender.layout import Layout
 from recommender.workload import Batch, Measurement, Name, Placement, Speed
 
 RDMA_FROM_GBPS = 100.0
@@ -55,6 +56,9 @@ class Target:
     """Whether torch.compile fuses operators; None: as measured."""
     channels_last: bool | None = None
     """Whether convolutions lay out their tensors with channels last (torch.channels_last); None: as measured."""
+    layout: Layout | None = None
+    """How the model is divided over the GPUs; None: by `strategy` alone. `batch_per_gpu` are then the sequences of a
+    micro-batch, and `grad_accum` the micro-batches of a step in each data rank."""
 
     def __post_init__(self) -> None:
         checked(self)
@@ -168,10 +172,10 @@ def _link_of_text(text: str) -> tuple[str | None, float | None]:
 
 
 def _link_of_gpu(gpu: Gpu | None) -> tuple[str | None, float | None]:
-    """The link of the usual machine around a GPU: NVLink for SXM modules, PCIe for cards."""
+    """The link of the usual machine around a GPU: NVLink for SXM modules and superchips, PCIe for cards."""
     if gpu is None:
         return None, None
-    if gpu.nvlink_gb_s and "SXM" in (gpu.form_factor or ""):
+    if gpu.nvlink_gb_s and any(form in (gpu.form_factor or "") for form in ("SXM", "superchip")):
         return "nvlink", gpu.nvlink_gb_s
     return "pcie", _LINK_GB_S[f"pcie{gpu.pcie_gen or 3}"]
 

@@ -15,8 +15,10 @@ from typing import Annotated
 
 from ddlprof.base.reading import NOT_NEGATIVE, POSITIVE, Length, Range, ReadingError, decode, parse_json, read_text
 from ddlprof.model.operators import StepOperators
+from recommender.architecture import Transformer
 from recommender.errors import PredictionError, checked
 from recommender.estimate import CARRIED
+from recommender.layout import Layout
 
 MAX_BATCH = 10**9
 """The largest batch accepted, in samples; the largest ever trained with have eight digits."""
@@ -78,6 +80,8 @@ class Measurement:
     """The rest of the step: logging, checkpoints, gaps of the host."""
     queued_share: Share | None = None
     """The share of its time in which the job was ready to run, but other processes had the processor."""
+    layout: Layout | None = None
+    """How the model was divided over the GPUs; None: by `strategy` alone."""
 
     def __post_init__(self) -> None:
         checked(self)
@@ -168,6 +172,10 @@ class Workload:
     """DataLoader workers of one rank; 0: the training loop loads."""
     tokens_per_sample: Count | None = None
     """Tokens in a sample of text; None: not known, or the samples are not text."""
+    transformer: Transformer | None = None
+    """The sizes of the model, if it is a transformer: layouts over many GPUs need them."""
+    software: Name | None = None
+    """What trains it under a layout: megatron, nanotron, torchtitan, ... (`recommender.layouts.coefficients`)."""
 
     def __post_init__(self) -> None:
         checked(self)

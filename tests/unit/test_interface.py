@@ -172,8 +172,8 @@ def test_columns_of_fused_trials() -> None:
 
 def test_python_api_of_the_recommender_and_the_catalogue() -> None:
     assert " ".join(recommender.__all__) == (
-        "Coefficients DdlprofError Estimate Learned Measurement Plan PredictionError Predictor Predicts Range Settings"
-        " StepTimes Suggestion Target Workload predict recommend"
+        "Coefficients DdlprofError Estimate Layout Learned Measurement Plan PredictionError Predictor Predicts Range"
+        " Settings StepTimes Suggestion Target Workload predict recommend transformer"
     )
     assert " ".join(instance_catalog.__all__) == (
         "Catalog CatalogError DdlprofError Disagreement FlowLimit Gpu InstanceType LinkFact LinkPair OwnPrices Price"

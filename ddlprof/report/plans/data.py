@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 COLUMNS = (
     "position", "cloud", "region", "instance_type", "nodes", "placement", "gpus", "gpu_model", "pricing",
     "batch_per_gpu", "global_batch", "steps", "step_s", "step_low_s", "step_high_s", "time_h", "time_low_h",
-    "time_high_h", "cost_usd", "cost_low_usd", "cost_high_usd", *(f"{name}_s" for name in CLASSES), "bound_by",
+    "time_high_h", "cost_usd", "cost_low_usd", "cost_high_usd",
+    *(f"{name}_s" for name in CLASSES if name != "bubble"), "bound_by",
     "memory_gib_needed", "fits_memory", "meets_budget", "extrapolated", "price_as_of", "reason",
     "price_basis", "list_cost_usd", "start_up_s", "epoch_start_s", "evaluation_s", "checkpoint_s",
+    "bubble_s",
 )  # fmt: skip
 _SETTINGS = {"grad_accum": "accumulation", "compiled": "torch.compile", "channels_last": "channels last"}
 

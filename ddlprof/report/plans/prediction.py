@@ -172,6 +172,8 @@ def _classes(estimate: Estimate, scale: Scale) -> list[str]:
     """A line for each class, and below computation one for each phase where they are known."""
     rows = []
     for name in CLASSES:
+        if name == "bubble" and not estimate.bubble_s:
+            continue
         parts = [(name, estimate.times.of(name))]
         if name == "compute" and estimate.phases:
             parts += [(f"  {key.removesuffix('_s')}", seconds) for key, seconds in asdict(estimate.phases).items()]

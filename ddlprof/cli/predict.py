@@ -44,6 +44,8 @@ def predict(
     checkpointing: options.Checkpointing = None,
     compiled: options.Compiled = None,
     channels_last: options.ChannelsLast = None,
+    lora: options.Lora = None,
+    qlora: options.Qlora = None,
     other_job: options.OtherJobs = None,
     learned: options.LearnedFile = None,
     out: Out = None,
@@ -57,18 +59,16 @@ def predict(
     from ddlprof.planning.learning import load_job_with
     from ddlprof.report.plans import prediction
 
-    places = wanted(out, format, FORMATS)
+    places, used = wanted(out, format, FORMATS), whole_numbers(placement or "1", "--placement")
     if placement and nodes:
         raise UserError("give --placement or --nodes, not both")
     if nodes and gpu:
         raise UserError("--nodes takes all GPUs of an --instance: with --gpu, give --placement")
-    used = whole_numbers(placement or "1", "--placement")
     machines = [("instance_type", name) for name in names_in(",".join(instance or []))]
     machines += [("gpu_model", name) for name in names_in(",".join(gpu or []))]
-    precisions: list[str | None] = [*names_in(precision or "")]
     settings = [
-        options.settings_of(name, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last)
-        for name in precisions or [None]
+        options.settings_of(name, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora)
+        for name in names_in(precision or "") or (None,)
     ]
     questions = [(machine, each) for machine in dict.fromkeys(machines) for each in dict.fromkeys(settings)]
     if not 0 < len(questions) <= MOST_TARGETS:

@@ -68,6 +68,8 @@ def recommend(
     checkpointing: options.Checkpointing = None,
     compiled: options.Compiled = None,
     channels_last: options.ChannelsLast = None,
+    lora: options.Lora = None,
+    qlora: options.Qlora = None,
     discount: options.Discounts = None,
     prices: options.Prices = None,
     other_job: options.OtherJobs = None,
@@ -89,16 +91,14 @@ def recommend(
     job = load_job_with(learned, run, batches, other_job or ())
     task = _task_path(job, emit) if emit else None
     answer = answer_to(
-        job,
-        samples=_samples(job, steps, epochs, samples),
-        budget_s=budget_s,
+        job, samples=_samples(job, steps, epochs, samples), budget_s=budget_s,
         region=region, cloud=cloud, pricing=names_in(pricing),
         min_nodes=nodes or 1, max_nodes=_most_nodes(instance, nodes, max_nodes),
         instance_types=names_in(",".join(instance or [])) or None,
-        keep_global_batch=keep_global_batch,
-        max_cost_usd=max_cost,
-        batch_per_gpu=batches,
-        settings=settings_of(precision, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last),
+        keep_global_batch=keep_global_batch, max_cost_usd=max_cost, batch_per_gpu=batches,
+        settings=settings_of(
+            precision, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora
+        ),
         prices=options.own_prices(discount or [], prices),
     )  # fmt: skip
     _report(job, answer, top, places, task)

@@ -44,6 +44,10 @@ class LayoutCoefficients:
     """The share of tensor and expert traffic that computation does not hide."""
     data_hidden: float
     """The share of a micro-batch's computation behind which reductions of gradients hide."""
+    update_hidden: float
+    """The same where updated parameters are gathered, as optimizer states are divided (ZeRO-1)."""
+    piece: float
+    """Parameters that one such collective sends: a bucket, or a tensor."""
     gather_hidden: float
     """The share of a micro-batch's computation behind which gathering divided parameters hides."""
     network: float

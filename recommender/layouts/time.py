@@ -280,12 +280,13 @@ class LayoutTime:
             if layout.shards[0]:
                 found = found.plus(self._sharded(held, among, step, layout, gpus, slowest, count))
                 continue
+            pieces = max(held / fitted.piece, 1.0)
+            kind = "reduce_scatter" if layout.shards[2] else "all_reduce"
+            reduced = self._collective(kind, GRADIENT_BYTES * held / pieces, among, step).times(pieces)
+            found = found.plus(_exposed(reduced, fitted.data_hidden * slowest.compute_s))
             if layout.shards[2]:
-                sent = self._collective("reduce_scatter", GRADIENT_BYTES * held, among, step)
-                sent = sent.plus(self._collective("all_gather", HALF_BYTES * held, among, step))
-            else:
-                sent = self._collective("all_reduce", GRADIENT_BYTES * held, among, step)
-            found = found.plus(_exposed(sent, fitted.data_hidden * slowest.compute_s))
+                updated = self._collective("all_gather", HALF_BYTES * held / pieces, among, step).times(pieces)
+                found = found.plus(_exposed(updated, fitted.update_hidden * slowest.compute_s))
         return found
 
     def _sharded(

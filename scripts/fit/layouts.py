@@ -85,6 +85,8 @@ PARAMETERS = (
     Parameter("accumulate_bytes", 10.0, False, 0.3, 0.0),
     Parameter("tensor_exposed", 0.6, True, 1.0, 1.0),
     Parameter("data_hidden", 0.7, True, 1.0, 1.0),
+    Parameter("update_hidden", 0.4, True, 1.0, 1.5),
+    Parameter("piece", 3e7, False, 0.5, 1.0),
     Parameter("gather_hidden", 0.8, True, 1.0, 0.0),
     Parameter("network", 0.7, True, 0.7, 0.0),
     Parameter("hop_s", 3e-5, False, 0.7, 0.0),
@@ -96,7 +98,10 @@ _SD = np.array([each.sd for each in PARAMETERS])
 _DIFFERS = np.array([each.differs for each in PARAMETERS])
 _OWN = np.flatnonzero(_DIFFERS)
 _TUNABLE = np.array(
-    [PARAMETERS[index].name in ("products", "streams", "tensor_exposed", "data_hidden") for index in _OWN]
+    [
+        PARAMETERS[index].name in ("products", "streams", "tensor_exposed", "data_hidden", "update_hidden")
+        for index in _OWN
+    ]
 )
 """Whether a vendor's tuning changes it by much: fused kernels and overlap."""
 

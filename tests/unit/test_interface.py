@@ -38,12 +38,13 @@ OPTIONS = {
     "characterize": "--format --help --max-steps --module --network-run --nproc-per-node --out --repeat --skip -m -o",
     "recommend": (
         "--batch --budget --channels-last --checkpointing --cloud --compile --discount --emit --epochs --format"
-        " --grad-accum --help --instance --instances --keep-global-batch --learned --max-cost --max-nodes --nodes"
-        " --optimizer --other-job --out --precision --prices --pricing --region --samples --steps --strategy --top -o"
+        " --grad-accum --help --instance --instances --keep-global-batch --learned --lora --max-cost --max-nodes"
+        " --nodes --optimizer --other-job --out --precision --prices --pricing --qlora --region --samples --steps"
+        " --strategy --top -o"
     ),
     "predict": (
         "--batch --channels-last --checkpointing --compile --format --gpu --grad-accum --help --instance --learned"
-        " --nodes --optimizer --other-job --out --placement --precision --strategy -o"
+        " --lora --nodes --optimizer --other-job --out --placement --precision --qlora --strategy -o"
     ),
     "learn": "--format --help --out -o",
     "features": (

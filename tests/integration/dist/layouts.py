@@ -1,16 +1,9 @@
-"""Trainings whose ranks share the work along several dimensions: `python layouts.py VARIANT`.
-
-Each ends with its model trained a few steps. `by_hand` times its own collectives, by dimension, and writes what they
-took to `RANK.json`: a list of seconds for each step, by the dimension's name.
-"""
+"""Trainings whose ranks share the work along several dimensions: `python layouts.py VARIANT`."""
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +12,6 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 STEPS, WIDTH = 6, 16
-LONG_STEPS, SLEEP_S = 30, 0.02
 
 
 class Block(nn.Module):
@@ -150,48 +142,7 @@ def context() -> None:
     train(shard(nn.Sequential(Block(), Attention()), mesh["dp_shard", "cp"]._flatten("dp_shard_cp")))
 
 
-def exchange(x: Tensor, other: int, group: Any, sends_first: bool) -> None:
-    for way in (dist.send, dist.recv) if sends_first else (dist.recv, dist.send):
-        way(x, other, group=group)
-
-
-def by_hand() -> None:
-    """Collectives of five dimensions in groups that only their descriptions tell, as Megatron makes them."""
-    rank, own = dist.get_rank(), {}
-    seconds: dict[str, list[float]] = {}
-    pairs = {"TENSOR_MODEL_PARALLEL_GROUP": ((0, 1), (2, 3)), "DATA_PARALLEL_GROUP_WITH_CP": ((0, 2), (1, 3))}
-    pairs |= {"EXPERT_MODEL_PARALLEL_GROUP": ((0, 3), (1, 2)), "CONTEXT_PARALLEL_GROUP": ((0, 2), (1, 3))}
-    for name, sets in pairs.items():
-        for ranks in sets:
-            group = dist.new_group(list(ranks), group_desc=name)
-            if rank in ranks:
-                own[name.split("_")[0].lower()] = group, next(each for each in ranks if each != rank)
-
-    def timed(dimension: str, work: Callable[..., object], *args: Any, **kwargs: Any) -> None:
-        begin = time.perf_counter()
-        work(*args, **kwargs)
-        seconds.setdefault(dimension, []).append(time.perf_counter() - begin)
-
-    net, (group, other) = model(), own["context"]
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    for _ in range(LONG_STEPS):
-        x = net(torch.randn(4, 8, WIDTH))
-        if rank % 2:
-            time.sleep(SLEEP_S)
-        timed("tensor", dist.all_reduce, torch.ones(400_000), group=own["tensor"][0])
-        if rank > 1:
-            time.sleep(2 * SLEEP_S)
-        timed("expert", dist.all_to_all_single, torch.ones(200_000), torch.ones(200_000), group=own["expert"][0])
-        timed("context", exchange, torch.ones(100_000), other, group, rank < other)
-        x.square().mean().backward()
-        timed("data", dist.all_reduce, torch.ones(1_000_000), group=own["data"][0])
-        timed("unknown", dist.all_reduce, torch.ones(8))
-        optimizer.step()
-        optimizer.zero_grad()
-    Path(f"{rank}.json").write_text(json.dumps(seconds))
-
-
-VARIANTS = (fsdp_tp, unnamed_fsdp_tp, hsdp, ddp_with_experts, pipeline, context, by_hand)
+VARIANTS = (fsdp_tp, unnamed_fsdp_tp, hsdp, ddp_with_experts, pipeline, context)
 
 
 if __name__ == "__main__":

@@ -111,18 +111,19 @@ def columns_of(comm: IntArray, saved: Sequence[IntArray], known: Sequence[IntArr
     `comm`: by step and dimension; `saved`: what lateness and the network cost, likewise, as the replays found it;
     `known`: the interconnect, network and straggler of all dimensions, MISSING where they are not known.
     """
-    interconnect, network, straggler = known
-    limits = np.maximum(comm, 0)
-    waits = fitted(saved[0], limits, np.maximum(straggler, 0))
-    between = fitted(saved[1], limits - waits, np.maximum(network, 0))
-    of_parts = {"interconnect": limits - waits - between, "network": between, "straggler": waits}
-    untold = {"interconnect": interconnect, "network": network, "straggler": straggler}
+    present = np.flatnonzero((comm > 0).any(axis=0))
+    comm, untold = comm[:, present], dict(zip(COMM_PARTS, known, strict=True))
+    if len(present) == 1:
+        of_parts = {part: values[:, None] for part, values in untold.items()}
+    else:
+        limits = np.maximum(comm, 0)
+        waits = fitted(saved[0][:, present], limits, np.maximum(untold["straggler"], 0))
+        between = fitted(saved[1][:, present], limits - waits, np.maximum(untold["network"], 0))
+        of_parts = {"interconnect": limits - waits - between, "network": between, "straggler": waits}
     columns: dict[str, IntArray] = {}
-    for number, dimension in enumerate(SHOWN):
-        if not (comm[:, number] > 0).any():
-            continue
-        columns[column_name(dimension)] = comm[:, number].copy()
+    for place, number in enumerate(present.tolist()):
+        columns[column_name(SHOWN[number])] = comm[:, place].copy()
         for part, values in of_parts.items():
-            missing = (untold[part] == MISSING) | (comm[:, number] == MISSING)
-            columns[column_name(dimension, part)] = np.where(missing, MISSING, values[:, number])
+            missing = (untold[part] == MISSING) | (comm[:, place] == MISSING)
+            columns[column_name(SHOWN[number], part)] = np.where(missing, MISSING, values[:, place])
     return columns

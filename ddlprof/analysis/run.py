@@ -18,7 +18,7 @@ from ddlprof.analysis.contention import queued_shares
 from ddlprof.analysis.late_rank import LateRank, find_late_rank
 from ddlprof.analysis.outliers import Outliers, find_outliers
 from ddlprof.analysis.steady import SteadyWindow, find_steady
-from ddlprof.analysis.stragglers import NO_END, CommParts, Ladders, split_comm, without_bubble
+from ddlprof.analysis.stragglers import NO_END, CommParts, Ladders, split_comm
 from ddlprof.analysis.summary import MIN_SPLIT_SHARE, RankTimes, Summary, summarise
 from ddlprof.analysis.traffic import CommTotals, RankTraffic, comm_totals, rank_traffic
 from ddlprof.model.classes import COMM_PARTS, RECORDED
@@ -182,17 +182,15 @@ def _analyse_rank(
     clock: ClockOffset | None,
 ) -> RankAnalysis:
     matched = match()
-    parts = split_comm(rank, matched, inside)
-    if bubbles.may_be:
-        parts = without_bubble(rank, matched, parts, bubbles.of_rank(rank, matched))
+    parts = split_comm(rank, matched, inside, bubbles.of_rank(rank, matched) if bubbles.may_be else None)
     times = {name: rank.steps[f"{name}_ns"] for name in RECORDED}
     times |= {name: getattr(parts, name) for name in COMM_PARTS}
     number = rank.steps["step"]
     flags = rank.steps["flags"] | np.where(window.is_warmup(number), int(Flag.WARMUP), 0)
     profiled = (flags & int(Flag.TRACED) != 0) & (parts.straggler != MISSING)
     profiled &= rank.header.clock == DEVICE_CLOCK  # on the host's clock, TRACED does not mean a profiler window
-    rank_times = RankTimes(number, times, window.is_steady(number), rank.aggregates, profiled)
-    traffic = rank_traffic(matched, rank_times.steady)
+    rank_times = RankTimes(number, times, window.is_steady(number), rank.aggregates, profiled, parts.by_dimension)
+    traffic = rank_traffic(matched, rank_times.steady, rank.groups)
     summary = summarise([rank_times], means_only=True)
     return RankAnalysis(rank, flags, rank_times, parts, traffic, summary, clock, match)
 

@@ -26,6 +26,7 @@ from ddlprof.model.records import (
     Drop,
     End,
     Flush,
+    GroupFacts,
     JobSpan,
     LoaderCost,
     LossValue,
@@ -46,8 +47,7 @@ Columns: TypeAlias = dict[str, tuple[str, ...]]
 KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
     "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
-    "u": Drop, "p": JobSpan, "v": LossValue, "h": PipelinePlace,
-    "x": RoutedTokens,
+    "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts, "h": PipelinePlace, "x": RoutedTokens,
 }  # fmt: skip
 """The type of record of each tag."""
 SHAPES = "shapes"
@@ -109,6 +109,7 @@ Record: TypeAlias = (
     | JobSpan
     | PipelinePlace
     | RoutedTokens
+    | GroupFacts
 )
 """Records that consist of plain numbers or text and take one line each."""
 

@@ -69,7 +69,7 @@ def test_the_json_report_has_a_line_for_each_dimension(tmp_path: Path) -> None:
     assert tensor == pytest.approx(
         {
             "comm_s": 3e-3, "share": 3 / 14,
-            "interconnect_s": 3e-3, "network_s": 0, "straggler_s": 0, "collectives": 1, "bytes": 3e6,
+            "interconnect_s": 3e-3, "network_s": 0, "straggler_s": 0, "bubble_s": 0, "collectives": 1, "bytes": 3e6,
             "duration_s": 3e-3, "bus_gb_s": 1,
         }
     )  # fmt: skip

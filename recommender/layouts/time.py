@@ -69,7 +69,7 @@ class LayoutStep:
 
 @dataclass(frozen=True)
 class _Block:
-    """A layer, or the head, in one direction."""
+    """A layer, or the head, forward and backward."""
 
     compute_s: float
     tensor: Sent

@@ -19,13 +19,13 @@ from recommender.estimate import Estimate
 from recommender.learned import Learned
 from recommender.plans.candidates import (
     DOES_NOT_FIT,
-    Layout,
     MemoryFit,
     MemoryModel,
+    Sizing,
     TrainingSetup,
     choose_instances,
     describe_job,
-    lay_out,
+    size_up,
     unusable,
 )
 from recommender.plans.overheads import overheads_of
@@ -190,56 +190,56 @@ class _Evaluator:
 
     def rejected(self, instance: InstanceType, region: str, reason: str) -> Candidate:
         """The single candidate for a type that is rejected whatever the number of nodes."""
-        layout = Layout(1, instance.gpus, self._job.batches_per_gpu[0], self._job.grad_accum)
-        return Candidate(instance, region, layout, reason=reason)
+        sizing = Sizing(1, instance.gpus, self._job.batches_per_gpu[0], self._job.grad_accum)
+        return Candidate(instance, region, sizing, reason=reason)
 
     def candidates(self, instance: InstanceType, region: str, numbers: range) -> Iterator[Candidate]:
         """The candidates of a type: each of these numbers of nodes with every batch."""
         for nodes in numbers:
-            # With the global batch kept, several batches can lead to the same layout.
-            layouts = dict.fromkeys(self._lay_out(instance, nodes, batch) for batch in self._job.batches_per_gpu)
-            for layout in layouts:
-                if layout:
-                    yield self._evaluated(instance, region, layout)
+            # With the global batch kept, several batches can lead to the same sizing.
+            sizings = dict.fromkeys(self._size_up(instance, nodes, batch) for batch in self._job.batches_per_gpu)
+            for sizing in sizings:
+                if sizing:
+                    yield self._evaluated(instance, region, sizing)
                 else:
                     world_size = nodes * instance.gpus
                     problem = f"global batch not kept: {world_size} GPUs cannot share {self._job.global_batch} samples"
-                    yield Candidate(instance, region, Layout(nodes, instance.gpus, 0, 0), reason=problem)
+                    yield Candidate(instance, region, Sizing(nodes, instance.gpus, 0, 0), reason=problem)
 
-    def _lay_out(self, instance: InstanceType, nodes: int, batch: int) -> Layout | None:
+    def _size_up(self, instance: InstanceType, nodes: int, batch: int) -> Sizing | None:
         world_size = nodes * instance.gpus
 
         def may_fit(batch: int) -> bool:
             needed_gib = self._fitting.needed_gib(batch, world_size, self._job.grad_accum)
             return self._fitting.fits(instance, needed_gib) is not False
 
-        return lay_out(self._job, nodes, instance.gpus, batch, may_fit)
+        return size_up(self._job, nodes, instance.gpus, batch, may_fit)
 
-    def _evaluated(self, instance: InstanceType, region: str, layout: Layout) -> Candidate:
-        needed_gib = self._fitting.needed_gib(layout.batch_per_gpu, layout.gpus, layout.grad_accum)
+    def _evaluated(self, instance: InstanceType, region: str, sizing: Sizing) -> Candidate:
+        needed_gib = self._fitting.needed_gib(sizing.batch_per_gpu, sizing.gpus, sizing.grad_accum)
         fits = self._fitting.fits(instance, needed_gib)
         if fits is False:
-            self._too_large.append((instance, layout.gpus, layout.grad_accum))
-            problem = self._fitting.problem(instance, needed_gib, layout.gpus, layout.grad_accum)
-            return Candidate(instance, region, layout, needed_gib, fits, reason=problem)
+            self._too_large.append((instance, sizing.gpus, sizing.grad_accum))
+            problem = self._fitting.problem(instance, needed_gib, sizing.gpus, sizing.grad_accum)
+            return Candidate(instance, region, sizing, needed_gib, fits, reason=problem)
         target = Target(
             instance_type=instance.instance_type,
-            placement=layout.placement,
-            batch_per_gpu=layout.batch_per_gpu,
-            grad_accum=layout.grad_accum,
+            placement=sizing.placement,
+            batch_per_gpu=sizing.batch_per_gpu,
+            grad_accum=sizing.grad_accum,
             **self._asked,
         )
         try:
             estimate = self._predictor.predict(target)
         except PredictionError as error:
-            return Candidate(instance, region, layout, needed_gib, fits, reason=f"not predictable: {error}")
-        overheads = overheads_of(self._facts, estimate, layout, self._samples)
+            return Candidate(instance, region, sizing, needed_gib, fits, reason=f"not predictable: {error}")
+        overheads = overheads_of(self._facts, estimate, sizing, self._samples)
         basis = [*estimate.basis, *overheads.basis]
         if fits is None:
             basis.append("memory: not known, assumed to fit")
         if instance.offered is False:
             basis.append(f"machine: {instance.instance_type} is retired")
-        return Candidate(instance, region, layout, needed_gib, fits, estimate, basis=tuple(basis), overheads=overheads)
+        return Candidate(instance, region, sizing, needed_gib, fits, estimate, basis=tuple(basis), overheads=overheads)
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:

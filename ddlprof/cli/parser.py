@@ -78,7 +78,7 @@ GROUPS = {
         ),
         "features": Named(
             "Count the operators and memory of a model without running it.",
-            ["features torchvision:resnet50 --input 3,224,224 -o resnet50.json"],
+            ["features torchvision:resnet50 --input 3,224,224 -o resnet50.json", "features config.json --seq-len 8192"],
         ),
         "probe": Named(
             "Measure what operators and links reach on this machine.",

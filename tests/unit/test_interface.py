@@ -42,8 +42,9 @@ OPTIONS = {
         " --optimizer --other-job --out --precision --prices --pricing --region --samples --steps --strategy --top -o"
     ),
     "predict": (
-        "--batch --channels-last --checkpointing --compile --format --gpu --grad-accum --help --instance --learned"
-        " --nodes --optimizer --other-job --out --placement --precision --strategy -o"
+        "--batch --channels-last --checkpointing --compile --format --global-batch --gpu --grad-accum --help --instance"
+        " --interconnect --layout --learned --network-gbps --nodes --optimizer --other-job --out --placement"
+        " --precision --strategy --vary -o"
     ),
     "learn": "--format --help --out -o",
     "features": (

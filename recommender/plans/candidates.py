@@ -50,7 +50,10 @@ class Sizing:
     nodes: int
     gpus_per_node: int
     batch_per_gpu: int
+    """The samples of a forward pass."""
     grad_accum: int
+    copy_ranks: int = 1
+    """The GPUs among which one copy of the model is divided: they share their samples."""
 
     @property
     def gpus(self) -> int:
@@ -65,7 +68,7 @@ class Sizing:
     @property
     def global_batch(self) -> int:
         """The samples for one update."""
-        return self.gpus * self.batch_per_gpu * self.grad_accum
+        return self.gpus // self.copy_ranks * self.batch_per_gpu * self.grad_accum
 
 
 def global_batch_of(workload: Workload) -> int | None:

@@ -6,11 +6,13 @@ The time counts from ordering the machines to the last step; the cost is rounded
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ddlprof.base.units import significant
 from instance_catalog import InstanceType, Price
 from recommender.estimate import Estimate, StepTimes, WithTimes
+from recommender.layout import Layout
 from recommender.plans.candidates import Sizing
 from recommender.plans.overheads import NO_OVERHEADS, Overheads
 
@@ -98,6 +100,14 @@ class Plan(WithTimes):
     epoch_start_s: float | None = None
     evaluation_s: float | None = None
     checkpoint_s: float | None = None
+    layout: str | None = None
+    """How the model is divided over the GPUs, as `recommender.layout.parse_layout` reads it; None: by no layout."""
+    mfu: float | None = None
+    """Model FLOPs of the step over the peak of all GPUs; None: not known."""
+    tokens_per_s: float | None = None
+    """Tokens that all GPUs train on in a second; None: not known."""
+    dimensions: Mapping[str, float] | None = None
+    """Exposed communication (s) by the dimension of the layout; None: no layout."""
 
     @property
     def is_discounted(self) -> bool:
@@ -140,6 +150,7 @@ class Candidate:
     reason: str = ""
     basis: tuple[str, ...] = ()
     overheads: Overheads = NO_OVERHEADS
+    layout: Layout | None = None
 
 
 def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: Limits) -> Plan:
@@ -190,6 +201,10 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
         reason=candidate.reason or _over(time_s[2], cost[2], limits),
         basis=candidate.basis,
         cpu_arch=instance.cpu_arch,
+        layout=candidate.layout.text() if candidate.layout else None,
+        mfu=estimate.mfu if estimate else None,
+        tokens_per_s=estimate.tokens_per_s if estimate else None,
+        dimensions=estimate.dimensions if estimate else None,
         list_cost_usd=cost_usd(listed, sizing.nodes, time_s[0], instance.cloud) if listed and time_s[0] else None,
         **{f"{part}_s": seconds.mean_s for part, seconds in candidate.overheads.parts.items()},
     )

@@ -1,0 +1,112 @@
+"""The fastest layout of a made-up predictor, which can be found by trying all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from recommender import PredictionError, Target
+from recommender.estimate import Estimate
+from recommender.layout import Layout, parse_layout
+from recommender.search.rules import require_layouts
+from recommender.search.search import Found, LayoutSearch, Tried
+from recommender.target import Machine, default_catalog, machine_from_type
+from tests.unit.recommender.made_up_layouts import JOB, MadeUpLayouts, gib_of
+
+MODEL = require_layouts(JOB.transformer, "job")
+
+
+def memory(layout: Layout, gpus: int, size: int, count: int) -> float:
+    return gib_of(Target(gpu_model="H100", placement=(8,) * (gpus // 8), batch_per_gpu=size, layout=layout))
+
+
+def machine(name: str = "p5.48xlarge") -> Machine:
+    return machine_from_type(default_catalog().instance(name), default_catalog())
+
+
+def search(predictor: MadeUpLayouts | None = None, batch: int = 256) -> LayoutSearch:
+    return LayoutSearch(MODEL, batch, predictor or MadeUpLayouts(), memory, "bf16")
+
+
+def predicted(found: Found) -> list[Tried]:
+    return [each for each in found.tried if each.estimate]
+
+
+def test_the_best_is_the_fastest_of_all_that_fit() -> None:
+    found = search().on(machine(), (8,) * 8, 60.0)
+    assert found.best is not None
+    assert found.best.estimate is not None
+    steps = [each.estimate.step_s for each in predicted(found) if each.estimate]
+    assert found.best.estimate.step_s == min(steps)
+    assert len(steps) > 20
+    assert found.best.estimate.basis == ("made up",)
+    assert all(each.memory_gib is not None and each.memory_gib <= 60.0 for each in predicted(found))
+
+
+def test_the_least_recomputation_that_fits_is_taken() -> None:
+    """Without recomputation, one sequence on two tensor ranks keeps 15 GiB beside 20 of states; two keep 30."""
+    found = search().on(machine(), (8,) * 8, 45.0)
+    of = {(each.layout.text(), each.micro_batch): each for each in found.tried if not each.reason}
+    assert ("tp2,zero1", 1) in of
+    assert ("tp2,zero1,selective", 1) not in of
+    assert ("tp2,zero3", 1) not in of
+    assert ("tp2,zero1,selective", 2) in of
+    assert ("tp2,zero3", 2) in of
+    left_out = {(each.layout.text(), each.micro_batch): each.reason for each in found.tried if each.reason}
+    assert left_out["tp2,zero1", 2] == "memory"
+
+
+def test_nothing_fits() -> None:
+    found = search().on(machine(), (8,) * 8, 1.0)
+    assert found.best is None
+    assert not predicted(found)
+
+
+def test_machines_that_are_alike_are_asked_about_once() -> None:
+    predictor = MadeUpLayouts()
+    looked = search(predictor)
+    one = looked.on(machine("p5e.48xlarge"), (8,) * 8, 60.0)
+    asked = len(predictor.asked)
+    assert asked
+    assert looked.on(machine("p5en.48xlarge"), (8,) * 8, 60.0) is one
+    assert len(predictor.asked) == asked
+    assert looked.on(machine("p5.48xlarge"), (8,) * 8, 60.0) is not one
+    assert looked.on(machine("p5e.48xlarge"), (8,) * 16, 60.0) is not one
+
+
+def test_without_nvlink_there_are_no_tensor_ranks() -> None:
+    found = search().on(replace(machine(), link="pcie"), (8,) * 8, 60.0)
+    assert {each.layout.tensor for each in found.tried} == {1}
+
+
+class Fails(MadeUpLayouts):
+    def predict(self, target: Target) -> Estimate:
+        raise PredictionError("nothing is known")
+
+
+def test_what_cannot_be_predicted_says_so() -> None:
+    found = search(Fails()).on(machine(), (8,) * 8, 60.0)
+    assert found.best is None
+    assert {each.reason for each in found.tried if each.memory_gib and each.memory_gib <= 60.0} == {
+        "not predictable: nothing is known"
+    }
+
+
+def test_targets_are_what_was_asked_for() -> None:
+    predictor = MadeUpLayouts()
+    LayoutSearch(MODEL, 256, predictor, memory, "fp8", "sgd").on(machine(), (8,) * 8, 60.0)
+    target = predictor.asked[0]
+    assert (target.instance_type, target.placement, target.precision, target.optimizer) == (
+        "p5.48xlarge", (8,) * 8, "fp8", "sgd",
+    )  # fmt: skip
+    texts = [each.layout.text() for each in predictor.asked if each.layout]
+    assert len(set(zip(texts, (each.batch_per_gpu for each in predictor.asked), strict=True))) == len(texts)
+    assert all(parse_layout(text).layout == each.layout for text, each in zip(texts, predictor.asked, strict=True))
+
+
+@pytest.mark.parametrize("gpus", [64, 512])
+def test_the_answer_does_not_depend_on_the_order(gpus: int) -> None:
+    found = search().on(machine(), (8,) * (gpus // 8), 60.0)
+    again = search().on(machine(), (8,) * (gpus // 8), 60.0)
+    assert found.best == again.best

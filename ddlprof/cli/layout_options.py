@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ddlprof.cli.output import Wanted
     from ddlprof.planning.job import DescribedJob
     from ddlprof.planning.layouts import LayoutQuestion
+    from ddlprof.report.plans.data import Answer
 
 layout_option = panel("Layout over many GPUs")
 
@@ -35,6 +36,12 @@ Vary = Annotated[
 ]
 GlobalBatch = Annotated[
     int | None, layout_option(metavar="N", min=1, help="Sequences of an update over all GPUs, in place of ga.")
+]
+Layouts = Annotated[
+    str | None,
+    layout_option(
+        metavar="auto", help="Search the best layout of a transformer on each machine type, with --global-batch."
+    ),
 ]
 Interconnect = Annotated[
     str | None, machines_option(metavar="LINK", help="With --gpu, links in a machine: pcie3..5 or nvlink1..5.")
@@ -75,3 +82,28 @@ def refuse(reason: str, **given: object) -> None:
     used = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
     if used:
         raise UserError(f"{', '.join(used)}: {reason}")
+
+
+def best_layouts(
+    job: DescribedJob,
+    layouts: str,
+    global_batch: int | None,
+    of_the_batch: dict[str, Any],
+    question: dict[str, Any],
+) -> Answer:
+    """The answer with layouts. Raises UserError for options that contradict them.
+
+    `of_the_batch` are options that say how a batch is divided, which is what is searched; `question` is that of
+    `answer`.
+    """
+    from ddlprof.planning.layout_plans import ALL, layout_answer
+
+    if layouts != ALL:
+        raise UserError(
+            f"--layouts takes {ALL}: not {layouts!r}; one layout is predicted with ddlprof predict --layout"
+        )
+    refuse("it is part of the layouts that are searched; give --global-batch", **of_the_batch)
+    settings = question["settings"]
+    fixed = {name: getattr(settings, name) for name in ("strategy", "grad_accum", "checkpointing", "compiled")}
+    refuse("it is part of the layouts that are searched", **fixed)
+    return layout_answer(job, global_batch=global_batch, **question)

@@ -30,7 +30,7 @@ GPUS = (64, 128, 256, 512, 1024, 2048, 4096)
 """The numbers of GPUs that are tried."""
 PRECISION = "bf16"
 """The precision where none is asked for."""
-_MOST_NODES = 10_000
+MOST_NODES = 10_000
 
 MACHINE_RULES = {
     "no NVLink": "Machines whose GPUs have NVLink among them, unless types are named.",
@@ -65,6 +65,8 @@ def recommend_layouts(
     budget_s: float,
     global_batch: int,
     gpus: Sequence[int] = GPUS,
+    nodes: int | None = None,
+    max_nodes: int = MOST_NODES,
     region: str | None = None,
     pricing: str | Sequence[str] = "on_demand",
     instance_types: Sequence[str] | None = None,
@@ -81,14 +83,15 @@ def recommend_layouts(
 ) -> LayoutPlans:
     """Plans with the best layout of a transformer on each machine type and each number of GPUs.
 
-    `global_batch` is the sequences of an update, `samples` the sequences of the whole job; the other arguments are
-    those of `recommender.recommend`. Raises PredictionError or `instance_catalog.CatalogError`.
+    `global_batch` is the sequences of an update, `samples` the sequences of the whole job. `nodes` machines are taken
+    whatever `gpus` says, where it is given. The other arguments are those of `recommender.recommend`. Raises
+    PredictionError or `instance_catalog.CatalogError`.
     """
     model = require_layouts(workload.transformer, workload.name)
     if not gpus or min(gpus) < 1 or global_batch < 1:
         raise PredictionError("layouts need numbers of GPUs and a global batch above 0")
-    limits = Limits(samples, budget_s, 1, max(gpus), max_cost_usd, startup_s)
-    pricings = check_question(limits, pricing, max(_MOST_NODES, max(gpus)))
+    limits = Limits(samples, budget_s, nodes or 1, nodes or max_nodes, max_cost_usd, startup_s)
+    pricings = check_question(limits, pricing, MOST_NODES)
     catalog = with_own_prices(catalog or instance_catalog.load(), prices)
     settings = replace(settings or Settings(), precision=(settings and settings.precision) or PRECISION)
     job = describe_job(workload, (1,), False, settings)
@@ -106,12 +109,18 @@ def recommend_layouts(
             rejected = Candidate(instance, where, Sizing(1, instance.gpus, 0, 0), reason=reason)
             plans.append(make_plan(rejected, pricings[0], None, limits))
             continue
-        for nodes in sorted({number // instance.gpus for number in gpus if number % instance.gpus == 0} - {0}):
-            found = _found(search, instance, catalog, nodes)
-            plans += [make_plan(_candidate(instance, where, nodes, found), p.pricing, p, limits) for p in priced]
-            usd = priced[0].usd_per_hour * nodes
-            tried += [TriedOn(instance, where, nodes, usd, each) for each in found.tried]
+        for number in [nodes] if nodes else _numbers(instance, gpus, max_nodes):
+            found = _found(search, instance, catalog, number)
+            plans += [make_plan(_candidate(instance, where, number, found), p.pricing, p, limits) for p in priced]
+            usd = priced[0].usd_per_hour * number
+            tried += [TriedOn(instance, where, number, usd, each) for each in found.tried]
     return LayoutPlans(sorted(plans, key=order), tried)
+
+
+def _numbers(instance: InstanceType, gpus: Sequence[int], most: int) -> list[int]:
+    """The numbers of machines that have one of these numbers of GPUs."""
+    whole = {number // instance.gpus for number in gpus if number % instance.gpus == 0}
+    return sorted(number for number in whole if 1 <= number <= most)
 
 
 def _with_nvlink(

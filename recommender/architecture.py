@@ -40,6 +40,8 @@ class Transformer:
     """Whether the head uses the weights of the embedding."""
     causal: bool = True
     """Whether a token attends to those before it only: half of the FLOPs of attention."""
+    flash: bool = True
+    """Whether attention is one fused kernel that does not keep its scores (FlashAttention)."""
     experts: Natural = 0
     """Experts of a layer; 0: all layers are dense."""
     experts_per_token: Natural = 0

@@ -21,6 +21,7 @@ from recommender.compute.step_parts import Changes
 from recommender.data_and_other import carried_over, data_wait_s
 from recommender.errors import PredictionError
 from recommender.estimate import Z80, Estimate, StepTimes, Suggestion
+from recommender.layouts.predict import LayoutPredictor
 from recommender.learned import Learned
 from recommender.settings import check_settings, measured_settings
 from recommender.strategy import STRATEGIES, check_measured_strategy
@@ -100,6 +101,7 @@ class Predictor:
         self._links: dict[Machine, MachineLinks] = {}
         self._fits: dict[tuple[tuple[str, str | None], Prior], JobFit] = {}
         self._references: dict[tuple[str, str | None], float | None] = {}
+        self._layouts: LayoutPredictor | None = None
         for measurement in workload.measurements:
             check_measured_strategy(measurement.strategy)
         self._measured_as = measured_settings(workload)
@@ -107,11 +109,15 @@ class Predictor:
         self._compute_model = ComputeModel(
             _without_single_gpu_communication(workload), self._coefficients.compute, self._catalog, others
         )
-        self._compute_model.require_something()
+        if workload.transformer is None:
+            self._compute_model.require_something()
 
     @np.errstate(all="ignore")  # absurd input overflows here; the check of step_s and sd below refuses it
     def predict(self, target: Target) -> Estimate:
         """Predicts the step of the job on a target, like the function `predict`."""
+        if target.layout is not None or (self.workload.transformer and not self.workload.step):
+            self._layouts = self._layouts or LayoutPredictor(self.workload, self._catalog)
+            return self._layouts.predict(target)
         ask = self._ask(target)
         compute, samples = self._compute(ask), ask.batch_per_gpu * ask.grad_accum
         basis = [*self.workload.assumed, *self._basis_of_measurements(), *compute.basis]

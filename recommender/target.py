@@ -172,10 +172,10 @@ def _link_of_text(text: str) -> tuple[str | None, float | None]:
 
 
 def _link_of_gpu(gpu: Gpu | None) -> tuple[str | None, float | None]:
-    """The link of the usual machine around a GPU: NVLink for SXM modules, PCIe for cards."""
+    """The link of the usual machine around a GPU: NVLink for SXM modules and superchips, PCIe for cards."""
     if gpu is None:
         return None, None
-    if gpu.nvlink_gb_s and "SXM" in (gpu.form_factor or ""):
+    if gpu.nvlink_gb_s and any(form in (gpu.form_factor or "") for form in ("SXM", "superchip")):
         return "nvlink", gpu.nvlink_gb_s
     return "pcie", _LINK_GB_S[f"pcie{gpu.pcie_gen or 3}"]
 

@@ -21,6 +21,7 @@ def transformer(
     gated: bool = True,
     tied: bool = False,
     causal: bool = True,
+    flash: bool = True,
     experts: int = 0,
     experts_per_token: int = 0,
     expert_ffn: int = 0,
@@ -31,12 +32,14 @@ def transformer(
     rope_dim: int = 0,
     value_dim: int = 0,
     name: str = "transformer",
+    software: str | None = None,
 ) -> Workload:
     """The job of training such a model in bf16, one sample being a sequence of `seq` tokens.
 
     `ffn` None: 4 x `hidden`; `kv_heads` None: as `heads`; `head_dim` None: `hidden` / `heads`. `q_lora`, `kv_lora`,
     `rope_dim` and `value_dim` are those of multi-head latent attention; see `recommender.architecture.Transformer`.
-    Raises `PredictionError` for sizes that contradict each other.
+    `software` is what trains it: megatron, nanotron, torchtitan, ...; None: not known. Raises `PredictionError` for
+    sizes that contradict each other.
     """
     sizes = Transformer(
         layers=layers,
@@ -50,6 +53,7 @@ def transformer(
         gated=gated,
         tied=tied,
         causal=causal,
+        flash=flash,
         experts=experts,
         experts_per_token=experts_per_token,
         expert_ffn=expert_ffn,
@@ -60,10 +64,10 @@ def transformer(
         rope_dim=rope_dim,
         value_dim=value_dim,
     )
-    return workload_of(sizes, name)
+    return workload_of(sizes, name, software)
 
 
-def workload_of(sizes: Transformer, name: str = "transformer") -> Workload:
+def workload_of(sizes: Transformer, name: str = "transformer", software: str | None = None) -> Workload:
     """The job of training a model of these sizes in bf16."""
     weights, tensors = _layers_and_tensors(sizes)
     return Workload(
@@ -74,6 +78,7 @@ def workload_of(sizes: Transformer, name: str = "transformer") -> Workload:
         flops_per_sample=sizes.flops_per_token * sizes.seq,
         tokens_per_sample=sizes.seq,
         transformer=sizes,
+        software=software,
     )
 
 

@@ -174,6 +174,8 @@ class Workload:
     """Tokens in a sample of text; None: not known, or the samples are not text."""
     transformer: Transformer | None = None
     """The sizes of the model, if it is a transformer: layouts over many GPUs need them."""
+    software: Name | None = None
+    """What trains it under a layout: megatron, nanotron, torchtitan, ... (`recommender.layouts.coefficients`)."""
 
     def __post_init__(self) -> None:
         checked(self)

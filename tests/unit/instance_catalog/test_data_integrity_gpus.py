@@ -14,7 +14,15 @@ from instance_catalog.names import parse
 
 CATALOG = load(None)
 DATA = Path(instance_catalog.__file__).parent / "data"
-CLOCK_NOT_PUBLISHED = {"B200", "B300", "GB200", "H20", "RTX-PRO-6000-Blackwell-SE", "RTX-PRO-4500-Blackwell-SE"}
+CLOCK_NOT_PUBLISHED = {
+    "B200",
+    "B300",
+    "GB200",
+    "GB300",
+    "H20",
+    "RTX-PRO-6000-Blackwell-SE",
+    "RTX-PRO-4500-Blackwell-SE",
+}
 UNDATED = {"p6e-gb200.36xlarge", "a3-ultragpu-8g", "a4-highgpu-8g"}
 """Types without a date, overheads those of clouds whose lists have none."""
 DATED_CLOUDS = {"aws", "gcp", "azure"}

@@ -1,0 +1,148 @@
+"""The memory of each rank of a layout: weights, gradients, states, activations in flight, logits, buffers.
+
+Activations of a layer are those that Korthikanti et al. ("Reducing Activation Recomputation in Large Transformer
+Models", 2022) count, for 16-bit activations, with the sizes of gated networks, grouped queries and experts. A stage
+holds as many micro-batches as its schedule has in flight: the first stage of 1F1B as many as there are stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+from recommender.architecture import Transformer
+from recommender.compute.memory import CONTEXT_GIB, GIB
+from recommender.layout import Layout
+from recommender.layouts.coefficients import LayoutCoefficients
+from recommender.layouts.layer import HALF_BYTES
+from recommender.layouts.share import RankParameters, stage_parameters
+
+_WEIGHTS, _GRADIENTS, _STATES = 2.0, 4.0, 12.0
+"""Bytes of a parameter: its weight in bf16, its gradient in fp32, and the fp32 weight with both moments of Adam."""
+_SHARDED_WEIGHTS, _SHARDED_STATES = 4.0, 8.0
+"""The same under FSDP, whose divided weights are those in fp32."""
+_DROPOUT_MASKS = 2.0
+"""Bytes for each element of `hidden`: the masks of a layer without a gate, which trains with dropout."""
+_SCORES = 5.0
+"""Bytes of a score of attention that is not fused: softmax, its dropout and the mask."""
+_WORKSPACE = 96 * 2.0**20
+"""Bytes of the libraries' workspaces, of masks and of the ends of the model, as Megatron-LM's own tests show."""
+_GATHERED_LAYERS = 2.0
+"""Layers that FSDP holds in full: the one computed, and the next."""
+
+
+@dataclass(frozen=True)
+class LayoutMemory:
+    """Bytes of the rank that needs most, by use."""
+
+    weights: float
+    gradients: float
+    states: float
+    activations: float
+    logits: float
+    buffers: float
+    """What is gathered or reduced for a moment, and temporaries of a layer's backward."""
+    context: float
+    """CUDA and its libraries, outside the allocator."""
+    stage: int = 0
+    """The stage of that rank, counted from 0."""
+
+    @property
+    def bytes(self) -> float:
+        """All together."""
+        parts = (getattr(self, field.name) for field in fields(self) if field.name != "stage")
+        return float(sum(parts))
+
+    @property
+    def gib(self) -> float:
+        """All together, in GiB."""
+        return self.bytes / GIB
+
+
+def layout_memory(
+    model: Transformer, layout: Layout, gpus: int, sequences: int, micro_batches: int, stages: Sequence[int],
+    fitted: LayoutCoefficients,
+) -> LayoutMemory:  # fmt: skip
+    """The memory of the rank that needs most. `stages`: layers of each stage; `sequences` of a micro-batch."""
+    tokens = sequences * model.seq / layout.context
+    held = stage_parameters(model, layout, stages)
+    needs = [
+        _stage(model, layout, gpus, tokens, micro_batches, stages, index, mine, fitted)
+        for index, mine in enumerate(held)
+    ]
+    return max(needs, key=lambda need: need.bytes)
+
+
+def _stage(
+    model: Transformer, layout: Layout, gpus: int, tokens: float, micro_batches: int, stages: Sequence[int],
+    index: int, held: RankParameters, fitted: LayoutCoefficients,
+) -> LayoutMemory:  # fmt: skip
+    first = sum(stages[:index])
+    mine = range(first, first + stages[index])
+    kept_bytes = [layer_bytes(model, layout, model.has_experts(layer), fitted) * tokens for layer in mine]
+    flight = _in_flight(layout, len(stages), index, micro_batches)
+    last = index == len(stages) - 1
+    whole = replace(layout, recompute="none")
+    again = max((layer_bytes(model, whole, model.has_experts(layer), fitted) * tokens for layer in mine), default=0.0)
+    ranks = layout.data_ranks(gpus) * layout.context
+    sharded, gradients, states = layout.shards
+    shares = layout.shard_ranks(gpus)
+    weights = _SHARDED_WEIGHTS / shares if sharded else _WEIGHTS
+    kept = _SHARDED_STATES / shares if sharded else _STATES / (shares if states else 1)
+    buffers = _WORKSPACE + (again if layout.recompute != "none" else again / 2)
+    if sharded and ranks > 1:
+        largest = max((model.layer_parameters(layer) for layer in mine), default=0) / layout.tensor / layout.expert
+        buffers += (_GATHERED_LAYERS * HALF_BYTES + _GRADIENTS) * largest
+    return LayoutMemory(
+        weights=weights * held.all,
+        gradients=_GRADIENTS * held.all / (shares if gradients else 1),
+        states=kept * held.all,
+        activations=sum(kept_bytes) * flight,
+        logits=fitted.logit_bytes * tokens * model.vocab / layout.tensor if last else 0.0,
+        buffers=buffers,
+        context=CONTEXT_GIB * GIB,
+        stage=index,
+    )
+
+
+def _in_flight(layout: Layout, stages: int, index: int, micro_batches: int) -> float:
+    """Micro-batches whose activations a stage holds, under 1F1B or its interleaved form."""
+    if layout.virtual == 1:
+        return min(stages - index, micro_batches)
+    parts = stages * layout.virtual + stages - 1 - 2 * index
+    return min(parts / layout.virtual, micro_batches)
+
+
+def layer_bytes(model: Transformer, layout: Layout, experts: bool, fitted: LayoutCoefficients) -> float:
+    """Bytes for each token that one layer keeps for backward on one rank."""
+    tensor = layout.tensor
+    around = tensor if layout.sequence_parallel else 1
+    residual = HALF_BYTES * model.hidden / around
+    if layout.recompute == "full":
+        return residual
+    keys, heads = max(model.kv_heads / tensor, 1), model.heads / tensor
+    attended = HALF_BYTES * heads * model.of_value
+    if model.kv_lora:
+        projected = HALF_BYTES * heads * (2 * model.head_dim + model.of_value)
+        projected += HALF_BYTES * 2 * (model.q_lora + model.kv_lora + model.rope_dim)
+    else:
+        projected = HALF_BYTES * (heads * model.head_dim + keys * (model.head_dim + model.of_value))
+    inner, outer = _network_bytes(model, layout, experts)
+    if layout.recompute == "selective":
+        kept = 1 - fitted.selective_products
+        return residual + attended + kept * (projected + inner + residual)
+    masks = 0.0 if model.gated else _DROPOUT_MASKS * model.hidden / around
+    scores = 0.0 if model.flash else _SCORES * heads * model.seq / layout.context
+    return fitted.activations * (4 * residual + masks + projected + attended + scores + inner + outer)
+
+
+def _network_bytes(model: Transformer, layout: Layout, experts: bool) -> tuple[float, float]:
+    """Results of the products into a feed-forward network, and of its activation."""
+    widths = model.products - 1
+    if not experts:
+        each = HALF_BYTES * model.ffn / layout.tensor
+        return widths * each, each
+    copies = model.experts_per_token / layout.tensor
+    shared = HALF_BYTES * model.shared_experts * model.expert_ffn / layout.tensor
+    routed, moved = copies * HALF_BYTES * model.expert_ffn, copies * HALF_BYTES * 2 * model.hidden
+    return widths * (routed + shared) + moved, routed + shared

@@ -1,0 +1,263 @@
+"""`(job, placement, batch, layout) -> step time and memory` for a transformer over many GPUs.
+
+Steps of the job that were measured correct the estimates: a Gaussian process on the logarithm of measured over
+predicted seconds, for computation and for waiting apart. At a measured point the estimate is the measurement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from instance_catalog import Catalog
+from recommender.architecture import Transformer
+from recommender.compute.gpu_peaks import peak_of, peaks_of
+from recommender.compute.memory import USABLE_MEMORY_SHARE
+from recommender.compute.precisions import precision_named
+from recommender.errors import PredictionError
+from recommender.estimate import Z80, Estimate, StepTimes
+from recommender.layout import Layout
+from recommender.layouts.coefficients import LayoutCoefficients, shipped_layouts
+from recommender.layouts.links import fabric_of
+from recommender.layouts.memory import LayoutMemory, layout_memory
+from recommender.layouts.time import LayoutStep, LayoutTime
+from recommender.target import Machine, Target, check_target, machine_of
+from recommender.workload import Measurement, Workload
+
+_COMMON, _OF_GPU = 0.6, 0.2
+"""Shares of the variance that all steps of a job have in common, and those on one kind of GPU; the rest belongs to
+layouts that are alike."""
+_REACH = 2.0
+"""Layouts that differ by so many doublings of a degree have half of a layout's own variance in common."""
+_NOISE_SD = 0.01
+_NEW_GPU_SD = 0.08
+"""The standard deviation added where the GPU was not in the fit: the error on GPUs left out."""
+_PRECISIONS = {"bf16": "bf16", "amp-bf16": "bf16", "fp16": "fp16", "amp-fp16": "fp16", "fp8": "fp8"}
+_SHARDS = {"ddp": "none", "fsdp": "zero3", "zero": "zero1", "zero2": "zero2"}
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A placement under a layout, complete."""
+
+    machine: Machine
+    per_node: int
+    gpus: int
+    layout: Layout
+    sequences: int
+    micro_batches: int
+    precision: str
+
+
+class LayoutPredictor:
+    """Predicts one transformer under any number of layouts; learns from its measured steps once."""
+
+    def __init__(self, workload: Workload, catalog: Catalog) -> None:
+        """Raises `PredictionError` where the workload has no sizes of a transformer."""
+        if workload.transformer is None:
+            raise PredictionError(
+                f"{workload.name}: layouts need the sizes of a transformer; make the job with: ddlprof features"
+                " transformer --layers N --hidden N --heads N --vocab N --seq-len N -o FILE"
+            )
+        self.workload = workload
+        self._model: Transformer = workload.transformer
+        self._catalog = catalog
+        self._times: dict[tuple[object, ...], LayoutTime] = {}
+        self._seen = [
+            (asked, *self._residuals(measurement, asked))
+            for measurement in workload.measurements
+            if (asked := self._asked_of(measurement)) is not None
+        ]
+
+    def predict(self, target: Target) -> Estimate:
+        """The step, its interval and its memory.
+
+        Raises `PredictionError` for a layout that does not divide the GPUs or the model.
+        """
+        asked = self._asked(target)
+        step, memory, fitted = self._step(asked), self._memory(asked), self._fitted(asked)
+        corrections, sd = self._correction(asked, fitted)
+        times = _times(step, corrections)
+        step_s = sum(vars(times).values())
+        tokens = self._tokens(asked)
+        usable_gib = USABLE_MEMORY_SHARE * (asked.machine.gpu.memory_gib or math.inf) if asked.machine.gpu else math.inf
+        # What is kept varies by software: a layout fits where the upper end of its need does.
+        needed_gib = memory.gib * math.exp(fitted.memory_sd)
+        return Estimate(
+            step_s=step_s,
+            low_s=step_s * math.exp(-Z80 * sd),
+            high_s=step_s * math.exp(Z80 * sd),
+            times=times,
+            extrapolated=self._is_new(asked),
+            basis=self._basis(asked, fitted, step, memory),
+            memory_gib=memory.gib,
+            fits_memory=needed_gib <= usable_gib,
+            tokens_per_s=tokens / step_s,
+            mfu=self._mfu(asked, tokens / step_s),
+            dimensions={name: sent.seconds * corrections[1] for name, sent in step.dimensions.items()},
+        )
+
+    def memory(self, target: Target) -> LayoutMemory:
+        """The memory of the GPU that needs most, by use. Raises as `predict` does."""
+        return self._memory(self._asked(target))
+
+    def _asked(self, target: Target) -> _Asked:
+        machine = machine_of(target, self._catalog)
+        check_target(target, machine)
+        if machine.gpu is None:
+            raise PredictionError("target without a GPU: give an instance type or a GPU model")
+        layout = target.layout or Layout(
+            shard=_SHARDS.get(target.strategy or "ddp", "none"), recompute="full" if target.checkpointing else "none"
+        )
+        gpus = sum(target.placement)
+        if problem := layout.problem(self._model, gpus):
+            raise PredictionError(f"layout {layout.text()}: {problem}")
+        name = precision_named(target.precision or "bf16")
+        if name not in _PRECISIONS:
+            raise PredictionError(f"layouts are predicted in {', '.join(_PRECISIONS)} only, not in {name}")
+        return _Asked(
+            machine, max(target.placement), gpus, layout, target.batch_per_gpu, target.grad_accum or 1,
+            _PRECISIONS[name],
+        )  # fmt: skip
+
+    def _asked_of(self, measured: Measurement) -> _Asked | None:
+        """The measured step as a target; None where it says nothing of one."""
+        if measured.instance_type is None and measured.gpu_model is None:
+            return None
+        try:
+            return self._asked(
+                Target(
+                    instance_type=measured.instance_type, gpu_model=measured.gpu_model,
+                    interconnect=measured.interconnect, network_gbps=measured.network_gbps,
+                    placement=measured.placement, batch_per_gpu=measured.batch_per_gpu,
+                    grad_accum=measured.grad_accum, precision=measured.precision, strategy=measured.strategy,
+                    layout=measured.layout,
+                )
+            )  # fmt: skip
+        except PredictionError:
+            return None
+
+    def _fitted(self, asked: _Asked) -> LayoutCoefficients:
+        return shipped_layouts().of(self.workload.software, asked.precision, bool(self._model.experts))
+
+    def _time(self, asked: _Asked) -> LayoutTime:
+        key = (asked.machine, asked.per_node, asked.precision)
+        if key not in self._times:
+            assert asked.machine.gpu is not None
+            fabric = fabric_of(asked.machine, asked.per_node)
+            self._times[key] = LayoutTime(self._model, asked.machine.gpu, fabric, self._fitted(asked), asked.precision)
+        return self._times[key]
+
+    def _step(self, asked: _Asked) -> LayoutStep:
+        return self._time(asked).step(asked.layout, asked.gpus, asked.sequences, asked.micro_batches)
+
+    def _memory(self, asked: _Asked) -> LayoutMemory:
+        stages = self._time(asked).stages(asked.layout, asked.sequences)
+        return layout_memory(
+            self._model, asked.layout, asked.gpus, asked.sequences, asked.micro_batches, stages, self._fitted(asked)
+        )
+
+    def _tokens(self, asked: _Asked) -> float:
+        """Tokens of a step on all GPUs."""
+        data = asked.layout.data_ranks(asked.gpus)
+        return float(data * asked.sequences * asked.micro_batches * self._model.seq)
+
+    def _mfu(self, asked: _Asked, tokens_per_s: float) -> float | None:
+        gpu = asked.machine.gpu
+        assert gpu is not None
+        peak = peak_of(peaks_of(gpu), asked.precision, False).flops_s
+        return tokens_per_s * self._model.flops_per_token / (asked.gpus * peak)
+
+    def _residuals(self, measured: Measurement, asked: _Asked) -> tuple[float, float]:
+        """The logarithms of measured over predicted computation, and over predicted waiting for other ranks."""
+        step = self._step(asked)
+        waiting_s = step.bubble_s + sum(sent.seconds for sent in step.dimensions.values())
+        whole = math.log((measured.step_s - (measured.data_s or 0.0)) / step.step_s)
+        exposed_s = measured.exposed_comm_s
+        if not exposed_s or not waiting_s:
+            return whole, whole
+        busy_s = max(measured.step_s - (measured.data_s or 0.0) - exposed_s, 1e-3 * measured.step_s)
+        return math.log(busy_s / (step.compute_s + step.other_s)), math.log(exposed_s / waiting_s)
+
+    def _correction(self, asked: _Asked, fitted: LayoutCoefficients) -> tuple[tuple[float, float], float]:
+        """The factors on computation and on waiting, and the standard deviation of the logarithm of the step."""
+        prior = math.hypot(fitted.sd, _NEW_GPU_SD if self._is_new(asked) else 0.0)
+        if not self._seen:
+            return (1.0, 1.0), prior
+        seen = [row[0] for row in self._seen]
+        among = np.array([[_alike(one, other) for other in seen] for one in seen])
+        here = np.array([_alike(asked, one) for one in seen])
+        noise = (_NOISE_SD / prior) ** 2 * np.eye(len(seen))
+        weights = np.linalg.solve(among + noise, here)
+        left = max(1.0 - float(here @ weights), (_NOISE_SD / prior) ** 2)
+        busy, waiting = (math.exp(float(weights @ [row[index] for row in self._seen])) for index in (1, 2))
+        return (busy, waiting), prior * math.sqrt(left)
+
+    def _is_new(self, asked: _Asked) -> bool:
+        return asked.machine.gpu_model not in shipped_layouts().gpus
+
+    def _basis(
+        self, asked: _Asked, fitted: LayoutCoefficients, step: LayoutStep, memory: LayoutMemory
+    ) -> tuple[str, ...]:
+        lines = [*self.workload.assumed, "computation from the products of each rank, communication by dimension"]
+        if self.workload.software:
+            lines.append(f"software: {self.workload.software}")
+        elif fitted is shipped_layouts().common:
+            lines.append(
+                "software not known: between that of tuned and of eager trainers; name it to narrow the interval"
+            )
+        else:
+            lines.append("software not known: steps in fp8 or with experts are taken for those of Megatron-LM")
+        if asked.layout.pipeline > 1:
+            lines.append(f"layers of the stages: {_runs(step.stages)}")
+            lines.append(f"stage {memory.stage} needs the most memory")
+        if not asked.machine.network_gbps and asked.gpus > asked.per_node:
+            lines.append("network not known: taken as 400 Gbit/s for each GPU")
+        if self._is_new(asked):
+            lines.append(f"outside what was fitted: {asked.machine.gpu_model}")
+        if self._seen:
+            lines.append(f"corrected by {len(self._seen)} measured steps of this job")
+        return tuple(lines)
+
+
+def _alike(one: _Asked, other: _Asked) -> float:
+    """The correlation of the errors of two steps."""
+    same_gpu = one.machine.gpu_model == other.machine.gpu_model
+    logs = [
+        (math.log2(getattr(one.layout, name)) - math.log2(getattr(other.layout, name))) ** 2
+        for name in ("tensor", "pipeline", "virtual", "context", "expert")
+    ]
+    logs += [math.log2(one.gpus / other.gpus) ** 2, math.log2(one.sequences / other.sequences) ** 2]
+    logs += [math.log2(one.micro_batches / other.micro_batches) ** 2 / 4]
+    logs += [one.layout.shard != other.layout.shard, one.layout.recompute != other.layout.recompute]
+    close = math.pow(0.5, sum(logs) / _REACH**2) * same_gpu
+    return _COMMON + _OF_GPU * same_gpu + (1 - _COMMON - _OF_GPU) * close
+
+
+def _times(step: LayoutStep, corrections: Sequence[float]) -> StepTimes:
+    busy, waiting = corrections
+    sent = step.dimensions.values()
+    inside_s = sum(each.inside_s for each in sent)
+    return StepTimes(
+        compute_s=step.compute_s * busy,
+        data_s=0.0,
+        h2d_s=0.0,
+        interconnect_s=inside_s * waiting,
+        network_s=(sum(each.seconds for each in sent) - inside_s) * waiting,
+        other_s=step.other_s * busy,
+        bubble_s=step.bubble_s * waiting,
+    )
+
+
+def _runs(stages: Sequence[int]) -> str:
+    """`3 x 11, 7`: numbers of layers that follow one another."""
+    found: list[list[int]] = []
+    for layers in stages:
+        if found and found[-1][1] == layers:
+            found[-1][0] += 1
+        else:
+            found.append([1, layers])
+    return ", ".join(f"{count} x {layers}" if count > 1 else str(layers) for count, layers in found)

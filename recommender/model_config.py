@@ -50,8 +50,8 @@ def sizes_of_config(config: Mapping[str, Any], seq: int | None = None) -> Transf
     if fields.get("is_encoder_decoder"):
         raise PredictionError(f"config: {kind} has an encoder and a decoder, which has no layout here; {_BY_HAND}")
     heads, hidden = _needed(fields, "heads", kind), _needed(fields, "hidden", kind)
-    experts = _experts(fields, kind)
-    latent = _latent(fields)
+    more: dict[str, Any] = {"head_dim": _number(fields, "head_dim") or hidden // heads}
+    more |= {**_experts(fields, kind), **_latent(fields)}
     positions = _first(fields, "positions")
     return Transformer(
         layers=_needed(fields, "layers", kind),
@@ -60,11 +60,11 @@ def sizes_of_config(config: Mapping[str, Any], seq: int | None = None) -> Transf
         vocab=_needed(fields, "vocab", kind),
         seq=seq or min(positions or USUAL_TOKENS, USUAL_TOKENS),
         ffn=_first(fields, "ffn") or 4 * hidden,
-        **{"kv_heads": _kv_heads(fields, heads), "head_dim": _number(fields, "head_dim") or hidden // heads, **latent},
+        kv_heads=_kv_heads(fields, heads),
         gated="rms_norm_eps" in fields or kind in _GATED_WITHOUT_RMS,
         tied=bool(fields.get("tie_word_embeddings", config.get("tie_word_embeddings", True))),
         causal=kind not in _ENCODERS or bool(fields.get("is_decoder")),
-        **experts,
+        **more,
     )
 
 

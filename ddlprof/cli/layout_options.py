@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli.panels import machines_option, panel
+from ddlprof.cli.panels import job_option, machines_option
 
 if TYPE_CHECKING:
     from ddlprof.cli.output import Wanted
@@ -15,11 +15,9 @@ if TYPE_CHECKING:
     from ddlprof.planning.layouts import LayoutQuestion
     from ddlprof.report.plans.data import Answer
 
-layout_option = panel("Layout over many GPUs")
-
 LayoutText = Annotated[
     str | None,
-    layout_option(
+    job_option(
         "--layout",
         metavar="PART,...",
         help="How the model is divided: tp8,pp4,vp2,cp2,ep8,dp16,zero1,mb1,ga16,selective; what is left out is 1 or"
@@ -28,18 +26,18 @@ LayoutText = Annotated[
 ]
 Vary = Annotated[
     str | None,
-    layout_option(
+    job_option(
         metavar="DIMENSION",
         help="With --layout, a row for each value of tensor, pipeline, virtual, context, expert, micro-batch, shard or"
         " recompute; GPUs and global batch stay.",
     ),
 ]
 GlobalBatch = Annotated[
-    int | None, layout_option(metavar="N", min=1, help="Sequences of an update over all GPUs, in place of ga.")
+    int | None, job_option(metavar="N", min=1, help="Sequences of an update over all GPUs, in place of ga.")
 ]
 Layouts = Annotated[
     str | None,
-    layout_option(
+    job_option(
         metavar="auto", help="Search the best layout of a transformer on each machine type, with --global-batch."
     ),
 ]

@@ -72,8 +72,7 @@ GROUPS = {
             "Predict the step of a job on one target, class by class.",
             [
                 "predict RUN --instance p4d.24xlarge --nodes 2",
-                "predict RUN --gpu 'RTX 3090' --placement 4,4",
-                "predict 8b.json --gpu H100 --layout tp4,pp2,dp8,zero1 --vary pipeline",
+                "predict 8b.json --gpu H100 --layout tp4,pp2,dp8 --vary pipeline",
             ],
         ),
         "learn": Named(

@@ -20,8 +20,9 @@ from recommender.plans.candidates import DOES_NOT_FIT, Sizing, choose_instances,
 from recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan
 from recommender.plans.question import check_question, choose_machines, order
 from recommender.predictor import Predictor
+from recommender.search.memory import memory_of
 from recommender.search.rules import require_layouts
-from recommender.search.search import Found, LayoutSearch, MemoryOfLayout, Predicts, Tried
+from recommender.search.search import MEMORY, Found, LayoutSearch, MemoryOfLayout, Predicts, Tried
 from recommender.settings import Settings
 from recommender.target import machine_from_type
 from recommender.workload import Workload
@@ -79,7 +80,7 @@ def recommend_layouts(
     predictor: Predicts | None = None,
     others: Sequence[Workload] = (),
     learned: Learned | None = None,
-    memory: MemoryOfLayout,
+    memory: MemoryOfLayout | None = None,
 ) -> LayoutPlans:
     """Plans with the best layout of a transformer on each machine type and each number of GPUs.
 
@@ -96,7 +97,9 @@ def recommend_layouts(
     settings = replace(settings or Settings(), precision=(settings and settings.precision) or PRECISION)
     job = describe_job(workload, (1,), False, settings)
     predictor = predictor or Predictor(workload, catalog=catalog, others=others, learned=learned)
-    search = LayoutSearch(model, global_batch, predictor, memory, job.precision, settings.optimizer)
+    search = LayoutSearch(
+        model, global_batch, predictor, memory or memory_of(workload), job.precision, settings.optimizer
+    )
     chosen = choose_machines(job, catalog, instance_types, choose_instances(catalog, instance_types, region, cloud))
     chosen = list(_with_nvlink(chosen, catalog, pricings)) if instance_types is None else chosen
     plans: list[Plan] = []
@@ -165,7 +168,7 @@ def _candidate(instance: InstanceType, region: str, nodes: int, found: Found) ->
 
 def _why_none(instance: InstanceType, found: Found) -> str:
     """The reason why no layout can be used."""
-    too_large = [each.memory_gib for each in found.tried if each.reason == "memory" and each.memory_gib is not None]
+    too_large = [each.memory_gib for each in found.tried if each.reason == MEMORY and each.memory_gib is not None]
     if too_large:
         usable_gib = USABLE_MEMORY_SHARE * (instance.gpu_memory_gib or 0.0)
         least = f"of {len(too_large)} layouts the smallest needs {min(too_large):.0f} GiB of {usable_gib:.0f}"

@@ -18,8 +18,13 @@ from recommender.layout import RECOMPUTES, Layout
 from recommender.search.rules import Option, Space
 from recommender.target import Machine, Target
 
-MemoryOfLayout = Callable[[Layout, int, int, int], float]
-"""From layout, GPUs, sequences of a micro-batch and micro-batches to GiB of the rank that needs most."""
+MemoryOfLayout = Callable[[Layout, int, int, int], tuple[float, float]]
+"""From layout, GPUs, sequences of a micro-batch and micro-batches to GiB of the rank that needs most: what is expected,
+and what must be there. Stages are as even as can be; a prediction may divide layers a little differently."""
+MEMORY = "memory"
+"""The rule that a layout fits."""
+_ALLOWED = 1.02
+"""The least memory is looked at before the step is predicted, with so much allowed for other stages."""
 
 
 class Predicts(Protocol):
@@ -69,7 +74,7 @@ class LayoutSearch:
         self._predictor = predictor
         self._memory = memory
         self._precision, self._optimizer = precision, optimizer
-        self._needed: dict[tuple[Layout, int, int, int], float] = {}
+        self._needed: dict[tuple[Layout, int, int, int], tuple[float, float]] = {}
         self._options: dict[tuple[int, int], list[tuple[Option, str]]] = {}
         self._found: dict[tuple[Machine, int, float], Found] = {}
 
@@ -85,35 +90,30 @@ class LayoutSearch:
         if (gpus, domain) not in self._options:
             self._options[gpus, domain] = list(Space(self._model, gpus, domain, self._global_batch).options())
         target = Target(machine.name, placement, precision=self._precision, optimizer=self._optimizer)
-        best: Tried | None = None
-        fastest_s = math.inf
         tried: list[Tried] = []
         for option, rule in self._options[gpus, domain]:
-            if rule:
-                tried.append(Tried(*option, rule))
-                continue
-            for one in self._fitting(option, gpus, domain, usable_gib):
-                done = one if one.reason else self._predicted(one, target)
-                if done.estimate and done.estimate.step_s < fastest_s:
-                    best, fastest_s = done, done.estimate.step_s
-                tried.append(done._replace(estimate=replace(done.estimate, basis=())) if done.estimate else done)
-        return Found(best, tried)
+            tried += [Tried(*option, rule)] if rule else self._fitting(option, target, domain, usable_gib)
+        best = min((each for each in tried if each.estimate), key=_step_s, default=None)
+        return Found(best, [each if each is best else _without_basis(each) for each in tried])
 
-    def _fitting(self, option: Option, gpus: int, domain: int, usable_gib: float) -> Iterator[Tried]:
+    def _fitting(self, option: Option, target: Target, domain: int, usable_gib: float) -> Iterator[Tried]:
         """The option with what data ranks may divide, each with the least recomputation that fits."""
         base, size, count = option
+        gpus = sum(target.placement)
         for shard in Space(self._model, gpus, domain, self._global_batch).shards(base):
             for recompute in RECOMPUTES:
                 layout = replace(base, shard=shard, recompute=recompute)
-                needed = self._memory_of(layout, gpus, size, count)
-                fits = needed <= usable_gib
-                yield Tried(layout, size, count, "" if fits else "memory", needed)
-                if fits:
+                expected_gib, needed_gib = self._memory_of(layout, gpus, size, count)
+                one = Tried(layout, size, count, MEMORY, expected_gib)
+                if needed_gib <= _ALLOWED * usable_gib:
+                    one = self._predicted(one, target)
+                yield one
+                if one.reason != MEMORY:
                     break
-            if fits and recompute == RECOMPUTES[0]:
+            if one.reason != MEMORY and recompute == RECOMPUTES[0]:
                 return
 
-    def _memory_of(self, layout: Layout, gpus: int, size: int, count: int) -> float:
+    def _memory_of(self, layout: Layout, gpus: int, size: int, count: int) -> tuple[float, float]:
         key = (layout, gpus, size, count)
         if key not in self._needed:
             self._needed[key] = self._memory(layout, gpus, size, count)
@@ -122,6 +122,18 @@ class LayoutSearch:
     def _predicted(self, one: Tried, target: Target) -> Tried:
         asked = replace(target, layout=one.layout, batch_per_gpu=one.micro_batch, grad_accum=one.micro_batches)
         try:
-            return one._replace(estimate=self._predictor.predict(asked))
+            estimate = self._predictor.predict(asked)
         except PredictionError as error:
             return one._replace(reason=f"not predictable: {error}")
+        if estimate.fits_memory is False:
+            return one._replace(memory_gib=estimate.memory_gib)
+        return one._replace(reason="", memory_gib=estimate.memory_gib or one.memory_gib, estimate=estimate)
+
+
+def _step_s(one: Tried) -> float:
+    return one.estimate.step_s if one.estimate else math.inf
+
+
+def _without_basis(one: Tried) -> Tried:
+    """Thousands of bases would fill the memory."""
+    return one._replace(estimate=replace(one.estimate, basis=())) if one.estimate else one

@@ -81,11 +81,16 @@ class Launch:
                 )
 
 
+def one_line(value: object) -> str:
+    """A text, number or truth as in JSON, which is both YAML and TOML."""
+    return plain(json.dumps(value, ensure_ascii=False))
+
+
 def yaml_lines(value: Mapping[str, object], indent: int = 0) -> Iterator[str]:
-    """The lines of a YAML block; texts are quoted as in JSON, which is YAML."""
+    """The lines of a YAML block."""
     for key, each in value.items():
         if isinstance(each, Mapping):
             yield f"{' ' * indent}{key}:"
             yield from yaml_lines(each, indent + 2)
         else:
-            yield f"{' ' * indent}{key}: {json.dumps(each)}"
+            yield f"{' ' * indent}{key}: {one_line(each)}"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
-from ddlprof.report.launch.launch import Launch
+from ddlprof.report.launch.launch import Launch, one_line
 from ddlprof.report.text import text_of
 
 START = "CONFIG_FILE={path} ./run_train.sh"
@@ -52,7 +50,7 @@ def render(launch: Launch) -> str:
     if layout.shard in ("zero1", "zero2"):
         lines.append(f"# {layout.shard}: the nearest that torchtitan has is FSDP without resharding after forward.")
     for section, values in sections.items():
-        lines += ["", f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+        lines += ["", f"[{section}]", *(f"{key} = {one_line(value)}" for key, value in values.items())]
     return text_of(lines)
 
 

@@ -13,8 +13,9 @@ from recommender.plans.layouts import GPUS, LayoutPlans, recommend_layouts
 from tests.unit.recommender.made_up_layouts import JOB, MadeUpLayouts, gib_of
 
 
-def memory(layout: Layout, gpus: int, size: int, count: int) -> float:
-    return gib_of(Target(gpu_model="H100", placement=(8,) * (gpus // 8), batch_per_gpu=size, layout=layout))
+def memory(layout: Layout, gpus: int, size: int, count: int) -> tuple[float, float]:
+    gib = gib_of(Target(gpu_model="H100", placement=(8,) * (gpus // 8), batch_per_gpu=size, layout=layout))
+    return gib, gib
 
 
 def ask(**question: Any) -> LayoutPlans:
@@ -74,7 +75,7 @@ def test_machines_that_are_left_out_say_why() -> None:
 
 
 def test_nothing_fits() -> None:
-    (plan,) = ask(instance_types=["p5.48xlarge"], gpus=(64,), memory=lambda *_: 1000.0).plans
+    (plan,) = ask(instance_types=["p5.48xlarge"], gpus=(64,), memory=lambda *_: (1000.0, 1000.0)).plans
     assert plan.reason.startswith("does not fit in memory: of ")
     assert "the smallest needs 1000 GiB of" in plan.reason
     assert (plan.layout, plan.step_s) == (None, None)

@@ -17,8 +17,9 @@ from tests.unit.recommender.made_up_layouts import JOB, MadeUpLayouts, gib_of
 MODEL = require_layouts(JOB.transformer, "job")
 
 
-def memory(layout: Layout, gpus: int, size: int, count: int) -> float:
-    return gib_of(Target(gpu_model="H100", placement=(8,) * (gpus // 8), batch_per_gpu=size, layout=layout))
+def memory(layout: Layout, gpus: int, size: int, count: int) -> tuple[float, float]:
+    gib = gib_of(Target(gpu_model="H100", placement=(8,) * (gpus // 8), batch_per_gpu=size, layout=layout))
+    return gib, gib
 
 
 def machine(name: str = "p5.48xlarge") -> Machine:

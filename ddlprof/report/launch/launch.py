@@ -82,8 +82,9 @@ class Launch:
 
 
 def one_line(value: object) -> str:
-    """A text, number or truth as in JSON, which is both YAML and TOML."""
-    return plain(json.dumps(value, ensure_ascii=False))
+    """A text, number or truth as in JSON, which is both YAML and TOML; 1e-08 would be a text in YAML."""
+    text = plain(json.dumps(value, ensure_ascii=False))
+    return text.replace("e", ".0e") if isinstance(value, float) and "e" in text and "." not in text else text
 
 
 def yaml_lines(value: Mapping[str, object], indent: int = 0) -> Iterator[str]:

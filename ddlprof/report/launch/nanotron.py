@@ -1,4 +1,4 @@
-"""A layout as a config of nanotron, for models like Llama."""
+"""A layout as a config of nanotron, in the form that its release 0.4 reads, for models like Llama."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -17,10 +17,11 @@ from recommender.communication.coefficients import MachineLinks, Prior
 from recommender.communication.exposed import Load, Placing, placing_of
 from recommender.communication.job_parameters import MEASURED, FitEstimate, JobFit, Observation
 from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
-from recommender.compute.step_parts import Changes
+from recommender.compute.step_parts import AS_COUNTED, Changes
 from recommender.data_and_other import carried_over, data_wait_s
 from recommender.errors import PredictionError
 from recommender.estimate import Z80, Estimate, StepTimes, Suggestion
+from recommender.exchanged import exchanged_by
 from recommender.layouts.predict import LayoutPredictor
 from recommender.learned import Learned
 from recommender.settings import check_settings, measured_settings
@@ -40,7 +41,6 @@ _SHARDED_SD = 0.1
 """The standard deviation added for a sharded strategy that was not measured: coefficients were fitted on plain data
 parallelism."""
 
-_AS_MEASURED = Changes()
 _NOT_MEASURED_THERE = "input, copies and other time: not measured on such a GPU, half to twice as long is allowed for"
 NO_GPU_MEASURED = "no GPU was measured: nothing of the measured computation and communication is used"
 """The sentence in `Estimate.basis` where the estimate rests on counts of the model compute."""
@@ -67,7 +67,7 @@ class _Ask:
     precision: str
     strategy: str
     grad_accum: int
-    changes: Changes = _AS_MEASURED
+    changes: Changes = AS_COUNTED
 
     @property
     def placing(self) -> Placing:
@@ -201,7 +201,7 @@ class Predictor:
             precision=target.precision or self._measured_as.precision or "fp32",
             strategy=target.strategy or self._measured_as.strategy or "ddp",
             grad_accum=target.grad_accum or self._measured_as.grad_accum or 1,
-            changes=Changes(target.optimizer, target.checkpointing, target.compiled, target.channels_last),
+            changes=_changes(target),
         )
 
     def _machine(self, place: Target | Measurement) -> Machine:
@@ -279,16 +279,13 @@ class Predictor:
 
     def _load(self, ask: _Ask) -> Load:
         compute_s, reference_s = self._step_s(ask), self._reference_s(ask)
-        if self.workload.gradient_bytes is None:
-            raise PredictionError(
-                f"{self.workload.name}: gradient_bytes is not known, so nothing can be said of more than one GPU"
-            )
+        exchanged = exchanged_by(self.workload, STRATEGIES[ask.strategy], ask.changes)
         return Load(
             compute_s=compute_s,
             hiding_s=self._compute(ask).seconds.mean_s,
             reference_s=reference_s * ask.grad_accum if reference_s else compute_s,
-            bytes=self.workload.gradient_bytes * STRATEGIES[ask.strategy].bytes_factor,
-            tensors=self.workload.tensors,
+            bytes=exchanged.bytes,
+            tensors=exchanged.tensors,
         )
 
     def _reference_s(self, ask: _Ask) -> float | None:
@@ -388,6 +385,10 @@ def _without_single_gpu_communication(workload: Workload) -> Workload:
     step."""
     measurements = [replace(m, exposed_comm_s=0.0) if sum(m.placement) == 1 else m for m in workload.measurements]
     return replace(workload, measurements=measurements)
+
+
+def _changes(target: Target) -> Changes:
+    return Changes(**{each.name: getattr(target, each.name) for each in fields(Changes)})
 
 
 def _sd(compute: ComputeEstimate) -> float:

@@ -1,17 +1,18 @@
-"""The settings of a training that a user may change: precision, strategy, optimizer, and those that trade time for
-memory."""
+"""The settings of a training that a user may change: precision, strategy, optimizer, adapters, and those that trade
+time for memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ddlprof.model.operators import Checkpointing
 from instance_catalog import Gpu
 from recommender.compute.optimizers import optimizer_named
 from recommender.compute.precisions import precision_named
 from recommender.errors import PredictionError, checked
 from recommender.strategy import STRATEGIES
-from recommender.target import Target
+from recommender.target import Rank, Target
 from recommender.workload import Batch, Name, Workload
 
 _FIRST_CAPABILITY = {"tf32": 8.0, "bf16": 8.0, "amp-bf16": 8.0, "fp8": 8.9}
@@ -31,12 +32,17 @@ class Settings:
     """One of `ddlprof.model.operators.OPTIMIZER_UPDATES`."""
     grad_accum: Batch | None = None
     """Forward passes for one update."""
-    checkpointing: bool | None = None
-    """Whether activations are computed again in backward instead of kept."""
+    checkpointing: Checkpointing | None = None
+    """Whether activations are computed again in backward instead of kept; selective: all but results of products with
+    weights."""
     compiled: bool | None = None
     """Whether torch.compile fuses operators."""
     channels_last: bool | None = None
     """Whether convolutions lay out their tensors with channels last (torch.channels_last)."""
+    lora: Rank | None = None
+    """The rank of adapters that are trained beside frozen weights (LoRA)."""
+    qlora: Rank | None = None
+    """The same beside weights held in four bits (QLoRA)."""
 
     def __post_init__(self) -> None:
         checked(self)
@@ -82,11 +88,14 @@ def measured_settings(workload: Workload) -> Settings:
 
 
 def check_settings(asked: Settings | Target, gpu: Gpu | None = None) -> None:
-    """Raises PredictionError for an unknown precision, strategy or optimizer, and for a precision the GPU lacks."""
+    """Raises PredictionError for an unknown precision, strategy or optimizer, for a precision the GPU lacks, and for
+    LoRA and QLoRA at once."""
     if asked.precision is not None:
         precision_named(asked.precision)
         if problem := lacking(gpu, asked.precision) if gpu else None:
             raise PredictionError(f"{problem}; choose another precision or another GPU")
+    if asked.lora is not None and asked.qlora is not None:
+        raise PredictionError("lora and qlora are two ways to train adapters: ask for one of them")
     if asked.optimizer is not None:
         optimizer_named(asked.optimizer)
     if asked.strategy is not None and asked.strategy not in STRATEGIES:

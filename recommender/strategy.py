@@ -28,6 +28,8 @@ class Strategy:
     """The share of all states (weights, gradients, optimizer states) that is sharded; every rank holds the rest."""
     sharded: tuple[str, ...] = ()
     """The kinds of state that are sharded: fields of `Shares`."""
+    gathered_factor: float = 0.0
+    """The part of `bytes_factor` that brings the weights together, frozen ones included."""
 
     def held_share(self, world_size: int) -> float:
         """The share of all states that one of `world_size` ranks holds, from 0 to 1."""
@@ -42,7 +44,7 @@ _ALL = Shares._fields
 STRATEGIES = {
     "ddp": Strategy(),
     # FSDP all-gathers parameters twice and reduce-scatters gradients once: three transfers, an all-reduce has two.
-    "fsdp": Strategy("parameters sharded (fsdp, ZeRO-3): 1.5 times the bytes of an all-reduce", 1.5, 1.0, _ALL),
+    "fsdp": Strategy("parameters sharded (fsdp, ZeRO-3): 1.5 times the bytes of an all-reduce", 1.5, 1.0, _ALL, 1.0),
     # Adam keeps 16 bytes per parameter: ZeRO-1 shards the 8 of the two moments, ZeRO-2 also the 4 of the gradient.
     "zero": Strategy(
         "optimizer states sharded (ZeRO-1, ZeRO-2): as many bytes as an all-reduce", 1.0, 0.5, ("states",)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
 
 import instance_catalog
+from ddlprof.base.reading import Range
+from ddlprof.model.operators import Checkpointing
 from instance_catalog import Catalog, Gpu, InstanceType
 from recommender.errors import PredictionError, checked
 from recommender.layout import Layout
 from recommender.workload import Batch, Measurement, Name, Placement, Speed
 
+Rank = Annotated[int, Range(1, 65_536)]
+"""The rank of adapters."""
 RDMA_FROM_GBPS = 100.0
 """A machine described by hand with at least this network (Gbit/s) is assumed to have RDMA (InfiniBand or the like), as
 all published clusters with such networks have."""
@@ -50,12 +55,17 @@ class Target:
     """The Gbit/s between two machines."""
     optimizer: Name | None = None
     """The optimizer: adamw, adam, sgd, none, ...; None: as measured."""
-    checkpointing: bool | None = None
-    """Whether activations are computed again in backward instead of kept; None: as measured."""
+    checkpointing: Checkpointing | None = None
+    """Whether activations are computed again in backward instead of kept; selective: all but results of products with
+    weights; None: as measured."""
     compiled: bool | None = None
     """Whether torch.compile fuses operators; None: as measured."""
     channels_last: bool | None = None
     """Whether convolutions lay out their tensors with channels last (torch.channels_last); None: as measured."""
+    lora: Rank | None = None
+    """The rank of adapters that are trained beside frozen weights (LoRA); None: as measured."""
+    qlora: Rank | None = None
+    """The same beside weights held in four bits (QLoRA)."""
     layout: Layout | None = None
     """How the model is divided over the GPUs; None: by `strategy` alone. `batch_per_gpu` are then the sequences of a
     micro-batch, and `grad_accum` the micro-batches of a step in each data rank."""

@@ -102,6 +102,9 @@ def best_layouts(
         )
     refuse("it is part of the layouts that are searched; give --global-batch", **of_the_batch)
     settings = question["settings"]
-    fixed = {name: getattr(settings, name) for name in ("strategy", "grad_accum", "checkpointing", "compiled")}
-    refuse("it is part of the layouts that are searched", **fixed)
+    fixed = {
+        name: getattr(settings, name)
+        for name in ("strategy", "grad_accum", "checkpointing", "compiled", "lora", "qlora")
+    }
+    refuse("it is part of the layouts that are searched", **{name: getattr(settings, name) for name in fixed})
     return layout_answer(job, global_batch=global_batch, **question)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -42,8 +42,18 @@ GradAccum = Annotated[
     int | None, job_option(metavar="N", min=1, help="Forward and backward passes for each update [as in RUN].")
 ]
 Checkpointing = Annotated[
-    bool | None,
-    job_option("--checkpointing/--no-checkpointing", help="Compute activations again in backward [as in RUN]."),
+    str | None,
+    job_option(
+        metavar="HOW",
+        help="Compute activations again in backward: full (as without HOW), selective (all but results of products"
+        " with weights) or none [as in RUN].",
+    ),
+]
+Lora = Annotated[
+    int | None, job_option("--lora", metavar="RANK", min=1, help="Train adapters beside frozen weights (LoRA).")
+]
+Qlora = Annotated[
+    int | None, job_option("--qlora", metavar="RANK", min=1, help="The same, the weights held in four bits (QLoRA).")
 ]
 Compiled = Annotated[
     bool | None, job_option("--compile/--no-compile", help="Fuse operators with torch.compile [as in RUN].")
@@ -65,6 +75,10 @@ OtherJobs = Annotated[
     job_option("--other-job", metavar="RUN", help="Run of another job: what its GPU reached there counts, too."),
 ]
 
+_HOW_TO_CHECKPOINT: dict[str, bool | Literal["selective"]] = {"none": False, "full": True, "selective": "selective"}
+_WITHOUT_VALUE = {"--checkpointing": "full", "--no-checkpointing": "none"}
+"""What options that may stand alone mean then, as values of `--checkpointing`."""
+
 _LEARNED_HELP = "What `ddlprof learn` wrote [learned.json in your own layer of the catalogue, if there is one]."
 LearnedFile = Annotated[Path | None, job_option("--learned", metavar="FILE", help=_LEARNED_HELP)]
 LearnedFileInShortHelp = Annotated[Path | None, typer.Option("--learned", metavar="FILE", help=_LEARNED_HELP)]
@@ -76,20 +90,48 @@ def settings_of(
     strategy: str | None,
     optimizer: str | None,
     grad_accum: int | None,
-    checkpointing: bool | None,
+    checkpointing: str | None,
     compiled: bool | None,
     channels_last: bool | None,
+    lora: int | None = None,
+    qlora: int | None = None,
 ) -> Settings:
-    """The settings that replace those of the run. Raises PredictionError for names that are not known."""
+    """The settings that replace those of the run. Raises PredictionError for names that are not known, and UserError
+    for a way of checkpointing that is not."""
     from recommender import Settings
     from recommender.settings import check_settings
 
-    settings = Settings(precision, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last)
+    again = None if checkpointing is None else _way_of_checkpointing(checkpointing)
+    settings = Settings(precision, strategy, optimizer, grad_accum, again, compiled, channels_last, lora, qlora)
     check_settings(settings)
     return settings
 
 
-def own_prices(discounts: list[str], path: Path | None) -> OwnPrices | None:
+def _way_of_checkpointing(name: str) -> bool | Literal["selective"]:
+    if name not in _HOW_TO_CHECKPOINT:
+        raise UserError(f"--checkpointing {name!r} is not known; one of: {', '.join(_HOW_TO_CHECKPOINT)}")
+    return _HOW_TO_CHECKPOINT[name]
+
+
+def with_values(words: list[str]) -> list[str]:
+    """The words of `recommend` or `predict`, where `--checkpointing` may stand alone or have a value behind it, with
+    the value in the same word: `--checkpointing=full`. Anything but a value stays where it is."""
+    found: list[str] = []
+    rest = iter(zip(words, [*words[1:], ""], strict=True))
+    for word, following in rest:
+        if word == "--":
+            return [*found, word, *(word for word, _ in rest)]
+        if word == "--checkpointing" and following in _HOW_TO_CHECKPOINT:
+            found.append(f"{word}={following}")
+            next(rest)
+        elif word in _WITHOUT_VALUE:
+            found.append(f"--checkpointing={_WITHOUT_VALUE[word]}")
+        else:
+            found.append(word)
+    return found
+
+
+def own_prices(discounts: list[str] | None, path: Path | None) -> OwnPrices | None:
     """The user's own prices and discounts, or None if there are none.
 
     Raises UserError for a wrong discount, and CatalogError for a wrong file.
@@ -98,7 +140,7 @@ def own_prices(discounts: list[str], path: Path | None) -> OwnPrices | None:
 
     if not discounts and path is None:
         return None
-    return OwnPrices(read_own_prices(path, load()) if path else (), dict(map(_discount, discounts)))
+    return OwnPrices(read_own_prices(path, load()) if path else (), dict(map(_discount, discounts or [])))
 
 
 def _discount(text: str) -> tuple[str, float]:

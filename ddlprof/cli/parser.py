@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 import ddlprof
 from ddlprof.base.errors import complain
+from ddlprof.cli.options import with_values
 from ddlprof.cli.panels import show_panels
 
 
@@ -226,6 +227,8 @@ def _epilog(examples: Sequence[str]) -> str:
     return "\n".join(["\b", "Examples:" if len(lines) > 1 else "Example:", *lines])
 
 
+_MAY_LACK_VALUES = ("recommend", "predict")
+"""Commands with an option that means something without its value, too, which click cannot tell from an argument."""
 _USAGE_EXIT_CODE = 2
 _MAX_STEPS = {"--steps": "--max-steps N"}
 _RENAMED = {
@@ -278,6 +281,8 @@ def _options(
 
 def call(arguments: list[str]) -> int:
     """Runs the command; returns the exit code. Raises `DdlprofError` as commands do."""
+    if arguments and arguments[0] in _MAY_LACK_VALUES:
+        arguments = with_values(arguments)
     try:
         # Not app(): that sets sys.excepthook. An int is the exit code of typer.Exit.
         result = typer.main.get_command(app).main(arguments, prog_name="ddlprof", standalone_mode=False)

@@ -65,6 +65,8 @@ def predict(
     layout: layout_options.LayoutText = None,
     vary: layout_options.Vary = None,
     global_batch: layout_options.GlobalBatch = None,
+    lora: options.Lora = None,
+    qlora: options.Qlora = None,
     other_job: options.OtherJobs = None,
     learned: options.LearnedFile = None,
     out: Out = None,
@@ -81,7 +83,9 @@ def predict(
     if layout is None:
         layout_options.refuse("it is part of a --layout, which is not there", vary=vary, global_batch=global_batch)
         settings = [
-            options.settings_of(name, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last)
+            options.settings_of(
+                name, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora
+            )
             for name in names_in(precision or "") or (None,)
         ]
         described = {"interconnect": interconnect, "network_gbps": network_gbps}
@@ -89,8 +93,9 @@ def predict(
         _write_targets(places, job, batch, (placement, nodes), machines, settings, described)
         return
     layout_options.refuse(
-        "--layout says it: zero1 and the like for the strategy, selective or full for checkpointing",
+        "it goes without --layout, which says zero1 and the like, and selective or full",
         strategy=strategy, checkpointing=checkpointing, compiled=compiled, channels_last=channels_last,
+        lora=lora, qlora=qlora,
     )  # fmt: skip
     question = layout_options.question_of(
         layout, placement=whole_numbers(placement, "--placement") if placement else None, nodes=nodes,

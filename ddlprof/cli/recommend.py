@@ -90,6 +90,8 @@ def recommend(
     layouts: layout_options.Layouts = None,
     global_batch: layout_options.GlobalBatch = None,
     gpus: _Gpus = None,
+    lora: options.Lora = None,
+    qlora: options.Qlora = None,
     discount: options.Discounts = None,
     prices: options.Prices = None,
     other_job: options.OtherJobs = None,
@@ -109,16 +111,15 @@ def recommend(
     batches = whole_numbers(batch, "--batch") if batch else ()
     job = load_job_with(learned, run, batches, other_job or ())
     task = launch.path_for(job, emit, layouts is not None) if emit else None
+    asked = (precision, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora)
     question = {
-        "samples": _samples(job, steps, epochs, samples, global_batch), "budget_s": budget_s,
-        "region": region, "cloud": cloud, "pricing": names_in(pricing), "max_cost_usd": max_cost,
-        "instance_types": names_in(",".join(instance or [])) or None,
-        "settings": settings_of(precision, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last),
-        "prices": options.own_prices(discount or [], prices),
+        "samples": _samples(job, steps, epochs, samples, global_batch), "budget_s": budget_s, "max_cost_usd": max_cost,
+        "region": region, "cloud": cloud, "pricing": names_in(pricing),
+        "instance_types": names_in(",".join(instance or [])) or None, "prices": options.own_prices(discount, prices),
+        "settings": settings_of(*asked),
     }  # fmt: skip
     machines = _Machines(instance, nodes, max_nodes, whole_numbers(gpus, "--gpus") if gpus else None)
-    batching = {"keep_global_batch": keep_global_batch or None, "batch": batches or None}
-    answer = _answer(job, layouts, global_batch, machines, batching, question)
+    answer = _answer(job, layouts, global_batch, machines, (keep_global_batch, batches), question)
     _report(answer, top, places)
     if task and emit:
         launch.emit(task, emit, job, answer, precision)
@@ -138,12 +139,12 @@ def _answer(
     layouts: str | None,
     global_batch: int | None,
     machines: _Machines,
-    batching: dict[str, Any],
+    batching: tuple[bool, tuple[int, ...]],
     question: dict[str, Any],
 ) -> Answer:
     """The answer, with the best layouts where they are asked for. Raises UserError for options that do not go together.
 
-    `batching` are the options that say how the batch of a job is divided, None where they are not used.
+    `batching` are the options that say how the batch of a job is divided: --keep-global-batch and --batch.
     """
     from ddlprof.planning.choose import answer
 
@@ -152,11 +153,12 @@ def _answer(
         raise UserError("--nodes takes --instance beside it, and no --max-nodes")
     if layouts is not None:
         question |= {"nodes": nodes, **({"max_nodes": most} if most else {}), "gpus": machines.gpus or ()}
-        return layout_options.best_layouts(job, layouts, global_batch, batching, question)
+        of_the_batch = {"keep_global_batch": batching[0] or None, "batch": batching[1] or None}
+        return layout_options.best_layouts(job, layouts, global_batch, of_the_batch, question)
     layout_options.refuse("it goes with --layouts auto", global_batch=global_batch, gpus=machines.gpus)
     return answer(
         job, **question, min_nodes=nodes or 1, max_nodes=nodes or most or _MOST_NODES,
-        keep_global_batch=bool(batching["keep_global_batch"]), batch_per_gpu=batching["batch"] or (),
+        keep_global_batch=batching[0], batch_per_gpu=batching[1],
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from ddlprof.base.files import replace_whole
 from ddlprof.model.manifest import OPERATORS_NAME
@@ -35,6 +36,11 @@ KINDS = {
 
 PHASES = ("forward", "backward", "optimizer")
 """The phases of a step. Recomputation by activation checkpointing belongs to backward."""
+
+
+Checkpointing = bool | Literal["selective"]
+"""Whether blocks are computed again in backward; selective: all of them except products with weights and convolutions,
+whose results are kept (Korthikanti et al. 2022)."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +171,7 @@ class StepOperators:
     """adamw, adam, sgd, ..., `none` for a step without an update; None: not known."""
     training: bool = True
     """False for the forward pass alone, as in inference."""
-    checkpointing: bool = False
+    checkpointing: Checkpointing = False
     """Whether parts of forward are recomputed in backward."""
     compiled: bool = False
     """Whether torch.compile fused the operators."""

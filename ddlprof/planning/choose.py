@@ -174,7 +174,7 @@ def _memory(workload: Workload, target: Target, gpu: Gpu | None) -> Memory | Non
     gpus = sum(target.placement)
     of_job = JobMemory(
         workload, precision=target.precision, strategy=target.strategy, optimizer=target.optimizer,
-        checkpointing=target.checkpointing, compiled=target.compiled,
+        checkpointing=target.checkpointing, compiled=target.compiled, lora=target.lora, qlora=target.qlora,
     )  # fmt: skip
     needed_gib = of_job.needed_gib(target.batch_per_gpu, gpus, target.grad_accum or 1)
     if gpu is None or gpu.memory_gib is None or needed_gib is None:

@@ -15,6 +15,7 @@ from functools import cached_property, lru_cache
 from importlib.resources import files
 from typing import Any
 
+from ddlprof.model.operators import Checkpointing
 from instance_catalog import Catalog, Gpu
 from recommender.compute.combine import Learned, Point, Posterior, Predicted
 from recommender.compute.correction import ComputeCorrection, CorrectedParts
@@ -165,15 +166,17 @@ class ComputeModel:
         precision: str,
         *,
         optimizer: str | None = None,
-        checkpointing: bool | None = None,
+        checkpointing: Checkpointing | None = None,
         compiled: bool | None = None,
         channels_last: bool | None = None,
+        lora: int | None = None,
+        qlora: int | None = None,
     ) -> ComputeEstimate:
-        """The mean and its 80 % interval; None of the last four is as measured. Raises `PredictionError` if nothing
+        """The mean and its 80 % interval; None of the last six is as measured. Raises `PredictionError` if nothing
         is known of the job's computation, the GPU lacks the precision, or the catalogue knows too little of the GPU."""
         self.require_something()
         assert self._parts is not None
-        changes = Changes(optimizer, checkpointing, compiled, channels_last)
+        changes = Changes(optimizer, checkpointing, compiled, channels_last, lora, qlora)
         kind = precision_class(precision, gpu)
         parts = self._parts.at(gpu, batch_per_gpu, precision, changes)
         found = self._posterior.at(self._point(parts, self._parts.knowledge, gpu, kind, batch_per_gpu, "0"))
@@ -304,6 +307,8 @@ def _ignored(changes: Changes) -> tuple[str, ...]:
     asked = {
         f"the optimizer {changes.optimizer}": changes.optimizer is not None,
         f"{'' if changes.checkpointing else 'no '}activation checkpointing": changes.checkpointing is not None,
+        f"LoRA of rank {changes.lora}": changes.lora is not None,
+        f"QLoRA of rank {changes.qlora}": changes.qlora is not None,
         f"{'' if changes.compiled else 'no '}torch.compile": changes.compiled is not None,
         f"channels {'last' if changes.channels_last else 'first'}": changes.channels_last is not None,
     }

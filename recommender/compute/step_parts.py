@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.base.units import scaled
-from ddlprof.model.operators import StepOperators
+from ddlprof.model.operators import Checkpointing, StepOperators
 from instance_catalog import Catalog, Gpu
 from recommender.compute.gpu_peaks import peak_tflops, precision_class
 from recommender.compute.operator_time import OperatorModel
@@ -46,9 +46,15 @@ class Changes:
     """Changes to the counted step; None: unchanged."""
 
     optimizer: str | None = None
-    checkpointing: bool | None = None
+    checkpointing: Checkpointing | None = None
     compiled: bool | None = None
     channels_last: bool | None = None
+    lora: int | None = None
+    qlora: int | None = None
+
+
+AS_COUNTED = Changes()
+"""No change."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +109,7 @@ class OperatorParts:
         self._asked = lru_cache(maxsize=64)(self._asked_now)
 
     def _asked_now(self, batch: int, precision: str, changes: Changes) -> StepOperators:
-        return as_asked(
-            self._step, batch=batch, precision=precision, optimizer=changes.optimizer,
-            checkpointing=changes.checkpointing, compiled=changes.compiled, channels_last=changes.channels_last,
-        )  # fmt: skip
+        return as_asked(self._step, batch=batch, precision=precision, **vars(changes))
 
     def at(self, gpu: Gpu, batch: int, precision: str, changes: Changes) -> StepParts:
         """Raises `PredictionError` if the GPU lacks the precision, or the catalogue its peak."""

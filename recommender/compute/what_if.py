@@ -1,4 +1,4 @@
-"""The operators of a step at another batch or precision, with another optimizer, checkpointed or compiled.
+"""The operators of a step at another batch or precision, with another optimizer, adapters, checkpointed or compiled.
 
 Pure functions of operators, independent of any GPU.
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from ddlprof.model.operators import Operator, StepMemory, StepOperators, highest
+from ddlprof.model.operators import Checkpointing, Operator, StepMemory, StepOperators
+from recommender.compute.adapters import with_adapters
 from recommender.compute.optimizers import optimizer_named
 from recommender.compute.precisions import BYTES, in_precision, parameter_type, precision_named, times
+from recommender.compute.recomputation import with_checkpointing
 from recommender.errors import PredictionError
 
 _ELEMENTS_PER_TENSOR = 250_000
 """The assumed elements of a parameter tensor where no update was counted; common models have 0.03 to 1.2 million."""
-_OUTSIDE_BLOCKS = ("embedding", "optimizer")
-"""Kinds that checkpointing of blocks never recomputes."""
 
 FUSED_BYTES = {"elementwise": 0.35, "copy": 0.3, "reduction": 0.6, "normalization": 0.7, "softmax": 0.7, "other": 0.7}
 """The factor of torch.compile on the bytes of an operator, by kind, where it was not counted; 1 for kinds not listed.
@@ -33,24 +33,29 @@ def as_asked(
     batch: int,
     precision: str | None = None,
     optimizer: str | None = None,
-    checkpointing: bool | None = None,
+    checkpointing: Checkpointing | None = None,
     compiled: bool | None = None,
     channels_last: bool | None = None,
+    lora: int | None = None,
+    qlora: int | None = None,
 ) -> StepOperators:
     """The step at `batch` samples of a micro-batch, with the changes that are not None.
 
     `precision`: one of `precisions.PRECISIONS`. `optimizer`: one of `OPTIMIZER_UPDATES`. Products, convolutions and
-    attention keep their FLOPs in every precision. `checkpointing` recomputes all blocks in backward. Without changes
-    the same object is returned. Raises `PredictionError`, one line, for an unknown name and for changes that need facts
-    which the step lacks.
+    attention keep their FLOPs in every precision. `checkpointing` recomputes all blocks in backward, or (selective) all
+    of them except their products. `lora`, `qlora`: the rank of adapters that are trained in place of the weights.
+    Without changes the same object is returned. Raises `PredictionError`, one line, for an unknown name and for changes
+    that need facts which the step lacks.
     """
     step = at_batch(step, batch)
     if precision is not None:
         step = in_precision(step, precision)
     if optimizer is not None:
         step = _with_optimizer(step, optimizer)
-    if checkpointing is not None and checkpointing != step.checkpointing and step.training:
-        step = _checkpointed(step) if checkpointing else _kept(step)
+    if (rank := qlora or lora) is not None:
+        step = with_adapters(step, rank, in_four_bits=qlora is not None, trained=trained(step))
+    if checkpointing is not None:
+        step = with_checkpointing(step, checkpointing)
     if compiled is not None and compiled != step.compiled:
         step = _compiled(step) if compiled else _eager(step)
     if channels_last is not None and channels_last != step.channels_last:
@@ -145,73 +150,6 @@ def trained(step: StepOperators) -> tuple[float, float]:
     raise PredictionError(
         "the step does not tell how many parameters are trained: count its operators again with ddlprof features"
     )
-
-
-def _is_recomputed(operator: Operator, classes: set[int]) -> bool:
-    """Whether an operator is in a block that is recomputed.
-
-    Outside of all blocks are embeddings, the product that makes the logits, and the loss.
-    """
-    if operator.phase != "forward" or operator.kind in _OUTSIDE_BLOCKS:
-        return False
-    if "log_softmax" in operator.name or "loss" in operator.name or "cross_entropy" in operator.name:
-        return False
-    return not (operator.kind == "product" and operator.shape[2] in classes)
-
-
-def _recomputed(step: StepOperators) -> list[Operator]:
-    classes = {
-        operator.shape[1]
-        for operator in step.operators
-        if operator.kind == "softmax" and ("log_softmax" in operator.name or "cross_entropy" in operator.name)
-    }
-    return [operator for operator in step.operators if _is_recomputed(operator, classes)]
-
-
-def _checkpointed(step: StepOperators) -> StepOperators:
-    again = tuple(replace(operator, phase="backward") for operator in _recomputed(step))
-    memory = _checkpointed_memory(step.memory) if step.memory else None
-    return replace(step, operators=step.operators + again, checkpointing=True, memory=memory)
-
-
-def _checkpointed_memory(memory: StepMemory) -> StepMemory:
-    """The memory with checkpointing; `layer_bytes` is still what the largest block recomputes.
-
-    Autocast casts the weights of a block again when it is recomputed, so casts are not kept.
-    """
-    kept, layer = memory.kept_bytes, memory.layer_bytes
-    if kept is None or layer is None:
-        return replace(memory, saved_bytes=None, points=())
-    saved = kept if memory.saved_bytes is None else min(memory.saved_bytes, kept)
-    most = max((grown for _, grown in memory.points), default=0.0)
-    casts = memory.saved_cast_bytes
-    points = (
-        highest((max(0.0, f - casts * g / most), saved * g / most + layer) for f, g in memory.points) if most else ()
-    )
-    return replace(memory, saved_bytes=saved, saved_fixed_bytes=0.0, saved_cast_bytes=0.0, points=points)
-
-
-def _kept(step: StepOperators) -> StepOperators:
-    """The step without checkpointing: recomputed operators are left out. What would be saved is then not known."""
-    again: dict[tuple[object, ...], float] = defaultdict(float)
-    for operator in _recomputed(step):
-        again[_key(operator)] += operator.count
-    operators = []
-    for operator in reversed(step.operators):  # those computed again come last where `_checkpointed` added them
-        left = again[_key(operator)] if operator.phase == "backward" else 0
-        taken = min(left, operator.count)
-        if taken:
-            again[_key(operator)] -= taken
-            if taken == operator.count:
-                continue
-            operator = replace(operator, count=operator.count - taken)
-        operators.append(operator)
-    memory = replace(step.memory, saved_bytes=None, points=()) if step.memory else None
-    return replace(step, operators=tuple(reversed(operators)), checkpointing=False, memory=memory)
-
-
-def _key(operator: Operator) -> tuple[object, ...]:
-    return operator.kind, operator.name, operator.dtype, operator.shape
 
 
 def _compiled(step: StepOperators) -> StepOperators:

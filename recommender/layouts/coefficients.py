@@ -28,6 +28,10 @@ class LayoutCoefficients:
     """The further factor on layers with experts: many small products, uneven loads."""
     kernel_s: float
     """Seconds of the host for one kernel."""
+    tensor_host_s: float
+    """The least seconds of a layer and micro-batch between tensor ranks: their collectives are launched, too."""
+    tensor_stage_s: float
+    """The further least seconds for each tensor rank, where there is a pipeline as well."""
     micro_s: float
     """Seconds of the host for one micro-batch in one stage."""
     step_s: float
@@ -40,6 +44,10 @@ class LayoutCoefficients:
     """The share of tensor and expert traffic that computation does not hide."""
     data_hidden: float
     """The share of a micro-batch's computation behind which reductions of gradients hide."""
+    update_hidden: float
+    """The same where updated parameters are gathered, as optimizer states are divided (ZeRO-1)."""
+    piece: float
+    """Parameters that one such collective sends: a bucket, or a tensor."""
     gather_hidden: float
     """The share of a micro-batch's computation behind which gathering divided parameters hides."""
     network: float

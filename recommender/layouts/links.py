@@ -78,7 +78,8 @@ def collective_s(
     moved = passes * size * (at.ranks - 1) / at.ranks
     wire_s = moved / (of.efficiency * fabric.link_gb_s * 1e9) if at.inside > 1 else 0.0
     if at.domains > 1:
-        lead_s += passes * hop_s * math.log2(at.domains) + hop_s
+        # An all-reduce goes up and down a tree; the others go around a ring.
+        lead_s += hop_s * (2.0 * math.log2(at.domains) if kind == "all_reduce" else at.domains - 1)
         if kind == "all_to_all":
             outside = size * (at.ranks - at.inside) / at.ranks
             network_s = outside / (share * fabric.network_gb_s * 1e9)

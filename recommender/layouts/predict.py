@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ddlprof.model.operators import Checkpointing
 from instance_catalog import Catalog
 from recommender.architecture import Transformer
 from recommender.compute.gpu_peaks import peak_of, peaks_of
@@ -36,6 +37,8 @@ _NOISE_SD = 0.01
 _NEW_GPU_SD = 0.08
 """The standard deviation added where the GPU was not in the fit: the error on GPUs left out."""
 _PRECISIONS = {"bf16": "bf16", "amp-bf16": "bf16", "fp16": "fp16", "amp-fp16": "fp16", "fp8": "fp8"}
+_RECOMPUTED: dict[Checkpointing, str] = {False: "none", True: "full", "selective": "selective"}
+"""What checkpointing is called in a layout."""
 _SHARDS = {"ddp": "none", "fsdp": "zero3", "zero": "zero1", "zero2": "zero2"}
 
 
@@ -109,8 +112,10 @@ class LayoutPredictor:
         check_target(target, machine)
         if machine.gpu is None:
             raise PredictionError("target without a GPU: give an instance type or a GPU model")
+        if target.lora is not None or target.qlora is not None:
+            raise PredictionError("adapters (lora, qlora) are predicted from the operators of a step, not with layouts")
         layout = target.layout or Layout(
-            shard=_SHARDS.get(target.strategy or "ddp", "none"), recompute="full" if target.checkpointing else "none"
+            shard=_SHARDS.get(target.strategy or "ddp", "none"), recompute=_RECOMPUTED[target.checkpointing or False]
         )
         gpus = sum(target.placement)
         if problem := layout.problem(self._model, gpus):

@@ -26,6 +26,8 @@ GRADIENT_BYTES = 4
 """Gradients are added and reduced in fp32, as Megatron-LM, nanotron and FSDP2 do by default."""
 _NORM = 4.0
 """How host and GPU wait for each other: the power of a power mean."""
+_USUAL_DOMAIN = 8
+"""Tensor ranks beyond these are launched for more slowly."""
 _LEAST_EXPOSED = 0.05
 """The share of a hidden collective that remains: its first and its last piece."""
 
@@ -149,7 +151,8 @@ class LayoutTime:
 
     def _key(self, micro: Micro, part: object) -> tuple[object, ...]:
         layout = micro.layout
-        return part, layout.tensor, layout.context, layout.expert, layout.sequence_parallel, micro.sequences
+        degrees = layout.tensor, layout.context, layout.expert, layout.pipeline > 1
+        return part, *degrees, layout.sequence_parallel, micro.sequences
 
     def _block(self, micro: Micro, part: str) -> _Block:
         key = (*self._key(micro, part), micro.layout.recompute)
@@ -180,12 +183,22 @@ class LayoutTime:
         passes = 3 if recompute == "full" else 2
         around = 1 if experts and not self._model.shared_experts else 2
         exposed = self._fitted.tensor_exposed
+        tensor = self._tensor(micro, around).times(passes * exposed)
         return _Block(
-            compute_s,
-            self._tensor(micro, around).times(passes * exposed),
+            compute_s + self._launching_s(micro.layout, compute_s + tensor.seconds),
+            tensor,
             self._context(micro, attention_s),
             self._expert(micro).times(passes * exposed) if experts else _NONE,
         )
+
+    def _launching_s(self, layout: Layout, busy_s: float) -> float:
+        """The time that the GPU waits for its host, which launches the collectives of a layer, beside `busy_s`."""
+        if layout.tensor == 1:
+            return 0.0
+        host_s = self._fitted.tensor_host_s * max(1.0, layout.tensor / _USUAL_DOMAIN)
+        if layout.pipeline > 1:
+            host_s += self._fitted.tensor_stage_s * layout.tensor
+        return float((busy_s**_NORM + host_s**_NORM) ** (1 / _NORM)) - busy_s
 
     def _selective(self, time: LayerTime) -> Phase:
         """What selective recomputation does again: all but products, of which a share."""
@@ -267,12 +280,13 @@ class LayoutTime:
             if layout.shards[0]:
                 found = found.plus(self._sharded(held, among, step, layout, gpus, slowest, count))
                 continue
+            pieces = max(held / fitted.piece, 1.0)
+            kind = "reduce_scatter" if layout.shards[2] else "all_reduce"
+            reduced = self._collective(kind, GRADIENT_BYTES * held / pieces, among, step).times(pieces)
+            found = found.plus(_exposed(reduced, fitted.data_hidden * slowest.compute_s))
             if layout.shards[2]:
-                sent = self._collective("reduce_scatter", GRADIENT_BYTES * held, among, step)
-                sent = sent.plus(self._collective("all_gather", HALF_BYTES * held, among, step))
-            else:
-                sent = self._collective("all_reduce", GRADIENT_BYTES * held, among, step)
-            found = found.plus(_exposed(sent, fitted.data_hidden * slowest.compute_s))
+                updated = self._collective("all_gather", HALF_BYTES * held / pieces, among, step).times(pieces)
+                found = found.plus(_exposed(updated, fitted.update_hidden * slowest.compute_s))
         return found
 
     def _sharded(

@@ -252,5 +252,7 @@ def _needed_gib(
         optimizer=asked.optimizer,
         checkpointing=asked.checkpointing,
         compiled=asked.compiled,
+        lora=asked.lora,
+        qlora=asked.qlora,
     )
     return job_memory.needed_gib

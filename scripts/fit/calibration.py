@@ -137,9 +137,9 @@ def residuals_of(
 def calibrate(residuals: Sequence[Residuals]) -> tuple[float, float]:
     """`widen` and `floor` under which 80 % intervals hold 82 % of each job's points, on average over the jobs.
 
-    Of all such pairs, the one under which the errors are likeliest.
+    Of all such pairs, the one under which the errors are likeliest. Raises ValueError where no pair holds so many.
     """
-    best = (np.inf, 1.0, 0.1)
+    reaching = []
     for floor_share in (1.0, 2.0, 4.0, 8.0):
         for scale in np.geomspace(0.01, 8.0, 120):
             widen, floor = scale, scale * floor_share * 0.05
@@ -149,20 +149,26 @@ def calibrate(residuals: Sequence[Residuals]) -> tuple[float, float]:
                     residuals,
                     [np.log(sd) + 0.5 * (r.log_error / sd) ** 2 for r, sd in zip(residuals, sds, strict=True)],
                 )
-                best = min(best, (surprise, float(widen), float(floor)))
+                reaching.append((surprise, float(widen), float(floor)))
                 break
-    return best[1], best[2]
+    if not reaching:
+        sources = ", ".join(sorted({row.source for row in residuals}))
+        raise ValueError(f"no widening of the intervals of {sources} holds {COVERAGE:.0%} of the points")
+    _, widen, floor = min(reaching)
+    return widen, floor
 
 
 def calibrate_reach(residuals: Sequence[Residuals], widen: float, floor: float) -> float:
     """What each doubling of the nodes beyond the fitted ones adds to the standard deviation, so that intervals hold as
-    many as nearer ones. `residuals` are of fits that have not seen so many nodes: a group for each number of nodes."""
+    many as nearer ones. `residuals` are of fits that have not seen so many nodes: a group for each number of nodes.
+
+    Raises ValueError where no reach up to 1 holds so many."""
     groups = [row.of_nodes(int(nodes)) for row in residuals for nodes in np.unique(row.nodes)]
     for reach in np.linspace(0.0, 1.0, 101):
         sds = [row.sd(widen, floor, reach) for row in groups]
         if covered(groups, sds) >= COVERAGE:
             return float(reach)
-    return 1.0
+    raise ValueError(f"no reach up to 1 holds {COVERAGE:.0%} of the points on more nodes than were fitted")
 
 
 def covered(residuals: Sequence[Residuals], sds: Sequence[Array]) -> float:

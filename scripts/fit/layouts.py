@@ -40,6 +40,9 @@ STATED: dict[str, dict[str, Any]] = {
 }
 """What is known of a software besides: what it keeps (medians of published peaks), computes again, and how it divides
 layers."""
+LOOSE = {"megatron": 3.0}
+"""How much more a software may differ. Megatron-LM, tuned by its vendor, is not one of those that the common
+coefficients stand for: where it is likely, they are not used."""
 _ROBUST = 0.15
 """Errors well beyond this count by their size, not by their square."""
 _NOISE = 0.1
@@ -74,12 +77,16 @@ PARAMETERS = (
     Parameter("streams", 1.4, False, 0.4, 0.3),
     Parameter("experts", 1.3, False, 0.4, 0.0),
     Parameter("kernel_s", 1.5e-5, False, 1.0, 0.8),
+    Parameter("tensor_host_s", 2e-3, False, 1.0, 1.0),
+    Parameter("tensor_stage_s", 3e-4, False, 1.0, 1.5),
     Parameter("micro_s", 1e-3, False, 1.0, 0.7),
     Parameter("step_s", 0.02, False, 0.5, 1.0),
     Parameter("update_bytes", 40.0, False, 0.4, 0.3),
     Parameter("accumulate_bytes", 10.0, False, 0.3, 0.0),
     Parameter("tensor_exposed", 0.6, True, 1.0, 1.0),
     Parameter("data_hidden", 0.7, True, 1.0, 1.0),
+    Parameter("update_hidden", 0.4, True, 1.0, 1.5),
+    Parameter("piece", 3e7, False, 0.5, 1.0),
     Parameter("gather_hidden", 0.8, True, 1.0, 0.0),
     Parameter("network", 0.7, True, 0.7, 0.0),
     Parameter("hop_s", 3e-5, False, 0.7, 0.0),
@@ -90,6 +97,13 @@ _START = np.array([each.inner(each.start) for each in PARAMETERS])
 _SD = np.array([each.sd for each in PARAMETERS])
 _DIFFERS = np.array([each.differs for each in PARAMETERS])
 _OWN = np.flatnonzero(_DIFFERS)
+_TUNABLE = np.array(
+    [
+        PARAMETERS[index].name in ("products", "streams", "tensor_exposed", "data_hidden", "update_hidden")
+        for index in _OWN
+    ]
+)
+"""Whether a vendor's tuning changes it by much: fused kernels and overlap."""
 
 
 @dataclass
@@ -138,6 +152,7 @@ def fit_cases(found: Sequence[Case], steps: Steps, rounds: int = 10) -> Fit:
     weights, measured = _weights(found), np.log([case.step_s for case in found])
     masks = {name: np.array([SOFTWARE[case.source] == name for case in found]) for name in names}
     own, many = len(_OWN), len(PARAMETERS)
+    differs = {name: _DIFFERS[_OWN] * np.where(_TUNABLE, LOOSE.get(name, 1.0), 1.0) for name in names}
 
     def split(numbers: Array) -> Fit:
         rest = numbers[many:].reshape(len(names), own)
@@ -147,7 +162,7 @@ def fit_cases(found: Sequence[Case], steps: Steps, rounds: int = 10) -> Fit:
         fit = split(numbers)
         errors = weights * (np.log(steps.seconds(found, fit)) - measured)
         bent = np.sign(errors) * np.sqrt(2 * (np.sqrt(1 + (errors / _ROBUST) ** 2) - 1)) * _ROBUST / _NOISE
-        priors = [(fit.common - _START) / _SD, *(fit.own[name] / _DIFFERS[_OWN] for name in names)]
+        priors = [(fit.common - _START) / _SD, *(fit.own[name] / differs[name] for name in names)]
         return np.concatenate([bent, *priors])
 
     def slopes(numbers: Array) -> Array:
@@ -166,7 +181,7 @@ def fit_cases(found: Sequence[Case], steps: Steps, rounds: int = 10) -> Fit:
             for index, name in enumerate(names):
                 at = many + index * own + column
                 found_slopes[:rows, at] = change * masks[name]
-                found_slopes[rows + at, at] = 1 / _DIFFERS[_OWN][column]
+                found_slopes[rows + at, at] = 1 / differs[name][column]
         return found_slopes
 
     start = np.concatenate([_START, np.zeros(own * len(names))])

@@ -72,6 +72,11 @@ def llama_7b() -> Llama:
     return _on_meta(32_000, 4096, 32, 32, 32, 11_008)
 
 
+def llama_13b() -> Llama:
+    """Llama-2 13B."""
+    return _on_meta(32_000, 5120, 40, 40, 40, 13_824)
+
+
 def internlm_7b() -> Llama:
     """InternLM 7B, of the same shape with a larger vocabulary."""
     return _on_meta(103_168, 4096, 32, 32, 32, 11_008)

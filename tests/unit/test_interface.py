@@ -39,13 +39,13 @@ OPTIONS = {
     "recommend": (
         "--batch --budget --channels-last --checkpointing --cloud --compile --discount --emit --epochs --format"
         " --global-batch --gpus --grad-accum --help --instance --instances --keep-global-batch --layouts --learned"
-        " --max-cost --max-nodes --nodes --optimizer --other-job --out --precision --prices --pricing --region"
-        " --samples --steps --strategy --top -o"
+        " --lora --max-cost --max-nodes --nodes --optimizer --other-job --out --precision --prices --pricing --qlora"
+        " --region --samples --steps --strategy --top -o"
     ),
     "predict": (
         "--batch --channels-last --checkpointing --compile --format --global-batch --gpu --grad-accum --help --instance"
-        " --interconnect --layout --learned --network-gbps --nodes --optimizer --other-job --out --placement"
-        " --precision --strategy --vary -o"
+        " --interconnect --layout --learned --lora --network-gbps --nodes --optimizer --other-job --out --placement"
+        " --precision --qlora --strategy --vary -o"
     ),
     "learn": "--format --help --out -o",
     "features": (

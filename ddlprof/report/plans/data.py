@@ -27,7 +27,10 @@ COLUMNS = (
     "price_basis", "list_cost_usd", "start_up_s", "epoch_start_s", "evaluation_s", "checkpoint_s",
     "bubble_s", "layout", "mfu", "tokens_per_s",
 )  # fmt: skip
-_SETTINGS = {"grad_accum": "accumulation", "compiled": "torch.compile", "channels_last": "channels last"}
+_SETTINGS = {
+    "grad_accum": "accumulation", "compiled": "torch.compile", "channels_last": "channels last",
+    "lora": "LoRA of rank", "qlora": "QLoRA of rank",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

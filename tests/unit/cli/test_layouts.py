@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.commands import ddlprof, write_workload
+from recommender.search.rules import RULES
+from tests.unit.cli.commands import ddlprof, rows, write_workload
 from tests.unit.recommender.made_up_layouts import JOB
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -42,7 +43,7 @@ def test_predict_neighbours(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     ("options", "message"),
     [
         (["--layout", "tp4,xx2", "--gpu", "H100"], "'xx2' is not known"),
-        (["--layout", "tp4", "--gpu", "H100", "--strategy", "fsdp"], "--strategy: --layout says it"),
+        (["--layout", "tp4", "--gpu", "H100", "--strategy", "fsdp"], "--strategy: it goes without --layout"),
         (["--vary", "tensor", "--gpu", "H100"], "--vary: it is part of a --layout"),
         (["--layout", "tp4", "--instance", "p5.48xlarge", "--network-gbps", "9"], "--network-gbps: describes a --gpu"),
         (["--layout", "tp4"], "name 1 to 1000 targets"),
@@ -53,4 +54,77 @@ def test_what_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], model: str, options: list[str], message: str
 ) -> None:
     assert ddlprof(monkeypatch, "predict", model, *options) == 2
+    assert message in capsys.readouterr().err
+
+
+SEARCH = ["--layouts", "auto", "--global-batch", "512", "--samples", "1e6", "--budget", "30d", "--gpus", "64,128"]
+MACHINES = ["--instance", "p5.48xlarge,p4d.24xlarge"]
+
+
+def test_the_best_layout_on_each_machine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], model: str
+) -> None:
+    files = ["a.csv", "a.json", "a.layouts.csv", "a.html"]
+    outs = [word for name in ["-", *files] for word in ("-o", name)]
+    assert ddlprof(monkeypatch, "recommend", model, *SEARCH, *MACHINES, *outs) == 0
+    shown = capsys.readouterr().out
+    assert "LAYOUT" in shown
+    plans = rows("a.csv")
+    assert {(row["instance_type"], row["gpus"]) for row in plans} == {
+        (name, gpus) for name in ("p5.48xlarge", "p4d.24xlarge") for gpus in ("64", "128")
+    }
+    assert {row["global_batch"] for row in plans} == {"512"}
+    tried = rows("a.layouts.csv")
+    for plan in plans:
+        same = [
+            row
+            for row in tried
+            if (row["instance_type"], row["gpus"]) == (plan["instance_type"], plan["gpus"]) and not row["reason"]
+        ]
+        assert float(plan["step_s"]) == min(float(row["step_s"]) for row in same)
+        best = min(same, key=lambda row: float(row["step_s"]))
+        assert (plan["layout"], plan["batch_per_gpu"]) == (best["layout"], best["micro_batch"])
+        assert float(plan["cost_usd"]) == pytest.approx(float(best["cost_usd"]))
+        assert float(plan["time_h"]) == pytest.approx(float(best["time_h"]))
+        assert 0 < float(plan["mfu"]) < 1
+    assert {row["reason"] for row in tried} <= {"", *RULES}
+    assert {"", "memory"} <= {row["reason"] for row in tried}
+    value = json.loads(Path("a.json").read_text(encoding="utf-8"))
+    assert value["plans"][0]["layout"] == plans[0]["layout"]
+    assert value["layouts_tried"]["predicted"] == sum(not row["reason"] for row in tried)
+    assert set(value["plans"][0]["dimensions"]) == {"tensor", "pipeline", "context", "expert", "data"}
+
+
+@pytest.mark.parametrize("engine", ["megatron", "torchtitan"])
+def test_the_best_plan_is_launched(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], model: str, engine: str
+) -> None:
+    asked = ["recommend", model, *SEARCH, *MACHINES, "--emit", engine]
+    assert ddlprof(monkeypatch, *asked, "-o", "a.csv") == 0
+    (path,) = Path().glob("made-up.*")
+    assert engine in path.name
+    best = rows("a.csv")[0]
+    assert f"# Layout {best['layout']} on {best['nodes']} x 8 GPUs:" in path.read_text(encoding="utf-8")
+    assert f"wrote {path}; read it, then: " in capsys.readouterr().err
+    assert ddlprof(monkeypatch, *asked) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--layouts", "tp8", "--global-batch", "8"], "--layouts takes auto: not 'tp8'"),
+        (["--layouts", "auto"], "give --global-batch N"),
+        (["--layouts", "auto", "--global-batch", "8", "--batch", "2"], "--batch: it is part of the layouts"),
+        (["--layouts", "auto", "--global-batch", "8", "--strategy", "fsdp"], "--strategy: it is part of the layouts"),
+        (["--global-batch", "8"], "--global-batch: it goes with --layouts auto"),
+        (["--gpus", "8"], "--gpus: it goes with --layouts auto"),
+        (["--emit", "megatron"], "--emit megatron writes a layout: give --layouts auto"),
+        (["--emit", "ray"], "unknown engine 'ray' for --emit; known: skypilot, megatron, torchtitan, nanotron, accel"),
+    ],
+)
+def test_what_is_refused_of_a_search(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], model: str, options: list[str], message: str
+) -> None:
+    assert ddlprof(monkeypatch, "recommend", model, "--samples", "1e6", "--budget", "30d", *options) == 2
     assert message in capsys.readouterr().err

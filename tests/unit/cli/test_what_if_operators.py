@@ -32,6 +32,7 @@ def elementwise(phase: str) -> Operator:
     return Operator("elementwise", phase, "gelu", "fp32", (TOKENS * WIDTH,), 0.0, moved, 1, 4.0 * LAYERS, 0)
 
 
+WEIGHT_GRADIENTS = replace(product("backward", 4.0 * LAYERS), shape=(1, WIDTH, WIDTH, TOKENS), grows=3)
 MOVED = 80 * ELEMENTS
 UPDATE = Operator(
     "optimizer", "optimizer", "_foreach_adamw_", "fp32", (int(ELEMENTS), 96), 0.0, MOVED, 40, 1, None, MOVED
@@ -41,7 +42,7 @@ STEP = StepOperators(
     precision="fp32",
     operators=(
         product("forward", 4.0 * LAYERS), elementwise("forward"),
-        product("backward", 8.0 * LAYERS), elementwise("backward"), UPDATE,
+        product("backward", 4.0 * LAYERS), WEIGHT_GRADIENTS, elementwise("backward"), UPDATE,
     ),
     optimizer="adamw",
     memory=StepMemory(
@@ -97,6 +98,51 @@ def test_every_setting_changes_what_it_is_about(monkeypatch: pytest.MonkeyPatch)
     assert 1.7 < twice["step_s"] / plain["estimate"]["step_s"] < 2.05
     for answer in (half, again):
         assert "not taken into account" not in " ".join(answer["estimate"]["basis"])
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["--checkpointing"], True), (["--checkpointing", "full"], True), (["--checkpointing=full"], True),
+        (["--checkpointing", "--lora", "8"], True), (["--checkpointing", "selective"], "selective"),
+        (["--no-checkpointing"], False), (["--checkpointing", "none"], False), ([], None),
+    ],
+)  # fmt: skip
+def test_checkpointing_takes_a_value_or_none(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], meant: bool | str | None
+) -> None:
+    assert predicted(monkeypatch, *words)["target"]["checkpointing"] == meant
+
+
+def test_checkpointing_alone_does_not_take_the_run_for_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["predict", "--checkpointing", "net.json", "--instance", "p4d.24xlarge", "--batch", "8"]
+    assert ddlprof(monkeypatch, *words) == 0
+
+
+def test_an_unknown_way_of_checkpointing_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["predict", "net.json", "--instance", "p4d.24xlarge", "--checkpointing=most"]
+    assert ddlprof(monkeypatch, *words) == 2
+    assert "one of: none, full, selective" in capsys.readouterr().err
+
+
+def test_adapters_take_less_of_everything_and_four_bits_cost_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = predicted(monkeypatch, "--placement", "8")
+    capsys.readouterr()
+    lora = predicted(monkeypatch, "--placement", "8", "--lora", "8")
+    assert "LoRA of rank 8 (in RUN: not known)" in " ".join(capsys.readouterr().out.split())
+    qlora = predicted(monkeypatch, "--placement", "8", "--qlora", "8")
+    before, after = plain["estimate"], lora["estimate"]
+    assert after["phases"]["optimizer_s"] < 0.1 * before["phases"]["optimizer_s"]
+    assert after["phases"]["backward_s"] < 0.7 * before["phases"]["backward_s"]
+    assert after["interconnect_s"] < before["interconnect_s"]
+    assert lora["memory_gib_needed"] < plain["memory_gib_needed"] - 3 * 4 * 0.9 * ELEMENTS / GIB
+    assert qlora["memory_gib_needed"] < lora["memory_gib_needed"] - 3.4 * 0.9 * ELEMENTS / GIB
+    assert qlora["estimate"]["compute_s"] > after["compute_s"]
+    assert predicted(monkeypatch, "--checkpointing", "selective")["memory_gib_needed"] < plain["memory_gib_needed"]
 
 
 def test_predictions_rest_on_a_probe_of_the_gpu(

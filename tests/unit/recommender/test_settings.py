@@ -7,7 +7,7 @@ import pytest
 from ddlprof.model.operators import StepOperators
 from instance_catalog import load
 from recommender import Measurement, PredictionError, Settings, Target, Workload, predict
-from recommender.settings import lacking, measured_settings
+from recommender.settings import check_settings, lacking, measured_settings
 
 MEASURED = Workload(
     "net", gradient_bytes=1e8, measurements=[Measurement("p3.2xlarge", placement=(1,), batch_per_gpu=8, step_s=0.2)]
@@ -21,6 +21,18 @@ def test_only_what_differs_from_the_measurement_is_a_difference() -> None:
         "grad_accum": (1, 4),
         "compiled": (None, True),
     }
+
+
+def test_adapters_and_selective_checkpointing_can_be_asked_for() -> None:
+    asked = Settings(checkpointing="selective", qlora=8)
+    assert asked.given == {"checkpointing": "selective", "qlora": 8}
+    assert asked.differences(MEASURED) == {"checkpointing": (None, "selective"), "qlora": (None, 8)}
+    with pytest.raises(PredictionError, match="checkpointing"):
+        Settings(checkpointing="sometimes")  # type: ignore[arg-type]
+    with pytest.raises(PredictionError, match="lora"):
+        Settings(lora=0)
+    with pytest.raises(PredictionError, match="ask for one of them"):
+        check_settings(Settings(lora=8, qlora=8))
 
 
 def test_other_spellings_are_no_difference() -> None:

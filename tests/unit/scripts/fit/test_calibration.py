@@ -57,6 +57,14 @@ def test_intervals_reach_as_far_as_errors_grow(far: float) -> None:
     assert 0.72 <= covered(held, sds(held, widen, floor, reach)) <= 0.92
 
 
+def test_errors_that_no_interval_reaches_are_an_error() -> None:
+    far_off = [Residuals("made up", "job", "few", np.full(4, 100.0), np.full(4, 0.1), np.ones(4), np.full(4, 3), 2)]
+    with pytest.raises(ValueError, match="of made up holds 82%"):
+        calibrate(far_off)
+    with pytest.raises(ValueError, match="no reach up to 1"):
+        calibrate_reach(far_off, 1.0, 0.1)
+
+
 def test_coverage_is_that_of_groups() -> None:
     row = groups(1, seed=7)[0]
     sd = np.full(POINTS, 0.1)

@@ -1,0 +1,225 @@
+"""A step that trains low-rank adapters beside frozen weights: LoRA (Hu et al. 2021), QLoRA (Dettmers et al. 2023).
+
+Every linear layer gets an adapter, except the one that makes the logits: y = W x + s B (A x), where A has `rank` rows
+and B as many columns. No other weight is trained, so its gradient, its state and its update are gone, while gradients
+still pass through it. QLoRA holds the weights of these layers in four bits and makes them whole before each product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ddlprof.model.operators import Operator, StepMemory, StepOperators, highest
+from recommender.compute.optimizers import optimizer_named
+from recommender.compute.precisions import BYTES, parameter_type, precision_named
+from recommender.compute.recomputation import classes_of, recomputed, without_checkpointing
+from recommender.errors import PredictionError
+
+FOUR_BIT_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
+"""The bytes of a weight in NF4 with doubly quantised scales: a byte for 64 weights, and four for 256 of these."""
+DEQUANTIZED_BYTES = 9.0
+"""A weight of four bits is made whole as slowly as so many bytes are moved: it is looked up, not only read and written.
+Fitted to what double quantisation added to the steps of four models on an A100 (LitGPT, bitsandbytes 0.41)."""
+_DEQUANTIZING = "dequantize_4bit"
+_DEQUANTIZING_LAUNCHES = 3.0
+"""Kernels for the weights of one layer: two for its scales and one for itself."""
+_ALREADY = 0.5
+"""A step that trains a smaller share of its parameters has adapters already, or trains a head alone."""
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """The size of all adapters of a step."""
+
+    elements: float
+    tensors: float
+    covered: float
+    """The weights beside which they are: those of linear layers."""
+    covered_largest: float
+    """The weights of the largest of these layers."""
+    share: float
+    """Their part of what is trained without adapters."""
+    largest: float
+    """The elements of their largest tensor."""
+
+
+def is_in_four_bits(step: StepOperators) -> bool:
+    """Whether weights of the step are held in four bits, as `with_adapters` does it."""
+    return any(each.name == _DEQUANTIZING for each in step.operators)
+
+
+def linear_layers(step: StepOperators) -> list[Operator]:
+    """The products of forward that get adapters. Raises PredictionError if there is none."""
+    classes = classes_of(step)
+    found = [
+        each
+        for each in step.operators
+        if (each.phase, each.kind) == ("forward", "product")
+        and each.grows == 1 and each.fixed_bytes > 0 and each.shape[2] not in classes
+    ]  # fmt: skip
+    if not found:
+        raise PredictionError("the step has no linear layers for adapters (LoRA)")
+    return found
+
+
+def adapters_of(step: StepOperators, rank: int, trained: float) -> Adapters:
+    """The adapters of a step that trains `trained` elements. Layers that share their weights share their adapter."""
+    layers = linear_layers(step)
+    covered = sum(each.shape[2] * each.shape[3] * each.count for each in layers)
+    shared = min(1.0, trained / covered)
+    elements = shared * sum(rank * (each.shape[2] + each.shape[3]) * each.count for each in layers)
+    return Adapters(
+        elements=elements,
+        tensors=shared * sum(2 * each.count for each in layers),
+        covered=shared * covered,
+        covered_largest=max(each.shape[2] * each.shape[3] for each in layers),
+        share=elements / trained,
+        largest=rank * max(max(each.shape[2:4]) for each in layers),
+    )
+
+
+def with_adapters(step: StepOperators, rank: int, *, in_four_bits: bool, trained: tuple[float, float]) -> StepOperators:
+    """The step that trains adapters of this rank alone. `trained`: elements and tensors that it trains without them.
+
+    Raises `PredictionError`, one line, where that cannot be.
+    """
+    if not step.training:
+        raise PredictionError("adapters (LoRA) are trained: count a training step, not the forward pass alone")
+    memory = step.memory
+    if memory and memory.trained_bytes is not None and memory.trained_bytes < _ALREADY * (memory.parameter_bytes or 0):
+        raise PredictionError(
+            "the job trains a small part of its parameters already: adapters (LoRA) are for one that trains them all"
+        )
+    again, plain = step.checkpointing, without_checkpointing(step) if step.checkpointing else step
+    layers, found = linear_layers(plain), adapters_of(plain, rank, trained[0])
+    operators = [each for each in plain.operators if each.phase != "optimizer" and not _is_of_frozen(each)]
+    if in_four_bits:  # made whole in the type of the product, not cast to it
+        operators = [each for each in operators if (each.phase, each.kind, each.grows) != ("forward", "copy", None)]
+    held_in = parameter_type(precision_named(step.precision))
+    operators += [each for layer in layers for each in _beside(layer, rank, held_in)]
+    if in_four_bits:
+        operators += [each for layer in layers for each in _whole_again(layer)]
+    plain = replace(plain, operators=tuple(operators), layers=())
+    operators += [replace(each, phase="backward") for each in recomputed(plain, again)] if again else []
+    operators += _updates(step, found)
+    held = _memory(step, memory, found, layers, rank, in_four_bits) if memory else None
+    return replace(step, operators=tuple(operators), layers=(), memory=held)
+
+
+def _is_of_frozen(operator: Operator) -> bool:
+    """Whether an operator of backward makes the gradient of a weight, or works on one: it has a result, or all of
+    itself, of a size that does not grow with the batch."""
+    if operator.phase != "backward":
+        return False
+    if operator.grows is None:  # casts and sums of gradients
+        return True
+    if operator.kind == "product":
+        return operator.grows == 3 and operator.fixed_bytes > 0
+    if operator.kind == "convolution":
+        return "weight" in operator.name
+    return operator.kind in ("reduction", "embedding") and operator.fixed_bytes > 0
+
+
+def _beside(layer: Operator, rank: int, held_in: str) -> Iterator[Operator]:
+    """The operators of the adapter of a layer, forward and backward. `held_in`: the type of parameters, from which
+    autocast casts them, and to which it casts their gradients."""
+    _, rows, outputs, inputs = layer.shape
+    if held_in != layer.dtype:
+        for width in (inputs, outputs):
+            yield _cast(layer, "forward", layer.dtype, rank * width, held_in)
+            yield _cast(layer, "backward", held_in, rank * width, layer.dtype)
+    yield _product(layer, "forward", rows, rank, inputs)
+    yield _product(layer, "forward", rows, outputs, rank)
+    yield _elementwise(layer, "forward", "mul", rows * outputs, 2)
+    yield _elementwise(layer, "forward", "add", rows * outputs, 3)
+    yield _elementwise(layer, "backward", "mul", rows * outputs, 2)
+    yield _product(layer, "backward", rows, rank, outputs)
+    yield _product(layer, "backward", rows, inputs, rank)
+    yield _elementwise(layer, "backward", "add", rows * inputs, 3)
+    yield _product(layer, "backward", outputs, rank, rows, grows=3)
+    yield _product(layer, "backward", rank, inputs, rows, grows=3)
+
+
+def _product(layer: Operator, phase: str, m: int, n: int, k: int, grows: int = 1) -> Operator:
+    size = BYTES.get(layer.dtype, 4)
+    fixed = n * k if grows == 1 else m * n
+    return Operator(
+        kind="product", phase=phase, name="mm", dtype=layer.dtype, shape=(1, m, n, k), flops=2.0 * m * n * k,
+        bytes=size * (m * k + n * k + m * n), launches=1.0, count=layer.count, grows=grows, fixed_bytes=size * fixed,
+    )  # fmt: skip
+
+
+def _elementwise(layer: Operator, phase: str, name: str, elements: int, accesses: int) -> Operator:
+    moved = float(accesses * elements * BYTES.get(layer.dtype, 4))
+    return Operator("elementwise", phase, name, layer.dtype, (elements,), 0.0, moved, 1.0, layer.count, grows=0)
+
+
+def _cast(layer: Operator, phase: str, dtype: str, elements: int, before: str) -> Operator:
+    moved = float(elements * (BYTES.get(before, 4) + BYTES.get(dtype, 4)))
+    return Operator("copy", phase, "_to_copy", dtype, (elements,), 0.0, moved, 1.0, layer.count, fixed_bytes=moved)
+
+
+def _whole_again(layer: Operator) -> Iterator[Operator]:
+    """The weights of a layer made whole, once in forward and once in backward."""
+    weights = layer.shape[2] * layer.shape[3]
+    moved = DEQUANTIZED_BYTES * weights
+    for phase in ("forward", "backward"):
+        yield Operator(
+            kind="copy", phase=phase, name=_DEQUANTIZING, dtype=layer.dtype, shape=(weights,), flops=0.0,
+            bytes=moved, launches=_DEQUANTIZING_LAUNCHES, count=layer.count, fixed_bytes=moved,
+        )  # fmt: skip
+
+
+def _updates(step: StepOperators, adapters: Adapters) -> list[Operator]:
+    """The update of the adapters alone. An optimizer that is not known moves as much less as there is to update."""
+    before = [each for each in step.operators if each.phase == "optimizer"]
+    if not before:
+        return []
+    dtype = parameter_type(precision_named(step.precision))
+    try:
+        known = optimizer_named(step.optimizer or "")
+    except PredictionError:
+        share = adapters.share
+        return [replace(each, bytes=share * each.bytes, fixed_bytes=share * each.fixed_bytes) for each in before]
+    return [*known.operators(adapters.elements, adapters.tensors, dtype, BYTES[dtype])]
+
+
+def _memory(
+    step: StepOperators, memory: StepMemory, adapters: Adapters, layers: list[Operator], rank: int, in_four_bits: bool
+) -> StepMemory:
+    """The memory with the adapters and what they save (their narrow results), without gradients of frozen weights."""
+    size = BYTES[parameter_type(precision_named(step.precision))]
+    trained, casts = adapters.elements * size, 0.0 if in_four_bits else memory.saved_cast_bytes
+    saved_more = sum(layer.shape[1] * rank * BYTES.get(layer.dtype, 4) * layer.count for layer in layers)
+    freed = adapters.covered * (size - FOUR_BIT_BYTES) if in_four_bits else 0.0
+    whole, block = memory.parameter_bytes, memory.largest_block_bytes
+    in_backward = memory.saved_bytes is not None and not step.checkpointing
+    return replace(
+        memory,
+        parameter_bytes=None if whole is None else whole - freed + trained,
+        trained_bytes=trained,
+        saved_bytes=memory.saved_bytes - memory.saved_cast_bytes + casts + saved_more
+        if in_backward and memory.saved_bytes is not None
+        else memory.saved_bytes,
+        saved_cast_bytes=casts,
+        points=_points(memory, trained, casts, saved_more if in_backward else 0.0),
+        largest_tensor_bytes=adapters.largest * size,
+        largest_block_bytes=block * FOUR_BIT_BYTES / size if block is not None and in_four_bits else block,
+    )
+
+
+def _points(memory: StepMemory, trained: float, casts: float, saved_more: float) -> tuple[tuple[float, float], ...]:
+    """The moments with the gradients of the adapters in place of all gradients, `casts` in place of all casts."""
+    most = max((grown for _, grown in memory.points), default=0.0)
+    most = most if memory.saved_bytes is None else min(memory.saved_bytes, most)
+    before = memory.trained_bytes or 0.0
+    found = []
+    for fixed, grown in memory.points:
+        left = min(grown / most, 1.0) if most else 0.0  # of what forward saved
+        cast = min(fixed, memory.saved_cast_bytes * left)
+        gradients = min(fixed - cast, before)
+        rest = fixed - cast - gradients
+        made = trained * gradients / before if before else 0.0
+        found.append((rest + casts * left + made, grown + saved_more * left))
+    return highest(found)

@@ -1,0 +1,130 @@
+"""A step that computes activations again in backward, all of them or some, or that keeps them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from ddlprof.model.operators import Checkpointing, Operator, StepMemory, StepOperators, highest
+from recommender.compute.precisions import BYTES, results
+
+_OUTSIDE_BLOCKS = ("embedding", "optimizer")
+"""Kinds that checkpointing of blocks never recomputes."""
+_DEAR = ("product", "convolution", "recurrent")
+"""Kinds that selective checkpointing does not recompute where they have weights."""
+
+
+def with_checkpointing(step: StepOperators, asked: Checkpointing) -> StepOperators:
+    """The step with this checkpointing. What a step saves that was counted with it and is asked for without is not
+    known."""
+    if asked == step.checkpointing or not step.training:
+        return step
+    if step.checkpointing:
+        step = without_checkpointing(step)
+    if not asked:
+        return step
+    again = tuple(replace(operator, phase="backward") for operator in recomputed(step, asked))
+    memory = _memory(step, asked, step.memory) if step.memory else None
+    return replace(step, operators=step.operators + again, checkpointing=asked, memory=memory)
+
+
+def without_checkpointing(step: StepOperators) -> StepOperators:
+    """The step without checkpointing: recomputed operators are left out. What would be saved is then not known."""
+    again: dict[tuple[object, ...], float] = defaultdict(float)
+    for operator in recomputed(step, step.checkpointing):
+        again[_key(operator)] += operator.count
+    operators = []
+    for operator in reversed(step.operators):  # those computed again come last where `with_checkpointing` added them
+        left = again[_key(operator)] if operator.phase == "backward" else 0
+        taken = min(left, operator.count)
+        if taken:
+            again[_key(operator)] -= taken
+            if taken == operator.count:
+                continue
+            operator = replace(operator, count=operator.count - taken)
+        operators.append(operator)
+    memory = replace(step.memory, saved_bytes=None, points=()) if step.memory else None
+    return replace(step, operators=tuple(reversed(operators)), checkpointing=False, memory=memory)
+
+
+def recomputed(step: StepOperators, checkpointing: Checkpointing) -> list[Operator]:
+    """The operators of forward that this checkpointing computes again."""
+    found = _in_blocks(step)
+    return [operator for operator in found if not _is_dear(operator)] if checkpointing == "selective" else found
+
+
+def classes_of(step: StepOperators) -> set[int]:
+    """The numbers of classes that the step's losses tell apart: the width of its logits."""
+    return {
+        operator.shape[1]
+        for operator in step.operators
+        if operator.kind == "softmax" and ("log_softmax" in operator.name or "cross_entropy" in operator.name)
+    }
+
+
+def _in_blocks(step: StepOperators) -> list[Operator]:
+    classes = classes_of(step)
+    return [operator for operator in step.operators if _is_in_block(operator, classes)]
+
+
+def _is_in_block(operator: Operator, classes: set[int]) -> bool:
+    """Whether an operator of forward is in a block.
+
+    Outside of all blocks are embeddings, the product that makes the logits, and the loss.
+    """
+    if operator.phase != "forward" or operator.kind in _OUTSIDE_BLOCKS:
+        return False
+    if "log_softmax" in operator.name or "loss" in operator.name or "cross_entropy" in operator.name:
+        return False
+    return not (operator.kind == "product" and operator.shape[2] in classes)
+
+
+def _is_dear(operator: Operator) -> bool:
+    """Whether selective checkpointing keeps the result. Products without weights are those of attention."""
+    return operator.kind in _DEAR and operator.fixed_bytes > 0
+
+
+def _key(operator: Operator) -> tuple[object, ...]:
+    return operator.kind, operator.name, operator.dtype, operator.shape
+
+
+def _memory(step: StepOperators, checkpointing: Checkpointing, memory: StepMemory) -> StepMemory:
+    """The memory with checkpointing; `layer_bytes` becomes what the largest block makes again.
+
+    Autocast casts the weights of a block again when it is recomputed, so casts are not kept.
+    """
+    kept, layer = memory.kept_bytes, memory.layer_bytes
+    if kept is None or layer is None:
+        return replace(memory, saved_bytes=None, points=())
+    dear = _bytes_of_dear(step) if checkpointing == "selective" else 0.0
+    saved = kept + dear
+    if memory.saved_bytes is not None:
+        saved = min(memory.saved_bytes, saved)
+        in_blocks = memory.saved_bytes - kept - memory.saved_cast_bytes
+        layer *= 1.0 - min(dear / in_blocks, 1.0) if in_blocks > 0 else 1.0
+    points = _points(memory, saved, layer)
+    return replace(
+        memory, saved_bytes=saved, saved_fixed_bytes=0.0, saved_cast_bytes=0.0, layer_bytes=layer, points=points
+    )
+
+
+def _points(memory: StepMemory, saved: float, layer: float) -> tuple[tuple[float, float], ...]:
+    """The moments with `saved` bytes kept and `layer` bytes made again. What is there at a moment beyond all that was
+    saved, such as copies of logits in the loss, stays, and is gone when a block is computed again."""
+    most = max((grown for _, grown in memory.points), default=0.0)
+    if not most:
+        return ()
+    before = most if memory.saved_bytes is None else min(memory.saved_bytes, most)
+    found = []
+    for fixed, grown in memory.points:
+        left = min(grown / before, 1.0) if before else 0.0
+        beyond = max(grown - before, 0.0)
+        found.append((max(0.0, fixed - memory.saved_cast_bytes * left), saved * left + max(layer, beyond)))
+    return highest(found)
+
+
+def _bytes_of_dear(step: StepOperators) -> float:
+    """The bytes of the results that selective checkpointing keeps in all blocks."""
+    dear = tuple(operator for operator in _in_blocks(step) if _is_dear(operator))
+    made = results(replace(step, operators=dear))
+    return sum(elements * BYTES.get(operator.dtype, 4) for operator, elements in made)

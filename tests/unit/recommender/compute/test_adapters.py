@@ -1,0 +1,167 @@
+"""Adapters asked of a counted step, against a step that was counted with adapters, and by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ddlprof.model.operators import Operator, StepMemory, StepOperators
+from recommender import PredictionError, Workload
+from recommender.compute.adapters import FOUR_BIT_BYTES, adapters_of, linear_layers
+from recommender.compute.memory import JobMemory, MemoryNeed
+from recommender.compute.what_if import as_asked, trained
+from tests.unit.collect.facts.graph_jobs import job, step
+from tests.unit.recommender.compute.decoder import INNER, LAYERS, WIDTH, counted_step, decoder
+
+RANK = 4
+
+
+class Adapted(nn.Module):
+    """A linear layer with an adapter."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base
+        self.down = nn.Linear(base.in_features, RANK, bias=False)
+        self.up = nn.Linear(RANK, base.out_features, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.base(x) + 2.0 * self.up(self.down(x))
+        return result
+
+
+@cache
+def counted(adapted: bool, precision: str = "bf16", checkpointing: bool = False) -> StepOperators:
+    """The step as it is counted from the tensors of the model, with real adapters or without any."""
+    model = decoder()
+    if adapted:
+        model.requires_grad_(False)
+        with torch.device("meta"):
+            for block in model.blocks:
+                block.up, block.down = Adapted(block.up), Adapted(block.down)  # type: ignore[arg-type]
+    return counted_step(model, precision, checkpointing=checkpointing)
+
+
+def flops(step: StepOperators, phase: str) -> float:
+    return sum(each.flops * each.count for each in step.operators if each.phase == phase)
+
+
+def launches(step: StepOperators, phase: str) -> float:
+    return sum(each.launches * each.count for each in step.operators if each.phase == phase)
+
+
+def need(step: StepOperators, **asked: int | None) -> MemoryNeed:
+    found = JobMemory(Workload("", step=step), **asked).need(2, 1)  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("precision", ["bf16", "amp-bf16"])
+def test_a_step_asked_with_adapters_is_the_one_that_is_counted_with_them(precision: str) -> None:
+    asked, real = as_asked(counted(False, precision), batch=2, lora=RANK), counted(True, precision)
+    assert flops(asked, "forward") == flops(real, "forward")
+    # The first block passes no gradient on to the frozen embedding, one product of so many.
+    assert flops(real, "backward") <= flops(asked, "backward") <= 1.1 * flops(real, "backward")
+    for phase in ("forward", "backward"):
+        assert launches(asked, phase) == pytest.approx(launches(real, phase), rel=0.15)
+    assert trained(asked)[0] == trained(real)[0] == LAYERS * 2 * RANK * (WIDTH + INNER)
+    assert flops(asked, "backward") < 0.65 * flops(counted(False, precision), "backward")
+
+
+@pytest.mark.parametrize("precision", ["bf16", "amp-bf16"])
+def test_the_memory_asked_with_adapters_is_the_one_that_is_counted_with_them(precision: str) -> None:
+    asked, real = need(counted(False, precision), lora=RANK), need(counted(True, precision))
+    assert asked.parameters == real.parameters
+    assert asked.optimizer == real.optimizer
+    # What the frozen layer of the logits takes in need not be saved, and is all the same in what was counted without.
+    assert 0 <= asked.activations - real.activations <= 0.05 * real.activations
+    assert asked.optimizer < 0.2 * need(counted(False, precision)).optimizer
+
+
+def test_an_adapted_step_does_not_train_biases_norms_and_embeddings() -> None:
+    kinds = Counter(
+        each.kind for each in as_asked(counted(False), batch=2, lora=RANK).operators if each.phase != "forward"
+    )
+    assert kinds["embedding"] == kinds["reduction"] == 0
+    assert kinds["normalization"] > 0  # a gradient passes through
+
+
+def test_four_bits_take_memory_off_linear_layers_alone_and_cost_time() -> None:
+    lora, qlora = need(counted(False), lora=RANK), need(counted(False), qlora=RANK)
+    weights = LAYERS * 2 * WIDTH * INNER
+    assert lora.parameters - qlora.parameters == pytest.approx(weights * (2 - FOUR_BIT_BYTES))
+    assert qlora.activations == pytest.approx(lora.activations)
+    assert "four bits" in qlora.basis
+    assert qlora.high / qlora.bytes > lora.high / lora.bytes
+    steps = [as_asked(counted(False), batch=2, lora=RANK), as_asked(counted(False), batch=2, qlora=RANK)]
+    assert flops(steps[0], "forward") == flops(steps[1], "forward")
+    for phase in ("forward", "backward"):
+        extra = launches(steps[1], phase) - launches(steps[0], phase)
+        assert extra == 3 * 2 * LAYERS
+
+
+def test_weights_in_four_bits_are_not_cast_by_autocast() -> None:
+    step = counted(False, "amp-bf16")
+    asked = {"lora": as_asked(step, batch=2, lora=RANK), "qlora": as_asked(step, batch=2, qlora=RANK)}
+    casts = {
+        name: sum(each.count for each in found.operators
+                  if (each.phase, each.kind, each.grows) == ("forward", "copy", None) and "dequant" not in each.name)
+        for name, found in asked.items()
+    }  # fmt: skip
+    assert casts["qlora"] == 2 * 2 * LAYERS < casts["lora"]  # those of the adapters alone
+
+
+def test_a_checkpointed_step_computes_its_adapters_again() -> None:
+    plain = as_asked(counted(False), batch=2, lora=RANK, checkpointing=True)
+    before = as_asked(counted(False, checkpointing=True), batch=2, lora=RANK)
+    assert flops(before, "backward") == pytest.approx(flops(plain, "backward"))
+    assert before.checkpointing is True
+
+
+def test_every_layer_but_the_logits_has_an_adapter_and_shared_weights_share_it() -> None:
+    step = counted(False)
+    assert {each.shape[2:] for each in linear_layers(step)} == {(INNER, WIDTH), (WIDTH, INNER)}
+    elements, _ = trained(step)
+    alone = adapters_of(step, RANK, elements)
+    shared = adapters_of(step, RANK, alone.covered / LAYERS)
+    assert shared.elements == pytest.approx(alone.elements / LAYERS)
+    assert shared.tensors == pytest.approx(alone.tensors / LAYERS)
+
+
+def test_an_optimizer_of_ones_own_updates_as_much_less() -> None:
+    step = counted(False)
+    own = replace(step, optimizer="mine")
+    updates = [each for each in as_asked(own, batch=2, lora=RANK).operators if each.phase == "optimizer"]
+    share = adapters_of(step, RANK, trained(step)[0]).share
+    assert updates[0].bytes == pytest.approx(share * step.operators[-1].bytes)
+
+
+def test_what_has_no_linear_layer_or_trains_little_is_refused() -> None:
+    relu = Operator("elementwise", "forward", "relu", "fp32", (64,), 0.0, 512.0, 1.0, 1.0, 0)
+    memory = StepMemory(parameter_bytes=4e6, trained_bytes=4e6)
+    step = StepOperators(1, "fp32", (relu,), optimizer="sgd", memory=memory)
+    with pytest.raises(PredictionError, match="no linear layers"):
+        as_asked(step, batch=1, lora=8)
+    with pytest.raises(PredictionError, match="small part of its parameters already"):
+        as_asked(counted(True), batch=2, lora=8)
+    with pytest.raises(PredictionError, match="count a training step"):
+        as_asked(replace(counted(False), training=False), batch=2, qlora=8)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "amp-bf16"])
+def test_operators_that_a_run_has_read_lose_the_gradients_of_weights_alone(precision: str) -> None:
+    model, loss = job("gpt", precision=precision)
+    memory = StepMemory(parameter_bytes=4e5, trained_bytes=4e5)
+    run = StepOperators(4, precision, tuple(step(model, loss, 4).operators), optimizer="adamw", memory=memory)
+    left = as_asked(run, batch=4, lora=RANK).operators
+    gone = [each for each in run.operators if each not in left]
+    # Each linear layer has one product for the gradient of its weight, as large as its own.
+    products = [each for each in run.operators if (each.phase, each.kind) == ("forward", "product")]
+    assert sum(e.flops * e.count for e in gone) == sum(e.flops * e.count for e in products)
+    assert {each.phase for each in gone} == {"backward"}
+    assert {each.kind for each in gone} <= {"product", "reduction", "embedding", "copy", "elementwise"}

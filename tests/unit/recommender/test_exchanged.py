@@ -1,0 +1,51 @@
+"""What ranks exchange for an update: all gradients, or those of adapters, and the weights that FSDP gathers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ddlprof.model.operators import Operator, StepMemory, StepOperators
+from recommender import PredictionError, Workload
+from recommender.compute.adapters import FOUR_BIT_BYTES
+from recommender.compute.step_parts import Changes
+from recommender.exchanged import Exchanged, exchanged_by
+from recommender.strategy import STRATEGIES
+
+WIDTH, LAYERS, RANK = 1024, 10, 8
+ELEMENTS = float(LAYERS * WIDTH * WIDTH)
+LINEAR = Operator(
+    "product", "forward", "mm", "bf16", (1, 64, WIDTH, WIDTH), 0.0, 4e6, 1.0, LAYERS, 1, 2.0 * WIDTH * WIDTH
+)  # fmt: skip
+STEP = StepOperators(
+    8, "bf16", (LINEAR,), optimizer="sgd",
+    memory=StepMemory(parameter_bytes=2 * ELEMENTS, trained_bytes=2 * ELEMENTS),
+)  # fmt: skip
+JOB = Workload("net", parameter_tensors=LAYERS, gradient_bytes=2 * ELEMENTS, step=STEP)
+SHARE = 2 * RANK / WIDTH
+"""The elements of adapters for each weight."""
+
+
+@pytest.mark.parametrize(("name", "factor"), [("ddp", 1.0), ("zero", 1.0), ("fsdp", 1.5)])
+def test_without_adapters_all_gradients_are_exchanged(name: str, factor: float) -> None:
+    assert exchanged_by(JOB, STRATEGIES[name], Changes()) == Exchanged(factor * 2 * ELEMENTS, LAYERS)
+
+
+def test_adapters_leave_their_own_gradients_and_what_is_gathered() -> None:
+    ddp, fsdp = (exchanged_by(JOB, STRATEGIES[name], Changes(lora=RANK)) for name in ("ddp", "fsdp"))
+    assert ddp.bytes == pytest.approx(SHARE * 2 * ELEMENTS)
+    assert ddp.tensors == 2 * LAYERS
+    assert fsdp.bytes == pytest.approx((1 + 1.5 * SHARE) * 2 * ELEMENTS)
+    four = exchanged_by(JOB, STRATEGIES["fsdp"], Changes(qlora=RANK))
+    assert four.bytes == pytest.approx((FOUR_BIT_BYTES / 2 + 1.5 * SHARE) * 2 * ELEMENTS)
+
+
+def test_without_operators_adapters_are_not_taken_into_account() -> None:
+    unknown = replace(JOB, step=None)
+    assert exchanged_by(unknown, STRATEGIES["ddp"], Changes(lora=RANK)).bytes == 2 * ELEMENTS
+
+
+def test_unknown_gradients_are_an_error() -> None:
+    with pytest.raises(PredictionError, match="gradient_bytes is not known"):
+        exchanged_by(replace(JOB, gradient_bytes=None), STRATEGIES["ddp"], Changes())

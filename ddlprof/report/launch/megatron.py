@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 from ddlprof.report.launch.launch import Launch
 from ddlprof.report.text import text_of
@@ -100,8 +101,9 @@ def _stages(launch: Launch) -> Iterator[str]:
         if layout.virtual > 1:
             yield f"--num-layers-per-virtual-pipeline-stage {layers[0]}"
         return
-    parts = [f"t*{number}" for number in layers]
-    yield f"--pipeline-model-parallel-layout E{'|'.join(parts)}L"
+    *before, last = layers
+    runs = [f"(t*{number}|)*{len(list(alike))}" for number, alike in groupby(before)]
+    yield f"--pipeline-model-parallel-layout E{''.join(runs)}t*{last}L"
 
 
 def _shards(launch: Launch) -> Iterator[str]:

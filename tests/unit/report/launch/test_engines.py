@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -80,12 +79,8 @@ def test_megatron_with_experts_and_latent_attention() -> None:
 
 def test_megatron_with_stages_that_are_not_alike() -> None:
     """61 layers over 16 stages: 13 of them hold four, three hold three."""
-    stages = arguments("pp16,zero1", model=EXPERTS)["pipeline-model-parallel-layout"]
-    assert stages is not None
-    assert stages.startswith("Et*4|t*4|")
-    assert stages.endswith("|t*3L")
-    assert sum(int(number) for number in re.findall(r"t\*(\d+)", stages)) == 61
-    assert stages.count("|") == 15
+    found = arguments("pp16,zero1", model=EXPERTS)
+    assert found["pipeline-model-parallel-layout"] == "E(t*4|)*13(t*3|)*2t*3L"
     assert "num-layers-per-virtual-pipeline-stage" not in arguments("pp4,zero1")
 
 

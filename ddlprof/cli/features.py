@@ -76,6 +76,8 @@ def features(
     gated: sizes.Gated = None,
     tied: sizes.Tied = None,
     causal: sizes.Causal = None,
+    flash: sizes.Flash = None,
+    software: sizes.Software = None,
     out: Out = None,
     format: Annotated[str | None, format_option(FORMATS, besides=" (for `ddlprof recommend FILE`)")] = None,
 ) -> None:
@@ -83,14 +85,12 @@ def features(
     from ddlprof.planning.transformers import is_known_by_sizes
 
     places = wanted(out, format, FORMATS)
-    named = {
-        "layers": layers, "hidden": hidden, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "ffn": ffn,
-        "vocab": vocab, "experts": experts, "experts_per_token": experts_per_token, "expert_ffn": expert_ffn,
-        "shared_experts": shared_experts, "dense_layers": dense_layers, "q_lora": q_lora, "kv_lora": kv_lora,
-        "rope_dim": rope_dim, "value_dim": value_dim, "gated": gated, "tied": tied, "causal": causal,
-    }  # fmt: skip
-    if is_known_by_sizes(model) or any(value is not None for value in named.values()):
-        _write_sizes(places, model, named, seq_len)
+    values = (
+        layers, hidden, heads, kv_heads, head_dim, ffn, vocab, experts, experts_per_token, expert_ffn, shared_experts,
+        dense_layers, q_lora, kv_lora, rope_dim, value_dim, gated, tied, causal, flash, software,
+    )  # fmt: skip
+    if is_known_by_sizes(model) or any(value is not None for value in values):
+        _write_sizes(places, model, dict(zip(sizes.NAMES, values, strict=True)), seq_len)
         return
     counted = {
         "seq_len": seq_len, "batch": batch, "optimizer": optimizer, "precision": precision,

@@ -6,6 +6,12 @@ from typing import Annotated, Any
 
 from ddlprof.cli.panels import panel
 
+NAMES = (
+    "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "experts", "experts_per_token", "expert_ffn",
+    "shared_experts", "dense_layers", "q_lora", "kv_lora", "rope_dim", "value_dim", "gated", "tied", "causal", "flash",
+    "software",
+)  # fmt: skip
+"""The arguments of `recommender.transformer` that are options, in the order of `features`."""
 _size = panel("Sizes, for `features transformer`")
 
 
@@ -37,4 +43,11 @@ Tied = Annotated[
 ]
 Causal = Annotated[
     bool | None, _size("--causal/--no-causal", help="Whether a token attends only to those before it [yes].")
+]
+Flash = Annotated[
+    bool | None, _size("--flash/--no-flash", help="Whether attention is one fused kernel (FlashAttention) [yes].")
+]
+Software = Annotated[
+    str | None,
+    _size(metavar="NAME", help="What will train it: megatron, nanotron, torchtitan, ...; it narrows predictions."),
 ]

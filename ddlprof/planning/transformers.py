@@ -33,27 +33,28 @@ def workload_by_sizes(model: str, sizes: Mapping[str, Any], seq_len: int | None)
     for sizes that are missing or contradict each other, and for a config that is not understood.
     """
     from recommender import transformer
+    from recommender.layouts.coefficients import shipped_layouts
     from recommender.model_config import USUAL_TOKENS
 
     given = {name: value for name, value in sizes.items() if value is not None}
+    if "software" in given:
+        shipped_layouts().of(given["software"])  # raises for an unknown one
     assumed = [] if seq_len else [f"tokens: none were named, so {USUAL_TOKENS:,} a sample at most (--seq-len)"]
     if model == BY_SIZES:
         missing = [f"--{name}" for name in _NEEDED if name not in given]
         if missing:
             raise UserError(f"features transformer needs {', '.join(missing)}")
         return replace(transformer(**given, seq=seq_len or USUAL_TOKENS), assumed=assumed)
-    if given:
-        raise UserError(
-            f"{', '.join(map(_option, given))}: sizes are named for `features transformer`, not for {model}"
-        )
-    return _of_config(model, seq_len, assumed)
+    if not is_known_by_sizes(model) or given.keys() - {"software"}:
+        raise UserError(f"{', '.join(map(_option, given))}: named for `features transformer`, not for {model}")
+    return _of_config(model, seq_len, given.get("software"), assumed)
 
 
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _of_config(path: str, seq_len: int | None, assumed: list[str]) -> Workload:
+def _of_config(path: str, seq_len: int | None, software: str | None, assumed: list[str]) -> Workload:
     from recommender import PredictionError
     from recommender.model_config import sizes_of_config
     from recommender.transformer_job import workload_of
@@ -65,7 +66,7 @@ def _of_config(path: str, seq_len: int | None, assumed: list[str]) -> Workload:
     if not isinstance(config, dict):
         raise UserError(f"{path}: holds no object with the fields of a config")
     try:
-        found = workload_of(sizes_of_config(config, seq_len), _name(path, config))
+        found = workload_of(sizes_of_config(config, seq_len), _name(path, config), software)
     except PredictionError as error:
         raise UserError(f"{path}: {error}") from None
     return replace(found, assumed=[*assumed, *([_TEXT_ALONE] if isinstance(config.get("text_config"), dict) else [])])

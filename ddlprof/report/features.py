@@ -45,6 +45,7 @@ def table_of_sizes(workload: Workload) -> str:
     experts = f"{sizes.experts:,}, {sizes.experts_per_token} for a token" if sizes.experts else "none"
     rows = [
         ("model", workload.name),
+        *([("software", workload.software)] if workload.software else []),
         ("layers", f"{sizes.layers:,}"),
         ("hidden", f"{sizes.hidden:,}"),
         ("heads", f"{sizes.heads:,}, {sizes.kv_heads:,} of keys and values"),

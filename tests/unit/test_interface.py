@@ -50,8 +50,9 @@ OPTIONS = {
     "learn": "--format --help --out -o",
     "features": (
         "--batch --causal --checkpointing --compile --dense-layers --expert-ffn --experts --experts-per-token --ffn"
-        " --format --gated --head-dim --heads --help --hidden --inference --input --kv-heads --kv-lora --layers"
-        " --optimizer --out --precision --q-lora --rope-dim --seq-len --shared-experts --tied --value-dim --vocab -o"
+        " --flash --format --gated --head-dim --heads --help --hidden --inference --input --kv-heads --kv-lora --layers"
+        " --optimizer --out --precision --q-lora --rope-dim --seq-len --shared-experts --software"
+        " --tied --value-dim --vocab -o"
     ),
     "probe": "--add --dry-run --format --help --instance --out --quiet --seconds -o",
     "instances": (

@@ -43,6 +43,14 @@ def test_a_config_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )  # fmt: skip
 
 
+def test_the_software_that_trains_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, paths = tmp_path / "8b.json", [tmp_path / "typed.json", tmp_path / "read.json"]
+    config.write_text(json.dumps(LLAMA_8B))
+    for path, model in zip(paths, (["transformer", *SMALL.split()], [str(config)]), strict=True):
+        assert ddlprof(monkeypatch, "features", *model, "--software", "megatron", "-o", str(path)) == 0
+        assert read_workload(path).software == "megatron"
+
+
 def test_experts_and_latent_attention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every size of DeepSeek V3 has an option."""
     config, typed, read = tmp_path / "v3.json", tmp_path / "typed.json", tmp_path / "read.json"
@@ -63,7 +71,9 @@ def test_experts_and_latent_attention(tmp_path: Path, monkeypatch: pytest.Monkey
     [
         (["transformer", "--layers", "2"], "features transformer needs --hidden, --heads, --vocab"),
         (["transformer", *SMALL.split(), "--kv-heads", "5"], "heads 32 are not a multiple of kv_heads 5"),
-        (["torch.nn:Identity", "--layers", "2"], "--layers: sizes are named for `features transformer`"),
+        (["torch.nn:Identity", "--layers", "2"], "--layers: named for `features transformer`, not for torch"),
+        (["torch.nn:Identity", "--software", "megatron"], "--software: named for `features transformer`"),
+        (["transformer", *SMALL.split(), "--software", "mine"], "software 'mine' is not known; one of: "),
         (["missing.json"], "missing.json: "),
         (["list.json"], "list.json: holds no object"),
         (["vit.json"], "vit.json: config: vit has none of vocab_size"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LABEL_WIDTH = 9
 _labelled = partial(labelled, width=100, indent=_LABEL_WIDTH)
-_LEGEND = {"x": "extrapolated", "!": "does not fit in memory"}
+_LEGEND = {"x": "extrapolated", "!": "does not fit in memory, or may not"}
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,11 @@ def _memory(one: LayoutStep) -> str:
     text = f"{estimate.memory_gib:.1f} GiB needed"
     if one.usable_gib is not None:
         text += f" of the {one.usable_gib:.1f} GiB of a GPU that a process gets"
-    return f"does not fit, {text}" if estimate.fits_memory is False else text
+    if estimate.fits_memory is not False:
+        return text
+    if one.usable_gib is not None and (estimate.memory_gib or 0.0) <= one.usable_gib:
+        return f"may not fit, {text}: too little is left for what software keeps besides"
+    return f"does not fit, {text}"
 
 
 def _side_by_side(job: str, found: Sequence[LayoutStep], vary: str | None) -> list[str]:

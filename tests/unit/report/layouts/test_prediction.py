@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from ddlprof.report.layouts.prediction import LayoutStep, as_json, render
@@ -71,4 +72,6 @@ def test_side_by_side() -> None:
 
 
 def test_what_does_not_fit_is_said() -> None:
-    assert "Memory   does not fit, 70.0 GiB needed of the 70.0 GiB" in render("job", [step("tp1")])
+    barely = step("tp1")
+    assert "Memory   may not fit, 70.0 GiB needed of the 70.0 GiB" in render("job", [barely])
+    assert "Memory   does not fit, 70.0 GiB needed of the 69.0 GiB" in render("job", [replace(barely, usable_gib=69.0)])

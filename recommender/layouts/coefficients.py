@@ -68,8 +68,8 @@ class LayoutCoefficients:
     """Whether stages are divided such that the head counts as layers, or equally."""
     sd: float
     """Standard deviation of the logarithm of the step, by errors on models or sources left out of the fit."""
-    memory_sd: float
-    """The same of the memory."""
+    memory_spread: float
+    """How much more activations, logits and buffers may take, as a share: what software keeps differs."""
     collectives: dict[str, Collective]
 
 

@@ -44,14 +44,25 @@ class LayoutMemory:
     """What is gathered or reduced for a moment, and temporaries of a layer's backward."""
     context: float
     """CUDA and its libraries, outside the allocator."""
+    spread: float = 0.0
+    """How much more activations, logits and buffers may take, as a share."""
     stage: int = 0
     """The stage of that rank, counted from 0."""
 
     @property
+    def parts(self) -> dict[str, float]:
+        """The bytes by use."""
+        return {field.name: getattr(self, field.name) for field in fields(self)[:-2]}
+
+    @property
     def bytes(self) -> float:
         """All together."""
-        parts = (getattr(self, field.name) for field in fields(self) if field.name != "stage")
-        return float(sum(parts))
+        return sum(self.parts.values())
+
+    @property
+    def high(self) -> float:
+        """The bytes at the upper end: what a GPU must have for the layout to fit."""
+        return self.bytes + self.spread * (self.activations + self.logits + self.buffers)
 
     @property
     def gib(self) -> float:
@@ -104,6 +115,7 @@ def _stage(
         logits=fitted.logit_bytes * tokens * model.vocab / layout.tensor if last else 0.0,
         buffers=buffers,
         context=CONTEXT_GIB * GIB,
+        spread=fitted.memory_spread,
         stage=index,
     )
 

@@ -16,12 +16,12 @@ from ddlprof.model.operators import Checkpointing
 from instance_catalog import Catalog
 from recommender.architecture import Transformer
 from recommender.compute.gpu_peaks import peak_of, peaks_of
-from recommender.compute.memory import USABLE_MEMORY_SHARE
+from recommender.compute.memory import GIB, USABLE_MEMORY_SHARE
 from recommender.compute.precisions import precision_named
 from recommender.errors import PredictionError
 from recommender.estimate import Z80, Estimate, StepTimes
 from recommender.layout import Layout
-from recommender.layouts.coefficients import LayoutCoefficients, shipped_layouts
+from recommender.layouts.coefficients import FittedLayouts, LayoutCoefficients, shipped_layouts
 from recommender.layouts.links import fabric_of
 from recommender.layouts.memory import LayoutMemory, layout_memory
 from recommender.layouts.time import LayoutStep, LayoutTime
@@ -58,8 +58,11 @@ class _Asked:
 class LayoutPredictor:
     """Predicts one transformer under any number of layouts; learns from its measured steps once."""
 
-    def __init__(self, workload: Workload, catalog: Catalog) -> None:
-        """Raises `PredictionError` where the workload has no sizes of a transformer."""
+    def __init__(self, workload: Workload, catalog: Catalog, fitted: FittedLayouts | None = None) -> None:
+        """`fitted` None: the coefficients of the package.
+
+        Raises `PredictionError` where the workload has no sizes of a transformer.
+        """
         if workload.transformer is None:
             raise PredictionError(
                 f"{workload.name}: layouts need the sizes of a transformer; make the job with: ddlprof features"
@@ -68,6 +71,7 @@ class LayoutPredictor:
         self.workload = workload
         self._model: Transformer = workload.transformer
         self._catalog = catalog
+        self._all_fitted = fitted or shipped_layouts()
         self._times: dict[tuple[object, ...], LayoutTime] = {}
         self._seen = [
             (asked, *self._residuals(measurement, asked))
@@ -87,8 +91,6 @@ class LayoutPredictor:
         step_s = sum(vars(times).values())
         tokens = self._tokens(asked)
         usable_gib = USABLE_MEMORY_SHARE * (asked.machine.gpu.memory_gib or math.inf) if asked.machine.gpu else math.inf
-        # What is kept varies by software: a layout fits where the upper end of its need does.
-        needed_gib = memory.gib * math.exp(fitted.memory_sd)
         return Estimate(
             step_s=step_s,
             low_s=step_s * math.exp(-Z80 * sd),
@@ -97,7 +99,7 @@ class LayoutPredictor:
             extrapolated=self._is_new(asked),
             basis=self._basis(asked, fitted, step, memory),
             memory_gib=memory.gib,
-            fits_memory=needed_gib <= usable_gib,
+            fits_memory=memory.high / GIB <= usable_gib,
             tokens_per_s=tokens / step_s,
             mfu=self._mfu(asked, tokens / step_s),
             dimensions={name: sent.seconds * corrections[1] for name, sent in step.dimensions.items()},
@@ -146,7 +148,7 @@ class LayoutPredictor:
             return None
 
     def _fitted(self, asked: _Asked) -> LayoutCoefficients:
-        return shipped_layouts().of(self.workload.software, asked.precision, bool(self._model.experts))
+        return self._all_fitted.of(self.workload.software, asked.precision, bool(self._model.experts))
 
     def _time(self, asked: _Asked) -> LayoutTime:
         key = (asked.machine, asked.per_node, asked.precision)
@@ -202,7 +204,7 @@ class LayoutPredictor:
         return (busy, waiting), prior * math.sqrt(left)
 
     def _is_new(self, asked: _Asked) -> bool:
-        return asked.machine.gpu_model not in shipped_layouts().gpus
+        return asked.machine.gpu_model not in self._all_fitted.gpus
 
     def _basis(
         self, asked: _Asked, fitted: LayoutCoefficients, step: LayoutStep, memory: LayoutMemory
@@ -210,7 +212,7 @@ class LayoutPredictor:
         lines = [*self.workload.assumed, "computation from the products of each rank, communication by dimension"]
         if self.workload.software:
             lines.append(f"software: {self.workload.software}")
-        elif fitted is shipped_layouts().common:
+        elif fitted is self._all_fitted.common:
             lines.append(
                 "software not known: between that of tuned and of eager trainers; name it to narrow the interval"
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -101,8 +101,13 @@ def cases(folder: Path) -> list[Case]:
 
 
 def _nanotron(row: dict[str, str]) -> Case | None:
+    return nanotron_case(row) if row["status"] == "ok" else None
+
+
+def nanotron_case(row: dict[str, str]) -> Case | None:
+    """A run of nanotron's sweep; `step_s` is 0 where it failed."""
     shard = "zero1" if row["zero_stage"] == "1" else "none"
-    return _case("nanotron", row, "H100", shard) if row["model"] in MODELS and row["status"] == "ok" else None
+    return _case("nanotron", row, "H100", shard) if row["model"] in MODELS else None
 
 
 def _bridge(row: dict[str, str]) -> Case | None:
@@ -169,11 +174,6 @@ def _case(
     assert machine.gpu is not None
     return Case(
         source, row["model"], model, machine.gpu, fabric_of(machine, nodes), gpus, layout, micro_batch, grad_accum,
-        precision, float(row["step_s"]), float(row["memory_gb"]) if row["memory_gb"] else None,
+        precision, float(row["step_s"] or 0), float(row["memory_gb"]) if row["memory_gb"] else None,
         float(row["mfu"]) if row["mfu"] else None,
     )  # fmt: skip
-
-
-def each(found: list[Case], *sources: str) -> Iterator[Case]:
-    """Those of some sources."""
-    return (case for case in found if case.source in sources)

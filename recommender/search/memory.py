@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from recommender.architecture import Transformer
+from recommender.compute.memory import GIB
 from recommender.layout import Layout
 from recommender.layouts.coefficients import shipped_layouts
 from recommender.layouts.memory import layout_memory
@@ -18,13 +17,12 @@ def memory_of(workload: Workload, precision: str = "bf16") -> MemoryOfLayout:
     """The memory of the layouts of a job: what is expected, and the upper end of it, which must be there."""
     model = require_layouts(workload.transformer, workload.name)
     fitted = shipped_layouts().of(workload.software, precision, bool(model.experts))
-    margin = math.exp(fitted.memory_sd)
     layer, head = _flops(model)
 
     def needed(layout: Layout, gpus: int, sequences: int, micro_batches: int) -> tuple[float, float]:
         stages = divide(model.layers, layout.pipeline, layer, head if fitted.balanced else 0.0)
         memory = layout_memory(model, layout, gpus, sequences, micro_batches, stages, fitted)
-        return memory.gib, memory.gib * margin
+        return memory.gib, memory.high / GIB
 
     return needed
 

@@ -95,7 +95,7 @@ def _stage(
     kept_bytes = [numbers[each] * layer_bytes(model, layout, each, fitted) * tokens for each in kinds]
     flight = _in_flight(layout, len(stages), index, micro_batches)
     last = index == len(stages) - 1
-    whole = replace(layout, recompute="none")
+    whole = layout if layout.recompute == "none" else replace(layout, recompute="none")
     again = max((layer_bytes(model, whole, each, fitted) * tokens for each in kinds), default=0.0)
     ranks = layout.data_ranks(gpus) * layout.context
     sharded, gradients, states = layout.shards

@@ -23,8 +23,8 @@ MemoryOfLayout = Callable[[Layout, int, int, int], tuple[float, float]]
 and what must be there. Stages are as even as can be; a prediction may divide layers a little differently."""
 MEMORY = "memory"
 """The rule that a layout fits."""
-_ALLOWED = 1.02
-"""The least memory is looked at before the step is predicted, with so much allowed for other stages."""
+_ALLOWED = 1.15
+"""Memory is looked at before a step is predicted, with so much allowed for stages that are divided in another way."""
 
 
 class Predicts(Protocol):
@@ -76,6 +76,7 @@ class LayoutSearch:
         self._precision, self._optimizer = precision, optimizer
         self._needed: dict[tuple[Layout, int, int, int], tuple[float, float]] = {}
         self._options: dict[tuple[int, int], list[tuple[Option, str]]] = {}
+        self._variants: dict[tuple[Layout, str], list[Layout]] = {}
         self._found: dict[tuple[Machine, int, float], Found] = {}
 
     def on(self, machine: Machine, placement: tuple[int, ...], usable_gib: float) -> Found:
@@ -101,8 +102,7 @@ class LayoutSearch:
         base, size, count = option
         gpus = sum(target.placement)
         for shard in Space(self._model, gpus, domain, self._global_batch).shards(base):
-            for recompute in RECOMPUTES:
-                layout = replace(base, shard=shard, recompute=recompute)
+            for layout in self._recomputing(base, shard):
                 expected_gib, needed_gib = self._memory_of(layout, gpus, size, count)
                 one = Tried(layout, size, count, MEMORY, expected_gib)
                 if needed_gib <= _ALLOWED * usable_gib:
@@ -110,8 +110,14 @@ class LayoutSearch:
                 yield one
                 if one.reason != MEMORY:
                     break
-            if one.reason != MEMORY and recompute == RECOMPUTES[0]:
+            if one.reason != MEMORY and layout.recompute == RECOMPUTES[0]:
                 return
+
+    def _recomputing(self, base: Layout, shard: str) -> list[Layout]:
+        """The layout with what data ranks divide and more and more computed again; made once for all machines."""
+        if (base, shard) not in self._variants:
+            self._variants[base, shard] = [replace(base, shard=shard, recompute=each) for each in RECOMPUTES]
+        return self._variants[base, shard]
 
     def _memory_of(self, layout: Layout, gpus: int, size: int, count: int) -> tuple[float, float]:
         key = (layout, gpus, size, count)

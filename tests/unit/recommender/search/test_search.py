@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from recommender import PredictionError, Target
+from recommender import PredictionError, Predictor, Target
 from recommender.estimate import Estimate
 from recommender.layout import Layout, parse_layout
-from recommender.search.rules import require_layouts
+from recommender.search.memory import memory_of
+from recommender.search.rules import Space, require_layouts
 from recommender.search.search import Found, LayoutSearch, Tried
 from recommender.target import Machine, default_catalog, machine_from_type
 from tests.unit.recommender.made_up_layouts import JOB, MadeUpLayouts, gib_of
@@ -56,6 +57,25 @@ def test_the_least_recomputation_that_fits_is_taken() -> None:
     assert ("tp2,zero3", 2) in of
     left_out = {(each.layout.text(), each.micro_batch): each.reason for each in found.tried if each.reason}
     assert left_out["tp2,zero1", 2] == "memory"
+
+
+def test_only_what_fits_is_predicted() -> None:
+    predictor = MadeUpLayouts()
+    found = search(predictor).on(machine(), (8,) * 8, 25.0)
+    assert len(predictor.asked) == len(predicted(found)) < len(found.tried) / 2
+    assert all(gib_of(target) <= 25.0 for target in predictor.asked)
+
+
+def test_the_memory_that_is_looked_at_first_is_that_of_the_prediction() -> None:
+    """Of a real predictor, within what is allowed for stages that are divided a little differently."""
+    real, of = Predictor(JOB), memory_of(JOB)
+    for option, rule in Space(MODEL, 64, 8, 256).options():
+        if not rule:
+            target = Target("p5.48xlarge", (8,) * 8, option.micro_batch, "bf16", grad_accum=option.micro_batches)
+            estimate = real.predict(replace(target, layout=option.layout))
+            expected_gib, needed_gib = of(option.layout, 64, option.micro_batch, option.micro_batches)
+            assert expected_gib == pytest.approx(estimate.memory_gib, rel=0.15)
+            assert needed_gib >= expected_gib
 
 
 def test_nothing_fits() -> None:

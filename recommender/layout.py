@@ -35,7 +35,8 @@ class Layout:
     context: Degree = 1
     """Ranks that share each sequence."""
     expert: Degree = 1
-    """Ranks that share the experts of a layer; they are data and context ranks at the same time."""
+    """Ranks that share the experts of a layer, each of which is whole: they are tensor, context and data ranks at the
+    same time."""
     shard: str = "none"
     """What data ranks divide: none, zero1, zero2, zero3 (FSDP), or hsdp:N for zero3 among N ranks."""
     sequence_parallel: bool = True
@@ -106,8 +107,9 @@ class Layout:
             f"{model.experts} experts cannot be divided by expert {self.expert}": model.experts % self.expert,
         }
         found = next((text for text, is_wrong in wrong.items() if is_wrong), None)
-        if found is None and self.data_ranks(gpus) * self.context % self.expert:
-            return f"{self.data_ranks(gpus) * self.context} data ranks cannot be divided by expert {self.expert}"
+        ranks = gpus // self.pipeline
+        if found is None and ranks % self.expert:
+            return f"{ranks} ranks of a stage cannot be divided by expert {self.expert}"
         return found
 
 

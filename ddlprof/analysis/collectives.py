@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.model.records import MISSING, NEVER, CollectiveShape
+from ddlprof.model.records import MESSAGES, MISSING, NEVER, CollectiveShape
 
 if TYPE_CHECKING:
     from ddlprof.store import CollectiveTable, IntArray, RankData
@@ -62,7 +62,7 @@ def can_split(op: str) -> bool:
 
 def is_message(op: str) -> bool:
     """Whether the operation is one side of a point-to-point transfer."""
-    return op in ("send", "recv", "recv_any_source")
+    return op in MESSAGES
 
 
 def bus_factor(op: str, ranks: int) -> float:

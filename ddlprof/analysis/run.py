@@ -173,8 +173,8 @@ def _analyse_rank(
     flags = rank.steps["flags"] | np.where(window.is_warmup(number), int(Flag.WARMUP), 0)
     profiled = (flags & int(Flag.TRACED) != 0) & (parts.straggler != MISSING)
     profiled &= rank.header.clock == DEVICE_CLOCK  # on the host's clock, TRACED does not mean a profiler window
-    rank_times = RankTimes(number, times, window.is_steady(number), rank.aggregates, profiled)
-    traffic = rank_traffic(matched, rank_times.steady)
+    rank_times = RankTimes(number, times, window.is_steady(number), rank.aggregates, profiled, parts.by_dimension)
+    traffic = rank_traffic(matched, rank_times.steady, rank.groups)
     summary = summarise([rank_times], means_only=True)
     return RankAnalysis(rank, flags, rank_times, parts, traffic, summary, clock, match)
 

@@ -24,6 +24,7 @@ from ddlprof.model.records import (
     Drop,
     End,
     Flush,
+    GroupFacts,
     JobSpan,
     LoaderCost,
     LossValue,
@@ -44,7 +45,7 @@ Columns: TypeAlias = dict[str, tuple[str, ...]]
 KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
     "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
-    "u": Drop, "p": JobSpan, "v": LossValue,
+    "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts,
 }  # fmt: skip
 """The type of record of each tag."""
 SHAPES = "shapes"
@@ -104,6 +105,7 @@ Record: TypeAlias = (
     | Drop
     | LossValue
     | JobSpan
+    | GroupFacts
 )
 """Records that consist of plain numbers or text and take one line each."""
 

@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from ddlprof.model import source_places
+from ddlprof.model.dimensions import DIMENSIONS, UNKNOWN
 from ddlprof.model.records import SPANS
 
 ANYBODY = "any"
@@ -56,7 +57,7 @@ _OPTIMIZERS = frozenset(
 )  # fmt: skip
 _PRECISIONS = frozenset({"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "amp-bf16", "amp-fp16"})
 _TYPES = _PRECISIONS | {"int64", "int32", "int16", "int8", "uint8", "bool", "complex64", "complex128", "fp4", "int4"}
-_STRATEGIES = frozenset({"none", "ddp", "fsdp", "zero", "tp", "pp", "dp", "other"})
+_STRATEGIES = frozenset({"none", "ddp", "fsdp", "zero", "tp", "pp", "cp", "ep", "dp", "other"})
 _BACKENDS = frozenset(
     {"nccl", "gloo", "mpi", "ucc", "ccl", "xccl", "hccl", "cpu", "cuda", "xpu", "hpu", "mps", "undefined"}
 )
@@ -144,6 +145,13 @@ def span(word: Any) -> str:
     """The name of what a job did besides steps. Raises ValueError for a word that is not ddlprof's."""
     if word not in SPANS:
         raise ValueError("not a kind of span")
+    return str(word)
+
+
+def dimension(word: Any) -> str:
+    """A dimension of the layout, or nothing where it is unknown. Raises ValueError for a word that is not ddlprof's."""
+    if word not in (*DIMENSIONS, UNKNOWN):
+        raise ValueError("not a dimension")
     return str(word)
 
 

@@ -24,6 +24,7 @@ from ddlprof.model.records import (
     ContextRow,
     Drop,
     End,
+    GroupFacts,
     JobSpan,
     LoaderCost,
     LossValue,
@@ -146,6 +147,8 @@ class RankData:
     """Readings that failed."""
     training_loss: list[LossValue] = field(default_factory=list)
     """The values of the training's loss, in the order in which they were noted."""
+    groups: dict[str, GroupFacts] = field(default_factory=dict)
+    """The dimensions of the process groups, by group; channels of messages are those of their group."""
     spans: list[JobSpan] = field(default_factory=list)
     """What the job did besides steps, see `RankHeader.spans`."""
     overhead: Overhead | None = None

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from recommender.communication.exposed import Array
-from recommender.layouts.coefficients import LayoutCoefficients, shipped_layouts
+from recommender.layouts.coefficients import TUNED, LayoutCoefficients, shipped_layouts
 from recommender.layouts.time import LayoutTime
 from scripts.fit.layout_cases import Case, cases
 
@@ -138,7 +138,7 @@ class Steps:
         times: dict[tuple[object, ...], LayoutTime] = {}
         result = []
         for case in found:
-            software = SOFTWARE[case.source] if known else None
+            software = SOFTWARE[case.source] if known else _assumed(case)
             key = (case.model, case.gpu, case.fabric, case.precision)
             if key not in self._timed:
                 fitted = shipped_layouts().common
@@ -148,6 +148,11 @@ class Steps:
             step = times[key, software].step(case.layout, case.gpus, case.micro_batch, case.grad_accum)
             result.append(step.step_s)
         return np.array(result)
+
+
+def _assumed(case: Case) -> str | None:
+    """The software where none is named, as `FittedLayouts.of` chooses it."""
+    return TUNED if case.precision == "fp8" or case.model.experts else None
 
 
 def fit_cases(found: Sequence[Case], steps: Steps, rounds: int = 10) -> Fit:

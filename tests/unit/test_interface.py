@@ -94,7 +94,7 @@ def test_step_columns() -> None:
 def test_collective_columns() -> None:
     assert ",".join(records.COLLECTIVE_COLUMNS) == (
         "attempt,rank,step,group,seq,op,bytes,ranks,scope,start_s,ready_s,duration_s,transfer_s,wait_s,exposed_s,"
-        "busbw_gb_s"
+        "busbw_gb_s,dimension"
     )
 
 

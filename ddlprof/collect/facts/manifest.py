@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from typing import Any
 
 from ddlprof.base.guarded import attempt
 from ddlprof.collect.accelerator import known
@@ -24,12 +22,21 @@ from ddlprof.operators.features import (
     weight_elements,
 )
 from ddlprof.operators.graph_operators import Step, step_of
-from ddlprof.operators.parallel import backend_of, parallelism_of
+from ddlprof.operators.parallel import Parallelism, backend_of
 from ddlprof.torch_private.engine import no_torch_function
 
 
-def update_manifest(manifest: Manifest, probe: ModelInspector, assembler: StepAssembler, row: StepRow | None) -> None:
-    """Adds what is known after some steps. `row`: a step with a typical batch; None: leave the batch as it is."""
+def update_manifest(
+    manifest: Manifest,
+    probe: ModelInspector,
+    assembler: StepAssembler,
+    row: StepRow | None,
+    parallelism: Parallelism | None,
+) -> None:
+    """Adds what is known after some steps. `row`: a step with a typical batch; None: leave the batch as it is.
+
+    `parallelism`: how the ranks share the work, as far as is known now.
+    """
     training = manifest.training
     torch = sys.modules.get("torch")
     if torch is None:
@@ -38,8 +45,9 @@ def update_manifest(manifest: Manifest, probe: ModelInspector, assembler: StepAs
     training.cpu_threads = attempt(torch.get_num_threads)
     modules = probe.modules
     learn = bool(modules) and (manifest.model.name is None or probe.all_alive)  # models alive at the end may not be all
-    if learn:
-        _add_strategy(manifest, probe, modules, assembler.boundaries.names.values())
+    if learn and parallelism is not None:
+        training.strategy, training.zero_stage = parallelism.strategy, parallelism.zero_stage
+        training.data_parallel_ranks, manifest.layout = parallelism.data_parallel_ranks, parallelism.layout
     if row is not None:
         _add_batch(manifest, probe, row)
     if learn:
@@ -62,14 +70,6 @@ def update_manifest(manifest: Manifest, probe: ModelInspector, assembler: StepAs
     for name, value in probe.loader.items():
         setattr(training, name, value)
     training.dataset_samples = probe.dataset_samples
-
-
-def _add_strategy(manifest: Manifest, probe: ModelInspector, modules: list[Any], optimizers: Iterable[str]) -> None:
-    training = manifest.training
-    found = parallelism_of(modules, list(optimizers), manifest.world_size, probe.pipeline_ranks, probe.failed)
-    if found is not None:
-        training.strategy, training.zero_stage = found.strategy, found.zero_stage
-        training.data_parallel_ranks = found.data_parallel_ranks
 
 
 def _add_batch(manifest: Manifest, probe: ModelInspector, row: StepRow) -> None:

@@ -36,6 +36,7 @@ from ddlprof.collect.hooks.interception import Interception, compare_counts
 from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.seen_groups import SeenGroups
 from ddlprof.model.events import Kind
 from ddlprof.torch_private import collectives as private
 from ddlprof.torch_private.engine import call_at_backward_end, graph_task
@@ -46,15 +47,15 @@ _BEGIN, _END = int(Kind.COMM_BEGIN), int(Kind.COMM_END)
 
 
 class _Collectives:
-    def __init__(self, recorder: Recorder, streams: Streams) -> None:
+    def __init__(self, recorder: Recorder, streams: Streams, seen: SeenGroups) -> None:
         self.recorder = recorder
         self.streams = streams
         self.device = DeviceCollectives(self.streams)
         self.unbox_group, self.unbox_work = private.unboxing(torch)
         self.graph_task = graph_task(torch)
         self.call_at_backward_end = call_at_backward_end(torch)
-        self.groups = Groups()
-        self.endpoints = Endpoints()
+        self.groups = Groups(seen)
+        self.endpoints = Endpoints(seen)
         self.task = -1
         self.on_device = False
         self.bound: Any = None
@@ -368,7 +369,7 @@ def install(context: HookContext) -> Uninstall:
     Raises RuntimeError or AttributeError if this torch cannot be hooked; communication is then not measured.
     """
     recorder = context.recorder
-    hooks = _Collectives(recorder, context.streams)
+    hooks = _Collectives(recorder, context.streams, context.groups)
     interception = Interception(recorder.drops, hooks.at_dispatcher, hooks.at_method)
     library = torch.library.Library(private.FUNCTIONAL, "IMPL")
     library.impl(private.WAIT, hooks.before_wait(), private.KEY, with_keyset=True)

@@ -16,6 +16,7 @@ from ddlprof.collect.hooks.optimizers import OptimizerSteps, time_zero_grad
 from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.seen_groups import SeenGroups
 from ddlprof.torch_private.compile import tracing
 
 Hook = tuple[str, Install]
@@ -80,4 +81,5 @@ def hook_context(
         steps=OptimizerSteps(torch, recorder, inspection.update),
         streams=Streams(torch, recorder, accelerator),
         captures=Captures(recorder, accelerator, device_free or Lock()),
+        groups=SeenGroups(),
     )

@@ -20,6 +20,7 @@ from ddlprof.base.units import listed, ranges, seconds_of
 from ddlprof.model.classes import TABLE, TIMES
 from ddlprof.model.records import SCHEMA_VERSION, Drop
 from ddlprof.report.run.context import ContextLine, OverheadLine, context_line, overhead_line
+from ddlprof.report.run.dimensions import DimensionLine, dimension_lines
 from ddlprof.report.run.verdict import VerdictLine, judge_run
 from ddlprof.store import RunData
 
@@ -161,6 +162,10 @@ class ReportData:
     """The findings of the rules, the most worthwhile first."""
     job: JobTime | None = None
     """The parts of the wall time of the whole job; None where they are not known."""
+    layout: str | None = None
+    """The degrees of parallelism, such as `tp2 x fsdp4`; None where not known, or nothing is divided."""
+    dimensions: list[DimensionLine] = field(default_factory=list)
+    """The communication by dimension of the layout; empty where no dimension is known."""
     loss: LossLine | None = None
     """The loss over the training; None where no loss was recorded."""
     schema: int = field(default=SCHEMA_VERSION)
@@ -229,6 +234,8 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         manifest=asdict(manifest) if manifest else None,
         findings=judged.findings if judged else [],
         job=job,
+        layout=manifest.layout.text(manifest.training.strategy) if manifest and manifest.layout else None,
+        dimensions=dimension_lines(headline) if headline else [],
         loss=_loss_line(headline) if headline else None,
     )
 

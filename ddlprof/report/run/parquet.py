@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ROWS_A_GROUP = 131_072
 """The rows of a row group, which readers take at once; no more are turned into Arrow's form at a time."""
 FILE_NAME = "part-0.parquet"
-_TEXTS = frozenset({"group", "op", "scope", "flags", "host", "device", "status", "class", "part"})
+_TEXTS = frozenset({"group", "op", "scope", "flags", "host", "device", "status", "class", "part", "dimension"})
 _TRUTHS = frozenset({"complete"})
 _NUMBERS = frozenset({"seconds", "share", "busbw_gb_s"})
 _KEPT_IN_NAMES = "._-"

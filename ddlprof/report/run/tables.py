@@ -16,6 +16,7 @@ from ddlprof.analysis.job_time import JOB_PARTS, job_time
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.summary import Summary
 from ddlprof.model.classes import TIMES
+from ddlprof.model.dimensions import dimension_of
 from ddlprof.model.records import COLLECTIVE_COLUMNS, MISSING, NEVER, STEP_COLUMNS, SUMMARY_COLUMNS, Flag
 from ddlprof.store import IntArray, RunData
 
@@ -72,6 +73,7 @@ def collective_columns(rank: RankAnalysis, origin_unix_ns: int) -> Columns:
         "wait_s": _seconds(wait, 1e6),
         "exposed_s": np.where(table.exposed_us == NEVER, 0, table.exposed_us) / 1e6,
         "busbw_gb_s": bandwidth,
+        "dimension": _of_shape([dimension_of(s, rank.data.groups) for s in table.shapes], table.shape),
     }
     columns |= _of_rank(rank, len(table))
     return {name: columns[name] for name in COLLECTIVE_COLUMNS}
@@ -96,12 +98,13 @@ def rank_columns(attempts: Sequence[Attempt]) -> Columns:
 
 
 def summary_columns(summary: Summary | None) -> Columns:
-    """`summary.csv`: the step, its classes and their parts."""
-    spreads = [summary.spreads[name] for name in TIMES] if summary else []
+    """`summary.csv`: the step, its classes and their parts, then communication by dimension of the layout."""
+    named = {**{name: summary.spreads[name] for name in TIMES}, **summary.dimensions} if summary else {}
+    spreads, step_ns = list(named.values()), summary.mean_ns("step") if summary else None
     columns: Columns = {
-        "class": _texts(list(TIMES[: len(spreads)])),
+        "class": _texts(list(named)),
         "mean_s": _means([s.mean_ns for s in spreads]),
-        "share": _floats([summary.share(name) for name in TIMES] if summary else []),
+        "share": _floats([s.mean_ns / step_ns if s.mean_ns is not None and step_ns else None for s in spreads]),
         "median_s": _means([s.median_ns for s in spreads]),
         "p95_s": _means([s.p95_ns for s in spreads]),
     }

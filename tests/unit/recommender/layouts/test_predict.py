@@ -1,0 +1,120 @@
+"""Predictions of layouts: what is measured decides, and what cannot be is refused in one line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from recommender import Estimate, Layout, Measurement, PredictionError, Target, Workload, predict, transformer
+from tests.unit.recommender.layouts.made_up import SIZES
+
+JOB = transformer(**SIZES)
+TARGET = Target(
+    gpu_model="H100-SXM5-80GB", network_gbps=3200.0, placement=(8,) * 8, batch_per_gpu=1, grad_accum=16,
+    precision="bf16", layout=Layout(tensor=8, pipeline=2, shard="zero1"),
+)  # fmt: skip
+
+
+def measured(target: Target, step_s: float, **more: Any) -> Measurement:
+    return Measurement(
+        gpu_model=target.gpu_model, network_gbps=target.network_gbps, placement=target.placement,
+        batch_per_gpu=target.batch_per_gpu, grad_accum=target.grad_accum or 1, precision="bf16", layout=target.layout,
+        step_s=step_s, **more,
+    )  # fmt: skip
+
+
+def with_measured(*measurements: Measurement) -> Workload:
+    return replace(JOB, measurements=measurements)
+
+
+def parts(found: Estimate) -> float:
+    return float(sum(vars(found.times).values()))
+
+
+def test_the_classes_are_the_step_and_the_dimensions_its_communication() -> None:
+    found = predict(JOB, TARGET)
+    assert parts(found) == pytest.approx(found.step_s)
+    assert found.low_s < found.step_s < found.high_s
+    assert found.dimensions is not None
+    assert set(found.dimensions) == {"tensor", "pipeline", "context", "expert", "data"}
+    assert sum(found.dimensions.values()) == pytest.approx(found.interconnect_s + found.network_s)
+    assert found.bubble_s > 0
+    tokens = 4 * 16 * 4096
+    assert found.tokens_per_s == pytest.approx(tokens / found.step_s)
+    assert JOB.flops_per_sample is not None
+    assert found.mfu == pytest.approx(JOB.flops_per_sample * 64 / found.step_s / (64 * 989.4e12))
+
+
+def test_a_measured_layout_is_the_measurement() -> None:
+    first = predict(JOB, TARGET)
+    job = with_measured(measured(TARGET, 3.0, exposed_comm_s=1.2))
+    found = predict(job, TARGET)
+    assert found.step_s == pytest.approx(3.0, rel=0.01)
+    assert found.interconnect_s + found.network_s + found.bubble_s == pytest.approx(1.2, rel=0.01)
+    assert found.high_s / found.low_s < 1.05 < first.high_s / first.low_s
+
+
+def test_a_measured_layout_corrects_its_neighbours_more_than_others() -> None:
+    job = with_measured(measured(TARGET, 2 * predict(JOB, TARGET).step_s))
+    near = replace(TARGET, layout=Layout(tensor=4, pipeline=2, shard="zero1"))
+    far = replace(near, gpu_model="A100-80GB", layout=Layout(pipeline=8, recompute="full"), batch_per_gpu=8)
+    ratios = [predict(job, target).step_s / predict(JOB, target).step_s for target in (TARGET, near, far)]
+    assert 2.0 > ratios[0] > ratios[1] > ratios[2] > 1.3
+    widths = [predict(job, target).high_s / predict(job, target).low_s for target in (near, far)]
+    assert widths[0] < widths[1] < predict(JOB, far).high_s / predict(JOB, far).low_s
+
+
+def test_a_measurement_on_a_cpu_says_nothing() -> None:
+    on_cpu = Measurement(placement=(2,), batch_per_gpu=1, step_s=9.0)
+    assert predict(with_measured(on_cpu), TARGET) == predict(JOB, TARGET)
+
+
+def test_without_a_layout_the_strategy_decides() -> None:
+    plain = replace(TARGET, layout=None, placement=(8,))
+    assert (
+        predict(JOB, replace(plain, strategy="fsdp")).step_s
+        == predict(JOB, replace(plain, layout=Layout(shard="zero3"))).step_s
+    )
+    assert predict(JOB, plain).step_s == predict(JOB, replace(plain, layout=Layout())).step_s
+
+
+def test_a_named_software_narrows_the_interval() -> None:
+    known, unknown = (predict(replace(JOB, software=name), TARGET) for name in ("nanotron", None))
+    assert known.high_s / known.low_s < unknown.high_s / unknown.low_s
+    assert "software: nanotron" in known.basis
+    eight_bits = replace(TARGET, precision="fp8")
+    named = predict(replace(JOB, software="megatron"), eight_bits)
+    assert predict(JOB, eight_bits).step_s == named.step_s
+    with pytest.raises(PredictionError, match="software 'deepspeed' is not known; one of: "):
+        predict(replace(JOB, software="deepspeed"), TARGET)
+
+
+def test_a_gpu_that_was_not_fitted_is_said() -> None:
+    found = predict(JOB, replace(TARGET, gpu_model="L40S"))
+    assert found.extrapolated
+    assert any("outside what was fitted: L40S" in line for line in found.basis)
+
+
+def test_memory_tells_what_fits() -> None:
+    big = transformer(**{**SIZES, "layers": 80, "hidden": 8192, "heads": 64, "ffn": 28672})
+    assert not predict(big, replace(TARGET, layout=Layout(tensor=2, shard="none"))).fits_memory
+    found = predict(big, replace(TARGET, layout=Layout(tensor=8, pipeline=8, shard="zero1")))
+    assert found.fits_memory
+    assert found.memory_gib is not None
+    assert 20 < found.memory_gib < 60
+
+
+@pytest.mark.parametrize(
+    ("job", "change", "said"),
+    [
+        (JOB, {"layout": Layout(tensor=3)}, "layout tp3: 64 GPUs cannot be divided"),
+        (JOB, {"precision": "fp32"}, "in bf16, amp-bf16, fp16, amp-fp16, fp8 only, not in fp32"),
+        (JOB, {"gpu_model": None}, "target without a GPU"),
+        (Workload(name="resnet", flops_per_sample=1e9), {}, "resnet: layouts need the sizes of a transformer"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused(job: Workload, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(PredictionError, match=said):
+        predict(job, replace(TARGET, **change))

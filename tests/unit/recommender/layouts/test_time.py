@@ -1,0 +1,120 @@
+"""A step under a layout: its parts, the bubble by formula, and what each dimension adds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recommender import Layout
+from recommender.layouts.time import LayoutStep, divide
+from tests.unit.recommender.layouts.made_up import experts, model, timed
+
+
+def step(layout: Layout, gpus: int = 64, sequences: int = 1, count: int = 16, **how: object) -> LayoutStep:
+    return timed(**how).step(layout, gpus, sequences, count)  # type: ignore[arg-type]
+
+
+@given(
+    tensor=st.sampled_from([1, 2, 4, 8]),
+    pipeline=st.sampled_from([1, 2, 4]),
+    context=st.sampled_from([1, 2]),
+    shard=st.sampled_from(["none", "zero1", "zero2", "zero3", "hsdp:2"]),
+    recompute=st.sampled_from(["none", "selective", "full"]),
+    count=st.integers(1, 64),
+)
+@settings(max_examples=60, deadline=None)
+def test_all_parts_are_there_and_none_is_negative(
+    tensor: int, pipeline: int, context: int, shard: str, recompute: str, count: int
+) -> None:
+    layout = Layout(tensor=tensor, pipeline=pipeline, context=context, shard=shard, recompute=recompute)
+    found = step(layout, 128, 1, count)
+    sent = found.dimensions
+    assert found.step_s == pytest.approx(
+        found.compute_s + found.other_s + found.bubble_s + sum(each.seconds for each in sent.values())
+    )
+    assert min(found.compute_s, found.other_s, found.bubble_s, *(each.seconds for each in sent.values())) >= 0.0
+    assert all(0.0 <= each.inside_s <= each.seconds * (1 + 1e-9) for each in sent.values())
+    degrees = {"tensor": tensor, "pipeline": pipeline, "context": context, "expert": 1}
+    assert {name for name, degree in degrees.items() if degree > 1} == {
+        name for name in degrees if sent[name].seconds > 0
+    }
+
+
+@pytest.mark.parametrize(("stages", "virtual"), [(2, 1), (4, 1), (8, 1), (4, 2), (8, 4)])
+def test_the_bubble_is_that_of_the_schedule(stages: int, virtual: int) -> None:
+    """Equal stages of time t leave (p - 1) t / v idle. What adds gradients is not part of t, so it is a little less."""
+    sizes = model(vocab=1024)  # a head that takes no time
+    found = step(Layout(pipeline=stages, virtual=virtual, shard="zero1"), 8, 1, 64, sizes=sizes)
+    each_s = (found.step_s - found.bubble_s - found.other_s - found.dimensions["data"].seconds) / 64
+    assert found.bubble_s == pytest.approx((stages - 1) * each_s / virtual, rel=0.08)
+
+
+def test_micro_batches_hide_the_bubble() -> None:
+    shares = [found.bubble_s / found.step_s for found in (step(Layout(pipeline=8), 8, 1, n) for n in (8, 16, 64, 256))]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > 0.3 > 0.05 > shares[-1]
+
+
+def test_stages_share_layers_so_that_the_slowest_is_fast() -> None:
+    assert divide(32, 4, 1.0, 0.0) == (8, 8, 8, 8)
+    assert divide(32, 4, 1.0, 2.0) == (9, 8, 8, 7) or max(divide(32, 4, 1.0, 2.0)[:3]) <= 9
+    assert sum(divide(126, 16, 1.0, 1.2)) == 126
+    assert divide(5, 1, 1.0, 9.0) == (5,)
+    assert divide(16, 2, 1.0, 4.0) == (10, 6)
+
+
+@given(layers=st.integers(2, 200), stages=st.integers(2, 64), head=st.floats(0, 20))
+def test_no_layer_is_lost(layers: int, stages: int, head: float) -> None:
+    if stages > layers:
+        return
+    found = divide(layers, stages, 1.0, head)
+    assert (sum(found), len(found)) == (layers, stages)
+    equal = max(-(-layers // stages), layers // stages + head)
+    assert max(*found[:-1], found[-1] + head) <= equal + 1e-9
+
+
+def test_tensor_ranks_of_several_machines_cost_the_network() -> None:
+    inside, across = step(Layout(tensor=8)), step(Layout(tensor=16))
+    assert inside.dimensions["tensor"].inside_s == inside.dimensions["tensor"].seconds
+    assert across.dimensions["tensor"].seconds > across.dimensions["tensor"].inside_s
+    rack = step(Layout(tensor=16), domain=72)
+    assert rack.dimensions["tensor"].seconds == rack.dimensions["tensor"].inside_s
+
+
+def test_recomputation_takes_the_forward_pass_again() -> None:
+    none, selective, full = (step(Layout(recompute=how)) for how in ("none", "selective", "full"))
+    assert none.compute_s < selective.compute_s < full.compute_s
+    assert full.compute_s / none.compute_s == pytest.approx(4 / 3, rel=0.1)
+
+
+def test_sharded_parameters_are_gathered_in_every_micro_batch() -> None:
+    slow = {"network_gb_s": 1.0}
+    one, many = (step(Layout(shard="zero3"), 64, 1, n, **slow).dimensions["data"].seconds for n in (1, 8))
+    assert many == pytest.approx(8 * one, rel=0.02)
+    plain = [step(Layout(shard="zero1"), 64, 1, n, **slow).dimensions["data"].seconds for n in (1, 8)]
+    assert plain[1] < 1.1 * plain[0]
+    hybrid = step(Layout(shard="hsdp:8"), 64, 1, 8, **slow).dimensions["data"].seconds
+    assert hybrid < many
+
+
+def test_experts_send_their_tokens() -> None:
+    found = step(Layout(expert=8), 64, 2, 4, sizes=experts())
+    wide = step(Layout(expert=64), 64, 2, 4, sizes=experts())
+    assert 0 < found.dimensions["expert"].seconds < wide.dimensions["expert"].seconds
+
+
+def test_software_without_overlap_waits_longer() -> None:
+    tuned, plain = (step(Layout(tensor=8), software=name) for name in ("megatron", "nanotron"))
+    assert plain.dimensions["tensor"].seconds > 2 * tuned.dimensions["tensor"].seconds
+    assert plain.step_s > tuned.step_s
+
+
+def test_the_time_grows_with_the_work() -> None:
+    layout = Layout(tensor=4, pipeline=2, shard="zero1")
+    base = step(layout)
+    assert step(layout, count=32).step_s > 1.8 * base.step_s
+    assert step(layout, sequences=2, count=8).step_s < 1.05 * base.step_s
+    assert step(replace(layout, tensor=8, pipeline=1)).step_s != base.step_s

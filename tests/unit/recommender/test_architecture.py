@@ -1,0 +1,86 @@
+"""Sizes of transformers: parameters as published, FLOPs by formula, and what contradicts itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recommender import PredictionError, transformer
+from recommender.architecture import Transformer
+
+LLAMA_8B: dict[str, Any] = {
+    "layers": 32,
+    "hidden": 4096,
+    "heads": 32,
+    "kv_heads": 8,
+    "ffn": 14336,
+    "vocab": 128256,
+    "seq": 8192,
+}
+DEEPSEEK_V3 = {
+    "layers": 61, "hidden": 7168, "heads": 128, "ffn": 18432, "vocab": 129280, "seq": 4096, "head_dim": 192,
+    "q_lora": 1536, "kv_lora": 512, "rope_dim": 64, "value_dim": 128,
+    "experts": 256, "experts_per_token": 8, "expert_ffn": 2048, "shared_experts": 1, "dense_layers": 3,
+}  # fmt: skip
+QWEN3_30B = {
+    "layers": 48, "hidden": 2048, "heads": 32, "kv_heads": 4, "head_dim": 128, "ffn": 6144, "vocab": 151936,
+    "seq": 4096, "experts": 128, "experts_per_token": 8, "expert_ffn": 768,
+}  # fmt: skip
+
+
+def sizes(**numbers: Any) -> Transformer:
+    found = transformer(**numbers).transformer
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("numbers", "billions", "active"),
+    [
+        (LLAMA_8B, 8.030, None),
+        ({**LLAMA_8B, "layers": 80, "hidden": 8192, "heads": 64, "ffn": 28672}, 70.554, None),
+        (QWEN3_30B, 30.53, 3.3),
+        (DEEPSEEK_V3, 671.0, 37.5),
+    ],
+)
+def test_parameters_are_those_that_the_models_state(
+    numbers: dict[str, Any], billions: float, active: float | None
+) -> None:
+    model = sizes(**numbers)
+    assert model.parameters / 1e9 == pytest.approx(billions, rel=2e-3)
+    if active:  # the head counts, the embedding does not
+        assert (model.active_parameters + model.embedding_parameters) / 1e9 == pytest.approx(active, rel=0.03)
+
+
+def test_flops_are_six_for_each_parameter_and_token_and_those_of_attention() -> None:
+    model = sizes(**LLAMA_8B)
+    products = model.parameters - model.embedding_parameters
+    attention = 3 * 32 * 2 * 8192 * 4096
+    assert model.flops_per_token == pytest.approx(6 * products + attention, rel=1e-4)
+    full = sizes(**LLAMA_8B, causal=False)
+    assert full.flops_per_token - model.flops_per_token == pytest.approx(attention, rel=1e-4)
+
+
+def test_a_workload_counts_layers_and_tensors() -> None:
+    job = transformer(**LLAMA_8B)
+    assert (job.layers, job.parameter_tensors) == (32 * 7 + 2, 32 * 9 + 3)
+    assert job.gradient_bytes == 2 * 8_030_261_248
+    assert job.tokens_per_sample == 8192
+    assert job.flops_per_sample == pytest.approx(8192 * sizes(**LLAMA_8B).flops_per_token)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"kv_heads": 5}, "heads 32 are not a multiple of kv_heads 5"),
+        ({"experts": 8}, "needs experts_per_token and expert_ffn"),
+        ({"experts": 2, "experts_per_token": 4, "expert_ffn": 8}, "experts_per_token 4 is more than experts 2"),
+        ({"dense_layers": 40}, "dense_layers 40 are more than layers 32"),
+        ({"layers": 0}, "layers"),
+        ({"vocab": -1}, "vocab"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(PredictionError, match=said):
+        transformer(**{**LLAMA_8B, **change})

@@ -20,11 +20,9 @@ from recommender.target import Machine, Target
 
 MemoryOfLayout = Callable[[Layout, int, int, int], tuple[float, float]]
 """From layout, GPUs, sequences of a micro-batch and micro-batches to GiB of the rank that needs most: what is expected,
-and what must be there. Stages are as even as can be; a prediction may divide layers a little differently."""
+and what must be there at the least: a prediction may divide layers a little differently."""
 MEMORY = "memory"
 """The rule that a layout fits."""
-_ALLOWED = 1.15
-"""Memory is looked at before a step is predicted, with so much allowed for stages that are divided in another way."""
 
 
 class Predicts(Protocol):
@@ -105,7 +103,7 @@ class LayoutSearch:
             for layout in self._recomputing(base, shard):
                 expected_gib, needed_gib = self._memory_of(layout, gpus, size, count)
                 one = Tried(layout, size, count, MEMORY, expected_gib)
-                if needed_gib <= _ALLOWED * usable_gib:
+                if needed_gib <= usable_gib:
                     one = self._predicted(one, target)
                 yield one
                 if one.reason != MEMORY:

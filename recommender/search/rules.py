@@ -17,6 +17,7 @@ from recommender.layout import Layout
 MICRO_BATCHES = (1, 2, 4, 8)
 """The sequences of a micro-batch that are tried."""
 _VIRTUAL = (1, 2, 4)
+_MOST_TENSOR = 16
 _UNEVEN = 9 / 8
 """The largest stage holds at most this times an even share of the layers."""
 _CONTEXT_TOKENS = 8192
@@ -27,7 +28,7 @@ RULES = {
         "Tensor, pipeline, context and expert degrees are powers of two; a stage has 1, 2 or 4 parts; a micro-batch has"
         " 1, 2, 4 or 8 sequences."
     ),
-    "tensor within NVLink": "Tensor ranks are in one machine, and its GPUs are joined by NVLink.",
+    "tensor within NVLink": f"NVLink joins tensor ranks, in a machine or a rack; they are {_MOST_TENSOR} at most.",
     "context for long sequences": f"A context rank keeps at least {_CONTEXT_TOKENS:,} tokens of a sequence.",
     "divisible": "Heads, experts, tokens and GPUs are divided without a rest, and each part of a stage has a layer.",
     "even stages": "The largest stage, or part of one, holds at most an eighth more layers than an even share.",
@@ -65,7 +66,7 @@ class Space:
     model: Transformer
     gpus: int
     domain: int
-    """GPUs of a machine that NVLink joins; 1: none."""
+    """GPUs that NVLink joins, in a machine or a rack; 1: none."""
     global_batch: int
     """Sequences of an update."""
 
@@ -91,7 +92,7 @@ class Space:
 
     def _layouts(self) -> Iterator[Layout]:
         model = self.model
-        for tensor in _powers(max(self.domain, 1)):
+        for tensor in _powers(min(max(self.domain, 1), _MOST_TENSOR)):
             for pipeline in _powers(min(model.layers, self.gpus // tensor)):
                 for context in _powers(max(model.seq // _CONTEXT_TOKENS, 1)):
                     for expert in _powers(max(model.experts, 1)):

@@ -15,6 +15,7 @@ from recommender.architecture import Transformer
 from recommender.errors import PredictionError
 from recommender.estimate import Estimate
 from recommender.layout import RECOMPUTES, Layout
+from recommender.layouts.links import fabric_of
 from recommender.search.rules import Option, Space
 from recommender.target import Machine, Target
 
@@ -85,7 +86,7 @@ class LayoutSearch:
         return self._found[key]
 
     def _search(self, machine: Machine, placement: tuple[int, ...], usable_gib: float) -> Found:
-        gpus, domain = sum(placement), placement[0] if machine.link == "nvlink" else 1
+        gpus, domain = sum(placement), fabric_of(machine, placement[0]).domain if machine.link == "nvlink" else 1
         if (gpus, domain) not in self._options:
             self._options[gpus, domain] = list(Space(self._model, gpus, domain, self._global_batch).options())
         target = Target(machine.name, placement, precision=self._precision, optimizer=self._optimizer)

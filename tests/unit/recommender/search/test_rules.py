@@ -44,6 +44,7 @@ def test_tensor_ranks_are_within_nvlink() -> None:
     assert degrees(8) == {1, 2, 4, 8}
     assert degrees(2) == {1, 2}
     assert degrees(1) == {1}
+    assert degrees(72) == {1, 2, 4, 8, 16}
 
 
 def test_heads_are_divided() -> None:

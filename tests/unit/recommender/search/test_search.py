@@ -104,6 +104,11 @@ def test_without_nvlink_there_are_no_tensor_ranks() -> None:
     assert {each.layout.tensor for each in found.tried} == {1}
 
 
+def test_a_rack_that_nvlink_joins_has_more_tensor_ranks_than_a_machine() -> None:
+    found = search().on(machine("p6e-gb200.36xlarge"), (4,) * 16, 60.0)
+    assert {each.layout.tensor for each in found.tried} == {1, 2, 4, 8, 16}
+
+
 class Fails(MadeUpLayouts):
     def predict(self, target: Target) -> Estimate:
         raise PredictionError("nothing is known")

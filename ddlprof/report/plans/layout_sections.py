@@ -120,7 +120,7 @@ def _time_against_cost(answer: Answer) -> Section | Absent:
     labels: list[str] = []
     groups = [
         {**_points("nothing is faster and cheaper", front, labels, unit_s), "colour": "--class-network",
-         "symbol": "diamond", "size": 11, "opacity": 1, "names": [short(_named(one), 40) for one, *_ in front]},
+         "symbol": "diamond", "size": 11, "opacity": 1, "names": [short(one.tried.layout.text(), 30) for one, *_ in front]},
         {**_points("other layouts", rest, labels, unit_s), "colour": "--class-compute", "symbol": "circle", "size": 5,
          "opacity": 0.5},
     ]  # fmt: skip

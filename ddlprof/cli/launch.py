@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from ddlprof.cli.output import say_written, write_whole
 if TYPE_CHECKING:
     from ddlprof.planning.job import DescribedJob
     from ddlprof.report.plans.data import Answer
+    from recommender import Layout
 
 _SKYPILOT = "skypilot"
 
@@ -33,6 +35,16 @@ def path_for(job: DescribedJob, engine: str, has_layout: bool) -> Path:
     if path.exists():
         raise UserError(f"{path} exists already: move it away to have a new one written")
     return path
+
+
+def allows(job: DescribedJob, engine: str | None, precision: str | None) -> Callable[[Layout], bool] | None:
+    """Tells which layouts an engine can be launched with; None: all. Raises UserError where it is none of this job."""
+    from ddlprof.planning.layouts import USUAL_PRECISION, require_sizes
+    from ddlprof.report.launch.engines import ENGINES
+    from ddlprof.report.launch.engines import allows as allowed
+
+    require_sizes(job.workload)
+    return allowed(engine, job.workload, precision or USUAL_PRECISION) if engine in ENGINES and engine else None
 
 
 def emit(path: Path, engine: str, job: DescribedJob, answer: Answer, precision: str | None) -> None:

@@ -118,7 +118,7 @@ def recommend(
         "instance_types": names_in(",".join(instance or [])) or None, "prices": options.own_prices(discount, prices),
         "settings": settings_of(*asked),
     }  # fmt: skip
-    machines = _Machines(instance, nodes, max_nodes, whole_numbers(gpus, "--gpus") if gpus else None)
+    machines = _Machines(instance, nodes, max_nodes, whole_numbers(gpus, "--gpus") if gpus else None, emit)
     answer = _answer(job, layouts, global_batch, machines, (keep_global_batch, batches), question)
     _report(answer, top, places)
     if task and emit:
@@ -126,12 +126,14 @@ def recommend(
 
 
 class _Machines(NamedTuple):
-    """The number of machines that is asked for."""
+    """The machines that are asked for, and how they are to be started."""
 
     instance: list[str] | None
     nodes: int | None
     max_nodes: int | None
     gpus: tuple[int, ...] | None
+    engine: str | None
+    """What the best plan is to be launched with."""
 
 
 def _answer(
@@ -153,6 +155,7 @@ def _answer(
         raise UserError("--nodes takes --instance beside it, and no --max-nodes")
     if layouts is not None:
         question |= {"nodes": nodes, **({"max_nodes": most} if most else {}), "gpus": machines.gpus or ()}
+        question["allows"] = launch.allows(job, machines.engine, question["settings"].precision)
         of_the_batch = {"keep_global_batch": batching[0] or None, "batch": batching[1] or None}
         return layout_options.best_layouts(job, layouts, global_batch, of_the_batch, question)
     layout_options.refuse("it goes with --layouts auto", global_batch=global_batch, gpus=machines.gpus)

@@ -6,7 +6,7 @@ Plans are made and ranked as those of `recommender.plans.ranking`; the layouts a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from instance_catalog import Catalog, InstanceType
 from instance_catalog.own_prices import OwnPrices, with_own_prices
 from recommender.compute.memory import USABLE_MEMORY_SHARE
 from recommender.errors import PredictionError
+from recommender.layout import Layout
 from recommender.learned import Learned
 from recommender.plans.candidates import DOES_NOT_FIT, Sizing, choose_instances, describe_job
 from recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan
@@ -81,12 +82,13 @@ def recommend_layouts(
     others: Sequence[Workload] = (),
     learned: Learned | None = None,
     memory: MemoryOfLayout | None = None,
+    allows: Callable[[Layout], bool] | None = None,
 ) -> LayoutPlans:
     """Plans with the best layout of a transformer on each machine type and each number of GPUs.
 
     `global_batch` is the sequences of an update, `samples` the sequences of the whole job. `nodes` machines are taken
-    whatever `gpus` says, where it is given. The other arguments are those of `recommender.recommend`. Raises
-    PredictionError or `instance_catalog.CatalogError`.
+    whatever `gpus` says, where it is given. `allows` is that of `LayoutSearch`; the other arguments are those of
+    `recommender.recommend`. Raises PredictionError or `instance_catalog.CatalogError`.
     """
     model = require_layouts(workload.transformer, workload.name)
     if not gpus or min(gpus) < 1 or global_batch < 1:
@@ -97,9 +99,8 @@ def recommend_layouts(
     settings = replace(settings or Settings(), precision=(settings and settings.precision) or PRECISION)
     job = describe_job(workload, (1,), False, settings)
     predictor = predictor or Predictor(workload, catalog=catalog, others=others, learned=learned)
-    search = LayoutSearch(
-        model, global_batch, predictor, memory or memory_of(workload), job.precision, settings.optimizer
-    )
+    memory = memory or memory_of(workload, job.precision)
+    search = LayoutSearch(model, global_batch, predictor, memory, job.precision, settings.optimizer, allows)
     chosen = choose_machines(job, catalog, instance_types, choose_instances(catalog, instance_types, region, cloud))
     chosen = list(_with_nvlink(chosen, catalog, pricings)) if instance_types is None else chosen
     plans: list[Plan] = []
@@ -109,8 +110,7 @@ def recommend_layouts(
         priced = [price for price in offers.values() if price]
         reason = problem or ("" if priced else f"no price: {', '.join(pricings)} in {where}")
         if reason:
-            rejected = Candidate(instance, where, Sizing(1, instance.gpus, 0, 0), reason=reason)
-            plans.append(make_plan(rejected, pricings[0], None, limits))
+            plans.append(make_plan(_rejected(instance, where, 1, reason), pricings[0], None, limits))
             continue
         for number in [nodes] if nodes else _numbers(instance, gpus, max_nodes):
             found = _found(search, instance, catalog, number)
@@ -160,10 +160,14 @@ def _found(search: LayoutSearch, instance: InstanceType, catalog: Catalog, nodes
 def _candidate(instance: InstanceType, region: str, nodes: int, found: Found) -> Candidate:
     best = found.best
     if best is None:
-        return Candidate(instance, region, Sizing(nodes, instance.gpus, 0, 0), reason=_why_none(instance, found))
+        return _rejected(instance, region, nodes, _why_none(instance, found))
     sizing = Sizing(nodes, instance.gpus, best.micro_batch, best.micro_batches, best.layout.model_ranks)
     basis = best.estimate.basis if best.estimate else ()
     return Candidate(instance, region, sizing, best.memory_gib, True, best.estimate, basis=basis, layout=best.layout)
+
+
+def _rejected(instance: InstanceType, region: str, nodes: int, reason: str) -> Candidate:
+    return Candidate(instance, region, Sizing(nodes, instance.gpus, 0, 0), reason=reason)
 
 
 def _why_none(instance: InstanceType, found: Found) -> str:

@@ -40,6 +40,7 @@ RULES = {
     "zero3 without a pipeline": (
         "Parameters are divided only where there is no pipeline, every micro-batch of which would gather them again."
     ),
+    "launcher": "Where a launch file is asked for, the framework has words for all of the layout.",
     "memory": "The rank that needs most memory has it, by the prediction.",
     "less would do": (
         "The least recomputation that fits is taken, and parameters are divided only where it would fit in no other way"

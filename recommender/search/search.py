@@ -24,6 +24,8 @@ MemoryOfLayout = Callable[[Layout, int, int, int], tuple[float, float]]
 and what must be there at the least: a prediction may divide layers a little differently."""
 MEMORY = "memory"
 """The rule that a layout fits."""
+LAUNCHER = "launcher"
+"""The rule that what launches the training has words for a layout."""
 
 
 class Predicts(Protocol):
@@ -66,13 +68,16 @@ class LayoutSearch:
         memory: MemoryOfLayout,
         precision: str,
         optimizer: str | None = None,
+        allows: Callable[[Layout], bool] | None = None,
     ) -> None:
-        """`global_batch` in sequences; `precision` and `optimizer` as in `Target`."""
+        """`global_batch` in sequences; `precision` and `optimizer` as in `Target`; `allows` tells whether what launches
+        the training has words for a layout, None: it has for all."""
         self._model = model
         self._global_batch = global_batch
         self._predictor = predictor
         self._memory = memory
         self._precision, self._optimizer = precision, optimizer
+        self._allows = allows or (lambda layout: True)
         self._needed: dict[tuple[Layout, int, int, int], tuple[float, float]] = {}
         self._options: dict[tuple[int, int], list[tuple[Option, str]]] = {}
         self._variants: dict[tuple[Layout, str], list[Layout]] = {}
@@ -102,15 +107,18 @@ class LayoutSearch:
         gpus = sum(target.placement)
         for shard in Space(self._model, gpus, domain, self._global_batch).shards(base):
             for layout in self._recomputing(base, shard):
+                if not self._allows(layout):
+                    yield Tried(layout, size, count, LAUNCHER)
+                    continue
                 expected_gib, needed_gib = self._memory_of(layout, gpus, size, count)
                 one = Tried(layout, size, count, MEMORY, expected_gib)
                 if needed_gib <= usable_gib:
                     one = self._predicted(one, target)
                 yield one
                 if one.reason != MEMORY:
+                    if layout.recompute == RECOMPUTES[0]:
+                        return
                     break
-            if one.reason != MEMORY and layout.recompute == RECOMPUTES[0]:
-                return
 
     def _recomputing(self, base: Layout, shard: str) -> list[Layout]:
         """The layout with what data ranks divide and more and more computed again; made once for all machines."""

@@ -9,8 +9,8 @@ START = "accelerate launch --config_file {path} --machine_rank RANK --main_proce
 _PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no"}
 
 
-def render(launch: Launch) -> str:
-    """The YAML. Raises UserError for what accelerate has no word for."""
+def check(launch: Launch) -> None:
+    """Raises UserError for what accelerate has no word for."""
     layout = launch.layout
     launch.require(
         "accelerate",
@@ -21,6 +21,12 @@ def render(launch: Launch) -> str:
         tensor_or_context_ranks_without_FSDP=layout.shard == "none" and layout.model_ranks > 1,
         precision=launch.precision not in _PRECISIONS,
     )
+
+
+def render(launch: Launch) -> str:
+    """The YAML. Raises UserError for what accelerate has no word for."""
+    layout = launch.layout
+    check(launch)
     lines = launch.comments(START.format(path="THIS_FILE"))
     lines.append(
         f"# The script sets a batch of {launch.micro_batch} for each process"

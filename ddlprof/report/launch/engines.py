@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from ddlprof.base.errors import UserError
 from ddlprof.base.units import percent, significant
 from ddlprof.report.launch import accelerate, megatron, nanotron, torchtitan
 from ddlprof.report.launch.launch import Launch
-from recommender.layout import parse_layout
+from recommender.layout import Layout, parse_layout
 
 if TYPE_CHECKING:
     from recommender import Workload
@@ -16,19 +17,40 @@ if TYPE_CHECKING:
 
 
 class Engine(NamedTuple):
-    """A framework: the ending of its file, how it is started, and what makes the file."""
+    """A framework: the ending of its file, how it is started, what raises UserError for a layout that it has no word
+    for, and what makes the file."""
 
     ending: str
     start: str
+    check: Callable[[Launch], None]
     render: Callable[[Launch], str]
 
 
 ENGINES = {
-    "megatron": Engine("megatron.args", megatron.START, megatron.render),
-    "torchtitan": Engine("torchtitan.toml", torchtitan.START, torchtitan.render),
-    "nanotron": Engine("nanotron.yaml", nanotron.START, nanotron.render),
-    "accelerate": Engine("accelerate.yaml", accelerate.START, accelerate.render),
+    "megatron": Engine("megatron.args", megatron.START, megatron.check, megatron.render),
+    "torchtitan": Engine("torchtitan.toml", torchtitan.START, torchtitan.check, torchtitan.render),
+    "nanotron": Engine("nanotron.yaml", nanotron.START, nanotron.check, nanotron.render),
+    "accelerate": Engine("accelerate.yaml", accelerate.START, accelerate.check, accelerate.render),
 }
+
+
+def allows(engine: str, workload: Workload, precision: str) -> Callable[[Layout], bool]:
+    """Tells whether a framework can be launched with a layout of the job. Raises UserError where it cannot with any."""
+    model = workload.transformer
+    assert model is not None
+
+    def launched(layout: Layout) -> Launch:
+        return Launch(workload.name, model, layout, 1, 1, 1, layout.model_ranks, 1, precision)
+
+    def allowed(layout: Layout) -> bool:
+        try:
+            ENGINES[engine].check(launched(layout))
+        except UserError:
+            return False
+        return True
+
+    ENGINES[engine].check(launched(Layout()))
+    return allowed
 
 
 def launch_of(plan: Plan, workload: Workload, precision: str = "bf16") -> Launch:

@@ -14,8 +14,8 @@ _SHARDS = {"zero2": "optim_grads", "zero3": "optim_grads_params"}
 _PRECISIONS = {"bf16": ["--bf16"], "fp16": ["--fp16"], "fp8": ["--bf16", "--fp8-format hybrid"], "fp32": []}
 
 
-def render(launch: Launch) -> str:
-    """One argument a line, after comments. Raises UserError for what Megatron-LM has no word for."""
+def check(launch: Launch) -> None:
+    """Raises UserError for what Megatron-LM has no word for."""
     shard = launch.layout.shard
     launch.require(
         "Megatron-LM",
@@ -23,6 +23,11 @@ def render(launch: Launch) -> str:
         attention_to_all_tokens=not launch.model.causal,
         shard=shard in _SHARDS and launch.layout.pipeline > 1,
     )
+
+
+def render(launch: Launch) -> str:
+    """One argument a line, after comments. Raises UserError for what Megatron-LM has no word for."""
+    check(launch)
     torchrun = f"torchrun --nnodes {launch.nodes} --nproc-per-node {launch.gpus_per_node} ..."
     start = START.replace("torchrun ...", torchrun).format(path="THIS_FILE")
     return text_of([*launch.comments(start), *_model(launch.model), *_layout(launch), *_training(launch)])

@@ -9,8 +9,8 @@ START = "torchrun ... run_train.py --config-file {path}"
 _STAGES = {"none": 0, "zero1": 1}
 
 
-def render(launch: Launch) -> str:
-    """The YAML. Raises UserError for what nanotron has no word for."""
+def check(launch: Launch) -> None:
+    """Raises UserError for what nanotron has no word for."""
     layout, model = launch.layout, launch.model
     launch.require(
         "nanotron",
@@ -25,6 +25,11 @@ def render(launch: Launch) -> str:
         precision=launch.precision != "bf16",
         attention_to_all_tokens=not model.causal,
     )
+
+
+def render(launch: Launch) -> str:
+    """The YAML. Raises UserError for what nanotron has no word for."""
+    check(launch)
     torchrun = f"torchrun --nnodes {launch.nodes} --nproc-per-node {launch.gpus_per_node} ..."
     start = START.replace("torchrun ...", torchrun).format(path="THIS_FILE")
     return text_of([*launch.comments(start), *yaml_lines(_config(launch))])

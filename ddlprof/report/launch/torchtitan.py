@@ -10,8 +10,8 @@ _RECOMPUTES = {"none": "none", "selective": "selective", "full": "full"}
 _FAMILIES = "a flavor with these sizes must be registered in torchtitan.models, and named here"
 
 
-def render(launch: Launch) -> str:
-    """The TOML. Raises UserError for what torchtitan has no word for."""
+def check(launch: Launch) -> None:
+    """Raises UserError for what torchtitan has no word for."""
     layout, model = launch.layout, launch.model
     launch.require(
         "torchtitan",
@@ -19,6 +19,12 @@ def render(launch: Launch) -> str:
         precision=launch.precision != "bf16",
         attention_to_all_tokens=not model.causal,
     )
+
+
+def render(launch: Launch) -> str:
+    """The TOML. Raises UserError for what torchtitan has no word for."""
+    layout, model = launch.layout, launch.model
+    check(launch)
     copies, shards = launch.data_copies_and_shards
     sections: dict[str, dict[str, object]] = {
         "job": {"description": f"{launch.job}, {layout.text()}"},

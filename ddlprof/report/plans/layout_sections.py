@@ -118,9 +118,10 @@ def _time_against_cost(answer: Answer) -> Section | Absent:
     rest = rest[:: max(1, -(-len(rest) // _POINTS))]
     unit, unit_s = time_unit(answer.budget_s)
     labels: list[str] = []
+    names = [short(one.tried.layout.text(), 30) for one, *_ in front]
     groups = [
         {**_points("nothing is faster and cheaper", front, labels, unit_s), "colour": "--class-network",
-         "symbol": "diamond", "size": 11, "opacity": 1, "names": [short(one.tried.layout.text(), 30) for one, *_ in front]},
+         "symbol": "diamond", "size": 11, "opacity": 1, "names": names},
         {**_points("other layouts", rest, labels, unit_s), "colour": "--class-compute", "symbol": "circle", "size": 5,
          "opacity": 0.5},
     ]  # fmt: skip

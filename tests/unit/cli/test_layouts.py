@@ -9,7 +9,7 @@ import pytest
 
 from recommender.search.rules import RULES
 from tests.unit.cli.commands import ddlprof, rows, write_workload
-from tests.unit.recommender.made_up_layouts import JOB
+from tests.unit.recommender.made_up_layouts import EXPERTS, JOB
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -95,12 +95,12 @@ def test_the_best_layout_on_each_machine(
     assert set(value["plans"][0]["dimensions"]) == {"tensor", "pipeline", "context", "expert", "data"}
 
 
-@pytest.mark.parametrize("engine", ["megatron", "torchtitan"])
+@pytest.mark.parametrize("engine", ["megatron", "torchtitan", "nanotron", "accelerate"])
 def test_the_best_plan_is_launched(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], model: str, engine: str
 ) -> None:
     asked = ["recommend", model, *SEARCH, *MACHINES, "--emit", engine]
-    assert ddlprof(monkeypatch, *asked, "-o", "a.csv") == 0
+    assert ddlprof(monkeypatch, *asked, "-o", "a.csv", "-o", "a.layouts.csv") == 0
     (path,) = Path().glob("made-up.*")
     assert engine in path.name
     best = rows("a.csv")[0]
@@ -108,6 +108,19 @@ def test_the_best_plan_is_launched(
     assert f"wrote {path}; read it, then: " in capsys.readouterr().err
     assert ddlprof(monkeypatch, *asked) == 2
     assert "exists already" in capsys.readouterr().err
+    tried = {row["reason"] for row in rows("a.layouts.csv")}
+    assert ("launcher" in tried) == (engine in ("nanotron", "accelerate"))
+    if engine == "accelerate":
+        assert all(row["pipeline"] == "1" for row in rows("a.layouts.csv") if not row["reason"])
+
+
+def test_a_model_that_a_framework_cannot_be_told_of_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write_workload(EXPERTS, tmp_path / "experts.json")
+    asked = ["recommend", str(tmp_path / "experts.json"), *SEARCH, *MACHINES, "--emit", "nanotron"]
+    assert ddlprof(monkeypatch, *asked) == 2
+    assert "nanotron has no word for experts" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from recommender.layout import Layout, parse_layout
 from recommender.layouts.predict import LayoutPredictor
 from recommender.search.memory import memory_of
 from recommender.search.rules import Space, require_layouts
-from recommender.search.search import Found, LayoutSearch, Tried
+from recommender.search.search import LAUNCHER, Found, LayoutSearch, Tried
 from recommender.target import Machine, default_catalog, machine_from_type
 from tests.unit.recommender.made_up_layouts import JOB, MadeUpLayouts, gib_of
 
@@ -107,6 +107,18 @@ def test_without_nvlink_there_are_no_tensor_ranks() -> None:
 def test_a_rack_that_nvlink_joins_has_more_tensor_ranks_than_a_machine() -> None:
     found = search().on(machine("p6e-gb200.36xlarge"), (4,) * 16, 60.0)
     assert {each.layout.tensor for each in found.tried} == {1, 2, 4, 8, 16}
+
+
+def test_what_cannot_be_launched_is_not_tried() -> None:
+    predictor = MadeUpLayouts()
+    looked = LayoutSearch(
+        MODEL, 256, predictor, memory, "bf16", allows=lambda layout: layout.pipeline == 1 != layout.tensor
+    )
+    found = looked.on(machine(), (8,) * 8, 60.0)
+    assert predictor.asked
+    assert all(each.layout and each.layout.pipeline == 1 != each.layout.tensor for each in predictor.asked)
+    assert LAUNCHER in {each.reason for each in found.tried}
+    assert LAUNCHER not in {each.reason for each in search().on(machine(), (8,) * 8, 60.0).tried}
 
 
 class Fails(MadeUpLayouts):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddlprof.model.classes import COMM_PARTS
-from ddlprof.model.dimensions import DIMENSIONS, UNKNOWN, UNKNOWN_SHOWN, dimension_of
+from ddlprof.model.dimensions import DIMENSIONS, PIPELINE, UNKNOWN, UNKNOWN_SHOWN, dimension_of
 from ddlprof.model.records import MISSING, NEVER
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def columns_of(comm: IntArray, saved: Sequence[IntArray], known: Sequence[IntArr
     """The columns of every dimension that has communication, by their names, in nanoseconds.
 
     `comm`: by step and dimension; `saved`: what lateness and the network cost, likewise, as the replays found it;
-    `known`: the interconnect, network and straggler of all dimensions, MISSING where they are not known.
+    `known`: the interconnect, network, straggler and bubble of all dimensions, MISSING where they are not known.
     """
     present = np.flatnonzero((comm > 0).any(axis=0))
     comm, untold = comm[:, present], dict(zip(COMM_PARTS, known, strict=True))
@@ -117,9 +117,12 @@ def columns_of(comm: IntArray, saved: Sequence[IntArray], known: Sequence[IntArr
         of_parts = {part: values[:, None] for part, values in untold.items()}
     else:
         limits = np.maximum(comm, 0)
-        waits = fitted(saved[0][:, present], limits, np.maximum(untold["straggler"], 0))
-        between = fitted(saved[1][:, present], limits - waits, np.maximum(untold["network"], 0))
-        of_parts = {"interconnect": limits - waits - between, "network": between, "straggler": waits}
+        piped = limits * (present == SHOWN.index(PIPELINE))  # the bubble is where stages wait for each other
+        bubble = fitted(piped, limits, np.maximum(untold["bubble"], 0))
+        waits = fitted(saved[0][:, present] - bubble, limits - bubble, np.maximum(untold["straggler"], 0))
+        between = fitted(saved[1][:, present], limits - bubble - waits, np.maximum(untold["network"], 0))
+        rest = limits - bubble - waits - between
+        of_parts = {"interconnect": rest, "network": between, "straggler": waits, "bubble": bubble}
     columns: dict[str, IntArray] = {}
     for place, number in enumerate(present.tolist()):
         columns[column_name(SHOWN[number])] = comm[:, place].copy()

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ddlprof.store import IntArray, RankData
 
     InsideMachine = Callable[[CollectiveShape], float | None]
+    _Parts = tuple[IntArray, IntArray, IntArray, IntArray]
+    """Interconnect, network, straggler and bubble."""
 
 UNSPLIT_SHARE_OF_COMM = 0.1  # time that cannot be split counts as interconnect or network up to this share of comm ...
 UNSPLIT_SHARE_OF_STEP = 0.01  # ... or up to this share of the step, where it decides nothing
@@ -47,21 +49,26 @@ class CommParts:
     interconnect: IntArray
     network: IntArray
     straggler: IntArray
+    bubble: IntArray
+    """The part of waiting that the schedule of a pipeline makes; see `ddlprof.analysis.bubbles`."""
     unsplit_us: Counter[str] = field(default_factory=Counter)
     """The exposed microseconds that could not be split, by reason."""
     by_dimension: dict[str, IntArray] = field(default_factory=dict)
     """The communication of each dimension and its parts, by the names of `dimensions.COLUMNS`; only those there are."""
 
 
-def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) -> CommParts:
+def split_comm(
+    rank: RankData, matched: RankCollectives, inside: InsideMachine, bubble: IntArray | None = None
+) -> CommParts:
     """The parts of `comm` for each step, which add up to it exactly.
 
     `inside` estimates the microseconds that a collective would take inside one machine; None where that is not known.
+    `bubble`: the bubble in each step if there is a pipeline.
     """
     comm = rank.steps["comm_ns"]
     if rank.header.world_size == 1:
         nobody = np.where(comm == MISSING, MISSING, 0)
-        return CommParts(comm.copy(), nobody, nobody.copy())
+        return CommParts(comm.copy(), nobody, nobody.copy(), nobody.copy())
     table = matched.table
     exposed = np.where(table.exposed_us == NEVER, 0, table.exposed_us)
     split = matched.transfer_us != MISSING
@@ -85,15 +92,41 @@ def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) 
     faster = saved if same else saved_of_each_us(rank, matched, inner)
     faster_ns = 1000 * _saved_by_step(table.row, faster, steps) - saved_ns
     network = np.where(within, np.clip(faster_ns, 0, comm - straggler), MISSING)
-    interconnect = np.where(within, comm - straggler - network, MISSING)
+    parts = (np.where(within, comm - straggler - network, MISSING), network, straggler, np.where(known, 0, MISSING))
+    if bubble is not None:
+        parts = _without_bubble(rank, matched, parts, bubble)
     of = OfDimensions(rank, table)
     by_dimension = {}
     if of.are_known:
         of_comm = exposed_by_dimension(rank, table, of, allowed)
         savings = [1000 * of.sums(table.row, values, steps) for values in (saved, faster - saved)]
-        by_dimension = columns_of(of_comm, savings, (interconnect, network, straggler))
+        by_dimension = columns_of(of_comm, savings, parts)
     reasons = _reasons(matched, exposed, ~clear[table.row], rank.header.clock == DEVICE_CLOCK)
-    return CommParts(interconnect, network, straggler, reasons, by_dimension)
+    return CommParts(*parts, reasons, by_dimension)
+
+
+def _without_bubble(rank: RankData, matched: RankCollectives, parts: _Parts, bubble: IntArray) -> _Parts:
+    """The parts with the bubble taken out of the others: out of waiting first, as nothing moves in it.
+
+    In a pipeline, waiting is at least what the rank waited for others in each collective: the replay takes a message
+    that was sent ahead for slow. Where the bubble is MISSING, the waiting for later ranks is not known either.
+    """
+    interconnect, network, straggler, _ = parts
+    table, comm = matched.table, rank.steps["comm_ns"]
+    waits = np.where(matched.transfer_us == MISSING, 0, matched.duration_us - transfer_us(matched))
+    exposed = np.where(table.exposed_us == NEVER, 0, table.exposed_us)
+    waited = 1000 * _sum_by_step(table.row, np.clip(waits, 0, exposed), len(comm))
+    known, unknown = straggler != MISSING, bubble == MISSING
+    later = np.maximum(np.minimum(np.maximum(straggler, waited), comm) - bubble, 0)
+    moving = comm - later - bubble
+    between = np.where(network == MISSING, MISSING, np.minimum(network, moving))
+    inside = np.where(interconnect == MISSING, MISSING, moving - between)
+    return (
+        np.where(unknown, interconnect, inside),
+        np.where(unknown, network, between),
+        np.where(unknown | ~known, MISSING, later),
+        bubble,
+    )
 
 
 def transfer_us(matched: RankCollectives) -> IntArray:

@@ -48,6 +48,8 @@ class RankTraffic:
     reductions_us: int = 0
     """The time of these collectives in µs; in the next field, the part that computing waited for."""
     reductions_exposed_us: int = 0
+    alltoall_exposed_us: int = 0
+    """The time of all-to-alls in µs that computing waited for."""
     shortest_us: float | None = None
     """The mean transfer in µs of the fastest kind of these collectives: mostly latency if some are small."""
     dimensions: dict[str, DimensionTraffic] = field(default_factory=dict)
@@ -97,6 +99,8 @@ class CommTotals:
     """The operations, the one that takes longest first."""
     reduced_bytes: float = 0.0
     """The bytes added up over the ranks, such as gradients."""
+    alltoall_s: float | None = None
+    """The seconds of all-to-alls that computing waited for; None: there are none."""
 
 
 def rank_traffic(
@@ -106,13 +110,15 @@ def rank_traffic(
     table = matched.table
     wanted = steady[table.row]
     duration_us: Counter[str] = Counter()
-    transfer_us, moved_bytes, reductions_us, exposed_us = 0, 0.0, 0, 0
+    transfer_us, moved_bytes, reductions_us, exposed_us, alltoall_us = 0, 0.0, 0, 0, 0
     sizes: Counter[int] = Counter()
     fastest: list[float] = []
     dimensions: dict[str, DimensionTraffic] = {}
     for number, shape in enumerate(table.shapes):
         mine = wanted & (table.shape == number)
         duration_us[shape.op] += int(np.maximum(matched.duration_us[mine], 0).sum())
+        waited_us = int(np.where(table.exposed_us[mine] == NEVER, 0, table.exposed_us[mine]).sum())
+        alltoall_us += waited_us if _is_alltoall(shape.op) else 0
         split = mine & (matched.transfer_us > 0) & can_split(shape.op)  # a root may end before its data are sent
         transferred_us = int(matched.transfer_us[split].sum())
         moved = int(split.sum()) * shape.bytes * bus_factor(shape.op, shape.ranks)
@@ -126,7 +132,7 @@ def rank_traffic(
         if _is_reduction(shape.op):
             sizes[shape.bytes] += int(mine.sum())
             reductions_us += int(np.maximum(matched.duration_us[mine], 0).sum())
-            exposed_us += int(np.where(table.exposed_us[mine] == NEVER, 0, table.exposed_us[mine]).sum())
+            exposed_us += waited_us
             fastest += [float(matched.transfer_us[split].mean())] if split.any() else []
     late, last = (np.bincount(table.row[mask & wanted], minlength=len(steady)) for mask in (matched.late, matched.last))
     return RankTraffic(
@@ -144,6 +150,7 @@ def rank_traffic(
         sizes=sizes,
         reductions_us=reductions_us,
         reductions_exposed_us=exposed_us,
+        alltoall_exposed_us=alltoall_us,
         shortest_us=min(fastest, default=None),
         dimensions=dimensions,
     )
@@ -168,6 +175,10 @@ def _is_reduction(op: str) -> bool:
     return op.replace("_", "").startswith(("allreduce", "reducescatter"))
 
 
+def _is_alltoall(op: str) -> bool:
+    return op.replace("_", "").startswith("alltoall")
+
+
 def comm_totals(ranks: Sequence[RankTraffic], steps: int) -> CommTotals | None:
     """The totals of `steps` steady steps over all ranks; None if nothing was communicated."""
     duration_us = sum((rank.duration_us for rank in ranks), Counter[str]())
@@ -179,6 +190,9 @@ def comm_totals(ranks: Sequence[RankTraffic], steps: int) -> CommTotals | None:
         bus_gb_s=sum(rank.moved_bytes for rank in ranks) / transfer_us / 1000 if transfer_us else None,
         ops=[op for op, _ in duration_us.most_common()],
         reduced_bytes=sum(rank.reduced_bytes for rank in ranks) / steps,
+        alltoall_s=sum(rank.alltoall_exposed_us for rank in ranks) / steps / 1e6
+        if any(map(_is_alltoall, duration_us))
+        else None,
     )
 
 

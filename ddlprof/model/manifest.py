@@ -44,6 +44,8 @@ class ModelFacts:
     compiled: bool | None = None
     channels_last: bool | None = None
     """Whether weights of convolutions lie in memory with channels last."""
+    recomputed_flops_per_sample: float | None = None
+    """The part of `backward_flops_per_sample` that does a forward again, under activation checkpointing."""
 
 
 @dataclass
@@ -76,6 +78,10 @@ class TrainingFacts:
     """The number of ranks with samples of their own; None: all."""
     cpu_threads: int | None = None
     """The number of threads that torch computes with on processors, for each rank."""
+    tokens_per_sample: float | None = None
+    """The mean length of a sample of text in the first steps, padding included."""
+    padding_share: float | None = None
+    """The share of these tokens that is padding."""
 
 
 @dataclass

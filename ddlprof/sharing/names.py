@@ -61,6 +61,12 @@ _STRATEGIES = frozenset({"none", "ddp", "fsdp", "zero", "tp", "pp", "cp", "ep", 
 _BACKENDS = frozenset(
     {"nccl", "gloo", "mpi", "ucc", "ccl", "xccl", "hccl", "cpu", "cuda", "xpu", "hpu", "mps", "undefined"}
 )
+_SCHEDULES = frozenset(
+    f"Schedule{name}"
+    for name in ("GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
+)
+_LIST = re.compile(r"[\dFBIW,/]*")
+"""Numbers, pairs of them, or actions of a pipeline's schedule, with commas between them."""
 _COMM_HOOKS = frozenset(
     {"", "allreduce_hook", "fp16_compress_hook", "bf16_compress_hook", "fp16_compress_wrapper", "bf16_compress_wrapper",
      "powerSGD_hook", "batched_powerSGD_hook", "quantization_pertensor_hook", "quantization_perchannel_hook",
@@ -201,6 +207,18 @@ def backend(name: str | None) -> str | None:
     """The backend, such as `nccl` or `cpu:gloo,cuda:nccl`."""
     known = name is not None and all(word in _BACKENDS for word in re.split("[:,]", name))
     return name if known else None
+
+
+def schedule(name: Any) -> str:
+    """The name of a pipeline's schedule."""
+    return _among(name, _SCHEDULES, "other")
+
+
+def plain_list(text: Any) -> str:
+    """A list of numbers or of actions as a text. Raises ValueError if it is none."""
+    if not isinstance(text, str) or not _LIST.fullmatch(text):
+        raise ValueError("not a list of numbers")
+    return text
 
 
 def comm_hook(name: str | None) -> str | None:

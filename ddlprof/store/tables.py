@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from ddlprof.base.text import shell_word
 from ddlprof.model.classes import CLASSES
+from ddlprof.model.experts import RoutedTokens
 from ddlprof.model.manifest import Manifest
+from ddlprof.model.pipeline import PipelinePlace
 from ddlprof.model.records import (
     MISSING,
     Aggregate,
@@ -151,6 +153,10 @@ class RankData:
     """The dimensions of the process groups, by group; channels of messages are those of their group."""
     spans: list[JobSpan] = field(default_factory=list)
     """What the job did besides steps, see `RankHeader.spans`."""
+    pipelines: list[PipelinePlace] = field(default_factory=list)
+    """The places of the rank in pipelines, in the order in which their schedules were made."""
+    routed: list[RoutedTokens] = field(default_factory=list)
+    """The tokens that were routed to experts, in a few steps."""
     overhead: Overhead | None = None
     loader_costs: list[LoaderCost] = field(default_factory=list)
     end: End | None = None

@@ -54,6 +54,7 @@ def update_manifest(
         with no_torch_function(torch):  # do not run tensor subclasses' __torch_function__
             manifest.model = model_facts(*modules, failed=probe.failed)
             probe.counted = probe.flops.of_microbatch(*weight_elements(Together(modules)))
+            probe.recomputed = probe.flops.recomputed_in_microbatch()
             probe.sizes = attempt(lambda: parameter_bytes(Together(modules)))
             probe.layers = attempt(lambda: layers(modules, probe.flops.of_weights_in_microbatch())) or ()
             training.precision = precision_of(Together(modules), probe.autocast, probe.failed, known.uses_tf32)
@@ -70,6 +71,8 @@ def update_manifest(
     for name, value in probe.loader.items():
         setattr(training, name, value)
     training.dataset_samples = probe.dataset_samples
+    training.tokens_per_sample = probe.text.tokens_per_sample(training.batch_per_rank)
+    training.padding_share = probe.text.padding_share
 
 
 def _add_batch(manifest: Manifest, probe: ModelInspector, row: StepRow) -> None:
@@ -86,6 +89,7 @@ def _add_flops(manifest: Manifest, probe: ModelInspector) -> None:
     if probe.counted is not None and batch:
         manifest.model.forward_flops_per_sample = probe.counted[0] / batch
         manifest.model.backward_flops_per_sample = probe.counted[1] / batch
+        manifest.model.recomputed_flops_per_sample = (probe.recomputed or 0.0) / batch
 
 
 _TOO_LITTLE = (

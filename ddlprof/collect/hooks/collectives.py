@@ -33,6 +33,7 @@ from ddlprof.collect.hooks.collective import (
 )
 from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.hooks.interception import Interception, compare_counts
+from ddlprof.collect.hooks.routing import UNEVEN, Routing
 from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
@@ -68,11 +69,14 @@ class _Collectives:
         self.has_data: dict[type, bool] = {torch.Tensor: True, torch.nn.Parameter: True}
         """Classes of tensors, and whether their tensors have data: fake tensors have none."""
         self.below = private.below_backend_selection(torch)
+        self.routing = Routing(recorder)
 
     def at_dispatcher(self, name: str) -> Callable[..., Any]:
         """The function that runs in front of the operator `name`."""
         operator = getattr(torch.ops.c10d, name).default
         op = Op(operator, name)
+        if uneven := name == UNEVEN:
+            self.routing.know(operator)
 
         def run(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             if not self.recorder.active:
@@ -91,6 +95,8 @@ class _Collectives:
                     size = whole_bytes(op.name, args, ranks)
                     collective = Collective(channel, tally.noted, op.name, size, ranks, ready, root)
                     self.note(collective, tally, task)
+                    if uneven:
+                        self.routing.note(args, group.name, ranks)
                     tensor = next(tensors(args[:1]), None)
                     at_once = not op.is_asynchronous(args, kwargs)
                     waits = tensor is not None and self.waits_at_once(collective, tensor, at_once)
@@ -381,6 +387,7 @@ def install(context: HookContext) -> Uninstall:
 
     return all_of(
         forget,
+        hooks.routing.flush,
         compare_counts(recorder, hooks.groups.seen, interception),
         private.take_back(library),
         interception.install(),

@@ -8,7 +8,7 @@ from typing import Any
 
 from ddlprof.collect.accelerator.protocol import Accelerator
 from ddlprof.collect.compiler import leave_to_python
-from ddlprof.collect.hooks import backward, checkpoint, compiled, copies, operators, process_group
+from ddlprof.collect.hooks import backward, checkpoint, compiled, copies, operators, pipeline, process_group
 from ddlprof.collect.hooks.context import HookContext, Inspection, Install
 from ddlprof.collect.hooks.graphs import Captures
 from ddlprof.collect.hooks.modules import OuterModules
@@ -49,7 +49,7 @@ def _collectives(context: HookContext) -> Uninstall:
     return collectives.install(context)
 
 
-IN_A_GROUP: tuple[Hook, ...] = (("comm", _collectives),)
+IN_A_GROUP: tuple[Hook, ...] = (("comm", _collectives), ("pipeline", pipeline.install))
 
 
 def _nothing(*_: Any) -> None:

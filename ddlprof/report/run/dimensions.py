@@ -26,6 +26,7 @@ class DimensionLine:
     interconnect_s: float | None
     network_s: float | None
     straggler_s: float | None
+    bubble_s: float | None
     collectives: float
     """The number of collectives and messages."""
     bytes: float
@@ -65,6 +66,7 @@ def _line(headline: Attempt, dimension: str, traffic: DimensionTraffic) -> Dimen
         interconnect_s=mean_s("interconnect"),
         network_s=mean_s("network"),
         straggler_s=mean_s("straggler"),
+        bubble_s=mean_s("bubble"),
         collectives=traffic.collectives / steps,
         bytes=traffic.bytes / steps,
         duration_s=traffic.duration_us / 1e6 / steps,

@@ -6,6 +6,7 @@ Integer columns hold MISSING and float columns NaN where nothing was measured. T
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from ddlprof.analysis.summary import Summary
 from ddlprof.model.classes import TIMES
 from ddlprof.model.dimensions import dimension_of
 from ddlprof.model.records import COLLECTIVE_COLUMNS, MISSING, NEVER, STEP_COLUMNS, SUMMARY_COLUMNS, Flag
+from ddlprof.report.run.rates import Rates, rates_of
 from ddlprof.store import IntArray, RunData
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ RANK_COLUMNS = (
 )  # fmt: skip
 
 JOB_COLUMNS = ("attempt", "part", "seconds", "share")
+RATE_COLUMNS = ("rate", "value")
 Progress = Callable[[int, int], None]
 """`progress(ranks written, ranks in all)`."""
 
@@ -124,6 +127,13 @@ def job_columns(attempts: Sequence[Attempt]) -> Columns:
     return {name: columns[name] for name in JOB_COLUMNS}
 
 
+def rate_columns(rates: Rates) -> Columns:
+    """`rates.csv`: how fast the job trains."""
+    values = asdict(rates)
+    columns: Columns = {"rate": _texts(list(values)), "value": _floats(list(values.values()))}
+    return {name: columns[name] for name in RATE_COLUMNS}
+
+
 def _of_rank(rank: RankAnalysis, length: int) -> Columns:
     data = rank.data
     values = {"attempt": data.attempt, "rank": data.rank, "node": data.node}
@@ -181,6 +191,7 @@ def tables_of(run: RunData, attempts: Sequence[Attempt], progress: Progress | No
         Table("summary", SUMMARY_COLUMNS, map(summary_columns, [headline.summary if headline else None])),
         Table("ranks", RANK_COLUMNS, map(rank_columns, [attempts])),
         Table("job", JOB_COLUMNS, map(job_columns, [attempts])),
+        Table("rates", RATE_COLUMNS, map(rate_columns, [rates_of(run.manifest, headline)])),
         Table("collectives", COLLECTIVE_COLUMNS, (collective_columns(rank, origin) for rank in ranks)),
         Table("steps", STEP_COLUMNS, steps()),
     ]

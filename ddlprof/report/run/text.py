@@ -12,6 +12,9 @@ from ddlprof.model.dimensions import UNKNOWN_SHOWN
 from ddlprof.model.manifest import IMPORTED
 from ddlprof.model.records import NO_BACKWARD, NO_TORCH
 from ddlprof.report.run.data import LossLine, RankLine, ReportData
+from ddlprof.report.run.experts import experts_text
+from ddlprof.report.run.pipeline import pipeline_text
+from ddlprof.report.run.rates import rates_text
 from ddlprof.report.text import text_of
 
 OTHER_SHARE = 0.05  # of the step: a smaller `other` gets no line
@@ -53,6 +56,12 @@ def lines(report: ReportData) -> Iterator[tuple[str, str]]:
         yield "Step", _step(report, scale)
         if by_dimension := _by_dimension(report):
             yield "Comm", by_dimension
+        if report.pipeline is not None:
+            yield "Pipeline", pipeline_text(report.pipeline, report.times["bubble"].mean_s, scale)
+        if report.experts is not None and (experts := experts_text(report.experts)):
+            yield "Experts", experts
+        if rates := rates_text(report.rates, report.device == "cpu"):
+            yield "Rates", rates
         yield from _outliers(report, scale)
         yield from _verdict(report, scale)
         yield from _findings(report, scale)

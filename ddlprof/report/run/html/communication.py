@@ -64,7 +64,7 @@ def by_dimension(subject: Subject) -> Section | Absent:
         return Absent(title, "nothing tells which dimension of the layout the process groups belong to")
     rows: list[list[Content]] = []
     for line in lines:
-        times = (line.comm_s, line.interconnect_s, line.network_s, line.straggler_s, line.duration_s)
+        times = (line.comm_s, line.interconnect_s, line.network_s, line.straggler_s, line.bubble_s, line.duration_s)
         rows.append(
             [
                 line.dimension or UNKNOWN_SHOWN,
@@ -77,7 +77,7 @@ def by_dimension(subject: Subject) -> Section | Absent:
                 None if line.bus_gb_s is None else significant(line.bus_gb_s),
             ]
         )
-    names = ("Exposed", "Interconnect", "Network", "Straggler", "Duration")
+    names = ("Exposed", "Interconnect", "Network", "Straggler", "Bubble", "Duration")
     head = [
         "Dimension", "Ranks in a group", "Scope", "Share of the step",
         *(f"{name} {subject.scale.unit}" for name in names), "Collectives", "Bytes", "Bus GB/s",

@@ -69,7 +69,7 @@ def test_the_json_report_has_a_line_for_each_dimension(tmp_path: Path) -> None:
     assert tensor == pytest.approx(
         {
             "comm_s": 3e-3, "share": 3 / 14,
-            "interconnect_s": 3e-3, "network_s": 0, "straggler_s": 0, "collectives": 1, "bytes": 3e6,
+            "interconnect_s": 3e-3, "network_s": 0, "straggler_s": 0, "bubble_s": 0, "collectives": 1, "bytes": 3e6,
             "duration_s": 3e-3, "bus_gb_s": 1,
         }
     )  # fmt: skip
@@ -84,9 +84,9 @@ def test_the_csv_files(tmp_path: Path) -> None:
             tables[path.name] = list(csv.DictReader(file))
     assert [row["dimension"] for row in tables["collectives.csv"]] == ["tensor", ""] * STEPS * 2
     means = {row["class"]: row["mean_s"] for row in tables["summary.csv"]}
-    assert list(means)[-8:] == [
+    assert list(means)[-10:] == [
         f"comm_{name}" for each in ("tensor", "unknown")
-        for name in (each, f"{each}_interconnect", f"{each}_network", f"{each}_straggler")
+        for name in (each, f"{each}_interconnect", f"{each}_network", f"{each}_straggler", f"{each}_bubble")
     ]  # fmt: skip
     assert float(means["comm_tensor"]) + float(means["comm_unknown"]) == pytest.approx(float(means["comm"]))
 

@@ -38,18 +38,21 @@ OPTIONS = {
     "characterize": "--format --help --max-steps --module --network-run --nproc-per-node --out --repeat --skip -m -o",
     "recommend": (
         "--batch --budget --channels-last --checkpointing --cloud --compile --discount --emit --epochs --format"
-        " --grad-accum --help --instance --instances --keep-global-batch --learned --lora --max-cost --max-nodes"
-        " --nodes --optimizer --other-job --out --precision --prices --pricing --qlora --region --samples --steps"
-        " --strategy --top -o"
+        " --global-batch --gpus --grad-accum --help --instance --instances --keep-global-batch --layouts --learned"
+        " --lora --max-cost --max-nodes --nodes --optimizer --other-job --out --precision --prices --pricing --qlora"
+        " --region --samples --steps --strategy --top -o"
     ),
     "predict": (
-        "--batch --channels-last --checkpointing --compile --format --gpu --grad-accum --help --instance --learned"
-        " --lora --nodes --optimizer --other-job --out --placement --precision --qlora --strategy -o"
+        "--batch --channels-last --checkpointing --compile --format --global-batch --gpu --grad-accum --help --instance"
+        " --interconnect --layout --learned --lora --network-gbps --nodes --optimizer --other-job --out --placement"
+        " --precision --qlora --strategy --vary -o"
     ),
     "learn": "--format --help --out -o",
     "features": (
-        "--batch --checkpointing --compile --format --help --inference --input --optimizer --out --precision"
-        " --seq-len -o"
+        "--batch --causal --checkpointing --compile --dense-layers --expert-ffn --experts --experts-per-token --ffn"
+        " --flash --format --gated --head-dim --heads --help --hidden --inference --input --kv-heads --kv-lora --layers"
+        " --optimizer --out --precision --q-lora --rope-dim --seq-len --shared-experts --software"
+        " --tied --value-dim --vocab -o"
     ),
     "probe": "--add --dry-run --format --help --instance --out --quiet --seconds -o",
     "instances": (

@@ -33,7 +33,8 @@ Vary = Annotated[
     ),
 ]
 GlobalBatch = Annotated[
-    int | None, job_option(metavar="N", min=1, help="Sequences of an update over all GPUs, in place of ga.")
+    int | None,
+    job_option(metavar="N", min=1, help="Sequences of an update over all GPUs; with a layout, in place of ga."),
 ]
 Layouts = Annotated[
     str | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -129,3 +130,16 @@ def test_a_model_of_transformers_has_its_sizes_beside_its_operators(
     assert found.step is not None
     assert found.transformer is not None
     assert (found.transformer.layers, found.transformer.hidden, found.transformer.seq) == (12, 768, 64)
+
+
+def test_neither_torch_nor_transformers_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))
+    ask = [sys.executable, "-X", "importtime", "-m", "ddlprof"]
+    for arguments in (
+        ["features", "config.json", "-o", "8b.json"],
+        ["predict", "8b.json", "--gpu", "H100", "--layout", "tp4,dp2"],
+    ):
+        done = subprocess.run([*ask, *arguments], capture_output=True, text=True, cwd=tmp_path, check=True)
+        imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+        assert "recommender" in imported
+        assert not imported & {"torch", "transformers"}

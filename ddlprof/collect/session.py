@@ -70,8 +70,9 @@ class Session:
         self.hooking = Hooking(self.recorder, self.assembler.unmeasured.add)
         self.rank_group = RankGroup(self.place, self.recorder, options.calibrate, self._install_in_group)
         self.device = Device(
-            options, self.recorder, self.helper, self._on_device, self._on_unknown_device, self.hooking.attempt
-        )
+            options, self.recorder, self.helper, self._on_device, self._on_unknown_device, self._on_late_accelerator,
+            self.hooking.attempt,
+        )  # fmt: skip
         self.progress = Progress(options, self.place, self.rank_group, self._learn, lambda: self.later(self.uninstall))
         self.helper.poll = self.progress.poll
         self.helper.after_first_updates = self._learn
@@ -138,7 +139,7 @@ class Session:
         context = hook_context(
             torch,
             self.recorder,
-            known.of_build(torch),
+            known.of_torch(torch),
             ModelInspection(self.probe, self.device),
             self.helper.device_free,
             self.later,
@@ -224,6 +225,13 @@ class Session:
 
     def _on_device(self, name: str) -> None:
         self.place.change(device=name, clock="device")
+
+    def _on_late_accelerator(self) -> None:
+        """Installs the hooks of an accelerator between two steps, as its backend was registered after torch's import."""
+        from ddlprof.collect.hooks import table
+
+        if self.context is not None:
+            self.later(partial(self.hooking.install, table.ON_AN_ACCELERATOR, self.context))
 
     def _on_unknown_device(self, kind: str) -> None:
         """Marks the classes as unmeasured that the host's clock cannot measure on such a device."""

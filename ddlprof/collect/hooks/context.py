@@ -37,7 +37,7 @@ class Inspection:
         """An outermost update begins."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class HookContext:
     """What the hooks of a session share. It outlives the hooks, which may be removed and installed again."""
 
@@ -56,6 +56,10 @@ class HookContext:
     steps: OptimizerSteps
     streams: Streams
     captures: Captures
+
+    def adopt(self, accelerator: Accelerator) -> None:
+        """Takes an accelerator whose backend was registered after the hooks were installed."""
+        self.accelerator = self.streams.accelerator = self.captures.accelerator = accelerator
 
 
 Install = Callable[[HookContext], Uninstall]

@@ -45,11 +45,8 @@ class DeviceSearch:
         self._known: set[Any] = set()
         self._moves = 0
         self._failed = self._said_several = False
-
-    @property
-    def in_vain(self) -> bool:
-        """Whether the device was found, and has no clock that can be read."""
-        return self._failed and self.clock is None
+        self.why_not = ""
+        """Why the device, which was found, has no clock that can be read; empty if it has one."""
 
     def look(self, tensors: Iterable[Any]) -> None:
         """Looks at parameters, or at what a backward begins with."""
@@ -80,7 +77,11 @@ class DeviceSearch:
 
     def _give_up(self, error: Exception) -> None:
         self._failed = True
-        self._note("device", f"not measured: {type(error).__name__}: {error}")
+        reason = f"not measured: {type(error).__name__}: {error}"
+        if self.clock is None:
+            self.why_not = reason
+        else:
+            self._note("device", reason)
 
     def _follow(self, device: Any) -> None:
         if self._capturing():
@@ -126,20 +127,20 @@ class Device:
         recorder: Recorder,
         helper: Helper,
         found: Callable[[str], None],
-        unmeasured: Callable[[str], None],
+        unmeasured: Callable[[str, str], None],
         adopted: Callable[[], None],
         attempt: Attempt,
     ) -> None:
         """`found`: called with the device's name, once its clock is that of the steps.
 
-        `unmeasured`: called with the kind of a device that has no clock here. `adopted`: called when the context has got
+        `unmeasured`: called with the kind of a device that has no clock here, and what there is to say of it. `adopted`: called when the context has got
         an accelerator that it did not have at the start.
         """
         self._options = options
         self._recorder = recorder
         self._helper = helper
         self._found = found
-        self._unmeasured: Callable[[str], None] | None = unmeasured
+        self._unmeasured: Callable[[str, str], None] | None = unmeasured
         self._adopted = adopted
         self._attempt = attempt
         self.search: DeviceSearch | None = None
@@ -175,12 +176,13 @@ class Device:
         except Exception as error:
             self._recorder.note("device", f"not looked at: {type(error).__name__}: {error}")
             other = None
+        reason = other
         if self.search is not None:
             self.search.look(looked_at)
-            if self.search.in_vain and self._context.accelerator is not None:
-                other = self._context.accelerator.kind
-        if other is not None and self._unmeasured is not None:
-            self._unmeasured(other)
+            if self.search.why_not and self._context.accelerator is not None:
+                other, reason = self._context.accelerator.kind, self.search.why_not
+        if other is not None and reason is not None and self._unmeasured is not None:
+            self._unmeasured(other, reason)
             self._unmeasured = None
 
     def _other_kind(self, tensors: list[Any], context: HookContext) -> str | None:

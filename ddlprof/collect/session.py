@@ -233,12 +233,12 @@ class Session:
         if self.context is not None:
             self.later(partial(self.hooking.install, table.ON_AN_ACCELERATOR, self.context))
 
-    def _on_unknown_device(self, kind: str) -> None:
+    def _on_unknown_device(self, kind: str, what: str) -> None:
         """Marks the classes as unmeasured that the host's clock cannot measure on such a device."""
         self.place.change(device=kind)
         self.assembler.unmeasured.update(("compute", "h2d", "comm"))
         self.recorder.loop.gaps = False
-        self.writer.note("device", f"{kind}: {ON_THE_HOST}")
+        self.writer.note("device", f"{what}: {ON_THE_HOST}")
 
     # -- the end --------------------------------------------------------------------------------------------------
 

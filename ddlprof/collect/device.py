@@ -133,8 +133,8 @@ class Device:
     ) -> None:
         """`found`: called with the device's name, once its clock is that of the steps.
 
-        `unmeasured`: called with the kind of a device that has no clock here, and what there is to say of it. `adopted`: called when the context has got
-        an accelerator that it did not have at the start.
+        `unmeasured`: called with the kind of a device that has no clock here, and what there is to say of it.
+        `adopted`: called when the context has got an accelerator that it did not have at the start.
         """
         self._options = options
         self._recorder = recorder

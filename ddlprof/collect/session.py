@@ -227,7 +227,7 @@ class Session:
         self.place.change(device=name, clock="device")
 
     def _on_late_accelerator(self) -> None:
-        """Installs the hooks of an accelerator between two steps, as its backend was registered after torch's import."""
+        """Installs, between two steps, the hooks of an accelerator that was registered after torch's import."""
         from ddlprof.collect.hooks import table
 
         if self.context is not None:

@@ -20,6 +20,7 @@ _WAITS = ("record", "wait", "synchronize")
 """The methods of events that order streams."""
 _HOOKED = "waits between streams, as their classes are not Python's"
 _USE = "use and power of the device, for which torch has no function that answers at once"
+_MEMORY = "memory in use on the device, which its module does not tell"
 _PEAK = "the peak of memory, which its module does not keep"
 _WINDOWS = "--profiler-windows, as torch's profiler does not record it"
 _COLLECTIVES = "--time-collectives, which is NCCL's"
@@ -78,6 +79,7 @@ class Generic(Accelerator):
         parts = [
             (self.event_type is None, _HOOKED),
             (True, _USE),
+            (not hasattr(self._module, "mem_get_info"), _MEMORY),
             (not hasattr(self._module, "max_memory_allocated"), _PEAK),
             (not self.sees_kernels(), _WINDOWS),
             (True, _COLLECTIVES),
@@ -188,7 +190,10 @@ class ModuleCounters(Counters):
 
     def memory_bytes(self) -> int | None:
         """The memory in use by all processes, in bytes."""
-        free, total = self._torch.accelerator.get_memory_info(self._device)
+        asked = getattr(self._module, "mem_get_info", None)
+        if asked is None:
+            return None
+        free, total = asked(self._device)
         return int(total - free)
 
     def power_w(self) -> float | None:
@@ -197,11 +202,15 @@ class ModuleCounters(Counters):
 
     def clock_mhz(self) -> float | None:
         """The clock of the device in MHz."""
-        return float(self._module.clock_rate(self._device))
+        return self._told("clock_rate")
 
     def temperature_c(self) -> float | None:
         """The temperature of the device in degrees Celsius."""
-        return float(self._module.temperature(self._device))
+        return self._told("temperature")
+
+    def _told(self, name: str) -> float | None:
+        asked = getattr(self._module, name, None)
+        return None if asked is None else float(asked(self._device))
 
     def close(self) -> None:
         """Does nothing: there is nothing to close."""

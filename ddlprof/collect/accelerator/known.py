@@ -1,8 +1,8 @@
 """The table of kinds of accelerators, and what is not measured on others.
 
-`of_torch` takes the first kind in the table that torch says it computes on. A kind of its own is a file beside `cuda.py`
-and a line here; all others that torch knows are `Generic`. For what is left there is a line that says what is not
-measured; `ddlprof doctor` prints it where such a device exists.
+`of_torch` takes the first kind in the table that torch says it computes on. A new kind is a file beside `cuda.py` and a
+line here; all others that torch knows are `Generic`. For what is left there is a line that says what is not measured;
+`ddlprof doctor` prints it where such a device exists.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from typing import Any
 
 from ddlprof.collect.accelerator.cuda import Cuda
 from ddlprof.collect.accelerator.generic import Generic
+from ddlprof.collect.accelerator.mps import Mps
 from ddlprof.collect.accelerator.protocol import Accelerator
 
-KINDS: tuple[type[Accelerator], ...] = (Cuda, Generic)
+KINDS: tuple[type[Accelerator], ...] = (Cuda, Mps, Generic)
 
 
 def of_torch(torch: Any) -> Accelerator | None:
     """The kind that torch computes on here, as far as it knows by now; None if steps are timed on the host only.
 
-    A backend that is no part of torch may be registered later, by an import of the script's. One that does not answer as
-    torch's own do counts as none.
+    A backend that is no part of torch may be registered later, by an import of the script's. One that does not answer
+    as torch's own do counts as none.
     """
     try:
         return next((kind(torch) for kind in KINDS if kind.is_current(torch)), None)

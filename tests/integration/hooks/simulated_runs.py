@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -39,7 +40,7 @@ class Run:
 class Training:
     """A small model whose forward keeps the device busy for some time."""
 
-    def __init__(self, device: str = "cuda", busy_ms: float = 10, **options: bool) -> None:
+    def __init__(self, device: str = "cuda", busy_ms: float = 10, **options: Any) -> None:
         class Net(nn.Linear):
             def forward(self, x: torch.Tensor) -> torch.Tensor:
                 with torch.cuda.device(x.device):

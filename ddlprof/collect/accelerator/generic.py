@@ -18,6 +18,8 @@ from ddlprof.collect.accelerator.protocol import Accelerator, Counters, DevicePr
 
 _WAITS = ("record", "wait", "synchronize")
 """The methods of events that order streams."""
+_CAPTURES = ("capture_begin", "capture_end", "replay")
+"""The methods of graphs."""
 _HOOKED = "waits between streams, as their classes are not Python's"
 _USE = "use and power of the device, for which torch has no function that answers at once"
 _MEMORY = "memory in use on the device, which its module does not tell"
@@ -44,8 +46,9 @@ class Generic(Accelerator):
         self.stream_type = self._stream if _is_hookable(self._stream, ("synchronize",)) else None
         if inspect.isfunction(getattr(module, "__dict__", {}).get("synchronize")):
             self.device_wait = module, "synchronize"
-        graph = getattr(torch.accelerator, "Graph", None)  # torch 2.13 and later
-        self.graph_types = () if graph is None else (graph,)
+        of_any_kind = getattr(torch.accelerator, "Graph", None)  # torch 2.13 and later
+        graphs = (of_any_kind, getattr(module, f"{self.kind.upper()}Graph", None))  # such as torch.xpu.XPUGraph
+        self.graph_types = tuple(graph for graph in graphs if _is_hookable(graph, _CAPTURES))
         name = f"is_{self.kind}"
         self.holds = lambda tensor: bool(getattr(tensor, name, False))
         if not hasattr(torch.Tensor, name):

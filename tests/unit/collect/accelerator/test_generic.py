@@ -85,6 +85,22 @@ def test_its_own_classes_are_taken_and_hooked() -> None:
     assert "memory in use" in found.lacking()
 
 
+def test_graphs_of_the_module_and_of_torch_are_hooked() -> None:
+    class Graph:
+        def capture_begin(self) -> None:
+            pass
+
+        def capture_end(self) -> None:
+            pass
+
+        def replay(self) -> None:
+            pass
+
+    fake = npu(NPUGraph=Graph)
+    fake.accelerator.Graph = type("Graph", (Graph,), {})  # whose methods are another class's
+    assert Generic(fake).graph_types == (Graph,)
+
+
 def test_torchs_classes_cannot_be_hooked_and_that_is_said() -> None:
     fake = npu()
     for name in ("Event", "Stream", "current_stream", "synchronize"):

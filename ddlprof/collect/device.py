@@ -194,12 +194,13 @@ class Device:
             return next((kind for kind in kinds if kind not in timed), None)
 
     def _adopt(self, kind: str, context: HookContext) -> bool:
-        """Takes an accelerator whose backend the script has registered after it had imported torch, if that is it."""
+        """Takes an accelerator that was not there or not known to be used when torch was imported, if that is it."""
         if self.search is not None and self.search.clock is not None:
             return False
         accelerator = known.of_torch(context.torch)
         if accelerator is None or accelerator.kind != kind:
             return False
+        accelerator.see()
         context.adopt(accelerator)
         self._search_for(accelerator, context)
         self._adopted()

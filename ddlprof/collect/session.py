@@ -139,7 +139,7 @@ class Session:
         context = hook_context(
             torch,
             self.recorder,
-            known.of_torch(torch),
+            known.at_start(torch),
             ModelInspection(self.probe, self.device),
             self.helper.device_free,
             self.later,

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from ddlprof.collect.accelerator.cuda import Kineto
 from ddlprof.collect.accelerator.protocol import Accelerator, Counters, DeviceProfiler, Driver, current_kind
@@ -31,6 +31,9 @@ _COLLECTIVES = "--time-collectives, which is NCCL's"
 class Generic(Accelerator):
     """See `Accelerator`. For the kind that is torch's current accelerator."""
 
+    seen: ClassVar[set[str]] = set()
+    """The kinds on which tensors were seen."""
+
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self.kind = current_kind(torch) or ""
@@ -40,7 +43,8 @@ class Generic(Accelerator):
         self._stream: Any = getattr(module, "Stream", torch.Stream) if own else torch.Stream
         self.current_stream = module.current_stream if own else torch.accelerator.current_stream
         self.default_stream = getattr(module, "default_stream", None) or self.current_stream
-        self.in_use: Callable[[], bool] = getattr(module, "is_initialized", lambda: True)
+        self.tells_use = hasattr(module, "is_initialized")
+        self.in_use: Callable[[], bool] = getattr(module, "is_initialized", lambda: self.kind in Generic.seen)
         self.is_capturing: Callable[[], bool] = getattr(module, "is_current_stream_capturing", lambda: False)
         self.event_type = self._event if _is_hookable(self._event, _WAITS) else None
         self.stream_type = self._stream if _is_hookable(self._stream, ("synchronize",)) else None
@@ -58,6 +62,10 @@ class Generic(Accelerator):
     def is_current(torch: Any) -> bool:
         """See `Accelerator`."""
         return current_kind(torch) is not None
+
+    def see(self) -> None:
+        """See `Accelerator`."""
+        Generic.seen.add(self.kind)
 
     def driver(self, device: Any) -> Driver:
         """See `Accelerator`. Waits for the device, which torch has just begun to use."""

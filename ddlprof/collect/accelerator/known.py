@@ -32,6 +32,12 @@ def of_torch(torch: Any) -> Accelerator | None:
         return None
 
 
+def at_start(torch: Any) -> Accelerator | None:
+    """The kind whose hooks are installed before it is used; None if torch cannot tell then whether it is."""
+    accelerator = of_torch(torch)
+    return accelerator if accelerator is not None and accelerator.tells_use else None
+
+
 def in_use() -> Accelerator | None:
     """The kind that the script computes on; None as long as it uses none or has not imported torch."""
     torch = sys.modules.get("torch")

@@ -30,14 +30,15 @@ class Mps(Accelerator):
     """See `Accelerator`."""
 
     kind = "mps"
-    used: ClassVar[bool] = False
-    """Whether a training on the device was seen; torch does not tell whether it has begun to use it."""
+    tells_use = False
+    seen: ClassVar[bool] = False
+    """Whether a tensor was seen there. Torch knows this kind in every process on a Mac, and not whether it is used."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         stream = OneStream(torch.device("mps", 0))
         self.current_stream = self.default_stream = lambda device=None: stream
-        self.in_use = lambda: True
+        self.in_use = lambda: Mps.seen
         self.is_capturing = lambda: False
         self.holds = lambda tensor: bool(getattr(tensor, "is_mps", False))
 
@@ -48,9 +49,12 @@ class Mps(Accelerator):
 
     def driver(self, device: Any) -> Driver:
         """See `Accelerator`. Waits for the device, which torch has just begun to use."""
-        Mps.used = True
         self._torch.mps.synchronize()
         return MpsDriver(self._torch)
+
+    def see(self) -> None:
+        """See `Accelerator`."""
+        Mps.seen = True
 
     def name(self, device: Any) -> str:
         """See `Accelerator`."""
@@ -67,7 +71,7 @@ class Mps(Accelerator):
 
     def counters(self) -> Counters | None:
         """See `Accelerator`."""
-        return MpsCounters(self._torch.mps) if Mps.used else None
+        return MpsCounters(self._torch.mps)
 
 
 class MpsDriver:

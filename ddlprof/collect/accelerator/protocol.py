@@ -108,6 +108,8 @@ class Accelerator(Protocol):
 
     in_use: Callable[[], bool]
     """Whether the script has initialised the device. Before that, calls to it would initialise it."""
+    tells_use: bool = True
+    """Whether torch tells that. If not, the kind is in use once `see` was called, and gets its hooks then."""
     is_capturing: Callable[[], bool]
     """Whether work of the current stream is being captured into a graph. The device must then not be queried."""
 
@@ -147,6 +149,10 @@ class Accelerator(Protocol):
         """The name of the device given by its maker."""
 
     # -- optional
+
+    def see(self) -> None:
+        """Called when a tensor on such a device was seen, if hooks do not watch for the device from the start."""
+        return
 
     def lacking(self) -> str:
         """What is not measured on such a device, and why, for people; empty if nothing is lacking."""

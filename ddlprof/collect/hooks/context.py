@@ -58,7 +58,7 @@ class HookContext:
     captures: Captures
 
     def adopt(self, accelerator: Accelerator) -> None:
-        """Takes an accelerator whose backend was registered after the hooks were installed."""
+        """Takes an accelerator that was found after the hooks were installed."""
         self.accelerator = self.streams.accelerator = self.captures.accelerator = accelerator
 
 

@@ -127,6 +127,20 @@ def test_what_the_module_tells_is_read() -> None:
     assert counters.percent() is counters.power_w() is None
 
 
+def test_a_module_that_does_not_tell_whether_it_is_used_is_found_by_its_tensors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Generic, "seen", set())
+    fake = npu()
+    assert known.at_start(fake) is not None
+    del fake.npu.is_initialized
+    assert known.at_start(fake) is None
+    found = Generic(fake)
+    assert not found.in_use()
+    found.see()
+    assert Generic(fake).in_use()
+
+
 def test_nothing_is_asked_of_a_device_that_is_not_used() -> None:
     fake = npu(max_memory_allocated=lambda device: pytest.fail("asked"))
     fake.npu.is_initialized = lambda: False

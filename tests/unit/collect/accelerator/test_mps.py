@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,24 +57,26 @@ class OneGpu(SimpleNamespace):
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> OneGpu:
-    monkeypatch.setattr(Mps, "used", False)
+    monkeypatch.setattr(Mps, "seen", False)
     return OneGpu()
 
 
 def test_it_is_the_kind_of_such_a_torch(gpu: OneGpu) -> None:
     found = known.of_torch(gpu)
     assert isinstance(found, Mps)
+    assert known.at_start(gpu) is None
     assert found.device_names() == ["Apple GPU"]
     assert found.current_stream("mps:0") == found.default_stream()
 
 
-def test_its_memory_is_asked_only_once_it_is_used(gpu: OneGpu) -> None:
+def test_its_memory_is_asked_only_once_it_is_used(gpu: OneGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asking would make a process use the GPU that computes on the host."""
-    mps = Mps(gpu)
-    assert mps.counters() is None
-    assert gpu.waits == []
-    mps.driver(torch.device("mps", 0))
-    counters = mps.counters()
+    monkeypatch.setitem(sys.modules, "torch", gpu)
+    assert known.in_use() is None
+    Mps(gpu).see()
+    found = known.in_use()
+    assert found is not None
+    counters = found.counters()
     assert counters is not None
     assert (counters.percent(), counters.memory_bytes(), counters.power_w()) == (None, 2**30, None)
 

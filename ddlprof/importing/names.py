@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ddlprof.collect.accelerator.kernels import is_communication
+from ddlprof.model.dimensions import UNKNOWN, dimension_of_name
 
 
 class Kind(IntEnum):
@@ -195,6 +196,8 @@ class Message(NamedTuple):
     group: str
     ranks: int
     bytes: int | None
+    dimension: str = UNKNOWN
+    """The dimension of the layout that the description of the group names."""
 
 
 def message_of(args: dict[str, Any], op_of_kernel: str | None) -> Message | None:
@@ -211,7 +214,8 @@ def message_of(args: dict[str, Any], op_of_kernel: str | None) -> Message | None
     known = [count for count in counts if isinstance(count, int) and count >= 0]
     element = element_bytes(args.get("dtype"))
     size = max(known) * element if known and element is not None else None
-    return Message(op, _group(str(group), args), ranks, _bounded(size))
+    dimension = dimension_of_name(str(args.get("Process Group Description", "")))
+    return Message(op, _group(str(group), args), ranks, _bounded(size), dimension)
 
 
 def _group(name: str, args: dict[str, Any]) -> str:

@@ -83,7 +83,7 @@ OPTIONS = {
 def test_step_columns() -> None:
     assert ",".join(records.STEP_COLUMNS) == (
         "attempt,rank,node,step,start_s,step_s,compute_s,compute_forward_s,compute_backward_s,compute_optimizer_s,"
-        "data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,straggler_s,other_s,rollout_s,"
+        "data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,straggler_s,bubble_s,other_s,rollout_s,"
         "microbatches,samples,peak_memory_bytes,flags"
     )
 
@@ -91,7 +91,7 @@ def test_step_columns() -> None:
 def test_collective_columns() -> None:
     assert ",".join(records.COLLECTIVE_COLUMNS) == (
         "attempt,rank,step,group,seq,op,bytes,ranks,scope,start_s,ready_s,duration_s,transfer_s,wait_s,exposed_s,"
-        "busbw_gb_s"
+        "busbw_gb_s,dimension"
     )
 
 
@@ -99,7 +99,7 @@ def test_rank_columns() -> None:
     assert ",".join(RANK_COLUMNS) == (
         "attempt,rank,host,node,device,status,complete,steps,steady_steps,step_s,compute_s,compute_forward_s,"
         "compute_backward_s,compute_optimizer_s,data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,"
-        "straggler_s,other_s,rollout_s"
+        "straggler_s,bubble_s,other_s,rollout_s"
     )
 
 

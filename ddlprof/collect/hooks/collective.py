@@ -17,6 +17,8 @@ import torch.distributed as dist
 
 from ddlprof.base.real_time import time
 from ddlprof.collect.hooks.streams import COMM, Key, Streams, key_of
+from ddlprof.collect.seen_groups import SeenGroups
+from ddlprof.model.records import MESSAGES
 from ddlprof.torch_private.collectives import arguments_of, backend_for
 from ddlprof.torch_private.engine import graph_task
 
@@ -26,7 +28,6 @@ ANYBODY = "any"
 
 _ROOT, _TAG = ("root_rank", "dst", "src"), "tag"
 _ASYNCHRONOUS = ("async_op", "asyncOp")
-_MESSAGES = ("send", "recv", "recv_any_source")
 
 
 class Collective:
@@ -177,10 +178,11 @@ class Group:
 class Groups:
     """All process groups, with their facts cached, so that torch is not asked again for each collective."""
 
-    def __init__(self) -> None:
+    def __init__(self, seen: SeenGroups) -> None:
         self.known: dict[int, Group] = {}
         """Groups by the `id` of the process group. A strong reference would keep the script from destroying it."""
         self._tallies: dict[str, Tally] = {}
+        self._seen = seen
 
     def of(self, process_group: Any) -> Group:
         """The facts about a process group, read from torch at the first call."""
@@ -191,6 +193,7 @@ class Groups:
             reference = ref(process_group, lambda _: self.known.pop(place, None))
             tally = self._tallies.setdefault(name, Tally())
             group = self.known[place] = Group(name, process_group, reference, tally)
+            self._seen.add(name, process_group, group.ranks, dist.get_world_size())
         return group
 
     def seen(self, name: str) -> int:
@@ -202,18 +205,28 @@ class Groups:
 class Endpoints:
     """Finds the group or channel, and the root or other end, of each operation."""
 
-    def __init__(self) -> None:
+    def __init__(self, seen: SeenGroups) -> None:
         self._from_anybody: set[str] = set()
         """Groups in which this rank has received from any source, so that later sequence numbers are unknown."""
         self._tallies: dict[str, Tally] = {}
+        self._exchanging: set[str] = set()
+        """Groups in which all-to-alls were issued."""
+        self._seen = seen
 
     def find(self, op: Op, args: tuple[Any, ...], group: Group) -> tuple[str, Tally, int | None]:
         """The group or channel under which the operation counts, its count, and its root or other end."""
         root = None if op.root is None else group.rank(args[op.root])
         if not op.is_message:
+            if op.is_exchange and group.name not in self._exchanging:
+                self._exchanging.add(group.name)
+                self._seen.first_exchange(group.name)
             return group.name, group.tally, root
         channel = self._channel(op, args, group.name, root)
-        return channel, self._tallies.setdefault(channel, Tally()), root
+        tally = self._tallies.get(channel)
+        if tally is None:
+            tally = self._tallies[channel] = Tally()
+            self._seen.first_exchange(group.name)
+        return channel, tally, root
 
     def _channel(self, op: Op, args: tuple[Any, ...], name: str, other: int | None) -> str:
         own, tag = dist.get_rank(), args[op.tag] if op.tag is not None else 0
@@ -240,7 +253,8 @@ class Op:
         names = [argument.name for argument in arguments_of(operator)]
         self.root = next((names.index(each) for each in _ROOT if each in names), None)
         self.tag = names.index(_TAG) if _TAG in names else None
-        self.is_message = self.name in _MESSAGES
+        self.is_message = self.name in MESSAGES
+        self.is_exchange = self.name.startswith("alltoall")
         found = [(n, a) for n, a in enumerate(arguments_of(operator)) if a.name in _ASYNCHRONOUS]
         self._asynchronous = found[0] if found else None
 

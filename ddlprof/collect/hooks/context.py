@@ -13,6 +13,7 @@ from ddlprof.collect.hooks.optimizers import OptimizerSteps
 from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.seen_groups import SeenGroups
 
 
 class Inspection:
@@ -56,6 +57,7 @@ class HookContext:
     steps: OptimizerSteps
     streams: Streams
     captures: Captures
+    groups: SeenGroups
 
     def adopt(self, accelerator: Accelerator) -> None:
         """Takes an accelerator that was found after the hooks were installed."""

@@ -114,8 +114,11 @@ def test_operations(name: str, op: str | None) -> None:
 def test_what_torch_writes_beside_a_collective() -> None:
     args = {"Collective name": "_allgather_base", "In msg nelems": 10, "Out msg nelems": 80, "dtype": "BFloat16",
             "Group size": 8, "Process Group Name": "3", "Process Group Ranks": "[0, 1]"}  # fmt: skip
-    assert message_of(args, None) == ("allgather", "3 [0,1]", 8, 160)
-    assert message_of({**args, "dtype": "strange"}, None) == ("allgather", "3 [0,1]", 8, None)
+    assert message_of(args, None) == names.Message("allgather", "3 [0,1]", 8, 160)
+    assert message_of({**args, "dtype": "strange"}, None) == names.Message("allgather", "3 [0,1]", 8, None)
+    described = message_of({**args, "Process Group Description": "mesh_tp"}, None)
+    assert described == names.Message("allgather", "3 [0,1]", 8, 160, "tensor")
+    assert message_of({**args, "Process Group Description": 7}, None) == names.Message("allgather", "3 [0,1]", 8, 160)
     assert message_of({**args, "Collective name": "send"}, None) is None
     assert message_of({"Collective name": "allreduce"}, None) is None
     assert sizes_of({"Input Dims": [[2, 3], []], "Input type": ["float", "long int"]}) == 32

@@ -9,9 +9,12 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.importing.job import as_job
+from ddlprof.importing.names import Message
 from ddlprof.importing.reading import OutsideEvents
 from ddlprof.importing.trace import RankTrace, as_rank
 from ddlprof.importing.trace_columns import Collector
+from ddlprof.importing.writing import groups_of
+from ddlprof.model.records import GroupFacts
 from tests.unit.importing.test_properties import read, rows
 from tests.unit.importing.traces import (
     BACKWARD_THREAD,
@@ -179,8 +182,21 @@ def test_the_kernel_of_a_collective_may_come_before_what_describes_it() -> None:
     args: dict[str, Any] = {"External id": 5, "Collective name": "allreduce", "dtype": "Float", "Group size": 2,
                             "In msg nelems": 7, "Process Group Name": "0"}  # fmt: skip
     trace = read([*device.events, event("cpu_op", "record_param_comms", 1009, 5, **args), mark(0, 1000, 200)])
-    assert trace.transfers.messages == [("allreduce", "0", 2, 28)]
+    assert trace.transfers.messages == [Message("allreduce", "0", 2, 28)]
     assert trace.transfers.exposed.tolist() == [50_000]
+    assert groups_of(trace) == []
+
+
+def test_descriptions_of_groups_tell_their_dimensions() -> None:
+    device = Device()
+    for number, description in enumerate(("mesh_tp", "default_pg", "mesh_tp")):
+        device.run(NCCL, 1010 + 100 * number, 1020 + 100 * number, 50)
+        device.events[-1]["args"] |= {
+            "Collective name": "allreduce", "dtype": "Float", "Group size": 2, "In msg nelems": 7,
+            "Process Group Name": description[-1], "Process Group Description": description,
+        }  # fmt: skip
+    trace = read([*device.events, mark(0, 1000, 400)])
+    assert groups_of(trace) == [GroupFacts("p", "tensor", "tensor", 2)]
 
 
 def test_ranks_of_jobs_of_two_sizes() -> None:

@@ -75,8 +75,9 @@ class Session:
         self.hooking = Hooking(self.recorder, self.assembler.unmeasured.add)
         self.rank_group = RankGroup(self.place, self.recorder, options.calibrate, self._install_in_group)
         self.device = Device(
-            options, self.recorder, self.helper, self._on_device, self._on_unknown_device, self.hooking.attempt
-        )
+            options, self.recorder, self.helper, self._on_device, self._on_unknown_device, self._on_late_accelerator,
+            self.hooking.attempt,
+        )  # fmt: skip
         self.progress = Progress(options, self.place, self.rank_group, self._learn, lambda: self.later(self.uninstall))
         self.helper.poll = self._poll
         self.helper.after_first_updates = self._learn
@@ -145,7 +146,7 @@ class Session:
         context = hook_context(
             torch,
             self.recorder,
-            known.of_build(torch),
+            known.at_start(torch),
             ModelInspection(self.probe, self.device),
             self.helper.device_free,
             self.later,
@@ -253,12 +254,19 @@ class Session:
     def _on_device(self, name: str) -> None:
         self.place.change(device=name, clock="device")
 
-    def _on_unknown_device(self, kind: str) -> None:
+    def _on_late_accelerator(self) -> None:
+        """Installs, between two steps, the hooks of an accelerator that was registered after torch's import."""
+        from ddlprof.collect.hooks import table
+
+        if self.context is not None:
+            self.later(partial(self.hooking.install, table.ON_AN_ACCELERATOR, self.context))
+
+    def _on_unknown_device(self, kind: str, what: str) -> None:
         """Marks the classes as unmeasured that the host's clock cannot measure on such a device."""
         self.place.change(device=kind)
         self.assembler.unmeasured.update(("compute", "h2d", "comm"))
         self.recorder.loop.gaps = False
-        self.writer.note("device", f"{kind}: {ON_THE_HOST}")
+        self.writer.note("device", f"{what}: {ON_THE_HOST}")
 
     # -- the end --------------------------------------------------------------------------------------------------
 

@@ -276,7 +276,6 @@ class DeviceCollectives:
 
     def __init__(self, streams: Streams) -> None:
         self.streams = streams
-        self.accelerator = streams.accelerator
         self._ways: WeakKeyDictionary[Any, Key] = WeakKeyDictionary()
         """The stream that was current when each Work that the script holds was issued."""
         self._graph_task = graph_task(torch)
@@ -285,11 +284,11 @@ class DeviceCollectives:
         self._in_backward: dict[str, tuple[Any, Any]] = {}
         """By name: the process group, and the Work of its last asynchronous collective in this backward."""
         self._sides: dict[int, Any] = {}
-        self._kinds: dict[Any, bool] = {}
+        self._kinds: dict[tuple[str, Any], bool] = {}
 
     def issued(self, collective: Any, device: Any, asynchronous: bool) -> bool:
         """Called before the collective is issued; True if the clock's stream runs it, or waits for it, at once."""
-        current = self.accelerator.current_stream(device)
+        current = self.streams.accelerator.current_stream(device)
         if not asynchronous:
             clock = self.streams.clock_stream
             if clock is not None and current == clock:
@@ -302,9 +301,10 @@ class DeviceCollectives:
 
     def is_on(self, device: Any) -> bool:
         """Whether a tensor's device is of the accelerator's kind, whose streams are followed."""
-        known = self._kinds.get(device)
+        kind = self.streams.accelerator.kind
+        known = self._kinds.get((kind, device))
         if known is None:
-            known = self._kinds[device] = device.type == self.accelerator.kind
+            known = self._kinds[kind, device] = device.type == kind
         return known
 
     def follow(self, collective: Any, group: Any, work: Any) -> None:
@@ -322,7 +322,7 @@ class DeviceCollectives:
         current = self.streams.current()
         if current is None:
             return True
-        if self.accelerator.is_capturing():
+        if self.streams.accelerator.is_capturing():
             return False
         way = self._ways.get(work)
         if work is self._latest:
@@ -343,14 +343,14 @@ class DeviceCollectives:
         works, self._in_backward = list(self._in_backward.values()), {}
         clock = self.streams.clock_stream
         self.streams.reach(*(self._ways[work] for _, work in works if work in self._ways))
-        if clock is None or not works or self.accelerator.is_capturing():
+        if clock is None or not works or self.streams.accelerator.is_capturing():
             return None
-        if not all(_never_blocks(group, clock.device, self.accelerator.backend) for group, _ in works):
+        if not all(_never_blocks(group, clock.device, self.streams.accelerator.backend) for group, _ in works):
             return None
         side = self._sides.get(clock.device_index)
         if side is None:
-            side = self._sides[clock.device_index] = self.accelerator.beside(clock.device)
-        with self.accelerator.on_stream(side):
+            side = self._sides[clock.device_index] = self.streams.accelerator.beside(clock.device)
+        with self.streams.accelerator.on_stream(side):
             for _, work in works:
                 work.get_future().wait()
         return self.streams.recorder.device.mark(side)

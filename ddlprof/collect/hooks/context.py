@@ -38,7 +38,7 @@ class Inspection:
         """An outermost update begins."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class HookContext:
     """What the hooks of a session share. It outlives the hooks, which may be removed and installed again."""
 
@@ -58,6 +58,10 @@ class HookContext:
     streams: Streams
     captures: Captures
     groups: SeenGroups
+
+    def adopt(self, accelerator: Accelerator) -> None:
+        """Takes an accelerator that was found after the hooks were installed."""
+        self.accelerator = self.streams.accelerator = self.captures.accelerator = accelerator
 
 
 Install = Callable[[HookContext], Uninstall]

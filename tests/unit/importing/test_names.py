@@ -58,6 +58,26 @@ def test_what_no_pattern_knows() -> None:
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "cudaLaunchKernel",
+        "hipExtModuleLaunchKernel",
+        "hipMemcpyWithStream",
+        "urEnqueueKernelLaunch",
+        "urEnqueueMemBufferWrite",
+        "zeCommandListAppendMemoryCopy",
+    ],
+)
+def test_calls_that_start_something_on_the_device(name: str) -> None:
+    assert names.is_launch(name)
+
+
+@pytest.mark.parametrize("name", ["cudaStreamSynchronize", "hipGetDevice", "urEventWait", "zeEventHostSynchronize"])
+def test_calls_that_start_nothing(name: str) -> None:
+    assert not names.is_launch(name)
+
+
+@pytest.mark.parametrize(
     ("name", "kind"),
     [
         ("Memcpy HtoD (Pinned -> Device)", Kind.TO_DEVICE),
@@ -69,6 +89,10 @@ def test_what_no_pattern_knows() -> None:
         ("CopyDeviceToHost", Kind.FROM_DEVICE),
         ("Memcpy DtoD (Device -> Device)", Kind.COMPUTE),
         ("Memcpy PtoP (Device -> Device)", Kind.COMMUNICATION),
+        ("Memcpy M2D (MEMORY(Unknown) -> DEVICE)", Kind.TO_DEVICE),
+        ("Memcpy H2D (HOST -> DEVICE)", Kind.TO_DEVICE),
+        ("Memcpy D2M (DEVICE -> MEMORY(Unknown))", Kind.FROM_DEVICE),
+        ("Memcpy D2D (DEVICE -> DEVICE)", Kind.COMPUTE),
     ],
 )
 def test_copies(name: str, kind: Kind) -> None:

@@ -124,6 +124,23 @@ def test_a_trace_of_a_device_that_is_not_understood_is_none_of_a_cpu(category: s
     of_data_alone(trace)
 
 
+def test_a_trace_of_an_xpu_has_the_classes_of_one_of_cuda() -> None:
+    """The same work under the names that Kineto gives it there, and calls of the driver beside those of the runtime."""
+    xpu: list[Event] = []
+    for each in device_trace():
+        if each["cat"] == "gpu_memcpy":
+            xpu.append({**each, "name": "Memcpy M2D (MEMORY(Unknown) -> DEVICE)"})
+        elif each["cat"] == "cuda_runtime":
+            xpu.append({**each, "cat": "xpu_runtime", "name": "urEnqueueKernelLaunch"})
+            xpu.append({**each, "cat": "xpu_driver", "name": "zeCommandListAppendLaunchKernel", "ts": each["ts"] + 0.1})
+        else:
+            xpu.append(each)
+    found, cuda = read(xpu), read(device_trace())
+    assert rows(found) == rows(cuda)
+    assert all(row.h2d_ns == 100_000 for row in rows(found)[1:])
+    assert found.device_name == "xpu"
+
+
 def test_launches_without_kernels_are_of_a_device_that_was_not_recorded() -> None:
     trace = read([*host_trace(), event("cuda_runtime", "cudaLaunchKernel", 1_000_100, 5, correlation=3)])
     of_data_alone(trace)

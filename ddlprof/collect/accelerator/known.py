@@ -61,8 +61,8 @@ def _has_xla(torch: Any) -> bool:
 LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "ROCm": (
         _has_rocm,
-        "steps, copies and streams are timed as on CUDA, whose names torch gives them; no use, memory and power of the "
-        f"device (they come from NVML), and no --time-collectives; {_UNTRIED}",
+        "steps, copies, streams and collectives are timed as on CUDA, whose names torch gives them; use, memory and "
+        f"power of the device need amdsmi (ROCm's own, or pip install 'ddlprof[amd]'); {_UNTRIED}",
     ),
     "MPS": (_has_mps, f"{ON_THE_HOST}; torch has events for it, but one stream and no timeline; {_UNTRIED}"),
     "XPU": (_has_xpu, f"{ON_THE_HOST}; torch has events and streams for it, ddlprof has no file; {_UNTRIED}"),

@@ -235,15 +235,17 @@ def check_device_timeline(answers: dict[str, Any]) -> Check:
 
 
 def check_gpu_counters() -> Check:
-    """NVML, which the counters of the GPU come from."""
+    """NVML or amdsmi, which the counters of the GPU come from."""
+    from ddlprof.collect.accelerator import amd
     from ddlprof.collect.facts.machine import host_facts
 
     facts = host_facts()
     if "gpu_driver" in facts:
-        return Check("gpu counters", OK, f"NVML, driver {facts['gpu_driver']}: use, memory and power of the device")
-    return Check(
-        "gpu counters", MISSING, "no NVML (no NVIDIA driver): reports have no use, memory and power of the device"
-    )
+        library = "amdsmi" if "gpu_architectures" in facts else "NVML"
+        meaning = f"{library}, driver {facts['gpu_driver']}: use, memory and power of the device"
+        return Check("gpu counters", OK, meaning)
+    lacking = "no amdsmi (pip install 'ddlprof[amd]')" if amd.KFD.exists() else "no NVML (no NVIDIA driver)"
+    return Check("gpu counters", MISSING, f"{lacking}: reports have no use, memory and power of the device")
 
 
 def check_backends(answers: dict[str, Any]) -> Check:

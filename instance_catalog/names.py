@@ -14,7 +14,7 @@ from ddlprof.base.typed import shown
 from instance_catalog.errors import CatalogError
 from instance_catalog.records import Gpu
 
-_VENDOR = re.compile(r"\b(nvidia|tesla|geforce|quadro|grid|gpu)\b")
+_VENDOR = re.compile(r"\b(nvidia|tesla|geforce|quadro|grid|gpu|amd|instinct|oam|dlc)\b")
 _MEMORY = re.compile(r"(?<![a-z\d.])(\d+(?:\.\d+)?) ?g(?:i?b)?\b")  # not the 4G of T4G
 _FORM = re.compile(r"(sxm|pcie|nvl\b)\d*")
 _MEMORY_TYPE = re.compile(r"\bhbm\d\w?\b")

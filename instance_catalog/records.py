@@ -60,7 +60,8 @@ class InstanceType:
     cpu_arch: str | None = None
     cpu_model: str | None = None
     interconnect: str | None = None
-    """The link between the GPUs: none (one GPU), pcie3..5, nvlink2..5, nvlink3-bridge, nvlink4-bridge (pairs)."""
+    """The link between the GPUs: none (one GPU), pcie3..5, nvlink2..5, nvlink3-bridge, nvlink4-bridge (pairs), xgmi
+    (AMD's Infinity Fabric)."""
     interconnect_gb_s: Speed | None = None
     """Theoretical GB/s of one GPU in one direction: a ceiling, without contention or protocol overhead."""
     interconnect_basis: str | None = None

@@ -8,6 +8,7 @@ from typing import Any
 
 from ddlprof.model.operators import Checkpointing
 from instance_catalog import Gpu
+from recommender.compute.gpu_peaks import matrix_of
 from recommender.compute.optimizers import optimizer_named
 from recommender.compute.precisions import precision_named
 from recommender.errors import PredictionError, checked
@@ -108,6 +109,10 @@ def lacking(gpu: Gpu, precision: str) -> str | None:
         name = precision_named(precision)
     except PredictionError:  # a run's own word
         return None
+    matrix = matrix_of(gpu)
+    if matrix:
+        has = {"fp8": matrix.fp8, "tf32": bool(gpu.tf32_tflops)}.get(name, True)
+        return None if has else f"no {name}: {gpu.gpu_model} has none in hardware"
     if not gpu.compute_capability or float(gpu.compute_capability) >= _FIRST_CAPABILITY.get(name, 0.0):
         return None
     return f"no {name.removeprefix('amp-')}: {gpu.gpu_model} has none in hardware"

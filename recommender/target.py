@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated
 
@@ -31,6 +31,9 @@ _LINK_GB_S = {
 }  # fmt: skip
 """GB/s of one GPU in one direction over 16 lanes, or over all its NVLinks, by the vendor."""
 
+_MESH_LINKS = 7
+"""The links of one of AMD's modules, each to another of the eight in a machine."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -50,7 +53,8 @@ class Target:
     """Forward passes for one update; None: as measured."""
     gpu_model: Name | None = None
     interconnect: Name | None = None
-    """The link between the GPUs of a machine: pcie3..5 or nvlink1..5, in any spelling that names one of them."""
+    """The link between the GPUs of a machine: pcie3..5, nvlink1..5 or xgmi (AMD's Infinity Fabric, at the speed of the
+    GPU's data sheet), in any spelling that names one of them."""
     network_gbps: Speed | None = None
     """The Gbit/s between two machines."""
     optimizer: Name | None = None
@@ -83,7 +87,7 @@ class Machine:
     """The GPU; None for a CPU."""
     gpus: int | None
     link: str | None
-    """The kind of link between the GPUs of the machine: pcie or nvlink."""
+    """The kind of link between the GPUs of the machine: pcie or nvlink, which stands for AMD's Infinity Fabric, too."""
     link_gb_s: float | None
     """GB/s of one GPU in one direction, by the data sheet."""
     network_gbps: float | None
@@ -113,10 +117,10 @@ def default_catalog() -> Catalog:
 def machine_of(place: Target | Measurement, catalog: Catalog) -> Machine:
     """The machine of the catalogue, or one built from the description. Raises `CatalogError` for an unknown name."""
     if place.instance_type is not None:
-        return machine_from_type(catalog.instance(place.instance_type), catalog)
+        return _in_mesh(machine_from_type(catalog.instance(place.instance_type), catalog), place.placement)
     gpu = catalog.gpu(place.gpu_model) if place.gpu_model is not None else None
-    link, link_gb_s = _link_of_text(place.interconnect) if place.interconnect else _link_of_gpu(gpu)
-    return Machine(
+    link, link_gb_s = _link_of_text(place.interconnect, gpu) if place.interconnect else _link_of_gpu(gpu)
+    machine = Machine(
         name=gpu.gpu_model if gpu else "CPU",
         gpu=gpu,
         gpus=None,
@@ -128,6 +132,7 @@ def machine_of(place: Target | Measurement, catalog: Catalog) -> Machine:
         vcpus=None,
         storage_gb_s=None,
     )
+    return _in_mesh(machine, place.placement)
 
 
 def machine_from_type(instance: InstanceType, catalog: Catalog) -> Machine:
@@ -138,7 +143,7 @@ def machine_from_type(instance: InstanceType, catalog: Catalog) -> Machine:
             " cannot be predicted; choose a type with whole GPUs"
         )
     gpu = catalog.gpu(instance.gpu_model)
-    link, link_gb_s = _link_of_text(instance.interconnect) if instance.interconnect else (None, None)
+    link, link_gb_s = _link_of_text(instance.interconnect, gpu) if instance.interconnect else (None, None)
     # EFA reads GPU memory directly on NVLink machines only; jobs on the others were measured over TCP.
     efa = bool(instance.efa) and link == "nvlink" and (instance.network_gbps or 0.0) >= RDMA_FROM_GBPS
     direct = link == "nvlink" and (instance.network_gbps or 0.0) >= DIRECT_FROM_GBPS
@@ -172,8 +177,13 @@ def format_placement(placement: tuple[int, ...]) -> str:
     return ",".join(str(gpus) for gpus in placement) or "(none)"
 
 
-def _link_of_text(text: str) -> tuple[str | None, float | None]:
-    """The kind and the GB/s of a link described as `nvlink3`, `NVLink3/NVSwitch`, `PCIe 4.0` or `PCIe3 (no NVLink)`."""
+def _link_of_text(text: str, gpu: Gpu | None = None) -> tuple[str | None, float | None]:
+    """The kind and the GB/s of a link described as `nvlink3`, `NVLink3/NVSwitch`, `PCIe 4.0` or `PCIe3 (no NVLink)`.
+
+    `xgmi` and `Infinity Fabric` are what NVLink is, at the speed of the GPU's data sheet.
+    """
+    if re.search(r"xgmi|infinity[ _-]?fabric", text.lower()):
+        return "nvlink", gpu.nvlink_gb_s if gpu else None
     named = re.search(r"(pcie|nvlink)\D{0,6}([1-6])?", text.lower())
     if named is None:
         return None, None
@@ -182,12 +192,23 @@ def _link_of_text(text: str) -> tuple[str | None, float | None]:
 
 
 def _link_of_gpu(gpu: Gpu | None) -> tuple[str | None, float | None]:
-    """The link of the usual machine around a GPU: NVLink for SXM modules and superchips, PCIe for cards."""
+    """The link of the usual machine around a GPU: NVLink for SXM modules and superchips, Infinity Fabric for AMD's
+    modules (OAM), PCIe for cards."""
     if gpu is None:
         return None, None
-    if gpu.nvlink_gb_s and any(form in (gpu.form_factor or "") for form in ("SXM", "superchip")):
+    if gpu.nvlink_gb_s and any(form in (gpu.form_factor or "") for form in ("SXM", "superchip", "OAM")):
         return "nvlink", gpu.nvlink_gb_s
     return "pcie", _LINK_GB_S[f"pcie{gpu.pcie_gen or 3}"]
+
+
+def _in_mesh(machine: Machine, placement: Placement) -> Machine:
+    """The machine with the links that the GPUs in use have to one another. Modules of AMD have one link to each of
+    seven others and no switch, so that two of them share one link."""
+    gpu, used = machine.gpu, max(placement, default=1)
+    if gpu is None or gpu.form_factor != "OAM" or machine.link != "nvlink" or machine.link_gb_s is None:
+        return machine
+    links = min(max(used - 1, 1), _MESH_LINKS)
+    return replace(machine, link_gb_s=machine.link_gb_s * links / _MESH_LINKS)
 
 
 def _pcie_gb_s(instance: InstanceType, gpu: Gpu) -> float:

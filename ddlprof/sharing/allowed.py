@@ -7,6 +7,7 @@ gives the same result as that of the run.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from functools import cache
@@ -30,6 +31,8 @@ Fit = Callable[[Any], Any]
 _LEFT_OUT = "not told in a shared run"
 _DAMAGED = "[]\n"
 """Written in place of a damaged line or part, so that readers treat what follows as they would in the original."""
+_CHIP = re.compile(r"gfx[0-9a-f]{3,6}")
+"""The architecture of one of AMD's devices."""
 _TIMES = ("ready_us", "end_us", "need_us", "exposed_us")
 """The columns of the collectives' file. It has no separators, so it has all of them or none."""
 
@@ -253,6 +256,8 @@ def _host(host: dict[str, Any]) -> dict[str, Any]:
         found["gpus"] = [words.device(each) for each in gpus if isinstance(each, str)]
     if isinstance(memory := host.get("gpu_memory_bytes"), list):
         found["gpu_memory_bytes"] = [each for each in memory if isinstance(each, int)]
+    if isinstance(chips := host.get("gpu_architectures"), list):
+        found["gpu_architectures"] = [each for each in chips if isinstance(each, str) and _CHIP.fullmatch(each)]
     if driver := words.version(host.get("gpu_driver")):
         found["gpu_driver"] = driver
     if host.get("instance_type") in _instance_types():

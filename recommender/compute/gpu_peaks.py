@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from instance_catalog import Gpu
 from recommender.compute.tensor_time import TensorCores
@@ -31,8 +32,33 @@ _SHARES_LOADS_FROM, _SHARES_LOADS_BELOW = 9.0, 12.0
 """Capabilities whose SMs load operands without registers and share them: Hopper, and Blackwell of data centres; that of
 workstations (12) computes like Ada."""
 _HOPPER_WIDTH = 4096.0
+
+
+class Matrix(NamedTuple):
+    """What the matrix cores of one of AMD's architectures have. They have no compute capability."""
+
+    cache_bytes: float
+    """The last cache before memory that all compute units share, of one device."""
+    fp8: bool
+
+
+_MATRIX = {"CDNA 2": Matrix(8e6, False), "CDNA 3": Matrix(256e6, True), "CDNA 4": Matrix(256e6, True)}
+"""By architecture: the L2 cache of a GCD of the MI250X, and the Infinity Cache of MI300 and MI350."""
+_LIKE = 8.0
+"""The capability whose efficiencies AMD's devices are computed with: their compute units load operands through
+registers and share no loads, as those of Ampere do."""
 _USUAL_CLOCK_HZ = 1.9e9
 """The boost clock where the catalogue has none."""
+
+
+def matrix_of(gpu: Gpu) -> Matrix | None:
+    """What the matrix cores of a GPU of AMD have; None for other GPUs."""
+    return _MATRIX.get(gpu.architecture or "")
+
+
+def lacks_tf32(gpu: Gpu) -> bool:
+    """Whether the GPU is known to have no TF32."""
+    return not gpu.tf32_tflops if matrix_of(gpu) else is_older(gpu, TF32_FROM) and not gpu.tf32_tflops
 
 
 def precision_class(precision: str, gpu: Gpu) -> str:
@@ -44,7 +70,7 @@ def precision_class(precision: str, gpu: Gpu) -> str:
     if any(part in name for part in ("amp", "16", "half", "mixed")):
         return "half"
     if "tf32" in name:
-        return "fp32" if is_older(gpu, TF32_FROM) and not gpu.tf32_tflops else "tf32"
+        return "fp32" if lacks_tf32(gpu) else "tf32"
     if "fp8" in name or "float8" in name:
         return "fp8"
     if name in ("fp32", "float32", "32", "32-true"):
@@ -58,7 +84,7 @@ def peak_tflops(gpu: Gpu, precision: str) -> float | None:
         plain = gpu.fp16_tflops or gpu.fp32_tflops
         return gpu.fp16_tensor_tflops or gpu.bf16_tflops or (plain if is_older(gpu, TENSOR_CORES_FROM) else None)
     if precision == "tf32":
-        return gpu.tf32_tflops or (gpu.fp32_tflops if is_older(gpu, TF32_FROM) else None)
+        return gpu.tf32_tflops or (gpu.fp32_tflops if lacks_tf32(gpu) else None)
     return gpu.fp32_tflops
 
 
@@ -104,13 +130,15 @@ class GpuPeaks:
     sms: float
     watts: float
     capability: float
-    """The compute capability as a number, such as 8.6."""
+    """The compute capability as a number, such as 8.6; for GPUs of AMD that of the GPU they are computed like."""
     peaks: Mapping[str, Peak | None]
     """By type; None: the GPU has the type, but the catalogue does not know its peak."""
     tensor: TensorCores | None
     """None: it has no tensor cores, or the catalogue knows no peak of them."""
     assumed: tuple[str, ...]
     """Sentences on what is missing in the catalogue and was assumed."""
+    fitted_maker: bool = True
+    """Whether GPUs of its maker are in the fit: NVIDIA's are, AMD's are not."""
 
 
 def peaks_of(gpu: Gpu) -> GpuPeaks:
@@ -126,6 +154,10 @@ def peaks_of(gpu: Gpu) -> GpuPeaks:
     if not watts:
         watts = 300.0
         assumed.append(f"{gpu.gpu_model}: power limit assumed, {watts:.0f} W")
+    matrix = matrix_of(gpu)
+    if matrix:
+        generation = _LIKE
+        assumed.append(f"{gpu.gpu_model}: from its data sheet, with the efficiencies of NVIDIA's Ampere")
     if not generation:
         generation = 8.0
         assumed.append(f"{gpu.gpu_model}: compute capability not known, computed like 8.0")
@@ -140,6 +172,7 @@ def peaks_of(gpu: Gpu) -> GpuPeaks:
         _peaks(gpu, generation, fp32),
         _tensor_cores(gpu, generation, float(sms)),
         tuple(assumed),
+        matrix is None,
     )
 
 
@@ -150,7 +183,7 @@ def peak_of(machine: GpuPeaks, dtype: str, tf32: bool) -> Peak:
     """
     name = "tf32" if tf32 and dtype == "fp32" and "tf32" in machine.peaks else dtype
     if name == "fp8" and name not in machine.peaks:
-        raise PredictionError(f"{machine.name} has no fp8: ask for bf16 or fp16, or for a GPU of Ada, Hopper or newer")
+        raise PredictionError(f"{machine.name} has no fp8: ask for bf16 or fp16, or for a GPU with fp8")
     found = machine.peaks.get(name, machine.peaks["fp32"])
     if found is None:
         raise PredictionError(
@@ -177,7 +210,9 @@ def _tensor_cores(gpu: Gpu, generation: float, sms: float) -> TensorCores | None
     half = gpu.fp16_tensor_tflops or gpu.bf16_tflops or 2 * (gpu.tf32_tflops or 0.0)
     if not half:
         return None
-    return tensor_cores(half * 1e12, sms, generation, (gpu.boost_mhz or 0) * 1e6 or _USUAL_CLOCK_HZ)
+    cores = tensor_cores(half * 1e12, sms, generation, (gpu.boost_mhz or 0) * 1e6 or _USUAL_CLOCK_HZ)
+    matrix = matrix_of(gpu)
+    return replace(cores, l2_bytes=matrix.cache_bytes) if matrix else cores
 
 
 def _peaks(gpu: Gpu, generation: float, fp32: float) -> Mapping[str, Peak | None]:
@@ -187,7 +222,8 @@ def _peaks(gpu: Gpu, generation: float, fp32: float) -> Mapping[str, Peak | None
         "fp32": Peak(fp32, False),
         "fp64": Peak(fp32 * (0.5 if hbm else _SLOW_DOUBLE), False),
     }
-    if gpu.tf32_tflops or not is_older(gpu, TF32_FROM):
+    matrix = matrix_of(gpu)
+    if not lacks_tf32(gpu):
         found["tf32"] = Peak(gpu.tf32_tflops * 1e12, True, _TF32_ENERGY) if gpu.tf32_tflops else None
     if half or not is_older(gpu, TENSOR_CORES_FROM):
         found["fp16"] = Peak(half * 1e12, True) if half else None
@@ -201,6 +237,6 @@ def _peaks(gpu: Gpu, generation: float, fp32: float) -> Mapping[str, Peak | None
     else:
         note = f"{gpu.gpu_model} has no tensor cores for bf16: products are emulated and slow, fp16 is faster"
         found["bf16"] = Peak(fp32 * _EMULATED, False, note=note)
-    if generation >= _FP8_FROM:
+    if matrix.fp8 if matrix else generation >= _FP8_FROM:
         found["fp8"] = Peak(2 * (gpu.bf16_tflops or half) * 1e12, True, _FP8_ENERGY) if half else None
     return MappingProxyType(found)

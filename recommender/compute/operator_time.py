@@ -251,7 +251,7 @@ class OperatorModel:
         tensor = _tensor(machine, table, tf32)
         if _probed(reached, table, tf32):
             common = sd.within
-        elif machine.capability in self._fitted.measured:
+        elif not self._new_generation(machine):
             common = sd.known_generation
         else:
             common = math.hypot(sd.gpu, sd.generation)
@@ -266,10 +266,14 @@ class OperatorModel:
     def _products_sd(self, machine: GpuPeaks) -> float:
         """Of products on tensor cores, of which all shapes were measured on GPUs of several generations."""
         known = generation_of(machine.capability, self._fitted.generations).capability in self._fitted.tensor_measured
-        return self._fitted.deviations.tensor if known else self._fitted.deviations.tensor_generation
+        return (
+            self._fitted.deviations.tensor
+            if known and machine.fitted_maker
+            else self._fitted.deviations.tensor_generation
+        )
 
     def _new_generation(self, machine: GpuPeaks) -> bool:
-        return machine.capability not in self._fitted.measured
+        return not machine.fitted_maker or machine.capability not in self._fitted.measured
 
     def _extrapolated(self, machine: GpuPeaks, table: OperatorTable, tf32: bool) -> bool:
         return self._new_generation(machine) or _tensor(machine, table, tf32) or _emulated(machine, table)

@@ -117,7 +117,19 @@ def test_torch_is_installed_only_where_it_is_asked_for() -> None:
 
 
 def test_what_the_wheel_imports_is_declared_and_used() -> None:
-    extras = ("torch", "remote", "parquet", "metrics", "yaml", "learn", "cluster", "tensorboard", "wandb", "mlflow")
+    extras = (
+        "torch",
+        "amd",
+        "remote",
+        "parquet",
+        "metrics",
+        "yaml",
+        "learn",
+        "cluster",
+        "tensorboard",
+        "wandb",
+        "mlflow",
+    )
     declared = names([*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])])
     found = imported(*WHEEL, by_name=True)
     found |= (

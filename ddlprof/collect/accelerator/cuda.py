@@ -1,6 +1,6 @@
 """CUDA devices, and AMD's under ROCm, which torch shows under the same names.
 
-Their driver, profiler (Kineto) and counters (NVML).
+Their driver, profiler (Kineto) and counters (NVML; AMD's are in `amd.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
 from typing import Any
 
+from ddlprof.collect.accelerator.amd import AmdsmiCounters
 from ddlprof.collect.accelerator.kernels import Activity
 from ddlprof.collect.accelerator.protocol import Accelerator, Counters, DeviceProfiler, Driver, current_kind
 from ddlprof.collect.install import Uninstall, all_of, replace
@@ -129,14 +130,18 @@ class Cuda(Accelerator):
         return bool(flags.allow_tf32 if precision is None else precision == "tf32")
 
     def counters(self) -> Counters | None:
-        """See `Accelerator`. NVML supports NVIDIA's devices only."""
-        return NvmlCounters(self._uuid) if self._torch.version.cuda else None
+        """See `Accelerator`. NVML supports NVIDIA's devices only, amdsmi AMD's."""
+        return NvmlCounters(self._uuid) if self._torch.version.cuda else AmdsmiCounters(self._used)
 
     def _uuid(self) -> str | None:
-        """The UUID of the device on which this process holds most memory; None while it holds none.
+        """UUIDs are the same for torch and NVML, whatever CUDA_VISIBLE_DEVICES hides or reorders."""
+        used = self._used()
+        return None if used is None else str(used.uuid)
 
-        The current device is not used: it is set per thread, and this is not the training thread. UUIDs are the same
-        for torch and NVML, whatever CUDA_VISIBLE_DEVICES hides or reorders.
+    def _used(self) -> Any:
+        """The properties of the device on which this process holds most memory; None while it holds none.
+
+        The current device is not used: it is set per thread, and this is not the training thread.
         """
         if not self.in_use():
             return None
@@ -144,7 +149,7 @@ class Cuda(Accelerator):
         device = max(used, key=lambda index: used[index])
         if used[device] == 0:
             return None
-        return str(self._cuda.get_device_properties(device).uuid)
+        return self._cuda.get_device_properties(device)
 
     def peak_allocated_bytes(self, device: Any = None) -> int | None:
         """See `Accelerator`."""
@@ -283,7 +288,7 @@ OTHER_TOOLS = (
     "NV_COMPUTE_PROFILER_PERFWORKS_DIR", "NV_NSIGHT_INJECTION_TRANSPORT_TYPE",  # Nsight Compute
     "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN",  # compute-sanitizer
     "NVPROF_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH",  # nvprof, and any tool that is injected
-    "ROCP_TOOL_LIB", "HSA_TOOLS_LIB",  # rocprof
+    "ROCP_TOOL_LIB", "ROCP_TOOL_LIBRARIES", "HSA_TOOLS_LIB",  # rocprof, rocprofv3
     "KINETO_USE_DAEMON",  # lets other processes start the profiler at any time
 )  # fmt: skip
 """Environment variables that show that another tool uses the device's profiler."""

@@ -1,4 +1,4 @@
-"""Durations of NCCL's collectives from torch's Flight Recorder. Used only if the user asked for it.
+"""Durations of NCCL's (and RCCL's) collectives from torch's Flight Recorder. Used only if the user asked for it.
 
 With `TORCH_NCCL_ENABLE_TIMING` torch records an event before each collective. Its watchdog thread, which looks at
 finished collectives anyway, writes the time between start and end into a ring of the latest collectives. Reading the

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 _PREFIXES = (
     "nccl",  # ncclDevKernel_..., ncclKernel_..., ncclSymkDevKernel_..., RCCL's too
-    "rccl", "msccl", "nvshmem",
+    "rccl", "msccl", "nvshmem", "rocshmem",
     "one_shot_all_reduce", "two_shot_all_reduce", "one_shot_reduce_scatter", "multimem_",  # torch's symmetric memory
     "cross_device_reduce",  # inference engines'
     "memcpy ptop",  # by a copy engine
 )  # fmt: skip
-_NAMESPACES = ("nvshmem", "deep_ep")
+_NAMESPACES = ("nvshmem", "rocshmem", "deep_ep", "quickreduce")
 _ANONYMOUS = "(anonymous namespace)::"
 
 _COLLECTIVES = (

@@ -69,8 +69,8 @@ def _has_xla(torch: Any) -> bool:
 LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "ROCm": (
         _has_rocm,
-        "steps, copies and streams are timed as on CUDA, whose names torch gives them; no use, memory and power of the "
-        f"device (they come from NVML), and no --time-collectives; {_UNTRIED}",
+        "steps, copies, streams and collectives are timed as on CUDA, whose names torch gives them; use, memory and "
+        f"power of the device need amdsmi (ROCm's own, or pip install 'ddlprof[amd]'); {_UNTRIED}",
     ),
     "XLA": (
         _has_xla,

@@ -16,6 +16,7 @@ from typing import Any
 
 from ddlprof.base.cores import available_cores
 from ddlprof.base.guarded import attempt
+from ddlprof.collect.accelerator import amd
 
 _PROC = Path("/proc")
 _CGROUP = Path("/sys/fs/cgroup")
@@ -37,20 +38,23 @@ def host_facts() -> dict[str, Any]:
         "available_cores": available_cores(),
         "cpu_quota_cores": cpu_quota_cores(),
         "memory_bytes": attempt(lambda: int(importlib.import_module("psutil").virtual_memory().total)),
-        **(attempt(_gpu_facts) or {}),
+        **(attempt(_gpu_facts) or attempt(amd.gpu_facts) or {}),
     }
     return {name: value for name, value in facts.items() if value is not None}
 
 
 def versions(names: tuple[str, ...]) -> dict[str, str]:
-    """Versions of Python, of the installed distributions among `names`, and of CUDA if torch is loaded."""
+    """Versions of Python, of the installed distributions among `names`, and of CUDA or HIP if torch is loaded."""
     found = {"python": sys.version.split(maxsplit=1)[0]}
     for name in names:
         version = _version(name)
         if version is not None:
             found[name] = version
-    cuda = attempt(lambda: sys.modules["torch"].version.cuda)
-    return {**found, "cuda": str(cuda)} if cuda else found
+    for name in ("cuda", "hip"):
+        version = attempt(lambda name=name: getattr(sys.modules["torch"].version, name))  # type: ignore[misc]
+        if version:
+            found[name] = str(version)
+    return found
 
 
 def _version(name: str) -> str | None:

@@ -16,6 +16,9 @@ from ddlprof.importing.names import Kind, message_of, sizes_of
         "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)",
         "ncclSymkDevKernel_ReduceScatter_LD(ncclSymkDevWorkArgs)",
         "rcclGenericKernel",
+        "ncclDevKernel_Generic_2(ncclDevKernelArgsStorage<4096ul>) [clone .kd]",
+        "void rocshmem::rocshmem_alltoall_kernel<float>(float*)",
+        "void aiter::cross_device_reduce_2stage<__hip_bfloat16, 8>(aiter::RankData*)",
         "mscclKernel_Sum_float_LL_false(ncclDevComm*)",
         "void mscclpp::allreduce::kernel<float>(float*)",
         "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*, unsigned long)",
@@ -51,6 +54,18 @@ def test_communication(name: str) -> None:
 def test_words_in_a_name_are_no_evidence(name: str) -> None:
     assert names.kernel_kind(name) is Kind.COMPUTE
     assert names.is_known(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "launches", "graph"),
+    [
+        ("hipGraphLaunch", True, True), ("cudaGraphLaunch", True, True), ("hipLaunchKernel", True, False),
+        ("hipExtModuleLaunchKernel", True, False), ("hipMemcpyWithStream", True, False),
+        ("hipStreamSynchronize", False, False),
+    ],
+)  # fmt: skip
+def test_calls_of_either_driver(name: str, launches: bool, graph: bool) -> None:
+    assert (names.is_launch(name), names.is_graph_launch(name)) == (launches, graph)
 
 
 def test_what_no_pattern_knows() -> None:

@@ -23,9 +23,15 @@ CLOCK_NOT_PUBLISHED = {
     "RTX-PRO-6000-Blackwell-SE",
     "RTX-PRO-4500-Blackwell-SE",
 }
-UNDATED = {"p6e-gb200.36xlarge", "a3-ultragpu-8g", "a4-highgpu-8g"}
+UNDATED = {"p6e-gb200.36xlarge", "a3-ultragpu-8g", "a4-highgpu-8g", "Standard_ND96isr_MI300X_v5"}
 """Types without a date, overheads those of clouds whose lists have none."""
 DATED_CLOUDS = {"aws", "gcp", "azure"}
+PACKED = {"CDNA 3": 2, "CDNA 4": 2}
+"""AMD's architectures whose peak in fp32 is that of packed instructions: two multiply-adds a core and clock."""
+MATRIX_OPERATIONS = {"CDNA 2": 512, "CDNA 3": 1024, "CDNA 4": 2048}
+"""Dense 16-bit multiply-adds of a compute unit in a clock."""
+AMD = tuple(gpu for gpu in CATALOG.gpus if (gpu.architecture or "").startswith("CDNA"))
+NVIDIA = tuple(gpu for gpu in CATALOG.gpus if gpu not in AMD)
 SOURCE_NAMES = frozenset(source.source for source in CATALOG.sources)
 
 
@@ -33,7 +39,8 @@ def test_fp32_is_cores_times_clock() -> None:
     checked = 0
     for gpu in CATALOG.gpus:
         if gpu.fp32_cores and gpu.boost_mhz:
-            assert gpu.fp32_tflops == pytest.approx(2 * gpu.fp32_cores * gpu.boost_mhz / 1e6, rel=0.02), gpu.gpu_model
+            operations = 2 * PACKED.get(gpu.architecture or "", 1) * gpu.fp32_cores
+            assert gpu.fp32_tflops == pytest.approx(operations * gpu.boost_mhz / 1e6, rel=0.02), gpu.gpu_model
             checked += 1
         else:
             assert gpu.gpu_model in CLOCK_NOT_PUBLISHED
@@ -49,13 +56,13 @@ def test_peaks_are_in_order() -> None:
             assert gpu.fp16_tensor_tflops > gpu.fp32_tflops, name
         if gpu.bf16_tflops is not None:
             assert gpu.bf16_tflops == gpu.fp16_tensor_tflops, name
-            assert float(gpu.compute_capability or 0) >= 8, name
-        assert (gpu.nvlink_gen is None) == (gpu.nvlink_gb_s is None), name
+            assert gpu in AMD or float(gpu.compute_capability or 0) >= 8, name
+        assert (gpu.nvlink_gen is None) == (gpu.nvlink_gb_s is None or gpu in AMD), name
 
 
 def test_every_gpu_with_tensor_cores_has_their_peaks() -> None:
     """An empty field is a peak that is not known; without any peak a GPU is never predicted."""
-    for gpu in CATALOG.gpus:
+    for gpu in NVIDIA:
         capability, name = float(gpu.compute_capability or 0), gpu.gpu_model
         if gpu.fp32_tflops is None:
             assert name == "RTX-PRO-4500-Blackwell-SE"
@@ -66,11 +73,26 @@ def test_every_gpu_with_tensor_cores_has_their_peaks() -> None:
 
 def test_nothing_is_published_as_dense_that_is_sparse() -> None:
     """Dense tensor rates a SM and clock: 512 multiply-adds on Volta and Turing, 1024 on A100, 2048 on Hopper."""
-    for gpu in CATALOG.gpus:
+    for gpu in NVIDIA:
         if gpu.fp16_tensor_tflops and gpu.sm_count and gpu.boost_mhz:
             a_cycle = gpu.fp16_tensor_tflops * 1e12 / (2 * gpu.sm_count * gpu.boost_mhz * 1e6)
             limit = {"7.0": 512, "7.5": 512, "8.0": 1024, "8.6": 512, "8.9": 512, "9.0": 2048, "12.0": 512}
             assert a_cycle <= 1.05 * limit[gpu.compute_capability or ""], gpu.gpu_model
+
+
+def test_what_data_sheets_of_amd_say_fits_together() -> None:
+    """No compute capability, 64 cores a compute unit, and dense peaks of the matrix cores."""
+    assert {gpu.gpu_model for gpu in AMD} == {"MI250X", "MI300X", "MI325X", "MI350X", "MI355X"}
+    for gpu in AMD:
+        name = gpu.gpu_model
+        assert gpu.compute_capability is None, name
+        assert gpu.sm_count is not None, name
+        assert gpu.boost_mhz is not None, name
+        assert gpu.fp32_cores == 64 * gpu.sm_count, name
+        dense = 2 * MATRIX_OPERATIONS[gpu.architecture or ""] * gpu.sm_count * gpu.boost_mhz / 1e6
+        assert gpu.bf16_tflops == pytest.approx(dense, rel=0.001), name
+        assert (gpu.tf32_tflops is None) == (gpu.architecture != "CDNA 3"), name
+        assert gpu.nvlink_gb_s in (None, 7 * 64, 7 * 76.8), name  # one link to each of seven others
 
 
 def test_aliases_and_names_mean_one_gpu_each() -> None:

@@ -103,6 +103,7 @@ def test_types_without_a_price_have_none() -> None:
     priced = {(row.cloud, row.instance_type) for row in PRICES if row.pricing == "on_demand"}
     assert {name for cloud, name in set(TYPES) - priced} == {
         "a3-ultragpu-8g", "a4-highgpu-8g", "p5e.48xlarge", "p6e-gb200.36xlarge",
+        "Standard_ND96isr_MI300X_v5", "BM.GPU.MI300X.8",
     }  # fmt: skip
     assert CATALOG.price("p6e-gb200.36xlarge") is None
 

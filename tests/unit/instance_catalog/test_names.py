@@ -45,6 +45,11 @@ MEANT = {
     "NVIDIA L4": "L4",
     "NVIDIA L40S": "L40S",
     "GRID K520": "K520",
+    "AMD Instinct MI300X": "MI300X",
+    "AMD Instinct MI300X OAM": "MI300X",
+    "AMD Instinct MI325X 256GB HBM3E DLC": "MI325X",
+    "AMD Instinct MI250X": "MI250X",
+    "mi355x": "MI355X",
     "NVIDIA GeForce RTX 2080 Ti": "RTX-2080Ti",
     "RTX2080Ti-11GB(inferred)": "RTX-2080Ti",
     "NVIDIA GeForce GTX 1080 Ti": "GTX-1080Ti",
@@ -70,7 +75,9 @@ def test_memory_tells_variants_of_one_name_apart(name: str, memory_gib: float, m
     assert resolve(name, GPUS, memory_gib).gpu_model == model
 
 
-@pytest.mark.parametrize("name", ["A100-SXM-64GB", "T44", "A100 MIG 1g.5gb", "MI300X", "", "cpu", "16GB"])
+@pytest.mark.parametrize(
+    "name", ["A100-SXM-64GB", "T44", "A100 MIG 1g.5gb", "MI300A", "MI300X-128GB", "", "cpu", "16GB"]
+)
 def test_what_is_not_known_is_an_error(name: str) -> None:
     with pytest.raises(CatalogError, match="unknown GPU") as caught:
         resolve(name, GPUS)

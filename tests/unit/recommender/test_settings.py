@@ -55,7 +55,9 @@ def test_a_model_that_nobody_measured_trains_as_its_operators_were_counted() -> 
     [("T4", "bf16", "no bf16: T4 has none in hardware"), ("V100", "amp-bf16", "no bf16: V1"),
      ("T4", "tf32", "no tf32"),
      ("A100", "fp8", "no fp8: A100"), ("L4", "fp8", None), ("H100", "fp8", None), ("A100", "tf32", None),
-     ("K80", "amp", None), ("A100", "amp-bf16", None), ("T4", "bf16-mixed", "no bf16")],
+     ("K80", "amp", None), ("A100", "amp-bf16", None), ("T4", "bf16-mixed", "no bf16"),
+     ("MI300X", "fp8", None), ("MI300X", "tf32", None), ("MI355X", "tf32", "no tf32"), ("MI250X", "fp8", "no fp8"),
+     ("MI250X", "bf16", None)],
 )  # fmt: skip
 def test_precisions_that_a_gpu_lacks(gpu: str, precision: str, what: str | None) -> None:
     found = lacking(load(None).gpu(gpu), precision)

@@ -32,6 +32,23 @@ def test_without_a_link_the_usual_machine_around_the_gpu() -> None:
     assert machine(gpu_model="H100 SXM5 80GB").link == "nvlink"
 
 
+@pytest.mark.parametrize("text", ["XGMI", "xgmi", "Infinity Fabric Link", "infinity_fabric", "AMD Infinity-Fabric"])
+def test_infinity_fabric_is_like_nvlink_at_the_speed_of_the_gpu(text: str) -> None:
+    found = machine(gpu_model="MI300X", interconnect=text, placement=(8,))
+    assert (found.link, found.link_gb_s) == ("nvlink", 448.0)
+    assert machine(gpu_model="MI355X", placement=(8,)).link_gb_s == pytest.approx(537.6)
+    assert machine(gpu_model="MI355X", interconnect="PCIe 5.0", placement=(8,)).link == "pcie"
+
+
+@pytest.mark.parametrize(("used", "gb_s"), [(8, 448.0), (4, 192.0), (2, 64.0), (1, 64.0)])
+def test_a_mesh_without_a_switch_has_a_link_to_each_gpu_in_use(used: int, gb_s: float) -> None:
+    by_hand = machine(gpu_model="MI300X", placement=(used,))
+    rented = machine(instance_type="Standard_ND96isr_MI300X_v5", placement=(used, used))
+    assert by_hand.link_gb_s == rented.link_gb_s == pytest.approx(gb_s)
+    assert rented.rdma
+    assert machine(gpu_model="H100", placement=(2,)).link_gb_s == machine(gpu_model="H100", placement=(8,)).link_gb_s
+
+
 def test_flows_are_capped_without_rdma() -> None:
     capped, free = machine(instance_type="g4dn.12xlarge"), machine(instance_type="p4d.24xlarge")
     assert capped.flow_gbps is not None

@@ -48,7 +48,8 @@ def rich_run(directory: Path, token: str) -> Path:
             write_rank(directory, head, rows, shapes, times * 40, records, lines)
     host = {
         "platform": token, "cpu_model": token, "logical_cores": 8, "available_cores": 4, "gpus": [token, "NVIDIA A10G"],
-        "gpu_driver": token, "instance_type": token, token: token, "memory_bytes": 5,
+        "gpu_driver": token, "gpu_architectures": [token, "gfx942"], "instance_type": token, token: token,
+        "memory_bytes": 5,
     }  # fmt: skip
     described = replace(
         manifest(2), name=token, argv=[token, f"--{token}"], job_id=token, working_directory=token, host=host,

@@ -11,6 +11,7 @@ import pytest
 
 from ddlprof.collect.accelerator import flight_recorder as module
 from ddlprof.collect.accelerator.flight_recorder import FlightRecorder, ask_for_timing, match, of_torch, why_not
+from ddlprof.collect.accelerator.known import LIMITS
 from ddlprof.collect.hooks.collective import Collective
 
 OFFSET = 10**18
@@ -146,6 +147,15 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("no_variables")
+def test_what_doctor_says_of_rocm_agrees() -> None:
+    """RCCL is built as NCCL, and its collectives are in the same ring."""
+    assert why_not(torch_of("2.9.1+rocm6.4", _dump_nccl_trace=print)) is None
+    _, lacking = LIMITS["ROCm"]
+    assert "collectives are timed as on CUDA" in lacking
+    assert "--time-collectives" not in lacking
 
 
 @pytest.mark.usefixtures("no_variables")

@@ -15,6 +15,8 @@ COMMUNICATION = [
     "mscclKernel_Sum_float_LL_false(ncclDevComm*, mscclAlgo*, mscclWork)",
     "void rccl_main_kernel<float>(int)",
     "nvshmemi_put_threadgroup(void*)",
+    "void rocshmem::rocshmem_alltoall_kernel<float>(float*)",
+    "void quickreduce::allreduce_prototype_twoshot<__hip_bfloat16>(void*)",
     "void nvshmem::barrier_on_stream_kernel<1>(int)",
     "void (anonymous namespace)::one_shot_all_reduce_kernel<float, 16>(float**, float*)",
     "void c10d::symmetric_memory::(anonymous namespace)::two_shot_all_reduce_kernel_inplace<c10::BFloat16, 16, 8>(c10)",

@@ -10,7 +10,7 @@ import pytest
 import instance_catalog
 from ddlprof.model.operators import Operator, StepOperators
 from instance_catalog import Gpu, Reached
-from recommender.compute.gpu_peaks import peak_tflops, precision_class
+from recommender.compute.gpu_peaks import matrix_of, peak_of, peak_tflops, peaks_of, precision_class
 from recommender.compute.operator_time import OperatorModel
 from recommender.errors import PredictionError
 
@@ -127,7 +127,12 @@ def test_a_peak_that_the_catalogue_does_not_know_is_no_lack_of_tensor_cores(gpu:
     )
     work = [product(4096, 4096, 4096, dtype="fp32" if dtype == "tf32" else dtype)]
     first = {"fp16": 7.0, "bf16": 8.0, "tf32": 8.0, "fp8": 8.9}[dtype]
-    if float(gpu.compute_capability or 0) >= first:
+    # GPUs of AMD have matrix cores; those for fp8 follow from the architecture, and TF32 is there where its peak is.
+    matrix = matrix_of(gpu)
+    has = float(gpu.compute_capability or 0) >= first
+    if matrix is not None:
+        has = {"tf32": False, "fp8": matrix.fp8}.get(dtype, True)
+    if has:
         with pytest.raises(PredictionError, match=f"{gpu.gpu_model}: the catalogue does not know its peak in {dtype}"):
             MODEL.operators(work, emptied, tf32=dtype == "tf32")
     elif dtype != "fp8":
@@ -135,7 +140,32 @@ def test_a_peak_that_the_catalogue_does_not_know_is_no_lack_of_tensor_cores(gpu:
     assert MODEL.operators([product(4096, 4096, 4096)], emptied)[0] > 0
     if dtype in ("fp16", "tf32"):
         known = peak_tflops(emptied, precision_class(dtype, emptied))
-        assert (known is None) == (float(gpu.compute_capability or 0) >= first)
+        assert (known is None) == has
+
+
+def test_gpus_of_amd_are_computed_from_their_data_sheets() -> None:
+    """Peaks by type, and the wider interval of a GPU of which nothing was fitted."""
+    work = step(product(8192, 8192, 8192, dtype="bf16"))
+    h100, mi300x = (MODEL.step(work, CATALOG.gpu(name)) for name in ("H100", "MI300X"))
+    assert mi300x.extrapolated
+    assert mi300x.sd > h100.sd
+    assert any("data sheet, with the efficiencies of NVIDIA's Ampere" in line for line in mi300x.basis)
+    machine = peaks_of(CATALOG.gpu("MI355X"))
+    assert peak_of(machine, "fp8", False).flops_s == pytest.approx(5033.2e12)
+    assert peak_of(machine, "fp32", True).flops_s == pytest.approx(157.3e12)  # it has no TF32
+    assert peak_of(peaks_of(CATALOG.gpu("MI300X")), "fp32", True).flops_s == pytest.approx(653.7e12)
+    with pytest.raises(PredictionError, match="MI250X has no fp8"):
+        peak_of(peaks_of(CATALOG.gpu("MI250X")), "fp8", False)
+    assert precision_class("tf32", CATALOG.gpu("MI355X")) == "fp32"
+    assert precision_class("tf32", CATALOG.gpu("MI325X")) == "tf32"
+
+
+def test_matrix_cores_do_a_power_of_two_of_operations_in_a_clock() -> None:
+    widths = {name: peaks_of(CATALOG.gpu(name)).tensor for name in ("MI250X", "MI300X", "MI355X")}
+    assert [found.width for found in widths.values() if found] == [1024, 2048, 4096]
+    assert widths["MI300X"] is not None
+    assert widths["MI300X"].clock_hz == pytest.approx(2.1e9, rel=0.001)
+    assert (widths["MI300X"].l2_bytes, widths["MI300X"].shares_loads) == (256e6, False)
 
 
 @pytest.mark.parametrize("capability", ["", None, "unknown", "12.0"])

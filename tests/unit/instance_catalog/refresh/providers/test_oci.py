@@ -110,7 +110,9 @@ def test_a_price_far_from_the_known_one_is_not_taken(serve: Serve, tmp_path: Pat
 
 def test_every_machine_of_the_list_is_in_the_catalogue() -> None:
     machines = {shape: load(None).instance(shape, "oci") for shapes in SHAPES.values() for shape in shapes}
-    assert set(machines) == {row.instance_type for row in load(None).instances if row.cloud == "oci"}
+    own = {row.instance_type for row in load(None).instances if row.cloud == "oci"}
+    assert own - set(machines) == {"BM.GPU.MI300X.8"}, "its part number is not known"
+    assert set(machines) <= own
     assert all(row.gpus == int(shape.rpartition(".")[2]) for shape, row in machines.items())
 
 

@@ -25,7 +25,7 @@ from recommender.layouts.coefficients import FittedLayouts, LayoutCoefficients, 
 from recommender.layouts.links import fabric_of
 from recommender.layouts.memory import LayoutMemory, layout_memory
 from recommender.layouts.time import LayoutStep, LayoutTime
-from recommender.target import Machine, Target, check_target, machine_of
+from recommender.target import Machine, Machines, Target, check_target
 from recommender.workload import Measurement, Workload
 
 _COMMON, _OF_GPU = 0.6, 0.2
@@ -70,9 +70,8 @@ class LayoutPredictor:
             )
         self.workload = workload
         self._model: Transformer = workload.transformer
-        self._catalog = catalog
         self._all_fitted = fitted or shipped_layouts()
-        self._machines: dict[tuple[object, ...], Machine] = {}
+        self._machines = Machines(catalog)
         self._times: dict[tuple[object, ...], LayoutTime] = {}
         self._seen = [
             (asked, *self._residuals(measurement, asked))
@@ -111,7 +110,7 @@ class LayoutPredictor:
         return self._memory(self._asked(target))
 
     def _asked(self, target: Target) -> _Asked:
-        machine = self._machine(target)
+        machine = self._machines.of(target)
         check_target(target, machine)
         if machine.gpu is None:
             raise PredictionError("target without a GPU: give an instance type or a GPU model")
@@ -130,12 +129,6 @@ class LayoutPredictor:
             machine, max(target.placement), gpus, layout, target.batch_per_gpu, target.grad_accum or 1,
             _PRECISIONS[name],
         )  # fmt: skip
-
-    def _machine(self, target: Target) -> Machine:
-        key = (target.instance_type, target.gpu_model, target.interconnect, target.network_gbps)
-        if key not in self._machines:
-            self._machines[key] = machine_of(target, self._catalog)
-        return self._machines[key]
 
     def _asked_of(self, measured: Measurement) -> _Asked | None:
         """The measured step as a target; None where it says nothing of one."""

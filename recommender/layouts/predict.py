@@ -14,13 +14,12 @@ import numpy as np
 
 from ddlprof.model.operators import Checkpointing
 from instance_catalog import Catalog
-from recommender.architecture import Transformer
 from recommender.compute.gpu_peaks import peak_of, peaks_of
 from recommender.compute.memory import GIB, USABLE_MEMORY_SHARE
 from recommender.compute.precisions import precision_named
 from recommender.errors import PredictionError
 from recommender.estimate import Z80, Estimate, StepTimes
-from recommender.layout import Layout
+from recommender.layout import Layout, require_layouts
 from recommender.layouts.coefficients import FittedLayouts, LayoutCoefficients, shipped_layouts
 from recommender.layouts.links import fabric_of
 from recommender.layouts.memory import LayoutMemory, layout_memory
@@ -63,13 +62,8 @@ class LayoutPredictor:
 
         Raises `PredictionError` where the workload has no sizes of a transformer.
         """
-        if workload.transformer is None:
-            raise PredictionError(
-                f"{workload.name}: layouts need the sizes of a transformer; make the job with: ddlprof features"
-                " transformer --layers N --hidden N --heads N --vocab N --seq-len N -o FILE"
-            )
         self.workload = workload
-        self._model: Transformer = workload.transformer
+        self._model = require_layouts(workload.transformer, workload.name)
         self._all_fitted = fitted or shipped_layouts()
         self._machines = Machines(catalog)
         self._times: dict[tuple[object, ...], LayoutTime] = {}

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from recommender.architecture import Transformer
-from recommender.errors import PredictionError
 from recommender.layout import Layout
 
 MICRO_BATCHES = (1, 2, 4, 8)
@@ -117,13 +116,3 @@ def _against_batch(layout: Layout, micro_batches: int) -> str:
 
 def _powers(most: int) -> list[int]:
     return [1 << power for power in range(most.bit_length())]
-
-
-def require_layouts(model: Transformer | None, name: str) -> Transformer:
-    """The sizes of the model. Raises PredictionError where they are not known."""
-    if model is None:
-        raise PredictionError(
-            f"{name}: layouts need the sizes of a transformer: take a file of ddlprof features transformer, of a"
-            " config.json or of transformers:NAME"
-        )
-    return model

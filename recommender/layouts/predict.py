@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddlprof.model.operators import Checkpointing
-from instance_catalog import Catalog
+from instance_catalog import Catalog, Gpu
 from recommender.compute.gpu_peaks import peak_of, peaks_of
 from recommender.compute.memory import GIB, USABLE_MEMORY_SHARE
 from recommender.compute.precisions import precision_named
@@ -46,6 +46,8 @@ class _Asked:
     """A placement under a layout, complete."""
 
     machine: Machine
+    gpu: Gpu
+    """That of the machine."""
     per_node: int
     gpus: int
     layout: Layout
@@ -84,7 +86,7 @@ class LayoutPredictor:
         times = _times(step, corrections)
         step_s = sum(vars(times).values())
         tokens = self._tokens(asked)
-        usable_gib = USABLE_MEMORY_SHARE * (asked.machine.gpu.memory_gib or math.inf) if asked.machine.gpu else math.inf
+        usable_gib = USABLE_MEMORY_SHARE * (asked.gpu.memory_gib or math.inf)
         return Estimate(
             step_s=step_s,
             low_s=step_s * math.exp(-Z80 * sd),
@@ -120,7 +122,7 @@ class LayoutPredictor:
         if name not in _PRECISIONS:
             raise PredictionError(f"layouts are predicted in {', '.join(_PRECISIONS)} only, not in {name}")
         return _Asked(
-            machine, max(target.placement), gpus, layout, target.batch_per_gpu, target.grad_accum or 1,
+            machine, machine.gpu, max(target.placement), gpus, layout, target.batch_per_gpu, target.grad_accum or 1,
             _PRECISIONS[name],
         )  # fmt: skip
 
@@ -147,9 +149,8 @@ class LayoutPredictor:
     def _time(self, asked: _Asked) -> LayoutTime:
         key = (asked.machine, asked.per_node, asked.precision)
         if key not in self._times:
-            assert asked.machine.gpu is not None
             fabric = fabric_of(asked.machine, asked.per_node)
-            self._times[key] = LayoutTime(self._model, asked.machine.gpu, fabric, self._fitted(asked), asked.precision)
+            self._times[key] = LayoutTime(self._model, asked.gpu, fabric, self._fitted(asked), asked.precision)
         return self._times[key]
 
     def _step(self, asked: _Asked) -> LayoutStep:
@@ -166,10 +167,8 @@ class LayoutPredictor:
         data = asked.layout.data_ranks(asked.gpus)
         return float(data * asked.sequences * asked.micro_batches * self._model.seq)
 
-    def _mfu(self, asked: _Asked, tokens_per_s: float) -> float | None:
-        gpu = asked.machine.gpu
-        assert gpu is not None
-        peak = peak_of(peaks_of(gpu), asked.precision, False).flops_s
+    def _mfu(self, asked: _Asked, tokens_per_s: float) -> float:
+        peak = peak_of(peaks_of(asked.gpu), asked.precision, False).flops_s
         return tokens_per_s * self._model.flops_per_token / (asked.gpus * peak)
 
     def _residuals(self, measured: Measurement, asked: _Asked) -> tuple[float, float]:

@@ -92,10 +92,10 @@ class Space:
 
     def _layouts(self) -> Iterator[Layout]:
         model = self.model
-        for tensor in _powers(min(max(self.domain, 1), _MOST_TENSOR)):
-            for pipeline in _powers(min(model.layers, self.gpus // tensor)):
-                for context in _powers(max(model.seq // _CONTEXT_TOKENS, 1)):
-                    for expert in _powers(max(model.experts, 1)):
+        for tensor in powers(min(max(self.domain, 1), _MOST_TENSOR)):
+            for pipeline in powers(min(model.layers, self.gpus // tensor)):
+                for context in powers(max(model.seq // _CONTEXT_TOKENS, 1)):
+                    for expert in powers(max(model.experts, 1)):
                         for virtual in _VIRTUAL if pipeline > 1 else (1,):
                             yield Layout(tensor, pipeline, virtual, context, expert)
 
@@ -114,5 +114,6 @@ def _against_batch(layout: Layout, micro_batches: int) -> str:
     return ""
 
 
-def _powers(most: int) -> list[int]:
+def powers(most: int) -> list[int]:
+    """The powers of two up to `most`."""
     return [1 << power for power in range(most.bit_length())]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ddlprof.analysis.collectives import RankCollectives, bus_factor, can_split, is_message
 from ddlprof.model.dimensions import base_group, dimension_of
-from ddlprof.model.records import NEVER
+from ddlprof.model.records import NEVER, is_all_to_all
 
 if TYPE_CHECKING:
     from ddlprof.model.records import CollectiveShape, GroupFacts
@@ -119,7 +119,7 @@ def rank_traffic(
         count, took_us = int(mine.sum()), int(np.maximum(matched.duration_us[mine], 0).sum())
         duration_us[shape.op] += took_us
         waited_us = int(np.where(table.exposed_us[mine] == NEVER, 0, table.exposed_us[mine]).sum())
-        alltoall_us += waited_us if _is_alltoall(shape.op) else 0
+        alltoall_us += waited_us if is_all_to_all(shape.op) else 0
         split = mine & (matched.transfer_us > 0) & can_split(shape.op)  # a root may end before its data are sent
         transferred_us = int(matched.transfer_us[split].sum())
         moved = int(split.sum()) * shape.bytes * bus_factor(shape.op, shape.ranks)
@@ -175,10 +175,6 @@ def _is_reduction(op: str) -> bool:
     return op.replace("_", "").startswith(("allreduce", "reducescatter"))
 
 
-def _is_alltoall(op: str) -> bool:
-    return op.replace("_", "").startswith("alltoall")
-
-
 def comm_totals(ranks: Sequence[RankTraffic], steps: int) -> CommTotals | None:
     """The totals of `steps` steady steps over all ranks; None if nothing was communicated."""
     duration_us = sum((rank.duration_us for rank in ranks), Counter[str]())
@@ -191,7 +187,7 @@ def comm_totals(ranks: Sequence[RankTraffic], steps: int) -> CommTotals | None:
         ops=[op for op, _ in duration_us.most_common()],
         reduced_bytes=sum(rank.reduced_bytes for rank in ranks) / steps,
         alltoall_s=sum(rank.alltoall_exposed_us for rank in ranks) / steps / 1e6
-        if any(map(_is_alltoall, duration_us))
+        if any(map(is_all_to_all, duration_us))
         else None,
     )
 

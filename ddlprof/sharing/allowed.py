@@ -73,6 +73,7 @@ def _allowed(names: Names) -> dict[str, dict[str, Fit]]:
             "time_ns cpu_percent memory_used_bytes process_rss_bytes gpu_percent gpu_memory_bytes gpu_power_w"
             " process_peak_rss_bytes gpu_peak_allocated_bytes gpu_peak_reserved_bytes process_private_bytes"
             " gpu_clock_mhz gpu_temperature_c gpu_throttle_reasons gpu_power_limit_w process_queued_ns"
+            " gpu_energy_j host_energy_j"
         ),
         "n": {"source": words.source, "message": lambda _: _LEFT_OUT},
         "k": _all("hook_ns hook_steps helper_cpu_ns wall_ns"),

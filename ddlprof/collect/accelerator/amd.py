@@ -75,6 +75,14 @@ class AmdsmiCounters:
         """None: the bits of AMD's devices differ between them and are not those of NVML."""
         return None
 
+    def energy_j(self) -> float | None:
+        """The energy taken so far, in joules: the accumulator times its resolution, which is in microjoules."""
+        if self._handle is None:
+            return None
+        found = self._smi.amdsmi_get_energy_count(self._handle)
+        count, unit_uj = _number(found, "energy_accumulator", "power"), _number(found, "counter_resolution")
+        return None if count is None or unit_uj is None else count * unit_uj / 1e6
+
     def close(self) -> None:
         """Closes the driver's library."""
         if self._smi is not None:

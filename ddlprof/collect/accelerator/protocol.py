@@ -66,7 +66,7 @@ class DeviceProfiler(Protocol):
 class Counters(Protocol):
     """Counters of the device of this process. None: not known now. A counter that raises is not read again.
 
-    A subclass need not implement the last four.
+    A subclass need not implement the last five.
     """
 
     whose: str | None
@@ -93,6 +93,10 @@ class Counters(Protocol):
 
     def throttle_reasons(self) -> int | None:
         """Reasons for a low clock, as NVML's bits; see `ddlprof.analysis.rules.signals`."""
+        return None
+
+    def energy_j(self) -> float | None:
+        """The energy taken so far, in joules, from an arbitrary beginning."""
         return None
 
     def close(self) -> None: ...

@@ -17,6 +17,7 @@ from ddlprof.collect.accelerator import known
 from ddlprof.collect.accelerator.clock import DeviceClock
 from ddlprof.collect.accelerator.protocol import Counters
 from ddlprof.collect.drops import COUNTER, Drops
+from ddlprof.collect.facts.host_energy import HostEnergy
 from ddlprof.model.records import ContextRow
 
 Number = int | float | None
@@ -48,6 +49,8 @@ class ContextSampler:
             "gpu_temperature_c": self._device.reader("temperature_c"),
             "gpu_throttle_reasons": self._device.reader("throttle_reasons"),
             "gpu_power_limit_w": self._device.reader("power_limit_w"),
+            "gpu_energy_j": self._device.reader("energy_j"),
+            "host_energy_j": HostEnergy().joules,
         }
         self._failed: set[str] = set()
         self.drops = Drops()

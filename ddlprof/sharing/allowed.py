@@ -82,6 +82,7 @@ def _allowed(names: Names) -> dict[str, dict[str, Fit]]:
         "b": {**_all("ranks bytes duration_ns"), "op": names.operation},
         "t": _all("rank least_ns greatest_ns"),
         "m": {"group": names.group, "dimension": words.dimension, "exchanges": words.dimension, "ranks": number},
+        "y": {"counter": words.counter, "where": names.port, **_all("time_ns value")},
         "p": {"what": words.span, **_all("start_ns duration_ns")},
         "h": {
             "schedule": words.schedule,

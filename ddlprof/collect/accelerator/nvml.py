@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from ddlprof.collect.accelerator.nvml_health import NvmlHealth
+
 _OF_SLICE = "memory is that of this MIG slice; its use and power are not told"
 _OF_SLICES = "the GPU's counters are of all its MIG slices, not of this one"
 _OF_PROCESSES = "the GPU's counters are of all the {} processes on it, not of this one"
@@ -20,6 +22,7 @@ class NvmlCounters:
         self._of: str | None = None
         """The UUID of the device that was found."""
         self._handle: Any = None
+        self._health: NvmlHealth | None = None
         self.whose: str | None = None
         """A name for what the counters cover, if that is not one process on a whole GPU."""
 
@@ -66,11 +69,19 @@ class NvmlCounters:
         taken_mj = self._answer(lambda: int(self._nvml.nvmlDeviceGetTotalEnergyConsumption(handle)))
         return None if taken_mj is None else taken_mj / 1000
 
+    def health(self) -> dict[tuple[str, str], int]:
+        """Errors of memory, links and bus, by name and place; Xid errors by their number."""
+        if self._handle is None:
+            return {}
+        device = NvmlHealth(self._nvml, self._handle) if self._health is None else self._health
+        self._health = device
+        return device.read()
+
     def close(self) -> None:
         """Closes the driver's library."""
         if self._nvml is not None:
             self._nvml.nvmlShutdown()
-            self._nvml = self._handle = self._of = None
+            self._nvml = self._handle = self._of = self._health = None
 
     def look(self) -> None:
         """Finds the device again: a rank may have used another device before its own."""
@@ -82,6 +93,7 @@ class NvmlCounters:
             nvml.nvmlInit()
             self._nvml = nvml
         self._of, self._handle, self.whose = uuid, *self._found(uuid)
+        self._health = None
 
     def _found(self, uuid: str) -> tuple[Any, str | None]:
         """NVML's handle, and what its counters cover. For a MIG slice NVML may return the whole GPU or the slice."""

@@ -77,6 +77,15 @@ class Layout:
             raise PredictionError(f"layout: {self.shard} does not divide the {ranks} data ranks")
         return int(hybrid.group(1))
 
+    def expert_ranks(self, gpus: int) -> int:
+        """The ranks that hold the same experts: tensor and context ranks have experts of their own, too."""
+        return max(self.data_ranks(gpus) * self.context * self.tensor // self.expert, 1)
+
+    def expert_shard_ranks(self, gpus: int) -> int:
+        """The ranks that divide of experts what `shard` names: only such as hold the same experts."""
+        shares = self.shard_ranks(gpus)
+        return 1 if self.shard == "none" else max(shares * self.tensor // self.expert, 1)
+
     @property
     def shards(self) -> tuple[bool, bool, bool]:
         """Whether parameters, gradients and optimizer states are divided."""

@@ -108,16 +108,15 @@ def test_megatron_precisions() -> None:
 
 
 def test_nanotron() -> None:
-    found = config("nanotron", "tp4,pp2,zero1,mb2,ga16,full")
+    found = config("nanotron", "tp4,pp2,zero1,mb2,ga16")
     assert found["parallelism"] == {
         "dp": 8, "tp": 4, "pp": 2, "expert_parallel_size": 1, "pp_engine": "1f1b", "tp_mode": "REDUCE_SCATTER",
-        "tp_linear_async_communication": True, "recompute_layer": True,
+        "tp_linear_async_communication": True,
     }  # fmt: skip
     assert found["optimizer"]["zero_stage"] == 1
     assert found["tokens"]["micro_batch_size"] * found["tokens"]["batch_accumulation_per_replica"] == 32
     assert found["model"]["model_config"]["num_key_value_heads"] == 8
     assert config("nanotron", "tp4,nosp")["parallelism"]["tp_mode"] == "ALL_REDUCE"
-    assert "recompute_layer" not in config("nanotron", "tp4")["parallelism"]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +124,8 @@ def test_nanotron() -> None:
     [
         ("nanotron", "tp2,zero3", "shard"),
         ("nanotron", "pp2,vp2", "virtual stages"),
-        ("nanotron", "tp2,selective", "selective recomputation"),
+        ("nanotron", "tp2,selective", "recomputation"),
+        ("nanotron", "tp2,full", "recomputation"),
         ("nanotron", "cp2", "context ranks"),
         ("accelerate", "pp2,zero1", "a pipeline"),
         ("accelerate", "zero3,selective", "selective recomputation"),

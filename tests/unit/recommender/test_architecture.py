@@ -73,6 +73,8 @@ def test_a_workload_counts_layers_and_tensors() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        ({"heads": 33, "kv_heads": None}, "hidden 4096 is not a multiple of heads 33: give head_dim"),
+        ({"heads": 0, "kv_heads": None}, "heads 0"),
         ({"kv_heads": 5}, "heads 32 are not a multiple of kv_heads 5"),
         ({"experts": 8}, "needs experts_per_token and expert_ffn"),
         ({"experts": 2, "experts_per_token": 4, "expert_ffn": 8}, "experts_per_token 4 is more than experts 2"),

@@ -16,7 +16,7 @@ from ddlprof.model.health import COUNTERS, EVERY_S, HealthCounter, HealthReading
 from ddlprof.model.records import MISSING
 
 if TYPE_CHECKING:
-    from ddlprof.analysis.run import RankAnalysis
+    from ddlprof.analysis.run import Attempt, RankAnalysis
     from ddlprof.store import RankData
 
 _LONGEST_S = 1.1 * EVERY_S
@@ -74,6 +74,13 @@ def moved_counters(ranks: Sequence[RankAnalysis], late: int) -> list[Moved]:
     return sorted((each for each in found if each is not None), key=lambda each: (-each.late_share, each.counter.name))
 
 
+def moved_names(attempt: Attempt | None) -> list[str]:
+    """The names of the counters that moved while the late rank of an attempt was late."""
+    if attempt is None or attempt.late_rank is None:
+        return []
+    return [each.counter.name for each in moved_counters(attempt.ranks, attempt.late_rank.rank)]
+
+
 def _judged(
     key: tuple[str, str],
     spans: _Spans,
@@ -91,7 +98,7 @@ def _judged(
     counter, outside = COUNTERS[key[0]], more_ns[~inside]
     in_time = len(outside) >= MOVED_STEPS and more_ns[inside].mean() >= MOVED_CONTRAST * max(outside.mean(), 0.0)
     covered = float(np.mean(inside))
-    others = [] if len(outside) >= MOVED_STEPS and not in_time else _elsewhere(counter, own, ranks)
+    others = _elsewhere(counter, own, ranks)
     elsewhere = bool(others) and max(others) * MOVED_CONTRAST <= covered
     if not in_time and not elsewhere:
         return None

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from ddlprof.base.errors import UserError
 from ddlprof.fusion.graph_capture import Recording, record
+from ddlprof.fusion.random_state import draws_undone
 
 OfAll = Callable[[dict[str, Tensor], dict[str, Tensor], tuple[Any, ...]], Any]
 """Computes something for all models from trained parameters, other tensors and a batch."""
@@ -44,6 +45,7 @@ class Traced:
 
     def __init__(self, called: nn.Module) -> None:
         self._called = called
+        self._device = next(called.parameters()).device
         self._devices = sorted({each.device.type for each in called.parameters()})
         self._recordings: dict[Hashable, _Recording] = {}
 
@@ -108,12 +110,11 @@ class Traced:
             return None
         return one.compiled(grad)
 
-    @staticmethod
-    def _recorded(function: OfAll, trained: Any, rest: Any, batch: Any) -> Recording:
+    def _recorded(self, function: OfAll, trained: Any, rest: Any, batch: Any) -> Recording:
         own = {name: each.clone() for name, each in rest.items()}
         leaves: list[Tensor] = []
         _kind(batch, leaves)
-        with torch.random.fork_rng():
+        with draws_undone(self._device):
             return record(lambda: function(trained, own, batch), [*trained.values(), *own.values(), *leaves])
 
     def _numbers(self) -> list[Any]:
@@ -132,7 +133,7 @@ class Traced:
         found = []
         for way in (run, None):
             own = {name: each.clone() for name, each in rest.items()}
-            with torch.random.fork_rng():
+            with draws_undone(self._device):
                 if way is None:
                     given = function(trained, own, batch)
                 else:

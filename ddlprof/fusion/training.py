@@ -16,6 +16,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.fusion.fused import Fused
 from ddlprof.fusion.hyperparameters import Values
 from ddlprof.fusion.optimizers import torch_optimizer
+from ddlprof.fusion.random_state import draws_undone
 from ddlprof.fusion.task import Task, one_number
 from ddlprof.launch.users_code import users_own
 
@@ -39,7 +40,7 @@ class Together:
     def __init__(self, task: Task, trials: Sequence[Values], traced: bool = True) -> None:
         self._task = task
         first = task.model(trials[0])
-        with torch.random.fork_rng():  # batches are shuffled as for the first trial alone
+        with draws_undone(task.device):  # batches are shuffled as for the first trial alone
             models = [first, *(task.model(values) for values in trials[1:])]
         swept = [task.optimizer_values(values) for values in trials]
         values = {name: [float(each[name]) for each in swept] for name in swept[0]}

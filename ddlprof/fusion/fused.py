@@ -46,16 +46,20 @@ class Fused:
         optimizer: str = "sgd",
         *,
         traced: bool = False,
+        cuda_graph: bool = False,
         **values: float | Sequence[float],
     ) -> None:
         """`values` are hyper-parameters of the optimizer: a number for all models, or one number for each.
 
         `traced` records the operators of forward once and calls these from then on, which is faster and needs a model
-        whose forward is the same at each step; the same `function` has to be given each time.
+        whose forward is the same at each step; the same `function` has to be given each time. `cuda_graph` replays what
+        `gradients` has recorded as one CUDA graph; `not_graphed` says why not, if that cannot be done.
 
         Raises UserError where the models are not of one shape or have hooks on gradients, or the optimizer does not
         take a value.
         """
+        if cuda_graph and not traced:
+            raise UserError("cuda_graph=True needs traced=True")
         check_alike(models)
         for model in models:
             check_model(model)
@@ -64,7 +68,7 @@ class Fused:
         self._template = copy.deepcopy(models[0])
         self._called = copy.deepcopy(models[0])
         decompose(self._called)
-        self._traced = Traced(self._called) if traced else None
+        self._traced = Traced(self._called, cuda_graph) if traced else None
         self._trained: dict[str, Tensor] = {}
         self._rest: dict[str, Tensor] = {}
         self.device = next(models[0].parameters()).device
@@ -96,6 +100,11 @@ class Fused:
     def recordings(self) -> int:
         """The number of forwards that are recorded. Others are mapped anew at each step."""
         return self._traced.recordings if self._traced is not None else 0
+
+    @property
+    def not_graphed(self) -> str | None:
+        """Why a step is not replayed as a CUDA graph; None: it is, or this was not asked."""
+        return self._traced.not_graphed if self._traced is not None else None
 
     def train(self, mode: bool = True) -> None:
         """Like `Module.train`, for all models."""
@@ -144,7 +153,7 @@ class Fused:
         each, gradients = self._computed((function, losses), with_gradients, given, differentiable=False)
         for parameter, gradient in zip(self._trained.values(), gradients, strict=True):
             parameter.grad = gradient
-        return each  # type: ignore[no-any-return]
+        return each.clone()  # type: ignore[no-any-return] # a CUDA graph writes to the same place the next time
 
     def _check(self, function: Function, batch: tuple[Any, ...]) -> None:
         """Calls the first function with one model alone, to find out what would be lost by mapping."""
@@ -213,7 +222,7 @@ class Fused:
         for parameter, gradient in zip(found, gradients, strict=True):
             parameter.grad = gradient
         scaler.update(finite)
-        return [model for model, is_finite in enumerate(finite.tolist()) if not is_finite]
+        return [model for model, is_finite in enumerate(finite.cpu().tolist()) if not is_finite]
 
     def _without_autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, enabled=False)

@@ -12,7 +12,7 @@ __all__ = ["Fused", "Scaler"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports these classes on first use, as they need torch, which commands and reports that only read results do not."""
+    """Imports a class on first use, as it needs torch, which commands and reports that only read results do not."""
     if name == "Fused":
         from ddlprof.fusion.fused import Fused
 

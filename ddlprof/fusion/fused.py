@@ -222,7 +222,7 @@ class Fused:
         for parameter, gradient in zip(found, gradients, strict=True):
             parameter.grad = gradient
         scaler.update(finite)
-        return [model for model, is_finite in enumerate(finite.cpu().tolist()) if not is_finite]
+        return [model for model, is_finite in enumerate(finite.tolist()) if not is_finite]
 
     def _without_autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, enabled=False)

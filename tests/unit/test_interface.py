@@ -75,8 +75,8 @@ OPTIONS = {
         "--format --gpu --gpus --gpus-per-node --help --instance --jobs --learned --out --seed --simulate --stat-eff -o"
     ),
     "fuse": (
-        "--clip-norm --data --device --dry-run --epochs --eval --force --format --help --loss --max-models"
-        " --max-steps --metric --optimizer --out --processes --save --seed --sweep -o"
+        "--clip-norm --cuda-graph --data --device --dry-run --epochs --eval --force --format --help --loss --max-models"
+        " --max-steps --metric --optimizer --out --precision --processes --save --seed --sweep -o"
     ),
     "sparsity": "--every --format --help --max-steps --module --out --try-structured -m -o",
     "doctor": "--format --help --out -o",

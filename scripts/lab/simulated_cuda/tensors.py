@@ -58,6 +58,10 @@ class CudaTensor(torch.Tensor):
         """Refuses, as a tensor on a GPU does."""
         raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
 
+    def tolist(self) -> Any:
+        """Its numbers, for which the host waits."""
+        return self.cpu().tolist()
+
     def cuda(self, device: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Itself, or a copy on another device."""
         return self.to(torch.device("cuda", self.machine.device if device is None else torch.device(device).index or 0))

@@ -94,8 +94,6 @@ def test_each_shape_of_a_batch_has_a_graph_of_its_own_and_evaluation_none(machin
     assert [activity.name for activity in machine.activities].count("graph") == 5 + 2
 
 
-
-
 def test_what_cannot_be_captured_goes_on_from_the_recording_with_a_reason(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

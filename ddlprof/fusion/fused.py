@@ -189,7 +189,7 @@ class Fused:
         over_all: Function = vmap(of_one, in_dims=(0, 0, None), randomness="different")
 
         def mapped(*given: Any) -> Any:
-            with mappable():
+            with mappable(self.device):
                 return over_all(*given)
 
         return mapped

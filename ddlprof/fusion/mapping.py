@@ -21,12 +21,12 @@ from torch.utils import _pytree as pytree
 
 
 @contextmanager
-def mappable() -> Iterator[None]:
-    """A context in which functions of one model can be mapped over all."""
+def mappable(device: torch.device) -> Iterator[None]:
+    """A context in which functions of one model, which is on this device, can be mapped over all."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # kernels of whole encoder layers, which cannot be mapped
     try:
-        with _AsOfOne():
+        with _AsOfOne(device.type):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
@@ -56,10 +56,14 @@ _CAST = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class _AsOfOne(TorchFunctionMode):
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self._device = device
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in _LOWER or func in _FULL or func in _FULL_ON_GPU:
-            args, kwargs = _cast(func, args, kwargs)
+            args, kwargs = _cast(func, self._device, args, kwargs)
         if func is functional.scaled_dot_product_attention:
             return _attention(*args, **kwargs)
         if func in _NORMS:
@@ -82,10 +86,8 @@ def _unchecked(function: FunctionType) -> Callable[..., Any]:
     return found
 
 
-def _cast(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+def _cast(func: Any, device: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """The arguments in the type in which autocast would compute the function; as they are where it is off."""
-    first = next((each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)), None)
-    device = "cpu" if first is None else first.device.type
     if not torch.is_autocast_enabled(device) or (func in _FULL_ON_GPU and device == "cpu"):
         return args, kwargs
     dtype = torch.get_autocast_dtype(device) if func in _LOWER else torch.float32
@@ -118,7 +120,7 @@ class _Attention(torch.autograd.Function):
     """Torch chooses the kernel (flash, memory-efficient, single operators) by device, types and shapes, as ever."""
 
     @staticmethod
-    def forward(query: Tensor, key: Tensor, value: Tensor, mask: Any, options: Any) -> Tensor:  # type: ignore[override]
+    def forward(query: Tensor, key: Tensor, value: Tensor, mask: Any, options: Any) -> Tensor:
         """Of tensors that are the same for all models, and so need no gradient."""
         return functional.scaled_dot_product_attention(query, key, value, mask, **options)
 
@@ -130,17 +132,20 @@ class _Attention(torch.autograd.Function):
     def vmap(info: Any, in_dims: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, options: Any) -> Any:
         """Of all models; gradients are those of the operators called here."""
         models = info.batch_size
-        ones = [_first(each, dim, models) for each, dim in zip((query, key, value), in_dims, strict=False)]
-        lead = torch.broadcast_shapes(*(each.shape[1:-3] for each in ones))
-        ones = [each.expand(models, *lead, *each.shape[-3:]) if each.dim() > 3 else each for each in ones]
-        dims = ones[0].dim()
+        query, key, value = (
+            _first(each, dim, models) for each, dim in zip((query, key, value), in_dims[:3], strict=True)
+        )
+        dims, lead = query.dim(), torch.broadcast_shapes(*(each.shape[1:-3] for each in (query, key, value)))
         if mask is not None:
             mask = _aligned(mask, in_dims[3], models, dims)
         if dims <= 4:
-            return functional.scaled_dot_product_attention(*ones, mask, **options), 0
+            return functional.scaled_dot_product_attention(query, key, value, mask, **options), 0
         if mask is not None and mask.dim() == dims:
             mask = mask.expand(models, *lead, *mask.shape[-3:]).flatten(0, -4)
-        found = functional.scaled_dot_product_attention(*(each.flatten(0, -4) for each in ones), mask, **options)
+        query, key, value = (
+            each.expand(models, *lead, *each.shape[-3:]).flatten(0, -4) for each in (query, key, value)
+        )
+        found = functional.scaled_dot_product_attention(query, key, value, mask, **options)
         return found.unflatten(0, (models, *lead)), 0
 
 

@@ -84,7 +84,8 @@ class Traced:
             if len(self._recordings) >= _MOST_GRAPHS:
                 return function(trained, rest, batch)
             found = self._recordings[whole] = self._record(function, trained, rest, batch, grad)
-        if found.run is None:
+        run = found.run
+        if run is None:
             return function(trained, rest, batch)
         found.uses += 1
         if found.uses & (found.uses - 1) == 0 and not self._agrees(found, function, trained, rest, batch, grad):
@@ -96,7 +97,7 @@ class Traced:
             found.graph = self._graph(found, trained, rest, leaves)
         if found.graph is not None:
             return found.graph.replay(rest, leaves)
-        return self._replayed(found.run, grad, [*trained.values(), *rest.values(), *leaves])
+        return self._replayed(run, grad, [*trained.values(), *rest.values(), *leaves])
 
     def _graph(
         self, recording: _Recording, trained: dict[str, Tensor], rest: dict[str, Tensor], leaves: list[Tensor]
@@ -184,7 +185,7 @@ class Traced:
                 else:
                     given = self._replayed(way, grad, [*trained.values(), *own.values(), *leaves])
             found.append([*pytree.tree_leaves(given), *own.values()])
-        return _all_alike(*found, recording.is_low)
+        return _all_alike(found[0], found[1], recording.is_low)
 
 
 def _kind(batch: Any, leaves: list[Tensor]) -> Hashable:

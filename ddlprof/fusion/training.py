@@ -251,5 +251,5 @@ def of_all(loss: Callable[..., Any], outputs: Any, target: Any) -> Any:
     found = known(outputs, target) if known and isinstance(outputs, Tensor) and isinstance(target, Tensor) else None
     if found is not None:
         return found
-    with mappable():
+    with mappable(target.device if isinstance(target, Tensor) else torch.device("cpu")):
         return vmap(loss, in_dims=(0, None), randomness="different")(outputs, target)

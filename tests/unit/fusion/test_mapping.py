@@ -19,6 +19,7 @@ from ddlprof.fusion.random_state import draws_undone
 from scripts.lab import simulated_cuda
 
 MODELS = 3
+CPU = torch.device("cpu")
 
 
 class Seen(TorchDispatchMode):
@@ -61,7 +62,7 @@ def test_attention_of_all_models_is_that_of_each(shape: str, mask: str, own_mask
     given = torch.stack(masks) if own_mask and made is not None else made  # type: ignore[arg-type]
     attend = functional.scaled_dot_product_attention
     alone = torch.stack([attend(*each, masks[n]) for n, each in enumerate(zip(q, k, v, strict=True))])
-    with mappable():
+    with mappable(CPU):
         together = vmap(attend, in_dims=(0, 0, 0, 0 if own_mask and made is not None else None))(q, k, v, given)
     assert torch.allclose(together, alone, atol=1e-6)
     found = [torch.autograd.grad(each.square().sum(), (q, k, v)) for each in (alone, together)]
@@ -74,10 +75,10 @@ def test_attention_takes_one_call_of_the_kernel_that_torch_chooses() -> None:
     def attend(q: Tensor, shared: Tensor) -> Tensor:
         return functional.scaled_dot_product_attention(q, shared, shared, is_causal=True)
 
-    with Seen() as seen, mappable():
+    with Seen() as seen, mappable(CPU):
         vmap(attend, in_dims=(0, None))(q, q[0])
     assert seen.attention() == [("_scaled_dot_product_flash_attention_for_cpu", (MODELS * 4, 2, 5, 8))]
-    with Seen() as seen, mappable(), sdpa_kernel(SDPBackend.MATH):
+    with Seen() as seen, mappable(CPU), sdpa_kernel(SDPBackend.MATH):
         vmap(attend, in_dims=(0, None))(q, q[0])
     assert not [name for name, _ in seen.calls if "flash" in name]
 
@@ -146,7 +147,7 @@ def test_on_a_gpu_normalisations_and_softmaxes_keep_single_precision() -> None:
 
     with simulated_cuda.simulated():
         x, weight, bias = torch.randn(3, 4).cuda(), torch.randn(4, 4).cuda(), torch.randn(4).cuda()
-        with torch.autocast("cuda", torch.bfloat16), mappable():
+        with torch.autocast("cuda", torch.bfloat16), mappable(x.device):
             parts(x, weight, bias)
     assert seen == {
         "linear": torch.bfloat16, "layer_norm": torch.float32, "softmax": torch.float32, "log_softmax": torch.float32,

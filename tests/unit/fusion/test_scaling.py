@@ -39,12 +39,12 @@ class PartlyUsed(nn.Module):
 
 def made(kind: str) -> list[nn.Module]:
     torch.manual_seed(0)
-    nets = [
+    nets: list[nn.Module] = [
         PartlyUsed() if kind == "partly used" else nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
         for _ in RATES
     ]
     with torch.no_grad():
-        nets[1].get_submodule("out" if kind == "partly used" else "2").weight.mul_(300)  # type: ignore[union-attr,operator]
+        nets[1].get_submodule("out" if kind == "partly used" else "2").weight.mul_(300)  # type: ignore[operator]
     return nets
 
 

@@ -59,6 +59,12 @@ _Processes = Annotated[
         help="Processes side by side to compare with; one for each processor if not given, 0 for none.",
     ),
 ]
+_Save = Annotated[
+    Path | None,
+    typer.Option(
+        "--save", metavar="DIR", callback=on_this_machine, help="Also save each trained model: DIR/trial-N.pt."
+    ),
+]
 _Precision = Annotated[
     str,
     typer.Option(
@@ -101,12 +107,7 @@ def fuse(
     processes: _Processes = None,
     force: Annotated[bool, typer.Option("--force", help="Fuse also where that is expected to lose.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Predict and decide, but do not train.")] = False,
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            "--save", metavar="DIR", callback=on_this_machine, help="Also save each trained model: DIR/trial-N.pt."
-        ),
-    ] = None,
+    save: _Save = None,
     out: Out = None,
     format: Annotated[str | None, format_option(FORMATS, besides="; csv has the trials")] = None,
 ) -> None:

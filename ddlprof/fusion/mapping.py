@@ -52,7 +52,7 @@ _FULL_ON_GPU = _named("softmax log_softmax softmin layer_norm group_norm rms_nor
 Reference" of torch.amp. It sees all others below vmap."""
 _NORMS = _named("layer_norm group_norm rms_norm batch_norm instance_norm")
 """Operators whose result has the type of their input. Taken apart they would get that of their weights."""
-_CAST = (torch.float32, torch.bfloat16, torch.float16)
+HALVES = (torch.bfloat16, torch.float16)
 
 
 class _AsOfOne(TorchFunctionMode):
@@ -93,7 +93,7 @@ def _cast(func: Any, device: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
     dtype = torch.get_autocast_dtype(device) if func in _LOWER else torch.float32
 
     def cast(value: Tensor) -> Tensor:
-        return value.to(dtype) if value.dtype in _CAST else value
+        return value.to(dtype) if value.dtype in (torch.float32, *HALVES) else value
 
     found: tuple[Any, Any] = pytree.tree_map_only(Tensor, cast, (args, kwargs))
     return found

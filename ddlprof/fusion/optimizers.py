@@ -39,7 +39,8 @@ class Optimizer(ABC):
         """
         self.matrix, self.spans = matrix, spans
         self.values: dict[str, list[float]] = {name: list(each) for name, each in values.items()}
-        self._updates = [[0] * len(matrix) for _ in spans]
+        self._updates = [[0] * len(matrix)] * len(spans)
+        """The updates of each model that each parameter had; one list for parameters with the same."""
         self._columns: dict[tuple[float, ...], Tensor] = {}
         self._flushes = matrix.device.type == "cpu" and not _are_flushed()
         self._states = [torch.zeros_like(matrix) for _ in range(self.states(self.values))]
@@ -64,10 +65,11 @@ class Optimizer(ABC):
             return
         models = len(self.matrix)
         before = [each[list(skipped)] for each in (self.matrix, *self._states)] if skipped else []
-        updates = [[done + 1 for done in self._updates[number]] for number in there]
+        once_more = {id(each): [done + 1 for done in each] for each in map(self._updates.__getitem__, there)}
+        updates = [once_more[id(self._updates[number])] for number in there]
         rows = [each.reshape(models, -1) for each in gradients if each is not None]
         with self._without_denormals():
-            if len(there) == len(self.spans) and all(each == updates[0] for each in updates):
+            if len(there) == len(self.spans) and all(each is updates[0] or each == updates[0] for each in updates):
                 whole = torch.cat(rows, dim=1) if len(rows) > 1 else rows[0].clone()
                 self._update(self.matrix, whole, self._states, updates[0])
             else:
@@ -76,9 +78,11 @@ class Optimizer(ABC):
                     self._update(self.matrix[:, span], row.clone(), [one[:, span] for one in self._states], each)
         for tensor, kept in zip((self.matrix, *self._states), before, strict=False):
             tensor[list(skipped)] = kept
+        for each in once_more.values():
+            for model in skipped:
+                each[model] -= 1
         for number, each in zip(there, updates, strict=True):
-            for model in set(range(models)) - set(skipped):
-                self._updates[number][model] = each[model]
+            self._updates[number] = each
 
     @contextmanager
     def _without_denormals(self) -> Iterator[None]:

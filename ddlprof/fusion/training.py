@@ -15,7 +15,7 @@ from torch.nn import functional
 from ddlprof.base.errors import UserError
 from ddlprof.fusion.fused import Fused
 from ddlprof.fusion.hyperparameters import Values
-from ddlprof.fusion.mapping import mappable
+from ddlprof.fusion.mapping import HALVES, mappable
 from ddlprof.fusion.optimizers import torch_optimizer
 from ddlprof.fusion.random_state import draws_undone
 from ddlprof.fusion.scaling import Scaler
@@ -248,8 +248,11 @@ _OF_ALL: dict[Callable[..., Any], Callable[[Tensor, Tensor], Tensor | None]] = {
 def of_all(loss: Callable[..., Any], outputs: Any, target: Any) -> Any:
     """The loss of each model from the outputs of all models."""
     known = _OF_ALL.get(loss)
-    found = known(outputs, target) if known and isinstance(outputs, Tensor) and isinstance(target, Tensor) else None
-    if found is not None:
-        return found
+    if known is not None and isinstance(outputs, Tensor) and isinstance(target, Tensor):
+        if torch.is_autocast_enabled(outputs.device.type):  # which computes these losses in single precision
+            outputs, target = (each.float() if each.dtype in HALVES else each for each in (outputs, target))
+        found = known(outputs, target)
+        if found is not None:
+            return found
     with mappable(target.device if isinstance(target, Tensor) else torch.device("cpu")):
         return vmap(loss, in_dims=(0, None), randomness="different")(outputs, target)

@@ -162,7 +162,7 @@ def test_python_api() -> None:
 
 
 def test_python_api_of_fusion() -> None:
-    assert fusion.__all__ == ["Fused"]
+    assert fusion.__all__ == ["Fused", "Scaler"]
     public = {name for name in dir(fusion.Fused) if not name.startswith("_")}
     assert " ".join(sorted(public)) == "backward eval forward gradients models recordings set state_dict step train"
     assert str(inspect.signature(fusion.Fused, eval_str=False)).startswith(

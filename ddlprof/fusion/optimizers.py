@@ -65,7 +65,8 @@ class Optimizer(ABC):
             return
         models = len(self.matrix)
         before = [each[list(skipped)] for each in (self.matrix, *self._states)] if skipped else []
-        once_more = {id(each): [done + 1 for done in each] for each in map(self._updates.__getitem__, there)}
+        distinct = {id(self._updates[number]): self._updates[number] for number in there}
+        once_more = {key: [done + 1 for done in each] for key, each in distinct.items()}
         updates = [once_more[id(self._updates[number])] for number in there]
         rows = [each.reshape(models, -1) for each in gradients if each is not None]
         with self._without_denormals():

@@ -164,9 +164,12 @@ def test_python_api() -> None:
 def test_python_api_of_fusion() -> None:
     assert fusion.__all__ == ["Fused", "Scaler"]
     public = {name for name in dir(fusion.Fused) if not name.startswith("_")}
-    assert " ".join(sorted(public)) == "backward eval forward gradients models recordings set state_dict step train"
+    assert " ".join(sorted(public)) == (
+        "backward eval forward gradients models not_graphed recordings set state_dict step train"
+    )
     assert str(inspect.signature(fusion.Fused, eval_str=False)).startswith(
-        "(models: 'Sequence[nn.Module]', optimizer: 'str' = 'sgd', *, traced: 'bool' = False, **values"
+        "(models: 'Sequence[nn.Module]', optimizer: 'str' = 'sgd', *, traced: 'bool' = False,"
+        " cuda_graph: 'bool' = False, **values"
     )
 
 

@@ -42,6 +42,8 @@ def _held(job: PastJob) -> Held:
 def rests_on(found: ClusterProfile, gpus: int | None) -> Iterator[str]:
     """What figures rest on that nobody has told, one line each."""
     held = significant(found.gpus, 4)
+    if found.wait_median_s is None:
+        yield "not every job tells when it started, so waits and idle GPUs are not known"
     if found.most_at_once is not None and gpus is not None and found.most_at_once > gpus:
         yield f"jobs held {held} GPUs at once, more than the {gpus:,} that are said: figures of the past are for {held}"
     elif not found.gpus_are_told and found.most_at_once is not None:
@@ -103,6 +105,37 @@ def facts(found: ClusterProfile) -> Iterator[tuple[str, str]]:
             f"{percent(found.spread)} of the jobs with several GPUs had them on more machines than they needed, of"
             f" {count(found.gpus_per_machine or 0, 'GPU')} each",
         )
+
+
+def tiles(found: ClusterProfile) -> Iterator[tuple[str, str, str]]:
+    """What a page shows first: a name, a figure, and a few words below it."""
+    if found.load is not None:
+        yield "Load", significant(found.load, 2), f"of {_gpus(found)}"
+    if found.wait_median_s is not None and found.wait_p95_s is not None:
+        yield "Wait", duration(found.wait_median_s), f"median; 95th percentile {duration(found.wait_p95_s)}"
+    if found.idle is not None:
+        yield "Idle", percent(found.idle), "of the GPU time"
+    if found.idle_while_one_fits is not None:
+        yield "Fragmentation", percent(found.idle_while_one_fits), "of the GPU time idle while a job waited that fits"
+    if found.spread is not None:
+        yield "Spread", percent(found.spread), "of jobs on more machines than needed"
+    largest = max(found.sizes, key=lambda line: line.gpu_hours)
+    share = percent(largest.gpu_hours / found.gpu_hours) if found.gpu_hours else "-"
+    yield "Most GPU-hours", f"{_range(largest)} GPUs", f"{share}, in {percent(largest.jobs / found.jobs)} of the jobs"
+    yield "Jobs", f"{found.jobs:,}", f"within {duration(found.span_s)}"
+
+
+def read_with(found: ClusterProfile) -> Iterator[str]:
+    """How the figures of a page are to be read, one sentence each."""
+    if found.wait_median_s is None:
+        yield "The trace does not tell when jobs started (column start_s), so waits and idle GPUs are not known."
+        return
+    yield (
+        "Idle and fragmentation are over the time from the first to the last submission. GPUs that are idle while a job"
+        " waits that asks for no more are on too many machines, or kept for others."
+    )
+    if not found.gpus_are_told:
+        yield f"Jobs held {_gpus(found)} at once, more than the cluster of the simulation has: figures are for as many."
 
 
 def _gpus(found: ClusterProfile) -> str:

@@ -67,7 +67,7 @@ def import_history(
     history = read_history(kind.value, file, _named(columns), names_in(queue or ""))
     data = report.build(", ".join(path.name for path in file), history, gpus)
     if not any(place.format == "table" and place.path is None for place in places.places):
-        for note in data.notes:
+        for note in history.notes():
             complain(note)
     places.write(
         {"table": report.render, "json": report.as_json, "csv": lambda _: report.as_csv(history.jobs)},

@@ -1,5 +1,5 @@
-"""What Slurm remembers. `sacct.txt` is what a real Slurm 22.05 (Debian's packages) printed of jobs on four nodes that were
-said to have eight GPUs each; scripts/slurm_history.sh makes it."""
+"""What Slurm remembers. `sacct.txt` is what a real Slurm 22.05 (Debian's packages) printed of jobs on four nodes that
+were said to have eight GPUs each; scripts/lab/slurm_history.sh makes it."""
 
 from __future__ import annotations
 

@@ -24,11 +24,13 @@ def test_a_cluster_worked_out_by_hand() -> None:
     assert found.load == pytest.approx((400 + 800 + 10) / (8 * 200))
     assert found.idle == pytest.approx(4 * 100 / (8 * 200))
     assert found.idle_while_one_fits == 0
-    assert (found.wait_mean_s, found.wait_median_s, found.wait_p95_s) == (pytest.approx(100 / 3), 0, 100)
+    assert found.wait_mean_s == pytest.approx(100 / 3)
+    assert (found.wait_median_s, found.wait_p95_s) == (0, 100)
     found = profile(jobs, gpus=12)
     assert found.idle == pytest.approx((8 * 100 + 4 * 50 + 2 * 50) / (12 * 200))
     assert found.idle_while_one_fits == pytest.approx((8 * 100 + 4 * 50) / (12 * 200))
-    assert (found.gpus_per_machine, found.spread) == (4, pytest.approx(1 / 3))
+    assert found.gpus_per_machine == 4
+    assert found.spread == pytest.approx(1 / 3)
 
 
 def test_classes_of_sizes_hold_every_job_once() -> None:

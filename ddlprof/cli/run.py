@@ -41,6 +41,10 @@ def run(
         bool,
         _measure_option("--time-collectives", help="Let torch time NCCL's collectives, which may slow them down."),
     ] = False,
+    hang_after: Annotated[
+        float | None,
+        _measure_option(metavar="SECONDS", min=1, help="Take it for a hang if so long nothing happens [60]."),
+    ] = None,
     live: Annotated[bool, output_option("--live", help="Show on stderr where the run is while it trains.")] = False,
     nproc_per_node: Annotated[
         str | None, _ranks_option(metavar="N", help="Start N ranks on each machine (also: gpu, cpu, auto).")
@@ -68,6 +72,7 @@ def run(
         profiler_windows=profiler_windows,
         time_collectives=time_collectives,
         live=live and not quiet,
+        hang_after=hang_after,
     )
     job = LauncherOptions(nproc_per_node, nnodes, node_rank, master_addr, master_port)
     raise typer.Exit(run_target(Target([script, *(args or [])], module), job, options))

@@ -133,7 +133,7 @@ class RankState:
 
     def write(self, folder: Path) -> None:
         """Replaces the rank's file atomically. Raises OSError where that fails."""
-        text = json.dumps(asdict(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(asdict(self), ensure_ascii=False, allow_nan=False) + "\n"
         replace_whole(folder / f"rank-{self.rank}{HANG_SUFFIX}", text)
 
 

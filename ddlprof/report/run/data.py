@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ddlprof.analysis.findings import Finding
+from ddlprof.analysis.hangs import Hang, find_hang
 from ddlprof.analysis.job_time import JobTime, job_time
 from ddlprof.analysis.rules.facts import idle_share
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
@@ -177,6 +178,8 @@ class ReportData:
     """The all-to-alls of experts; None where there are none."""
     rates: Rates = field(default_factory=Rates)
     """How fast the job trains."""
+    hang: Hang | None = None
+    """Why the latest attempt stood still; None where it did not."""
     schema: int = field(default=SCHEMA_VERSION)
 
     @property
@@ -249,7 +252,17 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         pipeline=pipeline_line(headline) if headline else None,
         experts=experts_line(headline) if headline else None,
         rates=rates_of(manifest, headline),
+        hang=hang_of(run),
     )
+
+
+def hang_of(run: RunData) -> Hang | None:
+    """Why the latest attempt of the run stood still; None where it did not."""
+    if not run.standing:
+        return None
+    latest = [rank for rank in run.ranks if rank.attempt == run.standing[0].attempt]
+    ended = {rank.rank: rank.end.status for rank in latest if rank.end is not None}
+    return find_hang(run.standing, ended, max((rank.header.world_size for rank in latest), default=1))
 
 
 def _usual(values: list[str]) -> str:

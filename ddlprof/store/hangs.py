@@ -1,0 +1,41 @@
+"""Reads what the ranks of a run wrote when they stood still, of the latest attempt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ddlprof.base.reading import ReadingError
+from ddlprof.model.hang import HANG_SUFFIX, MAX_HANG_BYTES, RankState, decode_state
+from ddlprof.model.records import Note
+from ddlprof.store.numbers import DAMAGE
+from ddlprof.store.parts import RunPart
+
+_NUMBER = "(?:0|[1-9][0-9]{0,8})"
+_FILE = re.compile(
+    rf"(?:(?P<part>[^/]+)/)?(?P<label>attempt-(?P<attempt>{_NUMBER})/rank-(?P<rank>{_NUMBER}){re.escape(HANG_SUFFIX)})"
+)
+
+
+def read_standing(parts: Sequence[RunPart]) -> tuple[list[RankState], list[Note]]:
+    """The states of the ranks of the latest attempt, and notes on files that cannot be read."""
+    latest = max((files.attempt for part in parts for files in part.ranks), default=0)
+    states: dict[int, RankState] = {}
+    notes: list[Note] = []
+    for part in parts:
+        inside = part.ranks[0].text.rpartition("attempt-")[0].rstrip("/") if part.ranks else ""
+        for name in sorted(part.folder.files()):
+            match = _FILE.fullmatch(name)
+            if not match or (match["part"] or "") != inside or int(match["attempt"]) != latest:
+                continue
+            content = part.folder.piece(name, 0, MAX_HANG_BYTES + 1)
+            try:
+                if isinstance(content, ReadingError):
+                    raise content
+                state = decode_state(content)
+            except DAMAGE as error:
+                notes.append(Note(match["label"], f"cannot be read: {error}"))
+                continue
+            if state.rank == int(match["rank"]) and state.attempt == latest:
+                states[state.rank] = state
+    return [states[rank] for rank in sorted(states)], notes

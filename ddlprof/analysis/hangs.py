@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ddlprof.model.hang import (
+    ABORTED,
     BUSY_BYTES_PER_S,
     BUSY_CORES,
     CHECKPOINT,
@@ -121,7 +122,7 @@ def _rank(number: int, known: Mapping[int, RankState], ended: Mapping[int, str])
         return _Rank(number, FAILED, state, _latest(state) if lost else None, state.error)
     if number in ended:
         return _Rank(number, FAILED if ended[number] == "exception" else ENDED, state, None, ended[number])
-    asked_ns = newest - min(each.first_unix_ns for each in known.values())
+    asked_ns = newest - min((each.first_unix_ns for each in known.values() if each.first_unix_ns), default=newest)
     answers_ns = max(each.answers_s for each in known.values()) * 1e9
     said = Counter(each.peers[str(number)] for each in known.values() if str(number) in each.peers)
     kernel = said.most_common(1)[0][0] if said else ""
@@ -224,23 +225,55 @@ def _differing(
     issued: Mapping[int, Mapping[int, Issued]],
     ranks: Mapping[int, _Rank],
 ) -> Hang:
+    """What the ranks that differ at a number issued in place of what the others did."""
     usual = next((each[seq] for rank, each in issued.items() if rank not in few and seq in each), None)
+    if usual is None and (told := _by_habit(seq, few, issued)) is not None:
+        few, usual = told
     own = issued[few[0]][seq]
-    kind = SHAPE if usual is None or usual.op == own.op else KIND
-    if usual is not None:
-        most = next(each for rank, each in issued.items() if rank not in few and seq in each)
-        if _continues(issued[few[0]], most, seq):
-            kind = SKIPPED
-        elif _continues(most, issued[few[0]], seq):
-            kind = EXTRA
-    of_most = usual or own
-    dimension = next((r.collective.dimension for r in ranks.values() if r.collective and r.collective.group == name), "")
-    place = Place(name, dimension, members, seq, of_most.op, of_most.bytes)
+    place = Place(name, _dimension(ranks, name), members, seq, (usual or own).op, (usual or own).bytes)
     waiting = [rank.number for rank in ranks.values() if rank.collective and rank.number not in few]
-    detail = f"{own.op} of {own.bytes} bytes" if usual is not None else "; ".join(
-        f"rank {rank}: {issued[rank][seq].op} of {issued[rank][seq].bytes} bytes" for rank in few
-    )  # fmt: skip
-    return _hang(kind, few, waiting, place, ranks, detail)
+    if usual is None:
+        forms = [f"rank {rank}: {issued[rank][seq].op} of {issued[rank][seq].bytes:,} bytes" for rank in few]
+        return _hang(SHAPE, few, waiting, place, ranks, "; ".join(forms))
+    others = [each for rank, each in issued.items() if rank not in few and seq in each] or [{}]
+    after = _usually_after(issued[few[0]], [_form(usual)])
+    if _continues(issued[few[0]], others[0], seq) or (after and _form(after) == _form(own) != _form(usual)):
+        kind = SKIPPED
+    elif _continues(others[0], issued[few[0]], seq):
+        kind = EXTRA
+    else:
+        kind = SHAPE if usual.op == own.op else KIND
+    return _hang(kind, few, waiting, place, ranks, f"{own.op} of {own.bytes:,} bytes")
+
+
+def _dimension(ranks: Mapping[int, _Rank], name: str) -> str:
+    places = (rank.collective for rank in ranks.values())
+    return next((place.dimension for place in places if place is not None and place.group == name), "")
+
+
+def _by_habit(
+    seq: int, few: Sequence[int], issued: Mapping[int, Mapping[int, Issued]]
+) -> tuple[list[int], Issued] | None:
+    """Of ranks of which as many did one thing as another: those that broke the habit of the steps before."""
+    history = {number: each for number, each in issued[few[0]].items() if number < seq}
+    before = [_form(history[number]) for number in (seq - 2, seq - 1) if number in history]
+    habit = _usually_after(history, before)
+    if habit is None:
+        return None
+    broke = [rank for rank in few if _form(issued[rank][seq]) != _form(habit)]
+    return (broke, habit) if broke and len(broke) < len(few) else None
+
+
+def _usually_after(history: Mapping[int, Issued], forms: Sequence[tuple[object, ...]]) -> Issued | None:
+    """What followed collectives of these forms most often; None where they never came before."""
+    found: Counter[tuple[object, ...]] = Counter()
+    example: dict[tuple[object, ...], Issued] = {}
+    for number, each in history.items():
+        before = [history.get(number - len(forms) + place) for place in range(len(forms))]
+        if forms and all(b is not None and _form(b) == form for b, form in zip(before, forms, strict=True)):
+            found[_form(each)] += 1
+            example[_form(each)] = each
+    return example[found.most_common(1)[0][0]] if found else None
 
 
 def _continues(one: Mapping[int, Issued], other: Mapping[int, Issued], seq: int) -> bool:
@@ -300,6 +333,8 @@ def _reason(rank: _Rank) -> tuple[str, str]:
     """Why a rank does not come, and what tells."""
     state = rank.state
     if rank.does == FAILED:
+        if state is not None and state.status == ABORTED and state.error_in_collective:
+            return FAILED, f"{rank.note}, inside a collective: most likely it gave another size than the others"
         return (DISK if "No space left" in rank.note else FAILED), rank.note
     if rank.does in (ENDED, STOPPED, SILENT) or state is None:
         return rank.does or SILENT, rank.note
@@ -307,9 +342,11 @@ def _reason(rank: _Rank) -> tuple[str, str]:
         return DISK, ", ".join(state.full_disks)
     if _works(state):
         return BUSY, ""
+    dead = [f"{child.name} {child.pid} {child.ended}" for child in state.children if child.ended]
+    if dead and (state.doing == DATA or state.thread.calls in _LOCKS):
+        return WORKER, "; ".join(dead)
     if state.doing == DATA:
-        dead = [f"{child.name} {child.pid} {child.ended}" for child in state.children if child.ended]
-        return (WORKER, "; ".join(dead)) if dead else (INPUT, "")
+        return INPUT, ""
     held = next((thread for thread in state.threads if thread.place), None)
     if held is not None and (state.thread.calls in _LOCKS or "futex" in state.thread.waits_in):
         return LOCK, f"thread {held.name} is at {held.place}"

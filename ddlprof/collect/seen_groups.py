@@ -41,7 +41,7 @@ class SeenGroup:
         """The dimension of these, by the package that issues them."""
 
 
-LATEST = 16
+LATEST = 64
 """The number of collectives of a group that are remembered."""
 
 

@@ -6,14 +6,18 @@ Each rank writes its own file and reads none, so whoever looks later compares th
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+import re
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ddlprof.base.files import replace_whole
 from ddlprof.base.reading import decode, parse_json
 
+_FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
 HANG_SUFFIX = ".hang.json"
+LAST_WORDS_SUFFIX = ".fatal"
+"""The file with the stack of a rank whose process was aborted; it is empty before, and removed at the end."""
 ASKED_NAME = "hang.asked"
 """A file beside those of the ranks: when it was touched last, somebody wanted to know what all ranks do."""
 MAX_HANG_BYTES = 4 << 20
@@ -135,6 +139,29 @@ class RankState:
         """Replaces the rank's file atomically. Raises OSError where that fails."""
         text = json.dumps(asdict(self), ensure_ascii=False, allow_nan=False) + "\n"
         replace_whole(folder / f"rank-{self.rank}{HANG_SUFFIX}", text)
+
+
+ABORTED = "aborted"
+"""The status of a rank that left nothing but its stack."""
+
+
+def last_words(rank: int, world_size: int, attempt: int, text: str) -> RankState:
+    """The state of a rank whose process was aborted, by what Python wrote then: the stack, innermost first."""
+    lines = [f"{file}:{line} {function}" for file, line, function in _FRAME.findall(text)]
+    users = [line for line in lines if not any(each in line for each in ("site-packages", "/lib/python", "/ddlprof/"))]
+    thread = ThreadState("training", users[0] if users else "", "", lines)
+    first = text.partition("\n")[0][:200]
+    return RankState(
+        rank, world_size, attempt, "", 0, 0, 0, 0.0, ABORTED, False, 0.0, 0.0, 0.0, 0, SCRIPT, thread, error=first,
+        error_in_collective=any("torch/distributed" in line for line in lines),
+    )  # fmt: skip
+
+
+def aborted(state: RankState, last: RankState) -> RankState:
+    """The last state of a rank, with how its process was aborted afterwards."""
+    return replace(
+        state, status=last.status, thread=last.thread, error=last.error, error_in_collective=last.error_in_collective
+    )
 
 
 def decode_state(content: bytes | str | dict[str, Any]) -> RankState:

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ddlprof.analysis.hangs import Hang
 from ddlprof.base.errors import UserError
@@ -51,7 +52,7 @@ FAULTS = (
     Case("early-exit", 3, ("ended",), (1,), bytes=12, line=False),
     Case("skip", 3, ("skipped", "shape"), (1,), bytes=12, line=False),
     Case("extra", 4, ("extra", "shape"), (1,), bytes=12, line=False),
-    Case("shape", 3, ("shape",), (1,), bytes=28),
+    Case("shape", 3, ("shape", "failed"), (1,), bytes=28),
     Case("kind", 3, ("kind",), (1,), bytes=28),
     Case("order", 3, ("order",), (1,), bytes=36),
     Case("order-async", 4, ("order",), (1,), bytes=36),
@@ -95,8 +96,12 @@ class Outcome:
         return all(self.right.values())
 
 
+Job = tuple[Path, list[subprocess.Popen[bytes]]]
+"""A run directory, and the processes of the ranks."""
+
+
 @contextmanager
-def job(name: str, world: int, folder: Path, **environment: str) -> Iterator[tuple[Path, list[subprocess.Popen[bytes]]]]:
+def job(name: str, world: int, folder: Path, **environment: str) -> Iterator[Job]:
     """Starts the ranks of a job; yields its run directory and processes, which are killed at the end."""
     run = folder / "run"
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -178,7 +183,7 @@ def dead_network(folder: Path) -> Hang | None:
     """The finding on a job of two hosts whose network goes away."""
     run = folder / "run"
     with Lab(2) as lab:
-        common = {
+        common: dict[str, Any] = {
             "MASTER_ADDR": lab.address(0), "MASTER_PORT": "29511", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": "eth0",
         }  # fmt: skip
@@ -204,8 +209,7 @@ def judged(case: Case, found: Hang | None) -> Outcome:
         "collective": place is not None and case.op in (None, place.op) and case.bytes in (None, place.bytes),
     }
     if case.line:
-        right["line"] = found.place.startswith(f"{SCRIPT.name}:") or f"{SCRIPT.name}:" in found.place
-        right["line"] &= line_of(found.place) in lines_of(case.name)
+        right["line"] = f"{SCRIPT.name}:" in found.place and line_of(found.place) in lines_of(case.name)
     return Outcome(case.name, case.world, found, right)
 
 
@@ -263,7 +267,9 @@ def main() -> None:
     with ThreadPoolExecutor(arguments.at_once) as pool:
         first = [show(outcome) for outcome in pool.map(try_fault, cases)]
         then = [show(outcome) for outcome in pool.map(lambda each: try_pause(*each), quiet)]
-    print(f"\nfaults: {sum(first)} of {len(first)} right; harmless jobs: {len(then) - sum(then)} of {len(then)} alarmed")
+    print(
+        f"\nfaults: {sum(first)} of {len(first)} right; harmless jobs: {len(then) - sum(then)} of {len(then)} alarmed"
+    )
 
 
 def show(outcome: Outcome) -> bool:

@@ -137,7 +137,8 @@ def fault(model: torch.nn.Module) -> None:
             except (OSError, RuntimeError):
                 time.sleep(0.2)  # disk-full
     elif name == "pause-checkpoint":
-        torch.save(model.state_dict(), SlowFile())
+        slow: Any = SlowFile()
+        torch.save(model.state_dict(), slow)
     elif name == "pause-evaluation":
         compute(LONG_S)
     elif name == "pause-modules":

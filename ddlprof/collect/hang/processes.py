@@ -57,7 +57,8 @@ def children_of(pid: int | None = None) -> Iterator[int]:
 
 def descendants() -> list[int]:
     """Children of this process, theirs, and so on, at most 200."""
-    found, new = [], list(children_of())
+    found: list[int] = []
+    new = list(children_of())
     while new and len(found) < _MOST_CHILDREN:
         found += new
         new = [child for parent in new for child in children_of(parent)]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import faulthandler
+import os
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from ddlprof.base.errors import complain
 from ddlprof.collect.hang.state import StateMaker, how_it_failed
 from ddlprof.collect.hang.watch import HangWatch
+from ddlprof.model.hang import LAST_WORDS_SUFFIX
 from ddlprof.model.options import Options
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ class Hangs:
         helper: Helper,
         groups: Callable[[], tuple[SeenGroups | None, dict[str, str]]],
     ) -> None:
-        states = self._states = StateMaker(place, helper, groups)
+        self._states = states = StateMaker(place, helper, groups)
         self.watch = HangWatch(
             helper.recorder, options.hang_after, lambda: states.folder, states.state, states.begin_look
         )
@@ -37,12 +40,14 @@ class Hangs:
         self._place = place
         self._quiet = options.quiet
         self._failed = self._told = False
+        self._last_words: BinaryIO | None = None
 
     def poll(self) -> None:
         """Called by the helper thread about once a second."""
         if self._failed:
             return
         try:
+            self._prepare_last_words()
             self.watch.poll()
         except Exception as error:  # fail open
             self._failed = True
@@ -53,8 +58,28 @@ class Hangs:
             if not self._quiet:
                 complain(f"rank {self._place.rank} stands still and cannot say so: {self.watch.failure}")
 
+    def _prepare_last_words(self) -> None:
+        """Has Python write the stack to a file if the process is aborted, as by a collective of another size.
+
+        A script that asks for such stacks itself gets them where it wants them.
+        """
+        folder = self._states.folder
+        if self._last_words is None and folder is not None and self._place.world_size > 1:
+            if self.watch.steps and not faulthandler.is_enabled():
+                self._last_words = (folder / f"rank-{self._place.rank}{LAST_WORDS_SUFFIX}").open("wb")
+                faulthandler.enable(self._last_words, all_threads=False)
+
+    def _needs_no_last_words(self) -> None:
+        file, self._last_words = self._last_words, None
+        if file is not None:
+            faulthandler.disable()
+            file.close()
+            os.unlink(file.name)
+
     def ended(self, status: str) -> None:
         """Called when the script has ended: in a job of several ranks, an error may be why others wait."""
+        with suppress(OSError):
+            self._needs_no_last_words()
         error, self.error = self.error, None
         if status != "exception" or error is None or self._place.world_size < 2 or self._failed:
             return

@@ -158,7 +158,9 @@ def how_it_failed(error: BaseException, places: Places) -> dict[str, Any]:
     """The fields of the state of a rank that this exception ended: what it says, and the user's line it came from."""
     stack = _stack_of(error.__traceback__)
     found = places.find(stack, [])
-    thread = ThreadState("training", found.text if found else "", places.calls(stack), places.lines(stack[:_MOST_LINES]))
+    thread = ThreadState(
+        "training", found.text if found else "", places.calls(stack), places.lines(stack[:_MOST_LINES])
+    )
     text = f"{type(error).__name__}: {error}".partition("\n")[0]
     return {"error": text[:_LONGEST_ERROR], "error_in_collective": in_distributed(stack), "thread": thread}
 

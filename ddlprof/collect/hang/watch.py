@@ -165,9 +165,7 @@ class HangWatch:
 class Quiet:
     """How long a rank has been quiet, for its state."""
 
-    def __init__(
-        self, watch: HangWatch, stands: bool, quiet_s: float, since_step_s: float, first_unix_ns: int
-    ) -> None:
+    def __init__(self, watch: HangWatch, stands: bool, quiet_s: float, since_step_s: float, first_unix_ns: int) -> None:
         self.stands = stands
         self.quiet_s = quiet_s
         self.since_step_s = since_step_s

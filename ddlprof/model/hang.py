@@ -147,7 +147,8 @@ ABORTED = "aborted"
 
 def last_words(rank: int, world_size: int, attempt: int, text: str) -> RankState:
     """The state of a rank whose process was aborted, by what Python wrote then: the stack, innermost first."""
-    lines = [f"{file}:{line} {function}" for file, line, function in _FRAME.findall(text)]
+    main = text.rpartition("hread 0x")[2]  # the thread of the script is the last one
+    lines = [f"{file}:{line} {function}" for file, line, function in _FRAME.findall(main)]
     users = [line for line in lines if not any(each in line for each in ("site-packages", "/lib/python", "/ddlprof/"))]
     thread = ThreadState("training", users[0] if users else "", "", lines)
     first = text.partition("\n")[0][:200]

@@ -27,6 +27,8 @@ from scripts.lab.hosts import Lab, missing
 
 SCRIPT = Path(__file__).parents[1] / "jobs" / "hangs.py"
 HANG_AFTER_S = 3
+DISK = "disk"
+"""The folder of a job with a small disk."""
 PATIENCE_S = 90.0
 LAST_WORDS_S = 4.0
 """The time between the first finding and the look that counts, in which all ranks have said what they do."""
@@ -111,7 +113,7 @@ def job(name: str, world: int, folder: Path, **environment: str) -> Iterator[Job
     log = (folder / "log").open("wb")
     ranks = [
         subprocess.Popen(
-            command(name, run, folder), cwd=folder, stdout=log, stderr=log,
+            command(name, run, folder / DISK if (folder / DISK).exists() else folder), cwd=folder, stdout=log, stderr=log,
             env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
         for rank in range(world)
@@ -169,7 +171,7 @@ def try_fault(case: Case) -> Outcome:
         if not case.name.startswith("disk-full"):
             with job(case.name, case.world, folder) as (run, ranks):
                 return judged(case, find(run, ranks))
-        disk = folder / "disk"
+        disk = folder / DISK
         disk.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], check=True)
         try:

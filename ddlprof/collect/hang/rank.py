@@ -59,15 +59,16 @@ class Hangs:
                 complain(f"rank {self._place.rank} stands still and cannot say so: {self.watch.failure}")
 
     def _prepare_last_words(self) -> None:
-        """Has Python write the stack to a file if the process is aborted, as by a collective of another size.
+        """Has Python write the stacks to a file if the process is aborted, as by a collective of another size.
 
         A script that asks for such stacks itself gets them where it wants them.
         """
         folder = self._states.folder
-        if self._last_words is None and folder is not None and self._place.world_size > 1:
-            if self.watch.steps and not faulthandler.is_enabled():
-                self._last_words = (folder / f"rank-{self._place.rank}{LAST_WORDS_SUFFIX}").open("wb")
-                faulthandler.enable(self._last_words, all_threads=False)
+        if folder is None or self._last_words is not None or self._place.world_size < 2 or not self.watch.steps:
+            return
+        if not faulthandler.is_enabled():
+            self._last_words = (folder / f"rank-{self._place.rank}{LAST_WORDS_SUFFIX}").open("wb")
+            faulthandler.enable(self._last_words)
 
     def _needs_no_last_words(self) -> None:
         file, self._last_words = self._last_words, None

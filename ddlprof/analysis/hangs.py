@@ -321,7 +321,9 @@ def _roots(ranks: Mapping[int, _Rank], waits: Mapping[int, list[int]]) -> Hang |
     kind, detail = reasons[first]
     alike = [root for root in roots if reasons[root][0] == kind]
     waiting = [rank for rank in waits if waits[rank] and rank not in alike]
-    place = next((ranks[rank].collective for rank in waiting if set(waits[rank]) & set(alike)), None)
+    direct = [rank for rank in waiting if set(waits[rank]) & set(alike)]
+    nearest = min(direct, key=lambda rank: len(waits[rank]), default=None)  # others wait for those that wait, too
+    place = None if nearest is None else ranks[nearest].collective
     return _hang(kind, alike, waiting, place, ranks, detail)
 
 

@@ -111,9 +111,10 @@ def job(name: str, world: int, folder: Path, **environment: str) -> Iterator[Job
     common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     common |= {"WORLD_SIZE": str(world), **environment}
     log = (folder / "log").open("wb")
+    disk = folder / DISK
     ranks = [
         subprocess.Popen(
-            command(name, run, folder / DISK if (folder / DISK).exists() else folder), cwd=folder, stdout=log, stderr=log,
+            command(name, run, disk if disk.exists() else folder), cwd=folder, stdout=log, stderr=log,
             env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
         for rank in range(world)

@@ -366,12 +366,14 @@ def _works(state: RankState) -> bool:
 
 def _network(ranks: Mapping[int, _Rank], waits: Mapping[int, list[int]]) -> Hang | None:
     """All are in the same collective, and it does not end."""
-    places = Counter(rank.collective for rank in ranks.values() if rank.collective is not None)
-    for place, count in places.most_common():
-        if count >= 2 and count == len(place.members):
-            inside = [rank.number for rank in ranks.values() if rank.collective == place]
-            hosts = {state.host for number in inside if (state := ranks[number].state)}
-            return _hang(NETWORK, inside, inside, place, ranks, ", ".join(sorted(hosts)))
+    inside: dict[tuple[str, tuple[int, ...], int], list[int]] = {}
+    for rank in ranks.values():
+        if (place := rank.collective) is not None:
+            inside.setdefault((place.group, place.members, place.seq), []).append(rank.number)
+    for (_, members, _), of in inside.items():
+        if len(of) >= 2 and len(of) == len(members):
+            hosts = {state.host for number in of if (state := ranks[number].state)}
+            return _hang(NETWORK, of, of, ranks[of[0]].collective, ranks, ", ".join(sorted(hosts)))
     return None
 
 

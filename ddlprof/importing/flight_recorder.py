@@ -131,7 +131,8 @@ def _state(rank: int, world_size: int, dump: dict[str, Any], newest_ns: int) -> 
     thread = ThreadState("training", users[0] if users else "", "", lines)
     quiet_s = max(newest_ns - _time(latest), 0) / 1e9 if latest else 0.0
     return RankState(
-        rank=rank, world_size=world_size, attempt=0, host="unknown", pid=0, unix_ns=newest_ns, first_unix_ns=max(newest_ns - 1, 0),
+        rank=rank, world_size=world_size, attempt=0, host="unknown", pid=0, unix_ns=newest_ns,
+        first_unix_ns=max(newest_ns - 1, 0),
         answers_s=0.0, status=TRAINS, stands=True, quiet_s=quiet_s, since_step_s=quiet_s, limit_s=0.0, step=0,
         doing=COLLECTIVE if open_ones else SCRIPT, thread=thread, groups=states,
     )  # fmt: skip

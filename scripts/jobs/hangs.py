@@ -96,7 +96,7 @@ def wait_for_work() -> None:
 
 def metric(size: int = 3) -> None:
     """Adds a number of all ranks, as a training does for its log."""
-    dist.all_reduce(torch.ones(size))
+    dist.all_reduce(torch.ones(size))  # shape
 
 
 def fail() -> None:
@@ -163,7 +163,7 @@ def communicate(step: int, model: torch.nn.Module, groups: list[Any]) -> None:
     if not (name == "skip" and here):
         metric()
     if name == "shape" and here:
-        metric(5)  # shape
+        metric(5)
     elif name == "kind" and here:
         dist.broadcast(torch.ones(7), 0)  # kind
     else:
@@ -190,7 +190,7 @@ def communicate(step: int, model: torch.nn.Module, groups: list[Any]) -> None:
     for parameter in model.parameters():
         dist.all_reduce(parameter.grad)
     if name == "extra" and here:
-        metric(13)  # extra
+        metric(13)
 
 
 def batches() -> Iterator[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddlprof.analysis.hangs import Hang
 from ddlprof.base.units import short_time
-from ddlprof.report.hang.words import advice, does, headline, most_telling
+from ddlprof.report.hang.words import advice, does, headline, label, most_telling
 from ddlprof.report.html.element import table, tag
 from ddlprof.report.html.shell import Section
 
@@ -17,11 +17,10 @@ def section(found: Hang) -> Section:
         for line in most_telling(found)
         if line.stack
     ]
-    title = "Hang" if found.is_hang else "No step for long"
     body = [
         tag("p", tag("strong", headline(found))),
         tag("p", f"No step had ended for {short_time(found.for_s)}. {advice(found).capitalize()}."),
         table("What every rank did", ["Rank", "Does", "At", "For"], rows, left={0, 1, 2}),
         *stacks,
     ]
-    return Section("hang", title, body)
+    return Section("hang", label(found), body)

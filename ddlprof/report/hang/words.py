@@ -11,6 +11,7 @@ from ddlprof.report.text import aligned, text_of
 
 _MOST_RANKS = 32
 _MOST_FRAMES = 6
+_LONGEST_NOTE = 80
 
 _DOES = {
     "collective": "waits in",
@@ -86,6 +87,11 @@ def place_text(place: Place | None) -> str:
     return f"{place.op} #{place.seq} of group {place.group} ({inside})"
 
 
+def label(found: Hang) -> str:
+    """The word for the finding: a job that only waits, or failed at once, does not hang."""
+    return "Hang" if found.is_hang else "Waiting" if found.kind == hangs.BUSY else "Failed"
+
+
 def advice(found: Hang) -> str:
     """What to do about it."""
     return _ADVICE.get(found.kind, "")
@@ -95,7 +101,7 @@ def does(line: RankLine) -> str:
     """What one rank does."""
     if line.collective is not None and line.does == "collective":
         return f"waits in {place_text(line.collective)}"
-    note = f" ({line.note})" if line.note else ""
+    note = f" ({line.note[:_LONGEST_NOTE]})" if line.note else ""
     return f"{_DOES.get(line.does, line.does)}{note}"
 
 
@@ -111,7 +117,7 @@ def card(found: Hang) -> str:
 
 
 def _card(found: Hang) -> Iterator[str]:
-    word = "HANG" if found.is_hang else "no hang"
+    word = "no hang" if found.kind == hangs.BUSY else label(found).upper()
     yield f"{word}: {headline(found)}"
     yield f"no step has ended for {short_time(found.for_s)}, after {count(found.step, 'step')}"
     yield f"next: {advice(found)}"

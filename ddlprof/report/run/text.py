@@ -11,7 +11,7 @@ from ddlprof.model.classes import TABLE
 from ddlprof.model.dimensions import UNKNOWN_SHOWN
 from ddlprof.model.manifest import IMPORTED
 from ddlprof.model.records import NO_BACKWARD, NO_TORCH
-from ddlprof.report.hang.words import advice, headline
+from ddlprof.report.hang.words import advice, headline, label
 from ddlprof.report.run.data import LossLine, RankLine, ReportData
 from ddlprof.report.run.experts import experts_text
 from ddlprof.report.run.pipeline import pipeline_text
@@ -50,7 +50,7 @@ def lines(report: ReportData) -> Iterator[tuple[str, str]]:
     if report.layout and " x " in report.layout:  # else the strategy says it all
         yield "Layout", report.layout
     if report.hang is not None:
-        yield "Hang" if report.hang.is_hang else "Waiting", f"{headline(report.hang)}; {advice(report.hang)}"
+        yield label(report.hang), f"{headline(report.hang)}; {advice(report.hang)}"
     step = report.step_s
     if step is None:
         yield from _nothing(report)

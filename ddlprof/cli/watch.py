@@ -23,16 +23,18 @@ _SIGNALLED = 128
 _HANG_EXIT_CODE = 4
 _HINT = "Ctrl-C leaves this view; the training goes on"
 
+_Hang = Annotated[
+    bool,
+    typer.Option("--hang", help="Say on stdout why the run stands still, and exit: with 4 if it hangs, else 0."),
+]
+
 
 def watch(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Run directory or its URL (s3://...), still going or not.")],
     once: Annotated[
         bool, typer.Option("--once", help="Print where the run is as one line on stdout, and exit.")
     ] = False,
-    hang: Annotated[
-        bool,
-        typer.Option("--hang", help="Say on stdout why the run stands still, and exit: with 4 if it hangs, else 0."),
-    ] = False,
+    hang: _Hang = False,
     interval: Annotated[
         float | None,
         typer.Option("--interval", metavar="S", min=0.1, help="Seconds between two looks [2; 10 without a terminal]."),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ddlprof.analysis.hangs import Hang
+from ddlprof.analysis.hang_facts import Hang
 from ddlprof.model.hang import ASKED_NAME
 from ddlprof.report.run.data import hang_of
 from ddlprof.store import RunData, load_run

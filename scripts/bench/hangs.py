@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlprof.analysis.hangs import Hang
+from ddlprof.analysis.hang_facts import Hang
 from ddlprof.base.errors import UserError
 from ddlprof.live.hang import look
 from scripts.lab.hosts import Lab, missing

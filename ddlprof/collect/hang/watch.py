@@ -158,6 +158,7 @@ class HangWatch:
         if folder is not None:
             try:
                 (folder / ASKED_NAME).touch()
+                self._written_unix_ns = os.stat(folder / ASKED_NAME).st_mtime_ns  # it need not answer itself
             except OSError as error:
                 self.failure = f"{error.strerror or error}"
 

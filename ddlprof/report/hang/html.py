@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddlprof.analysis.hangs import Hang
+from ddlprof.analysis.hang_facts import Hang
 from ddlprof.base.units import short_time
 from ddlprof.report.hang.words import advice, does, headline, label, most_telling
 from ddlprof.report.html.element import table, tag

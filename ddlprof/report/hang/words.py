@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ddlprof.analysis import hangs
-from ddlprof.analysis.hangs import Hang, Place, RankLine
+from ddlprof.analysis import hang_facts as hangs
+from ddlprof.analysis.hang_facts import Hang, Place, RankLine
 from ddlprof.base.units import count, ranges, short_time
 from ddlprof.report.text import aligned, text_of
 

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ddlprof.analysis.findings import Finding
-from ddlprof.analysis.hangs import Hang, find_hang
+from ddlprof.analysis.hang_facts import Hang
+from ddlprof.analysis.hangs import find_hang
 from ddlprof.analysis.job_time import JobTime, job_time
 from ddlprof.analysis.rules.facts import idle_share
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ddlprof.analysis import hangs
+from ddlprof.analysis import hang_facts as hangs
 from ddlprof.analysis.hangs import find_hang
 from ddlprof.model.hang import COLLECTIVE, DATA, SCRIPT, ChildState, GroupState, Issued, RankState, ThreadState
 
@@ -142,7 +142,11 @@ def test_ranks_that_are_no_more() -> None:
 
 
 def test_an_error_elsewhere_comes_before_lost_connections() -> None:
-    lost = {"status": "exception", "error": "RuntimeError: Connection closed by peer", "error_in_collective": True}
+    lost: dict[str, Any] = {
+        "status": "exception",
+        "error": "RuntimeError: Connection closed by peer",
+        "error_in_collective": True,
+    }
     failed = rank(1, LESS, SCRIPT, status="exception", error="ValueError: loss is not finite")
     result = found(rank(0, FULL, **lost), failed, rank(2, FULL, **lost))
     assert (result.kind, result.ranks, result.detail) == (hangs.FAILED, [1], "ValueError: loss is not finite")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from scripts.bench.hangs import FAULTS, MORE_FAULTS, PAUSES, Case, Outcome, try_fault, try_pause
@@ -13,7 +15,7 @@ SHORT = ("early-return", "skip")
 """Faults of the short suite: a rank that stands alone, and an error that ends all of them at once."""
 
 
-def parameters(cases: tuple[Case, ...]) -> list[object]:
+def parameters(cases: tuple[Case, ...]) -> list[Any]:
     slow = pytest.mark.slow
     seen: set[str] = set()
     made = []

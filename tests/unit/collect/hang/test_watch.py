@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +21,7 @@ class Rank:
         self.now = 1000.0
         monkeypatch.setattr(real_time.time, "perf_counter", lambda: self.now)
         monkeypatch.setattr(real_time.time, "time_ns", lambda: int(self.now * 1e9))
-        self.recorder: Any = SimpleNamespace(calls=0, active=True)
+        self.recorder = cast("Any", SimpleNamespace(calls=0, active=True))
         self.folder = folder
         self.looks = 0
         self.watch = HangWatch(self.recorder, hang_after_s, lambda: folder, self.state, self.look)

@@ -182,7 +182,7 @@ def _reason(rank: Standing) -> tuple[str, str]:
 
 def _works(state: RankState) -> bool:
     """Whether a rank is at work, though no step of it ends."""
-    if not state.stands:
+    if not state.stands or state.thread.state == "R":
         return True
     if state.doing in (CHECKPOINT, COMPILING) and state.quiet_s < _PATIENT * state.limit_s:
         return True

@@ -121,7 +121,8 @@ class RankState:
     """Other threads in the user's code."""
     children: list[ChildState] = field(default_factory=list)
     cores: float | None = None
-    """The processor cores that it and its children used since the look before; like the next, None: unknown."""
+    """The processor cores that it and its children used or waited for since the look before; like the next, None:
+    unknown."""
     io_bytes_per_s: float | None = None
     device: str = ""
     """What the accelerator does: `waits` has not passed what it was given, `idle` has; empty: none, or unknown."""

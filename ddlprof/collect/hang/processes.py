@@ -26,7 +26,7 @@ LEAST_FREE_BYTES = 1 << 16
 
 
 class Usage(NamedTuple):
-    """What a process and its children have used so far."""
+    """What a process and its children have used so far. `cpu_s`: time of a processor, that waited for one included."""
 
     cpu_s: float
     io_bytes: int
@@ -91,13 +91,19 @@ def how_ended(status: int) -> str:
 
 def usage() -> Usage:
     """What this process and its descendants have used."""
-    cpu_s, io_bytes = sum(os.times()[:2]), _io_bytes(_PROC / "self")
+    cpu_s, io_bytes = sum(os.times()[:2]) + _queued_s(_PROC / "self"), _io_bytes(_PROC / "self")
     for pid in descendants():
         fields = attempt(lambda pid=pid: _fields(_PROC / str(pid) / "stat"))  # type: ignore[misc]
         if fields:
-            cpu_s += (int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS
+            cpu_s += (int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS + _queued_s(_PROC / str(pid))
         io_bytes += _io_bytes(_PROC / str(pid))
     return Usage(cpu_s, io_bytes)
+
+
+def _queued_s(folder: Path) -> float:
+    """The seconds for which the first thread of a process could run and had no processor."""
+    text = attempt(lambda: (folder / "schedstat").read_text(encoding="ascii")) or ""
+    return int(text.split()[1]) / 1e9 if text else 0.0
 
 
 def _io_bytes(folder: Path) -> int:

@@ -9,7 +9,6 @@ import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 
 from ddlprof.base.real_time import time
 from ddlprof.collect.recorder import Recorder
@@ -63,7 +62,9 @@ class HangWatch:
     @property
     def limit_s(self) -> float:
         """After so many seconds without any event the rank stands still."""
-        return max(self._least_s, USUAL_STEPS * median(self._step_ns) / 1e9 if self._step_ns else 0.0)
+        in_order = sorted(self._step_ns)  # the script may have a module `statistics` of its own
+        usual_ns = in_order[len(in_order) // 2] if in_order else 0
+        return max(self._least_s, USUAL_STEPS * usual_ns / 1e9)
 
     @property
     def answers_s(self) -> float:

@@ -49,30 +49,34 @@ _ADVICE = {
 
 def headline(found: Hang) -> str:
     """The finding in one sentence."""
-    who = f"rank {ranges(found.ranks)}"
+    one = len(found.ranks) == 1
+    who = f"{'rank' if one else 'ranks'} {ranges(found.ranks)}"
+    be, has, waits = ("is", "has", "waits") if one else ("are", "have", "wait")
     at = f" at {found.place}" if found.place else ""
-    waits = f"; {_ranks(found.waiting)} in {place_text(found.collective)}" if found.waiting and found.collective else ""
+    others = (
+        f"; {_ranks(found.waiting)} in {place_text(found.collective)}" if found.waiting and found.collective else ""
+    )
     detail = f" ({found.detail})" if found.detail else ""
+    where = place_text(found.collective)
     words = {
-        hangs.SKIPPED: f"{who} left out {place_text(found.collective)} and issued {found.detail} instead{at}",
-        hangs.EXTRA: f"{who} issued {found.detail} more than the others, before {place_text(found.collective)}{at}",
-        hangs.SHAPE: f"{who} gave another size to {place_text(found.collective)}{detail}{at}",
-        hangs.KIND: f"{who} issued {found.detail} where the others issued {place_text(found.collective)}{at}",
-        hangs.ORDER: f"{who} issued collectives in another order than the others{detail}{at}{waits}",
-        hangs.NETWORK: f"{_ranks(found.ranks)} in {place_text(found.collective)}, none is late, and it does not end: "
-        f"network or machine{detail}",
-        hangs.WORKER: f"{who} waits for a batch of a worker that has ended{detail}{at}{waits}",
-        hangs.INPUT: f"{who} waits for a batch{at}{waits}",
-        hangs.LOCK: f"{who} waits for a lock{at}{detail}{waits}",
-        hangs.STANDS: f"{who} stands still{at}",
-        hangs.ENDED: f"{who} has ended{waits}",
-        hangs.FAILED: f"{who} failed{at}{detail}{waits}",
-        hangs.STOPPED: f"{who} is stopped{at}{waits}",
-        hangs.SILENT: f"{who} no longer writes{detail}{waits}",
-        hangs.DISK: f"{who} has no space left on a disk{detail}{at}{waits}",
-        hangs.BUSY: f"{who} is at work{at}{waits}",
+        hangs.SKIPPED: f"{who} left out {where} and issued {found.detail} instead{at}",
+        hangs.EXTRA: f"{who} issued {found.detail} more than the others, before {where}{at}",
+        hangs.SHAPE: f"{who} gave another size to {where}{detail}{at}",
+        hangs.KIND: f"{who} issued {found.detail} where the others issued {where}{at}",
+        hangs.ORDER: f"{who} issued collectives in another order than the others{detail}{at}{others}",
+        hangs.NETWORK: f"{who} {waits} in {where}, none is late, and it does not end: network or machine{detail}",
+        hangs.WORKER: f"{who} {waits} for a batch of a worker that has ended{detail}{at}{others}",
+        hangs.INPUT: f"{who} {waits} for a batch{at}{others}",
+        hangs.LOCK: f"{who} {waits} for a lock{at}{detail}{others}",
+        hangs.STANDS: f"{who} {'stands' if one else 'stand'} still{at}",
+        hangs.ENDED: f"{who} {has} ended{others}",
+        hangs.FAILED: f"{who} failed{at}{detail}{others}",
+        hangs.STOPPED: f"{who} {be} stopped{at}{others}",
+        hangs.SILENT: f"{who} no longer {'writes' if one else 'write'}{detail}{others}",
+        hangs.DISK: f"{who} {has} no space left on a disk{detail}{at}{others}",
+        hangs.BUSY: f"{who} {be} at work{at}{others}",
     }
-    return words.get(found.kind, f"{who} is missing{at}{waits}")
+    return words.get(found.kind, f"{who} {be} missing{at}{others}")
 
 
 def _ranks(ranks: Sequence[int]) -> str:

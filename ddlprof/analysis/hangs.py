@@ -6,8 +6,8 @@ cause, and what it does is the reason. Where nobody is behind, ranks disagree, o
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from ddlprof.analysis.disagreements import cycle, disagreement, reached
 from ddlprof.analysis.hang_facts import (
@@ -43,6 +43,10 @@ from ddlprof.model.hang import (
     RankState,
 )
 
+_MOST_RANKS = 1 << 17
+"""More ranks than any job has; a damaged file may say otherwise."""
+_PACE_NS = 30e9
+"""A rank that stands still writes at least so often."""
 _PATIENT = 10
 """A checkpoint may take so many times the limit before it counts: storage can be slow without a sign of life."""
 _LOCKS = frozenset(("acquire", "join", "wait", "get", "put", "result", "__enter__", "wait_for"))
@@ -55,7 +59,9 @@ def find_hang(states: Iterable[RankState], ended: Mapping[int, str], world_size:
     known = {state.rank: state for state in states if not state.resumed}
     if not any(state.stands or state.status != TRAINS for state in known.values()):
         return None
-    ranks = {number: _rank(number, known, ended) for number in range(max(world_size, *(r + 1 for r in known)))}
+    numbers = sorted({*range(min(world_size, _MOST_RANKS)), *known})
+    said = _together(known.values())
+    ranks = {number: _rank(number, known.get(number), ended, said) for number in numbers}
     stands = any(state.stands for state in known.values())
     waits = {rank.number: _behind(rank, ranks, stands) for rank in ranks.values() if rank.collective is not None}
     found = disagreement(ranks, waits) or cycle(ranks, waits) or _roots(ranks, waits) or _network(ranks, waits)
@@ -68,20 +74,40 @@ def find_hang(states: Iterable[RankState], ended: Mapping[int, str], world_size:
 # -- the ranks --------------------------------------------------------------------------------------------------------
 
 
-def _rank(number: int, known: Mapping[int, RankState], ended: Mapping[int, str]) -> Standing:
-    state = known.get(number)
-    newest = max(each.unix_ns for each in known.values())
+class _Said(NamedTuple):
+    """What the states say together."""
+
+    newest_ns: int
+    asked_ns: int
+    """For how long the ranks have been asked."""
+    answers_ns: float
+    """Within so long a rank that can write has answered."""
+    kernel: dict[int, str]
+    """What the kernel said of the processes of other ranks."""
+
+
+def _together(states: Collection[RankState]) -> _Said:
+    newest = max(each.unix_ns for each in states)
+    first = min((each.first_unix_ns for each in states if each.first_unix_ns), default=newest)
+    kernel = {
+        int(rank): word
+        for each in sorted(states, key=lambda state: state.unix_ns)
+        for rank, word in each.peers.items()
+        if rank.isdecimal() and len(rank) < 10
+    }
+    return _Said(newest, newest - first, max(each.answers_s for each in states) * 1e9, kernel)
+
+
+def _rank(number: int, state: RankState | None, ended: Mapping[int, str], said: _Said) -> Standing:
     if state is not None and state.status not in (TRAINS, "ok"):
         lost = state.error_in_collective and any(word in state.error.lower() for word in _LOST_PEER)
         return Standing(number, FAILED, state, _latest(state) if lost else None, state.error)
     if number in ended:
         return Standing(number, FAILED if ended[number] == "exception" else ENDED, state, None, ended[number])
-    asked_ns = newest - min((each.first_unix_ns for each in known.values() if each.first_unix_ns), default=newest)
-    answers_ns = max(each.answers_s for each in known.values()) * 1e9
-    said = Counter(each.peers[str(number)] for each in known.values() if str(number) in each.peers)
-    kernel = said.most_common(1)[0][0] if said else ""
-    quiet = state is None or newest - state.unix_ns > 2 * answers_ns + 30e9 * state.stands
-    if kernel in ("stopped", "gone", "zombie") or (quiet and asked_ns > answers_ns):
+    age_ns = said.newest_ns - state.unix_ns if state is not None else said.newest_ns
+    kernel = said.kernel.get(number, "") if age_ns > said.answers_ns else ""
+    quiet = state is None or age_ns > 2 * said.answers_ns + _PACE_NS * state.stands
+    if kernel in ("stopped", "gone", "zombie") or (quiet and said.asked_ns > said.answers_ns):
         return Standing(number, STOPPED if kernel == "stopped" else SILENT, state, None, kernel)
     if state is None:
         return Standing(number, "", None, None)

@@ -345,6 +345,7 @@ class Session:
     def forked(self) -> None:
         """Runs in a forked child process, where it turns off the inherited hooks."""
         self.recorder.active = False
+        self.hangs.forked()
 
 
 def start(

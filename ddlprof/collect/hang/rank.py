@@ -70,6 +70,11 @@ class Hangs:
             self._last_words = (folder / f"rank-{self._place.rank}{LAST_WORDS_SUFFIX}").open("wb")
             faulthandler.enable(self._last_words)
 
+    def forked(self) -> None:
+        """Called in a forked child process, whose stack is not that of the rank."""
+        if self._last_words is not None:
+            faulthandler.disable()
+
     def _needs_no_last_words(self) -> None:
         file, self._last_words = self._last_words, None
         if file is not None:

@@ -177,3 +177,17 @@ def test_a_rank_alone() -> None:
     result = find_hang([asleep], {}, 1)
     assert result is not None
     assert not result.is_hang
+
+
+def test_a_damaged_number_of_ranks_costs_nothing() -> None:
+    states = [rank(0, FULL), rank(1, LESS, SCRIPT), rank(2, FULL), rank(10**8, FULL)]
+    result = find_hang(states, {}, 10**9)
+    assert result is not None
+    assert len(result.lines) < 10**6
+
+
+def test_a_process_that_was_stopped_for_a_while_and_answers_again_is_not_stopped() -> None:
+    others = [rank(number, FULL, peers={"1": "stopped"}) for number in (0, 2)]
+    assert found(*others, rank(1, LESS, SCRIPT)).kind == hangs.MISSING
+    before = 10**18 + 20 * 10**9
+    assert found(*others, rank(1, LESS, SCRIPT, unix_ns=before)).kind == hangs.STOPPED

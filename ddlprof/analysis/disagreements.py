@@ -12,7 +12,8 @@ from ddlprof.model.records import MESSAGES, is_all_to_all
 
 def disagreement(ranks: Mapping[int, Standing], waits: Mapping[int, list[int]]) -> Hang | None:
     """Ranks that issued different collectives under one number of a group."""
-    for name, members in {(r.collective.group, r.collective.members) for r in ranks.values() if r.collective}:
+    waited_in = {(r.collective.group, r.collective.members) for r in ranks.values() if r.collective}
+    for name, members in sorted(waited_in):
         issued: dict[int, dict[int, Issued]] = {}
         for rank in ranks.values():
             for group in rank.state.groups if rank.state is not None else ():

@@ -98,4 +98,6 @@ def members(name: str, seen: SeenGroups) -> list[int]:
     if len(way) == 2:
         return [int(end) for end in way] if all(end.isdecimal() for end in way) else []
     group: SeenGroup | None = seen.by_name.get(name)
-    return group.members if group is not None else []
+    if group is None:
+        return []
+    return group.members or (list(range(group.ranks)) if group.is_whole else [])

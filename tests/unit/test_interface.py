@@ -29,12 +29,12 @@ OPTIONS = {
         " --time-collectives -m -o"
     ),
     "watch": "--beside --hang --help --interval --metrics-address --metrics-port --once --total-steps --wait",
-    "report": "--format --help --instance --out --save-summary --step-range -o",
+    "report": "--carbon --format --help --instance --out --save-summary --step-range -o",
     "compare": "--fail-on --format --help --noise --out -o",
     "export": "--format --help --out -o",
     "import": "--help --out -o",
     "share": "--help --inspect --out -o",
-    "fleet": "--analyse --format --help --instance --job --out --since --sort --top -o",
+    "fleet": "--analyse --by --format --help --instance --job --out --since --sort --top -o",
     "characterize": "--format --help --max-steps --module --network-run --nproc-per-node --out --repeat --skip -m -o",
     "recommend": (
         "--batch --budget --channels-last --checkpointing --cloud --compile --discount --emit --epochs --format"

@@ -13,6 +13,7 @@ from ddlprof.model.manifest import IMPORTED
 from ddlprof.model.records import NO_BACKWARD, NO_TORCH
 from ddlprof.report.hang.words import advice, headline, label
 from ddlprof.report.run.data import LossLine, RankLine, ReportData
+from ddlprof.report.run.energy import energy_text
 from ddlprof.report.run.experts import experts_text
 from ddlprof.report.run.pipeline import pipeline_text
 from ddlprof.report.run.rates import rates_text
@@ -65,6 +66,8 @@ def lines(report: ReportData) -> Iterator[tuple[str, str]]:
             yield "Experts", experts
         if rates := rates_text(report.rates, report.device == "cpu"):
             yield "Rates", rates
+        if report.energy is not None:
+            yield "Energy", energy_text(report.energy)
         yield from _outliers(report, scale)
         yield from _verdict(report, scale)
         yield from _findings(report, scale)

@@ -82,15 +82,15 @@ class _Said(NamedTuple):
     """For how long the ranks have been asked."""
     answers_ns: float
     """Within so long a rank that can write has answered."""
-    kernel: dict[int, str]
-    """What the kernel said of the processes of other ranks."""
+    kernel: dict[int, tuple[str, int]]
+    """What the kernel said of the processes of other ranks, and when."""
 
 
 def _together(states: Collection[RankState]) -> _Said:
     newest = max(each.unix_ns for each in states)
     first = min((each.first_unix_ns for each in states if each.first_unix_ns), default=newest)
     kernel = {
-        int(rank): word
+        int(rank): (word, each.unix_ns)
         for each in sorted(states, key=lambda state: state.unix_ns)
         for rank, word in each.peers.items()
         if rank.isdecimal() and len(rank) < 10
@@ -105,7 +105,9 @@ def _rank(number: int, state: RankState | None, ended: Mapping[int, str], said: 
     if number in ended:
         return Standing(number, FAILED if ended[number] == "exception" else ENDED, state, None, ended[number])
     age_ns = said.newest_ns - state.unix_ns if state is not None else said.newest_ns
-    kernel = said.kernel.get(number, "") if age_ns > said.answers_ns else ""
+    kernel, asked_at_ns = said.kernel.get(number, ("", 0))
+    if state is not None and asked_at_ns <= state.unix_ns:
+        kernel = ""  # it has written since
     quiet = state is None or age_ns > 2 * said.answers_ns + _PACE_NS * state.stands
     if kernel in ("stopped", "gone", "zombie") or (quiet and said.asked_ns > said.answers_ns):
         return Standing(number, STOPPED if kernel == "stopped" else SILENT, state, None, kernel)

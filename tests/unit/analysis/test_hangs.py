@@ -191,3 +191,9 @@ def test_a_process_that_was_stopped_for_a_while_and_answers_again_is_not_stopped
     assert found(*others, rank(1, LESS, SCRIPT)).kind == hangs.MISSING
     before = 10**18 + 20 * 10**9
     assert found(*others, rank(1, LESS, SCRIPT, unix_ns=before)).kind == hangs.STOPPED
+
+
+def test_a_process_that_is_gone_just_after_it_answered() -> None:
+    now = 10**18 + 60 * 10**9
+    others = [rank(number, FULL, peers={"1": "gone"}) for number in (0, 2)]
+    assert found(*others, rank(1, LESS, SCRIPT, stands=False, unix_ns=now - 10**9)).kind == hangs.SILENT

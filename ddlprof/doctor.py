@@ -222,7 +222,9 @@ def check_accelerator(answers: dict[str, Any]) -> Check:
         )
         meaning = f"torch {build} {', '.join(present)}: check the driver, CUDA_VISIBLE_DEVICES and the build of torch"
         return Check("accelerator", LIMITED, meaning)
-    return Check("accelerator", MISSING, "no CUDA device: steps are timed on the training thread")
+    return Check(
+        "accelerator", MISSING, "torch has no device here but the processor: steps are timed on the training thread"
+    )
 
 
 def check_device_timeline(answers: dict[str, Any]) -> Check:

@@ -90,6 +90,10 @@ class Transformer:
         """Whether the feed-forward network of a layer, counted from 0, is a mixture of experts."""
         return bool(self.experts) and layer >= self.dense_layers
 
+    def with_experts(self, first: int, layers: int) -> int:
+        """How many of so many layers from `first` on have experts."""
+        return max(first + layers - max(first, self.dense_layers), 0) if self.experts else 0
+
     @cached_property
     def attention_parameters(self) -> int:
         """The parameters of the products around attention in a layer."""

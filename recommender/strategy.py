@@ -70,6 +70,8 @@ def strategy_named(name: str) -> Strategy:
 _NAMES = {
     "tp": "tensor parallelism",
     "pp": "pipeline parallelism",
+    "cp": "context parallelism",
+    "ep": "expert parallelism",
     "dp": "torch.nn.DataParallel",
     "other": "ranks divided in a way that ddlprof does not know",
 }

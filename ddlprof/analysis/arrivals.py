@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.clocks import UNBOUNDED_NS, ClockOffset, clock_origins, on_device
-from ddlprof.analysis.collectives import LATE_SHARE, LATE_US, ByRank, Matching, RankCollectives, by_group
+from ddlprof.analysis.collectives import LATE_SHARE, LATE_US, ByRank, Matching, RankCollectives, by_group, is_message
 from ddlprof.model.records import MISSING, NEVER
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class _Arrivals(ByRank):
         low, wait, high = (np.clip(latest + error - start, 0, duration) // 1000 for error in (-bound, 0, bound))
         doubt = np.maximum(high - wait, wait - low)
         excused = np.zeros_like(wait)
-        if excuse:
+        if excuse and not is_message(matched.table.shapes[matched.table.shape[rows[0]]].op if len(rows) else ""):
             behind = [1000 * group.behind_us[each][columns] for each in (rank.rank, *awaited)]
             due = [ready - late for ready, late in zip((start, *came), behind, strict=True)]
             excused = wait - np.clip((np.max(due, axis=0) - due[0]) // 1000, 0, wait)

@@ -23,6 +23,7 @@ CEILINGS = {
     "h2d": "copies to the device that nothing waits for",
     "network": "a network between machines as fast as the links inside one",
     "straggler": "ranks that are all equally fast",
+    "bubble": "a pipeline whose schedule keeps all stages busy",
     "comm": "no communication at all",
     "other": "nothing but computing, data and communication in the loop",
 }
@@ -54,7 +55,7 @@ def ceilings(ranks: Sequence[RankTimes], step_s: float) -> list[Ceiling]:
     steps, index = np.unique(np.concatenate([rank.step for rank in steady]), return_inverse=True)
     found = []
     for name in CEILINGS:
-        if all(name in rank.times for rank in steady):
+        if all(name in rank.times for rank in steady) and (name != "bubble" or _has_bubble(steady)):
             gain = max(0.0, mean - _least(steady, name, index, len(steps))) / mean if mean else 0.0
             found.append(Ceiling(name, step_s * (1 - gain), step_s * gain))
     return found
@@ -73,7 +74,15 @@ class _Steady:
     def of(rank: RankTimes) -> _Steady:
         times = {name: rank.times[name][rank.steady] for name in ("step", *CEILINGS, *COMM_PARTS)}
         known = {name: values for name, values in times.items() if not (values == MISSING).any()}
-        return _Steady(rank.step[rank.steady], known, known.get("straggler", known.get("comm")))
+        wait = known.get("comm")
+        if "straggler" in known and "bubble" in known:
+            wait = known["straggler"] + known["bubble"]
+        return _Steady(rank.step[rank.steady], known, wait)
+
+
+def _has_bubble(ranks: Sequence[_Steady]) -> bool:
+    """Whether the job has a pipeline at all."""
+    return any(rank.times["bubble"].any() for rank in ranks)
 
 
 def _least(ranks: Sequence[_Steady], name: str, index: NDArray[np.intp], steps: int) -> float:
@@ -82,7 +91,7 @@ def _least(ranks: Sequence[_Steady], name: str, index: NDArray[np.intp], steps: 
     `index`: for each step of the ranks, one rank after the other, which of the job's `steps` it is.
     """
     alone = all(rank.wait is None or not rank.times["comm"].any() for rank in ranks)
-    if alone or name == "straggler":  # ranks do not wait for each other, or would not
+    if alone or name in ("straggler", "bubble"):  # ranks do not wait for each other, or would not
         return float(np.concatenate([rank.times["step"] - rank.times[name] for rank in ranks]).mean())
     longest = np.zeros(steps, dtype=np.int64)
     left = []

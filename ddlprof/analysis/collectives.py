@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.model.records import MISSING, NEVER, CollectiveShape
+from ddlprof.model.records import MESSAGES, MISSING, NEVER, CollectiveShape
 
 if TYPE_CHECKING:
     from ddlprof.store import CollectiveTable, IntArray, RankData
 
 LATE_SHARE = 0.1  # arrival counts as late where the longest wait exceeds this share of the transfer ...
 LATE_US = 50  # ... and this much, the jitter of waking a thread
+_MESSAGE = "message"
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def can_split(op: str) -> bool:
 
 def is_message(op: str) -> bool:
     """Whether the operation is one side of a point-to-point transfer."""
-    return op in ("send", "recv", "recv_any_source")
+    return op in MESSAGES
 
 
 def bus_factor(op: str, ranks: int) -> float:
@@ -138,6 +139,11 @@ class Matching(ByRank):
         """Whether every rank plays the same role in every collective."""
         return all(can_split(op) and not op.startswith("alltoall") for op, *_ in self._kinds)
 
+    @property
+    def has_messages(self) -> bool:
+        """Whether ranks send each other messages."""
+        return any(op == _MESSAGE for op, *_ in self._kinds)
+
     def _number(self, table: CollectiveTable) -> None:
         for shape in table.shapes:
             self._kinds.setdefault(_kind(shape), len(self._kinds))
@@ -206,7 +212,7 @@ class Matching(ByRank):
 def _family(shape: CollectiveShape) -> tuple[str, int, int, int]:
     """The properties of a collective that have to be equal on all ranks. The sizes of an all-to-all may differ."""
     if is_message(shape.op):
-        return "message", shape.ranks, -1, shape.bytes
+        return _MESSAGE, shape.ranks, -1, shape.bytes
     uneven = shape.op.startswith("alltoall")
     return shape.op, shape.ranks, -1 if shape.root is None else shape.root, -1 if uneven else shape.bytes
 

@@ -88,8 +88,10 @@ def stall_means(summary: Summary) -> dict[str, float]:
         means["other"] -= means["rollout"]
     if "interconnect" in means:
         means.pop("comm", None)
-    elif "straggler" in means:
-        means["comm"] -= means["straggler"]
+    else:
+        for part in ("straggler", "bubble"):
+            if part in means:
+                means["comm"] -= means[part]
     return means
 
 

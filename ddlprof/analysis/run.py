@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ddlprof.analysis.arrivals import split_by_arrival
+from ddlprof.analysis.bubbles import Bubbles, Pipeline
 from ddlprof.analysis.clocks import ClockOffset, clock_offsets, on_device
 from ddlprof.analysis.collectives import RankCollectives, match_collectives
 from ddlprof.analysis.contention import queued_shares
@@ -21,9 +22,11 @@ from ddlprof.analysis.stragglers import NO_END, CommParts, Ladders, split_comm
 from ddlprof.analysis.summary import MIN_SPLIT_SHARE, RankTimes, Summary, summarise
 from ddlprof.analysis.traffic import CommTotals, RankTraffic, comm_totals, rank_traffic
 from ddlprof.model.classes import COMM_PARTS, RECORDED
+from ddlprof.model.manifest import TrainingFacts
 from ddlprof.model.records import DEVICE_CLOCK, MISSING, Flag
 
 if TYPE_CHECKING:
+    from ddlprof.analysis.experts import ExpertLoad
     from ddlprof.analysis.loss_curve import LossCurve
     from ddlprof.analysis.stragglers import InsideMachine
     from ddlprof.store import IntArray, RankData, RunData
@@ -77,6 +80,7 @@ class Attempt:
     queued_shares: dict[int, float]
     """For each rank that counted it, the share of its time for which the main thread waited for a processor."""
     notes: list[str]
+    pipelines: list[Pipeline] = field(default_factory=list)
 
     @property
     def queued_share(self) -> float | None:
@@ -102,6 +106,15 @@ class Attempt:
 
         return loss_curve(self.loss_rank.training_loss)
 
+    @cached_property
+    def experts(self) -> ExpertLoad | None:
+        """How tokens are routed to the experts of a mixture; None without one."""
+        if not any(rank.data.routed for rank in self.ranks):
+            return None
+        from ddlprof.analysis.experts import expert_load  # not at the top: few jobs have experts
+
+        return expert_load([rank.data for rank in self.ranks])
+
     @property
     def decisive(self) -> Summary:
         """The summary for the verdict, without one or two slow steps that alone would decide it."""
@@ -110,9 +123,9 @@ class Attempt:
 
 def analyse(run: RunData) -> list[Attempt]:
     """The analysis of every attempt of the run, in order."""
-    workers = run.manifest.training.loader_workers if run.manifest else None
+    training = run.manifest.training if run.manifest else TrainingFacts()
     attempts = sorted({rank.attempt for rank in run.ranks})
-    return [_analyse_attempt([r for r in run.ranks if r.attempt == a], workers or 0) for a in attempts]
+    return [_analyse_attempt([r for r in run.ranks if r.attempt == a], training) for a in attempts]
 
 
 def headline_attempt(attempts: Sequence[Attempt]) -> Attempt | None:
@@ -120,15 +133,16 @@ def headline_attempt(attempts: Sequence[Attempt]) -> Attempt | None:
     return max(attempts, key=lambda a: (a.summary.steady_steps, a.attempt), default=None)
 
 
-def _analyse_attempt(ranks: list[RankData], loader_workers: int) -> Attempt:
+def _analyse_attempt(ranks: list[RankData], training: TrainingFacts) -> Attempt:
     capped = [aggregate.first_step for rank in ranks for aggregate in rank.aggregates]
-    window = find_steady([r.steps for r in ranks], loader_workers, min(capped, default=None))
+    window = find_steady([r.steps for r in ranks], training.loader_workers or 0, min(capped, default=None))
     matching = match_collectives(ranks)
     clocks = clock_offsets(ranks, matching)
     split = split_by_arrival(ranks, matching, clocks)
     inside = _inside_machine(ranks)
+    bubbles = Bubbles(ranks, matching.has_messages, "pp" in (training.strategy or "").split("+"))
     analysed = [
-        _analyse_rank(rank, partial(split.__getitem__, index), window, inside, clocks[rank.node])
+        _analyse_rank(rank, partial(split.__getitem__, index), window, inside, bubbles, clocks[rank.node])
         for index, rank in enumerate(ranks)
     ]
     summary = summarise([rank.times for rank in analysed])
@@ -144,7 +158,8 @@ def _analyse_attempt(ranks: list[RankData], loader_workers: int) -> Attempt:
         comm=comm_totals([rank.traffic for rank in analysed], steady_rows),
         clocks=clocks,
         queued_shares=queued,
-        notes=[*window.notes, *_summary_notes(summary), *_split_notes(analysed, summary)],
+        notes=[*window.notes, *_summary_notes(summary), *_split_notes(analysed, summary, bubbles.note)],
+        pipelines=bubbles.pipelines,
     )
 
 
@@ -163,18 +178,19 @@ def _analyse_rank(
     match: Callable[[], RankCollectives],
     window: SteadyWindow,
     inside: InsideMachine,
+    bubbles: Bubbles,
     clock: ClockOffset | None,
 ) -> RankAnalysis:
     matched = match()
-    parts = split_comm(rank, matched, inside)
+    parts = split_comm(rank, matched, inside, bubbles.of_rank(rank, matched) if bubbles.may_be else None)
     times = {name: rank.steps[f"{name}_ns"] for name in RECORDED}
     times |= {name: getattr(parts, name) for name in COMM_PARTS}
     number = rank.steps["step"]
     flags = rank.steps["flags"] | np.where(window.is_warmup(number), int(Flag.WARMUP), 0)
     profiled = (flags & int(Flag.TRACED) != 0) & (parts.straggler != MISSING)
     profiled &= rank.header.clock == DEVICE_CLOCK  # on the host's clock, TRACED does not mean a profiler window
-    rank_times = RankTimes(number, times, window.is_steady(number), rank.aggregates, profiled)
-    traffic = rank_traffic(matched, rank_times.steady)
+    rank_times = RankTimes(number, times, window.is_steady(number), rank.aggregates, profiled, parts.by_dimension)
+    traffic = rank_traffic(matched, rank_times.steady, rank.groups)
     summary = summarise([rank_times], means_only=True)
     return RankAnalysis(rank, flags, rank_times, parts, traffic, summary, clock, match)
 
@@ -191,8 +207,10 @@ def _summary_notes(summary: Summary) -> list[str]:
     return [f"steady steps of single ranks left out, as not all classes were measured in them: {summary.left_out}"]
 
 
-def _split_notes(ranks: list[RankAnalysis], summary: Summary) -> list[str]:
+def _split_notes(ranks: list[RankAnalysis], summary: Summary, of_bubble: str | None) -> list[str]:
     """A note on why communication could not be split into its parts, unless nearly all of it was."""
+    if of_bubble is not None:
+        return [of_bubble]
     comm = sum(int(np.maximum(r.times.times["comm"][r.times.steady], 0).sum()) for r in ranks)
     known = sum(int(r.times.times["comm"][r.times.steady & (r.parts.straggler != MISSING)].sum()) for r in ranks)
     if known >= MIN_SPLIT_SHARE * comm:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.collectives import RankCollectives, bus_factor, can_split
+from ddlprof.analysis.dimensions import OfDimensions, columns_of, exposed_by_dimension
 from ddlprof.model.records import DEVICE_CLOCK, MISSING, NEVER, Calibration, CollectiveShape
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from ddlprof.store import IntArray, RankData
 
     InsideMachine = Callable[[CollectiveShape], float | None]
+    _Parts = tuple[IntArray, IntArray, IntArray, IntArray]
+    """Interconnect, network, straggler and bubble."""
 
 UNSPLIT_SHARE_OF_COMM = 0.1  # time that cannot be split counts as interconnect or network up to this share of comm ...
 UNSPLIT_SHARE_OF_STEP = 0.01  # ... or up to this share of the step, where it decides nothing
@@ -46,19 +49,26 @@ class CommParts:
     interconnect: IntArray
     network: IntArray
     straggler: IntArray
+    bubble: IntArray
+    """The part of waiting that the schedule of a pipeline makes; see `ddlprof.analysis.bubbles`."""
     unsplit_us: Counter[str] = field(default_factory=Counter)
     """The exposed microseconds that could not be split, by reason."""
+    by_dimension: dict[str, IntArray] = field(default_factory=dict)
+    """The communication of each dimension and its parts, by the names of `dimensions.COLUMNS`; only those there are."""
 
 
-def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) -> CommParts:
+def split_comm(
+    rank: RankData, matched: RankCollectives, inside: InsideMachine, bubble: IntArray | None = None
+) -> CommParts:
     """The parts of `comm` for each step, which add up to it exactly.
 
     `inside` estimates the microseconds that a collective would take inside one machine; None where that is not known.
+    `bubble`: the bubble in each step if there is a pipeline.
     """
     comm = rank.steps["comm_ns"]
     if rank.header.world_size == 1:
         nobody = np.where(comm == MISSING, MISSING, 0)
-        return CommParts(comm.copy(), nobody, nobody.copy())
+        return CommParts(comm.copy(), nobody, nobody.copy(), nobody.copy())
     table = matched.table
     exposed = np.where(table.exposed_us == NEVER, 0, table.exposed_us)
     split = matched.transfer_us != MISSING
@@ -73,18 +83,49 @@ def split_comm(rank: RankData, matched: RankCollectives, inside: InsideMachine) 
     known &= clear
 
     transfer = transfer_us(matched)
-    saved_ns = 1000 * saved_us(rank, matched, transfer)
+    saved = saved_of_each_us(rank, matched, transfer)
+    saved_ns = 1000 * _saved_by_step(table.row, saved, steps)
     straggler = np.where(known, np.clip(saved_ns, 0, comm), MISSING)
     inner, all_known = _inside_us(rank, matched, transfer, inside)
     within = known & (_sum_by_step(table.row, ~all_known, steps) == 0)
     same = np.array_equal(inner, transfer)  # nothing would be faster: a second replay would equal the first
-    faster_ns = np.zeros_like(saved_ns) if same else 1000 * saved_us(rank, matched, inner) - saved_ns
+    faster = saved if same else saved_of_each_us(rank, matched, inner)
+    faster_ns = 1000 * _saved_by_step(table.row, faster, steps) - saved_ns
     network = np.where(within, np.clip(faster_ns, 0, comm - straggler), MISSING)
-    return CommParts(
-        interconnect=np.where(within, comm - straggler - network, MISSING),
-        network=network,
-        straggler=straggler,
-        unsplit_us=_reasons(matched, exposed, ~clear[table.row], rank.header.clock == DEVICE_CLOCK),
+    parts = (np.where(within, comm - straggler - network, MISSING), network, straggler, np.where(known, 0, MISSING))
+    if bubble is not None:
+        parts = _without_bubble(rank, matched, parts, bubble)
+    of = OfDimensions(rank, table)
+    by_dimension = {}
+    if of.are_known:
+        of_comm = exposed_by_dimension(rank, table, of, allowed)
+        savings = [1000 * of.sums(table.row, values, steps) for values in (saved, faster - saved)]
+        by_dimension = columns_of(of_comm, savings, parts)
+    reasons = _reasons(matched, exposed, ~clear[table.row], rank.header.clock == DEVICE_CLOCK)
+    return CommParts(*parts, reasons, by_dimension)
+
+
+def _without_bubble(rank: RankData, matched: RankCollectives, parts: _Parts, bubble: IntArray) -> _Parts:
+    """The parts with the bubble taken out of the others: out of waiting first, as nothing moves in it.
+
+    In a pipeline, waiting is at least what the rank waited for others in each collective: the replay takes a message
+    that was sent ahead for slow. Where the bubble is MISSING, the waiting for later ranks is not known either.
+    """
+    interconnect, network, straggler, _ = parts
+    table, comm = matched.table, rank.steps["comm_ns"]
+    waits = np.where(matched.transfer_us == MISSING, 0, matched.duration_us - transfer_us(matched))
+    exposed = np.where(table.exposed_us == NEVER, 0, table.exposed_us)
+    waited = 1000 * _sum_by_step(table.row, np.clip(waits, 0, exposed), len(comm))
+    known, unknown = straggler != MISSING, bubble == MISSING
+    later = np.maximum(np.minimum(np.maximum(straggler, waited), comm) - bubble, 0)
+    moving = comm - later - bubble
+    between = np.where(network == MISSING, MISSING, np.minimum(network, moving))
+    inside = np.where(interconnect == MISSING, MISSING, moving - between)
+    return (
+        np.where(unknown, interconnect, inside),
+        np.where(unknown, network, between),
+        np.where(unknown | ~known, MISSING, later),
+        bubble,
     )
 
 
@@ -110,8 +151,21 @@ def _inside_us(
 
 def saved_us(rank: RankData, matched: RankCollectives, transfer: IntArray) -> IntArray:
     """The exposed microseconds that each step would save if every collective took `transfer` (E0 - E1, E0 - E2)."""
+    each = saved_of_each_us(rank, matched, transfer)
+    return _saved_by_step(matched.table.row, each, len(rank.steps))
+
+
+def _saved_by_step(row: IntArray, saved: IntArray, steps: int) -> IntArray:
+    return np.asarray(np.maximum(_sum_by_step(row, saved, steps), 0))
+
+
+def saved_of_each_us(rank: RankData, matched: RankCollectives, transfer: IntArray) -> IntArray:
+    """The exposed microseconds that would be saved at the wait for each collective if all took `transfer`.
+
+    Below 0 where a wait would be longer, as computation would come to it earlier.
+    """
     table = matched.table
-    saved = np.zeros(len(rank.steps), dtype=np.int64)
+    saved = np.zeros(len(table), dtype=np.int64)
     ended = table.end_us != NEVER
     end = np.where(ended, table.end_us, table.ready_us)
     exposed = np.where(ended & (table.exposed_us != NEVER), table.exposed_us, 0)
@@ -127,15 +181,22 @@ def saved_us(rank: RankData, matched: RankCollectives, transfer: IntArray) -> In
         first = np.array([name not in group[:i] for i, name in enumerate(group)])
         ready = np.where(first, matched.start_us[grid], table.ready_us[grid])
         never = np.where(table.need_us[grid] == NEVER, True, ~ended[grid])
-        saved[rows] = replay(ready, end[grid], np.where(never, NEVER, table.need_us[grid]), exposed[grid],
-                             transfer[grid], group)  # fmt: skip
+        saved[grid] = savings(ready, end[grid], np.where(never, NEVER, table.need_us[grid]), exposed[grid],
+                              transfer[grid], group)  # fmt: skip
     return saved
 
 
 def replay(
     ready: IntArray, end: IntArray, need: IntArray, exposed: IntArray, transfer: IntArray, group: list[str]
 ) -> IntArray:
-    """The exposed time saved in each step if every collective took its `transfer`.
+    """The exposed time saved in each step if every collective took its `transfer`; the arguments are of `savings`."""
+    return np.asarray(np.maximum(savings(ready, end, need, exposed, transfer, group).sum(axis=1), 0))
+
+
+def savings(
+    ready: IntArray, end: IntArray, need: IntArray, exposed: IntArray, transfer: IntArray, group: list[str]
+) -> IntArray:
+    """The exposed time saved at the wait for each collective if every collective took its `transfer`.
 
     Arrays have one row per step and one column per collective, all in the same unit; `group` names each column's queue.
     """
@@ -148,6 +209,7 @@ def replay(
     free = np.full((steps, len(queues)), np.iinfo(np.int64).min)
     new_end = np.zeros_like(ready)
     saved = np.zeros(steps, dtype=np.int64)
+    by_need = np.zeros_like(ready)
     for event in order.T:
         step = np.flatnonzero(event < count)
         issued = event[step]
@@ -158,8 +220,9 @@ def replay(
         step = np.flatnonzero(event >= count)
         needed = event[step] - count
         wait = new_end[step, needed] - (need_at[step, needed] - saved[step])
-        saved[step] += waited[step, needed] - np.maximum(wait, 0)
-    return np.maximum(saved, 0)
+        by_need[step, needed] = waited[step, needed] - np.maximum(wait, 0)
+        saved[step] += by_need[step, needed]
+    return by_need
 
 
 def _sum_by_step(row: IntArray, values: IntArray | NDArray[np.bool_], steps: int) -> IntArray:

@@ -7,14 +7,17 @@ The means of the classes add up to the mean step. The means include steps that w
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ddlprof.analysis.dimensions import COLUMNS, SHOWN, column_name
 from ddlprof.model.classes import CLASSES, COMM_PARTS, OPTIONAL, PARTS, TIMES
 from ddlprof.model.records import MISSING, Aggregate
 
+_WHOLE = frozenset(map(column_name, SHOWN))
+"""The names of the communication of whole dimensions."""
 MIN_SPLIT_SHARE = 0.9  # parts of a class are given where they are known for this share of its time
 
 
@@ -28,6 +31,8 @@ class RankTimes:
     aggregates: Sequence[Aggregate] = ()
     profiled: NDArray[np.bool_] | None = None
     """The steps in profiler windows. They give the parts of communication where the steady steps do not have them."""
+    dimensions: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    """The communication of each dimension and its parts (`CommParts.by_dimension`)."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class Summary:
     """The number of steps of all ranks together, including those kept only as sums."""
     left_out: int
     """The number of steady steps that the means exclude, because other classes were measured in them than in most."""
+    dimensions: dict[str, Spread] = field(default_factory=dict)
+    """The communication by dimension, under the names of `dimensions.COLUMNS`; empty if no dimension is known."""
 
     def mean_ns(self, name: str) -> float | None:
         """The mean of a time in ns; None: not measured."""
@@ -84,13 +91,19 @@ def summarise(ranks: Sequence[RankTimes], means_only: bool = False) -> Summary:
             means[name] = (int(column(name).sum()) + summed) / count
     for name, parts in PARTS.items():
         means |= _part_means(means[name], column(name), {part: column(part) for part in parts})
-    if all(means[part] is None for part in COMM_PARTS):
-        means |= _parts_of_profiled(means["comm"], ranks)
+    profiled = _profiled(ranks) if all(means[part] is None for part in COMM_PARTS) else None
+    if profiled is not None:
+        means |= _part_means(means["comm"], *_comm_of(ranks, profiled))
     if means_only:
         return Summary({name: Spread(means[name]) for name in TIMES}, count, left_out)
+    by_dimension = dimension_means(means["comm"], ranks, alike if profiled is None else profiled)
     step = _joined(rank.step[keep] for rank, keep in zip(ranks, alike, strict=True))
     _, index = np.unique(step, return_inverse=True)
-    return Summary({name: _spread(means[name], column(name), index) for name in TIMES}, count, left_out)
+    spreads = {name: _spread(means[name], column(name), index) for name in TIMES}
+    dimensions = {
+        name: _spread(mean, dimension_column(ranks, alike, name), index) for name, mean in by_dimension.items()
+    }
+    return Summary(spreads, count, left_out, dimensions)
 
 
 def by_step(ranks: Sequence[RankTimes]) -> dict[str, NDArray[np.float64]]:
@@ -152,16 +165,57 @@ def _part_means(
     return means
 
 
-def _parts_of_profiled(comm_mean: float | None, ranks: Sequence[RankTimes]) -> dict[str, float | None]:
-    """The means of the parts of communication by the steps in profiler windows; None unless each rank has some."""
-    masks = [None if rank.profiled is None else rank.profiled & (rank.times["comm"] != MISSING) for rank in ranks]
+def _profiled(ranks: Sequence[RankTimes]) -> list[NDArray[np.bool_]] | None:
+    """A mask for each rank of its steps in profiler windows; None unless each rank has some."""
+    masks = [rank.profiled & (rank.times["comm"] != MISSING) for rank in ranks if rank.profiled is not None]
+    return masks if len(masks) == len(ranks) and all(mask.any() for mask in masks) else None
+
+
+def _comm_of(
+    ranks: Sequence[RankTimes], masks: Sequence[NDArray[np.bool_]]
+) -> tuple[NDArray[np.int64], dict[str, NDArray[np.int64]]]:
+    """Communication and its parts in these steps."""
 
     def column(name: str) -> NDArray[np.int64]:
         return _joined(rank.times[name][mask] for rank, mask in zip(ranks, masks, strict=True))
 
-    if any(mask is None or not mask.any() for mask in masks):
-        return dict.fromkeys(COMM_PARTS)
-    return _part_means(comm_mean, column("comm"), {part: column(part) for part in COMM_PARTS})
+    return column("comm"), {part: column(part) for part in COMM_PARTS}
+
+
+def dimension_means(
+    comm_mean: float | None, ranks: Sequence[RankTimes], masks: Sequence[NDArray[np.bool_]]
+) -> dict[str, float | None]:
+    """The means of the communication of every dimension and of its parts, by the names of `dimensions.COLUMNS`.
+
+    Those of the dimensions add up to `comm_mean`, and the parts of a dimension to its own: all are shares of the same
+    steps, those in which communication is split, if these suffice.
+    """
+    present = [name for name in COLUMNS if any(name in rank.dimensions for rank in ranks)]
+    comm, parts = _comm_of(ranks, masks)
+    columns = {name: dimension_column(ranks, masks, name) for name in present}
+    told = np.all([columns[name] != MISSING for name in present if name in _WHOLE], axis=0) & (comm != MISSING)
+    everything = told & np.all([part != MISSING for part in parts.values()], axis=0)
+    waits = told & (parts["straggler"] != MISSING)
+    known = next((mask for mask in (everything, waits) if _covers(mask, comm)), told)
+    if not present or comm_mean is None or not _covers(known, comm):
+        return {}
+    of_comm = max(int(comm[known].sum()), 1)
+    return {
+        name: comm_mean * int(values[known].sum()) / of_comm if (values[known] != MISSING).all() else None
+        for name, values in columns.items()
+    }
+
+
+def dimension_column(ranks: Sequence[RankTimes], masks: Sequence[NDArray[np.bool_]], name: str) -> NDArray[np.int64]:
+    """A column of a dimension in the masked steps of all ranks: 0 where a rank communicates, but not along it."""
+
+    def of_rank(rank: RankTimes) -> NDArray[np.int64]:
+        if name in rank.dimensions:
+            return rank.dimensions[name]
+        part = next((part for part in COMM_PARTS if name.endswith(f"_{part}")), "comm")
+        return np.where(rank.times[part] == MISSING, MISSING, 0)
+
+    return _joined(of_rank(rank)[mask] for rank, mask in zip(ranks, masks, strict=True))
 
 
 def _covers(known: NDArray[np.bool_], class_ns: NDArray[np.int64]) -> bool:

@@ -131,7 +131,7 @@ def with_values(words: list[str]) -> list[str]:
     return found
 
 
-def own_prices(discounts: list[str], path: Path | None) -> OwnPrices | None:
+def own_prices(discounts: list[str] | None, path: Path | None) -> OwnPrices | None:
     """The user's own prices and discounts, or None if there are none.
 
     Raises UserError for a wrong discount, and CatalogError for a wrong file.
@@ -140,7 +140,7 @@ def own_prices(discounts: list[str], path: Path | None) -> OwnPrices | None:
 
     if not discounts and path is None:
         return None
-    return OwnPrices(read_own_prices(path, load()) if path else (), dict(map(_discount, discounts)))
+    return OwnPrices(read_own_prices(path, load()) if path else (), dict(map(_discount, discounts or [])))
 
 
 def _discount(text: str) -> tuple[str, float]:

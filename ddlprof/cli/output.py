@@ -22,6 +22,7 @@ TABLE = "table"
 _ENDINGS = {
     ".plan.json": "plan",
     ".trace.json": "trace",
+    ".layouts.csv": "layouts",
     ".json": "json",
     ".csv": "csv",
     ".html": "html",

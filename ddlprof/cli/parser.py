@@ -71,7 +71,10 @@ GROUPS = {
         ),
         "predict": Named(
             "Predict the step of a job on one target, class by class.",
-            ["predict RUN --instance p4d.24xlarge --nodes 2", "predict RUN --gpu 'RTX 3090' --placement 4,4"],
+            [
+                "predict RUN --instance p4d.24xlarge --nodes 2",
+                "predict 8b.json --gpu H100 --layout tp4,pp2,dp8 --vary pipeline",
+            ],
         ),
         "learn": Named(
             "Learn from all your runs how fast your machines are.",
@@ -79,7 +82,7 @@ GROUPS = {
         ),
         "features": Named(
             "Count the operators and memory of a model without running it.",
-            ["features torchvision:resnet50 --input 3,224,224 -o resnet50.json"],
+            ["features torchvision:resnet50 --input 3,224,224 -o resnet50.json", "features config.json --seq-len 8192"],
         ),
         "probe": Named(
             "Measure what operators and links reach on this machine.",

@@ -3,40 +3,58 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli import options
+from ddlprof.cli import layout_options, options
 from ddlprof.cli.options import JOB_HELP, names_in, whole_numbers
-from ddlprof.cli.output import Out, format_option, wanted
+from ddlprof.cli.output import Out, Wanted, format_option, wanted
 from ddlprof.cli.panels import job_option, machines_option
+
+if TYPE_CHECKING:
+    from ddlprof.planning.job import DescribedJob
+    from recommender import Settings
 
 FORMATS = ("table", "json")
 MOST_TARGETS = 1000
 MOST_NODES = 10_000
 
 
+_Instances = Annotated[
+    list[str] | None,
+    machines_option("--instance", metavar="TYPE,...", help="Instance types of the catalogue, side by side."),
+]
+_Gpus = Annotated[
+    list[str] | None,
+    machines_option("--gpu", metavar="MODEL,...", help="GPUs outside a cloud, such as 'RTX 3090', too."),
+]
+_Placement = Annotated[
+    str | None,
+    machines_option(
+        metavar="N,...",
+        help="GPUs used on each machine: 4,4 means two machines with four each [1; with --layout: what it needs].",
+    ),
+]
+_Nodes = Annotated[
+    int | None,
+    machines_option(metavar="N", min=1, max=MOST_NODES, help="In place of --placement: all GPUs of N machines."),
+]
+_Batch = Annotated[
+    int | None, job_option(metavar="B", min=1, help="Samples per GPU and forward pass [as in RUN; of a layout: mb].")
+]
+
+
 def predict(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=JOB_HELP)],
-    instance: Annotated[
-        list[str] | None, machines_option(metavar="TYPE,...", help="Instance types of the catalogue, side by side.")
-    ] = None,
-    gpu: Annotated[
-        list[str] | None, machines_option(metavar="MODEL,...", help="GPUs outside a cloud, such as 'RTX 3090', too.")
-    ] = None,
-    placement: Annotated[
-        str | None,
-        machines_option(metavar="N,...", help="GPUs used on each machine: 4,4 means two machines with four each [1]."),
-    ] = None,
-    nodes: Annotated[
-        int | None,
-        machines_option(metavar="N", min=1, max=MOST_NODES, help="In place of --placement: all GPUs of N machines."),
-    ] = None,
-    batch: Annotated[
-        int | None, job_option(metavar="B", min=1, help="Samples per GPU and forward pass [as in RUN].")
-    ] = None,
+    instance: _Instances = None,
+    gpu: _Gpus = None,
+    placement: _Placement = None,
+    nodes: _Nodes = None,
+    interconnect: layout_options.Interconnect = None,
+    network_gbps: layout_options.NetworkGbps = None,
+    batch: _Batch = None,
     precision: options.Precisions = None,
     strategy: options.Strategy = None,
     optimizer: options.Optimizer = None,
@@ -44,6 +62,9 @@ def predict(
     checkpointing: options.Checkpointing = None,
     compiled: options.Compiled = None,
     channels_last: options.ChannelsLast = None,
+    layout: layout_options.LayoutText = None,
+    vary: layout_options.Vary = None,
+    global_batch: layout_options.GlobalBatch = None,
     lora: options.Lora = None,
     qlora: options.Qlora = None,
     other_job: options.OtherJobs = None,
@@ -55,25 +76,78 @@ def predict(
 
     What is asked for in place of the run's own settings is shown beside the step with those.
     """
-    from ddlprof.planning.choose import placement_on, predictions
     from ddlprof.planning.learning import load_job_with
-    from ddlprof.report.plans import prediction
 
-    places, used = wanted(out, format, FORMATS), whole_numbers(placement or "1", "--placement")
+    places = wanted(out, format, FORMATS)
+    machines = _machines(instance, gpu, placement, nodes, interconnect, network_gbps)
+    if layout is None:
+        layout_options.refuse("it is part of a --layout, which is not there", vary=vary, global_batch=global_batch)
+        settings = [
+            options.settings_of(
+                name, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora
+            )
+            for name in names_in(precision or "") or (None,)
+        ]
+        described = {"interconnect": interconnect, "network_gbps": network_gbps}
+        job = load_job_with(learned, run, (batch,) if batch else (), other_job or ())
+        _write_targets(places, job, batch, (placement, nodes), machines, settings, described)
+        return
+    layout_options.refuse(
+        "it goes without --layout, which says zero1 and the like, and selective or full",
+        strategy=strategy, checkpointing=checkpointing, compiled=compiled, channels_last=channels_last,
+        lora=lora, qlora=qlora,
+    )  # fmt: skip
+    question = layout_options.question_of(
+        layout, placement=whole_numbers(placement, "--placement") if placement else None, nodes=nodes,
+        micro_batch=batch, grad_accum=grad_accum, global_batch=global_batch, precision=precision, optimizer=optimizer,
+        interconnect=interconnect, network_gbps=network_gbps,
+    )  # fmt: skip
+    layout_options.write_layouts(places, load_job_with(learned, run, (), other_job or ()), machines, question, vary)
+
+
+def _machines(
+    instance: list[str] | None,
+    gpu: list[str] | None,
+    placement: str | None,
+    nodes: int | None,
+    interconnect: str | None,
+    network_gbps: float | None,
+) -> list[tuple[str, str]]:
+    """The field of `Target` and its value for each machine that is asked for."""
     if placement and nodes:
         raise UserError("give --placement or --nodes, not both")
-    if nodes and gpu:
-        raise UserError("--nodes takes all GPUs of an --instance: with --gpu, give --placement")
+    if not gpu:
+        layout_options.refuse(
+            "describes a --gpu; an --instance tells its links", interconnect=interconnect, network_gbps=network_gbps
+        )
     machines = [("instance_type", name) for name in names_in(",".join(instance or []))]
     machines += [("gpu_model", name) for name in names_in(",".join(gpu or []))]
-    settings = [
-        options.settings_of(name, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora)
-        for name in names_in(precision or "") or (None,)
-    ]
-    questions = [(machine, each) for machine in dict.fromkeys(machines) for each in dict.fromkeys(settings)]
-    if not 0 < len(questions) <= MOST_TARGETS:
+    found = list(dict.fromkeys(machines))
+    if not 0 < len(found) <= MOST_TARGETS:
         raise UserError(f"name 1 to {MOST_TARGETS} targets, by --instance TYPE, or --gpu MODEL outside of a cloud")
-    job = load_job_with(learned, run, (batch,) if batch else (), other_job or ())
-    found = predictions(job, batch, placement_on(used, nodes), questions)
+    return found
+
+
+def _write_targets(
+    places: Wanted,
+    job: DescribedJob,
+    batch: int | None,
+    where: tuple[str | None, int | None],
+    machines: list[tuple[str, str]],
+    settings: list[Settings],
+    described: dict[str, Any],
+) -> None:
+    """Predicts a job without a layout on each machine with each of the settings, and writes the predictions."""
+    from ddlprof.planning.choose import placement_on, predictions
+    from ddlprof.report.plans import prediction
+
+    placement, nodes = where
+    if nodes and any(field == "gpu_model" for field, _ in machines):
+        raise UserError("--nodes takes all GPUs of an --instance: with --gpu, give --placement")
+    questions = [(machine, each) for machine in machines for each in dict.fromkeys(settings)]
+    if len(questions) > MOST_TARGETS:
+        raise UserError(f"name 1 to {MOST_TARGETS} targets, by --instance TYPE, or --gpu MODEL outside of a cloud")
+    used = whole_numbers(placement or "1", "--placement")
+    found = predictions(job, batch, placement_on(used, nodes), questions, described)
     renderers = {"table": prediction.render, "json": prediction.as_json}
     places.write({name: partial(render, job.workload.name) for name, render in renderers.items()}, found)

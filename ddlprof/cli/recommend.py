@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.units import parse_duration
-from ddlprof.cli import options
+from ddlprof.cli import launch, layout_options, options
 from ddlprof.cli.options import JOB_HELP, names_in, settings_of, whole_numbers
-from ddlprof.cli.output import Out, Wanted, format_option, say_written, wanted, write_whole
+from ddlprof.cli.output import Out, Wanted, format_option, wanted
 from ddlprof.cli.panels import job_option, machines_option, output_option, panel, price_option
 
 if TYPE_CHECKING:
     from ddlprof.planning.job import DescribedJob
     from ddlprof.report.plans.data import Answer
 
-FORMATS = ("table", "csv", "json", "html")
+FORMATS = ("table", "csv", "json", "html", "layouts")
 _MOST_NODES = 8
 _work_option = panel("Work and budget")
 NO_PLAN_EXIT_CODE = 1
@@ -28,9 +27,12 @@ NO_PLAN_EXIT_CODE = 1
 _Keep = Annotated[
     bool, job_option("--keep-global-batch", help="Keep the samples per optimizer step, not those per GPU.")
 ]
+_Batches = Annotated[str, job_option(metavar="B,...", help="Samples per GPU and forward pass [as in RUN].")]
 _Region = Annotated[
     str | None, machines_option(metavar="R", help="Region whose prices count [the cloud's usual one; AWS: us-east-1].")
 ]
+_Cloud = Annotated[str | None, machines_option(metavar="C", help="Machines of this cloud; any: of all [aws].")]
+_Pricing = Annotated[str, price_option(metavar="P,...", help="Ways to pay: on_demand, spot, or both.")]
 _Instance = Annotated[
     list[str] | None,
     machines_option("--instance", "--instances", metavar="TYPE,...", help="Only these types, even if retired."),
@@ -38,8 +40,27 @@ _Instance = Annotated[
 _Nodes = Annotated[
     int | None, machines_option(metavar="N", min=1, help="With --instance: exactly N machines, with all their GPUs.")
 ]
+_MaxNodes = Annotated[
+    int | None, machines_option(metavar="M", min=1, help="Most machines in a plan [8; with --layouts: any number].")
+]
+_Gpus = Annotated[
+    str | None,
+    machines_option("--gpus", metavar="N,...", help="With --layouts: numbers of GPUs to try [64,128,...,4096]."),
+]
+_MaxCost = Annotated[float | None, _work_option(metavar="USD", help="Most that the job may cost.")]
+_Format = Annotated[
+    str | None,
+    format_option(
+        FORMATS, besides="; csv has rejected candidates, too; layouts: a CSV file of all that --layouts tried"
+    ),
+]
 _Emit = Annotated[
-    str | None, output_option(metavar="ENGINE", help="skypilot: write NAME.sky.yaml, a task for the best plan.")
+    str | None,
+    output_option(
+        metavar="ENGINE",
+        help="skypilot: write NAME.sky.yaml, a task for the best plan; with --layouts megatron, torchtitan, nanotron or"
+        " accelerate: what launches it.",
+    ),
 ]
 
 
@@ -50,16 +71,14 @@ def recommend(
     epochs: Annotated[float | None, _work_option(metavar="E", help="Work to do: E times RUN's data set.")] = None,
     samples: Annotated[float | None, _work_option(metavar="S", help="Work to do: S samples.")] = None,
     keep_global_batch: _Keep = False,
-    batch: Annotated[str, job_option(metavar="B,...", help="Samples per GPU and forward pass [as in RUN].")] = "",
+    batch: _Batches = "",
     region: _Region = None,
-    pricing: Annotated[str, price_option(metavar="P,...", help="Ways to pay: on_demand, spot, or both.")] = "on_demand",
-    cloud: Annotated[
-        str | None, machines_option(metavar="C", help="Machines of this cloud; any: of all [aws].")
-    ] = None,
+    pricing: _Pricing = "on_demand",
+    cloud: _Cloud = None,
     instance: _Instance = None,
-    max_nodes: Annotated[int | None, machines_option(metavar="M", min=1, help="Most machines in a plan [8].")] = None,
+    max_nodes: _MaxNodes = None,
     nodes: _Nodes = None,
-    max_cost: Annotated[float | None, _work_option(metavar="USD", help="Most that the job may cost.")] = None,
+    max_cost: _MaxCost = None,
     top: Annotated[int, output_option(metavar="K", min=1, help="Number of plans to show.")] = 8,
     precision: options.Precision = None,
     strategy: options.Strategy = None,
@@ -68,6 +87,9 @@ def recommend(
     checkpointing: options.Checkpointing = None,
     compiled: options.Compiled = None,
     channels_last: options.ChannelsLast = None,
+    layouts: layout_options.Layouts = None,
+    global_batch: layout_options.GlobalBatch = None,
+    gpus: _Gpus = None,
     lora: options.Lora = None,
     qlora: options.Qlora = None,
     discount: options.Discounts = None,
@@ -75,7 +97,7 @@ def recommend(
     other_job: options.OtherJobs = None,
     learned: options.LearnedFile = None,
     out: Out = None,
-    format: Annotated[str | None, format_option(FORMATS, besides="; csv has rejected candidates, too")] = None,
+    format: _Format = None,
     emit: _Emit = None,
 ) -> None:
     """Rank the cloud machines that finish a job within a time budget by the predicted cost.
@@ -83,31 +105,64 @@ def recommend(
     A plan meets the budget if the upper end of its 80 % interval does. The exit code is 1 if no plan does.
     What is asked for in place of the run's own settings is shown beside the best plan with those.
     """
-    from ddlprof.planning.choose import answer as answer_to
     from ddlprof.planning.learning import load_job_with
 
     places, budget_s = wanted(out, format, FORMATS), _budget_s(budget, steps, epochs, samples)
     batches = whole_numbers(batch, "--batch") if batch else ()
     job = load_job_with(learned, run, batches, other_job or ())
-    task = _task_path(job, emit) if emit else None
-    answer = answer_to(
-        job, samples=_samples(job, steps, epochs, samples), budget_s=budget_s,
-        region=region, cloud=cloud, pricing=names_in(pricing),
-        min_nodes=nodes or 1, max_nodes=_most_nodes(instance, nodes, max_nodes),
-        instance_types=names_in(",".join(instance or [])) or None,
-        keep_global_batch=keep_global_batch, max_cost_usd=max_cost, batch_per_gpu=batches,
-        settings=settings_of(
-            precision, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora
-        ),
-        prices=options.own_prices(discount or [], prices),
-    )  # fmt: skip
-    _report(job, answer, top, places, task)
+    task = launch.path_for(job, emit, layouts is not None) if emit else None
+    asked = (precision, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora)
+    question = {
+        "samples": _samples(job, steps, epochs, samples, global_batch), "budget_s": budget_s, "max_cost_usd": max_cost,
+        "region": region, "cloud": cloud, "pricing": names_in(pricing),
+        "instance_types": names_in(",".join(instance or [])) or None, "prices": options.own_prices(discount, prices),
+        "settings": settings_of(*asked),
+    }  # fmt: skip
+    machines = _Machines(instance, nodes, max_nodes, whole_numbers(gpus, "--gpus") if gpus else None, emit)
+    answer = _answer(job, layouts, global_batch, machines, (keep_global_batch, batches), question)
+    _report(answer, top, places)
+    if task and emit:
+        launch.emit(task, emit, job, answer, precision)
 
 
-def _most_nodes(instance: list[str] | None, nodes: int | None, max_nodes: int | None) -> int:
-    if nodes and (max_nodes or not instance):
+class _Machines(NamedTuple):
+    """The machines that are asked for, and how they are to be started."""
+
+    instance: list[str] | None
+    nodes: int | None
+    max_nodes: int | None
+    gpus: tuple[int, ...] | None
+    engine: str | None
+    """What the best plan is to be launched with."""
+
+
+def _answer(
+    job: DescribedJob,
+    layouts: str | None,
+    global_batch: int | None,
+    machines: _Machines,
+    batching: tuple[bool, tuple[int, ...]],
+    question: dict[str, Any],
+) -> Answer:
+    """The answer, with the best layouts where they are asked for. Raises UserError for options that do not go together.
+
+    `batching` are the options that say how the batch of a job is divided: --keep-global-batch and --batch.
+    """
+    from ddlprof.planning.choose import answer
+
+    nodes, most = machines.nodes, machines.max_nodes
+    if nodes and (most or not machines.instance):
         raise UserError("--nodes takes --instance beside it, and no --max-nodes")
-    return nodes or max_nodes or _MOST_NODES
+    if layouts is not None:
+        question |= {"nodes": nodes, **({"max_nodes": most} if most else {}), "gpus": machines.gpus or ()}
+        question["allows"] = launch.allows(job, machines.engine, question["settings"].precision)
+        of_the_batch = {"keep_global_batch": batching[0] or None, "batch": batching[1] or None}
+        return layout_options.best_layouts(job, layouts, global_batch, of_the_batch, question)
+    layout_options.refuse("it goes with --layouts auto", global_batch=global_batch, gpus=machines.gpus)
+    return answer(
+        job, **question, min_nodes=nodes or 1, max_nodes=nodes or most or _MOST_NODES,
+        keep_global_batch=batching[0], batch_per_gpu=batching[1],
+    )  # fmt: skip
 
 
 def _budget_s(budget: str, *amounts: float | None) -> float:
@@ -120,7 +175,9 @@ def _budget_s(budget: str, *amounts: float | None) -> float:
     return budget_s
 
 
-def _samples(job: DescribedJob, steps: int | None, epochs: float | None, samples: float | None) -> float:
+def _samples(
+    job: DescribedJob, steps: int | None, epochs: float | None, samples: float | None, asked_batch: int | None
+) -> float:
     """The work to do, in samples."""
     from recommender.plans.candidates import global_batch_of
 
@@ -130,15 +187,15 @@ def _samples(job: DescribedJob, steps: int | None, epochs: float | None, samples
         if job.dataset_samples is None:
             raise UserError("the size of the data set is not known, so --epochs cannot be counted: use --samples")
         return epochs * job.dataset_samples
-    global_batch = global_batch_of(job.workload)
+    global_batch = asked_batch or global_batch_of(job.workload)
     if global_batch is None:
         raise UserError("the samples of an update are not known, so --steps cannot be counted: use --samples")
     return (steps or 0) * global_batch
 
 
-def _report(job: DescribedJob, answer: Answer, top: int, places: Wanted, task: Path | None) -> None:
-    """Writes and shows the plans and the task. Ends the command where no plan meets the budget."""
-    from ddlprof.report.plans import data, text
+def _report(answer: Answer, top: int, places: Wanted) -> None:
+    """Writes and shows the plans. Ends the command where no plan meets the budget."""
+    from ddlprof.report.plans import data, text, tried
 
     def page(answer: Answer) -> Iterable[str]:
         from ddlprof.report.plans import html
@@ -151,31 +208,9 @@ def _report(job: DescribedJob, answer: Answer, top: int, places: Wanted, task: P
             "csv": lambda answer: data.as_csv(answer.plans),
             "json": data.as_json,
             "html": page,
+            "layouts": tried.as_csv,
         },
         answer,
     )
     if not answer.accepted:
         raise typer.Exit(NO_PLAN_EXIT_CODE)
-    if task:
-        _emit(task, job, answer)
-
-
-def _task_path(job: DescribedJob, engine: str) -> Path:
-    """The path of the task file. Raises UserError for an unknown engine, or if it exists: it may have been edited."""
-    from ddlprof.report.plans.skypilot import task_name
-
-    if engine != "skypilot":
-        raise UserError(f"unknown engine {engine!r} for --emit; known: skypilot")
-    path = Path(f"{task_name(job.name)}.sky.yaml")
-    if path.exists():
-        raise UserError(f"{path} exists already: move it away to have a new one written")
-    return path
-
-
-def _emit(path: Path, job: DescribedJob, answer: Answer) -> None:
-    from ddlprof.report.plans import skypilot
-    from ddlprof.report.plans.data import asked_in_words
-
-    asked_for = asked_in_words(answer.differences)
-    write_whole(path, skypilot.render(answer.accepted[0], job.name, job.command, asked_for))
-    say_written(f"{path}; read it, then: sky launch {path}")

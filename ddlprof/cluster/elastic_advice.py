@@ -35,7 +35,7 @@ class Share:
     batch: int | None = None
     """This and the fields below are None while the job waits."""
     part: GpuShare | None = None
-    """The part of the batch that one GPU computes."""
+    """The part of the batch that one GPU computes, or all those together that hold one copy of the model."""
     speed_up: float | None = None
     """How much faster it is than on one GPU, both with their best batches."""
     step: StepTime | None = None
@@ -77,7 +77,7 @@ def shares(
         noise_scale = noise_scales.get(job.job_id)
         worth = None if noise_scale is None else statistical_efficiency(choice.batch, base_batch(job), noise_scale)
         step = speeds.step(job, cluster.packed(gpus, cluster.gpu_models[0]), choice.batch)
-        part = part_of(choice.batch, gpus, job.max_batch_per_gpu)
+        part = part_of(choice.batch, gpus // job.copy_gpus, job.max_batch_per_gpu)
         found.append(Share(job, gpus, choice.batch, part, float(factors[row, gpus - 1]), step, worth))
     return found
 

@@ -35,6 +35,8 @@ class Job:
     max_batch: int | None = None
     max_batch_per_gpu: int | None = None
     """The samples that fit the memory of one GPU in one forward pass."""
+    copy_gpus: int = 1
+    """The GPUs that one copy of its model is divided over, which share their samples: it runs on multiples of them."""
 
     @property
     def fewest_gpus(self) -> int:

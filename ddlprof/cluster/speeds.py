@@ -12,7 +12,9 @@ from typing import NamedTuple, Protocol
 from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import Placement
-from recommender import Predicts, Target
+from recommender import Estimate, Layout, Predicts, Target
+
+_PRECISION = "bf16"
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,18 @@ def part_of(batch: int, gpus: int, most: int | None = None) -> GpuShare:
     return GpuShare(-(-share // passes), passes)
 
 
+class WithLayout:
+    """A predictor of a job whose model is divided over GPUs in one way, however many copies of it there are."""
+
+    def __init__(self, predictor: Predicts, layout: Layout) -> None:
+        self._predictor = predictor
+        self._layout = layout
+
+    def predict(self, target: Target) -> Estimate:
+        """The step under the layout, in bf16 unless the target says otherwise. Raises as the predictor does."""
+        return self._predictor.predict(replace(target, layout=self._layout, precision=target.precision or _PRECISION))
+
+
 class PredictedSpeeds:
     """Step times by the recommender, with one predictor for each kind of job. Answers are cached."""
 
@@ -87,7 +101,7 @@ class PredictedSpeeds:
             if self._otherwise is None:
                 raise UserError(f"job {job.job_id}: nothing is known of how long a step of {name or 'it'} takes")
             return self._otherwise.step(job, placement, batch)
-        part = part_of(batch, placement.gpus, job.max_batch_per_gpu)
+        part = part_of(batch, placement.gpus // job.copy_gpus, job.max_batch_per_gpu)
         key = (name, placement, part)
         if key not in self._known:
             self._known[key] = self._ask(self._predictors[name], placement, part)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.collect.accelerator import known
 from ddlprof.collect.accelerator.clock import UNSTAMPED, DeviceClock
 from ddlprof.collect.accelerator.protocol import Accelerator
 from ddlprof.collect.helper import Helper
@@ -44,6 +45,8 @@ class DeviceSearch:
         self._known: set[Any] = set()
         self._moves = 0
         self._failed = self._said_several = False
+        self.why_not = ""
+        """Why the device, which was found, has no clock that can be read; empty if it has one."""
 
     def look(self, tensors: Iterable[Any]) -> None:
         """Looks at parameters, or at what a backward begins with."""
@@ -74,7 +77,11 @@ class DeviceSearch:
 
     def _give_up(self, error: Exception) -> None:
         self._failed = True
-        self._note("device", f"not measured: {type(error).__name__}: {error}")
+        reason = f"not measured: {type(error).__name__}: {error}"
+        if self.clock is None:
+            self.why_not = reason
+        else:
+            self._note("device", reason)
 
     def _follow(self, device: Any) -> None:
         if self._capturing():
@@ -84,6 +91,8 @@ class DeviceSearch:
             self._device = device
             self.clock = DeviceClock(self._accelerator.driver(device), stream, self._capturing)
             self._found(self.clock, self._accelerator.name(device))
+            if lacking := self._accelerator.lacking():
+                self._note("device", lacking)
         elif self._moves < MOST_MOVES and (device != self._device or stream != self.clock.stream):
             self._moves += 1
             if self._moves == 1:
@@ -118,18 +127,21 @@ class Device:
         recorder: Recorder,
         helper: Helper,
         found: Callable[[str], None],
-        unmeasured: Callable[[str], None],
+        unmeasured: Callable[[str, str], None],
+        adopted: Callable[[], None],
         attempt: Attempt,
     ) -> None:
         """`found`: called with the device's name, once its clock is that of the steps.
 
-        `unmeasured`: called with the kind of a device that has no clock here.
+        `unmeasured`: called with the kind of a device that has no clock here, and what there is to say of it.
+        `adopted`: called when the context has got an accelerator that it did not have at the start.
         """
         self._options = options
         self._recorder = recorder
         self._helper = helper
         self._found = found
-        self._unmeasured: Callable[[str], None] | None = unmeasured
+        self._unmeasured: Callable[[str, str], None] | None = unmeasured
+        self._adopted = adopted
         self._attempt = attempt
         self.search: DeviceSearch | None = None
         """Looks again after each update, in the training thread; None without an accelerator."""
@@ -146,32 +158,53 @@ class Device:
         """Begins to look for a device: torch and its accelerator are known now."""
         self._context = context
         if context.accelerator is not None:
-            capturing, note = context.captures.under_way, self._recorder.note
-            self.search = DeviceSearch(context.accelerator, capturing, self._change_over, note)
+            self._search_for(context.accelerator, context)
+
+    def _search_for(self, accelerator: Accelerator, context: HookContext) -> None:
+        capturing, note = context.captures.under_way, self._recorder.note
+        self.search = DeviceSearch(accelerator, capturing, self._change_over, note)
 
     def look(self, tensors: Iterable[Any]) -> None:
         """Looks at what is computed with, in the training thread."""
         if self._context is None or self._recorder.boundaries > FIRST_STEPS or not self._recorder.listens():
             return
         looked_at = list(islice(tensors, _TENSORS_LOOKED_AT))
-        if self.search is not None:
-            self.search.look(looked_at)
-        self._look_for_others(looked_at, self._context)
-
-    def _look_for_others(self, tensors: list[Any], context: HookContext) -> None:
-        """Looks for a device of a kind that has no clock here, and ahead of which the training thread runs."""
-        accelerator = context.accelerator
-        timed = {"cpu", "meta", None if accelerator is None else accelerator.kind}
         try:
-            with no_torch_function():  # of a tensor class of the script's
-                kinds = (tensor.device.type for tensor in tensors if context.torch.is_tensor(tensor))
-                other = next((kind for kind in kinds if kind not in timed), None)
+            other = self._other_kind(looked_at, self._context)
+            if other is not None and self._adopt(other, self._context):
+                other = None
         except Exception as error:
             self._recorder.note("device", f"not looked at: {type(error).__name__}: {error}")
-            return
-        if other is not None and self._unmeasured is not None:
-            self._unmeasured(other)
+            other = None
+        reason = other
+        if self.search is not None:
+            self.search.look(looked_at)
+            if self.search.why_not and self._context.accelerator is not None:
+                other, reason = self._context.accelerator.kind, self.search.why_not
+        if other is not None and reason is not None and self._unmeasured is not None:
+            self._unmeasured(other, reason)
             self._unmeasured = None
+
+    def _other_kind(self, tensors: list[Any], context: HookContext) -> str | None:
+        """A kind of device among the tensors' that is not the accelerator's, and ahead of which the training runs."""
+        accelerator = context.accelerator
+        timed = {"cpu", "meta", None if accelerator is None else accelerator.kind}
+        with no_torch_function():  # of a tensor class of the script's
+            kinds = (tensor.device.type for tensor in tensors if context.torch.is_tensor(tensor))
+            return next((kind for kind in kinds if kind not in timed), None)
+
+    def _adopt(self, kind: str, context: HookContext) -> bool:
+        """Takes an accelerator that was not there or not known to be used when torch was imported, if that is it."""
+        if self.search is not None and self.search.clock is not None:
+            return False
+        accelerator = known.of_torch(context.torch)
+        if accelerator is None or accelerator.kind != kind:
+            return False
+        accelerator.see()
+        context.adopt(accelerator)
+        self._search_for(accelerator, context)
+        self._adopted()
+        return True
 
     def _change_over(self, clock: DeviceClock, name: str) -> None:
         self._found(name)

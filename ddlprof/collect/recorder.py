@@ -115,6 +115,8 @@ class Bookkeeping(_Core):
         self.bare_hook = bare_hook()
         self.note: Callable[[str, str], None] = lambda hook, message: None
         """See `RankWriter.note`."""
+        self.record: Callable[[Any], None] = lambda record: None
+        """Writes a record that a hook has made, see `RankWriter.context`."""
         self.drops = Drops()
         self.training_loss = TrainingLoss()
         self.after_backward: Callable[[], None] | None = None

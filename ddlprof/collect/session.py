@@ -38,9 +38,11 @@ from ddlprof.model.options import Experiment, Options, ParentRun
 from ddlprof.model.records import NO_BACKWARD, NO_TORCH, PROFILING, End, JobSpan, StepRow
 
 if TYPE_CHECKING:
+    from ddlprof.collect.facts.group_dimensions import GroupDimensions
     from ddlprof.collect.facts.model_inspector import ModelInspector
     from ddlprof.collect.hooks.context import HookContext
     from ddlprof.collect.inspection import ModuleSearch
+    from ddlprof.operators.parallel import Parallelism
 
 
 class Session:
@@ -61,29 +63,34 @@ class Session:
         self.place.change(age_ns=age, spans=True)
         self.recorder = Recorder()
         self.recorder.note = self.writer.note
+        self.recorder.record = self.writer.context
         self.recorder.at_update = self._at_update
         origin_ns = self.place.origin_ns
         self.assembler = StepAssembler(origin_ns, options.step_optimizer)
-        self.input = Input(self.recorder, self._iterated, options.data_calls)
+        self.input = Input(
+            self.recorder, self._iterated, options.data_calls, lambda batch: self.probe.text.loaded(batch)
+        )
         context = ContextSampler(origin_ns, time.perf_counter_ns)
         self.helper = Helper(self.recorder, self.assembler, self.writer, context, self._step_ended)
         self.hooking = Hooking(self.recorder, self.assembler.unmeasured.add)
         self.rank_group = RankGroup(self.place, self.recorder, options.calibrate, self._install_in_group)
         self.device = Device(
-            options, self.recorder, self.helper, self._on_device, self._on_unknown_device, self.hooking.attempt
-        )
+            options, self.recorder, self.helper, self._on_device, self._on_unknown_device, self._on_late_accelerator,
+            self.hooking.attempt,
+        )  # fmt: skip
         self.progress = Progress(options, self.place, self.rank_group, self._learn, lambda: self.later(self.uninstall))
-        self.helper.poll = self.progress.poll
+        self.helper.poll = self._poll
         self.helper.after_first_updates = self._learn
         self.module_search: ModuleSearch | None = None
         self.recent = RecentSteps()
         self.helper.is_awaited = lambda: options.stop_after is not None or self.recent.asked
+        self.groups: GroupDimensions | None = None
         self.context: HookContext | None = None
-        """What the hooks are given; None until torch is imported, like `module_search`."""
+        """What the hooks are given; None until torch is imported, like `module_search` and `groups`."""
         self.on_forked_group: Callable[[], None] = lambda: None
         """Called in a forked child process when it creates a process group."""
         self._at_next_update: deque[Callable[[], None]] = deque()
-        self._begun = self._over = False
+        self._begun = self._over = self._has_learned = False
 
     @cached_property
     def probe(self) -> ModelInspector:
@@ -128,6 +135,7 @@ class Session:
         import torch
 
         from ddlprof.collect.facts import manifest  # noqa: F401  # imported here, as the helper thread will need it
+        from ddlprof.collect.facts.group_dimensions import GroupDimensions
         from ddlprof.collect.hooks.optimizers import optimizer_exists
         from ddlprof.collect.hooks.table import hook_context
         from ddlprof.collect.inspection import ModelInspection, ModuleSearch
@@ -138,7 +146,7 @@ class Session:
         context = hook_context(
             torch,
             self.recorder,
-            known.of_build(torch),
+            known.at_start(torch),
             ModelInspection(self.probe, self.device),
             self.helper.device_free,
             self.later,
@@ -146,6 +154,7 @@ class Session:
             self.on_process_group,
         )
         self.device.begin(context)
+        self.groups = GroupDimensions(context.groups)
         return context
 
     def _install_in_group(self) -> None:
@@ -215,22 +224,49 @@ class Session:
 
     def _learn(self, row: StepRow | None = None) -> None:
         """Writes what is known so far to the manifest. `row`: the record of a step with a typical batch."""
+        self._has_learned = True
         probe = None
         try:
             probe = self.probe if "torch" in sys.modules else None
         except Exception as error:  # fail open: it could not be imported
             self.writer.note("manifest", f"{type(error).__name__}: {error}")
-        self.place.learn(probe, self.assembler, row)
+        self.place.learn(probe, self.assembler, row, self._learn_groups(probe))
+
+    def _learn_groups(self, probe: ModelInspector | None) -> Parallelism | None:
+        """Writes which dimensions of the layout the process groups belong to; returns how the ranks share the work."""
+        if probe is None or self.groups is None:
+            return None
+        try:
+            names = list(self.assembler.boundaries.names.values())
+            found = self.groups.learn(probe, names, self.place.world_size)
+            for facts in self.groups.news():
+                self.writer.context(facts)
+            return found
+        except Exception as error:
+            probe.failed("groups", error)
+            return None
+
+    def _poll(self) -> None:
+        self.progress.poll()
+        if self._has_learned and self.groups is not None and self.groups.is_due:
+            self._learn_groups(self.probe)
 
     def _on_device(self, name: str) -> None:
         self.place.change(device=name, clock="device")
 
-    def _on_unknown_device(self, kind: str) -> None:
+    def _on_late_accelerator(self) -> None:
+        """Installs, between two steps, the hooks of an accelerator that was registered after torch's import."""
+        from ddlprof.collect.hooks import table
+
+        if self.context is not None:
+            self.later(partial(self.hooking.install, table.ON_AN_ACCELERATOR, self.context))
+
+    def _on_unknown_device(self, kind: str, what: str) -> None:
         """Marks the classes as unmeasured that the host's clock cannot measure on such a device."""
         self.place.change(device=kind)
         self.assembler.unmeasured.update(("compute", "h2d", "comm"))
         self.recorder.loop.gaps = False
-        self.writer.note("device", f"{kind}: {ON_THE_HOST}")
+        self.writer.note("device", f"{what}: {ON_THE_HOST}")
 
     # -- the end --------------------------------------------------------------------------------------------------
 

@@ -38,6 +38,11 @@ def rank_files(directory: Path, attempt: int, rank: int) -> tuple[Path, Path]:
     return folder / f"rank-{rank}.jsonl", folder / f"rank-{rank}.collectives"
 
 
+def _without_sizes(shapes: tuple[CollectiveShape, ...]) -> tuple[CollectiveShape, ...]:
+    """The shapes without the sizes of all-to-alls, which change from step to step where tokens go to experts."""
+    return tuple(replace(shape, bytes=0) if shape.op.startswith("alltoall") else shape for shape in shapes)
+
+
 class RankWriter:
     """Buffers text until `flush`; holds everything in memory until `open` says where the run directory is."""
 
@@ -56,6 +61,8 @@ class RankWriter:
         self._summed_first = 0
         self._summed_steps = 0
         self._signatures: dict[tuple[CollectiveShape, ...], int] = {}
+        self._alike: dict[tuple[CollectiveShape, ...], int] = {}
+        """The first of the signatures that differ in the sizes of all-to-alls only."""
         self._places: dict[SourcePlace, int] = {}
         self._notes: set[str] = set()
 
@@ -95,11 +102,14 @@ class RankWriter:
         key = tuple(shapes)
         number = self._signatures.get(key)
         row = step.row
-        if number is None:
-            if len(self._signatures) >= _MAX_SIGNATURES:  # shapes that change every step: times only, no detail
-                return row
+        if number is None and len(self._signatures) < _MAX_SIGNATURES:
             number = self._signatures[key] = len(self._signatures)
+            self._alike.setdefault(_without_sizes(key), number)
             self._lines.append(codec.encode_signature(number, shapes))
+        if number is None:  # shapes that change every step: those of experts are taken for the first such
+            number = self._alike.get(_without_sizes(key))
+        if number is None:  # no details
+            return row
         times = [
             CollectiveTimes(
                 relative_us(c.ready, step.start),

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ddlprof.collect.accelerator.kernels import is_communication
+from ddlprof.model.dimensions import UNKNOWN, dimension_of_name
 
 
 class Kind(IntEnum):
@@ -32,10 +33,16 @@ CATEGORIES = {
     "gpu_memcpy": COPY, "memcpy": COPY,
     "gpu_memset": FILL, "memset": FILL,
     "cuda_runtime": CALL, "cuda_driver": CALL, "runtime": CALL, "hip_runtime": CALL, "xpu_runtime": CALL,
+    "privateuse1_runtime": CALL,
     "cpu_op": OPERATOR, "operator": OPERATOR,
     "user_annotation": RANGE, "gpu_user_annotation": RANGE_ON_DEVICE,
 }  # fmt: skip
-"""The categories that are read, in lower case (torch 1.8 wrote some in upper case)."""
+"""The categories that are read, in lower case (torch 1.8 wrote some in upper case).
+
+Kineto writes the work of XPUs, and of backends of its own that report to it, under the same names as that of CUDA and
+ROCm. It gives the work of MTIA and HPU names of their own, and Ascend's profiler that of NPUs: what those events mean
+is not known here.
+"""
 
 _OTHER_DEVICE = re.compile(r"(?:^|_)(mtia|hpu|xpu|npu|tpu|xla|mps|ipu|neuron|privateuse\d?)(?:_|$)", re.IGNORECASE)
 """Parts of categories that only trainings on such a device have: `mtia_ccp_events`, `hpu_op`, `async_npu`."""
@@ -56,11 +63,15 @@ _COMPUTATION = re.compile(
     r"|foreach|bn_|relu|gelu|silu|rotary|quant|cast|philox|rand",
     re.IGNORECASE,
 )
-_LAUNCH = re.compile(r"launch|memcpy|memset", re.IGNORECASE)
+_LAUNCH = re.compile(r"launch|memcpy|memset|enqueue|commandlistappend", re.IGNORECASE)
+"""Calls of CUDA and HIP, of SYCL's runtime (`urEnqueueMemBufferWrite`) and of Level Zero."""
 _GRAPH_LAUNCH = re.compile(r"graphlaunch", re.IGNORECASE)
 
-_TO_DEVICE = re.compile(r"HtoD|HostToDevice|Host\w* *-> *Device|Pageable *-> *Device|Pinned *-> *Device", re.IGNORECASE)
-_FROM_DEVICE = re.compile(r"DtoH|DeviceToHost|Device *-> *(?:Host|Pageable|Pinned)", re.IGNORECASE)
+_TO_DEVICE = re.compile(
+    r"HtoD|HostToDevice|\b[HM]2D\b|Host\w* *-> *Device|Pageable *-> *Device|Pinned *-> *Device", re.IGNORECASE
+)
+_FROM_DEVICE = re.compile(r"DtoH|DeviceToHost|\bD2[HM]\b|Device *-> *(?:Host|Pageable|Pinned)", re.IGNORECASE)
+"""On XPUs `M2D` is a copy from memory that Level Zero has not allocated, which is the host's."""
 
 STEP = re.compile(r"ProfilerStep\*?#(\d{1,9})")
 UPDATE = "Optimizer.step#"
@@ -85,7 +96,7 @@ OPS = (
 
 @lru_cache(maxsize=1 << 10)
 def other_device(category: str) -> str | None:
-    """The kind of device of this category if ddlprof cannot read its events; None otherwise."""
+    """The kind of device that has events of this category; None for those that several kinds have."""
     match = _OTHER_DEVICE.search(category)
     return match[1].lower() if match else None
 
@@ -185,6 +196,8 @@ class Message(NamedTuple):
     group: str
     ranks: int
     bytes: int | None
+    dimension: str = UNKNOWN
+    """The dimension of the layout that the description of the group names."""
 
 
 def message_of(args: dict[str, Any], op_of_kernel: str | None) -> Message | None:
@@ -201,7 +214,8 @@ def message_of(args: dict[str, Any], op_of_kernel: str | None) -> Message | None
     known = [count for count in counts if isinstance(count, int) and count >= 0]
     element = element_bytes(args.get("dtype"))
     size = max(known) * element if known and element is not None else None
-    return Message(op, _group(str(group), args), ranks, _bounded(size))
+    dimension = dimension_of_name(str(args.get("Process Group Description", "")))
+    return Message(op, _group(str(group), args), ranks, _bounded(size), dimension)
 
 
 def _group(name: str, args: dict[str, Any]) -> str:

@@ -98,7 +98,7 @@ def as_rank(path: Path, found: TraceColumns, beside: OutsideEvents) -> RankTrace
         if devices > 1:
             notes.append(f"{devices} devices are in the trace: the steps are those of device {number}, the busiest")
         steps, window, transfers = device.device_steps(found, marks, thread, number)
-        name = _gpu(about.gpus, number)
+        name = _gpu(about.gpus, number, found.other_device)
         notes += _notes_of_kernels(found)
     else:
         unseen = _unseen_device(found, about)
@@ -209,10 +209,10 @@ def about_trace(values: dict[str, Any]) -> TraceInfo:
     )
 
 
-def _gpu(gpus: dict[int, str], number: int) -> str:
-    """The name of the device with this number; if there is none, the name that all devices share."""
+def _gpu(gpus: dict[int, str], number: int, kind: str | None = None) -> str:
+    """The name of the device with this number; if there is none, the name that all devices share, or their kind."""
     alike = set(gpus.values())
-    return gpus.get(number) or (alike.pop() if len(alike) == 1 else "unknown GPU")
+    return gpus.get(number) or (alike.pop() if len(alike) == 1 else kind or "unknown GPU")
 
 
 def _groups(config: Any) -> list[tuple[str, int]] | None:

@@ -92,7 +92,7 @@ class TraceColumns:
     message_of_external: dict[int, int] = field(default_factory=dict)
     """The message that torch recorded in an operator, by the operator's id."""
     other_device: str | None = None
-    """The kind of a device whose events ddlprof cannot read; None: there is none."""
+    """The kind of the device, if the trace has events that only such a kind has; None: there is none."""
     unknown_ns: dict[str, int] = field(default_factory=dict)
     """The time (ns) in kernels of unknown kind, by name."""
     events: int = 0
@@ -119,8 +119,9 @@ class Collector:
         category = event.get("cat")
         if not isinstance(category, str):
             return
-        handler = self._handlers.get(names.CATEGORIES.get(category) or names.CATEGORIES.get(category.lower(), -1))
-        if handler is None:
+        kind = names.CATEGORIES.get(category) or names.CATEGORIES.get(category.lower(), -1)
+        handler = self._handlers.get(kind)
+        if handler is None or kind == names.CALL:
             self.found.other_device = self.found.other_device or names.other_device(category)
         if handler is None or event.get("ph") != "X":
             return

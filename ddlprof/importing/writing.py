@@ -18,7 +18,7 @@ from ddlprof.collect.writer import RankWriter
 from ddlprof.importing.job import ImportedJob
 from ddlprof.importing.trace import RankTrace
 from ddlprof.model.manifest import IMPORTED, Manifest, TrainingFacts
-from ddlprof.model.records import DEVICE_CLOCK, End, RankHeader, StepRow
+from ddlprof.model.records import DEVICE_CLOCK, End, GroupFacts, RankHeader, StepRow
 
 _SEQS_OF_STEP = 1 << 24
 """The sequence numbers reserved for each step. Ranks may have recorded different first steps, so collectives are
@@ -99,6 +99,8 @@ def _write_rank(job: ImportedJob, rank: int, trace: RankTrace, job_id: str, fold
     writer.note(NOTE_SOURCE, "made of traces of torch.profiler; what they do not tell is not measured")
     for text in (*trace.notes, *job.notes):
         writer.note(NOTE_SOURCE, text)
+    for facts in groups_of(trace):
+        writer.context(facts)
     for step in steps_of(trace):
         writer.step(step)
     if trace.window is not None and trace.window.updates:
@@ -108,6 +110,12 @@ def _write_rank(job: ImportedJob, rank: int, trace: RankTrace, job_id: str, fold
     writer.close()
     if writer.failure is not None:
         raise OSError(writer.failure)
+
+
+def groups_of(trace: RankTrace) -> list[GroupFacts]:
+    """The process groups whose descriptions name a dimension of the layout."""
+    known = {message.group: message for message in trace.transfers.messages if message.dimension}
+    return [GroupFacts(name, each.dimension, each.dimension, each.ranks) for name, each in known.items()]
 
 
 def steps_of(trace: RankTrace) -> Iterator[Step]:

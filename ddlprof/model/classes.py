@@ -66,7 +66,8 @@ TABLE = (
     StepClass(
         "comm",
         parts=tuple(
-            ClassPart(name, is_recorded=False, is_stall=True) for name in ("interconnect", "network", "straggler")
+            ClassPart(name, is_recorded=False, is_stall=True)
+            for name in ("interconnect", "network", "straggler", "bubble")
         ),
         is_optional=True,
         adds_up=True,

@@ -14,6 +14,8 @@ from dataclasses import asdict, fields
 from operator import attrgetter
 from typing import Any, TypeAlias
 
+from ddlprof.model.experts import RoutedTokens
+from ddlprof.model.pipeline import PipelinePlace
 from ddlprof.model.records import (
     Aggregate,
     Calibration,
@@ -24,6 +26,7 @@ from ddlprof.model.records import (
     Drop,
     End,
     Flush,
+    GroupFacts,
     JobSpan,
     LoaderCost,
     LossValue,
@@ -44,7 +47,7 @@ Columns: TypeAlias = dict[str, tuple[str, ...]]
 KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
     "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
-    "u": Drop, "p": JobSpan, "v": LossValue,
+    "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts, "h": PipelinePlace, "x": RoutedTokens,
 }  # fmt: skip
 """The type of record of each tag."""
 SHAPES = "shapes"
@@ -104,6 +107,9 @@ Record: TypeAlias = (
     | Drop
     | LossValue
     | JobSpan
+    | PipelinePlace
+    | RoutedTokens
+    | GroupFacts
 )
 """Records that consist of plain numbers or text and take one line each."""
 

@@ -44,6 +44,8 @@ class ModelFacts:
     compiled: bool | None = None
     channels_last: bool | None = None
     """Whether weights of convolutions lie in memory with channels last."""
+    recomputed_flops_per_sample: float | None = None
+    """The part of `backward_flops_per_sample` that does a forward again, under activation checkpointing."""
 
 
 @dataclass
@@ -57,8 +59,9 @@ class TrainingFacts:
     precision: str | None = None
     """The precision: fp32, tf32, bf16, fp16 or, for autocast, amp-bf16, amp-fp16."""
     strategy: str | None = None
-    """none, ddp, fsdp, zero, tp (tensor parallelism), pp (pipeline parallelism), dp (torch.nn.DataParallel), or several
-    joined by +: ddp+fsdp (hybrid sharding), fsdp+tp. `other`: a division among ranks that was not recognised."""
+    """none, ddp, fsdp, zero, tp (tensor parallelism), pp (pipeline parallelism), cp (context parallelism), ep (expert
+    parallelism), dp (torch.nn.DataParallel), or several joined by +: ddp+fsdp (hybrid sharding), fsdp+tp. `other`: a
+    division among ranks that was not recognised."""
     backend: str | None = None
     dataset_samples: int | None = None
     loader_workers: int | None = None
@@ -75,6 +78,43 @@ class TrainingFacts:
     """The number of ranks with samples of their own; None: all."""
     cpu_threads: int | None = None
     """The number of threads that torch computes with on processors, for each rank."""
+    tokens_per_sample: float | None = None
+    """The mean length of a sample of text in the first steps, padding included."""
+    padding_share: float | None = None
+    """The share of these tokens that is padding."""
+
+
+@dataclass
+class LayoutFacts:
+    """The degrees of parallelism: the number of ranks along each dimension of the job's layout.
+
+    All but `expert` multiply to the number of ranks; experts lie inside the others.
+    """
+
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1
+    expert: int = 1
+    data_shard: int = 1
+    """The ranks among which FSDP or ZeRO divides the states of one copy of the model."""
+    data_replicate: int = 1
+    """The number of such copies; with DDP, the number of ranks with samples of their own."""
+
+    @property
+    def is_data_only(self) -> bool:
+        """Whether data parallelism, with context or expert parallelism inside it, is all that divides the work."""
+        return self.tensor == self.pipeline == 1 and self.data_shard * self.data_replicate > 1
+
+    def text(self, strategy: str | None) -> str:
+        """`tp2 x fsdp4`: the dimensions with more than one rank."""
+        return " x ".join(f"{name}{degree}" for name, degree in self._named(strategy or "") if degree > 1)
+
+    def _named(self, strategy: str) -> tuple[tuple[str, int], ...]:
+        return (
+            ("tp", self.tensor), ("pp", self.pipeline), ("cp", self.context), ("ep", self.expert),
+            ("zero" if "zero" in strategy else "fsdp", self.data_shard),
+            ("ddp" if "ddp" in strategy else "dp", self.data_replicate),
+        )  # fmt: skip
 
 
 @dataclass
@@ -97,6 +137,8 @@ class Manifest:
     """platform, instance_type, cpu model, cores, memory_bytes, gpus, ..."""
     model: ModelFacts = field(default_factory=ModelFacts)
     training: TrainingFacts = field(default_factory=TrainingFacts)
+    layout: LayoutFacts | None = None
+    """None: nothing is divided among the ranks, or it is not known how."""
     calibration: dict[str, Any] | None = None
     schema: int = SCHEMA_VERSION
 

@@ -25,7 +25,7 @@ STEP_COLUMNS = (
 )  # fmt: skip
 COLLECTIVE_COLUMNS = (
     "attempt", "rank", "step", "group", "seq", "op", "bytes", "ranks", "scope", "start_s", "ready_s", "duration_s",
-    "transfer_s", "wait_s", "exposed_s", "busbw_gb_s",
+    "transfer_s", "wait_s", "exposed_s", "busbw_gb_s", "dimension",
 )  # fmt: skip
 SUMMARY_COLUMNS = ("class", "mean_s", "share", "median_s", "p95_s")
 
@@ -129,6 +129,22 @@ class CollectiveShape:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """Which dimension of the parallel layout a process group belongs to, of `ddlprof.model.dimensions`.
+
+    Written when it is known, and again where more becomes known; the last line of a group counts.
+    """
+
+    group: str
+    dimension: str
+    """The dimension of its collectives; empty if unknown."""
+    exchanges: str = ""
+    """The dimension of its all-to-alls and messages, which no wrapper of data parallelism issues; empty if unknown."""
+    ranks: int = 0
+    """The number of ranks in the group; 0 if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
 class CollectiveTimes:
     """The times of one collective, in microseconds since the start of its step; 16 bytes on disk.
 
@@ -143,6 +159,9 @@ class CollectiveTimes:
 
 
 NEVER = 0xFFFFFFFF
+
+MESSAGES = ("send", "recv", "recv_any_source")
+"""The operations that are one side of a point-to-point transfer."""
 
 EVALUATION, CHECKPOINT, COMPILATION, PROFILING = SPANS = ("evaluation", "checkpoint", "compilation", "profiling")
 """The kinds of `JobSpan`. `profiling` is work of ddlprof for which the training waits."""

@@ -155,6 +155,8 @@ class GraphFlops:
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self.forward = self.backward = 0
+        self.again = 0
+        """The part of the backward that does a forward again, under activation checkpointing."""
         self.microbatches = 0
         self.of_weights: Counter[int] = Counter()
         """FLOPs of forward by the `id` of the parameter, for products and convolutions with it."""
@@ -196,6 +198,10 @@ class GraphFlops:
         if not self.forward or self._hidden or lost or outside or failed:
             return None
         return self.forward / self.microbatches, self.backward / self.microbatches
+
+    def recomputed_in_microbatch(self) -> float:
+        """Mean FLOPs of a backward that do a forward again."""
+        return self.again / max(self.microbatches, 1)
 
     def of_weights_in_microbatch(self) -> dict[int, float]:
         """Mean FLOPs of forward of a micro-batch by the `id` of the parameter."""
@@ -245,7 +251,9 @@ class GraphFlops:
                 self.of_weights[id(weight)] += work.forward // len(weights)
         if kept:
             self._kept.add(number)
-        self.backward += work.backward + (work.forward if again else 0)
+        recomputed = work.forward if again else 0
+        self.backward += work.backward + recomputed
+        self.again += recomputed
         self._frozen += work.frozen
 
     def _reach(self, node: Any) -> None:

@@ -31,6 +31,8 @@ class NamedModel:
     factory: Callable[[], Any]
     inputs: Callable[[bool], list[InputSpec]]
     """The inputs for training (True) or inference (False)."""
+    config: dict[str, Any] | None = None
+    """The fields of the model's config, for a model of transformers."""
 
 
 def find(library: str, name: str, seq_len: int | None = None) -> NamedModel:
@@ -95,7 +97,7 @@ def _transformers(transformers: Any, name: str, seq_len: int | None) -> NamedMod
     except AttributeError as error:
         raise UserError(f"transformers:{name}: this version of transformers has it not ({error})") from None
     config = config_class(**row["sizes"])
-    return NamedModel(lambda: model_class(config), _inputs(config, row["model"], seq_len))
+    return NamedModel(lambda: model_class(config), _inputs(config, row["model"], seq_len), config.to_dict())
 
 
 def _from_config(transformers: Any, path: str, seq_len: int | None) -> NamedModel:
@@ -108,7 +110,7 @@ def _from_config(transformers: Any, path: str, seq_len: int | None) -> NamedMode
     if model_class is None:
         raise UserError(f"{path}: its `architectures` names no model of the installed transformers")
     config = model_class.config_class.from_dict(fields)
-    return NamedModel(lambda: model_class(config), _inputs(config, names[0], seq_len))
+    return NamedModel(lambda: model_class(config), _inputs(config, names[0], seq_len), fields)
 
 
 def _inputs(config: Any, model: str, seq_len: int | None) -> Callable[[bool], list[InputSpec]]:

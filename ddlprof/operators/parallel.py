@@ -7,18 +7,20 @@ torch are accessed with care, and what cannot be determined is None.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ddlprof.base.guarded import Failed, attempt, class_names, nobody
+from ddlprof.model.dimensions import CONTEXT, EXPERT, PIPELINE, TENSOR
+from ddlprof.model.manifest import LayoutFacts
 from ddlprof.torch_private import modules as torch_modules
 from ddlprof.torch_private import sharding
 
 _ZERO_OPTIMIZERS = ("ZeroRedundancyOptimizer", "DeepSpeedZeroOptimizer", "DeepSpeedZeroOptimizer_Stage3")
 _REPLICATING = ("ReplicateModule", "DistributedDataParallel", "DeepSpeedEngine")
 """Wrappers with which each rank holds the whole model, unless ZeRO is on."""
-_PARALLEL_STATES = (
+PARALLEL_STATES = (
     "megatron.core.parallel_state",
     "megatron.core.mpu",
     "megatron.mpu",
@@ -30,11 +32,12 @@ _MOST_FRAMES = 60
 
 @dataclass(frozen=True)
 class Parallelism:
-    """The same as `TrainingFacts.strategy`, `.zero_stage` and `.data_parallel_ranks`."""
+    """The same as `TrainingFacts.strategy`, `.zero_stage` and `.data_parallel_ranks`, and `Manifest.layout`."""
 
     strategy: str = "none"
     zero_stage: int | None = None
     data_parallel_ranks: int | None = None
+    layout: LayoutFacts | None = field(default=None, compare=False)
 
 
 class _Data(NamedTuple):
@@ -43,6 +46,8 @@ class _Data(NamedTuple):
     label: str = ""
     zero_stage: int | None = None
     ranks: int | None = None
+    copies: int = 1
+    """The number of copies of the model that hybrid sharding keeps."""
 
 
 def parallelism_of(
@@ -51,13 +56,16 @@ def parallelism_of(
     world_size: int = 1,
     pipeline_ranks: int = 1,
     failed: Failed = nobody,
+    degrees: Mapping[str, int] | None = None,
 ) -> Parallelism | None:
     """How the trained `modules` are divided among the ranks.
 
     `optimizers`: the names of their classes. `pipeline_ranks`: the ranks among which a schedule was seen to pass
-    micro-batches.
+    micro-batches. `degrees`: the ranks along each dimension, as far as process groups tell.
     """
-    return attempt(lambda: _parallelism(list(modules), optimizers, world_size, pipeline_ranks), "strategy", failed)
+    known = {PIPELINE: 1, **(degrees or {})}
+    known[PIPELINE] = max(pipeline_ranks, known[PIPELINE])
+    return attempt(lambda: _parallelism(list(modules), optimizers, world_size, known), "strategy", failed)
 
 
 def pipeline_ranks() -> int:
@@ -85,24 +93,52 @@ def pieces(module: Any) -> dict[tuple[int, str], int]:
     return {place: number for place, number in found.items() if number > 1}
 
 
-def _parallelism(modules: list[Any], optimizers: Collection[str], world_size: int, pipeline: int) -> Parallelism:
+def _parallelism(
+    modules: list[Any], optimizers: Collection[str], world_size: int, known: Mapping[str, int]
+) -> Parallelism:
     parts = list({id(part): part for module in modules for part in module.modules()}.values())
     data = _data_parallel(parts)
     if data.label == "ddp" and any(name in _ZERO_OPTIMIZERS for name in optimizers):
         data = data._replace(label="zero", zero_stage=data.zero_stage or 1)
-    tensor = max([1, *(number for module in modules for number in pieces(module).values())])
-    pipeline = max([pipeline, *(int(part.num_stages) for part in parts if "PipelineModule" in class_names(part))])
+    stages = [int(part.num_stages) for part in parts if "PipelineModule" in class_names(part)]
+    pieces_of = [number for module in modules for number in pieces(module).values()]
+    layout = LayoutFacts(
+        tensor=max([1, known.get(TENSOR, 1), *pieces_of]),
+        pipeline=max([known[PIPELINE], *stages]),
+        context=known.get(CONTEXT, 1),
+        expert=known.get(EXPERT, 1),
+    )
     ranks = data.ranks
     if (megatron := _megatron()) is not None:
-        ranks, tensor, pipeline = megatron
-    elsewhere = tensor * pipeline
-    if ranks is None:
-        ranks = world_size // elsewhere if world_size % elsewhere == 0 else None
+        ranks, layout.tensor, layout.pipeline = megatron
+    ranks = _ranks_with_samples(ranks, layout, world_size)
     labels = [data.label] if data.label else []
-    labels += ["tp"] * (tensor > 1) + ["pp"] * (pipeline > 1)
-    if world_size > 1 and ranks is not None and ranks * elsewhere != world_size:
+    labels += ["tp"] * (layout.tensor > 1) + ["pp"] * (layout.pipeline > 1)
+    labels += ["cp"] * (layout.context > 1) + ["ep"] * (layout.expert > 1)
+    elsewhere = layout.tensor * layout.pipeline * layout.context
+    fits = world_size == 1 or ranks is None or ranks * elsewhere == world_size
+    if not fits:
         labels.append("other")  # groups are smaller than the job for an unknown reason
-    return Parallelism("+".join(labels) or "none", data.zero_stage, None if ranks == world_size else ranks)
+    strategy, own = "+".join(labels) or "none", None if ranks == world_size else ranks
+    copies = data.copies if data.zero_stage else ranks
+    if not fits or not labels or not ranks or not copies or world_size == 1 or ranks % copies:
+        return Parallelism(strategy, data.zero_stage, own)
+    layout.data_replicate, layout.data_shard = copies, ranks // copies
+    return Parallelism(strategy, data.zero_stage, own, layout)
+
+
+def _ranks_with_samples(data_ranks: int | None, layout: LayoutFacts, world_size: int) -> int | None:
+    """The number of ranks with samples of their own. `data_ranks`: those among which gradients are added up.
+
+    Ranks of context parallelism have parts of the same samples, and mostly are among the latter.
+    """
+    others = layout.tensor * layout.pipeline
+    if data_ranks is not None and layout.context > 1 and data_ranks * others == world_size:
+        return data_ranks // layout.context if data_ranks % layout.context == 0 else data_ranks
+    elsewhere = others * layout.context
+    if data_ranks is None and world_size % elsewhere == 0:
+        return world_size // elsewhere
+    return data_ranks
 
 
 def _data_parallel(parts: list[Any]) -> _Data:
@@ -139,7 +175,7 @@ def _flat_parameters(part: Any) -> _Data:
     ranks = attempt(lambda: int(part.process_group.size()) * between)
     if name == "NO_SHARD":
         return _Data("ddp", None, ranks)
-    return _Data("ddp+fsdp" if between > 1 else "fsdp", sharding.ZERO_STAGES.get(name), ranks)
+    return _Data("ddp+fsdp" if between > 1 else "fsdp", sharding.ZERO_STAGES.get(name), ranks, between)
 
 
 def _fully_shard(part: Any) -> _Data:
@@ -152,7 +188,7 @@ def _fully_shard(part: Any) -> _Data:
         int(getattr(mesh, "shard_mesh_size", 1)) * int(getattr(mesh, "replicate_mesh_size", 1)) for mesh in meshes
     )
     gathered_again = any(getattr(group, "post_forward_mesh_info", None) is not None for group in groups)
-    return _Data("ddp+fsdp" if copies > 1 else "fsdp", 3 if gathered_again else 2, ranks)
+    return _Data("ddp+fsdp" if copies > 1 else "fsdp", 3 if gathered_again else 2, ranks, copies)
 
 
 def _sharded_by_fsdp(part: Any) -> Iterator[tuple[Any, str, Any, int]]:
@@ -180,7 +216,7 @@ def _pieces(tensor: Any, data_dims: int) -> int:
 
 def _megatron() -> tuple[int, int, int] | None:
     """The ranks of Megatron's groups: data-, tensor- and pipeline-parallel; None without Megatron."""
-    for name in _PARALLEL_STATES:
+    for name in PARALLEL_STATES:
         state = sys.modules.get(name)
         sizes = None if state is None else attempt(lambda state=state: _sizes(state))  # type: ignore[misc]
         if sizes is not None:

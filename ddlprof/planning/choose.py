@@ -103,8 +103,12 @@ def predictions(
     batch: int | None,
     placement: Callable[[str], tuple[int, ...]],
     questions: list[tuple[tuple[str, str], Settings]],
+    links: dict[str, Any] | None = None,
 ) -> list[Prediction]:
-    """One prediction for each machine and settings. Raises PredictionError or CatalogError where there is not one."""
+    """One prediction for each machine and settings. Raises PredictionError or CatalogError where there is not one.
+
+    `links` are those of machines that are known by their GPU, fields of `Target`.
+    """
     from ddlprof.report.plans.prediction import Prediction
     from recommender import PredictionError, Predictor, Target
     from recommender.plans.candidates import describe_job
@@ -116,7 +120,7 @@ def predictions(
     found: list[Prediction] = []
     problems: list[PredictionError] = []
     for (field, name), settings in questions:
-        machine: dict[str, Any] = {field: name}
+        machine: dict[str, Any] = {field: name, **(links or {} if field == "gpu_model" else {})}
         as_measured = Target(
             placement=placement(name),
             batch_per_gpu=described.batches_per_gpu[0],

@@ -35,14 +35,18 @@ def with_known_models(
     workloads = [workload_of(line, path.parent) for line in lines]
     gpu_model = cluster.gpu_models[0]
     machine = machine_of_jobs(lines, workloads, None, gpu_model)
-    predictors = {line.name: predictor_of(workload, learned) for line, workload in zip(lines, workloads, strict=True)}
+    predictors = {
+        line.name: predictor_of(workload, learned, line.layout) for line, workload in zip(lines, workloads, strict=True)
+    }
     limits = {
         line.name: job_of(line, workload, predictors[line.name], machine, cluster.most_of_one_model)
         for line, workload in zip(lines, workloads, strict=True)
     }
     speeds = PredictedSpeeds(predictors, machine, otherwise)
     found = [
-        _elastic(job, limits[job.model], cluster, speeds) if job.model in limits and job.model is not None else job
+        _elastic(job, limits[job.model], cluster, speeds)
+        if job.model in limits and job.model is not None and job.gpus % limits[job.model].copy_gpus == 0
+        else job
         for job in jobs
     ]
     known = sum(job.max_gpus is not None for job in found)
@@ -58,12 +62,13 @@ def _elastic(job: Job, limits: Job, cluster: Cluster, speeds: Speeds) -> Job:
     least, most = limits.min_batch or limits.batch, limits.max_batch or limits.batch
     known = replace(
         job,
-        batch=min(max(job.batch, least, job.gpus), most),
+        batch=min(max(job.batch, least, job.gpus // limits.copy_gpus), most),
         min_gpus=min(limits.min_gpus, job.gpus),
         max_gpus=max(limits.most_gpus, job.gpus),
         min_batch=least,
         max_batch=most,
         max_batch_per_gpu=limits.max_batch_per_gpu,
+        copy_gpus=limits.copy_gpus,
     )
     step_s = speeds.step(known, cluster.packed(known.gpus, cluster.gpu_models[0]), known.batch).step_s
     return replace(known, step_s=step_s, samples=(job.ideal_s or 0.0) / step_s * known.batch)

@@ -50,7 +50,9 @@ def read_question(
     workloads = [workload_of(line, path.parent) for line in lines]
     machine = machine_of_jobs(lines, workloads, instance, gpu_model)
     size = per_machine or _gpus_of(machine) or gpus
-    predictors = {line.name: predictor_of(workload, learned) for line, workload in zip(lines, workloads, strict=True)}
+    predictors = {
+        line.name: predictor_of(workload, learned, line.layout) for line, workload in zip(lines, workloads, strict=True)
+    }
     jobs = [
         job_of(line, workload, predictors[line.name], machine, gpus)
         for line, workload in zip(lines, workloads, strict=True)
@@ -134,11 +136,18 @@ def _gpus_of(machine: Target) -> int | None:
     return load().instance(machine.instance_type).gpus if machine.instance_type else None
 
 
-def predictor_of(workload: Workload, learned: Learned | None = None) -> Predicts:
-    """The recommender's predictor where it can predict the job, else one from the job's own measurements."""
+def predictor_of(workload: Workload, learned: Learned | None = None, layout: str = "") -> Predicts:
+    """The recommender's predictor where it can predict the job, else one from the job's own measurements. A job with a
+    layout keeps it on any number of GPUs."""
     from ddlprof.cluster.elastic.measured import MeasuredPredictor
+    from ddlprof.cluster.speeds import WithLayout
+    from ddlprof.planning.layouts import require_sizes
     from recommender import Predictor
+    from recommender.layout import parse_layout
 
+    if layout:
+        require_sizes(workload)
+        return WithLayout(Predictor(workload, learned=learned), parse_layout(layout).layout)
     return Predictor(workload, learned=learned) if _of_gpus(workload) else MeasuredPredictor(workload)
 
 
@@ -153,13 +162,17 @@ def job_of(line: Line, workload: Workload, predictor: Predicts, machine: Target,
     """The job with its bounds on so many GPUs. Raises `UserError` where it cannot run there."""
     from ddlprof.cluster.elastic.measured import MeasuredPredictor
     from ddlprof.cluster.jobs import Job
+    from recommender.layout import parse_layout
 
-    least = line.min_gpus
-    most = min(line.max_gpus or gpus, gpus)
+    asked = parse_layout(line.layout) if line.layout else None
+    copy = asked.layout.model_ranks if asked else 1
+    least = -(-line.min_gpus // copy) * copy
+    most = min(line.max_gpus or gpus, gpus) // copy * copy
     if isinstance(predictor, MeasuredPredictor) and predictor.most_gpus == 1 and line.max_gpus is None:
         most = 1
     if least > most:
-        raise UserError(f"{line.name}: needs {count(least, 'GPU')}, and {most} can be had")
+        can_be_had = min(line.max_gpus or gpus, gpus)
+        raise UserError(f"{line.name}: needs {count(least, 'GPU')}, and {can_be_had} can be had")
     batch = line.batch or _measured_batch(workload.measurements) or workload.global_batch
     bounds = [each for each in (line.min_batch, line.max_batch, batch) if each is not None]
     if not bounds:
@@ -168,7 +181,7 @@ def job_of(line: Line, workload: Workload, predictor: Predicts, machine: Target,
     return Job(
         job_id=line.name,
         submit_s=line.submit_s,
-        gpus=min(max(line.gpus or least, least), most),
+        gpus=min(max((line.gpus or least) // copy * copy, least), most),
         samples=line.samples or 1.0,
         batch=min(max(batch or low, low), high),
         model=line.name,
@@ -176,7 +189,10 @@ def job_of(line: Line, workload: Workload, predictor: Predicts, machine: Target,
         max_gpus=most,
         min_batch=low,
         max_batch=high,
-        max_batch_per_gpu=line.max_batch_per_gpu or _largest_batch(workload, machine),
+        max_batch_per_gpu=asked.micro_batch or 1
+        if asked
+        else line.max_batch_per_gpu or _largest_batch(workload, machine),
+        copy_gpus=copy,
     )
 
 

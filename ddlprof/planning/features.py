@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ddlprof.model.operators import StepOperators
     from ddlprof.operators.model_alone import InputSpec
     from recommender import Workload
+    from recommender.architecture import Transformer
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,15 @@ class CountedModel:
     tokens_per_sample: int | None
     """None: not known, or the samples are not text."""
     notes: list[str]
+    sizes: Transformer | None = None
+    """The sizes of the model, where it is a transformer of transformers."""
 
     def workload(self) -> Workload:
         """The job that `recommend` and `predict` take for a run. Raises PredictionError for counts that cannot be."""
         from ddlprof.api import model_workload
 
         counted = model_workload(self.facts, "")
-        return replace(counted, step=self.step, tokens_per_sample=self.tokens_per_sample)
+        return replace(counted, step=self.step, tokens_per_sample=self.tokens_per_sample, transformer=self.sizes)
 
 
 def count_model(
@@ -63,10 +66,12 @@ def count_model(
 
     settings = StepSettings(batch, precision, optimizer, training, checkpointing, compiled)
     settings.check()
+    config = None
     module, factory = split_name(model, "MODULE:FACTORY, such as models.resnet:resnet50")
     given = [parse_input(text) for text in inputs]
     if module in named_models.LIBRARIES:
         named = named_models.find(module, factory, seq_len)
+        config = named.config
         make, given = named.factory, given or named.inputs(settings.training)
     else:
         make = _factory(module, factory)
@@ -74,7 +79,21 @@ def count_model(
     if not hasattr(made, "named_modules"):
         raise UserError(f"{model}: it returned {type(made).__name__}, not a torch.nn.Module")
     found = users_own(f"forward of {model}", lambda: look(made, given, settings))
-    return CountedModel(replace(found.facts, name=factory), found.step, _tokens(given), found.notes)
+    tokens = _tokens(given)
+    return CountedModel(
+        replace(found.facts, name=factory), found.step, tokens, found.notes, _sizes(config, tokens) if config else None
+    )
+
+
+def _sizes(config: dict[str, Any], tokens: int | None) -> Transformer | None:
+    """The sizes of a transformer with this config; None: it is no stack of equal blocks on tokens."""
+    from recommender import PredictionError
+    from recommender.model_config import sizes_of_config
+
+    try:
+        return sizes_of_config(config, tokens)
+    except PredictionError:  # images, sound, two stacks: their layouts are not predicted
+        return None
 
 
 def _factory(module: str, name: str) -> Callable[[], Any]:

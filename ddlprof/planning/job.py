@@ -18,7 +18,7 @@ _SAME = ("layers", "parameter_tensors", "gradient_bytes")
 """The fields that two runs of one job have in common."""
 _ADDED = (
     "flops_per_sample", "loader_cpu_s_per_sample", "loader_bytes_per_sample", "loader_blocked_s_per_sample",
-    "loader_workers", "step", "job", "tokens_per_sample",
+    "loader_workers", "step", "job", "tokens_per_sample", "transformer",
 )  # fmt: skip
 """The fields that one run may know for all of them."""
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from ddlprof.base.units import scaled
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import PHASES, Operator, StepMemory, StepOperators
 from ddlprof.report.text import aligned, text_of
+
+if TYPE_CHECKING:
+    from recommender import Workload
 
 _UNKNOWN = "not known"
 
@@ -32,6 +36,28 @@ def as_table(facts: ModelFacts, step: StepOperators | None, notes: list[str]) ->
         lines += [""] if step is not None else []
         lines += [f"note: {note}" for note in notes]
     return text_of(lines)
+
+
+def table_of_sizes(workload: Workload) -> str:
+    """One line for each figure that follows from the sizes of a transformer, then what was assumed."""
+    sizes = workload.transformer
+    assert sizes is not None  # the caller made the workload of them
+    experts = f"{sizes.experts:,}, {sizes.experts_per_token} for a token" if sizes.experts else "none"
+    rows = [
+        ("model", workload.name),
+        *([("software", workload.software)] if workload.software else []),
+        ("layers", f"{sizes.layers:,}"),
+        ("hidden", f"{sizes.hidden:,}"),
+        ("heads", f"{sizes.heads:,}, {sizes.kv_heads:,} of keys and values"),
+        ("experts", experts),
+        ("tokens per sample", f"{sizes.seq:,}"),
+        ("parameters", f"{sizes.parameters:,} ({scaled(sizes.parameters)})"),
+        ("active parameters", f"{sizes.active_parameters:,} ({scaled(sizes.active_parameters)}) for a token"),
+        ("FLOPs per token", f"{scaled(sizes.flops_per_token)}, forward and backward"),
+        ("FLOPs per sample", scaled(sizes.flops_per_token * sizes.seq)),
+    ]
+    width = max(len(name) for name, _ in rows)
+    return text_of([*(f"{name:{width}}  {value}" for name, value in rows), *(f"note: {n}" for n in workload.assumed)])
 
 
 def _operators(step: StepOperators) -> list[str]:

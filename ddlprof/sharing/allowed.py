@@ -16,7 +16,7 @@ from typing import Any
 from ddlprof.base.reading import parse_json
 from ddlprof.model import codec
 from ddlprof.model.codec import COLLECTIVES, REST, SHAPES, Columns
-from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
+from ddlprof.model.manifest import LayoutFacts, Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.operators import OPERATORS_SCHEMA, Operator, StepMemory, StepOperators
 from ddlprof.model.records import RankHeader
 from ddlprof.sharing import names as words
@@ -80,7 +80,14 @@ def _allowed(names: Names) -> dict[str, dict[str, Fit]]:
         "w": _all("first_update updates window_ns work_ns comm_only_ns kernels"),
         "b": {**_all("ranks bytes duration_ns"), "op": names.operation},
         "t": _all("rank least_ns greatest_ns"),
+        "m": {"group": names.group, "dimension": words.dimension, "exchanges": words.dimension, "ranks": number},
         "p": {"what": words.span, **_all("start_ns duration_ns")},
+        "h": {
+            "schedule": words.schedule,
+            **_all("stages micro_batches"),
+            **dict.fromkeys(("own", "ranks", "order"), words.plain_list),
+        },
+        "x": {"group": names.group, "rows": words.plain_list, **_all("step ranks")},
         "e": {"status": words.status, **_all("exit_code time_ns")},
         "u": {
             "source": words.source,
@@ -190,12 +197,13 @@ JOB = "job"
 MODEL = "model"
 _MODEL_NUMBERS = (
     "layers", "parameter_tensors", "parameters", "gradient_bytes", "forward_flops_per_sample",
-    "backward_flops_per_sample", "compiled",
+    "backward_flops_per_sample", "recomputed_flops_per_sample", "compiled",
 )  # fmt: skip
+_LAYOUT_NUMBERS = ("tensor", "pipeline", "context", "expert", "data_shard", "data_replicate")
 _TRAINING_NUMBERS = (
     "batch_per_rank", "global_batch", "micro_batches", "dataset_samples", "loader_workers", "pin_memory",
     "persistent_workers", "prefetch_factor", "peak_device_memory_bytes", "peak_process_memory_bytes", "zero_stage",
-    "data_parallel_ranks", "cpu_threads",
+    "data_parallel_ranks", "cpu_threads", "tokens_per_sample", "padding_share",
 )  # fmt: skip
 _HOST_NUMBERS = ("physical_cores", "logical_cores", "available_cores", "cpu_quota_cores", "memory_bytes")
 _CALIBRATION_NUMBERS = ("ranks", "seconds")
@@ -229,6 +237,7 @@ def shared_manifest(manifest: Manifest, origins: Origins, job_id: str) -> Manife
             comm_hook=words.comm_hook(training.comm_hook),
             **_of(training, _TRAINING_NUMBERS),
         ),
+        layout=LayoutFacts(**_of(manifest.layout, _LAYOUT_NUMBERS)) if manifest.layout else None,
         calibration=_numbers_in(manifest.calibration, _CALIBRATION_NUMBERS) if manifest.calibration else None,
     )
 

@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from ddlprof.model import source_places
+from ddlprof.model.dimensions import DIMENSIONS, UNKNOWN
 from ddlprof.model.records import SPANS
 
 ANYBODY = "any"
@@ -56,10 +57,16 @@ _OPTIMIZERS = frozenset(
 )  # fmt: skip
 _PRECISIONS = frozenset({"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "amp-bf16", "amp-fp16"})
 _TYPES = _PRECISIONS | {"int64", "int32", "int16", "int8", "uint8", "bool", "complex64", "complex128", "fp4", "int4"}
-_STRATEGIES = frozenset({"none", "ddp", "fsdp", "zero", "tp", "pp", "dp", "other"})
+_STRATEGIES = frozenset({"none", "ddp", "fsdp", "zero", "tp", "pp", "cp", "ep", "dp", "other"})
 _BACKENDS = frozenset(
     {"nccl", "gloo", "mpi", "ucc", "ccl", "xccl", "hccl", "cpu", "cuda", "xpu", "hpu", "mps", "undefined"}
 )
+_SCHEDULES = frozenset(
+    f"Schedule{name}"
+    for name in ("GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
+)
+_LIST = re.compile(r"[\dFBIW,/]*")
+"""Numbers, pairs of them, or actions of a pipeline's schedule, with commas between them."""
 _COMM_HOOKS = frozenset(
     {"", "allreduce_hook", "fp16_compress_hook", "bf16_compress_hook", "fp16_compress_wrapper", "bf16_compress_wrapper",
      "powerSGD_hook", "batched_powerSGD_hook", "quantization_pertensor_hook", "quantization_perchannel_hook",
@@ -147,6 +154,13 @@ def span(word: Any) -> str:
     return str(word)
 
 
+def dimension(word: Any) -> str:
+    """A dimension of the layout, or nothing where it is unknown. Raises ValueError for a word that is not ddlprof's."""
+    if word not in (*DIMENSIONS, UNKNOWN):
+        raise ValueError("not a dimension")
+    return str(word)
+
+
 def status(word: Any) -> str:
     """How a rank ended; `exit` for a word that is not ddlprof's."""
     return _among(word, _STATUSES, "exit")
@@ -193,6 +207,18 @@ def backend(name: str | None) -> str | None:
     """The backend, such as `nccl` or `cpu:gloo,cuda:nccl`."""
     known = name is not None and all(word in _BACKENDS for word in re.split("[:,]", name))
     return name if known else None
+
+
+def schedule(name: Any) -> str:
+    """The name of a pipeline's schedule."""
+    return _among(name, _SCHEDULES, "other")
+
+
+def plain_list(text: Any) -> str:
+    """A list of numbers or of actions as a text. Raises ValueError if it is none."""
+    if not isinstance(text, str) or not _LIST.fullmatch(text):
+        raise ValueError("not a list of numbers")
+    return text
 
 
 def comm_hook(name: str | None) -> str | None:

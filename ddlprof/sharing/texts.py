@@ -11,7 +11,7 @@ from typing import Any
 from ddlprof.base.errors import UserError
 from ddlprof.base.reading import ReadingError, parse_json
 from ddlprof.model.codec import COLLECTIVES, KINDS, REST, SHAPES
-from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
+from ddlprof.model.manifest import LayoutFacts, Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.operators import Operator, OperatorsFile, StepMemory, StepOperators
 from ddlprof.model.records import CollectiveShape, CollectiveTimes, RankHeader
 from ddlprof.store.archive import ZipFolder, is_archive
@@ -19,8 +19,8 @@ from ddlprof.store.numbers import DAMAGE
 from ddlprof.store.operators import MAX_BYTES
 
 _RECORDS = (
-    *KINDS.values(), RankHeader, CollectiveShape, CollectiveTimes, Manifest, ModelFacts, TrainingFacts, OperatorsFile,
-    StepOperators, StepMemory, Operator,
+    *KINDS.values(), RankHeader, CollectiveShape, CollectiveTimes, Manifest, ModelFacts, TrainingFacts, LayoutFacts,
+    OperatorsFile, StepOperators, StepMemory, Operator,
 )  # fmt: skip
 _FIELDS = {f.name for kind in _RECORDS for f in fields(kind)}
 OWN_WORDS = _FIELDS | {name + REST for name in _FIELDS} | {*KINDS, SHAPES, COLLECTIVES, "columns"}

@@ -21,6 +21,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.base.reading import NOT_NEGATIVE, Range, decode, parse_json
 from ddlprof.model import codec
 from ddlprof.model.codec import COLLECTIVES, COLUMNS, KINDS, REST, Columns, columns_of
+from ddlprof.model.dimensions import is_known
 from ddlprof.model.records import (
     MISSING,
     RANK_SCHEMA_VERSION,
@@ -134,6 +135,8 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     rank.drops = list({(drop.source, drop.many): drop for drop in parsed.of("u")}.values())  # they are cumulative
     rank.training_loss = parsed.of("v")
     rank.spans = [span for span in parsed.of("p") if span.what in SPANS]
+    rank.pipelines, rank.routed = parsed.of("h"), parsed.of("x")
+    rank.groups = {facts.group: facts for facts in parsed.of("m")[-MAX_GROUPS:] if is_known(facts)}
     rank.end = next(reversed(parsed.of("e")), None)
     rank.samples = _samples(parsed)
     # The binary file does not mark steps: after a lost line its times cannot be assigned to steps.

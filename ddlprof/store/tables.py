@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from ddlprof.base.text import shell_word
 from ddlprof.model.classes import CLASSES
+from ddlprof.model.experts import RoutedTokens
 from ddlprof.model.manifest import Manifest
+from ddlprof.model.pipeline import PipelinePlace
 from ddlprof.model.records import (
     MISSING,
     Aggregate,
@@ -24,6 +26,7 @@ from ddlprof.model.records import (
     ContextRow,
     Drop,
     End,
+    GroupFacts,
     JobSpan,
     LoaderCost,
     LossValue,
@@ -146,8 +149,14 @@ class RankData:
     """Readings that failed."""
     training_loss: list[LossValue] = field(default_factory=list)
     """The values of the training's loss, in the order in which they were noted."""
+    groups: dict[str, GroupFacts] = field(default_factory=dict)
+    """The dimensions of the process groups, by group; channels of messages are those of their group."""
     spans: list[JobSpan] = field(default_factory=list)
     """What the job did besides steps, see `RankHeader.spans`."""
+    pipelines: list[PipelinePlace] = field(default_factory=list)
+    """The places of the rank in pipelines, in the order in which their schedules were made."""
+    routed: list[RoutedTokens] = field(default_factory=list)
+    """The tokens that were routed to experts, in a few steps."""
     overhead: Overhead | None = None
     loader_costs: list[LoaderCost] = field(default_factory=list)
     end: End | None = None

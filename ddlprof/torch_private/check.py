@@ -14,6 +14,7 @@ from ddlprof.torch_private import (
     engine,
     fake,
     loader,
+    meshes,
     modules,
     operators,
     profiler,
@@ -21,7 +22,7 @@ from ddlprof.torch_private import (
 )
 from ddlprof.torch_private.names import NEWEST, PrivateName, codes, version_number
 
-PARTS = (engine, modules, loader, compile, profiler, collectives, sharding, operators, aten, fake)
+PARTS = (engine, modules, loader, compile, profiler, collectives, sharding, meshes, operators, aten, fake)
 NAMES: tuple[PrivateName, ...] = tuple(name for part in PARTS for name in part.NAMES)
 
 

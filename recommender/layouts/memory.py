@@ -89,12 +89,14 @@ def _stage(
     index: int, held: RankParameters, fitted: LayoutCoefficients,
 ) -> LayoutMemory:  # fmt: skip
     first = sum(stages[:index])
-    mine = range(first, first + stages[index])
-    kept_bytes = [layer_bytes(model, layout, model.has_experts(layer), fitted) * tokens for layer in mine]
+    mixed = model.with_experts(first, stages[index])
+    numbers = {False: stages[index] - mixed, True: mixed}
+    kinds = [experts for experts, layers in numbers.items() if layers]
+    kept_bytes = [numbers[each] * layer_bytes(model, layout, each, fitted) * tokens for each in kinds]
     flight = _in_flight(layout, len(stages), index, micro_batches)
     last = index == len(stages) - 1
-    whole = replace(layout, recompute="none")
-    again = max((layer_bytes(model, whole, model.has_experts(layer), fitted) * tokens for layer in mine), default=0.0)
+    whole = layout if layout.recompute == "none" else replace(layout, recompute="none")
+    again = max((layer_bytes(model, whole, each, fitted) * tokens for each in kinds), default=0.0)
     ranks = layout.data_ranks(gpus) * layout.context
     sharded, gradients, states = layout.shards
     shares = layout.shard_ranks(gpus)
@@ -102,7 +104,8 @@ def _stage(
     kept = _SHARDED_STATES / shares if sharded else _STATES / (shares if states else 1)
     buffers = _WORKSPACE + (again if layout.recompute != "none" else again / 2)
     if sharded and ranks > 1:
-        largest = max((model.layer_parameters(layer) for layer in mine), default=0) / layout.tensor / layout.expert
+        of_layers = (model.layer_parameters(model.layers - 1 if each else 0) for each in kinds)
+        largest = max(of_layers, default=0) / layout.tensor / layout.expert
         buffers += (_GATHERED_LAYERS * HALF_BYTES + _GRADIENTS) * largest
     return LayoutMemory(
         weights=weights * held.all,

@@ -72,6 +72,7 @@ class LayoutPredictor:
         self._model: Transformer = workload.transformer
         self._catalog = catalog
         self._all_fitted = fitted or shipped_layouts()
+        self._machines: dict[tuple[object, ...], Machine] = {}
         self._times: dict[tuple[object, ...], LayoutTime] = {}
         self._seen = [
             (asked, *self._residuals(measurement, asked))
@@ -110,7 +111,7 @@ class LayoutPredictor:
         return self._memory(self._asked(target))
 
     def _asked(self, target: Target) -> _Asked:
-        machine = machine_of(target, self._catalog)
+        machine = self._machine(target)
         check_target(target, machine)
         if machine.gpu is None:
             raise PredictionError("target without a GPU: give an instance type or a GPU model")
@@ -129,6 +130,12 @@ class LayoutPredictor:
             machine, max(target.placement), gpus, layout, target.batch_per_gpu, target.grad_accum or 1,
             _PRECISIONS[name],
         )  # fmt: skip
+
+    def _machine(self, target: Target) -> Machine:
+        key = (target.instance_type, target.gpu_model, target.interconnect, target.network_gbps)
+        if key not in self._machines:
+            self._machines[key] = machine_of(target, self._catalog)
+        return self._machines[key]
 
     def _asked_of(self, measured: Measurement) -> _Asked | None:
         """The measured step as a target; None where it says nothing of one."""

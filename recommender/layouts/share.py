@@ -24,13 +24,14 @@ class RankParameters(NamedTuple):
 def stage_parameters(model: Transformer, layout: Layout, stages: Sequence[int]) -> list[RankParameters]:
     """The parameters of a rank of each stage; `stages` are their layers."""
     found, first = [], 0
+    plain, mixed = model.dense_parameters(0), model.dense_parameters(model.layers - 1)
     for index, layers in enumerate(stages):
-        mine = range(first, first + layers)
-        dense = float(sum(model.dense_parameters(layer) for layer in mine))
-        experts = sum(model.has_experts(layer) for layer in mine) * model.experts * model.expert_parameters
+        experts = model.with_experts(first, layers)
+        dense = float((layers - experts) * plain + experts * mixed)
         ends = (index == 0) + (index == len(stages) - 1 and not (model.tied and len(stages) == 1))
         dense += ends * model.embedding_parameters
-        found.append(RankParameters(dense / layout.tensor, experts / layout.expert))
+        held = experts * model.experts * model.expert_parameters
+        found.append(RankParameters(dense / layout.tensor, held / layout.expert))
         first += layers
     return found
 

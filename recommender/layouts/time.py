@@ -69,7 +69,7 @@ class LayoutStep:
 
 @dataclass(frozen=True)
 class _Block:
-    """A layer, or the head, in one direction."""
+    """A layer, or the head, forward and backward."""
 
     compute_s: float
     tensor: Sent
@@ -292,10 +292,12 @@ class LayoutTime:
     def _sharded(
         self, held: float, ranks: int, stride: int, layout: Layout, gpus: int, slowest: _Block, count: int
     ) -> Sent:
-        """FSDP: parameters are gathered twice and gradients scattered once in every micro-batch."""
-        among = min(layout.shard_ranks(gpus), ranks)
-        gathered = self._collective("all_gather", HALF_BYTES * held, among, stride).times(2.0)
-        each = gathered.plus(self._collective("reduce_scatter", GRADIENT_BYTES * held, among, stride))
+        """FSDP: the parameters of each layer are gathered twice, and its gradients scattered once, in every
+        micro-batch."""
+        among, layers = min(layout.shard_ranks(gpus), ranks), max(self._model.layers // layout.pipeline, 1)
+        gathered = self._collective("all_gather", HALF_BYTES * held / layers, among, stride).times(2.0 * layers)
+        scattered = self._collective("reduce_scatter", GRADIENT_BYTES * held / layers, among, stride).times(layers)
+        each = gathered.plus(scattered)
         found = _exposed(each, self._fitted.gather_hidden * slowest.compute_s).times(count)
         if among < ranks:
             across = self._collective("all_reduce", GRADIENT_BYTES * held / among, ranks // among, stride * among)

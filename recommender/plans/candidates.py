@@ -1,4 +1,4 @@
-"""The candidates for a job: instance types and regions, the layout of its batch on them, and whether it fits in memory.
+"""The candidates for a job: instance types and regions, how its batch is sized on them, and whether it fits in memory.
 
 Time and cost are not considered here.
 """
@@ -44,13 +44,16 @@ class TrainingSetup:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Sizing:
     """A number of equal machines, all of whose GPUs are used, and the batch of each GPU."""
 
     nodes: int
     gpus_per_node: int
     batch_per_gpu: int
+    """The samples of a forward pass."""
     grad_accum: int
+    copy_ranks: int = 1
+    """The GPUs among which one copy of the model is divided: they share their samples."""
 
     @property
     def gpus(self) -> int:
@@ -65,7 +68,7 @@ class Layout:
     @property
     def global_batch(self) -> int:
         """The samples for one update."""
-        return self.gpus * self.batch_per_gpu * self.grad_accum
+        return self.gpus // self.copy_ranks * self.batch_per_gpu * self.grad_accum
 
 
 def global_batch_of(workload: Workload) -> int | None:
@@ -151,22 +154,22 @@ def unusable(instance: InstanceType, gpu: Gpu, job: TrainingSetup, named: bool) 
     return job.lacks(gpu)
 
 
-def lay_out(
+def size_up(
     job: TrainingSetup, nodes: int, gpus_per_node: int, batch_per_gpu: int, fits: Callable[[int], bool]
-) -> Layout | None:
-    """The layout of the job on these GPUs; None if its global batch is to be kept and cannot be divided equally.
+) -> Sizing | None:
+    """The sizes of the job on these GPUs; None if its global batch is to be kept and cannot be divided equally.
 
     By default batch and accumulation stay as measured. To keep the global batch, each GPU takes an equal share in as
     few forward passes as possible. A pass has at most `batch_per_gpu` samples and fits in memory, if any does.
     """
     if not job.keep_global_batch or job.global_batch is None:
-        return Layout(nodes, gpus_per_node, batch_per_gpu, job.grad_accum)
+        return Sizing(nodes, gpus_per_node, batch_per_gpu, job.grad_accum)
     share, rest = divmod(job.global_batch, nodes * gpus_per_node)
     if rest or not share:
         return None
     batches = [batch for batch in _divisors(share) if batch <= batch_per_gpu]
     batch = next((batch for batch in batches if fits(batch)), batches[0])
-    return Layout(nodes, gpus_per_node, batch, share // batch)
+    return Sizing(nodes, gpus_per_node, batch, share // batch)
 
 
 @lru_cache(maxsize=4096)

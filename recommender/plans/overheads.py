@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ddlprof.base.units import significant
 from recommender.data_and_other import carried_range
 from recommender.estimate import Estimate, Range
-from recommender.plans.candidates import Layout
+from recommender.plans.candidates import Sizing
 from recommender.workload import JobFacts, Recurring
 
 PARTS = ("start_up", "epoch_start", "evaluation", "checkpoint")
@@ -37,7 +37,7 @@ class Overheads:
 NO_OVERHEADS = Overheads({})
 
 
-def overheads_of(facts: JobFacts | None, estimate: Estimate, layout: Layout, samples: float) -> Overheads:
+def overheads_of(facts: JobFacts | None, estimate: Estimate, sizing: Sizing, samples: float) -> Overheads:
     """The overheads of a job of `samples` samples; none where no whole job was measured."""
     if facts is None:
         return NO_OVERHEADS
@@ -49,7 +49,7 @@ def overheads_of(facts: JobFacts | None, estimate: Estimate, layout: Layout, sam
         if recurring is not None:
             parts[name] = carried_range(recurring.seconds * _times(recurring, samples), facts)
     if facts.evaluation is not None:
-        parts["evaluation"] = _evaluations(facts.evaluation, facts, estimate, layout, samples)
+        parts["evaluation"] = _evaluations(facts.evaluation, facts, estimate, sizing, samples)
     return Overheads(parts, tuple(_sentences(facts)))
 
 
@@ -58,11 +58,11 @@ def _times(recurring: Recurring, samples: float) -> float:
     return 1.0 if recurring.every_samples is None else samples / recurring.every_samples
 
 
-def _evaluations(evaluation: Recurring, facts: JobFacts, estimate: Estimate, layout: Layout, samples: float) -> Range:
+def _evaluations(evaluation: Recurring, facts: JobFacts, estimate: Estimate, sizing: Sizing, samples: float) -> Range:
     seconds = evaluation.seconds * _times(evaluation, samples)
     if facts.compute_s_per_sample is None:
         return carried_range(seconds, facts)
-    compute_s_per_sample = estimate.times.compute_s / (layout.batch_per_gpu * layout.grad_accum)
+    compute_s_per_sample = estimate.times.compute_s / (sizing.batch_per_gpu * sizing.grad_accum)
     computing = seconds * facts.compute_share * compute_s_per_sample / facts.compute_s_per_sample
     rest = carried_range(seconds * (1 - facts.compute_share), facts)
     low, high = (computing * end / estimate.step_s for end in (estimate.low_s, estimate.high_s))

@@ -6,12 +6,14 @@ The time counts from ordering the machines to the last step; the cost is rounded
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ddlprof.base.units import significant
 from instance_catalog import InstanceType, Price
 from recommender.estimate import Estimate, StepTimes, WithTimes
-from recommender.plans.candidates import Layout
+from recommender.layout import Layout
+from recommender.plans.candidates import Sizing
 from recommender.plans.overheads import NO_OVERHEADS, Overheads
 
 STARTUP_S = 180.0
@@ -98,6 +100,14 @@ class Plan(WithTimes):
     epoch_start_s: float | None = None
     evaluation_s: float | None = None
     checkpoint_s: float | None = None
+    layout: str | None = None
+    """How the model is divided over the GPUs, as `recommender.layout.parse_layout` reads it; None: by no layout."""
+    mfu: float | None = None
+    """Model FLOPs of the step over the peak of all GPUs; None: not known."""
+    tokens_per_s: float | None = None
+    """Tokens that all GPUs train on in a second; None: not known."""
+    dimensions: Mapping[str, float] | None = None
+    """Exposed communication (s) by the dimension of the layout; None: no layout."""
 
     @property
     def is_discounted(self) -> bool:
@@ -129,23 +139,24 @@ class Limits:
 
 @dataclass(frozen=True)
 class Candidate:
-    """The layout of a job on a number of machines, without a price, with an estimate or a reason for rejection."""
+    """A job on a number of machines, without a price, with an estimate or a reason for rejection."""
 
     instance: InstanceType
     region: str
-    layout: Layout
+    sizing: Sizing
     memory_gib_needed: float | None = None
     fits_memory: bool | None = None
     estimate: Estimate | None = None
     reason: str = ""
     basis: tuple[str, ...] = ()
     overheads: Overheads = NO_OVERHEADS
+    layout: Layout | None = None
 
 
 def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: Limits) -> Plan:
     """Makes the plan of a candidate at a price; the price is None where none is known."""
-    instance, layout, estimate = candidate.instance, candidate.layout, candidate.estimate
-    steps = math.ceil(limits.samples / layout.global_batch) if layout.global_batch else 0
+    instance, sizing, estimate = candidate.instance, candidate.sizing, candidate.estimate
+    steps = math.ceil(limits.samples / sizing.global_batch) if sizing.global_batch else 0
     step_s = (estimate.step_s, estimate.low_s, estimate.high_s) if estimate else (None, None, None)
     overheads = candidate.overheads.total
     besides_steps_s = [limits.startup_s + end for end in (overheads.mean_s, overheads.low_s, overheads.high_s)]
@@ -153,24 +164,24 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
         None if step is None else besides + steps * step for besides, step in zip(besides_steps_s, step_s, strict=True)
     ]
     cost = [
-        None if t is None or not price else cost_usd(price.usd_per_hour, layout.nodes, t, price.cloud) for t in time_s
+        None if t is None or not price else cost_usd(price.usd_per_hour, sizing.nodes, t, price.cloud) for t in time_s
     ]
     listed = price.list_usd_per_hour if price else None
     return Plan(
         cloud=instance.cloud,
         region=candidate.region,
         instance_type=instance.instance_type,
-        nodes=layout.nodes,
-        placement=layout.placement,
-        gpus=layout.gpus,
+        nodes=sizing.nodes,
+        placement=sizing.placement,
+        gpus=sizing.gpus,
         gpu_model=instance.gpu_model,
         pricing=pricing,
-        usd_per_hour=price.usd_per_hour * layout.nodes if price else None,
+        usd_per_hour=price.usd_per_hour * sizing.nodes if price else None,
         price_as_of=price.as_of if price else "",
         price_basis=price.basis if price else "",
-        batch_per_gpu=layout.batch_per_gpu,
-        grad_accum=layout.grad_accum,
-        global_batch=layout.global_batch,
+        batch_per_gpu=sizing.batch_per_gpu,
+        grad_accum=sizing.grad_accum,
+        global_batch=sizing.global_batch,
         steps=steps,
         step_s=step_s[0],
         step_low_s=step_s[1],
@@ -190,7 +201,11 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
         reason=candidate.reason or _over(time_s[2], cost[2], limits),
         basis=candidate.basis,
         cpu_arch=instance.cpu_arch,
-        list_cost_usd=cost_usd(listed, layout.nodes, time_s[0], instance.cloud) if listed and time_s[0] else None,
+        layout=candidate.layout.text() if candidate.layout else None,
+        mfu=estimate.mfu if estimate else None,
+        tokens_per_s=estimate.tokens_per_s if estimate else None,
+        dimensions=estimate.dimensions if estimate else None,
+        list_cost_usd=cost_usd(listed, sizing.nodes, time_s[0], instance.cloud) if listed and time_s[0] else None,
         **{f"{part}_s": seconds.mean_s for part, seconds in candidate.overheads.parts.items()},
     )
 

@@ -5,44 +5,36 @@ Times come from the predictor, prices from the catalogue. Rejected candidates ar
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Protocol
+from typing import Protocol
 
 import instance_catalog
-from ddlprof.base.reading import Range, ReadingError, decode
 from instance_catalog import Catalog, InstanceType
 from instance_catalog.own_prices import OwnPrices, with_own_prices
-from instance_catalog.records import PRICINGS
 from recommender.errors import PredictionError
 from recommender.estimate import Estimate
 from recommender.learned import Learned
 from recommender.plans.candidates import (
     DOES_NOT_FIT,
-    Layout,
     MemoryFit,
     MemoryModel,
+    Sizing,
     TrainingSetup,
     choose_instances,
     describe_job,
-    lay_out,
-    unusable,
+    size_up,
 )
 from recommender.plans.overheads import overheads_of
-from recommender.plans.plan import OVER_BUDGET, OVER_COST, STARTUP_S, Candidate, Limits, Plan, make_plan
+from recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan
+from recommender.plans.question import check_question, choose_machines, order
 from recommender.predictor import Predictor
 from recommender.settings import Settings
 from recommender.target import Target
-from recommender.workload import Amount, JobFacts, Speed, Workload
+from recommender.workload import JobFacts, Workload
 
-MAX_NODES = 1000
 MAX_CANDIDATES = 25_000
 """The largest product of types, nodes, batches and prices. So many take half a minute, and a few hundred MB as files.
 """
-_EQUAL_DIGITS = 6
-"""Costs that agree in this many digits count as equal: the difference is rounding."""
-_NEARLY = (OVER_BUDGET, OVER_COST)
-"""Rejections of machines that can run the job; they are ranked before those that cannot."""
 
 
 class Predicts(Protocol):
@@ -88,13 +80,13 @@ def recommend(
     Raises PredictionError or `instance_catalog.CatalogError`: one line that says what to do.
     """
     limits = Limits(samples, budget_s, min_nodes, max_nodes, max_cost_usd, startup_s)
-    pricings = _check(limits, pricing)
+    pricings = check_question(limits, pricing)
     catalog = with_own_prices(catalog or instance_catalog.load(), prices)
     batches = (batch_per_gpu,) if isinstance(batch_per_gpu, int) else tuple(batch_per_gpu)
     job = describe_job(workload, batches, keep_global_batch, settings)
     predictor = predictor or Predictor(workload, catalog=catalog, others=others, learned=learned)
     evaluator = _Evaluator(job, predictor, MemoryFit(workload, job, memory), workload.job, samples)
-    chosen = _chosen(job, catalog, instance_types, choose_instances(catalog, instance_types, region, cloud))
+    chosen = choose_machines(job, catalog, instance_types, choose_instances(catalog, instance_types, region, cloud))
     _require_few(sum(not problem for *_, problem in chosen), limits, len(job.batches_per_gpu), len(pricings))
     plans: list[Plan] = []
     for instance, where, problem in chosen:
@@ -107,43 +99,7 @@ def recommend(
             for candidate in evaluator.candidates(instance, where, limits.nodes):
                 plans += [make_plan(candidate, price.pricing, price, limits) for price in priced]
     evaluator.require_memory(plans)
-    return sorted(plans, key=_order)
-
-
-def _chosen(
-    job: TrainingSetup, catalog: Catalog, names: Sequence[str] | None, located: Sequence[tuple[InstanceType, str]]
-) -> list[tuple[InstanceType, str, str | None]]:
-    """The types with their regions, each with the reason why no number of them can run the job; None if they may."""
-    owned = {(price.cloud, price.instance_type) for price in catalog.prices if price.own}
-    chosen = []
-    for instance, where in located:
-        named = names is not None or (instance.cloud, instance.instance_type) in owned
-        chosen.append((instance, where, unusable(instance, catalog.gpu(instance.gpu_model), job, named)))
-    return chosen
-
-
-def _check(limits: Limits, pricing: str | Sequence[str]) -> tuple[str, ...]:
-    """The ways to pay, without duplicates. Raises PredictionError for impossible arguments."""
-    pricings = tuple(dict.fromkeys([pricing] if isinstance(pricing, str) else pricing))
-    for name in pricings:
-        if name not in PRICINGS:
-            raise PredictionError(f"unknown pricing {name!r}; known: {', '.join(PRICINGS)}")
-    if not pricings:
-        raise PredictionError(f"no pricing is named; known: {', '.join(PRICINGS)}")
-    asked: list[tuple[str, Any, object]] = [
-        ("the number of samples", Speed, limits.samples),
-        ("the budget", Speed, limits.budget_s),
-        ("the number of nodes", Annotated[int, Range(1, MAX_NODES)], limits.max_nodes),
-        ("the least number of nodes", Annotated[int, Range(1, limits.max_nodes)], limits.min_nodes),
-        ("the highest cost", Speed | None, limits.max_cost_usd),
-        ("the time to start", Amount, limits.startup_s),
-    ]
-    try:
-        for what, kind, value in asked:
-            decode(kind, value, what)
-    except ReadingError as error:
-        raise PredictionError(str(error)) from None
-    return pricings
+    return sorted(plans, key=order)
 
 
 def _require_few(types: int, limits: Limits, batches: int, pricings: int) -> None:
@@ -155,17 +111,6 @@ def _require_few(types: int, limits: Limits, batches: int, pricings: int) -> Non
             f"{candidates:,} candidates ({types:,} instance types on {on}{limits.max_nodes:,} nodes, with all batches"
             f" and prices) are too many, at most {MAX_CANDIDATES:,} are ranked: name the types or take fewer nodes"
         )
-
-
-def _order(plan: Plan) -> tuple[object, ...]:
-    """The sort key of a plan. Accepted plans come by cost, then by risk; rejected ones by kind of rejection, then by
-    time."""
-    where = (plan.cloud, plan.instance_type, plan.nodes, plan.batch_per_gpu, plan.pricing)
-    if not plan.reason and plan.cost_usd is not None:
-        cost_usd = float(f"{plan.cost_usd:.{_EQUAL_DIGITS}g}")
-        return (-1, cost_usd, plan.pricing == "spot", bool(plan.extrapolated), plan.time_high_s, *where)
-    kind = _NEARLY.index(plan.rejection) if plan.rejection in _NEARLY else len(_NEARLY)
-    return (kind, math.inf if plan.time_high_s is None else plan.time_high_s, *where)
 
 
 class _Evaluator:
@@ -190,56 +135,56 @@ class _Evaluator:
 
     def rejected(self, instance: InstanceType, region: str, reason: str) -> Candidate:
         """The single candidate for a type that is rejected whatever the number of nodes."""
-        layout = Layout(1, instance.gpus, self._job.batches_per_gpu[0], self._job.grad_accum)
-        return Candidate(instance, region, layout, reason=reason)
+        sizing = Sizing(1, instance.gpus, self._job.batches_per_gpu[0], self._job.grad_accum)
+        return Candidate(instance, region, sizing, reason=reason)
 
     def candidates(self, instance: InstanceType, region: str, numbers: range) -> Iterator[Candidate]:
         """The candidates of a type: each of these numbers of nodes with every batch."""
         for nodes in numbers:
-            # With the global batch kept, several batches can lead to the same layout.
-            layouts = dict.fromkeys(self._lay_out(instance, nodes, batch) for batch in self._job.batches_per_gpu)
-            for layout in layouts:
-                if layout:
-                    yield self._evaluated(instance, region, layout)
+            # With the global batch kept, several batches can lead to the same sizing.
+            sizings = dict.fromkeys(self._size_up(instance, nodes, batch) for batch in self._job.batches_per_gpu)
+            for sizing in sizings:
+                if sizing:
+                    yield self._evaluated(instance, region, sizing)
                 else:
                     world_size = nodes * instance.gpus
                     problem = f"global batch not kept: {world_size} GPUs cannot share {self._job.global_batch} samples"
-                    yield Candidate(instance, region, Layout(nodes, instance.gpus, 0, 0), reason=problem)
+                    yield Candidate(instance, region, Sizing(nodes, instance.gpus, 0, 0), reason=problem)
 
-    def _lay_out(self, instance: InstanceType, nodes: int, batch: int) -> Layout | None:
+    def _size_up(self, instance: InstanceType, nodes: int, batch: int) -> Sizing | None:
         world_size = nodes * instance.gpus
 
         def may_fit(batch: int) -> bool:
             needed_gib = self._fitting.needed_gib(batch, world_size, self._job.grad_accum)
             return self._fitting.fits(instance, needed_gib) is not False
 
-        return lay_out(self._job, nodes, instance.gpus, batch, may_fit)
+        return size_up(self._job, nodes, instance.gpus, batch, may_fit)
 
-    def _evaluated(self, instance: InstanceType, region: str, layout: Layout) -> Candidate:
-        needed_gib = self._fitting.needed_gib(layout.batch_per_gpu, layout.gpus, layout.grad_accum)
+    def _evaluated(self, instance: InstanceType, region: str, sizing: Sizing) -> Candidate:
+        needed_gib = self._fitting.needed_gib(sizing.batch_per_gpu, sizing.gpus, sizing.grad_accum)
         fits = self._fitting.fits(instance, needed_gib)
         if fits is False:
-            self._too_large.append((instance, layout.gpus, layout.grad_accum))
-            problem = self._fitting.problem(instance, needed_gib, layout.gpus, layout.grad_accum)
-            return Candidate(instance, region, layout, needed_gib, fits, reason=problem)
+            self._too_large.append((instance, sizing.gpus, sizing.grad_accum))
+            problem = self._fitting.problem(instance, needed_gib, sizing.gpus, sizing.grad_accum)
+            return Candidate(instance, region, sizing, needed_gib, fits, reason=problem)
         target = Target(
             instance_type=instance.instance_type,
-            placement=layout.placement,
-            batch_per_gpu=layout.batch_per_gpu,
-            grad_accum=layout.grad_accum,
+            placement=sizing.placement,
+            batch_per_gpu=sizing.batch_per_gpu,
+            grad_accum=sizing.grad_accum,
             **self._asked,
         )
         try:
             estimate = self._predictor.predict(target)
         except PredictionError as error:
-            return Candidate(instance, region, layout, needed_gib, fits, reason=f"not predictable: {error}")
-        overheads = overheads_of(self._facts, estimate, layout, self._samples)
+            return Candidate(instance, region, sizing, needed_gib, fits, reason=f"not predictable: {error}")
+        overheads = overheads_of(self._facts, estimate, sizing, self._samples)
         basis = [*estimate.basis, *overheads.basis]
         if fits is None:
             basis.append("memory: not known, assumed to fit")
         if instance.offered is False:
             basis.append(f"machine: {instance.instance_type} is retired")
-        return Candidate(instance, region, layout, needed_gib, fits, estimate, basis=tuple(basis), overheads=overheads)
+        return Candidate(instance, region, sizing, needed_gib, fits, estimate, basis=tuple(basis), overheads=overheads)
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:

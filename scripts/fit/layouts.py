@@ -103,7 +103,8 @@ _DIFFERS = np.array([each.differs for each in PARAMETERS])
 _OWN = np.flatnonzero(_DIFFERS)
 _TUNABLE = np.array(
     [
-        PARAMETERS[index].name in ("products", "streams", "tensor_exposed", "data_hidden", "update_hidden")
+        PARAMETERS[index].name
+        in ("products", "streams", "tensor_exposed", "data_hidden", "update_hidden", "tensor_host_s")
         for index in _OWN
     ]
 )

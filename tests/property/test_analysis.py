@@ -130,10 +130,10 @@ def test_parts_are_not_negative_and_add_up_exactly(job: Job) -> None:
     ranks = simulate(job)
     for rank, parts in zip(ranks, parts_of(ranks), strict=True):
         known = parts.straggler != MISSING
-        for part in (parts.interconnect, parts.network, parts.straggler):
+        for part in (parts.interconnect, parts.network, parts.straggler, parts.bubble):
             assert ((part >= 0) | ~known).all()
             assert (part[~known] == MISSING).all()
-        total = parts.interconnect + parts.network + parts.straggler
+        total = parts.interconnect + parts.network + parts.straggler + parts.bubble
         assert np.array_equal(total[known], rank.steps["comm_ns"][known])
 
 

@@ -23,9 +23,10 @@ EXPECTED = HERE / "two-ranks-expected"
 def test_frames_are_the_csv_files(name: str) -> None:
     run = ddlprof.load(HERE / "two-ranks")
     frame = getattr(run, name)
-    expected = pd.read_csv(EXPECTED / f"{name}.csv", keep_default_na=True, dtype={"group": str, "flags": str})
-    if "flags" in expected:
-        expected["flags"] = expected["flags"].fillna("")
+    texts = dict.fromkeys(("group", "flags", "dimension"), str)
+    expected = pd.read_csv(EXPECTED / f"{name}.csv", keep_default_na=True, dtype=texts)
+    for column in {"flags", "dimension"} & set(expected):
+        expected[column] = expected[column].fillna("")
     pd.testing.assert_frame_equal(frame, expected, check_dtype=False)
     assert getattr(run, name) is frame
 

@@ -38,18 +38,21 @@ OPTIONS = {
     "characterize": "--format --help --max-steps --module --network-run --nproc-per-node --out --repeat --skip -m -o",
     "recommend": (
         "--batch --budget --channels-last --checkpointing --cloud --compile --discount --emit --epochs --format"
-        " --grad-accum --help --instance --instances --keep-global-batch --learned --lora --max-cost --max-nodes"
-        " --nodes --optimizer --other-job --out --precision --prices --pricing --qlora --region --samples --steps"
-        " --strategy --top -o"
+        " --global-batch --gpus --grad-accum --help --instance --instances --keep-global-batch --layouts --learned"
+        " --lora --max-cost --max-nodes --nodes --optimizer --other-job --out --precision --prices --pricing --qlora"
+        " --region --samples --steps --strategy --top -o"
     ),
     "predict": (
-        "--batch --channels-last --checkpointing --compile --format --gpu --grad-accum --help --instance --learned"
-        " --lora --nodes --optimizer --other-job --out --placement --precision --qlora --strategy -o"
+        "--batch --channels-last --checkpointing --compile --format --global-batch --gpu --grad-accum --help --instance"
+        " --interconnect --layout --learned --lora --network-gbps --nodes --optimizer --other-job --out --placement"
+        " --precision --qlora --strategy --vary -o"
     ),
     "learn": "--format --help --out -o",
     "features": (
-        "--batch --checkpointing --compile --format --help --inference --input --optimizer --out --precision"
-        " --seq-len -o"
+        "--batch --causal --checkpointing --compile --dense-layers --expert-ffn --experts --experts-per-token --ffn"
+        " --flash --format --gated --head-dim --heads --help --hidden --inference --input --kv-heads --kv-lora --layers"
+        " --optimizer --out --precision --q-lora --rope-dim --seq-len --shared-experts --software"
+        " --tied --value-dim --vocab -o"
     ),
     "probe": "--add --dry-run --format --help --instance --out --quiet --seconds -o",
     "instances": (
@@ -83,7 +86,7 @@ OPTIONS = {
 def test_step_columns() -> None:
     assert ",".join(records.STEP_COLUMNS) == (
         "attempt,rank,node,step,start_s,step_s,compute_s,compute_forward_s,compute_backward_s,compute_optimizer_s,"
-        "data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,straggler_s,other_s,rollout_s,"
+        "data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,straggler_s,bubble_s,other_s,rollout_s,"
         "microbatches,samples,peak_memory_bytes,flags"
     )
 
@@ -91,7 +94,7 @@ def test_step_columns() -> None:
 def test_collective_columns() -> None:
     assert ",".join(records.COLLECTIVE_COLUMNS) == (
         "attempt,rank,step,group,seq,op,bytes,ranks,scope,start_s,ready_s,duration_s,transfer_s,wait_s,exposed_s,"
-        "busbw_gb_s"
+        "busbw_gb_s,dimension"
     )
 
 
@@ -99,7 +102,7 @@ def test_rank_columns() -> None:
     assert ",".join(RANK_COLUMNS) == (
         "attempt,rank,host,node,device,status,complete,steps,steady_steps,step_s,compute_s,compute_forward_s,"
         "compute_backward_s,compute_optimizer_s,data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,"
-        "straggler_s,other_s,rollout_s"
+        "straggler_s,bubble_s,other_s,rollout_s"
     )
 
 

@@ -26,6 +26,7 @@ from ddlprof.analysis.rules.signals import (
     lag_share,
 )
 from ddlprof.analysis.sources import Sources
+from ddlprof.analysis.stages import Stages, find_stages
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import LAG_SHARE, SMALL_BUCKET_BYTES, WARN_SHARE
 from ddlprof.base.units import Scale, scale_for
@@ -33,6 +34,7 @@ from ddlprof.model.manifest import TrainingFacts
 from ddlprof.model.records import MISSING
 
 if TYPE_CHECKING:
+    from ddlprof.analysis.experts import ExpertLoad
     from ddlprof.analysis.late_rank import LateRank
     from ddlprof.analysis.run import Attempt, RankAnalysis
     from ddlprof.analysis.traffic import CommTotals
@@ -112,6 +114,9 @@ class Facts:
     uneven: UnevenWork | None = None
     rank_compute_s: dict[int, list[float]] = field(default_factory=dict)
     """The mean computing of each rank in seconds, by node."""
+    stages: Stages | None = None
+    """The stages of the pipelines, where their schedule is known."""
+    experts: ExpertLoad | None = None
     growths: list[MemoryGrowth] = field(default_factory=list)
     throttled: list[ThrottledDevice] = field(default_factory=list)
     device_bytes: int | None = None
@@ -164,9 +169,9 @@ class Facts:
 
     @property
     def moving_s(self) -> float | None:
-        """Seconds of exposed communication without waits for later ranks, as far as these are known."""
-        comm = self.mean_s("comm")
-        return None if comm is None else max(comm - (self.mean_s("straggler") or 0.0), 0.0)
+        """Seconds of exposed communication without waits for other ranks, as far as these are known."""
+        comm, waits = self.mean_s("comm"), sum(self.mean_s(name) or 0.0 for name in ("straggler", "bubble"))
+        return None if comm is None else max(comm - waits, 0.0)
 
 
 def gather_facts(
@@ -218,6 +223,8 @@ def gather_facts(
         imported=bool(manifest and manifest.is_imported),
         uneven=find_uneven(headline.ranks),
         rank_compute_s=_rank_compute(headline.ranks),
+        stages=stages_of(headline),
+        experts=headline.experts,
         growths=find_growths(headline.ranks),
         throttled=find_throttled(headline.ranks),
         device_bytes=_device_bytes(host),
@@ -226,6 +233,11 @@ def gather_facts(
         job=job,
         most_gained_s=_most_gained(headline),
     )
+
+
+def stages_of(attempt: Attempt) -> Stages | None:
+    """The stages of the pipelines of an attempt."""
+    return find_stages(attempt.pipelines, {rank.data.rank: rank.summary for rank in attempt.ranks})
 
 
 def idle_share(attempt: Attempt) -> float | None:

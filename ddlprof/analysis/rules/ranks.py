@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ddlprof.analysis.rules.compute import free_processors
 from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.pipeline import is_uneven
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import (
     CAUSE_SHARE,
@@ -25,8 +26,9 @@ _CALLED = {each.name: each.own_words for each in TABLE}
 def straggler(facts: Facts) -> Issue | None:
     """Finds one rank that the others wait for."""
     late = facts.late_rank
-    if late is None:
-        return None
+    of_stage = facts.stages is not None and late is not None and late.rank in facts.stages.ranks
+    if late is None or (of_stage and late.cause == "compute" and is_uneven(facts)):
+        return None  # `uneven_stages` says more
     share, waits = facts.summary.share("straggler"), facts.mean_s("straggler")
     evidence = f"it arrives last in {percent(late.last_share)} of the steps in which ranks wait"
     if late.cause is not None and late.own_ns is not None and late.typical_ns is not None:

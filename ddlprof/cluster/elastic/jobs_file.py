@@ -43,6 +43,8 @@ class Line:
     submit_s: Annotated[float, Range(0, 4e9)] = 0.0
     noise_scale: Annotated[float, POSITIVE] | None = None
     """The noise scale of its gradients, in samples."""
+    layout: Annotated[str, Length(0, 200)] = ""
+    """How its model is divided over GPUs, such as tp8,pp2,zero1,mb1; tensor and pipeline stay, data ranks scale."""
 
     def __post_init__(self) -> None:
         settle(self)

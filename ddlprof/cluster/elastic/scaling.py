@@ -38,14 +38,20 @@ class Choice(NamedTuple):
 def all_batches(job: Job, gpus: int, accumulate: bool = False) -> list[int]:
     """Batches between the job's bounds that divide evenly by the GPUs and fit the memory, each a little larger than the
     one before. If none fits or if it may `accumulate`, also those that take several passes; if none divides evenly,
-    the largest; if the job has no bounds, the batch that it asked for."""
+    the largest; if the job has no bounds, the batch that it asked for.
+
+    A job with copies of its model over several GPUs has none on a number that they do not divide, and may accumulate.
+    """
+    gpus, rest = divmod(gpus, job.copy_gpus)
+    if rest or not gpus:
+        return []
     if job.min_batch is None and job.max_batch is None:
         return [job.batch]
     least, most = job.min_batch or job.batch, job.max_batch or job.batch
     first, last = max(math.ceil(least / gpus), 1), most // gpus
     if last < first:
         return [most] if most >= gpus else []
-    fits = last if accumulate else job.max_batch_per_gpu or last
+    fits = last if accumulate or job.copy_gpus > 1 else job.max_batch_per_gpu or last
     if fits >= first:
         last = min(last, fits)
     tried = math.ceil(math.log(last / first, _RATIO)) + 1

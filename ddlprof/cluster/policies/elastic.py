@@ -123,5 +123,8 @@ class FixedRandom(Elastic):
 
 
 def _if_enough(job: Job, batch: int | None, gpus: int) -> list[int]:
-    """The batch, if every GPU gets a sample of it; the batch asked for, if the job has no such bound."""
-    return [batch] if batch is not None and batch >= gpus else [job.batch] if batch is None else []
+    """The batch, if every GPU, or copy of the model, gets a sample of it; the batch asked for, if there is no bound."""
+    copies, rest = divmod(gpus, job.copy_gpus)
+    if rest or not copies:
+        return []
+    return [batch] if batch is not None and batch >= copies else [job.batch] if batch is None else []

@@ -25,6 +25,8 @@ ANCHOR_NS = 10_000_000_000
 LARGEST_DRIFT = 2e-4
 """The largest relative difference of clocks that is believed. Real ones are parts in 100,000; a larger one means that
 the device passed the anchor late."""
+NEVER = 2**63
+"""Later than any time. A device with one stream has no idle stream on which another anchor could be recorded."""
 _CAPTURING = "capturing"
 _STEP_END = int(Kind.OPTIMIZER_END)
 _AFTER_FORWARD = (int(Kind.BACKWARD_BEGIN), int(Kind.FORWARD_BEGIN))
@@ -136,7 +138,7 @@ class DeviceClock:
         self._blocking = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
         self._capturing = capturing
         self._line = Timeline(driver)
-        self._next_anchor = time.perf_counter_ns() + ANCHOR_NS
+        self._next_anchor = time.perf_counter_ns() + ANCHOR_NS if driver.own_stream is not None else NEVER
         self._now = 0
         self._forwards: list[bool] = []
         """The forwards that have not ended, outermost first: whether each has gradients."""

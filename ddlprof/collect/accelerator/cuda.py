@@ -15,7 +15,7 @@ from typing import Any
 
 from ddlprof.collect.accelerator.amd import AmdsmiCounters
 from ddlprof.collect.accelerator.kernels import Activity
-from ddlprof.collect.accelerator.protocol import Accelerator, Counters, DeviceProfiler, Driver
+from ddlprof.collect.accelerator.protocol import Accelerator, Counters, DeviceProfiler, Driver, current_kind
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.torch_private import profiler
 from ddlprof.torch_private.names import version_number
@@ -82,8 +82,10 @@ class Cuda(Accelerator):
         self.holds = attrgetter("is_cuda")
 
     @staticmethod
-    def is_built(torch: Any) -> bool:
-        """See `Accelerator`."""
+    def is_current(torch: Any) -> bool:
+        """See `Accelerator`. Torch before 2.6 is asked for what it was built."""
+        if hasattr(torch, "accelerator"):
+            return current_kind(torch) == Cuda.kind
         return bool(torch.version.cuda or torch.version.hip)
 
     def driver(self, device: Any) -> Driver:

@@ -1,7 +1,8 @@
-"""The table of supported accelerators, and what is not measured on others.
+"""The table of kinds of accelerators, and what is not measured on others.
 
-A new kind is a file beside `cuda.py` and a line here. For other kinds of devices there is a line that says what is not
-measured on them; `ddlprof doctor` prints it where such a device exists.
+`of_torch` takes the first kind in the table that torch says it computes on. A new kind is a file beside `cuda.py` and a
+line here; all others that torch knows are `Generic`. For what is left there is a line that says what is not measured;
+`ddlprof doctor` prints it where such a device exists.
 """
 
 from __future__ import annotations
@@ -12,26 +13,41 @@ from importlib.util import find_spec
 from typing import Any
 
 from ddlprof.collect.accelerator.cuda import Cuda
+from ddlprof.collect.accelerator.generic import Generic
+from ddlprof.collect.accelerator.mps import Mps
 from ddlprof.collect.accelerator.protocol import Accelerator
 
-KINDS: tuple[type[Accelerator], ...] = (Cuda,)
+KINDS: tuple[type[Accelerator], ...] = (Cuda, Mps, Generic)
 
 
-def of_build(torch: Any) -> Accelerator | None:
-    """The first kind that this build of torch supports; None if steps are timed on the host only."""
-    return next((kind(torch) for kind in KINDS if kind.is_built(torch)), None)
+def of_torch(torch: Any) -> Accelerator | None:
+    """The kind that torch computes on here, as far as it knows by now; None if steps are timed on the host only.
+
+    A backend that is no part of torch may be registered later, by an import of the script's. One that does not answer
+    as torch's own do counts as none.
+    """
+    try:
+        return next((kind(torch) for kind in KINDS if kind.is_current(torch)), None)
+    except Exception:  # fail open
+        return None
+
+
+def at_start(torch: Any) -> Accelerator | None:
+    """The kind whose hooks are installed before it is used; None if torch cannot tell then whether it is."""
+    accelerator = of_torch(torch)
+    return accelerator if accelerator is not None and accelerator.tells_use else None
 
 
 def in_use() -> Accelerator | None:
     """The kind that the script computes on; None as long as it uses none or has not imported torch."""
     torch = sys.modules.get("torch")
-    accelerator = None if torch is None else of_build(torch)
+    accelerator = None if torch is None else of_torch(torch)
     return accelerator if accelerator is not None and accelerator.in_use() else None
 
 
 def uses_tf32(device: Any, convolutions: bool) -> bool:
     """Whether matrix products, or convolutions, run in TF32 on a device; False for an unknown kind."""
-    accelerator = of_build(sys.modules["torch"])
+    accelerator = of_torch(sys.modules["torch"])
     return accelerator is not None and device.type == accelerator.kind and accelerator.uses_tf32(device, convolutions)
 
 
@@ -46,14 +62,6 @@ def _has_rocm(torch: Any) -> bool:
     return bool(torch.version.hip) and bool(torch.cuda.is_available())
 
 
-def _has_mps(torch: Any) -> bool:
-    return bool(torch.backends.mps.is_available())
-
-
-def _has_xpu(torch: Any) -> bool:
-    return bool(torch.xpu.is_available())
-
-
 def _has_xla(torch: Any) -> bool:
     return find_spec("torch_xla") is not None
 
@@ -64,8 +72,6 @@ LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
         "steps, copies, streams and collectives are timed as on CUDA, whose names torch gives them; use, memory and "
         f"power of the device need amdsmi (ROCm's own, or pip install 'ddlprof[amd]'); {_UNTRIED}",
     ),
-    "MPS": (_has_mps, f"{ON_THE_HOST}; torch has events for it, but one stream and no timeline; {_UNTRIED}"),
-    "XPU": (_has_xpu, f"{ON_THE_HOST}; torch has events and streams for it, ddlprof has no file; {_UNTRIED}"),
     "XLA": (
         _has_xla,
         f"{ON_THE_HOST}; a step runs when the script marks its end; {_UNTRIED}",
@@ -77,23 +83,19 @@ LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
 def limits_of(torch: Any) -> dict[str, str]:
     """What is not measured on the devices of this machine, by their names."""
     limits = {name: lacking for name, (is_there, lacking) in LIMITS.items() if _answer(is_there, torch)}
-    other = _answer(_current_kind, torch)
-    if other and other.upper() not in {*LIMITS, *(kind.kind.upper() for kind in KINDS)}:
-        limits[other] = f"{ON_THE_HOST}; {_UNTRIED}"
+    accelerator = _answer(of_torch, torch)
+    if accelerator is not None and _answer(lambda _: accelerator.device_names(), torch):
+        lacking = accelerator.lacking()
+        if lacking:
+            limits[accelerator.kind.upper()] = f"{lacking}; {_UNTRIED}"
     return limits
 
 
 def _answer(question: Callable[[Any], Any], torch: Any) -> Any:
     try:
         return question(torch)
-    except Exception:  # a build of torch without this kind
+    except Exception:  # a torch without this kind
         return None
-
-
-def _current_kind(torch: Any) -> str | None:
-    """The kind of accelerator according to torch (2.6 and later)."""
-    device = torch.accelerator.current_accelerator()
-    return None if device is None else str(device.type)
 
 
 _LIBRARIES = (

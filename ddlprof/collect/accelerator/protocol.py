@@ -1,8 +1,8 @@
 """The interface of a kind of accelerator: clock, streams, copies, profiler windows, counters and memory.
 
-`cuda.py` implements it for CUDA; `known.py` is the table of all kinds. What hooks ask often is an attribute that holds
-a function, mostly one of torch's, which saves a call. A kind that lacks something keeps the value given here, and that
-is then not measured.
+`cuda.py` implements it for CUDA, `generic.py` for every other kind that torch knows; `known.py` is the table of all
+kinds. What hooks ask often is an attribute that holds a function, mostly one of torch's, which saves a call. A kind
+that lacks something keeps the value given here, and that is then not measured.
 """
 
 from __future__ import annotations
@@ -13,6 +13,16 @@ from typing import Any, Protocol
 
 from ddlprof.collect.accelerator.kernels import Activity
 from ddlprof.collect.install import Uninstall
+
+
+def current_kind(torch: Any) -> str | None:
+    """The kind of torch's accelerator, by its `torch.device.type`. Initialises nothing.
+
+    None: there is none, or torch is older than 2.6 and cannot tell.
+    """
+    accelerator = getattr(torch, "accelerator", None)
+    device = None if accelerator is None else accelerator.current_accelerator()
+    return None if device is None or device.type == "cpu" else str(device.type)  # torch 2.6 may answer with the CPU
 
 
 class Driver(Protocol):
@@ -28,7 +38,8 @@ class Driver(Protocol):
         """A context in which calls go to this device, on a stream of our own, and end no capture of a graph."""
 
     @property
-    def own_stream(self) -> Any: ...
+    def own_stream(self) -> Any:
+        """A stream that is idle, on which an event is passed at once; None if the device has one stream only."""
 
 
 class DeviceProfiler(Protocol):
@@ -97,6 +108,8 @@ class Accelerator(Protocol):
 
     in_use: Callable[[], bool]
     """Whether the script has initialised the device. Before that, calls to it would initialise it."""
+    tells_use: bool = True
+    """Whether torch tells that. If not, the kind is in use once `see` was called, and gets its hooks then."""
     is_capturing: Callable[[], bool]
     """Whether work of the current stream is being captured into a graph. The device must then not be queried."""
 
@@ -124,8 +137,8 @@ class Accelerator(Protocol):
     def __init__(self, torch: Any) -> None: ...
 
     @staticmethod
-    def is_built(torch: Any) -> bool:
-        """Whether this build of torch can use it."""
+    def is_current(torch: Any) -> bool:
+        """Whether this is the kind that torch computes on here, as far as it knows by now. Initialises nothing."""
 
     # -- clock
 
@@ -136,6 +149,14 @@ class Accelerator(Protocol):
         """The name of the device given by its maker."""
 
     # -- optional
+
+    def see(self) -> None:
+        """Called when a tensor on such a device was seen, if hooks do not watch for the device from the start."""
+        return
+
+    def lacking(self) -> str:
+        """What is not measured on such a device, and why, for people; empty if nothing is lacking."""
+        return ""
 
     def device_names(self) -> list[str]:
         """The names of the devices that torch can use here."""
@@ -186,7 +207,7 @@ class Absent(Accelerator):
     holds = staticmethod(lambda tensor: False)
 
     @staticmethod
-    def is_built(torch: Any) -> bool:
+    def is_current(torch: Any) -> bool:
         """False: there is no such device."""
         return False
 

@@ -31,7 +31,7 @@ def main() -> None:
         "gloo_address": None,
         "private_names": _private_names(torch),
     }
-    accelerator = known.of_build(torch)
+    accelerator = known.of_torch(torch)
     if accelerator is not None and (names := accelerator.device_names()):
         answers["devices"], answers["device_timeline"] = names, accelerator.sees_kernels()
     if torch.distributed.is_available():

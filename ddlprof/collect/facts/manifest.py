@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from typing import Any
 
 from ddlprof.base.guarded import attempt
 from ddlprof.collect.accelerator import known
@@ -24,12 +22,21 @@ from ddlprof.operators.features import (
     weight_elements,
 )
 from ddlprof.operators.graph_operators import Step, step_of
-from ddlprof.operators.parallel import backend_of, parallelism_of
+from ddlprof.operators.parallel import Parallelism, backend_of
 from ddlprof.torch_private.engine import no_torch_function
 
 
-def update_manifest(manifest: Manifest, probe: ModelInspector, assembler: StepAssembler, row: StepRow | None) -> None:
-    """Adds what is known after some steps. `row`: a step with a typical batch; None: leave the batch as it is."""
+def update_manifest(
+    manifest: Manifest,
+    probe: ModelInspector,
+    assembler: StepAssembler,
+    row: StepRow | None,
+    parallelism: Parallelism | None,
+) -> None:
+    """Adds what is known after some steps. `row`: a step with a typical batch; None: leave the batch as it is.
+
+    `parallelism`: how the ranks share the work, as far as is known now.
+    """
     training = manifest.training
     torch = sys.modules.get("torch")
     if torch is None:
@@ -38,14 +45,16 @@ def update_manifest(manifest: Manifest, probe: ModelInspector, assembler: StepAs
     training.cpu_threads = attempt(torch.get_num_threads)
     modules = probe.modules
     learn = bool(modules) and (manifest.model.name is None or probe.all_alive)  # models alive at the end may not be all
-    if learn:
-        _add_strategy(manifest, probe, modules, assembler.boundaries.names.values())
+    if learn and parallelism is not None:
+        training.strategy, training.zero_stage = parallelism.strategy, parallelism.zero_stage
+        training.data_parallel_ranks, manifest.layout = parallelism.data_parallel_ranks, parallelism.layout
     if row is not None:
         _add_batch(manifest, probe, row)
     if learn:
         with no_torch_function(torch):  # do not run tensor subclasses' __torch_function__
             manifest.model = model_facts(*modules, failed=probe.failed)
             probe.counted = probe.flops.of_microbatch(*weight_elements(Together(modules)))
+            probe.recomputed = probe.flops.recomputed_in_microbatch()
             probe.sizes = attempt(lambda: parameter_bytes(Together(modules)))
             probe.layers = attempt(lambda: layers(modules, probe.flops.of_weights_in_microbatch())) or ()
             training.precision = precision_of(Together(modules), probe.autocast, probe.failed, known.uses_tf32)
@@ -62,14 +71,8 @@ def update_manifest(manifest: Manifest, probe: ModelInspector, assembler: StepAs
     for name, value in probe.loader.items():
         setattr(training, name, value)
     training.dataset_samples = probe.dataset_samples
-
-
-def _add_strategy(manifest: Manifest, probe: ModelInspector, modules: list[Any], optimizers: Iterable[str]) -> None:
-    training = manifest.training
-    found = parallelism_of(modules, list(optimizers), manifest.world_size, probe.pipeline_ranks, probe.failed)
-    if found is not None:
-        training.strategy, training.zero_stage = found.strategy, found.zero_stage
-        training.data_parallel_ranks = found.data_parallel_ranks
+    training.tokens_per_sample = probe.text.tokens_per_sample(training.batch_per_rank)
+    training.padding_share = probe.text.padding_share
 
 
 def _add_batch(manifest: Manifest, probe: ModelInspector, row: StepRow) -> None:
@@ -86,6 +89,7 @@ def _add_flops(manifest: Manifest, probe: ModelInspector) -> None:
     if probe.counted is not None and batch:
         manifest.model.forward_flops_per_sample = probe.counted[0] / batch
         manifest.model.backward_flops_per_sample = probe.counted[1] / batch
+        manifest.model.recomputed_flops_per_sample = (probe.recomputed or 0.0) / batch
 
 
 _TOO_LITTLE = (

@@ -16,6 +16,7 @@ from ddlprof.collect.accelerator import known
 from ddlprof.collect.drops import FACT
 from ddlprof.collect.facts.optimizer_facts import Update, update_of
 from ddlprof.collect.loader.batch import arguments_bytes, arguments_tensors
+from ddlprof.collect.loader.tokens import TextBatches
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 from ddlprof.model.operators import Layer
@@ -47,6 +48,8 @@ class ModelInspector:
         self.flops = GraphFlops()
         self.counted: tuple[float, float] | None = None
         """FLOPs of one micro-batch, of forward and of backward. Computed while the modules are alive."""
+        self.recomputed: float | None = None
+        """The part of the backward's in which a forward is done again."""
         self.graphs = GraphReader()
         self.backwards = 0
         """The backward passes in the step whose graphs are read, including those that there was no time to read."""
@@ -62,6 +65,7 @@ class ModelInspector:
         self.layers: tuple[Layer, ...] = ()
         """The layers of the model. Computed while the modules are alive."""
         self.pipeline_ranks = 1
+        self.text = TextBatches()
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._counting = self._reading = self._round_is_over = False
         self._first_optimizer: int | None = None
@@ -79,6 +83,10 @@ class ModelInspector:
 
     def training_forward(self, module: Any, inputs: Any) -> None:
         """Called before an outermost forward pass with gradients. `module` may be None in a compiled function."""
+        try:
+            self.text.forward(module, inputs)
+        except Exception as error:
+            self.failed("tokens", error)
         if self.recorder.boundaries <= _COUNTED_STEP:
             try:
                 self._look(module)

@@ -17,6 +17,8 @@ import torch.distributed as dist
 
 from ddlprof.base.real_time import time
 from ddlprof.collect.hooks.streams import COMM, Key, Streams, key_of
+from ddlprof.collect.seen_groups import SeenGroups
+from ddlprof.model.records import MESSAGES
 from ddlprof.torch_private.collectives import arguments_of, backend_for
 from ddlprof.torch_private.engine import graph_task
 
@@ -26,7 +28,6 @@ ANYBODY = "any"
 
 _ROOT, _TAG = ("root_rank", "dst", "src"), "tag"
 _ASYNCHRONOUS = ("async_op", "asyncOp")
-_MESSAGES = ("send", "recv", "recv_any_source")
 
 
 class Collective:
@@ -177,10 +178,11 @@ class Group:
 class Groups:
     """All process groups, with their facts cached, so that torch is not asked again for each collective."""
 
-    def __init__(self) -> None:
+    def __init__(self, seen: SeenGroups) -> None:
         self.known: dict[int, Group] = {}
         """Groups by the `id` of the process group. A strong reference would keep the script from destroying it."""
         self._tallies: dict[str, Tally] = {}
+        self._seen = seen
 
     def of(self, process_group: Any) -> Group:
         """The facts about a process group, read from torch at the first call."""
@@ -191,6 +193,7 @@ class Groups:
             reference = ref(process_group, lambda _: self.known.pop(place, None))
             tally = self._tallies.setdefault(name, Tally())
             group = self.known[place] = Group(name, process_group, reference, tally)
+            self._seen.add(name, process_group, group.ranks, dist.get_world_size())
         return group
 
     def seen(self, name: str) -> int:
@@ -202,18 +205,28 @@ class Groups:
 class Endpoints:
     """Finds the group or channel, and the root or other end, of each operation."""
 
-    def __init__(self) -> None:
+    def __init__(self, seen: SeenGroups) -> None:
         self._from_anybody: set[str] = set()
         """Groups in which this rank has received from any source, so that later sequence numbers are unknown."""
         self._tallies: dict[str, Tally] = {}
+        self._exchanging: set[str] = set()
+        """Groups in which all-to-alls were issued."""
+        self._seen = seen
 
     def find(self, op: Op, args: tuple[Any, ...], group: Group) -> tuple[str, Tally, int | None]:
         """The group or channel under which the operation counts, its count, and its root or other end."""
         root = None if op.root is None else group.rank(args[op.root])
         if not op.is_message:
+            if op.is_exchange and group.name not in self._exchanging:
+                self._exchanging.add(group.name)
+                self._seen.first_exchange(group.name)
             return group.name, group.tally, root
         channel = self._channel(op, args, group.name, root)
-        return channel, self._tallies.setdefault(channel, Tally()), root
+        tally = self._tallies.get(channel)
+        if tally is None:
+            tally = self._tallies[channel] = Tally()
+            self._seen.first_exchange(group.name)
+        return channel, tally, root
 
     def _channel(self, op: Op, args: tuple[Any, ...], name: str, other: int | None) -> str:
         own, tag = dist.get_rank(), args[op.tag] if op.tag is not None else 0
@@ -240,7 +253,8 @@ class Op:
         names = [argument.name for argument in arguments_of(operator)]
         self.root = next((names.index(each) for each in _ROOT if each in names), None)
         self.tag = names.index(_TAG) if _TAG in names else None
-        self.is_message = self.name in _MESSAGES
+        self.is_message = self.name in MESSAGES
+        self.is_exchange = self.name.startswith("alltoall")
         found = [(n, a) for n, a in enumerate(arguments_of(operator)) if a.name in _ASYNCHRONOUS]
         self._asynchronous = found[0] if found else None
 
@@ -262,7 +276,6 @@ class DeviceCollectives:
 
     def __init__(self, streams: Streams) -> None:
         self.streams = streams
-        self.accelerator = streams.accelerator
         self._ways: WeakKeyDictionary[Any, Key] = WeakKeyDictionary()
         """The stream that was current when each Work that the script holds was issued."""
         self._graph_task = graph_task(torch)
@@ -271,11 +284,11 @@ class DeviceCollectives:
         self._in_backward: dict[str, tuple[Any, Any]] = {}
         """By name: the process group, and the Work of its last asynchronous collective in this backward."""
         self._sides: dict[int, Any] = {}
-        self._kinds: dict[Any, bool] = {}
+        self._kinds: dict[tuple[str, Any], bool] = {}
 
     def issued(self, collective: Any, device: Any, asynchronous: bool) -> bool:
         """Called before the collective is issued; True if the clock's stream runs it, or waits for it, at once."""
-        current = self.accelerator.current_stream(device)
+        current = self.streams.accelerator.current_stream(device)
         if not asynchronous:
             clock = self.streams.clock_stream
             if clock is not None and current == clock:
@@ -288,9 +301,10 @@ class DeviceCollectives:
 
     def is_on(self, device: Any) -> bool:
         """Whether a tensor's device is of the accelerator's kind, whose streams are followed."""
-        known = self._kinds.get(device)
+        kind = self.streams.accelerator.kind
+        known = self._kinds.get((kind, device))
         if known is None:
-            known = self._kinds[device] = device.type == self.accelerator.kind
+            known = self._kinds[kind, device] = device.type == kind
         return known
 
     def follow(self, collective: Any, group: Any, work: Any) -> None:
@@ -308,7 +322,7 @@ class DeviceCollectives:
         current = self.streams.current()
         if current is None:
             return True
-        if self.accelerator.is_capturing():
+        if self.streams.accelerator.is_capturing():
             return False
         way = self._ways.get(work)
         if work is self._latest:
@@ -329,14 +343,14 @@ class DeviceCollectives:
         works, self._in_backward = list(self._in_backward.values()), {}
         clock = self.streams.clock_stream
         self.streams.reach(*(self._ways[work] for _, work in works if work in self._ways))
-        if clock is None or not works or self.accelerator.is_capturing():
+        if clock is None or not works or self.streams.accelerator.is_capturing():
             return None
-        if not all(_never_blocks(group, clock.device, self.accelerator.backend) for group, _ in works):
+        if not all(_never_blocks(group, clock.device, self.streams.accelerator.backend) for group, _ in works):
             return None
         side = self._sides.get(clock.device_index)
         if side is None:
-            side = self._sides[clock.device_index] = self.accelerator.beside(clock.device)
-        with self.accelerator.on_stream(side):
+            side = self._sides[clock.device_index] = self.streams.accelerator.beside(clock.device)
+        with self.streams.accelerator.on_stream(side):
             for _, work in works:
                 work.get_future().wait()
         return self.streams.recorder.device.mark(side)

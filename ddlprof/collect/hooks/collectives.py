@@ -33,9 +33,11 @@ from ddlprof.collect.hooks.collective import (
 )
 from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.hooks.interception import Interception, compare_counts
+from ddlprof.collect.hooks.routing import UNEVEN, Routing
 from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.seen_groups import SeenGroups
 from ddlprof.model.events import Kind
 from ddlprof.torch_private import collectives as private
 from ddlprof.torch_private.engine import call_at_backward_end, graph_task
@@ -46,15 +48,15 @@ _BEGIN, _END = int(Kind.COMM_BEGIN), int(Kind.COMM_END)
 
 
 class _Collectives:
-    def __init__(self, recorder: Recorder, streams: Streams) -> None:
+    def __init__(self, recorder: Recorder, streams: Streams, seen: SeenGroups) -> None:
         self.recorder = recorder
         self.streams = streams
         self.device = DeviceCollectives(self.streams)
         self.unbox_group, self.unbox_work = private.unboxing(torch)
         self.graph_task = graph_task(torch)
         self.call_at_backward_end = call_at_backward_end(torch)
-        self.groups = Groups()
-        self.endpoints = Endpoints()
+        self.groups = Groups(seen)
+        self.endpoints = Endpoints(seen)
         self.task = -1
         self.on_device = False
         self.bound: Any = None
@@ -67,11 +69,14 @@ class _Collectives:
         self.has_data: dict[type, bool] = {torch.Tensor: True, torch.nn.Parameter: True}
         """Classes of tensors, and whether their tensors have data: fake tensors have none."""
         self.below = private.below_backend_selection(torch)
+        self.routing = Routing(recorder)
 
     def at_dispatcher(self, name: str) -> Callable[..., Any]:
         """The function that runs in front of the operator `name`."""
         operator = getattr(torch.ops.c10d, name).default
         op = Op(operator, name)
+        if uneven := name == UNEVEN:
+            self.routing.know(operator)
 
         def run(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             if not self.recorder.active:
@@ -90,6 +95,8 @@ class _Collectives:
                     size = whole_bytes(op.name, args, ranks)
                     collective = Collective(channel, tally.noted, op.name, size, ranks, ready, root)
                     self.note(collective, tally, task)
+                    if uneven:
+                        self.routing.note(args, group.name, ranks)
                     tensor = next(tensors(args[:1]), None)
                     at_once = not op.is_asynchronous(args, kwargs)
                     waits = tensor is not None and self.waits_at_once(collective, tensor, at_once)
@@ -368,7 +375,7 @@ def install(context: HookContext) -> Uninstall:
     Raises RuntimeError or AttributeError if this torch cannot be hooked; communication is then not measured.
     """
     recorder = context.recorder
-    hooks = _Collectives(recorder, context.streams)
+    hooks = _Collectives(recorder, context.streams, context.groups)
     interception = Interception(recorder.drops, hooks.at_dispatcher, hooks.at_method)
     library = torch.library.Library(private.FUNCTIONAL, "IMPL")
     library.impl(private.WAIT, hooks.before_wait(), private.KEY, with_keyset=True)
@@ -380,6 +387,7 @@ def install(context: HookContext) -> Uninstall:
 
     return all_of(
         forget,
+        hooks.routing.flush,
         compare_counts(recorder, hooks.groups.seen, interception),
         private.take_back(library),
         interception.install(),

@@ -13,6 +13,7 @@ from ddlprof.collect.hooks.optimizers import OptimizerSteps
 from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.seen_groups import SeenGroups
 
 
 class Inspection:
@@ -37,7 +38,7 @@ class Inspection:
         """An outermost update begins."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class HookContext:
     """What the hooks of a session share. It outlives the hooks, which may be removed and installed again."""
 
@@ -56,6 +57,11 @@ class HookContext:
     steps: OptimizerSteps
     streams: Streams
     captures: Captures
+    groups: SeenGroups
+
+    def adopt(self, accelerator: Accelerator) -> None:
+        """Takes an accelerator that was found after the hooks were installed."""
+        self.accelerator = self.streams.accelerator = self.captures.accelerator = accelerator
 
 
 Install = Callable[[HookContext], Uninstall]

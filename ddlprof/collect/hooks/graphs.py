@@ -30,20 +30,19 @@ class Captures:
 
     def __init__(self, recorder: Recorder, accelerator: Accelerator | None, device_free: Lock) -> None:
         self.recorder = recorder
-        self._capturing = Absent.is_capturing if accelerator is None else accelerator.is_capturing
+        self.accelerator: Accelerator = Absent(None) if accelerator is None else accelerator
         self._device_free = device_free
-        self._graph_types = () if accelerator is None else accelerator.graph_types
         self._graphs: dict[int, list[tuple[Any, ...]]] = {}
         self._kept: weakref.WeakKeyDictionary[Any, list[tuple[Any, ...]]] = weakref.WeakKeyDictionary()
         self._holds = self._said = False
 
     def install(self) -> Uninstall:
         """Wraps the accelerator's classes of graphs, which torch's own helpers use, too."""
-        return all_of(self.forget, *(_watch(graph, self) for graph in self._graph_types))
+        return all_of(self.forget, *(_watch(graph, self) for graph in self.accelerator.graph_types))
 
     def under_way(self) -> bool:
         """Whether a capture is under way, as far as this thread can tell: the device must not be queried then."""
-        return bool(self._graphs) or self._capturing()
+        return bool(self._graphs) or self.accelerator.is_capturing()
 
     @quiet_method
     def begin(self, graph: Any) -> None:
@@ -79,7 +78,7 @@ class Captures:
 
     def _keep(self, events: list[tuple[Any, ...]], *event: Any) -> bool:
         """Takes an event; False if the capture it would belong to was left by an exception."""
-        if event[0] in _OUTSIDE and not self._capturing():
+        if event[0] in _OUTSIDE and not self.accelerator.is_capturing():
             self.forget()
             if event[0] == Kind.OPTIMIZER_END:  # the backward that it needs was taken for a captured one
                 self.recorder.emit(Kind.BACKWARD_BEGIN, True)

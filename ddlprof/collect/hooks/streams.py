@@ -250,11 +250,11 @@ class Streams:
         """Wraps `Event.record`, to learn what each event comes after."""
 
         @functools.wraps(original)
-        def record(event: Any, stream: Any = None) -> Any:
-            result = original(event, stream)
+        def record(event: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(event, *args, **kwargs)
             if self.state.marks:
                 try:
-                    self.recorded(event, stream)
+                    self.recorded(event, args[0] if args else kwargs.get("stream"))
                 except Exception as error:
                     self.recorder.drops.add(STREAM_WAIT, error)
             return result

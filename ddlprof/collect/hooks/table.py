@@ -8,7 +8,7 @@ from typing import Any
 
 from ddlprof.collect.accelerator.protocol import Accelerator
 from ddlprof.collect.compiler import leave_to_python
-from ddlprof.collect.hooks import backward, checkpoint, compiled, copies, operators, process_group
+from ddlprof.collect.hooks import backward, checkpoint, compiled, copies, operators, pipeline, process_group
 from ddlprof.collect.hooks.context import HookContext, Inspection, Install
 from ddlprof.collect.hooks.graphs import Captures
 from ddlprof.collect.hooks.modules import OuterModules
@@ -16,6 +16,7 @@ from ddlprof.collect.hooks.optimizers import OptimizerSteps, time_zero_grad
 from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.seen_groups import SeenGroups
 from ddlprof.torch_private.compile import tracing
 
 Hook = tuple[str, Install]
@@ -48,7 +49,7 @@ def _collectives(context: HookContext) -> Uninstall:
     return collectives.install(context)
 
 
-IN_A_GROUP: tuple[Hook, ...] = (("comm", _collectives),)
+IN_A_GROUP: tuple[Hook, ...] = (("comm", _collectives), ("pipeline", pipeline.install))
 
 
 def _nothing(*_: Any) -> None:
@@ -80,4 +81,5 @@ def hook_context(
         steps=OptimizerSteps(torch, recorder, inspection.update),
         streams=Streams(torch, recorder, accelerator),
         captures=Captures(recorder, accelerator, device_free or Lock()),
+        groups=SeenGroups(),
     )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ddlprof.collect.facts.model_inspector import ModelInspector
     from ddlprof.collect.job.agreement import Agreement
     from ddlprof.collect.steps.attribution import StepAssembler
+    from ddlprof.operators.parallel import Parallelism
 
 
 class RankOutput:
@@ -143,7 +144,13 @@ class RankOutput:
                 self._new_manifest()
             self._write_manifest()
 
-    def learn(self, probe: ModelInspector | None, assembler: StepAssembler, row: StepRow | None) -> None:
+    def learn(
+        self,
+        probe: ModelInspector | None,
+        assembler: StepAssembler,
+        row: StepRow | None,
+        parallelism: Parallelism | None = None,
+    ) -> None:
         """Updates rank 0's manifest with what is known now. `probe`: None before the script has imported torch."""
         if self.manifest is not None and self.directory is not None:
             try:
@@ -151,7 +158,7 @@ class RankOutput:
                 if probe is not None:
                     from ddlprof.collect.facts.manifest import update_manifest
 
-                    update_manifest(self.manifest, probe, assembler, row)
+                    update_manifest(self.manifest, probe, assembler, row, parallelism)
                 self._write_manifest()
                 if probe is not None:
                     self._write_operators(probe)

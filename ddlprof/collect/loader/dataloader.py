@@ -12,12 +12,12 @@ from ddlprof.base.guarded import dead_reference
 from ddlprof.base.real_time import time
 from ddlprof.collect.core import plain_size
 from ddlprof.collect.drops import SAMPLES, SPLIT, Drops
-from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.collect.install import Uninstall, all_of, fail_open, replace
 from ddlprof.collect.loader.batch import Drawn, batch_size, drawn_by, loaded_samples
 from ddlprof.collect.loader.fetch_meter import DeliveredLater, Delivery
 from ddlprof.collect.loader.waits import SEEN, Metering, Waits
 from ddlprof.collect.loader.worker import Ring, WorkerInit, of_worker
-from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.model.events import Kind
 from ddlprof.torch_private.loader import RESET, iterators, number_of_workers, open_tasks, stateful_iterator
 
@@ -125,11 +125,15 @@ class _Iterator:
 class Loaders:
     """The wrappers of a session, and what they know of loaders and of the workers of their iterators."""
 
-    def __init__(self, waits: Waits, learn: Callable[[Any], None]) -> None:
-        """`learn(loader)` is called whenever a loader is iterated by the training thread."""
+    def __init__(self, waits: Waits, learn: Callable[[Any], None], look: Callable[[Any], None]) -> None:
+        """`learn(loader)` is called whenever a loader is iterated by the training thread.
+
+        `look(batch)` is called with each batch of the first steps.
+        """
         self.waits = waits
         self.recorder = waits.recorder
         self.learn = learn
+        self.look = fail_open(look, waits.recorder)
         self.iterators: weakref.WeakKeyDictionary[Any, _Iterator] = weakref.WeakKeyDictionary()
         self.workers: weakref.WeakKeyDictionary[Any, _Workers] = weakref.WeakKeyDictionary()
         self._last: Any = None
@@ -167,7 +171,7 @@ class Loaders:
         import torch
 
         is_dynamo_compiling = torch.compiler.is_dynamo_compiling  # the recorder hears of any other
-        waits, recorder = self.waits, self.recorder
+        waits, recorder, look = self.waits, self.recorder, self.look
 
         def __next__(iterator: Any) -> Any:
             if is_dynamo_compiling():
@@ -185,6 +189,8 @@ class Loaders:
                 samples = plain_size(batch)
                 if samples is None or (known.draws is not None and samples != known.draws):
                     samples = _samples(batch, known.drawn, recorder)
+                if recorder.boundaries <= FIRST_STEPS:
+                    look(batch)
                 return batch
             finally:
                 waits.inside = False

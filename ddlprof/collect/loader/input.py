@@ -109,12 +109,18 @@ def _watch_libraries(calls: DataCalls, loaders: Loaders) -> Uninstall:
 
 class Input:
     """All waits for data of a session. `data_calls`: those that the user named; `learn(loader)` is called for each
-    DataLoader that is iterated.
+    DataLoader that is iterated, `look(batch)` with each of its batches in the first steps.
     """
 
-    def __init__(self, recorder: Recorder, learn: Callable[[Any], None], data_calls: Sequence[str]) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        learn: Callable[[Any], None],
+        data_calls: Sequence[str],
+        look: Callable[[Any], None] = lambda batch: None,
+    ) -> None:
         self._waits = Waits(recorder)
-        self._loaders = dataloader.Loaders(self._waits, learn)
+        self._loaders = dataloader.Loaders(self._waits, learn, look)
         self._calls = DataCalls(self._waits, data_calls)
         self._unwatch: Uninstall = lambda: None
 

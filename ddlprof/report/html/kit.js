@@ -81,7 +81,7 @@ window.ddlprof = (function () {
   /* Patterns tell classes apart without their colours; a class has the same one in every chart. */
   var PATTERNED = {
     compute: 0, compute_forward: 4, compute_backward: 0, compute_optimizer: 6, data: 1, data_fetch: 5, data_prep: 1,
-    h2d: 5, comm: 6, interconnect: 2, network: 3, straggler: 4, other: 6
+    h2d: 5, comm: 6, interconnect: 2, network: 3, straggler: 4, bubble: 5, other: 6
   };
 
   function decal(name, index) {

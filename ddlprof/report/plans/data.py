@@ -15,6 +15,7 @@ from ddlprof.report.json_csv import csv_text, json_text
 from recommender.estimate import CLASSES
 
 if TYPE_CHECKING:
+    from recommender.plans.layouts import TriedOn
     from recommender.plans.plan import Plan
 
 COLUMNS = (
@@ -24,7 +25,7 @@ COLUMNS = (
     *(f"{name}_s" for name in CLASSES if name != "bubble"), "bound_by",
     "memory_gib_needed", "fits_memory", "meets_budget", "extrapolated", "price_as_of", "reason",
     "price_basis", "list_cost_usd", "start_up_s", "epoch_start_s", "evaluation_s", "checkpoint_s",
-    "bubble_s",
+    "bubble_s", "layout", "mfu", "tokens_per_s",
 )  # fmt: skip
 _SETTINGS = {
     "grad_accum": "accumulation", "compiled": "torch.compile", "channels_last": "channels last",
@@ -49,6 +50,8 @@ class Answer:
     """The settings that replace the job's own, by name: the job's value (None: not known) and the value asked for."""
     as_measured: Plan | str = ""
     """The best plan with the job's own settings, where others were asked for, or why there is none."""
+    tried: Sequence[TriedOn] = ()
+    """All layouts that were tried, where the best were asked for."""
 
     @property
     def accepted(self) -> list[Plan]:
@@ -67,7 +70,7 @@ def as_csv(plans: Sequence[Plan]) -> str:
 
 
 def as_json(answer: Answer) -> str:
-    """The question and the rows of the CSV, null for what is not known, each with `grad_accum` and `basis`.
+    """The question and the rows of the CSV, null for what is not known, each with `grad_accum`, `basis`, `dimensions`.
 
     Where other settings than the job's own were asked for, `asked` has both and `as_measured` the best plan with those
     of the job.
@@ -85,12 +88,15 @@ def as_json(answer: Answer) -> str:
         "asked": asked,
         "as_measured": next(iter(_full_rows(as_measured)), None),
     }
+    if answer.tried:
+        reasons = Counter(each.tried.reason.partition(":")[0] or "predicted" for each in answer.tried)
+        value["layouts_tried"] = dict(reasons.most_common())
     return json_text(value)
 
 
 def _full_rows(plans: Sequence[Plan]) -> list[dict[str, Any]]:
     return [
-        {**row, "grad_accum": plan.grad_accum, "basis": plan.basis}
+        {**row, "grad_accum": plan.grad_accum, "basis": plan.basis, "dimensions": plan.dimensions}
         for row, plan in zip(_rows(plans), plans, strict=True)
     ]
 

@@ -11,6 +11,7 @@ from ddlprof.report.html.chart import Choice, chart, rounded, short
 from ddlprof.report.html.element import Content, Html, facts, table, tag
 from ddlprof.report.html.shell import Absent, Section, page, verdict_box
 from ddlprof.report.plans.data import settings_in_words
+from ddlprof.report.plans.layout_sections import layout_sections
 from ddlprof.report.plans.text import (
     LEGEND,
     as_measured_in_words,
@@ -45,6 +46,7 @@ def render(answer: Answer, top: int) -> list[str]:
     sections: list[Section | Absent] = [
         _time_against_cost(answer),
         _classes(accepted[:top]),
+        *layout_sections(answer, top),
         _plans(accepted),
         _rejected(answer),
         _assumptions(answer, accepted[:top] or list(answer.plans[:1])),

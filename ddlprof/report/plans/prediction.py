@@ -89,10 +89,10 @@ def as_json(job: str, found: Sequence[Prediction]) -> str:
 
 def _fields(one: Prediction) -> dict[str, Any]:
     """The target, its estimate and, where other settings were asked for, the one with the job's own."""
-    fields: dict[str, Any] = {"target": asdict(one.target), "estimate": _values(one.estimate)}
+    fields: dict[str, Any] = {"target": asdict(one.target), "estimate": estimate_values(one.estimate)}
     fields |= {"samples_per_s": one.samples_per_s, "tokens_per_s": one.tokens_per_s, "mfu": one.mfu}
     if one.differences:
-        fields["as_measured"] = _values(one.as_measured)
+        fields["as_measured"] = estimate_values(one.as_measured)
     if one.memory:
         fields |= {"memory_gib_needed": one.memory.needed_gib, "fits_memory": one.memory.fits}
     if one.problem:
@@ -100,7 +100,7 @@ def _fields(one: Prediction) -> dict[str, Any]:
     return fields
 
 
-def _values(estimate: Estimate | None) -> dict[str, Any] | None:
+def estimate_values(estimate: Estimate | None) -> dict[str, Any] | None:
     if estimate is None:
         return None
     return {**estimate.values(), "phases": asdict(estimate.phases) if estimate.phases else None}
@@ -123,11 +123,11 @@ def _of_one(job: str, one: Prediction) -> list[str]:
     ]
     if one.differences:
         lines += _labelled("Asked", settings_in_words(one.differences))
-    lines.append(f"Step     {_interval(estimate, scale)}")
-    lines += [f"{'':{_LABEL_WIDTH}}{row}" for row in _classes(estimate, scale)]
+    lines.append(f"Step     {interval_in_words(estimate, scale)}")
+    lines += [f"{'':{_LABEL_WIDTH}}{row}" for row in class_rows(estimate, scale)]
     if one.as_measured:
         ratio = one.as_measured.step_s / estimate.step_s
-        before = f"{_interval(one.as_measured, scale)}; {ratio:.2f} times the step asked for"
+        before = f"{interval_in_words(one.as_measured, scale)}; {ratio:.2f} times the step asked for"
         lines += _labelled("As RUN", before)
     lines.append(f"{'Bound by':<{_LABEL_WIDTH}}{estimate.times.largest}")
     lines.append(f"{'Speed':<{_LABEL_WIDTH}}{_speed(one)}")
@@ -160,7 +160,7 @@ def _memory_in_words(memory: Memory) -> str:
     return f"does not fit, {text}; {advice}"
 
 
-def _interval(estimate: Estimate, scale: Scale) -> str:
+def interval_in_words(estimate: Estimate, scale: Scale) -> str:
     """`100 ms, 80 % interval 80 to 120 ms`."""
     return (
         f"{scale.time(estimate.step_s)}, 80 % interval {scale.number(estimate.low_s)} to {scale.time(estimate.high_s)}"
@@ -168,7 +168,7 @@ def _interval(estimate: Estimate, scale: Scale) -> str:
     )
 
 
-def _classes(estimate: Estimate, scale: Scale) -> list[str]:
+def class_rows(estimate: Estimate, scale: Scale) -> list[str]:
     """A line for each class, and below computation one for each phase where they are known."""
     rows = []
     for name in CLASSES:

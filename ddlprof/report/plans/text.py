@@ -97,6 +97,7 @@ def where(plan: Plan) -> str:
 def _table(plans: Sequence[Plan]) -> list[str]:
     unit, unit_s = ("h", 3600.0) if (plans[0].time_high_s or 0.0) >= 7200 else ("min", 60.0)
     several = len({plan.cloud for plan in plans}) > 1
+    divided = any(plan.layout for plan in plans)
     rows = [
         [
             "#",
@@ -107,6 +108,7 @@ def _table(plans: Sequence[Plan]) -> list[str]:
             f"TIME {unit} [80 %]",
             "COST USD [80 %]",
             "BOUND BY",
+            *["LAYOUT", "MFU"] * divided,
             "",
         ]
     ]
@@ -117,12 +119,17 @@ def _table(plans: Sequence[Plan]) -> list[str]:
         gpus = f"{plan.nodes} x {plan.placement[0]}"
         rows.append(
             [str(position), *[plan.cloud] * several, plan.instance_type, gpus, str(plan.global_batch), _interval(times),
-             _interval(costs, digits), plan.bound_by or "", flags_of(plan)]
+             _interval(costs, digits), plan.bound_by or "", *_layout(plan) * divided, flags_of(plan)]
         )  # fmt: skip
     used = "".join(flags_of(plan) for plan in plans)
     legend = [f"{flag} {meaning}" for flag, meaning in LEGEND.items() if flag in used]
     columns = "GPUS: nodes x GPUs in each. BATCH: samples of an update, of all GPUs."
     return [*aligned(rows, right={0, 3 + several}), columns, *wrapped("; ".join(legend), _WIDTH)]
+
+
+def _layout(plan: Plan) -> list[str]:
+    """The layout with its micro-batch, and the MFU."""
+    return [f"{plan.layout},mb{plan.batch_per_gpu}", "" if plan.mfu is None else percent(plan.mfu)]
 
 
 def _interval(values: Sequence[float], digits: int = 3) -> str:

@@ -20,6 +20,10 @@ from ddlprof.base.units import listed, ranges, seconds_of
 from ddlprof.model.classes import TABLE, TIMES
 from ddlprof.model.records import SCHEMA_VERSION, Drop
 from ddlprof.report.run.context import ContextLine, OverheadLine, context_line, overhead_line
+from ddlprof.report.run.dimensions import DimensionLine, dimension_lines
+from ddlprof.report.run.experts import ExpertsLine, experts_line
+from ddlprof.report.run.pipeline import PipelineLine, pipeline_line
+from ddlprof.report.run.rates import Rates, rates_of
 from ddlprof.report.run.verdict import VerdictLine, judge_run
 from ddlprof.store import RunData
 
@@ -161,8 +165,18 @@ class ReportData:
     """The findings of the rules, the most worthwhile first."""
     job: JobTime | None = None
     """The parts of the wall time of the whole job; None where they are not known."""
+    layout: str | None = None
+    """The degrees of parallelism, such as `tp2 x fsdp4`; None where not known, or nothing is divided."""
+    dimensions: list[DimensionLine] = field(default_factory=list)
+    """The communication by dimension of the layout; empty where no dimension is known."""
     loss: LossLine | None = None
     """The loss over the training; None where no loss was recorded."""
+    pipeline: PipelineLine | None = None
+    """The pipelines that the model is divided into; None where there is none."""
+    experts: ExpertsLine | None = None
+    """The all-to-alls of experts; None where there are none."""
+    rates: Rates = field(default_factory=Rates)
+    """How fast the job trains."""
     schema: int = field(default=SCHEMA_VERSION)
 
     @property
@@ -229,7 +243,12 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         manifest=asdict(manifest) if manifest else None,
         findings=judged.findings if judged else [],
         job=job,
+        layout=manifest.layout.text(manifest.training.strategy) if manifest and manifest.layout else None,
+        dimensions=dimension_lines(headline) if headline else [],
         loss=_loss_line(headline) if headline else None,
+        pipeline=pipeline_line(headline) if headline else None,
+        experts=experts_line(headline) if headline else None,
+        rates=rates_of(manifest, headline),
     )
 
 

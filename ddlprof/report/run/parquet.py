@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 ROWS_A_GROUP = 131_072
 """The rows of a row group, which readers take at once; no more are turned into Arrow's form at a time."""
 FILE_NAME = "part-0.parquet"
-_TEXTS = frozenset({"group", "op", "scope", "flags", "host", "device", "status", "class", "part"})
+_TEXTS = frozenset({"group", "op", "scope", "flags", "host", "device", "status", "class", "part", "dimension", "rate"})
 _TRUTHS = frozenset({"complete"})
-_NUMBERS = frozenset({"seconds", "share", "busbw_gb_s"})
+_NUMBERS = frozenset({"seconds", "share", "busbw_gb_s", "value"})
 _KEPT_IN_NAMES = "._-"
 _MOST_NAME_BYTES = 200
 """The longest value of a partition: file systems allow names of 255 bytes, which include the key."""

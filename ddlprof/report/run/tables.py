@@ -6,6 +6,7 @@ Integer columns hold MISSING and float columns NaN where nothing was measured. T
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,9 @@ from ddlprof.analysis.job_time import JOB_PARTS, job_time
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.summary import Summary
 from ddlprof.model.classes import TIMES
+from ddlprof.model.dimensions import dimension_of
 from ddlprof.model.records import COLLECTIVE_COLUMNS, MISSING, NEVER, STEP_COLUMNS, SUMMARY_COLUMNS, Flag
+from ddlprof.report.run.rates import Rates, rates_of
 from ddlprof.store import IntArray, RunData
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ RANK_COLUMNS = (
 )  # fmt: skip
 
 JOB_COLUMNS = ("attempt", "part", "seconds", "share")
+RATE_COLUMNS = ("rate", "value")
 Progress = Callable[[int, int], None]
 """`progress(ranks written, ranks in all)`."""
 
@@ -72,6 +76,7 @@ def collective_columns(rank: RankAnalysis, origin_unix_ns: int) -> Columns:
         "wait_s": _seconds(wait, 1e6),
         "exposed_s": np.where(table.exposed_us == NEVER, 0, table.exposed_us) / 1e6,
         "busbw_gb_s": bandwidth,
+        "dimension": _of_shape([dimension_of(s, rank.data.groups) for s in table.shapes], table.shape),
     }
     columns |= _of_rank(rank, len(table))
     return {name: columns[name] for name in COLLECTIVE_COLUMNS}
@@ -96,12 +101,13 @@ def rank_columns(attempts: Sequence[Attempt]) -> Columns:
 
 
 def summary_columns(summary: Summary | None) -> Columns:
-    """`summary.csv`: the step, its classes and their parts."""
-    spreads = [summary.spreads[name] for name in TIMES] if summary else []
+    """`summary.csv`: the step, its classes and their parts, then communication by dimension of the layout."""
+    named = {**{name: summary.spreads[name] for name in TIMES}, **summary.dimensions} if summary else {}
+    spreads, step_ns = list(named.values()), summary.mean_ns("step") if summary else None
     columns: Columns = {
-        "class": _texts(list(TIMES[: len(spreads)])),
+        "class": _texts(list(named)),
         "mean_s": _means([s.mean_ns for s in spreads]),
-        "share": _floats([summary.share(name) for name in TIMES] if summary else []),
+        "share": _floats([s.mean_ns / step_ns if s.mean_ns is not None and step_ns else None for s in spreads]),
         "median_s": _means([s.median_ns for s in spreads]),
         "p95_s": _means([s.p95_ns for s in spreads]),
     }
@@ -119,6 +125,13 @@ def job_columns(attempts: Sequence[Attempt]) -> Columns:
         "share": _floats([job.share(part) for job, part in rows]),
     }
     return {name: columns[name] for name in JOB_COLUMNS}
+
+
+def rate_columns(rates: Rates) -> Columns:
+    """`rates.csv`: how fast the job trains."""
+    values = asdict(rates)
+    columns: Columns = {"rate": _texts(list(values)), "value": _floats(list(values.values()))}
+    return {name: columns[name] for name in RATE_COLUMNS}
 
 
 def _of_rank(rank: RankAnalysis, length: int) -> Columns:
@@ -178,6 +191,7 @@ def tables_of(run: RunData, attempts: Sequence[Attempt], progress: Progress | No
         Table("summary", SUMMARY_COLUMNS, map(summary_columns, [headline.summary if headline else None])),
         Table("ranks", RANK_COLUMNS, map(rank_columns, [attempts])),
         Table("job", JOB_COLUMNS, map(job_columns, [attempts])),
+        Table("rates", RATE_COLUMNS, map(rate_columns, [rates_of(run.manifest, headline)])),
         Table("collectives", COLLECTIVE_COLUMNS, (collective_columns(rank, origin) for rank in ranks)),
         Table("steps", STEP_COLUMNS, steps()),
     ]

@@ -8,15 +8,20 @@ from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.job_time import JobTime
 from ddlprof.base.units import Scale, ago, count, gib, long_time, percent, ranges, scale_for, significant
 from ddlprof.model.classes import TABLE
+from ddlprof.model.dimensions import UNKNOWN_SHOWN
 from ddlprof.model.manifest import IMPORTED
 from ddlprof.model.records import NO_BACKWARD, NO_TORCH
 from ddlprof.report.run.data import LossLine, RankLine, ReportData
+from ddlprof.report.run.experts import experts_text
+from ddlprof.report.run.pipeline import pipeline_text
+from ddlprof.report.run.rates import rates_text
 from ddlprof.report.text import text_of
 
 OTHER_SHARE = 0.05  # of the step: a smaller `other` gets no line
 OTHER_LINES = 3
 FINDINGS = 3  # the other formats have more
 WORTH_SHARE = 0.01  # of the step: a smaller gain is not worth a word
+LEAST_OF_COMM = 0.005  # of the step: the card rounds a smaller part of communication to 0 %
 STOPPED_LINES = 4
 CLOCK_OFFSET_S, CLOCK_BOUND_S = 10e-3, 1e-3  # smaller ones are normal with time synchronisation
 STILL_RUNNING_S = 10.0  # counters are written about once a second
@@ -41,12 +46,22 @@ def render(report: ReportData) -> str:
 def lines(report: ReportData) -> Iterator[tuple[str, str]]:
     """The lines of the card: a label and a text each."""
     yield "ddlprof", " · ".join(_head(report))
+    if report.layout and " x " in report.layout:  # else the strategy says it all
+        yield "Layout", report.layout
     step = report.step_s
     if step is None:
         yield from _nothing(report)
     else:
         scale = scale_for(step)
         yield "Step", _step(report, scale)
+        if by_dimension := _by_dimension(report):
+            yield "Comm", by_dimension
+        if report.pipeline is not None:
+            yield "Pipeline", pipeline_text(report.pipeline, report.times["bubble"].mean_s, scale)
+        if report.experts is not None and (experts := experts_text(report.experts)):
+            yield "Experts", experts
+        if rates := rates_text(report.rates, report.device == "cpu"):
+            yield "Rates", rates
         yield from _outliers(report, scale)
         yield from _verdict(report, scale)
         yield from _findings(report, scale)
@@ -104,6 +119,16 @@ def _step(report: ReportData, scale: Scale) -> str:
             terms.append(f"{each.name} {scale.number(mean)}" + (f" ({split})" if any(parts.values()) else ""))
     p95 = f" (p95 {scale.number(step.p95_s)})" if step.p95_s is not None else ""
     return f"{scale.time(step.mean_s or 0.0)} mean{p95} = {' + '.join(terms)}"
+
+
+def _by_dimension(report: ReportData) -> str:
+    """`31 % of the step = tensor 18 + data 9 + expert 4`: only if there is more than one dimension."""
+    shares = {line.dimension or UNKNOWN_SHOWN: line.share or 0.0 for line in report.dimensions}
+    shown = sorted((name for name in shares if shares[name] >= LEAST_OF_COMM), key=lambda name: -shares[name])
+    comm = report.times["comm"].share
+    if len(shares) < 2 or not shown or comm is None:
+        return ""
+    return f"{percent(comm)} of the step = {' + '.join(f'{name} {100 * shares[name]:.0f}' for name in shown)}"
 
 
 def _outliers(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ from ddlprof.analysis.collectives import RankCollectives, by_group
 from ddlprof.analysis.run import RankAnalysis
 from ddlprof.base.text import plain
 from ddlprof.model.classes import TABLE, TIMES
+from ddlprof.model.dimensions import dimension_of
 from ddlprof.model.records import MISSING, NEVER, Flag
 from ddlprof.report.trace_format import Event, track
 from ddlprof.store import CollectiveTable, IntArray
@@ -162,7 +163,8 @@ def _group_events(
     for place, row, (start, end) in zip(places.tolist(), rows_of(spans), spans, strict=True):
         if row == len(tid_of):
             tid_of.append(next(tids))
-            name = f"collectives of group {_short(group)}"
+            dimension = dimension_of(table.shapes[table.shape[place]], shown.rank.data.groups)
+            name = f"collectives of group {_short(group)}" + (f" ({dimension})" if dimension else "")
             yield from track(shown.pid, tid_of[row], name if row == 0 else f"{name}, row {row + 1}")
         op, tid = _short(table.shapes[table.shape[place]].op), tid_of[row]
         args = _of_collective(matched, place)

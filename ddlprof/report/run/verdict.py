@@ -18,6 +18,7 @@ from ddlprof.analysis.rules.compute import free_processors, launch_less, starved
 from ddlprof.analysis.rules.facts import Facts, gather_facts
 from ddlprof.analysis.rules.input import more_workers, sooner_copies
 from ddlprof.analysis.rules.loop import LESS_ROLLOUT, main_line, words_for_line
+from ddlprof.analysis.rules.pipeline import less_bubble, why_bubble
 from ddlprof.analysis.rules.ranks import help_late_rank
 from ddlprof.analysis.run import Attempt
 from ddlprof.analysis.sources import Sources
@@ -88,7 +89,8 @@ def _finding_of(verdict: Verdict, action: str, findings: Sequence[Finding]) -> F
         return None
     if same := next((finding for finding in findings if finding.next == action), None):
         return same
-    about = "comm" if verdict.stall in COMM_PARTS and verdict.stall != "straggler" else verdict.stall or "compute"
+    moving = verdict.stall in COMM_PARTS and verdict.stall not in ("straggler", "bubble")
+    about = "comm" if moving else verdict.stall or "compute"
     return next((finding for finding in findings if finding.about == about), None)
 
 
@@ -110,7 +112,14 @@ def advise(verdict: Verdict, facts: Facts) -> tuple[str, str]:
 def _decided(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     if verdict.stall is None:
         return _launches(facts) if verdict.name == "LAUNCH-BOUND" else _compute(facts)
-    rules = {"data": _data, "h2d": _h2d, "straggler": _straggler, "rollout": _rollout, "other": _other}
+    rules = {
+        "data": _data,
+        "h2d": _h2d,
+        "straggler": _straggler,
+        "bubble": lambda verdict, facts: (why_bubble(facts), less_bubble(facts)),
+        "rollout": _rollout,
+        "other": _other,
+    }
     rule = rules.get(verdict.stall, _communication if verdict.stall in ("comm", *COMM_PARTS) else _without_rule)
     return rule(verdict, facts)
 

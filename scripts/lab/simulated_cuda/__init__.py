@@ -197,6 +197,9 @@ def _put_python(put: Any, machine: Machine, torch: Any) -> None:
         )
 
     put(torch.version, "cuda", "12.6")
+    if hasattr(torch, "accelerator"):
+        put(torch.accelerator, "current_accelerator", lambda check_available=False: torch.device("cuda"))
+        put(torch.accelerator, "current_stream", lambda device=None: torch.cuda.current_stream(device))
     put(torch.backends.cuda, "is_built", lambda: True)
     put(torch.cuda, "_initialized", False)
     put(torch.cuda, "_lazy_init", initialize)

@@ -69,6 +69,10 @@ class StreamBase:
         self.machine.forbid_while_capturing()
         return self.machine.clock.perf_counter_ns() >= self.timeline.free_ns
 
+    def is_capturing(self) -> bool:
+        """Whether what is launched on it is kept for a graph."""
+        return self.timeline.graph is not None
+
     def synchronize(self) -> None:
         """Waits for it."""
         self.machine.await_stream(self.timeline)

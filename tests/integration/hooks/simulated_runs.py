@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -39,7 +40,7 @@ class Run:
 class Training:
     """A small model whose forward keeps the device busy for some time."""
 
-    def __init__(self, device: str = "cuda", busy_ms: float = 10, fused: bool = False) -> None:
+    def __init__(self, device: str = "cuda", busy_ms: float = 10, **options: Any) -> None:
         class Net(nn.Linear):
             def forward(self, x: torch.Tensor) -> torch.Tensor:
                 with torch.cuda.device(x.device):
@@ -47,7 +48,7 @@ class Training:
                 return super().forward(x)
 
         self.model = Net(4, 4).to(device)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-6, fused=fused)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-6, **options)
         self.x = torch.ones(2, 4, device=device)
 
     def step(self, x: torch.Tensor | None = None) -> None:

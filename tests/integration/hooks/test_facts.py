@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 from ddlprof.model.manifest import Manifest
@@ -110,3 +112,42 @@ def test_a_model_that_is_gone_at_the_end_is_not_forgotten(profiling: Profiling) 
         profile.session.helper.stop()
         del second, optimizer
     assert manifest(profile).model.parameters == 20 + 90
+
+
+class Reader(nn.Module):
+    """A small language model; its last block is computed again in the backward."""
+
+    def __init__(self, again: bool) -> None:
+        super().__init__()
+        self.embedding, self.block, self.head = nn.Embedding(50, 8), nn.Linear(8, 8), nn.Linear(8, 50)
+        self.again = again
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
+        x = self.embedding(input_ids)
+        x = checkpoint(self.block, x, use_reentrant=False) if self.again else self.block(x)
+        return self.head(torch.relu(x))  # type: ignore[no-any-return]
+
+
+def padded(samples: list[int]) -> dict[str, torch.Tensor]:
+    """Sample n has n tokens."""
+    ids = pad_sequence([torch.ones(n, dtype=torch.long) for n in samples], batch_first=True)
+    return {"input_ids": ids, "attention_mask": (ids != 0).long()}
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_tokens_padding_and_what_is_computed_again(again: bool, profiling: Profiling) -> None:
+    with profiling() as profile:
+        model = Reader(again)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for batch in DataLoader([2, 4, 6, 8] * 6, batch_size=4, collate_fn=padded):  # type: ignore[arg-type]
+            model(**batch).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    found = manifest(profile)
+    assert found.training.batch_per_rank == 4
+    assert found.training.tokens_per_sample == 8
+    assert found.training.padding_share == pytest.approx(1 - (2 + 4 + 6 + 8) / 32)
+    block, head = 2 * 8 * 8 * 8, 2 * 8 * 8 * 50
+    assert found.model.recomputed_flops_per_sample == (block if again else 0)
+    assert found.model.forward_flops_per_sample == block + head
+    assert found.model.backward_flops_per_sample == 2 * (block + head) + (block if again else 0)

@@ -30,7 +30,7 @@ def graph_of(kind: str) -> Any:
 @pytest.mark.parametrize("kind", GRAPHS[:2])
 def test_replays_of_a_captured_step_are_steps(kind: str, machine: Machine, profiled: Any) -> None:
     def loop() -> None:
-        training, side = Training(), torch.cuda.Stream()
+        training, side = Training(capturable=True), torch.cuda.Stream()
         with torch.cuda.stream(side):
             for _ in range(4):
                 training.step()

@@ -25,7 +25,8 @@ def job(data: list[list[int]], compute: list[list[int]], transfer: int = TRANSFE
             {
                 "step": own[rank] + wait[rank] + transfer, "compute": np.array(compute)[rank],
                 "data": np.array(data)[rank], "h2d": steps * 0, "comm": wait[rank] + transfer,
-                "interconnect": steps * 0, "network": steps * 0 + transfer, "straggler": wait[rank], "other": steps * 0,
+                "interconnect": steps * 0, "network": steps * 0 + transfer, "straggler": wait[rank],
+                "bubble": steps * 0, "other": steps * 0,
             },
             np.ones(len(steps), dtype=bool),
         )

@@ -97,6 +97,7 @@ def test_parts_of_comm_add_up_also_where_one_is_known_more_often() -> None:
         "straggler": [4.0] * 19 + [10.0],
         "network": [0.0] * 19 + [MISSING],
         "interconnect": [6.0] * 19 + [MISSING],
+        "bubble": [0.0] * 19 + [MISSING],
     }
     summary = summarise([rank_times(rows, parts_ms=parts)])
     assert sum(summary.mean_ns(name) or 0 for name in COMM_PARTS) == pytest.approx(summary.mean_ns("comm"))

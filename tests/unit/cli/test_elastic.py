@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recommender import Measurement, Workload
+from recommender import Measurement, Target, Workload, predict
+from recommender.layout import parse_layout
 from tests.golden.runs import simple_run
 from tests.unit.cli.commands import ddlprof, rows, write_workload
+from tests.unit.recommender.made_up_layouts import JOB
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -134,3 +138,40 @@ def test_machines_that_differ_must_be_named(
     assert ddlprof(monkeypatch, "elastic", *jobs, "--gpus", "4") == 2
     assert "a was measured on g4dn.12xlarge, b on p3.8xlarge: say which machines" in capsys.readouterr().err
     assert ddlprof(monkeypatch, "elastic", *jobs, "--gpus", "4", "--instance", "g4dn.12xlarge") == 0
+
+
+def test_a_layout_keeps_tensor_and_pipeline_and_scales_its_data_ranks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_workload(JOB, Path("model.json"))
+    head = "name,run,min_batch,max_batch,samples,layout\n"
+    jobs = written(f'{head}a,model.json,64,64,1e5,"tp4,pp2,zero1,mb2"\nb,model.json,64,64,1e5,"tp4,zero1"\n')
+    asked = ["elastic", *jobs, "--instance", "p5.48xlarge", "--gpus-per-node", "8"]
+    assert ddlprof(monkeypatch, *asked, "--gpus", "30", "-o", "o.csv") == 0
+    found = {row["name"]: row for row in rows("o.csv")}
+    gpus = {name: int(row["gpus"]) for name, row in found.items()}
+    assert gpus["a"] % 8 == 0
+    assert gpus["b"] % 4 == 0
+    assert 24 <= sum(gpus.values()) <= 30
+    for name, layout in (("a", "tp4,pp2,zero1"), ("b", "tp4,zero1")):
+        whole, rest = divmod(gpus[name], 8)
+        part, micro_batch = parse_layout(layout).layout, 2 if name == "a" else 1
+        passes = math.ceil(64 / part.data_ranks(gpus[name]) / micro_batch)
+        placement = (8,) * whole + (rest,) * bool(rest)
+        target = Target(
+            "p5.48xlarge", placement, batch_per_gpu=micro_batch, grad_accum=passes, precision="bf16", layout=part
+        )
+        expected = predict(JOB, target)
+        assert float(found[name]["step_s"]) == pytest.approx(expected.step_s)
+    assert ddlprof(monkeypatch, *asked, "--gpus", "4") == 2
+    assert "a: needs 8 GPUs, and 4 can be had" in capsys.readouterr().err
+    assert ddlprof(monkeypatch, *asked, "--gpus", "16", "--simulate") == 0
+
+
+def test_a_layout_needs_the_sizes_of_a_transformer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_workload(replace(JOB, transformer=None), Path("model.json"))
+    jobs = written('name,run,batch,layout\na,model.json,64,"tp2"\n')
+    assert ddlprof(monkeypatch, "elastic", *jobs, "--instance", "p5.48xlarge", "--gpus", "8") == 2
+    assert "made-up: a layout needs the sizes of a transformer" in capsys.readouterr().err

@@ -176,7 +176,12 @@ def test_a_run_without_a_steady_step_is_one_line(
 @pytest.mark.parametrize("command", [["recommend", *WORK], ["predict", "--instance", "p3.2xlarge", "--placement", "1"]])
 @pytest.mark.parametrize(
     ("strategy", "says"),
-    [("tp", "tensor parallelism (tp)"), ("ddp+pp", "pipeline parallelism (ddp+pp)"), ("3d", "'3d' (3d)")],
+    [
+        ("tp", "tensor parallelism (tp)"),
+        ("ddp+pp", "pipeline parallelism (ddp+pp)"),
+        ("fsdp+cp", "context parallelism (fsdp+cp)"),
+        ("3d", "'3d' (3d)"),
+    ],
 )
 def test_a_strategy_that_cannot_be_predicted_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,

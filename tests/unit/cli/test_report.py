@@ -67,7 +67,7 @@ def test_report_into_a_file(
 
 def test_export(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert ddlprof(monkeypatch, "export", GOLDEN, "--format", "csv", "--out", str(tmp_path / "csv")) == 0
-    names = {"steps.csv", "collectives.csv", "ranks.csv", "job.csv", "summary.csv"}
+    names = {"steps.csv", "collectives.csv", "ranks.csv", "job.csv", "rates.csv", "summary.csv"}
     assert {Path(line).name for line in capsys.readouterr().err.splitlines()} == names
     assert {p.name for p in (tmp_path / "csv").iterdir()} == names
 

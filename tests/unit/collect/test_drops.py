@@ -212,7 +212,7 @@ def test_a_module_that_cannot_be_marked(recorder: Recorder) -> None:
 
 
 def loader_of(recorder: Recorder) -> tuple[Any, Uninstall]:
-    loaders = dataloader.Loaders(waits.Waits(recorder), lambda loader: None)
+    loaders = dataloader.Loaders(waits.Waits(recorder), lambda loader: None, lambda batch: None)
     loaders.waits.begin(torch)
     return loaders, dataloader.install(loaders)
 

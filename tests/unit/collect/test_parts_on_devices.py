@@ -188,7 +188,7 @@ def late_by_3(rank: int, step: int) -> tuple[int, int]:
 
 def test_without_an_option_the_parts_are_empty_and_the_card_says_how_to_get_them(tmp_path: Path) -> None:
     attempt = train(tmp_path, late_by_3, (MS, 2 * MS), "nothing")
-    assert means(attempt) == {"comm": 3.5, "interconnect": None, "network": None, "straggler": None}
+    assert means(attempt) == {"comm": 3.5, "interconnect": None, "network": None, "straggler": None, "bubble": None}
     run = load_run(tmp_path)
     text = card.render(build_report(run, analyse(run), UNIX))
     (line,) = [line for line in text.splitlines() if "NCCL does not tell" in line]
@@ -201,7 +201,7 @@ def test_without_an_option_the_parts_are_empty_and_the_card_says_how_to_get_them
 def test_waiting_for_a_late_rank_is_told(tmp_path: Path, look: str) -> None:
     attempt = train(tmp_path, late_by_3, (MS, 2 * MS), look)
     check_sums(attempt)
-    assert means(attempt) == {"comm": 3.5, "interconnect": 2.0, "network": 0.0, "straggler": 1.5}
+    assert means(attempt) == {"comm": 3.5, "interconnect": 2.0, "network": 0.0, "straggler": 1.5, "bubble": 0.0}
     waits, late = (rank.summary.mean_ns("straggler") for rank in attempt.ranks)
     assert (round(waits / MS), round(late / MS)) == (3, 0)  # type: ignore[operator]
 
@@ -221,7 +221,7 @@ def test_with_one_rank_a_machine_all_that_is_no_wait_is_network(tmp_path: Path, 
     text = card.render(build_report(run, [attempt], UNIX))
     assert "node 1 not compared with node 0: NCCL does not tell when its collectives end" in text
     # No machine holds a second rank: there is no interconnect.
-    assert means(attempt) == {"comm": 3.5, "interconnect": 0.0, "network": 2.0, "straggler": 1.5}
+    assert means(attempt) == {"comm": 3.5, "interconnect": 0.0, "network": 2.0, "straggler": 1.5, "bubble": 0.0}
     check_sums(attempt)
 
 
@@ -253,7 +253,7 @@ def test_a_rank_that_is_not_timed_leaves_the_parts_empty(tmp_path: Path, monkeyp
 
     monkeypatch.setitem(globals(), "rank_of", one_only)
     attempt = train(tmp_path, late_by_3, (MS, 2 * MS), "recorder")
-    assert means(attempt) == {"comm": 3.5, "interconnect": None, "network": None, "straggler": None}
+    assert means(attempt) == {"comm": 3.5, "interconnect": None, "network": None, "straggler": None, "bubble": None}
     check_sums(attempt)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ddlprof.collect import writer as module
 from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter, rank_files
 from ddlprof.model import codec
@@ -141,6 +142,23 @@ def test_shapes_of_collectives_are_written_once(tmp_path: Path) -> None:
     ]  # fmt: skip
     _, times = rank_files(tmp_path, 0, 0)
     assert len(times_in(times)) == 9
+
+
+def test_all_to_alls_of_changing_sizes_keep_their_details(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens that go to experts make other sizes in every step; there is room for so many shapes only."""
+    monkeypatch.setattr(module, "_MAX_SIGNATURES", 2)
+    writer = RankWriter(header())
+    writer.open(tmp_path)
+    for i in range(4):
+        routed = make_collective(i, size=1000 + i)
+        routed.op = "alltoall_base"
+        writer.step(make_step(i, collectives=[routed]))
+    writer.step(make_step(4, collectives=[make_collective(4, size=77)]))  # another size of what is not routed
+    writer.close()
+    assert [signature.shapes[0].bytes for signature in records(tmp_path, "g")] == [1000, 1001]
+    assert [row.signature for row in records(tmp_path, "s")] == [0, 1, 0, 0, -1]
+    _, times = rank_files(tmp_path, 0, 0)
+    assert len(times_in(times)) == 4
 
 
 def test_times_are_relative_to_the_step(tmp_path: Path) -> None:

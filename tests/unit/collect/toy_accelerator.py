@@ -39,7 +39,7 @@ class Toy(Accelerator):
         self._driver, self._profiler = driver, profiler
 
     @staticmethod
-    def is_built(torch: Any) -> bool:
+    def is_current(torch: Any) -> bool:
         return True
 
     def driver(self, device: Any) -> Driver:

@@ -73,6 +73,26 @@ def test_what_no_pattern_knows() -> None:
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "cudaLaunchKernel",
+        "hipExtModuleLaunchKernel",
+        "hipMemcpyWithStream",
+        "urEnqueueKernelLaunch",
+        "urEnqueueMemBufferWrite",
+        "zeCommandListAppendMemoryCopy",
+    ],
+)
+def test_calls_that_start_something_on_the_device(name: str) -> None:
+    assert names.is_launch(name)
+
+
+@pytest.mark.parametrize("name", ["cudaStreamSynchronize", "hipGetDevice", "urEventWait", "zeEventHostSynchronize"])
+def test_calls_that_start_nothing(name: str) -> None:
+    assert not names.is_launch(name)
+
+
+@pytest.mark.parametrize(
     ("name", "kind"),
     [
         ("Memcpy HtoD (Pinned -> Device)", Kind.TO_DEVICE),
@@ -84,6 +104,10 @@ def test_what_no_pattern_knows() -> None:
         ("CopyDeviceToHost", Kind.FROM_DEVICE),
         ("Memcpy DtoD (Device -> Device)", Kind.COMPUTE),
         ("Memcpy PtoP (Device -> Device)", Kind.COMMUNICATION),
+        ("Memcpy M2D (MEMORY(Unknown) -> DEVICE)", Kind.TO_DEVICE),
+        ("Memcpy H2D (HOST -> DEVICE)", Kind.TO_DEVICE),
+        ("Memcpy D2M (DEVICE -> MEMORY(Unknown))", Kind.FROM_DEVICE),
+        ("Memcpy D2D (DEVICE -> DEVICE)", Kind.COMPUTE),
     ],
 )
 def test_copies(name: str, kind: Kind) -> None:
@@ -105,8 +129,11 @@ def test_operations(name: str, op: str | None) -> None:
 def test_what_torch_writes_beside_a_collective() -> None:
     args = {"Collective name": "_allgather_base", "In msg nelems": 10, "Out msg nelems": 80, "dtype": "BFloat16",
             "Group size": 8, "Process Group Name": "3", "Process Group Ranks": "[0, 1]"}  # fmt: skip
-    assert message_of(args, None) == ("allgather", "3 [0,1]", 8, 160)
-    assert message_of({**args, "dtype": "strange"}, None) == ("allgather", "3 [0,1]", 8, None)
+    assert message_of(args, None) == names.Message("allgather", "3 [0,1]", 8, 160)
+    assert message_of({**args, "dtype": "strange"}, None) == names.Message("allgather", "3 [0,1]", 8, None)
+    described = message_of({**args, "Process Group Description": "mesh_tp"}, None)
+    assert described == names.Message("allgather", "3 [0,1]", 8, 160, "tensor")
+    assert message_of({**args, "Process Group Description": 7}, None) == names.Message("allgather", "3 [0,1]", 8, 160)
     assert message_of({**args, "Collective name": "send"}, None) is None
     assert message_of({"Collective name": "allreduce"}, None) is None
     assert sizes_of({"Input Dims": [[2, 3], []], "Input type": ["float", "long int"]}) == 32

@@ -9,9 +9,12 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.importing.job import as_job
+from ddlprof.importing.names import Message
 from ddlprof.importing.reading import OutsideEvents
 from ddlprof.importing.trace import RankTrace, as_rank
 from ddlprof.importing.trace_columns import Collector
+from ddlprof.importing.writing import groups_of
+from ddlprof.model.records import GroupFacts
 from tests.unit.importing.test_properties import read, rows
 from tests.unit.importing.traces import (
     BACKWARD_THREAD,
@@ -121,6 +124,23 @@ def test_a_trace_of_a_device_that_is_not_understood_is_none_of_a_cpu(category: s
     of_data_alone(trace)
 
 
+def test_a_trace_of_an_xpu_has_the_classes_of_one_of_cuda() -> None:
+    """The same work under the names that Kineto gives it there, and calls of the driver beside those of the runtime."""
+    xpu: list[Event] = []
+    for each in device_trace():
+        if each["cat"] == "gpu_memcpy":
+            xpu.append({**each, "name": "Memcpy M2D (MEMORY(Unknown) -> DEVICE)"})
+        elif each["cat"] == "cuda_runtime":
+            xpu.append({**each, "cat": "xpu_runtime", "name": "urEnqueueKernelLaunch"})
+            xpu.append({**each, "cat": "xpu_driver", "name": "zeCommandListAppendLaunchKernel", "ts": each["ts"] + 0.1})
+        else:
+            xpu.append(each)
+    found, cuda = read(xpu), read(device_trace())
+    assert rows(found) == rows(cuda)
+    assert all(row.h2d_ns == 100_000 for row in rows(found)[1:])
+    assert found.device_name == "xpu"
+
+
 def test_launches_without_kernels_are_of_a_device_that_was_not_recorded() -> None:
     trace = read([*host_trace(), event("cuda_runtime", "cudaLaunchKernel", 1_000_100, 5, correlation=3)])
     of_data_alone(trace)
@@ -162,8 +182,21 @@ def test_the_kernel_of_a_collective_may_come_before_what_describes_it() -> None:
     args: dict[str, Any] = {"External id": 5, "Collective name": "allreduce", "dtype": "Float", "Group size": 2,
                             "In msg nelems": 7, "Process Group Name": "0"}  # fmt: skip
     trace = read([*device.events, event("cpu_op", "record_param_comms", 1009, 5, **args), mark(0, 1000, 200)])
-    assert trace.transfers.messages == [("allreduce", "0", 2, 28)]
+    assert trace.transfers.messages == [Message("allreduce", "0", 2, 28)]
     assert trace.transfers.exposed.tolist() == [50_000]
+    assert groups_of(trace) == []
+
+
+def test_descriptions_of_groups_tell_their_dimensions() -> None:
+    device = Device()
+    for number, description in enumerate(("mesh_tp", "default_pg", "mesh_tp")):
+        device.run(NCCL, 1010 + 100 * number, 1020 + 100 * number, 50)
+        device.events[-1]["args"] |= {
+            "Collective name": "allreduce", "dtype": "Float", "Group size": 2, "In msg nelems": 7,
+            "Process Group Name": description[-1], "Process Group Description": description,
+        }  # fmt: skip
+    trace = read([*device.events, mark(0, 1000, 400)])
+    assert groups_of(trace) == [GroupFacts("p", "tensor", "tensor", 2)]
 
 
 def test_ranks_of_jobs_of_two_sizes() -> None:

@@ -132,7 +132,7 @@ def test_reports_of_a_run(said: dict) -> None:  # type: ignore[type-arg]
     assert said["json"]["times"]["toy"]["mean_s"] == pytest.approx(0.04)
     assert said["json"]["ranks"][0]["means_s"]["toy"] == pytest.approx(0.04)
     for name in ("steps.csv", "ranks.csv"):
-        assert "straggler_s,toy_s,other_s" in said["csv"][name]
+        assert "bubble_s,toy_s,other_s" in said["csv"][name]
     assert "\ntoy,0.04,0.4" in said["csv"]["summary.csv"]
     assert "toy_s" in said["frame"]
     assert said["kept"] < 100  # the others are in the sums

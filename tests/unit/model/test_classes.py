@@ -34,13 +34,14 @@ def test_what_can_be_unmeasured_may_be_none() -> None:
 
 
 def test_the_order_of_stalls_and_causes() -> None:
-    assert STALLS == ("data", "h2d", "comm", "interconnect", "network", "straggler", "other", "rollout")
+    assert STALLS == ("data", "h2d", "comm", "interconnect", "network", "straggler", "bubble", "other", "rollout")
     assert OWN == ("compute", "data", "h2d", "other")
 
 
 def test_a_predicted_step_has_the_classes_of_a_measured_one() -> None:
     measured = [name for each in TABLE for name in (each.part_names if each.adds_up else (each.name,))]
-    assert list(CLASSES) == [name for name in measured if name != "straggler"]  # predicted ranks are all alike
+    others = [name for name in measured if name not in ("straggler", "bubble")]  # predicted ranks are all alike
+    assert list(CLASSES) == [*others, "bubble"]
 
 
 def test_what_is_carried_over_can_be_measured() -> None:
@@ -53,9 +54,10 @@ def test_an_estimate_shows_its_times_as_its_own() -> None:
     estimate = Estimate(6.0, 5.0, 7.0, StepTimes(*map(float, range(len(CLASSES)))), False, ())
     seconds = [getattr(estimate, f"{name}_s") for name in CLASSES]
     assert seconds == [float(i) for i in range(len(CLASSES))]
-    assert estimate.times.largest == "other"
+    assert estimate.times.largest == CLASSES[-1]
     assert list(estimate.values()) == [
         "step_s", "low_s", "high_s", *(f"{name}_s" for name in CLASSES), "extrapolated", "basis", "phases",
+        "memory_gib", "fits_memory", "tokens_per_s", "mfu", "dimensions",
     ]  # fmt: skip
     assert "compute_s" in dir(estimate)
     assert copy.deepcopy(estimate) == pickle.loads(pickle.dumps(estimate)) == estimate

@@ -285,6 +285,7 @@ def test_tf32_is_on_for_convolutions_by_default(
     monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], expected: list[str]
 ) -> None:
     monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"), raising=False)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     convolutions = OnGpu(nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3), nn.Linear(3, 3))
     matrices = OnGpu(nn.Conv2d(3, 3, 3), nn.Linear(3, 3), nn.Linear(3, 3))

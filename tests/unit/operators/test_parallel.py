@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from ddlprof.model.manifest import LayoutFacts
 from ddlprof.operators.parallel import Parallelism, parallelism_of, pipeline_ranks
 from tests.unit.collect.programs import run_all
 
@@ -120,6 +121,44 @@ def test_megatrons_groups_say_how_many_ranks_there_are_of_each_kind(monkeypatch:
     monkeypatch.setitem(sys.modules, "megatron.core.parallel_state", state)
     ddp = DistributedDataParallel()
     assert parallelism_of([ddp], world_size=8) == Parallelism("ddp+tp", None, 2)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "strategy", "ranks", "layout"),
+    [
+        ({}, "ddp", None, LayoutFacts(data_replicate=8)),
+        ({"context": 2}, "ddp+cp", 4, LayoutFacts(context=2, data_replicate=4)),
+        ({"expert": 4}, "ddp+ep", None, LayoutFacts(expert=4, data_replicate=8)),
+        ({"tensor": 2}, "ddp+tp+other", None, None),
+    ],
+)
+def test_degrees_of_groups_complete_what_wrappers_tell(
+    degrees: dict[str, int], strategy: str, ranks: int | None, layout: LayoutFacts | None
+) -> None:
+    """The gradients of context parallelism are added up in the group of the wrapper."""
+    ddp = DistributedDataParallel(process_group=group(8))
+    found = parallelism_of([ddp], (), 8, degrees=degrees)
+    assert found == Parallelism(strategy, None, ranks)
+    assert found is not None
+    assert found.layout == layout
+
+
+def test_layouts_of_several_dimensions() -> None:
+    flat = FullyShardedDataParallel(process_group=group(2), sharding_strategy=SimpleNamespace(name="FULL_SHARD"))
+    found = parallelism_of([flat], (), 16, 2, degrees={"tensor": 4, "data": 2})
+    assert found == Parallelism("fsdp+tp+pp", 3, 2)
+    assert found is not None
+    assert found.layout == LayoutFacts(tensor=4, pipeline=2, data_shard=2)
+    assert found.layout.text(found.strategy) == "tp4 x pp2 x fsdp2"
+    assert not found.layout.is_data_only
+    zero = parallelism_of([DeepSpeedEngine(1, 4)], (), 4)
+    assert zero is not None
+    assert zero.layout is not None
+    assert (zero.layout.text(zero.strategy), zero.layout.is_data_only) == ("zero4", True)
+    by_hand = parallelism_of([nn.Linear(2, 2)], (), 4, degrees={"tensor": 2})
+    assert by_hand is not None
+    assert by_hand.layout is not None
+    assert by_hand.layout.text(by_hand.strategy) == "tp2 x dp2"
 
 
 RANKS = """

@@ -84,3 +84,13 @@ def test_a_workload_counts_layers_and_tensors() -> None:
 def test_sizes_that_cannot_be_are_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(PredictionError, match=said):
         transformer(**{**LLAMA_8B, **change})
+
+
+@pytest.mark.parametrize("dense", [0, 3, 32])
+def test_layers_with_experts_are_counted_without_looking_at_each(dense: int) -> None:
+    model = sizes(**LLAMA_8B, experts=8, experts_per_token=2, expert_ffn=64, dense_layers=dense)
+    for first in range(33):
+        for layers in range(33 - first):
+            counted = sum(model.has_experts(layer) for layer in range(first, first + layers))
+            assert model.with_experts(first, layers) == counted
+    assert sizes(**LLAMA_8B).with_experts(0, 32) == 0

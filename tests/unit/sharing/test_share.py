@@ -19,22 +19,13 @@ from hypothesis import strategies as st
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.base.errors import UserError
 from ddlprof.cli.app import main
-from ddlprof.model.operators import Operator, OperatorsFile, StepMemory, StepOperators
-from ddlprof.model.records import (
-    Calibration,
-    ClockReading,
-    CollectiveShape,
-    CollectiveTimes,
-    Drop,
-    End,
-    LoaderCost,
-    WindowRow,
-)
+from ddlprof.model.manifest import LayoutFacts
 from ddlprof.sharing import names as words
 from ddlprof.sharing.write import share
 from ddlprof.store import RunData, load_run
-from tests.golden.runs import HERE, MS, Record, header, manifest, simple_run, step, with_collectives, write_rank
+from tests.golden.runs import HERE, header, manifest, simple_run, step, write_rank
 from tests.unit.cli.hostile import NAME, write_run
+from tests.unit.sharing.rich_run import rich_run
 
 FOLDERS = [HERE / "two-ranks", *sorted((HERE / "recorded").iterdir())]
 SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -51,7 +42,13 @@ def compared(run: RunData, attempts: list[Attempt]) -> list[Any]:
     """What the analysis of a run says in numbers, of every step and collective, and the verdicts' material."""
     found: list[Any] = []
     for attempt in attempts:
-        found += [attempt.summary.spreads, attempt.window.steady.tolist(), attempt.outliers, attempt.late_rank]
+        found += [
+            attempt.summary.dimensions,
+            attempt.summary.spreads,
+            attempt.window.steady.tolist(),
+            attempt.outliers,
+            attempt.late_rank,
+        ]
         for rank in attempt.ranks:
             found += [
                 rank.data.rank,
@@ -68,6 +65,7 @@ def compared(run: RunData, attempts: list[Attempt]) -> list[Any]:
             ]
             found += [rank.flags.tolist(), rank.clock, rank.summary.spreads]
             found += [rank.times.times[name].tolist() for name in sorted(rank.times.times)]
+            found += [rank.times.dimensions[name].tolist() for name in sorted(rank.times.dimensions)]
             matched = rank.collectives
             found += [
                 matched.transfer_us.tolist(),
@@ -91,48 +89,6 @@ def test_a_shared_run_is_analysed_as_the_run_is(directory: Path, tmp_path: Path)
     assert analysis_of(tmp_path / "run.zip") == analysis_of(directory)
 
 
-def rich_run(directory: Path, token: str) -> Path:
-    """A run of two attempts, two machines and every kind of record, with a token in each text."""
-    groups = (f"{token}-group", f"{token}:0>1#3", "0", f"{token}-company")
-    shapes = [CollectiveShape(group, "allreduce", 400, 2) for group in groups]
-    times = [CollectiveTimes(1000, 1200 + 100 * n, 1000, 50) for n in range(4)]
-    for attempt in range(2):
-        for rank in range(2):
-            head = replace(
-                header(rank, 2, attempt, node=f"{token}{rank}", device="cuda"),
-                host=f"{token}.example.com", launcher=token, job_id=token, pid=987_654_321,
-            )  # fmt: skip
-            rows = [with_collectives(step(n, comm_ms=1), (n, n, n, n)) for n in range(40)]
-            records: list[Record] = [
-                WindowRow(1, 2, 30 * MS, 20 * MS, MS, 7), Calibration(2, 1024, 20_000, "allreduce"),
-                ClockReading(1 - rank, 5, 9), LoaderCost(3, 4, 5, 6, 7), Drop("comm", token, token, 3, token),
-                End("ok", 0, 900 * MS),
-            ]  # fmt: skip
-            lines = [
-                json.dumps(["l", 0, f"/home/{token}/train.py:3 {token}", "logging"]) + "\n", '["q",20,0,30]\n',
-                json.dumps(["n", token, token]) + "\n", json.dumps(["z", token]) + "\n",
-            ]  # fmt: skip
-            write_rank(directory, head, rows, shapes, times * 40, records, lines)
-    host = {
-        "platform": token, "cpu_model": token, "logical_cores": 8, "available_cores": 4, "gpus": [token, "NVIDIA A10G"],
-        "gpu_driver": token, "gpu_architectures": [token, "gfx942"], "instance_type": token, token: token,
-        "memory_bytes": 5,
-    }  # fmt: skip
-    described = replace(
-        manifest(2), name=token, argv=[token, f"--{token}"], job_id=token, working_directory=token, host=host,
-        versions={"torch": token, token: "1.0", "python": "3.11.7", "cuda": f"12.1+{token}"},
-        calibration={"seconds": 1.5, token: token},
-    )  # fmt: skip
-    described.model.name = token
-    for name in ("optimizer", "precision", "strategy", "backend", "comm_hook"):
-        setattr(described.training, name, token)
-    described.write(directory)
-    operators = (Operator("product", "forward", token, token, (1, 2, 3, 4), 5.0, 6.0, 1.0, 2.0, 1),)
-    memory = StepMemory(parameter_bytes=1.0, points=((1.0, 2.0),))
-    OperatorsFile(token, StepOperators(4, token, operators, token, memory=memory, unseen=(token,))).write(directory)
-    return directory
-
-
 def test_no_text_of_the_run_is_in_it(tmp_path: Path) -> None:
     token = "Zq7xK9secret"
     directory = rich_run(tmp_path / "run", token)
@@ -144,6 +100,7 @@ def test_no_text_of_the_run_is_in_it(tmp_path: Path) -> None:
     shared = load_run(tmp_path / "shared.zip")
     assert shared.manifest is not None
     assert shared.manifest.versions == {"python": "3.11.7"}
+    assert shared.manifest.layout == LayoutFacts(tensor=2, data_replicate=3)
     assert shared.manifest.host["gpus"] == ["device", "NVIDIA A10G"]
     assert shared.step is not None
     assert (shared.step.operators[0].name, shared.step.operators[0].shape) == ("product", (1, 2, 3, 4))

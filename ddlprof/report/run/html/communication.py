@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from ddlprof.analysis.run import RankAnalysis
 from ddlprof.analysis.traffic import Bandwidth, bandwidths, transfers
 from ddlprof.analysis.typical_step import Span, spans, typical_step
-from ddlprof.base.units import count, significant, size
+from ddlprof.base.units import count, percent, significant, size
+from ddlprof.model.dimensions import UNKNOWN_SHOWN
 from ddlprof.report.html.chart import Choice, chart, short
-from ddlprof.report.html.element import Content, Html, table
+from ddlprof.report.html.element import Content, Html, table, tag
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.run.html.subject import Subject
 
@@ -53,6 +54,37 @@ def _chosen(subject: Subject) -> list[RankAnalysis]:
     late = subject.report.late_rank.rank if subject.report.late_rank else None
     spread = {round(at) for at in np.linspace(0, len(ranks) - 1, min(MOST_RANKS, len(ranks)))} if ranks else set()
     return [rank for at, rank in enumerate(ranks) if at in spread or rank.data.rank == late]
+
+
+def by_dimension(subject: Subject) -> Section | Absent:
+    """What each dimension of the parallel layout costs, and how fast its groups move data."""
+    title = "Communication by dimension of the layout"
+    lines = subject.report.dimensions
+    if not lines:
+        return Absent(title, "nothing tells which dimension of the layout the process groups belong to")
+    rows: list[list[Content]] = []
+    for line in lines:
+        times = (line.comm_s, line.interconnect_s, line.network_s, line.straggler_s, line.bubble_s, line.duration_s)
+        rows.append(
+            [
+                line.dimension or UNKNOWN_SHOWN,
+                ", ".join(map(str, line.group_sizes)) or None,
+                ", ".join(_SCOPES[scope] for scope in line.scopes) or None,
+                None if line.share is None else percent(line.share),
+                *(None if seconds is None else subject.scale.number(seconds) for seconds in times),
+                f"{line.collectives:.3g}",
+                size(round(line.bytes)),
+                None if line.bus_gb_s is None else significant(line.bus_gb_s),
+            ]
+        )
+    names = ("Exposed", "Interconnect", "Network", "Straggler", "Bubble", "Duration")
+    head = [
+        "Dimension", "Ranks in a group", "Scope", "Share of the step",
+        *(f"{name} {subject.scale.unit}" for name in names), "Collectives", "Bytes", "Bus GB/s",
+    ]  # fmt: skip
+    caption = "Communication of a mean steady step of one rank, by dimension"
+    layout = tag("p", f"Layout: {subject.report.layout}.") if subject.report.layout else ""
+    return Section("dimensions", title, [layout, table(caption, head, rows, left={0, 2})])
 
 
 def timeline(subject: Subject, traffic: Traffic) -> Section | Absent:

@@ -27,6 +27,7 @@ def render(subject: Subject) -> list[str]:
         gains.in_money(subject, rate),
         ranks.over_time(subject),
         ranks.side_by_side(subject),
+        communication.by_dimension(subject),
         communication.timeline(subject, traffic),
         communication.bandwidth(subject, traffic),
         machine.source_lines(subject),

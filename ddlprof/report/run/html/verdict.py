@@ -24,6 +24,7 @@ _MEANINGS = {
     "interconnect": "what would remain if all ranks sat in one machine",
     "network": "the price of having gone over the network",
     "straggler": "waiting for a later rank to arrive",
+    "bubble": "waiting for a neighbour in the pipeline, as its schedule has it",
     "other": "the rest: logging, checkpoints, evaluation, host gaps",
     "rollout": "of it, the model acts or generates for its training, with what goes on between",
 }
@@ -67,9 +68,13 @@ def _tiles(subject: Subject) -> Html | None:
     if step is None or step.mean_s is None:
         return None
     tiles: list[tuple[str, str, str]] = [("Mean step", subject.scale.time(step.mean_s), _spread(subject))]
-    samples = _samples_per_s(subject)
-    if samples:
-        tiles.append(("Throughput", f"{significant(samples)} samples/s", ""))
+    rates = report.rates
+    if rates.samples_per_s is not None:
+        samples = f"{significant(rates.samples_per_s)} samples/s"
+        tokens = f"{significant(rates.tokens_per_s)} tokens/s" if rates.tokens_per_s is not None else None
+        tiles.append(("Throughput", tokens or samples, samples if tokens else ""))
+    if rates.mfu is not None:
+        tiles.append(("MFU", percent(rates.mfu), f"of {significant(rates.peak_tflops or 0.0)} TFLOP/s a GPU"))
     tiles.append(("Steady steps", f"{report.steady_steps:,}", f"of {count(report.steps, 'step')}"))
     complete = sum(rank.complete for rank in report.headline_ranks)
     ranks = f"{complete} of {report.world_size}"
@@ -83,12 +88,6 @@ def _spread(subject: Subject) -> str:
     if step.median_s is None or step.p95_s is None:
         return ""
     return f"median {subject.scale.number(step.median_s)}, p95 {subject.scale.number(step.p95_s)}"
-
-
-def _samples_per_s(subject: Subject) -> float | None:
-    manifest = subject.run.manifest
-    batch = manifest.training.global_batch if manifest else None
-    return batch / subject.step_s if batch and subject.step_s else None
 
 
 def mean_step(subject: Subject) -> Html:

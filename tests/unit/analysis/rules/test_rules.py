@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from ddlprof.analysis.experts import ExpertLoad
 from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime
@@ -15,6 +17,7 @@ from ddlprof.analysis.rules.compute import free_processors, starved_words
 from ddlprof.analysis.rules.facts import Facts, Reductions, Window
 from ddlprof.analysis.rules.signals import DataWaitBursts, MemoryGrowth, ThrottledDevice, UnevenWork
 from ddlprof.analysis.sources import Sources, SourceShare
+from ddlprof.analysis.stages import Stages
 from ddlprof.analysis.traffic import CommTotals
 from ddlprof.model import source_places
 from ddlprof.model.source_places import SourcePlace
@@ -35,6 +38,11 @@ HUGE = Reductions(1, 0, 100_000_000, 0.03, 0.03, 0.03)
 CPU: dict[str, Any] = {"device": "cpu", "cpu_threads": 16, "cpu_percent": 99.0}
 UNEVEN = UnevenWork(samples_spread=0.3, correlation=0.9, steps=100)
 GROWTH = MemoryGrowth(0, "device", 2.0**20, 70.0 * GIB, 50)
+STAGES = Stages("1F1B", 1, 4, 1, 8, (0.010, 0.010, 0.0115, 0.010), 2, (2,), (2,), ("head",), 0.0115, 0.012, 3 / 11)
+PIPELINE = facts({"compute": 70.0, "comm": 30.0, "straggler": 5.0, "bubble": 25.0}, stages=STAGES, world_size=4)
+LOAD = ExpertLoad(1.8, 3, 1.6, 8, 20)
+MIXTURE = facts({"compute": 70.0, "comm": 30.0}, experts=LOAD, world_size=8,
+                comm=CommTotals(30 * MS, None, ["alltoall_base"], alltoall_s=0.03))  # fmt: skip
 HOT = ThrottledDevice(0, 0.5, 60, 1200.0, 1800.0, 88.0, True, 0.012)
 
 
@@ -74,6 +82,9 @@ SPEAKS: dict[str, list[Facts]] = {
                   ddp(2, 30, queued_share=0.3, late_rank=LateRank(1, 0.9, queued_share=0.3))],
     "uneven_input": [ddp(2, 30, uneven=UNEVEN)],
     "slow_host": [ddp(2, 30, rank_compute_s={0: [0.05, 0.05], 1: [0.08, 0.082]})],
+    "bubble": [PIPELINE],
+    "uneven_stages": [PIPELINE, replace(PIPELINE, stages=replace(STAGES, own=(2, 6), virtual=2))],
+    "expert_imbalance": [MIXTURE],
     "result_waits": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_places.RESULT))],
     "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_places.LOGGING))],
     "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_places.SLEEP, "later")],
@@ -140,6 +151,12 @@ SILENT: dict[str, list[Facts]] = {
     "slow_host": [ddp(2, 30), ddp(2, 30, rank_compute_s={0: [0.05, 0.05], 1: [0.05, 0.09]}),
                   ddp(2, 30, rank_compute_s={0: [0.05], 1: [0.09]}),
                   ddp(2, 5, rank_compute_s={0: [0.05, 0.05], 1: [0.08, 0.082]})],
+    "bubble": [facts(stages=STAGES), facts({"compute": 80.0, "comm": 20.0, "bubble": 20.0})],
+    "uneven_stages": [facts(), replace(PIPELINE, stages=replace(STAGES, least_s=0.0103)),
+                      replace(PIPELINE, stages=replace(STAGES, gain_s=0.001))],
+    "expert_imbalance": [facts(), replace(MIXTURE, experts=None),
+                         replace(MIXTURE, experts=replace(LOAD, imbalance=1.1)),
+                         replace(MIXTURE, comm=CommTotals(30 * MS, None, ["alltoall_base"], alltoall_s=0.002))],
     "result_waits": [facts(sources=line(source_places.RESULT)),
                      facts({"compute": 70.0, "other": 30.0}, sources=line(source_places.RESULT, sure=False)),
                      facts({"compute": 70.0, "other": 30.0}, sources=line(source_places.SLEEP))],
@@ -185,6 +202,25 @@ def test_threads_that_wait_for_one_another_are_no_shared_machine() -> None:
     assert "shared" in starved_words(others)
     assert free_processors(own).startswith("OMP_NUM_THREADS=")
     assert "OMP_NUM_THREADS" not in free_processors(others)
+
+
+def test_a_slow_stage_is_named_with_what_only_it_has() -> None:
+    found = {each.rule: each for each in apply_rules(PIPELINE, RULES)}
+    assert found["uneven_stages"].title == "stage 2 takes 15 % longer"
+    assert "only here: head" in found["uneven_stages"].evidence
+    assert found["uneven_stages"].ranks == (2,)
+    assert "1F1B over 4 stages with 8 micro-batches" in found["bubble"].evidence
+    assert "16 in place of 8" in found["bubble"].next
+    last = replace(PIPELINE, stages=replace(STAGES, own=(3,)))
+    assert [each.title for each in apply_rules(last, RULES)][-1] == "stage 3 (the last) takes 15 % longer"
+
+
+def test_one_slow_rank_of_several_pipelines_is_no_slow_stage() -> None:
+    late = LateRank(2, 0.9, "compute", 50 * MS, 40 * MS)
+    one = replace(PIPELINE, late_rank=late, stages=replace(STAGES, pipelines=2, ranks=(2, 6), least_s=0.0101))
+    assert "straggler" in {each.rule for each in apply_rules(one, RULES)}
+    every = replace(one, stages=replace(STAGES, pipelines=2, ranks=(2, 6)))
+    assert {each.rule for each in apply_rules(every, RULES)} == {"bubble", "uneven_stages"}
 
 
 def test_every_rule_is_tried_both_ways() -> None:

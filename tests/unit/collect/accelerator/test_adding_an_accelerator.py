@@ -114,7 +114,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Kernels:
     whole = Whole(torch, driver=device, profiler=kernels)
 
     class Line:
-        is_built = staticmethod(lambda torch: True)
+        is_current = staticmethod(lambda torch: True)
 
         def __new__(cls, torch: Any) -> Any:
             return whole

@@ -1,4 +1,4 @@
-"""What is said of devices that nobody has timed steps on."""
+"""Which kind torch computes on, and what is said of devices that nobody has timed steps on."""
 
 from __future__ import annotations
 
@@ -13,15 +13,22 @@ from ddlprof.collect.accelerator import known
 from ddlprof.model.checks import LIMITED
 
 
-def build(hip: str | None = None, mps: bool = False, current: str | None = None) -> Any:
-    """A torch with such devices, as far as it is asked; without `torch.xpu`."""
+def build(hip: str | None = None, mps: bool = False, current: str | None = None, there: bool = True) -> Any:
+    """A torch with such devices, as far as it is asked. `there`: whether the machine has one of the `current` kind."""
     device = None if current is None else SimpleNamespace(type=current)
+    count = int(there)
     return SimpleNamespace(
-        version=SimpleNamespace(hip=hip),
+        version=SimpleNamespace(hip=hip, cuda=None),
         cuda=SimpleNamespace(is_available=lambda: hip is not None),
         backends=SimpleNamespace(mps=SimpleNamespace(is_available=lambda: mps)),
-        accelerator=SimpleNamespace(current_accelerator=lambda: device),
-    )
+        accelerator=SimpleNamespace(
+            current_accelerator=lambda: device, is_available=lambda: there, device_count=lambda: count,
+            current_stream=lambda device=None: None,
+        ),
+        get_device_module=lambda kind: SimpleNamespace(),
+        Event=torch.Event, Stream=torch.Stream, Tensor=torch.Tensor, device=lambda kind, index: f"{kind}:{index}",
+        profiler=torch.profiler, autograd=torch.autograd,
+    )  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +43,10 @@ def no_xla(monkeypatch: pytest.MonkeyPatch) -> None:
         (build(current="cuda"), []),
         (build(hip="6.4", current="cuda"), ["ROCm"]),
         (build(mps=True, current="mps"), ["MPS"]),
-        (build(current="npu"), ["npu"]),
+        (build(mps=False, current="mps"), []),
+        (build(current="xpu"), ["XPU"]),
+        (build(current="xpu", there=False), []),
+        (build(current="npu"), ["NPU"]),
         (SimpleNamespace(), []),
     ],
 )
@@ -50,14 +60,14 @@ def test_xla_is_known_by_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_this_build_of_torch_can_be_asked() -> None:
-    assert set(known.limits_of(torch)) <= {*known.LIMITS, "npu", "hpu", "mtia"}
+    assert set(known.limits_of(torch)) <= {*known.LIMITS, "MPS", "XPU", "NPU", "HPU", "MTIA"}
 
 
 def test_doctor_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the host's clock, and that nobody has tried it."""
-    answers = {"torch": "2.13.0", "cuda": None, "limits": known.limits_of(build(mps=True))}
+    """What is lacking, and that nobody has tried it."""
+    answers = {"torch": "2.13.0", "cuda": None, "limits": known.limits_of(build(mps=True, current="mps"))}
     monkeypatch.setattr(doctor, "ask_torch", lambda: (answers, ""))
     (line,) = [check for check in doctor.all_checks() if check.name == "MPS"]
     assert line.state == LIMITED
-    assert "timed on the training thread" in line.meaning
+    assert "not measured: use and power of the device" in line.meaning
     assert "nobody has tried it" in line.meaning

@@ -31,8 +31,9 @@ def test_the_resident_sets_mark_does_not_fall(monkeypatch: pytest.MonkeyPatch) -
 
 
 def stats_of(monkeypatch: pytest.MonkeyPatch, stats: Callable[[Any], dict[str, Any]]) -> None:
-    """A CUDA build whose allocator says this."""
+    """A CUDA build on a machine with a GPU, whose allocator says this."""
     monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"), raising=False)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", stats)
 

@@ -8,14 +8,14 @@ import pytest
 
 from ddlprof.base.errors import DdlprofError
 from recommender.estimate import Estimate, Range, StepTimes
-from recommender.plans.candidates import Layout
+from recommender.plans.candidates import Sizing
 from recommender.plans.overheads import NO_OVERHEADS, overheads_of
 from recommender.workload import JobFacts, Recurring
 from tests.unit.recommender.made_up import job
 from tests.unit.recommender.plans.test_ranking import HOUR, ask, of
 
 ESTIMATE = Estimate(0.2, 0.1, 0.4, StepTimes(0.16, 0.04, 0, 0, 0, 0), False, ())
-LAYOUT = Layout(1, 4, 8, 2)
+SIZING = Sizing(1, 4, 8, 2)
 FACTS = JobFacts(
     start_up_s=30.0,
     evaluation=Recurring(50.0, 1000),
@@ -27,11 +27,11 @@ FACTS = JobFacts(
 
 
 def parts(facts: JobFacts | None, samples: float = 10_000) -> dict[str, Range]:
-    return overheads_of(facts, ESTIMATE, LAYOUT, samples).parts
+    return overheads_of(facts, ESTIMATE, SIZING, samples).parts
 
 
 def test_nothing_is_counted_where_nothing_is_known() -> None:
-    assert overheads_of(None, ESTIMATE, LAYOUT, 1e6) == NO_OVERHEADS
+    assert overheads_of(None, ESTIMATE, SIZING, 1e6) == NO_OVERHEADS
     assert NO_OVERHEADS.total == Range(0, 0, 0)
     assert parts(JobFacts()) == {}
 
@@ -73,7 +73,7 @@ def test_what_other_work_took_is_left_out_and_kept_in_the_upper_end() -> None:
 
 
 def test_the_parts_and_what_they_rest_on_add_up() -> None:
-    found = overheads_of(FACTS, ESTIMATE, LAYOUT, 10_000)
+    found = overheads_of(FACTS, ESTIMATE, SIZING, 10_000)
     assert found.total.mean_s == pytest.approx(30 + 2 + 80 + 312.5)
     assert found.total.low_s < found.total.mean_s < found.total.high_s
     assert found.basis == (
@@ -81,7 +81,7 @@ def test_the_parts_and_what_they_rest_on_add_up() -> None:
         "evaluations: 50 s each in the run, one in 1,000 samples",
         "checkpoints: 4 s each in the run, one in 500 samples",
     )
-    unseen = overheads_of(JobFacts(start_up_s=3.0), ESTIMATE, LAYOUT, 10_000).basis
+    unseen = overheads_of(JobFacts(start_up_s=3.0), ESTIMATE, SIZING, 10_000).basis
     assert unseen[1] == "evaluations: not seen in the run, not counted"
 
 

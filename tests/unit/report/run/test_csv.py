@@ -34,13 +34,14 @@ def test_columns_are_those_of_the_contract(tmp_path: Path) -> None:
     first_lines = {path.name: path.read_text().splitlines()[0] for path in tmp_path.iterdir()}
     assert first_lines == {
         "steps.csv": "attempt,rank,node,step,start_s,step_s,compute_s,compute_forward_s,compute_backward_s,"
-        "compute_optimizer_s,data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,straggler_s,other_s,"
+        "compute_optimizer_s,data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,straggler_s,bubble_s,other_s,"
         "rollout_s,microbatches,samples,peak_memory_bytes,flags",
         "collectives.csv": "attempt,rank,step,group,seq,op,bytes,ranks,scope,start_s,ready_s,duration_s,transfer_s,"
-        "wait_s,exposed_s,busbw_gb_s",
+        "wait_s,exposed_s,busbw_gb_s,dimension",
         "ranks.csv": "attempt,rank,host,node,device,status,complete,steps,steady_steps,step_s,compute_s,"
-        "compute_forward_s,compute_backward_s,compute_optimizer_s,data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,straggler_s,other_s,rollout_s",
+        "compute_forward_s,compute_backward_s,compute_optimizer_s,data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,straggler_s,bubble_s,other_s,rollout_s",
         "job.csv": "attempt,part,seconds,share",
+        "rates.csv": "rate,value",
         "summary.csv": "class,mean_s,share,median_s,p95_s",
     }
 

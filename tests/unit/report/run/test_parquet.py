@@ -83,7 +83,7 @@ def test_runs_with_and_without_rows_have_one_schema(tmp_path: Path) -> None:
     write_rank(tmp_path / "empty", header(), [])
     paths = [path for name in ("simple", "empty") for path in export(tmp_path / name, tmp_path / "out")]
     paths += export(HERE / "two-ranks", tmp_path / "other")
-    for table in ("steps", "collectives", "ranks", "job", "summary"):
+    for table in ("steps", "collectives", "ranks", "job", "rates", "summary"):
         schemas = [read_schema(path) for path in paths if table in path.parts]
         assert len(schemas) == 3
         assert all(schema == schemas[0] for schema in schemas)
@@ -160,7 +160,7 @@ def test_names_of_partitions_are_read_as_they_were(tmp_path: Path) -> None:
     found = {row[0] for row in query(tmp_path / "out", "ranks", "job")[1]}
     assert {"a/b", "../up", "50% = half", "größe", "2026-11-22"} < found
     assert {row[0] for row in query(tmp_path / "out", "ranks", "run")[1]} == {f"id {n}" for n in range(6)}
-    assert len(list((tmp_path / "out").rglob("*.parquet"))) == 6 * 5
+    assert len(list((tmp_path / "out").rglob("*.parquet"))) == 6 * 6
 
 
 def test_runs_of_a_folder_are_parted_by_job(tmp_path: Path) -> None:
@@ -190,8 +190,8 @@ def test_the_command_exports_the_runs_that_it_can(
     assert main() == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert [line.startswith("ddlprof: wrote ") for line in err.splitlines()].count(True) == 5
-    assert err.count("\n") == 7
+    assert [line.startswith("ddlprof: wrote ") for line in err.splitlines()].count(True) == 6
+    assert err.count("\n") == 8
     assert "1 of 2 runs are not exported" in err
     assert len(query(tmp_path / "out", "steps")[1]) == 40
 

@@ -1,0 +1,102 @@
+"""How many tokens a sample of text has, and how much of a batch is padding, by the batches of the first steps.
+
+A batch is text if the first tensor that the model gets is a row of whole numbers for each sample. Padding is told by a
+mask that the loader gives beside it (`attention_mask`), or by the number that the model's own settings name
+(`config.pad_token_id`). Values are read only of tensors in the host's memory, so nothing waits for a device.
+"""
+
+from __future__ import annotations
+
+from collections import UserDict
+from typing import Any
+
+from ddlprof.collect.loader.batch import arguments_tensors
+from ddlprof.torch_private.engine import no_torch_function
+
+MASKS = ("attention_mask", "padding_mask", "mask")
+"""Names of masks that are 1 for a token and 0 for padding."""
+_IDS = "input_ids"
+_WHOLE = ("torch.int64", "torch.int32")
+_MOST_TOKENS = 1_000_000
+"""Larger batches are not counted: it takes some 10 ms for each of them."""
+
+
+class TextBatches:
+    """Counts over the batches that were looked at."""
+
+    def __init__(self) -> None:
+        self.calls = self.tokens = 0
+        self._first = self._second = 0
+        """Sums of both dimensions: the number of samples is in the first one, but for [time, batch] in the second."""
+        self._places = self._padding = 0
+        """The places in batches of which the padding is known, and those of them that are padding."""
+        self._loaded: Any = None
+        """The numbers that the loader gave last, until the model is called and names its padding."""
+
+    def tokens_per_sample(self, batch: int | None) -> float | None:
+        """The mean length of a sample, padding included; None: no text. `batch`: the samples of a micro-batch."""
+        if not self.calls:
+            return None
+        turned = batch is not None and self._second == batch * self.calls != self._first
+        return self.tokens / (self._second if turned else self._first)
+
+    @property
+    def padding_share(self) -> float | None:
+        """The share of padding; None: not known."""
+        return self._padding / self._places if self._places and self.calls else None
+
+    def loaded(self, batch: Any) -> None:
+        """Called with a batch of the loader."""
+        self._loaded = None
+        held = batch.data if issubclass(type(batch), UserDict) else batch
+        if not issubclass(type(held), dict):
+            return
+        mask = next((found for name in MASKS if (found := _rows(dict.get(held, name))) is not None), None)
+        if mask is not None:
+            self._count(mask, 0)
+        else:
+            self._loaded = _rows(dict.get(held, _IDS))
+
+    def forward(self, module: Any, inputs: Any) -> None:
+        """Called with the arguments of an outermost forward that is trained."""
+        rows = _rows(next(iter(arguments_tensors(inputs)), None))
+        with no_torch_function():  # a tensor of the script's own class would be asked
+            if rows is None or str(rows.dtype) not in _WHOLE:
+                return
+            samples, length = map(int, rows.shape)
+        self.calls += 1
+        self._first, self._second = self._first + samples, self._second + length
+        self.tokens += samples * length
+        numbers, self._loaded = self._loaded, None
+        padding = _padding_of(module)
+        if numbers is not None and padding is not None:
+            self._count(numbers, padding)
+
+    def _count(self, rows: Any, padding: int) -> None:
+        """Counts by plain numbers: operations of torch would be seen by modes of the script's."""
+        with no_torch_function():
+            samples, length = map(int, rows.shape)
+            values = rows.tolist() if rows.is_cpu and samples * length <= _MOST_TOKENS else []
+        for row in values:
+            self._places += len(row)
+            self._padding += row.count(padding)
+
+
+def _is_tensor(value: Any) -> bool:
+    found = arguments_tensors((value,))
+    return len(found) == 1 and found[0] is value
+
+
+def _rows(value: Any) -> Any:
+    """The tensor if it has a row of several values for each sample; None for anything else."""
+    if not _is_tensor(value):
+        return None
+    with no_torch_function():
+        return value if len(value.shape) == 2 and value.shape[1] > 1 else None
+
+
+def _padding_of(module: Any) -> int | None:
+    """The number that stands for padding; None: not known, or it stands for something else as well."""
+    config = getattr(getattr(module, "module", module), "config", None)
+    padding = getattr(config, "pad_token_id", None)
+    return padding if type(padding) is int and padding != getattr(config, "eos_token_id", None) else None

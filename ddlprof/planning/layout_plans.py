@@ -1,0 +1,60 @@
+"""The best layouts of a transformer on machines to rent: what `ddlprof recommend --layouts auto` answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ddlprof.base.errors import UserError
+
+if TYPE_CHECKING:
+    from ddlprof.planning.job import DescribedJob
+    from ddlprof.report.plans.data import Answer
+    from recommender import Settings
+
+ALL = "auto"
+"""The layouts that are searched."""
+
+
+def layout_answer(
+    job: DescribedJob,
+    *,
+    samples: float,
+    budget_s: float,
+    global_batch: int | None,
+    gpus: Sequence[int] = (),
+    settings: Settings,
+    **question: Any,
+) -> Answer:
+    """The plans with the best layout on each machine type and number of GPUs, and all layouts that were tried.
+
+    `gpus` are the numbers of GPUs to try (none: `recommender.plans.layouts.GPUS`); the other
+    arguments are those of `recommend_layouts`. Raises UserError or PredictionError.
+    """
+    from datetime import date
+
+    from ddlprof.report.plans.data import Answer
+    from recommender.plans.layouts import GPUS, recommend_layouts
+    from recommender.plans.plan import STARTUP_S
+    from recommender.plans.ranking import pareto_front
+
+    batch = global_batch or job.workload.global_batch
+    if batch is None:
+        raise UserError("layouts need the sequences of an update over all GPUs: give --global-batch N")
+    found = recommend_layouts(
+        job.workload, samples=samples, budget_s=budget_s, global_batch=batch, gpus=gpus or GPUS,
+        settings=settings, others=job.others, learned=job.learned, **question,
+    )  # fmt: skip
+    accepted = [plan for plan in found.plans if not plan.reason]
+    front = pareto_front([(plan.time_s or 0.0, plan.cost_usd or 0.0) for plan in accepted])
+    return Answer(
+        job=job.workload.name,
+        samples=samples,
+        budget_s=budget_s,
+        startup_s=STARTUP_S,
+        plans=found.plans,
+        front=[accepted[index] for index in front],
+        advice=None,
+        today=date.today(),
+        tried=found.tried,
+    )

@@ -1,0 +1,1 @@
+"""A layout as the file that a training framework is launched with: one file for each framework."""

@@ -1,0 +1,97 @@
+"""What is launched: a model with a layout, a batch and machines, and the words that all files begin with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ddlprof.base.errors import UserError
+from ddlprof.base.text import plain
+from recommender.architecture import Transformer
+from recommender.layout import Layout
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One training over many GPUs."""
+
+    job: str
+    model: Transformer
+    layout: Layout
+    micro_batch: int
+    """Sequences of a forward pass."""
+    micro_batches: int
+    """Forward passes of a step in each data rank."""
+    nodes: int
+    gpus_per_node: int
+    steps: int
+    precision: str = "bf16"
+    predicted: str = ""
+    """What was predicted of it, in a line."""
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def data(self) -> int:
+        """The data ranks."""
+        return self.layout.data_ranks(self.gpus)
+
+    @property
+    def global_batch(self) -> int:
+        """The sequences of an update."""
+        return self.data * self.micro_batch * self.micro_batches
+
+    @property
+    def data_copies_and_shards(self) -> tuple[int, int]:
+        """Groups of data ranks that each hold all that is divided, and the data ranks of such a group."""
+        if self.layout.shard == "none":
+            return self.data, 1
+        shards = self.layout.shard_ranks(self.gpus) // self.layout.context or 1
+        return self.data // shards, shards
+
+    @property
+    def stage_layers(self) -> list[int]:
+        """The layers of each part of the model, in order: a stage holds every `pipeline`-th of them."""
+        parts = self.layout.pipeline * self.layout.virtual
+        each, more = divmod(self.model.layers, parts)
+        return [each + (1 if part < more else 0) for part in range(parts)]
+
+    def comments(self, start: str) -> list[str]:
+        """The lines that a file begins with; `start` says how it is started."""
+        lines = [
+            f"Written by ddlprof recommend for {self.job}; start it with: {start}",
+            f"Layout {self.layout.text()} on {self.nodes} x {self.gpus_per_node} GPUs: {self.data} data ranks,"
+            f" {self.micro_batches} micro-batches of {self.micro_batch}, {self.global_batch} sequences an update.",
+            *([self.predicted] if self.predicted else []),
+            "Data, tokenizer, learning rate and checkpoints are yours to add.",
+        ]
+        return [f"# {plain(line)}" for line in lines]
+
+    def require(self, engine: str, **lacking: bool) -> None:
+        """Raises UserError for the first of these parts of the layout or model that the engine has no word for."""
+        for what, is_used in lacking.items():
+            if is_used:
+                raise UserError(
+                    f"{engine} has no word for {what.replace('_', ' ')} of layout {self.layout.text()}:"
+                    " choose another --emit"
+                )
+
+
+def one_line(value: object) -> str:
+    """A text, number or truth as in JSON, which is both YAML and TOML; 1e-08 would be a text in YAML."""
+    text = plain(json.dumps(value, ensure_ascii=False))
+    return text.replace("e", ".0e") if isinstance(value, float) and "e" in text and "." not in text else text
+
+
+def yaml_lines(value: Mapping[str, object], indent: int = 0) -> Iterator[str]:
+    """The lines of a YAML block."""
+    for key, each in value.items():
+        if isinstance(each, Mapping):
+            yield f"{' ' * indent}{key}:"
+            yield from yaml_lines(each, indent + 2)
+        else:
+            yield f"{' ' * indent}{key}: {one_line(each)}"

@@ -1,0 +1,83 @@
+"""A layout as a job file of torchtitan, in TOML as torchtitan reads it up to 0.2."""
+
+from __future__ import annotations
+
+from ddlprof.report.launch.launch import Launch, one_line
+from ddlprof.report.text import text_of
+
+START = "CONFIG_FILE={path} ./run_train.sh"
+_RECOMPUTES = {"none": "none", "selective": "selective", "full": "full"}
+_FAMILIES = "a flavor with these sizes must be registered in torchtitan.models, and named here"
+
+
+def check(launch: Launch) -> None:
+    """Raises UserError for what torchtitan has no word for."""
+    layout, model = launch.layout, launch.model
+    launch.require(
+        "torchtitan",
+        tensor_ranks_without_sequence_parallelism=layout.tensor > 1 and not layout.sequence_parallel,
+        precision=launch.precision != "bf16",
+        attention_to_all_tokens=not model.causal,
+    )
+
+
+def render(launch: Launch) -> str:
+    """The TOML. Raises UserError for what torchtitan has no word for."""
+    layout, model = launch.layout, launch.model
+    check(launch)
+    copies, shards = launch.data_copies_and_shards
+    sections: dict[str, dict[str, object]] = {
+        "job": {"description": f"{launch.job}, {layout.text()}"},
+        "model": {"name": "deepseek_v3" if model.kv_lora else "llama3", "flavor": launch.job},
+        "training": {
+            "seq_len": model.seq,
+            "local_batch_size": launch.micro_batch * (launch.micro_batches if layout.pipeline > 1 else 1),
+            "global_batch_size": launch.global_batch,
+            "steps": launch.steps,
+            "mixed_precision_param": "bfloat16",
+            "mixed_precision_reduce": "float32",
+        },
+        "parallelism": {
+            "data_parallel_replicate_degree": copies,
+            "data_parallel_shard_degree": shards,
+            "fsdp_reshard_after_forward": "always" if layout.shards[0] else "never",
+            "tensor_parallel_degree": layout.tensor,
+            "pipeline_parallel_degree": layout.pipeline,
+            "context_parallel_degree": layout.context,
+            "expert_parallel_degree": layout.expert,
+            **(_pipeline(launch) if layout.pipeline > 1 else {}),
+        },
+        "activation_checkpoint": {
+            "mode": _RECOMPUTES[layout.recompute],
+            **({"selective_ac_option": "op"} if layout.recompute == "selective" else {}),
+        },
+    }
+    lines = [*launch.comments(START.format(path="THIS_FILE")), *_sizes(launch)]
+    if layout.shard in ("zero1", "zero2"):
+        lines.append(f"# {layout.shard}: the nearest that torchtitan has is FSDP without resharding after forward.")
+    for section, values in sections.items():
+        lines += ["", f"[{section}]", *(f"{key} = {one_line(value)}" for key, value in values.items())]
+    return text_of(lines)
+
+
+def _pipeline(launch: Launch) -> dict[str, object]:
+    """The schedule. Stages are divided as evenly as can be, neither the first nor the last holding less."""
+    layout = launch.layout
+    return {
+        "pipeline_parallel_schedule": "Interleaved1F1B" if layout.virtual > 1 else "1F1B",
+        "pipeline_parallel_microbatch_size": launch.micro_batch,
+        "pipeline_parallel_layers_per_stage": max(launch.stage_layers),
+        "pipeline_parallel_first_stage_less_layers": 0,
+        "pipeline_parallel_last_stage_less_layers": 0,
+    }
+
+
+def _sizes(launch: Launch) -> list[str]:
+    model = launch.model
+    text = (
+        f"dim {model.hidden}, n_layers {model.layers}, n_heads {model.heads}, n_kv_heads {model.kv_heads},"
+        f" ffn {model.ffn}, vocab_size {model.vocab}"
+    )
+    if model.experts:
+        text += f", {model.experts} experts of {model.expert_ffn}, {model.experts_per_token} for a token"
+    return [f"# Sizes: {text}; {_FAMILIES}."]

@@ -1,0 +1,1 @@
+"""What is shown of layouts of a model over many GPUs."""

@@ -1,0 +1,38 @@
+"""The memory of layouts on any GPU. Which layers a stage has depends on the GPU a little, and so does the memory."""
+
+from __future__ import annotations
+
+from recommender.architecture import Transformer
+from recommender.compute.memory import GIB
+from recommender.layout import Layout
+from recommender.layouts.coefficients import shipped_layouts
+from recommender.layouts.memory import layout_memory
+from recommender.layouts.time import divide
+from recommender.search.rules import require_layouts
+from recommender.search.search import MemoryOfLayout
+from recommender.workload import Workload
+
+_HEADS = (1.0, 0.0, 2.0)
+"""The head's time beside that of a layer, over its FLOPs beside those of a layer: as by FLOPs, none, and twice as much.
+What a GPU takes for them lies between, and decides how layers are divided."""
+
+
+def memory_of(workload: Workload, precision: str = "bf16") -> MemoryOfLayout:
+    """The memory of the layouts of a job: what is expected, and what must be there however layers are divided."""
+    model = require_layouts(workload.transformer, workload.name)
+    fitted = shipped_layouts().of(workload.software, precision, bool(model.experts))
+    layer, head = _flops(model)
+
+    def needed(layout: Layout, gpus: int, sequences: int, micro_batches: int) -> tuple[float, float]:
+        factors = _HEADS if fitted.balanced and layout.pipeline > 1 else (0.0,)
+        divided = dict.fromkeys(divide(model.layers, layout.pipeline, layer, factor * head) for factor in factors)
+        found = [layout_memory(model, layout, gpus, sequences, micro_batches, each, fitted) for each in divided]
+        return found[0].gib, min(each.high for each in found) / GIB
+
+    return needed
+
+
+def _flops(model: Transformer) -> tuple[float, float]:
+    """FLOPs of a token in a layer, the mean of all, and in the head; forward."""
+    head = 2.0 * model.embedding_parameters
+    return (model.flops_per_token / 3 - head) / model.layers, head

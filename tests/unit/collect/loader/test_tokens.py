@@ -1,0 +1,87 @@
+"""Tokens and padding in batches whose contents are known."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ddlprof.collect.loader.tokens import TextBatches
+
+IDS = torch.tensor([[5, 6, 7, 0], [5, 0, 0, 0]])
+
+
+class Model(nn.Module):
+    def __init__(self, **config: Any) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(**config)
+
+
+def seen(batch: Any, *inputs: Any, module: nn.Module | None = None) -> TextBatches:
+    text = TextBatches()
+    text.loaded(batch)
+    text.forward(module or nn.Linear(1, 1), inputs)
+    return text
+
+
+def test_a_row_of_whole_numbers_is_text() -> None:
+    text = seen(None, IDS)
+    assert text.tokens_per_sample(2) == 4
+    assert text.padding_share is None  # nobody says what is padding
+    text.forward(None, [torch.zeros(2, 8, dtype=torch.int32)])
+    assert text.tokens_per_sample(2) == 6
+
+
+@pytest.mark.parametrize(
+    "inputs", [(torch.zeros(4, 3),), (torch.zeros(4, 3), IDS), (torch.zeros(4, 1, dtype=torch.long),), ()]
+)
+def test_other_inputs_are_not(inputs: tuple[Any, ...]) -> None:
+    assert seen(None, *inputs).tokens_per_sample(4) is None
+
+
+def test_the_batch_may_be_the_second_dimension() -> None:
+    words = torch.zeros(35, 20, dtype=torch.long)
+    assert seen(None, words).tokens_per_sample(20) == 35
+    assert seen(None, words).tokens_per_sample(35) == 20
+    assert seen(None, words).tokens_per_sample(None) == 20
+
+
+@pytest.mark.parametrize("kind", [dict, UserDict])
+def test_a_mask_tells_padding(kind: type[Any]) -> None:
+    mask = (IDS != 0).long()
+    assert seen(kind(input_ids=IDS, attention_mask=mask), IDS).padding_share == 0.5
+    assert seen(kind(input_ids=IDS, attention_mask=mask.bool()), IDS).padding_share == 0.5
+    assert seen(kind(input_ids=IDS), IDS).padding_share is None
+
+
+def test_the_models_settings_tell_padding() -> None:
+    batch = {"input_ids": IDS}
+    assert seen(batch, IDS, module=Model(pad_token_id=0)).padding_share == 0.5
+    assert seen(batch, IDS, module=Model(pad_token_id=0, eos_token_id=0)).padding_share is None
+    wrapped = nn.Module()
+    wrapped.module = Model(pad_token_id=0)
+    assert seen(batch, IDS, module=wrapped).padding_share == 0.5
+
+
+def test_a_mask_beside_images_is_no_padding() -> None:
+    assert seen({"x": torch.zeros(2, 4), "mask": torch.zeros(2, 4)}, torch.zeros(2, 4)).padding_share is None
+
+
+def test_no_operation_of_torch_runs() -> None:
+    ran: list[Any] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            ran.append(operator)
+            return operator(*args, **(kwargs or {}))
+
+    with Watch():
+        module = nn.Identity()
+        text = seen({"input_ids": IDS, "attention_mask": IDS}, IDS, module=module)
+    assert text.padding_share == 0.5
+    assert ran == []

@@ -3,11 +3,11 @@
     python -m scripts.bench.gpu.wheels                          # before, where there is a network
     python -m scripts.bench.gpu --minutes 9 --out gpu.jsonl     # runs what is not in gpu.jsonl yet, for nine minutes
     python -m scripts.bench.gpu --part 2 --out gpu.jsonl        # the second part; --list shows the parts
-    python -m scripts.bench.gpu --rehearse                      # everything on simulated devices: does it run to its end?
+    python -m scripts.bench.gpu --rehearse                      # everything on simulated devices: does it run to an end?
 
 One line of JSON an experiment on standard output as they end, appended to `--out` too, and a table at the end; what is
-answered so far is said at the top of both. What `--out` has finished is not run again (`--only NAME` does, `--retry` runs
-what failed). Each experiment has a hard limit of time; what hangs is killed.
+answered so far is said at the top of both. What `--out` has finished is not run again (`--only NAME` does, `--retry`
+runs what failed). Each experiment has a hard limit of time; what hangs is killed.
 A rehearsal is small and judges nothing: its rows say `rehearsed`, or `rehearsed on the host` where the simulation
 cannot do what the experiment needs and a stand-in runs on the processor. What hangs on nothing but the order and the
 length of kernels (sleeps, copies, loaders) should come out right in it; a row says where it does not.
@@ -105,19 +105,13 @@ def main() -> int:
         for number, part in enumerate(parts(EXPERIMENTS), 1):
             print(f"part {number}: {sum(each.limit_s for each in part)} s at most")
             for each in part:
-                print(
-                    f"  ({each.question}) {each.name:28} {each.limit_s:4} s   {(each.run.__doc__ or '').splitlines()[0]}"
-                )
+                said = (each.run.__doc__ or "").splitlines()[0]
+                print(f"  ({each.question}) {each.name:28} {each.limit_s:4} s   {said}")
         return 0
-    done = finished(args.out)
+    done = finished(args.out, args.rehearse)
     waiting = chosen(args, done)
-    say(
-        [
-            "answered so far:",
-            *answers(EXPERIMENTS, done),
-            f"to run: {', '.join(each.name for each in waiting) or 'none'}",
-        ]
-    )
+    names = ", ".join(each.name for each in waiting) or "nothing"
+    say(["answered so far:", *answers(EXPERIMENTS, done), f"to run: {names}"])
     rows = dict(done)
     run(waiting, 60 * args.minutes - START_S if args.minutes else math.inf, args, rows)
     say(["", describe(), "", *answers(EXPERIMENTS, rows), "", *table(rows.values())])

@@ -1,7 +1,7 @@
 """The experiments of the first hour on a GPU, by the question they answer, most valuable answers first.
 
-Where the machine may be taken away at any time, what comes first counts: what nothing else can tell (how far predictions
-are off, whether the detectors are right), then what ddlprof harms or costs, then the rest.
+Where the machine may be taken away at any time, what comes first counts: what nothing else can tell (how far
+predictions are off, whether the detectors are right), then what ddlprof harms or costs, then the rest.
 """
 
 from __future__ import annotations

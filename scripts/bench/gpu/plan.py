@@ -1,4 +1,4 @@
-"""Which experiments run now: parts of at most so many minutes, what a file of results has finished, what is answered."""
+"""Which experiments run now: parts of at most so many minutes, what a file of results holds, and what is answered."""
 
 from __future__ import annotations
 
@@ -42,8 +42,11 @@ def next_one(waiting: Sequence[Experiment], left_s: float) -> Experiment | None:
     return next((each for each in waiting if each.limit_s <= left_s), None)
 
 
-def finished(path: Path | None) -> dict[str, Row]:
-    """The rows of a file of results by name, the last of each; torn lines and those that had no time are not."""
+def finished(path: Path | None, rehearsed: bool = False) -> dict[str, Row]:
+    """The rows of a file of results by name, the last of each; torn lines and those that had no time are left out.
+
+    Rows of a rehearsal finish nothing but another rehearsal.
+    """
     if path is None or not path.exists():
         return {}
     rows = {}
@@ -52,7 +55,7 @@ def finished(path: Path | None) -> dict[str, Row]:
             row = Row(**json.loads(line))
         except (TypeError, ValueError):  # the machine was taken away while it was written
             continue
-        if row.reason != NO_TIME:
+        if row.reason != NO_TIME and (rehearsed or not row.status.startswith("rehearsed")):
             rows[row.name] = row
     return rows
 

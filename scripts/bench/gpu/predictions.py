@@ -1,4 +1,4 @@
-"""Experiments on a GPU about what is predicted of it: steps and memory of ten models, and the speeds that they rest on."""
+"""Experiments on a GPU about what is predicted of it: steps and memory of ten models, and speeds of operators."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def _command(bench: Bench, name: str, words: list[str]) -> str:
 
 
 def fuse(bench: Bench) -> None:
-    """A sweep over eight learning rates as one on the device: predicted and measured gain, in fp32 and under autocast."""
+    """Eight learning rates as one on the device: predicted and measured gain, in fp32 and under autocast."""
     for kind in ("digits", "digits_autocast"):
         kept = bench.folder / f"{kind}.json"
         words = ["fuse", f"scripts.jobs.gpu.fused:{kind}_net", "--data", "scripts.jobs.gpu.fused:batches", "--force"]
@@ -73,7 +73,7 @@ def fuse(bench: Bench) -> None:
 
 
 def sparsity(bench: Bench) -> None:
-    """`ddlprof sparsity` on a GPT and a ResNet under autocast: it counts zeros on the device, and the script ends as ever."""
+    """`ddlprof sparsity` on a GPT and a ResNet under autocast: it counts on the device, and the script ends well."""
     for model in ("gpt", "resnet50"):
         kept, truth = bench.folder / f"{model}.json", bench.folder / f"{model}-truth.json"
         steps = bench.pick(60, 40, 12)

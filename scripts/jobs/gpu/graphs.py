@@ -133,7 +133,8 @@ def without_relaxed_mode() -> None:
 
     from ddlprof.collect.accelerator.cuda import CaptureMode
 
-    CaptureMode.relaxed = lambda self: nullcontext()  # type: ignore[method-assign]
+    mode: Any = CaptureMode
+    mode.relaxed = lambda self: nullcontext()
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Trains networks of `ten_models` in each precision with a small and a large batch: seconds of a step and peak memory."""
+"""Trains networks of `ten_models` in each precision with a small and a large batch: step times and peak memory."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _gpt(layers: int, width: int, length: int) -> nn.Module:
 
 _IMAGE = "float32:3,32,32" if TINY else "float32:3,224,224"
 _SMALL_IMAGE = "float32:3,32,32" if TINY else "float32:3,128,128"
-_ROW = "float32:16" if TINY else "float32:4096"
+_ROW, _SHORT_ROW = ("float32:16",) * 2 if TINY else ("float32:4096", "float32:64")
 
 
 def _tokens(length: int) -> str:
@@ -128,9 +128,9 @@ MODELS: Mapping[str, Entry] = {
     "unet": Entry(lambda: Loss(Unet(4 if TINY else 64)), _SMALL_IMAGE, 4, 64),
     "gpt_small": Entry(lambda: _gpt(12, 768, 512), _tokens(512), 2, 16),
     "gpt_medium": Entry(lambda: _gpt(24, 1024, 1024), _tokens(1024), 1, 8),
-    "lstm": Entry(lambda: TokenLoss(Recurrent(16, 1, 32) if TINY else Recurrent(1024, 2, 10_000)), _tokens(64), 16, 256),
+    "lstm": Entry(lambda: TokenLoss(Recurrent(*((16, 1, 32) if TINY else (1024, 2, 10_000)))), _tokens(64), 16, 256),
     "perceptron": Entry(lambda: Loss(_perceptron(16 if TINY else 4096, 2 if TINY else 8)), _ROW, 64, 4096),
-    "launches": Entry(lambda: Loss(_perceptron(16 if TINY else 64, 2 if TINY else 100)), "float32:16" if TINY else "float32:64", 64, 1024),
+    "launches": Entry(lambda: Loss(_perceptron(16 if TINY else 64, 2 if TINY else 100)), _SHORT_ROW, 64, 1024),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A GPT alone, in DDP or under FSDP2 in a group of one rank: seconds of a step, the host's part of it, and peak memory."""
+"""A GPT alone, in DDP or under FSDP2 in a group of one rank: step time, the host's part of it, and peak memory."""
 
 from __future__ import annotations
 

@@ -70,6 +70,8 @@ def fuse(bench: Bench) -> None:
         bench.figure(f"{kind}: measured gain", measured, Bound(1.5, at_least=True))
         if predicted and measured:
             bench.figure(f"{kind}: off", abs(predicted / measured - 1), Bound(0.3))
+        elif part["reason"]:
+            bench.note(f"{kind}: {part['reason']}"[:200])
 
 
 def sparsity(bench: Bench) -> None:

@@ -3,7 +3,7 @@
     python -m scripts.bench.gpu.wheels                          # before, where there is a network
     python -m scripts.bench.gpu --minutes 9 --out gpu.jsonl     # runs what is not in gpu.jsonl yet, for nine minutes
     python -m scripts.bench.gpu --part 2 --out gpu.jsonl        # the second part; --list shows the parts
-    python -m scripts.bench.gpu --rehearse                      # everything on simulated devices: does it run to an end?
+    python -m scripts.bench.gpu --rehearse                      # all of it on simulated devices: does it end?
 
 One line of JSON an experiment on standard output as they end, appended to `--out` too, and a table at the end; what is
 answered so far is said at the top of both. What `--out` has finished is not run again (`--only NAME` does, `--retry`

@@ -7,8 +7,9 @@ from recommender.estimate import Estimate, Range, StepTimes, Suggestion
 from recommender.layout import Layout
 from recommender.learned import Learned
 from recommender.plans.plan import Plan
-from recommender.plans.ranking import Predicts, recommend
+from recommender.plans.ranking import recommend
 from recommender.predictor import Predictor, predict
+from recommender.search.search import Predicts
 from recommender.settings import Settings
 from recommender.target import Target
 from recommender.transformer_job import transformer

@@ -86,13 +86,15 @@ class Transformer:
         """The products of a feed-forward network."""
         return 3 if self.gated else 2
 
-    def has_experts(self, layer: int) -> bool:
-        """Whether the feed-forward network of a layer, counted from 0, is a mixture of experts."""
-        return bool(self.experts) and layer >= self.dense_layers
-
     def with_experts(self, first: int, layers: int) -> int:
-        """How many of so many layers from `first` on have experts."""
+        """How many of so many layers from `first` on, counted from 0, have a mixture of experts as their feed-forward
+        network."""
         return max(first + layers - max(first, self.dense_layers), 0) if self.experts else 0
+
+    @property
+    def mixed_layers(self) -> int:
+        """The layers with experts."""
+        return self.with_experts(0, self.layers)
 
     @cached_property
     def attention_parameters(self) -> int:
@@ -110,17 +112,18 @@ class Transformer:
         """The parameters of one expert."""
         return self.products * self.hidden * self.expert_ffn
 
-    def dense_parameters(self, layer: int) -> int:
-        """The parameters of a layer without those of its experts; the shared ones are part of it."""
+    def dense_parameters(self, experts: bool) -> int:
+        """The parameters of a layer with experts, or of one without: all but those of the experts; the shared ones are
+        part of it."""
         norms = 2 * self.hidden
-        if not self.has_experts(layer):
+        if not experts:
             return norms + self.attention_parameters + self.products * self.hidden * self.ffn
         router = self.hidden * self.experts
         return norms + self.attention_parameters + router + self.shared_experts * self.expert_parameters
 
-    def layer_parameters(self, layer: int) -> int:
-        """All parameters of a layer."""
-        return self.dense_parameters(layer) + (self.experts * self.expert_parameters if self.has_experts(layer) else 0)
+    def layer_parameters(self, experts: bool) -> int:
+        """All parameters of a layer with experts, or of one without."""
+        return self.dense_parameters(experts) + (self.experts * self.expert_parameters if experts else 0)
 
     @property
     def embedding_parameters(self) -> int:
@@ -130,17 +133,15 @@ class Transformer:
     @cached_property
     def parameters(self) -> int:
         """All parameters."""
-        ends = self.embedding_parameters * (1 if self.tied else 2) + self.hidden
-        return ends + sum(self.layer_parameters(layer) for layer in range(self.layers))
+        ends, mixed = self.embedding_parameters * (1 if self.tied else 2) + self.hidden, self.mixed_layers
+        return ends + (self.layers - mixed) * self.layer_parameters(False) + mixed * self.layer_parameters(True)
 
     @cached_property
     def active_parameters(self) -> int:
         """The parameters that a token is multiplied with, the head among them."""
-        of_experts = self.experts_per_token * self.expert_parameters
-        return self.embedding_parameters + sum(
-            self.dense_parameters(layer) + (of_experts if self.has_experts(layer) else 0)
-            for layer in range(self.layers)
-        )
+        mixed = self.mixed_layers
+        routed = self.dense_parameters(True) + self.experts_per_token * self.expert_parameters
+        return self.embedding_parameters + (self.layers - mixed) * self.dense_parameters(False) + mixed * routed
 
     @property
     def attention_flops(self) -> float:

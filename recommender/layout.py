@@ -155,3 +155,13 @@ def parse_layout(text: str) -> AskedLayout:
         found[name] = value
     asked = {name: found.pop(name, None) for name in besides.values()}
     return AskedLayout(Layout(**found), **asked)  # type: ignore[arg-type]
+
+
+def require_layouts(model: Transformer | None, name: str) -> Transformer:
+    """The sizes of the model of a job. Raises PredictionError where they are not known."""
+    if model is None:
+        raise PredictionError(
+            f"{name}: layouts need the sizes of a transformer: take a file of ddlprof features transformer, of a"
+            " config.json or of transformers:NAME"
+        )
+    return model

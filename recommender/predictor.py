@@ -26,7 +26,7 @@ from recommender.layouts.predict import LayoutPredictor
 from recommender.learned import Learned
 from recommender.settings import check_settings, measured_settings
 from recommender.strategy import STRATEGIES, check_measured_strategy
-from recommender.target import Machine, Target, check_target, default_catalog, machine_of
+from recommender.target import Machine, Machines, Target, check_target, default_catalog
 from recommender.workload import Measurement, Workload
 
 _EXTRAPOLATION_SD = 0.08
@@ -96,7 +96,7 @@ class Predictor:
         self._catalog = catalog or default_catalog()
         shipped = coefficients or Coefficients.shipped()
         self._coefficients = learned.applied_to(shipped) if learned else shipped
-        self._machines: dict[str, Machine] = {}
+        self._machines = Machines(self._catalog)
         self._computes: dict[tuple[object, ...], ComputeEstimate] = {}
         self._links: dict[Machine, MachineLinks] = {}
         self._fits: dict[tuple[tuple[str, str | None], Prior], JobFit] = {}
@@ -105,7 +105,7 @@ class Predictor:
         for measurement in workload.measurements:
             check_measured_strategy(measurement.strategy)
         self._measured_as = measured_settings(workload)
-        self._measured = [(m, self._machine(m)) for m in workload.measurements]
+        self._measured = [(m, self._machines.of(m)) for m in workload.measurements]
         self._compute_model = ComputeModel(
             _without_single_gpu_communication(workload), self._coefficients.compute, self._catalog, others
         )
@@ -191,7 +191,7 @@ class Predictor:
         return Suggestion(placement, batch, math.expm1(Z80 * now), math.expm1(Z80 * then))
 
     def _ask(self, target: Target) -> _Ask:
-        machine = self._machine(target)
+        machine = self._machines.of(target)
         check_target(target, machine)
         check_settings(target, machine.gpu)
         return _Ask(
@@ -203,13 +203,6 @@ class Predictor:
             grad_accum=target.grad_accum or self._measured_as.grad_accum or 1,
             changes=_changes(target),
         )
-
-    def _machine(self, place: Target | Measurement) -> Machine:
-        if place.instance_type is None:
-            return machine_of(place, self._catalog)
-        if place.instance_type not in self._machines:
-            self._machines[place.instance_type] = machine_of(place, self._catalog)
-        return self._machines[place.instance_type]
 
     def _compute(self, ask: _Ask) -> ComputeEstimate:
         """The computation of one micro-batch on one GPU."""

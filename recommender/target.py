@@ -135,6 +135,22 @@ def machine_of(place: Target | Measurement, catalog: Catalog) -> Machine:
     return _in_mesh(machine, place.placement)
 
 
+class Machines:
+    """Makes the machine of a place, as `machine_of` does, once for all places with the same one."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._made: dict[tuple[object, ...], Machine] = {}
+
+    def of(self, place: Target | Measurement) -> Machine:
+        """The machine. Raises `CatalogError` for an unknown name."""
+        used = max(place.placement, default=1)  # the links between AMD's modules depend on it
+        key = (place.instance_type, place.gpu_model, place.interconnect, place.network_gbps, used)
+        if key not in self._made:
+            self._made[key] = machine_of(place, self._catalog)
+        return self._made[key]
+
+
 def machine_from_type(instance: InstanceType, catalog: Catalog) -> Machine:
     """The machine of an instance type. Raises `PredictionError` for a fraction of a GPU: nothing was fitted for it."""
     if not instance.gpus:

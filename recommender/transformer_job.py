@@ -84,9 +84,8 @@ def workload_of(sizes: Transformer, name: str = "transformer", software: str | N
 
 def _layers_and_tensors(sizes: Transformer) -> tuple[int, int]:
     """Modules with a matrix, and all parameter tensors: two norms a layer, and the last one."""
-    attention = 4 if not sizes.kv_lora else 5 if sizes.q_lora else 4
-    found = 1 if sizes.tied else 2
-    for layer in range(sizes.layers):
-        networks = 1 if not sizes.has_experts(layer) else sizes.experts + sizes.shared_experts
-        found += attention + networks * sizes.products + (1 if sizes.has_experts(layer) else 0)
+    attention, mixed = (5 if sizes.kv_lora and sizes.q_lora else 4), sizes.mixed_layers
+    networks = (sizes.layers - mixed) + mixed * (sizes.experts + sizes.shared_experts)
+    routers, ends = mixed, 1 if sizes.tied else 2
+    found = sizes.layers * attention + networks * sizes.products + routers + ends
     return found, found + 2 * sizes.layers + 1

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ddlprof.analysis.clocks import UNBOUNDED_NS, ClockOffset, clock_origins, on_device
 from ddlprof.analysis.collectives import LATE_SHARE, LATE_US, ByRank, Matching, RankCollectives, by_group, is_message
-from ddlprof.model.records import MISSING, NEVER
+from ddlprof.model.records import MISSING, NEVER, is_all_to_all
 
 if TYPE_CHECKING:
     from ddlprof.model.records import CollectiveShape
@@ -211,7 +211,7 @@ def _needing_arrivals(matched: RankCollectives) -> Iterator[tuple[str, IntArray]
 
 
 def _by_arrival(shape: CollectiveShape) -> bool:
-    return shape.op.startswith("alltoall") or (shape.root is not None and shape.bytes > 0)
+    return is_all_to_all(shape.op) or (shape.root is not None and shape.bytes > 0)
 
 
 def awaited_ranks(shape: CollectiveShape, own: int, group: Sequence[int]) -> list[int]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.model.records import MESSAGES, MISSING, NEVER, CollectiveShape
+from ddlprof.model.records import MESSAGES, MISSING, NEVER, CollectiveShape, is_all_to_all
 
 if TYPE_CHECKING:
     from ddlprof.store import CollectiveTable, IntArray, RankData
@@ -137,7 +137,7 @@ class Matching(ByRank):
     @property
     def all_alike(self) -> bool:
         """Whether every rank plays the same role in every collective."""
-        return all(can_split(op) and not op.startswith("alltoall") for op, *_ in self._kinds)
+        return all(can_split(op) and not is_all_to_all(op) for op, *_ in self._kinds)
 
     @property
     def has_messages(self) -> bool:
@@ -213,7 +213,7 @@ def _family(shape: CollectiveShape) -> tuple[str, int, int, int]:
     """The properties of a collective that have to be equal on all ranks. The sizes of an all-to-all may differ."""
     if is_message(shape.op):
         return _MESSAGE, shape.ranks, -1, shape.bytes
-    uneven = shape.op.startswith("alltoall")
+    uneven = is_all_to_all(shape.op)
     return shape.op, shape.ranks, -1 if shape.root is None else shape.root, -1 if uneven else shape.bytes
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ddlprof.analysis.collectives import RankCollectives, bus_factor, can_split, is_message
 from ddlprof.model.dimensions import base_group, dimension_of
-from ddlprof.model.records import NEVER
+from ddlprof.model.records import NEVER, is_all_to_all
 
 if TYPE_CHECKING:
     from ddlprof.model.records import CollectiveShape, GroupFacts
@@ -116,22 +116,22 @@ def rank_traffic(
     dimensions: dict[str, DimensionTraffic] = {}
     for number, shape in enumerate(table.shapes):
         mine = wanted & (table.shape == number)
-        duration_us[shape.op] += int(np.maximum(matched.duration_us[mine], 0).sum())
+        count, took_us = int(mine.sum()), int(np.maximum(matched.duration_us[mine], 0).sum())
+        duration_us[shape.op] += took_us
         waited_us = int(np.where(table.exposed_us[mine] == NEVER, 0, table.exposed_us[mine]).sum())
-        alltoall_us += waited_us if _is_alltoall(shape.op) else 0
+        alltoall_us += waited_us if is_all_to_all(shape.op) else 0
         split = mine & (matched.transfer_us > 0) & can_split(shape.op)  # a root may end before its data are sent
         transferred_us = int(matched.transfer_us[split].sum())
         moved = int(split.sum()) * shape.bytes * bus_factor(shape.op, shape.ranks)
         transfer_us, moved_bytes = transfer_us + transferred_us, moved_bytes + moved
-        if groups and mine.any():
-            dimension, count = dimension_of(shape, groups), int(mine.sum())
-            took = int(np.maximum(matched.duration_us[mine], 0).sum())
+        if groups and count:
+            dimension = dimension_of(shape, groups)
             sizes_of, scopes = _group_sizes(shape, groups), frozenset({matched.scopes[number]})
-            more = DimensionTraffic(count, count * shape.bytes, took, transferred_us, moved, sizes_of, scopes)
+            more = DimensionTraffic(count, count * shape.bytes, took_us, transferred_us, moved, sizes_of, scopes)
             dimensions[dimension] = dimensions.get(dimension, DimensionTraffic()).plus(more)
         if _is_reduction(shape.op):
-            sizes[shape.bytes] += int(mine.sum())
-            reductions_us += int(np.maximum(matched.duration_us[mine], 0).sum())
+            sizes[shape.bytes] += count
+            reductions_us += took_us
             exposed_us += waited_us
             fastest += [float(matched.transfer_us[split].mean())] if split.any() else []
     late, last = (np.bincount(table.row[mask & wanted], minlength=len(steady)) for mask in (matched.late, matched.last))
@@ -175,10 +175,6 @@ def _is_reduction(op: str) -> bool:
     return op.replace("_", "").startswith(("allreduce", "reducescatter"))
 
 
-def _is_alltoall(op: str) -> bool:
-    return op.replace("_", "").startswith("alltoall")
-
-
 def comm_totals(ranks: Sequence[RankTraffic], steps: int) -> CommTotals | None:
     """The totals of `steps` steady steps over all ranks; None if nothing was communicated."""
     duration_us = sum((rank.duration_us for rank in ranks), Counter[str]())
@@ -191,7 +187,7 @@ def comm_totals(ranks: Sequence[RankTraffic], steps: int) -> CommTotals | None:
         ops=[op for op, _ in duration_us.most_common()],
         reduced_bytes=sum(rank.reduced_bytes for rank in ranks) / steps,
         alltoall_s=sum(rank.alltoall_exposed_us for rank in ranks) / steps / 1e6
-        if any(map(_is_alltoall, duration_us))
+        if any(map(is_all_to_all, duration_us))
         else None,
     )
 

@@ -107,5 +107,5 @@ def best_layouts(
         name: getattr(settings, name)
         for name in ("strategy", "grad_accum", "checkpointing", "compiled", "lora", "qlora")
     }
-    refuse("it is part of the layouts that are searched", **{name: getattr(settings, name) for name in fixed})
+    refuse("it is part of the layouts that are searched", **fixed)
     return layout_answer(job, global_batch=global_batch, **question)

@@ -23,6 +23,7 @@ from ddlprof.model.records import (
     Flush,
     RankHeader,
     StepRow,
+    is_all_to_all,
 )
 from ddlprof.model.source_places import SourcePlace
 
@@ -40,7 +41,7 @@ def rank_files(directory: Path, attempt: int, rank: int) -> tuple[Path, Path]:
 
 def _without_sizes(shapes: tuple[CollectiveShape, ...]) -> tuple[CollectiveShape, ...]:
     """The shapes without the sizes of all-to-alls, which change from step to step where tokens go to experts."""
-    return tuple(replace(shape, bytes=0) if shape.op.startswith("alltoall") else shape for shape in shapes)
+    return tuple(replace(shape, bytes=0) if is_all_to_all(shape.op) else shape for shape in shapes)
 
 
 class RankWriter:

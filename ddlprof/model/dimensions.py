@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ddlprof.model.records import MESSAGES, CollectiveShape, GroupFacts
+from ddlprof.model.records import MESSAGES, CollectiveShape, GroupFacts, is_all_to_all
 
 DATA, TENSOR, PIPELINE, CONTEXT, EXPERT = DIMENSIONS = ("data", "tensor", "pipeline", "context", "expert")
 """All dimensions, in the order shown."""
@@ -53,7 +53,7 @@ def dimension_of(shape: CollectiveShape, groups: Mapping[str, GroupFacts]) -> st
     facts = groups.get(base_group(shape))
     if facts is None:
         return UNKNOWN
-    return facts.exchanges if shape.op in MESSAGES or shape.op.startswith("alltoall") else facts.dimension
+    return facts.exchanges if shape.op in MESSAGES or is_all_to_all(shape.op) else facts.dimension
 
 
 def dimension_of_name(name: str) -> str:

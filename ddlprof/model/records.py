@@ -163,6 +163,12 @@ NEVER = 0xFFFFFFFF
 MESSAGES = ("send", "recv", "recv_any_source")
 """The operations that are one side of a point-to-point transfer."""
 
+
+def is_all_to_all(op: str) -> bool:
+    """Whether each rank sends a part of its own to every other, in sizes that may differ between ranks and steps."""
+    return op.startswith("alltoall")
+
+
 EVALUATION, CHECKPOINT, COMPILATION, PROFILING = SPANS = ("evaluation", "checkpoint", "compilation", "profiling")
 """The kinds of `JobSpan`. `profiling` is work of ddlprof for which the training waits."""
 

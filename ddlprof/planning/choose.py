@@ -21,12 +21,10 @@ def answer(job: DescribedJob, *, samples: float, budget_s: float, settings: Sett
 
     from ddlprof.report.plans.data import Answer
     from recommender.plans.plan import STARTUP_S
-    from recommender.plans.ranking import pareto_front, recommend
+    from recommender.plans.ranking import front_of, recommend
 
     question |= {"samples": samples, "budget_s": budget_s, "others": job.others, "learned": job.learned}
     plans = recommend(job.workload, settings=settings, **question)
-    accepted = [plan for plan in plans if not plan.reason]
-    front = pareto_front([(plan.time_s or 0.0, plan.cost_usd or 0.0) for plan in accepted])
     differences = settings.differences(job.workload)
     return Answer(
         job=job.workload.name,
@@ -34,7 +32,7 @@ def answer(job: DescribedJob, *, samples: float, budget_s: float, settings: Sett
         budget_s=budget_s,
         startup_s=STARTUP_S,
         plans=plans,
-        front=[accepted[index] for index in front],
+        front=front_of(plans),
         advice=_advice(job, plans[0], settings) if plans and plans[0].step_s else None,
         today=date.today(),
         differences=differences,

@@ -36,7 +36,7 @@ def layout_answer(
     from ddlprof.report.plans.data import Answer
     from recommender.plans.layouts import GPUS, recommend_layouts
     from recommender.plans.plan import STARTUP_S
-    from recommender.plans.ranking import pareto_front
+    from recommender.plans.ranking import front_of
 
     batch = global_batch or job.workload.global_batch
     if batch is None:
@@ -45,15 +45,13 @@ def layout_answer(
         job.workload, samples=samples, budget_s=budget_s, global_batch=batch, gpus=gpus or GPUS,
         settings=settings, others=job.others, learned=job.learned, **question,
     )  # fmt: skip
-    accepted = [plan for plan in found.plans if not plan.reason]
-    front = pareto_front([(plan.time_s or 0.0, plan.cost_usd or 0.0) for plan in accepted])
     return Answer(
         job=job.workload.name,
         samples=samples,
         budget_s=budget_s,
         startup_s=STARTUP_S,
         plans=found.plans,
-        front=[accepted[index] for index in front],
+        front=front_of(found.plans),
         advice=None,
         today=date.today(),
         tried=found.tried,

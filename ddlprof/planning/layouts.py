@@ -225,4 +225,6 @@ def _varied(target: Target, dimension: str, model: Transformer) -> Iterator[tupl
 
 def _powers(most: int, asked: int) -> list[int]:
     """The powers of two up to `most`, and the value that was asked for."""
-    return sorted({asked, *(1 << power for power in range(max(most, 1).bit_length()))})
+    from recommender.search.rules import powers
+
+    return sorted({asked, *powers(max(most, 1))})

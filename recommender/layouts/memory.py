@@ -104,7 +104,7 @@ def _stage(
     kept = _SHARDED_STATES / shares if sharded else _STATES / (shares if states else 1)
     buffers = _WORKSPACE + (again if layout.recompute != "none" else again / 2)
     if sharded and ranks > 1:
-        of_layers = (model.layer_parameters(model.layers - 1 if each else 0) for each in kinds)
+        of_layers = (model.layer_parameters(each) for each in kinds)
         largest = max(of_layers, default=0) / layout.tensor / layout.expert
         buffers += (_GATHERED_LAYERS * HALF_BYTES + _GRADIENTS) * largest
     return LayoutMemory(

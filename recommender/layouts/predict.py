@@ -13,19 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddlprof.model.operators import Checkpointing
-from instance_catalog import Catalog
-from recommender.architecture import Transformer
+from instance_catalog import Catalog, Gpu
 from recommender.compute.gpu_peaks import peak_of, peaks_of
 from recommender.compute.memory import GIB, USABLE_MEMORY_SHARE
 from recommender.compute.precisions import precision_named
 from recommender.errors import PredictionError
 from recommender.estimate import Z80, Estimate, StepTimes
-from recommender.layout import Layout
+from recommender.layout import Layout, require_layouts
 from recommender.layouts.coefficients import FittedLayouts, LayoutCoefficients, shipped_layouts
 from recommender.layouts.links import fabric_of
 from recommender.layouts.memory import LayoutMemory, layout_memory
 from recommender.layouts.time import LayoutStep, LayoutTime
-from recommender.target import Machine, Target, check_target, machine_of
+from recommender.target import Machine, Machines, Target, check_target
 from recommender.workload import Measurement, Workload
 
 _COMMON, _OF_GPU = 0.6, 0.2
@@ -47,6 +46,8 @@ class _Asked:
     """A placement under a layout, complete."""
 
     machine: Machine
+    gpu: Gpu
+    """That of the machine."""
     per_node: int
     gpus: int
     layout: Layout
@@ -63,16 +64,10 @@ class LayoutPredictor:
 
         Raises `PredictionError` where the workload has no sizes of a transformer.
         """
-        if workload.transformer is None:
-            raise PredictionError(
-                f"{workload.name}: layouts need the sizes of a transformer; make the job with: ddlprof features"
-                " transformer --layers N --hidden N --heads N --vocab N --seq-len N -o FILE"
-            )
         self.workload = workload
-        self._model: Transformer = workload.transformer
-        self._catalog = catalog
+        self._model = require_layouts(workload.transformer, workload.name)
         self._all_fitted = fitted or shipped_layouts()
-        self._machines: dict[tuple[object, ...], Machine] = {}
+        self._machines = Machines(catalog)
         self._times: dict[tuple[object, ...], LayoutTime] = {}
         self._seen = [
             (asked, *self._residuals(measurement, asked))
@@ -91,7 +86,7 @@ class LayoutPredictor:
         times = _times(step, corrections)
         step_s = sum(vars(times).values())
         tokens = self._tokens(asked)
-        usable_gib = USABLE_MEMORY_SHARE * (asked.machine.gpu.memory_gib or math.inf) if asked.machine.gpu else math.inf
+        usable_gib = USABLE_MEMORY_SHARE * (asked.gpu.memory_gib or math.inf)
         return Estimate(
             step_s=step_s,
             low_s=step_s * math.exp(-Z80 * sd),
@@ -111,7 +106,7 @@ class LayoutPredictor:
         return self._memory(self._asked(target))
 
     def _asked(self, target: Target) -> _Asked:
-        machine = self._machine(target)
+        machine = self._machines.of(target)
         check_target(target, machine)
         if machine.gpu is None:
             raise PredictionError("target without a GPU: give an instance type or a GPU model")
@@ -127,15 +122,9 @@ class LayoutPredictor:
         if name not in _PRECISIONS:
             raise PredictionError(f"layouts are predicted in {', '.join(_PRECISIONS)} only, not in {name}")
         return _Asked(
-            machine, max(target.placement), gpus, layout, target.batch_per_gpu, target.grad_accum or 1,
+            machine, machine.gpu, max(target.placement), gpus, layout, target.batch_per_gpu, target.grad_accum or 1,
             _PRECISIONS[name],
         )  # fmt: skip
-
-    def _machine(self, target: Target) -> Machine:
-        key = (target.instance_type, target.gpu_model, target.interconnect, target.network_gbps)
-        if key not in self._machines:
-            self._machines[key] = machine_of(target, self._catalog)
-        return self._machines[key]
 
     def _asked_of(self, measured: Measurement) -> _Asked | None:
         """The measured step as a target; None where it says nothing of one."""
@@ -160,9 +149,8 @@ class LayoutPredictor:
     def _time(self, asked: _Asked) -> LayoutTime:
         key = (asked.machine, asked.per_node, asked.precision)
         if key not in self._times:
-            assert asked.machine.gpu is not None
             fabric = fabric_of(asked.machine, asked.per_node)
-            self._times[key] = LayoutTime(self._model, asked.machine.gpu, fabric, self._fitted(asked), asked.precision)
+            self._times[key] = LayoutTime(self._model, asked.gpu, fabric, self._fitted(asked), asked.precision)
         return self._times[key]
 
     def _step(self, asked: _Asked) -> LayoutStep:
@@ -179,10 +167,8 @@ class LayoutPredictor:
         data = asked.layout.data_ranks(asked.gpus)
         return float(data * asked.sequences * asked.micro_batches * self._model.seq)
 
-    def _mfu(self, asked: _Asked, tokens_per_s: float) -> float | None:
-        gpu = asked.machine.gpu
-        assert gpu is not None
-        peak = peak_of(peaks_of(gpu), asked.precision, False).flops_s
+    def _mfu(self, asked: _Asked, tokens_per_s: float) -> float:
+        peak = peak_of(peaks_of(asked.gpu), asked.precision, False).flops_s
         return tokens_per_s * self._model.flops_per_token / (asked.gpus * peak)
 
     def _residuals(self, measured: Measurement, asked: _Asked) -> tuple[float, float]:

@@ -24,7 +24,7 @@ class RankParameters(NamedTuple):
 def stage_parameters(model: Transformer, layout: Layout, stages: Sequence[int]) -> list[RankParameters]:
     """The parameters of a rank of each stage; `stages` are their layers."""
     found, first = [], 0
-    plain, mixed = model.dense_parameters(0), model.dense_parameters(model.layers - 1)
+    plain, mixed = model.dense_parameters(False), model.dense_parameters(True)
     for index, layers in enumerate(stages):
         experts = model.with_experts(first, layers)
         dense = float((layers - experts) * plain + experts * mixed)

@@ -162,10 +162,9 @@ class LayoutTime:
 
     def _mean_layer(self, micro: Micro) -> _Block:
         """The mean of all layers: those with experts and those without."""
-        model = self._model
-        dense = model.dense_layers if model.experts else model.layers
+        model, mixed = self._model, self._model.mixed_layers
         found = _EMPTY
-        for experts, layers in ((False, dense), (True, model.layers - dense)):
+        for experts, layers in ((False, model.layers - mixed), (True, mixed)):
             if layers:
                 found = found.plus(self._layer(micro, experts), layers / model.layers)
         return found

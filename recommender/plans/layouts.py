@@ -15,14 +15,13 @@ from instance_catalog import Catalog, InstanceType
 from instance_catalog.own_prices import OwnPrices, with_own_prices
 from recommender.compute.memory import USABLE_MEMORY_SHARE
 from recommender.errors import PredictionError
-from recommender.layout import Layout
+from recommender.layout import Layout, require_layouts
 from recommender.learned import Learned
 from recommender.plans.candidates import DOES_NOT_FIT, Sizing, choose_instances, describe_job
 from recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan
 from recommender.plans.question import check_question, choose_machines, order
 from recommender.predictor import Predictor
 from recommender.search.memory import memory_of
-from recommender.search.rules import require_layouts
 from recommender.search.search import MEMORY, Found, LayoutSearch, MemoryOfLayout, Predicts, Tried
 from recommender.settings import Settings
 from recommender.target import machine_from_type

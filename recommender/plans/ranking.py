@@ -6,13 +6,11 @@ Times come from the predictor, prices from the catalogue. Rejected candidates ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import instance_catalog
 from instance_catalog import Catalog, InstanceType
 from instance_catalog.own_prices import OwnPrices, with_own_prices
 from recommender.errors import PredictionError
-from recommender.estimate import Estimate
 from recommender.learned import Learned
 from recommender.plans.candidates import (
     DOES_NOT_FIT,
@@ -28,6 +26,7 @@ from recommender.plans.overheads import overheads_of
 from recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan
 from recommender.plans.question import check_question, choose_machines, order
 from recommender.predictor import Predictor
+from recommender.search.search import Predicts
 from recommender.settings import Settings
 from recommender.target import Target
 from recommender.workload import JobFacts, Workload
@@ -35,13 +34,6 @@ from recommender.workload import JobFacts, Workload
 MAX_CANDIDATES = 25_000
 """The largest product of types, nodes, batches and prices. So many take half a minute, and a few hundred MB as files.
 """
-
-
-class Predicts(Protocol):
-    """The part of `Predictor` that `recommend` uses."""
-
-    def predict(self, target: Target) -> Estimate:
-        """The step time on a target. Raises PredictionError if it cannot be predicted."""
 
 
 def recommend(
@@ -185,6 +177,13 @@ class _Evaluator:
         if instance.offered is False:
             basis.append(f"machine: {instance.instance_type} is retired")
         return Candidate(instance, region, sizing, needed_gib, fits, estimate, basis=tuple(basis), overheads=overheads)
+
+
+def front_of(plans: Sequence[Plan]) -> list[Plan]:
+    """The accepted plans of which no other is both faster and cheaper, the fastest first."""
+    accepted = [plan for plan in plans if not plan.reason]
+    front = pareto_front([(plan.time_s or 0.0, plan.cost_usd or 0.0) for plan in accepted])
+    return [accepted[index] for index in front]
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from recommender.architecture import Transformer
 from recommender.compute.memory import GIB
-from recommender.layout import Layout
+from recommender.layout import Layout, require_layouts
 from recommender.layouts.coefficients import shipped_layouts
 from recommender.layouts.memory import layout_memory
 from recommender.layouts.time import divide
-from recommender.search.rules import require_layouts
 from recommender.search.search import MemoryOfLayout
 from recommender.workload import Workload
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from recommender.architecture import Transformer
-from recommender.errors import PredictionError
 from recommender.layout import Layout
 
 MICRO_BATCHES = (1, 2, 4, 8)
@@ -93,10 +92,10 @@ class Space:
 
     def _layouts(self) -> Iterator[Layout]:
         model = self.model
-        for tensor in _powers(min(max(self.domain, 1), _MOST_TENSOR)):
-            for pipeline in _powers(min(model.layers, self.gpus // tensor)):
-                for context in _powers(max(model.seq // _CONTEXT_TOKENS, 1)):
-                    for expert in _powers(max(model.experts, 1)):
+        for tensor in powers(min(max(self.domain, 1), _MOST_TENSOR)):
+            for pipeline in powers(min(model.layers, self.gpus // tensor)):
+                for context in powers(max(model.seq // _CONTEXT_TOKENS, 1)):
+                    for expert in powers(max(model.experts, 1)):
                         for virtual in _VIRTUAL if pipeline > 1 else (1,):
                             yield Layout(tensor, pipeline, virtual, context, expert)
 
@@ -115,15 +114,6 @@ def _against_batch(layout: Layout, micro_batches: int) -> str:
     return ""
 
 
-def _powers(most: int) -> list[int]:
+def powers(most: int) -> list[int]:
+    """The powers of two up to `most`."""
     return [1 << power for power in range(most.bit_length())]
-
-
-def require_layouts(model: Transformer | None, name: str) -> Transformer:
-    """The sizes of the model. Raises PredictionError where they are not known."""
-    if model is None:
-        raise PredictionError(
-            f"{name}: layouts need the sizes of a transformer: take a file of ddlprof features transformer, of a"
-            " config.json or of transformers:NAME"
-        )
-    return model

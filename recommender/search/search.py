@@ -29,7 +29,7 @@ LAUNCHER = "launcher"
 
 
 class Predicts(Protocol):
-    """The part of `Predictor` that the search uses."""
+    """The part of `Predictor` that searching and ranking use."""
 
     def predict(self, target: Target) -> Estimate:
         """The step on a target. Raises PredictionError if it cannot be predicted."""
@@ -79,7 +79,7 @@ class LayoutSearch:
         self._precision, self._optimizer = precision, optimizer
         self._allows = allows or (lambda layout: True)
         self._needed: dict[tuple[Layout, int, int, int], tuple[float, float]] = {}
-        self._options: dict[tuple[int, int], list[tuple[Option, str]]] = {}
+        self._spaces: dict[tuple[int, int], tuple[Space, list[tuple[Option, str]]]] = {}
         self._variants: dict[tuple[Layout, str], list[Layout]] = {}
         self._found: dict[tuple[Machine, int, float], Found] = {}
 
@@ -92,25 +92,26 @@ class LayoutSearch:
 
     def _search(self, machine: Machine, placement: tuple[int, ...], usable_gib: float) -> Found:
         gpus, domain = sum(placement), fabric_of(machine, placement[0]).domain if machine.link == "nvlink" else 1
-        if (gpus, domain) not in self._options:
-            self._options[gpus, domain] = list(Space(self._model, gpus, domain, self._global_batch).options())
+        if (gpus, domain) not in self._spaces:
+            made = Space(self._model, gpus, domain, self._global_batch)
+            self._spaces[gpus, domain] = made, list(made.options())
+        space, options = self._spaces[gpus, domain]
         target = Target(machine.name, placement, precision=self._precision, optimizer=self._optimizer)
         tried: list[Tried] = []
-        for option, rule in self._options[gpus, domain]:
-            tried += [Tried(*option, rule)] if rule else self._fitting(option, target, domain, usable_gib)
+        for option, rule in options:
+            tried += [Tried(*option, rule)] if rule else self._fitting(option, target, space, usable_gib)
         best = min((each for each in tried if each.estimate), key=_step_s, default=None)
         return Found(best, [each if each is best else _without_basis(each) for each in tried])
 
-    def _fitting(self, option: Option, target: Target, domain: int, usable_gib: float) -> Iterator[Tried]:
+    def _fitting(self, option: Option, target: Target, space: Space, usable_gib: float) -> Iterator[Tried]:
         """The option with what data ranks may divide, each with the least recomputation that fits."""
         base, size, count = option
-        gpus = sum(target.placement)
-        for shard in Space(self._model, gpus, domain, self._global_batch).shards(base):
+        for shard in space.shards(base):
             for layout in self._recomputing(base, shard):
                 if not self._allows(layout):
                     yield Tried(layout, size, count, LAUNCHER)
                     continue
-                expected_gib, needed_gib = self._memory_of(layout, gpus, size, count)
+                expected_gib, needed_gib = self._memory_of(layout, space.gpus, size, count)
                 one = Tried(layout, size, count, MEMORY, expected_gib)
                 if needed_gib <= usable_gib:
                     one = self._predicted(one, target)

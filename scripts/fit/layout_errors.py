@@ -1,4 +1,4 @@
-"""Layouts chosen, memory, and intervals, beside what was published. Prints Markdown.
+"""Layouts chosen, and memory, beside what was published. Prints Markdown.
 
 python -m scripts.fit.layout_errors --data ../shared/data/layouts
 """
@@ -14,11 +14,8 @@ from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
 
-import numpy as np
-
 from recommender import Layout, Measurement, PredictionError, Target
 from recommender.compute.memory import GIB, USABLE_MEMORY_SHARE
-from recommender.estimate import Z80
 from recommender.layouts.coefficients import FittedLayouts, LayoutCoefficients, shipped_layouts
 from recommender.layouts.memory import LayoutMemory, layout_memory
 from recommender.layouts.predict import LayoutPredictor
@@ -198,25 +195,6 @@ def _target(case: Case) -> Target:
     )  # fmt: skip
 
 
-def covered(found: Sequence[Case], steps: Steps) -> Iterator[list[str]]:
-    """The share of steps inside of the 80 % interval, each source left out, and each model of nanotron's sweep."""
-    shipped = shipped_layouts()
-    sources = sorted({case.source for case in found} - {"nanotron"})
-    groups = [*((name, "") for name in sources), *(("nanotron", name) for name in _models(found))]
-    for source, model in groups:
-        mine = [case for case in found if case.source == source and model in ("", case.group)]
-        fit = fit_cases([case for case in found if case not in mine], steps, rounds=8)
-        shares = []
-        for known, sd in ((True, next(iter(shipped.software.values())).sd), (False, shipped.common.sd)):
-            errors = np.log(steps.seconds(mine, fit, known) / [case.step_s for case in mine])
-            shares.append(f"{np.mean(np.abs(errors) <= Z80 * sd):.0%}")
-        yield [f"{source} {model}".strip(), str(len(mine)), *shares]
-
-
-def _models(found: Sequence[Case]) -> list[str]:
-    return sorted({case.group for case in found if case.source == "nanotron"})
-
-
 def _rows(path: Path) -> list[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
@@ -247,8 +225,6 @@ def main() -> None:
         )
     print(table(["source", "cases", "mean error", "median", "more than 10 % under"], rows))
     print(f"\nSimuMax, two cases measured: mean error {with_two_measured(found, steps):.1%}")
-    print("\nInside of the 80 % interval\n")
-    print(table(["left out", "cases", "software known", "not known"], list(covered(found, steps))))
 
 
 if __name__ == "__main__":

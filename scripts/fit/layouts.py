@@ -21,8 +21,10 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from recommender.communication.exposed import Array
+from recommender.estimate import Z80
 from recommender.layouts.coefficients import TUNED, LayoutCoefficients, shipped_layouts
 from recommender.layouts.time import LayoutTime
+from scripts.fit.communication_errors import table
 from scripts.fit.layout_cases import Case, cases
 
 FILE = Path("recommender/layouts/coefficients.json")
@@ -210,20 +212,34 @@ def judged(folder: Path) -> list[Case]:
 
 
 class Row(NamedTuple):
-    """Errors on cases left out, as shares of the measured step."""
+    """Errors on cases left out: logarithms of predicted over measured steps."""
 
     left_out: str
-    cases: int
-    median: float
-    mean: float
-    median_common: float
-    """The same where the software is not known."""
+    known: Array
+    """With the coefficients of the software."""
+    common: Array
+    """Where the software is not known."""
+
+    def cells(self, sd: tuple[float, float]) -> list[str]:
+        """Cases; median and mean error with the software known, median without; shares inside the 80 % interval of
+        `sd`, with the software known and without."""
+        known, common = (np.abs(np.expm1(each)) for each in (self.known, self.common))
+        inside = [np.mean(np.abs(each) <= Z80 * one) for each, one in zip((self.known, self.common), sd, strict=True)]
+        errors = [float(np.median(known)), float(known.mean()), float(np.median(common))]
+        return [
+            self.left_out,
+            str(len(known)),
+            *(f"{each:.1%}" for each in errors),
+            *(f"{each:.0%}" for each in inside),
+        ]
 
 
-def left_out_rows(found: Sequence[Case], steps: Steps) -> tuple[list[Row], list[Array]]:
-    """Each model of nanotron's sweep, each source and each GPU left out. Also the logarithms of predicted over measured
-    steps, with the software known and not."""
-    rows, known_errors, common_errors = [], [], []
+HEADING = ["left out", "cases", "median", "mean", "median, unknown", "inside 80 %", "inside, unknown"]
+
+
+def left_out_rows(found: Sequence[Case], steps: Steps) -> list[Row]:
+    """Each model of nanotron's sweep, each source and each GPU left out."""
+    rows = []
     models = sorted({case.group for case in found if case.source == "nanotron"})
     held: list[tuple[str, Callable[[Case], bool], Callable[[Case], bool]]] = [
         *((f"model {name}", lambda case, name=name: case.group == name, lambda case: True) for name in models),
@@ -234,16 +250,14 @@ def left_out_rows(found: Sequence[Case], steps: Steps) -> tuple[list[Row], list[
         fit = fit_cases([case for case in found if not out(case)], steps, rounds=8)
         mine = [case for case in found if out(case) and shown(case)]
         measured = np.array([case.step_s for case in mine])
-        errors = [np.log(steps.seconds(mine, fit, known) / measured) for known in (True, False)]
-        known_errors.append(errors[0])
-        common_errors.append(errors[1])
-        shares = [np.abs(np.expm1(each)) for each in errors]
-        rows.append(Row(name, len(mine), *_middle(shares[0]), float(np.median(shares[1]))))
-    return rows, [np.concatenate(known_errors), np.concatenate(common_errors)]
+        rows.append(Row(name, *(np.log(steps.seconds(mine, fit, known) / measured) for known in (True, False))))
+    return rows
 
 
-def _middle(shares: Array) -> tuple[float, float]:
-    return float(np.median(shares)), float(shares.mean())
+def deviations(rows: Sequence[Row]) -> tuple[float, float]:
+    """The standard deviations whose intervals cover 80 % of all cases, with the software known and without."""
+    known, common = (np.concatenate(each) for each in zip(*((row.known, row.common) for row in rows), strict=True))
+    return float(np.quantile(np.abs(known), 0.8)) / Z80, float(np.quantile(np.abs(common), 0.8)) / Z80
 
 
 def content(fit: Fit, found: Sequence[Case], sd: tuple[float, float]) -> dict[str, Any]:
@@ -279,14 +293,12 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write {FILE}")
     asked = parser.parse_args()
     found, steps = judged(asked.data), Steps()
-    rows, errors = left_out_rows(found, steps)
-    print("| left out | cases | median | mean | median, software not known |\n|---|---:|---:|---:|---:|")
-    for row in rows:
-        print(f"| {row.left_out} | {row.cases} | {row.median:.1%} | {row.mean:.1%} | {row.median_common:.1%} |")
-    sd = tuple(float(np.quantile(np.abs(each), 0.8)) / 1.2816 for each in errors)
+    rows = left_out_rows(found, steps)
+    sd = deviations(rows)
+    print(table(HEADING, [row.cells(sd) for row in rows]))
     print(f"standard deviations that cover 80 %: {sd[0]:.3f}, software not known {sd[1]:.3f}")
     if asked.write:
-        text = json.dumps(content(fit_cases(found, steps), found, (sd[0], sd[1])), indent=1)
+        text = json.dumps(content(fit_cases(found, steps), found, sd), indent=1)
         FILE.write_text(text + "\n", "utf-8")
 
 

@@ -21,10 +21,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
-from recommender import Coefficients, Estimate, Measurement, StepTimes, Target, Workload
+from recommender import Coefficients, Estimate, Measurement, Predicts, StepTimes, Target, Workload
 from recommender.compute.micro_batch import Coefficients as ComputeCoefficients
 from recommender.compute.micro_batch import ComputeModel
-from recommender.plans.ranking import Predicts, recommend
+from recommender.plans.ranking import recommend
 from recommender.predictor import Predictor
 from recommender.target import default_catalog
 from scripts.bench.jobs import Limits, print_table, progress

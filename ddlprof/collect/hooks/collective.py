@@ -18,7 +18,7 @@ import torch.distributed as dist
 from ddlprof.base.real_time import time
 from ddlprof.collect.hooks.streams import COMM, Key, Streams, key_of
 from ddlprof.collect.seen_groups import SeenGroups
-from ddlprof.model.records import MESSAGES
+from ddlprof.model.records import MESSAGES, is_all_to_all
 from ddlprof.torch_private.collectives import arguments_of, backend_for
 from ddlprof.torch_private.engine import graph_task
 
@@ -254,7 +254,7 @@ class Op:
         self.root = next((names.index(each) for each in _ROOT if each in names), None)
         self.tag = names.index(_TAG) if _TAG in names else None
         self.is_message = self.name in MESSAGES
-        self.is_exchange = self.name.startswith("alltoall")
+        self.is_exchange = is_all_to_all(self.name)
         found = [(n, a) for n, a in enumerate(arguments_of(operator)) if a.name in _ASYNCHRONOUS]
         self._asynchronous = found[0] if found else None
 

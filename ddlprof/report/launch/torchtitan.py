@@ -6,7 +6,6 @@ from ddlprof.report.launch.launch import Launch, one_line
 from ddlprof.report.text import text_of
 
 START = "CONFIG_FILE={path} ./run_train.sh"
-_RECOMPUTES = {"none": "none", "selective": "selective", "full": "full"}
 _FAMILIES = "a flavor with these sizes must be registered in torchtitan.models, and named here"
 
 
@@ -48,7 +47,7 @@ def render(launch: Launch) -> str:
             **(_pipeline(launch) if layout.pipeline > 1 else {}),
         },
         "activation_checkpoint": {
-            "mode": _RECOMPUTES[layout.recompute],
+            "mode": layout.recompute,
             **({"selective_ac_option": "op"} if layout.recompute == "selective" else {}),
         },
     }

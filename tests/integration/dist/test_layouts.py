@@ -94,6 +94,7 @@ def test_each_dimension_has_its_own_waits(job: Job, tmp_path: Path) -> None:
     for rank in ranks:
         table = rank.collectives
         of_shape = [dimension_of(shape, rank.groups) for shape in table.shapes]
+        waits = {"tensor": rank.rank % 2 == 0, "expert": rank.rank < 2}  # the other rank of each pair sleeps before
         told = {(dimension, shape.bytes) for dimension, shape in zip(of_shape, table.shapes, strict=True)}
         assert told == {(dimension, 4 * elements) for dimension, elements in elements.items()}
         for dimension, seconds in own[rank.rank].items():
@@ -101,7 +102,7 @@ def test_each_dimension_has_its_own_waits(job: Job, tmp_path: Path) -> None:
             exposed_us = np.where(table.exposed_us[mine] == NEVER, 0, table.exposed_us[mine])
             exposed_s = np.bincount(table.row[mine], weights=exposed_us, minlength=len(seconds)) / 1e6
             assert (exposed_s <= seconds).all()
-            if dimension in ("tensor", "expert"):
-                assert np.median(exposed_s) > 0.5 * np.median(seconds)
+            if waits.get(dimension):
+                assert np.median(exposed_s) > 0.5 * np.median(seconds) > 0.005
     (attempt,) = analyse(load_run(tmp_path / "run"))
     assert_adds_up(attempt)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from torch import nn
 
 from ddlprof.model import codec
 from ddlprof.model.records import JobSpan, StepRow
+from scripts.lab.simulated_cuda import Machine
 
 STEPS = 12
 MS = 1_000_000
@@ -55,3 +58,33 @@ class Training:
         self.optimizer.zero_grad()
         self.model(self.x if x is None else x).sum().backward()
         self.optimizer.step()
+
+
+def timed_steps() -> tuple[Callable[[], None], Callable[[], float]]:
+    """A training of `STEPS` steps, and the device's own time (ns) of those from the fifth on, once it has run."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def loop() -> None:
+        training = Training()
+        for step in range(STEPS):
+            training.step()
+            if step == 3:
+                begin.record()
+        end.record()
+        torch.cuda.synchronize()
+
+    return loop, lambda: float(begin.elapsed_time(end)) * MS
+
+
+def replays(graph: Any, captured: AbstractContextManager[Any], machine: Machine) -> None:
+    """Four steps, then one that is `captured` into the graph and replayed `STEPS` times, with the host away between."""
+    training, side = Training(capturable=True), torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(4):
+            training.step()
+    torch.cuda.current_stream().wait_stream(side)
+    with torch.cuda.stream(side), captured:
+        training.step()
+    for _ in range(STEPS):
+        graph.replay()
+        machine.clock.sleep(0.03)

@@ -11,7 +11,7 @@ from ddlprof.collect.accelerator import known
 from ddlprof.collect.accelerator.generic import Generic
 from scripts.lab.simulated_cuda import Machine
 from scripts.lab.simulated_cuda.tensors import KERNEL_NS
-from tests.integration.hooks.simulated_runs import MS, SMALL_MS, STEPS, Training
+from tests.integration.hooks.simulated_runs import MS, SMALL_MS, STEPS, Training, replays, timed_steps
 
 
 @pytest.fixture(autouse=True)
@@ -20,20 +20,10 @@ def nobody_knows_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_steps_are_those_of_the_device(profiled: Any) -> None:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-
-    def loop() -> None:
-        training = Training()
-        for step in range(STEPS):
-            training.step()
-            if step == 3:
-                begin.record()
-        end.record()
-        torch.cuda.synchronize()
-
+    loop, device_ns = timed_steps()
     run = profiled(loop)
     assert run.header.clock == "device"
-    assert sum(row.step_ns for row in run.rows[4:]) == pytest.approx(begin.elapsed_time(end) * MS, abs=20)
+    assert sum(row.step_ns for row in run.rows[4:]) == pytest.approx(device_ns(), abs=20)
     assert run.median_ms("compute") == pytest.approx(10, abs=SMALL_MS)
     assert run.notes["device"].startswith("not measured: use and power of the device")
 
@@ -105,17 +95,8 @@ def test_replays_of_graphs_are_steps(machine: Machine, profiled: Any) -> None:
         pytest.skip("needs torch 2.13")
 
     def loop() -> None:
-        training, side = Training(capturable=True), torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            for _ in range(4):
-                training.step()
-        torch.cuda.current_stream().wait_stream(side)
         graph = torch.accelerator.Graph()
-        with torch.cuda.stream(side), graph:
-            training.step()
-        for _ in range(STEPS):
-            graph.replay()
-            machine.clock.sleep(0.03)
+        replays(graph, graph, machine)
 
     run = profiled(loop)
     assert len(run.rows) == 4 + STEPS

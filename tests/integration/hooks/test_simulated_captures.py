@@ -10,7 +10,7 @@ import torch
 
 from scripts.lab.simulated_cuda import Machine
 from scripts.lab.simulated_cuda.device import Graph
-from tests.integration.hooks.simulated_runs import SMALL_MS, STEPS, Training
+from tests.integration.hooks.simulated_runs import SMALL_MS, STEPS, Training, replays
 
 GRAPHS = ["torch.cuda.CUDAGraph", "torch.accelerator.Graph", "an extension's"]
 
@@ -30,17 +30,8 @@ def graph_of(kind: str) -> Any:
 @pytest.mark.parametrize("kind", GRAPHS[:2])
 def test_replays_of_a_captured_step_are_steps(kind: str, machine: Machine, profiled: Any) -> None:
     def loop() -> None:
-        training, side = Training(capturable=True), torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            for _ in range(4):
-                training.step()
-        torch.cuda.current_stream().wait_stream(side)
         graph = graph_of(kind)
-        with torch.cuda.stream(side), graph if hasattr(graph, "__enter__") else torch.cuda.graph(graph):
-            training.step()
-        for _ in range(STEPS):
-            graph.replay()
-            machine.clock.sleep(0.03)
+        replays(graph, graph if hasattr(graph, "__enter__") else torch.cuda.graph(graph), machine)
 
     run = profiled(loop)
     assert len(run.rows) == 4 + STEPS

@@ -19,25 +19,15 @@ from ddlprof.model.records import Flag
 from scripts.lab import simulated_cuda
 from scripts.lab.simulated_cuda import Machine
 from scripts.lab.simulated_cuda.tensors import KERNEL_NS
-from tests.integration.hooks.simulated_runs import MS, SMALL_MS, STEPS, Run, Training
+from tests.integration.hooks.simulated_runs import MS, SMALL_MS, STEPS, Run, Training, timed_steps
 
 
 def test_steps_are_those_of_the_device(profiled: Any) -> None:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-
-    def loop() -> None:
-        training = Training()
-        for step in range(STEPS):
-            training.step()
-            if step == 3:
-                begin.record()
-        end.record()
-        torch.cuda.synchronize()
-
+    loop, device_ns = timed_steps()
     run = profiled(loop)
     assert run.header.clock == "device"
     assert len(run.rows) == STEPS
-    assert sum(row.step_ns for row in run.rows[4:]) == pytest.approx(begin.elapsed_time(end) * MS, abs=20)
+    assert sum(row.step_ns for row in run.rows[4:]) == pytest.approx(device_ns(), abs=20)
     assert run.median_ms("compute") == pytest.approx(10, abs=SMALL_MS)
     assert run.notes == {}
 

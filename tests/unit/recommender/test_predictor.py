@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from instance_catalog import CatalogError
-from recommender import Estimate, Measurement, PredictionError, Predictor, Target, Workload, predict
+from recommender import Estimate, Measurement, PredictionError, Predictor, Target, Workload, predict, transformer
 from recommender.communication.job_parameters import FitEstimate, JobFit
 from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
 from recommender.estimate import CLASSES, ComputePhases, Range
@@ -342,3 +342,11 @@ def test_an_update_is_shared_out_as_the_strategy_says(asked: str, gpus: int, tim
     predictor = Predictor(replace(BERT, measurements=[ran]))
     target = Target(instance_type="p4d.24xlarge", placement=(gpus,), batch_per_gpu=12, strategy=asked)
     assert predictor._update_share(predictor._ask(target)) == pytest.approx(times)
+
+
+@pytest.mark.parametrize("job", [KNOWN, transformer(layers=8, hidden=1024, heads=8, vocab=32000, seq=1024)])
+def test_what_was_predicted_before_changes_nothing(job: Workload) -> None:
+    """AMD's modules have more links to one another the more of them are used."""
+    targets = [Target("Standard_ND96isr_MI300X_v5", placement=(gpus,), batch_per_gpu=12) for gpus in (2, 8)]
+    both = Predictor(job)
+    assert [both.predict(target) for target in targets] == [predict(job, target) for target in targets]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recommender.communication.coefficients import shipped
-from recommender.target import Machine, Target, default_catalog, machine_of
+from recommender.target import Machine, Machines, Target, default_catalog, machine_of
 
 
 def machine(**description: object) -> Machine:
@@ -69,3 +69,11 @@ def test_links_without_measurements_are_said_to_be_assumed() -> None:
     assert shipped().of(machine(instance_type="g5.48xlarge")).assumed
     unknown = shipped().of(machine(gpu_model="T4"))
     assert any("network not known" in line for line in unknown.assumed)
+
+
+def test_machines_are_made_once_for_the_gpus_in_use() -> None:
+    machines = Machines(default_catalog())
+    used = [Target("Standard_ND96isr_MI300X_v5", placement=(gpus,)) for gpus in (2, 8, 2)]
+    found = [machines.of(target) for target in used]
+    assert [each.link_gb_s for each in found] == [pytest.approx(64.0), 448.0, pytest.approx(64.0)]
+    assert found[0] is found[2]

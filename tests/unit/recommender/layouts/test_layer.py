@@ -20,7 +20,7 @@ def mfu(sizes: Transformer, layout: Layout, sequences: int, with_experts: bool =
     micro = Micro(sizes, layout, sequences)
     forward, backward, _ = kernels(micro, with_experts)
     busy_s = sum(phase.products_s + phase.attention_s for phase in (forward, backward))
-    parameters = sizes.dense_parameters(1) + sizes.experts_per_token * sizes.expert_parameters * with_experts
+    parameters = sizes.dense_parameters(with_experts) + sizes.experts_per_token * sizes.expert_parameters * with_experts
     flops = (6 * parameters + 3 * sizes.attention_flops) * micro.tokens / layout.tensor
     return flops / busy_s / 989.4e12
 

@@ -9,9 +9,9 @@ import pytest
 
 from recommender import PredictionError
 from recommender.architecture import Transformer
-from recommender.layout import Layout
+from recommender.layout import Layout, require_layouts
 from recommender.plans.layouts import MACHINE_RULES
-from recommender.search.rules import RULES, Space, require_layouts
+from recommender.search.rules import RULES, Space
 from tests.unit.recommender.made_up_layouts import EXPERTS, JOB
 
 DOCS = Path(__file__).parents[4] / "docs/layouts.md"

@@ -8,10 +8,10 @@ import pytest
 
 from recommender import PredictionError, Target, Workload, transformer
 from recommender.estimate import Estimate
-from recommender.layout import Layout, parse_layout
+from recommender.layout import Layout, parse_layout, require_layouts
 from recommender.layouts.predict import LayoutPredictor
 from recommender.search.memory import memory_of
-from recommender.search.rules import Space, require_layouts
+from recommender.search.rules import Space
 from recommender.search.search import LAUNCHER, Found, LayoutSearch, Tried
 from recommender.target import Machine, default_catalog, machine_from_type
 from tests.unit.recommender.made_up_layouts import JOB, MadeUpLayouts, gib_of

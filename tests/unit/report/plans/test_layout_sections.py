@@ -19,7 +19,7 @@ from ddlprof.report.plans.tried import COLUMNS, as_csv
 from recommender import Target
 from recommender.layout import Layout
 from recommender.plans.layouts import recommend_layouts
-from recommender.plans.ranking import pareto_front
+from recommender.plans.ranking import front_of
 from tests.unit.recommender.made_up_layouts import JOB, MadeUpLayouts, gib_of
 
 HOUR = 3600.0
@@ -36,12 +36,9 @@ def answer() -> Answer:
         JOB, samples=1e6, budget_s=1000 * HOUR, global_batch=512, gpus=(64, 128), predictor=MadeUpLayouts(),
         memory=memory, instance_types=["p5.48xlarge", "p4d.24xlarge"],
     )  # fmt: skip
-    accepted = [plan for plan in found.plans if not plan.reason]
-    front = pareto_front([(plan.time_s or 0.0, plan.cost_usd or 0.0) for plan in accepted])
     return Answer(
-        "job", 1e6, 1000 * HOUR, 180.0, found.plans, [accepted[index] for index in front], None, date(2026, 11, 1),
-        tried=found.tried,
-    )  # fmt: skip
+        "job", 1e6, 1000 * HOUR, 180.0, found.plans, front_of(found.plans), None, date(2026, 11, 1), tried=found.tried
+    )
 
 
 def data_of(page: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pytest
 from ddlprof.base.units import duration
 from ddlprof.report.plans.data import Answer, as_csv, as_json
 from ddlprof.report.plans.text import render
-from recommender.plans.ranking import pareto_front, recommend
+from recommender.plans.ranking import front_of, recommend
 from tests.unit.recommender.made_up import CATALOG, MadeUp, five_gib_and_half_a_sample, job
 
 CONTRACT = (
@@ -31,9 +31,8 @@ def answer(today: date = date(2026, 8, 1), advice: str | None = None, **question
     plans = recommend(
         job(), catalog=CATALOG, predictor=MadeUp(), memory=five_gib_and_half_a_sample, **asked
     )  # fmt: skip
-    accepted = [plan for plan in plans if not plan.reason]
-    front = [accepted[i] for i in pareto_front([(p.time_s or 0.0, p.cost_usd or 0.0) for p in accepted])]
-    return Answer("job", asked["samples"], asked["budget_s"], asked["startup_s"], plans, front, advice, today)
+    limits = asked["samples"], asked["budget_s"], asked["startup_s"]
+    return Answer("job", *limits, plans, front_of(plans), advice, today)
 
 
 def test_the_csv_has_the_columns_of_the_contract_and_every_candidate() -> None:

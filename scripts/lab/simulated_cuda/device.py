@@ -8,6 +8,7 @@ asks for it. The timeline is that of `time.perf_counter_ns`.
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections import deque
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ class Stream:
     """When what was launched so far is over."""
     graph: Graph | None = None
     """That captures this stream."""
+    queue: deque[int] = field(default_factory=deque)
+    """When what was launched last begins: as much as the queue held."""
 
 
 @dataclass
@@ -71,6 +74,10 @@ class Machine:
     """What recording an event takes on the host."""
     ask_ns: int = 0
     """What asking about an event takes there. Who asks keeps the interpreter's lock meanwhile, as with CUDA's."""
+    pending: int = 1_024
+    """What a stream's queue holds. A thread that launches more waits for a place."""
+    one_queue: bool = field(default_factory=lambda: os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1")
+    """Whether all streams of a device share one queue: nothing begins before what was launched earlier has begun."""
     capturing: list[Graph] = field(default_factory=list)
     synchronized: list[tuple[str, int]] = field(default_factory=list)
     """The name of the thread that waited for a stream, and the stream's number, each time."""
@@ -79,6 +86,8 @@ class Machine:
         self._streams: dict[tuple[int, int], Stream] = {}
         self._idents = itertools.count(1)
         self._thread = threading.local()
+        self._begun_ns: dict[int, int] = {}
+        """When what each device was given last begins."""
 
     # -- streams --------------------------------------------------------------------------------------------------
 
@@ -111,7 +120,8 @@ class Machine:
 
     def free_ns(self, stream: Stream) -> int:
         """When something launched on it now would begin."""
-        return max(stream.free_ns, self.clock.perf_counter_ns())
+        begun_ns = self._begun_ns.get(stream.device, 0) if self.one_queue else 0
+        return max(stream.free_ns, begun_ns, self.clock.perf_counter_ns())
 
     # -- work -----------------------------------------------------------------------------------------------------
 
@@ -121,6 +131,17 @@ class Machine:
             raise RuntimeError(self.error)
         self.contexts.add(device)
 
+    def enqueue(self, stream: Stream) -> int:
+        """Puts a kernel, copy or event into a stream's queue as soon as there is a place; returns when it begins."""
+        queue = stream.queue
+        if len(queue) >= self.pending:
+            self.clock.wait_until(queue[-self.pending])
+        while queue and queue[0] <= self.clock.perf_counter_ns():
+            queue.popleft()
+        begin = self._begun_ns[stream.device] = self.free_ns(stream)
+        queue.append(begin)
+        return begin
+
     def launch(self, name: str, duration_ns: int, stream: Stream | None = None) -> int:
         """Puts a kernel or copy on a stream; returns when it will be over (0 if it was captured)."""
         stream = stream or self.current()
@@ -129,7 +150,7 @@ class Machine:
             stream.graph.kernels.append((name, duration_ns))
             return 0
         self.clock.work(self.launch_ns)
-        begin = self.free_ns(stream)
+        begin = self.enqueue(stream)
         stream.free_ns = begin + duration_ns
         self.activities.append(Activity(name, stream.device, stream.ident, begin, stream.free_ns))
         return stream.free_ns

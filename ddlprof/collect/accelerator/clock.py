@@ -1,6 +1,7 @@
 """The clock of an accelerator's stream: pooled events, recorded by the hooks, read later by the helper thread.
 
-Nothing here waits for the device, but for the first event on it. It uses the interface of `torch.cuda` (record, query, elapsed_time).
+Nothing here waits for the device, but once, when it is found. It uses the interface of `torch.cuda` (record, query,
+synchronize, elapsed_time).
 
 Times are converted to the host's monotonic clock. An *anchor* is an event on an idle stream of our own, which the
 device passes at once, together with the host's time of that moment. Durations that the device counts are added up from

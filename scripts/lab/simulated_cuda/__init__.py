@@ -268,9 +268,9 @@ def _put_collectives(put: Any, machine: Machine, torch: Any) -> None:
     """Waiting for a collective of a tensor on a device makes the current stream wait, too."""
 
     def waiting(original: Any) -> Any:
-        def wait(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
-            machine.await_collectives()
+        def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(work, *args, **kwargs)
+            machine.await_collectives(next((until for known, until in machine.works if known is work), None))
             return result
 
         return wait

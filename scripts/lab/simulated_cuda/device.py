@@ -22,7 +22,6 @@ _MODES = {"default": GLOBAL, "global": GLOBAL, "thread_local": THREAD_LOCAL, "re
 CAPTURE_ERROR = "CUDA error: operation not permitted when stream is capturing"
 ILLEGAL_ACCESS = "CUDA error: an illegal memory access was encountered"
 _LEGACY_DEFAULT_STREAM = 0
-_COLLECTIVES = -1
 
 
 class Activity(NamedTuple):
@@ -79,12 +78,16 @@ class Machine:
     one_queue: bool = field(default_factory=lambda: os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1")
     """Whether all streams of a device share one queue: nothing begins before what was launched earlier has begun."""
     capturing: list[Graph] = field(default_factory=list)
+    works: deque[tuple[Any, int]] = field(default_factory=lambda: deque(maxlen=64))
+    """The last collectives: what their callers got (`Work`), and when each is over."""
     synchronized: list[tuple[str, int]] = field(default_factory=list)
     """The name of the thread that waited for a stream, and the stream's number, each time."""
 
     def __post_init__(self) -> None:
         self._streams: dict[tuple[int, int], Stream] = {}
         self._idents = itertools.count(1)
+        self._groups: dict[str, int] = {}
+        """By the name of a group of NCCL: the number of its stream."""
         self._thread = threading.local()
         self._begun_ns: dict[int, int] = {}
         """When what each device was given last begins."""
@@ -155,20 +158,29 @@ class Machine:
         self.activities.append(Activity(name, stream.device, stream.ident, begin, stream.free_ns))
         return stream.free_ns
 
-    def launch_collective(self, name: str, device: int) -> None:
-        """Issues a collective as NCCL does: on a stream of its own, after what the current stream has been given."""
-        stream, current = self.collectives(device), self.current(device)
-        stream.free_ns = max(stream.free_ns, self.free_ns(current))
-        self.launch(f"ncclDevKernel_{name.removeprefix('c10d::')}", self.collective_ns, stream)
+    def launch_collective(self, name: str, device: int, group: str = "", at_once: bool = False) -> int:
+        """Issues a collective as NCCL does; returns when it will be over.
 
-    def collectives(self, device: int) -> Stream:
-        """The stream that NCCL has on a device."""
-        return self.stream(device, _COLLECTIVES)
+        One that is waited for `at_once` runs on the current stream, any other on the stream that its group has on the
+        device, after what the current stream has been given.
+        """
+        stream = current = self.current(device)
+        if not at_once:
+            stream = self.collectives(device, group)
+            stream.free_ns = max(stream.free_ns, self.free_ns(current))
+        return self.launch(f"ncclDevKernel_{name.removeprefix('c10d::')}", self.collective_ns, stream)
 
-    def await_collectives(self) -> None:
-        """The current stream, not the thread, waits for the collectives: what waiting for a Work means."""
+    def collectives(self, device: int, group: str) -> Stream:
+        """The stream that NCCL has for a group on a device."""
+        return self.stream(device, self._groups.setdefault(group, -1 - len(self._groups)))
+
+    def await_collectives(self, until_ns: int | None = None) -> None:
+        """The current stream, not the thread, waits for a collective, or for all: what waiting for a Work means."""
         current = self.current()
-        current.free_ns = max(current.free_ns, self.collectives(current.device).free_ns)
+        if until_ns is None:
+            streams = [self.collectives(current.device, group) for group in list(self._groups)]
+            until_ns = max((stream.free_ns for stream in streams), default=0)
+        current.free_ns = max(current.free_ns, until_ns)
 
     def await_stream(self, stream: Stream) -> None:
         """The calling thread waits until a stream is free."""

@@ -14,6 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from scripts.lab.simulated_cuda.memory import Memory
 from scripts.lab.virtual_clock import HostClock, VirtualClock
 
 GLOBAL, THREAD_LOCAL, RELAXED = range(3)
@@ -77,6 +78,7 @@ class Machine:
     """What a stream's queue holds. A thread that launches more waits for a place."""
     one_queue: bool = field(default_factory=lambda: os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1")
     """Whether all streams of a device share one queue: nothing begins before what was launched earlier has begun."""
+    memory: Memory = field(default_factory=Memory)
     capturing: list[Graph] = field(default_factory=list)
     works: deque[tuple[Any, int]] = field(default_factory=lambda: deque(maxlen=64))
     """The last collectives: what their callers got (`Work`), and when each is over."""
@@ -120,6 +122,15 @@ class Machine:
     def make_current(self, stream: Stream) -> None:
         """What is launched by this thread goes there from now on."""
         self._thread.__dict__.setdefault("streams", {})[stream.device] = stream.ident
+
+    def where(self) -> tuple[int, dict[int, int]]:
+        """The calling thread's current device, and its current streams."""
+        return self.device, dict(self._thread.__dict__.get("streams", {}))
+
+    def go_to(self, where: tuple[int, dict[int, int]]) -> None:
+        """The calling thread's current device and streams are from now on those of another thread (`where`)."""
+        self.device, streams = where
+        self._thread.__dict__["streams"] = dict(streams)
 
     def free_ns(self, stream: Stream) -> int:
         """When something launched on it now would begin."""

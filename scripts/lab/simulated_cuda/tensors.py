@@ -32,6 +32,7 @@ class CudaTensor(torch.Tensor):
         """On a device, with the memory of a tensor of the host."""
         tensor = torch.Tensor._make_subclass(CudaTensor, data)
         tensor.ordinal = index
+        CudaTensor.machine.memory.hold(tensor, index)
         return tensor
 
     @property

@@ -78,7 +78,7 @@ DEVICE = SimpleNamespace(item=ctypes.CDLL(None).usleep)
 class FarAway(logging.StreamHandler[io.StringIO]):
     """Writes to a file, and waits until it is there."""
 
-    flush = functools.partial(DEVICE.item, 20_000)
+    flush = staticmethod(functools.partial(DEVICE.item, 20_000))
 
 
 LOGGER = logging.getLogger("train")

@@ -34,3 +34,21 @@ def test_one_queue_for_all_streams(before_ms: int, machine: Machine, profiled: A
     run = profiled(loop)
     assert [row.start_ns + row.step_ns for row in run.rows] == pytest.approx(ended_ns, abs=MS)
     assert run.notes == {}
+
+
+def test_a_queue_that_is_full(machine: Machine, profiled: Any) -> None:
+    """Our events take places, too, and wait for them: steps are those of the device nevertheless."""
+    machine.pending = 16
+    started_ns = machine.clock.perf_counter_ns()
+    ended_ns = []
+
+    def loop() -> None:
+        training = Training(busy_ms=5)
+        for _ in range(60):
+            training.step()
+            ended_ns.append(machine.free_ns(machine.current()) - started_ns)
+        assert machine.free_ns(machine.current()) - machine.clock.perf_counter_ns() < 3 * 5 * MS
+
+    run = profiled(loop)
+    assert [row.start_ns + row.step_ns for row in run.rows] == pytest.approx(ended_ns, abs=100)
+    assert run.notes == {}

@@ -149,12 +149,12 @@ def test_who_does_not_ask_takes_the_scripts_trace() -> None:
     profiler.start()
     work()
     profiler.stop()
+    said = ""
     try:
         theirs.stop()
     except RuntimeError as error:  # torch 2.11
-        assert "not running" in str(error)
-    else:
-        assert "aten::mm" not in names(theirs)
+        said = str(error)
+    assert "not running" in said or "aten::mm" not in names(theirs)
 
 
 def test_a_profiler_that_another_thread_starts_ends_ours_at_the_next_update(opened: Opened) -> None:

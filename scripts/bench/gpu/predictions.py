@@ -77,7 +77,7 @@ def memory(half: int) -> Callable[[Bench], None]:
         if off:
             bench.figure("mean error", statistics.fmean(off), Bound(0.15))
         elif bench.rehearse:
-            bench.note("a simulated device has no allocator")
+            bench.note("its models run on the host, which has no allocator of a device")
         else:
             raise Failed("no model's memory was measured")
 

@@ -26,6 +26,9 @@ def fleet(
     sort: Annotated[
         str, typer.Option("--sort", metavar="KEY", help="Order: when, job, hours, usd, lost or step.")
     ] = "when",
+    by: Annotated[
+        str, typer.Option("--by", metavar="run|node", help="A line for each run, or for each machine that they had.")
+    ] = "run",
     instance: Annotated[
         str | None,
         typer.Option("--instance", metavar="TYPE", help="Type of the machines of runs that do not tell theirs."),
@@ -44,12 +47,12 @@ def fleet(
     from ddlprof.base.units import parse_duration
     from ddlprof.cli.screen import progress
     from ddlprof.report.fleet.data import entries_of, rows_of
-    from ddlprof.report.fleet.formats import FORMATS as RENDERERS
     from ddlprof.report.fleet.formats import SORTS, Listing
+    from ddlprof.report.fleet.nodes import renderers_of
     from ddlprof.store.fleet import search
     from instance_catalog import load as load_catalog
 
-    places = wanted(out, format, FORMATS)
+    places, renderers = wanted(out, format, FORMATS), renderers_of(by)
     if sort not in SORTS:
         raise UserError(f"unknown --sort {sort!r}; known: {', '.join(SORTS)}")
     now_ns = time.time_ns()
@@ -67,7 +70,7 @@ def fleet(
         for row in rows_of(entries.entries, catalog, instance)
         if row.summary.created_unix_ns >= earliest_ns and (job is None or _matches(row.summary.job, job))
     ]
-    places.write(RENDERERS, Listing(sorted(rows, key=SORTS[sort]), entries.left_out, top))
+    places.write(renderers, Listing(sorted(rows, key=SORTS[sort]), entries.left_out, top))
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -28,6 +28,10 @@ def report(
         str | None,
         typer.Option("--step-range", metavar="A:B", help="Show the steps from A up to but not including B (trace)."),
     ] = None,
+    carbon: Annotated[
+        float | None,
+        typer.Option("--carbon", metavar="G", min=0, help="Grams of CO2 of a kWh where the run was."),
+    ] = None,
     save_summary: Annotated[
         bool,
         typer.Option(
@@ -44,7 +48,7 @@ def report(
 
     places, window = wanted(out, format, tuple(RENDERERS), besides=_BESIDES), _steps(step_range)
     with progress("reading") as advance:
-        analysed = analysed_run(run, advance, instance, window)
+        analysed = analysed_run(run, advance, instance, window, carbon)
     if save_summary:
         save_summary_of(run, analysed)
     places.write(RENDERERS, analysed)

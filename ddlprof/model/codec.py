@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from ddlprof.model.experts import RoutedTokens
+from ddlprof.model.health import HealthReading
 from ddlprof.model.pipeline import PipelinePlace
 from ddlprof.model.records import (
     Aggregate,
@@ -48,6 +49,7 @@ KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
     "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
     "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts, "h": PipelinePlace, "x": RoutedTokens,
+    "y": HealthReading,
 }  # fmt: skip
 """The type of record of each tag."""
 SHAPES = "shapes"
@@ -110,6 +112,7 @@ Record: TypeAlias = (
     | PipelinePlace
     | RoutedTokens
     | GroupFacts
+    | HealthReading
 )
 """Records that consist of plain numbers or text and take one line each."""
 

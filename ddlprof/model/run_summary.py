@@ -74,6 +74,12 @@ class RunSummary:
     """A fingerprint of the script's arguments: equal for equal arguments, and nothing can be read from it."""
     file_bytes: int
     """The size of the ranks' files when this was made, in bytes. If they have grown since, it is out of date."""
+    host_names: list[str] = field(default_factory=list)
+    """The names of the machines, of the attempt to which the times refer."""
+    late_host: str | None = None
+    """The name of the machine that has the rank for which the others wait."""
+    moved: list[str] = field(default_factory=list)
+    """The counters of that machine, or its device, that moved while it was late (`ddlprof.model.health`)."""
     schema: int = field(default=SUMMARY_SCHEMA)
 
     @property

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from ddlprof.base.alive import instances_of
 from ddlprof.torch_private.names import PrivateName, find, imported, need
 
 _COMM = "communication is not measured (comm_s stays empty)"
@@ -213,7 +213,7 @@ def has_reducers(dist: Any) -> bool:
         pass
     module = imported("torch.nn.parallel.distributed")
     kind = getattr(module, "DistributedDataParallel", None)
-    return kind is not None and any(issubclass(type(each), kind) for each in gc.get_objects())
+    return kind is not None and bool(instances_of(kind))
 
 
 def below_backend_selection(torch: Any) -> Any:

@@ -10,7 +10,7 @@ NAMES = (
     PrivateName(
         "torch.distributed.device_mesh:DeviceMesh()._dim_group_names",
         "tells which groups the dimensions of a mesh have",
-        "a mesh over all ranks does not tell the dimension of their group once the script has destroyed it",
+        "a mesh does not tell the dimensions of its groups once the script has destroyed them",
         since="2.9",
         needs="distributed",
     ),
@@ -19,7 +19,11 @@ NAMES = (
 
 def groups_of(mesh: Any) -> list[tuple[str, str, int]]:
     """For each dimension of a mesh that has names: its name, the name of its process group, and their ranks."""
-    names, groups = mesh.mesh_dim_names or (), getattr(mesh, "_dim_group_names", None)
-    if groups is None:
-        groups = [mesh.get_group(number).group_name for number in range(len(names))]
-    return [(str(n), str(g), int(mesh.size(number))) for number, (n, g) in enumerate(zip(names, groups, strict=False))]
+    names = mesh.mesh_dim_names or ()
+    return [(str(name), group_name(mesh, number), int(mesh.size(number))) for number, name in enumerate(names)]
+
+
+def group_name(mesh: Any, number: int) -> str:
+    """The name of the process group of a mesh's dimension of that number. Raises where it is not known."""
+    groups = getattr(mesh, "_dim_group_names", None)
+    return str(mesh.get_group(number).group_name if groups is None else groups[number])

@@ -8,11 +8,11 @@ of the whole job is data where data parallelism is all that divides the work. No
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.base.alive import instances_of
 from ddlprof.base.guarded import attempt, class_names
 from ddlprof.collect.seen_groups import SeenGroup, SeenGroups
 from ddlprof.model.dimensions import (
@@ -170,7 +170,7 @@ def _of_meshes() -> Iterator[tuple[str, str, int]]:
     Goes through all objects, which takes tens of milliseconds in a large program.
     """
     kind = getattr(sys.modules.get("torch.distributed.device_mesh"), "DeviceMesh", None)
-    for mesh in [each for each in gc.get_objects() if type(each) is kind]:
+    for mesh in instances_of(kind) if kind is not None else ():
         yield from attempt(lambda mesh=mesh: meshes.groups_of(mesh)) or ()  # type: ignore[misc]
 
 
@@ -229,4 +229,4 @@ def _tensor_groups(part: Any) -> Iterator[str]:
             continue
         for dim, placement in enumerate(tensor.placements):
             if type(placement).__name__ in sharding.SHARDS:
-                yield str(tensor.device_mesh.get_group(dim).group_name)
+                yield meshes.group_name(tensor.device_mesh, dim)

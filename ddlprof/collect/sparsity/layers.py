@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ddlprof.base.alive import instances_of
 from ddlprof.collect.install import Uninstall, replace
 from ddlprof.collect.sparsity.products import Call, ConvolutionCall, Geometry, LinearCall, Needs, RecurrentCall
 from ddlprof.model.sparsity import LayerCounts, LstmSeen
@@ -26,7 +26,7 @@ _GATES = {"LSTM": 4, "GRU": 3}
 
 def all_modules() -> list[Any]:
     """Every module that is alive, from the garbage collector, so that the training's calls need no hook for it."""
-    return [each for each in gc.get_objects() if issubclass(type(each), nn.Module) and MODULES in vars(each)]
+    return [each for each in instances_of(nn.Module) if MODULES in vars(each)]
 
 
 def named_layers(modules: list[Any]) -> Iterator[tuple[str, Any, bool]]:

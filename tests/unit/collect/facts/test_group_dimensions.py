@@ -171,6 +171,21 @@ def test_weights_in_pieces_make_a_group_tensor(name: str) -> None:
     assert found.layout == LayoutFacts(tensor=2, data_replicate=4)
 
 
+def test_weights_in_pieces_tell_after_the_script_has_destroyed_its_groups() -> None:
+    """As where a short script is over before anybody looks."""
+    mesh = init_device_mesh("cpu", (4, 2), mesh_dim_names=("a", "b"))
+    model, name = nn.Linear(8, 4), mesh.get_group(1).group_name
+    model.weight = divided(model.weight, mesh["b"])
+    groups = Groups()
+    groups.see(mesh.get_group(1))
+    dist.destroy_process_group()
+    try:
+        groups.learn(model)
+    finally:
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=WORLD)
+    assert groups.told() == {name: ("tensor", "tensor")}
+
+
 def test_stacked_experts_in_pieces_may_be_either() -> None:
     mesh = init_device_mesh("cpu", (4, 2), mesh_dim_names=("a", "b"))
     model = nn.Module()

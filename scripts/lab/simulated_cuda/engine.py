@@ -6,10 +6,17 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import torch
 from torch.utils._pytree import tree_any
 
 from scripts.lab.simulated_cuda.device import Machine
 from scripts.lab.simulated_cuda.tensors import CudaTensor
+
+
+def _is_transformed() -> bool:
+    """Whether modes or functorch's transforms are on, which torch hands to its engine's threads and we cannot."""
+    stack = torch._C._functorch.peek_interpreter_stack()
+    return stack is not None or torch._C._len_torch_dispatch_stack() > 0
 
 
 class Engine:
@@ -26,7 +33,7 @@ class Engine:
     def run_backward(self, roots: Any, *args: Any, **kwargs: Any) -> Any:
         """Runs in the device's thread what begins at tensors on a device; a backward in a backward stays there."""
         on_device = tree_any(lambda root: isinstance(root, CudaTensor), roots)
-        if not on_device or threading.current_thread().name.startswith("pt_autograd"):
+        if not on_device or _is_transformed() or threading.current_thread().name.startswith("pt_autograd"):
             return self._original.run_backward(roots, *args, **kwargs)
         where = self._machine.where()
 

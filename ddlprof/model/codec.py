@@ -14,6 +14,7 @@ from dataclasses import asdict, fields
 from operator import attrgetter
 from typing import Any, TypeAlias
 
+from ddlprof.model.checkpoint_files import CheckpointFile
 from ddlprof.model.experts import RoutedTokens
 from ddlprof.model.pipeline import PipelinePlace
 from ddlprof.model.records import (
@@ -48,6 +49,7 @@ KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
     "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
     "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts, "h": PipelinePlace, "x": RoutedTokens,
+    "r": CheckpointFile,
 }  # fmt: skip
 """The type of record of each tag."""
 SHAPES = "shapes"
@@ -109,6 +111,7 @@ Record: TypeAlias = (
     | JobSpan
     | PipelinePlace
     | RoutedTokens
+    | CheckpointFile
     | GroupFacts
 )
 """Records that consist of plain numbers or text and take one line each."""

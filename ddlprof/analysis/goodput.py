@@ -33,6 +33,11 @@ class Begun:
     """From the end of the attempt before to its beginning, in seconds."""
 
     @property
+    def reached(self) -> int:
+        """The steps of the job that were done when it ended."""
+        return self.first_step + self.trial.steps
+
+    @property
     def repeated_s(self) -> float:
         """The time of the steps done again; all steps of an attempt count as equally long."""
         return self.trial.parts_s.get(STEPS, 0.0) * self.repeated / self.trial.steps if self.trial.steps else 0.0
@@ -144,7 +149,7 @@ def in_order(trials: Sequence[Trial]) -> list[Begun]:
         repeated = min(max(reached - first, 0), trial.steps)
         waited_s = 0.0 if ended_s is None else max(trial.begin_unix_s - ended_s, 0.0)
         found.append(Begun(trial, first, known_by, repeated, waited_s))
-        reached = max(reached, first + trial.steps)
+        reached = max(reached, found[-1].reached)
         ended_s = trial.end_unix_s if ended_s is None else max(ended_s, trial.end_unix_s)
     return found
 
@@ -152,15 +157,14 @@ def in_order(trials: Sequence[Trial]) -> list[Begun]:
 def _first_step(before: Sequence[Begun], trial: Trial) -> tuple[int, str]:
     """The steps of the job that were done when the attempt began, and how this is known."""
     saves = [(each.first_step + save.step, save) for each in before for save in each.trial.saves]
-    for read in trial.reads:
-        for names in ("file", "place"):
-            same = [
-                step for step, save in saves if getattr(read, names) and getattr(save, names) == getattr(read, names)
-            ]
+    for names in ("file", "place"):
+        for read in trial.reads:
+            known = getattr(read, names)
+            same = [step for step, save in saves if known and getattr(save, names) == known]
             if same:
                 return same[-1], MATCHED
     told = next((read.told for read in trial.reads if read.told is not None), None)
-    if told is not None:
+    if told is not None and (not before or told <= max(each.reached for each in before)):
         return told, TOLD
     writers_are_known = any(save.place for _, save in saves)
     if not saves or (writers_are_known and not trial.reads):

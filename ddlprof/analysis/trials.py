@@ -77,12 +77,12 @@ def _parts(time: JobTime, hung_s: float, step_s: float | None, status: str) -> d
     waited_s = known["end"] if status not in _USUAL else 0.0
     after_s = waited_s if step_s is not None and waited_s > threshold_s(step_s) else 0.0
     return {
-        "steps": known["steps"] - hung_s,
+        "steps": max(known["steps"] - hung_s, 0.0),
         "checkpoint": known["checkpoint"],
         "evaluation": known["evaluation"],
         "start_up": sum(known[name] for name in _OF_START_UP),
         "hang": hung_s + after_s,
-        "idle": sum(known[name] for name in _OF_IDLE) - after_s,
+        "idle": max(sum(known[name] for name in _OF_IDLE) - after_s, 0.0),
     }
 
 

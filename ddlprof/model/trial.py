@@ -12,7 +12,7 @@ STEPS, CHECKPOINT, EVALUATION, START_UP, HANG, IDLE = TRIAL_PARTS = (
     "steps", "checkpoint", "evaluation", "start_up", "hang", "idle",
 )  # fmt: skip
 """The parts of an attempt's wall time. `start_up` has compilation and warm-up, `hang` is time without a step."""
-MOST_SAVES = 100
+MOST_SAVES = 20
 """The most checkpoints that are kept of an attempt, the last ones: a job goes on from one of these."""
 
 

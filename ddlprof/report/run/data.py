@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.job_time import JobTime, job_time
@@ -16,6 +16,7 @@ from ddlprof.analysis.rules.facts import idle_share
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.sources import other_sources
 from ddlprof.analysis.summary import Summary
+from ddlprof.analysis.trials import trials_of
 from ddlprof.base.units import listed, ranges, seconds_of
 from ddlprof.model.classes import TABLE, TIMES
 from ddlprof.model.records import SCHEMA_VERSION, Drop
@@ -26,6 +27,9 @@ from ddlprof.report.run.pipeline import PipelineLine, pipeline_line
 from ddlprof.report.run.rates import Rates, rates_of
 from ddlprof.report.run.verdict import VerdictLine, judge_run
 from ddlprof.store import RunData
+
+if TYPE_CHECKING:
+    from ddlprof.report.goodput.data import GoodputReport
 
 LISTED_LINES = 10  # source lines in the JSON report; the card shows fewer
 
@@ -177,6 +181,8 @@ class ReportData:
     """The all-to-alls of experts; None where there are none."""
     rates: Rates = field(default_factory=Rates)
     """How fast the job trains."""
+    goodput: GoodputReport | None = None
+    """The goodput over all attempts, without prices; None where there is one attempt only."""
     schema: int = field(default=SCHEMA_VERSION)
 
     @property
@@ -249,7 +255,16 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         pipeline=pipeline_line(headline) if headline else None,
         experts=experts_line(headline) if headline else None,
         rates=rates_of(manifest, headline),
+        goodput=_goodput(run.name, attempts),
     )
+
+
+def _goodput(name: str, attempts: Sequence[Attempt]) -> GoodputReport | None:
+    if len(attempts) < 2:
+        return None
+    from ddlprof.report.goodput.data import goodput_report  # not at the top: it needs formulas of the recommender
+
+    return goodput_report(name, trials_of(attempts))
 
 
 def _usual(values: list[str]) -> str:

@@ -68,6 +68,10 @@ def lines(report: ReportData) -> Iterator[tuple[str, str]]:
         yield from _other(report)
     if report.job is not None and (job := job_line(report.job)):
         yield "Job", job
+    if report.goodput is not None:
+        from ddlprof.report.goodput.text import card_lines  # not at the top: few runs have several attempts
+
+        yield from card_lines(report.goodput)
     if report.loss is not None and (loss := loss_text(report.loss)):
         yield "Loss", loss
     yield from _stopped(report)

@@ -36,7 +36,7 @@ def goodput_of(paths: Sequence[str], instance: str | None = None) -> GoodputRepo
 
 
 def _price(asked: str | None, known: str | None) -> Price | None:
-    """The price of a machine; None where the type is not known. Raises UserError for an unknown type that is asked for."""
+    """The price of a machine; None where its type is not known. Raises UserError for an unknown type asked for."""
     name = asked or known
     if name is None:
         return None

@@ -59,8 +59,9 @@ def trial_of(attempt: Attempt) -> Trial:
         status=status,
         checkpoints=(time.checkpoints or 0) if time else 0,
         samples_per_step=_samples(attempt.ranks),
+        device=data[0].header.device,
         saves=_saves(data),
-        reads=list(dict.fromkeys(ReadFrom(f.place, f.file, f.told) for f in _files(data, LOADED))),
+        reads=tuple(dict.fromkeys(ReadFrom(f.place, f.file, f.told) for f in _files(data, LOADED))),
     )
 
 
@@ -119,12 +120,12 @@ def _files(ranks: Sequence[RankData], what: str) -> list[CheckpointFile]:
     return [file for rank in ranks for file in rank.checkpoint_files if file.what == what]
 
 
-def _saves(ranks: Sequence[RankData]) -> list[SavedAt]:
+def _saves(ranks: Sequence[RankData]) -> tuple[SavedAt, ...]:
     """The last checkpoints, by the steps before them. Runs of older versions tell of these only when they were."""
     found = {SavedAt(f.step, f.place, f.file) for f in _files(ranks, SAVED)}
     if not found:
         found = {SavedAt(step) for rank in ranks for step in _steps_before_saves(rank)}
-    return sorted(found, key=lambda save: (save.step, save.place, save.file))[-MOST_SAVES:]
+    return tuple(sorted(found, key=lambda save: (save.step, save.place, save.file))[-MOST_SAVES:])
 
 
 def _steps_before_saves(rank: RankData) -> list[int]:

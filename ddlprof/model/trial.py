@@ -5,8 +5,7 @@ They are made by `ddlprof.analysis.trials`, kept in `summary.json`, and added up
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 STEPS, CHECKPOINT, EVALUATION, START_UP, HANG, IDLE = TRIAL_PARTS = (
     "steps", "checkpoint", "evaluation", "start_up", "hang", "idle",
@@ -53,8 +52,10 @@ class Trial:
     """How it ended: ok, stopped, torn (killed, or it still runs), ..."""
     checkpoints: int = 0
     samples_per_step: int | None = None
-    saves: Sequence[SavedAt] = field(default=())
-    reads: Sequence[ReadFrom] = field(default=())
+    device: str = ""
+    """The device: `cpu`, or the accelerator's name."""
+    saves: tuple[SavedAt, ...] = ()
+    reads: tuple[ReadFrom, ...] = ()
 
     @property
     def wall_s(self) -> float:

@@ -29,7 +29,7 @@ OPTIONS = {
         " -m -o"
     ),
     "watch": "--beside --help --interval --metrics-address --metrics-port --once --total-steps --wait",
-    "report": "--format --help --instance --out --save-summary --step-range -o",
+    "report": "--format --goodput --help --instance --out --save-summary --step-range -o",
     "compare": "--fail-on --format --help --noise --out -o",
     "export": "--format --help --out -o",
     "import": "--help --out -o",

@@ -25,7 +25,8 @@ class JobSpans:
         self.left_out: set[str] = set()
         """Kinds with more than `MOST_SPANS` spans."""
         self._origin = origin
-        self._over: list[JobSpan | CheckpointFile] = []
+        self._over: list[JobSpan] = []
+        self._written: list[CheckpointFile] = []
         self._counts: Counter[str] = Counter()
         self._writing_since = origin
         self._files = 0
@@ -54,7 +55,7 @@ class JobSpans:
             self._extend(CHECKPOINT, min(self._writing_since, time), time)
             self._files += 1
             if self._files <= MOST_SPANS:
-                self._over.append(CheckpointFile(SAVED, step, *(where or ("", ""))))
+                self._written.append(CheckpointFile(SAVED, step, *(where or ("", ""))))
 
     def trained(self, what: str | None = None) -> None:
         """Called when training goes on: ends the open spans, or only that of the kind `what`."""
@@ -64,10 +65,15 @@ class JobSpans:
             if each in self._open:
                 self.add(each, *self._open.pop(each))
 
-    def take(self) -> list[JobSpan | CheckpointFile]:
-        """The spans that have ended since the last call, and the checkpoints that were written."""
+    def take(self) -> list[JobSpan]:
+        """The spans that have ended since the last call."""
         over, self._over = self._over, []
         return over
+
+    def take_files(self) -> list[CheckpointFile]:
+        """The checkpoints that were written since the last call."""
+        written, self._written = self._written, []
+        return written
 
     def _extend(self, what: str, begin: int, end: int) -> None:
         first, last = self._open.get(what, (begin, end))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ddlprof.analysis.goodput import BEGINNING, LAST, MATCHED, TOLD, Goodput, goodput
+from ddlprof.base.units import count
 from ddlprof.model.trial import START_UP, Trial
 from instance_catalog import Price
 from recommender.failures import completion, daly_interval_s, young_interval_s
@@ -72,6 +73,7 @@ class GoodputReport:
     """The goodput of a job. Hours are those of all ranks: GPU-hours where ranks have a GPU."""
 
     job: str
+    device: str
     goodput: float | None
     """Useful steps times a typical step, over the time of all machines."""
     wall_s: float
@@ -88,6 +90,11 @@ class GoodputReport:
     attempts: list[AttemptLine]
     assumed: list[str] = field(default_factory=list)
     schema: int = GOODPUT_SCHEMA
+
+    @property
+    def unit(self) -> str:
+        """What the hours are called."""
+        return "rank-hours" if self.device in ("", "cpu") else "GPU-hours"
 
 
 def goodput_report(job: str, trials: Sequence[Trial], price: Price | None = None) -> GoodputReport | None:
@@ -114,6 +121,7 @@ def goodput_report(job: str, trials: Sequence[Trial], price: Price | None = None
     lost_h = sum(each.lost_h for each in failures)
     return GoodputReport(
         job=job,
+        device=trials[-1].device,
         goodput=found.share,
         wall_s=found.wall_s,
         rank_hours=found.total_s / _HOUR_S,
@@ -187,9 +195,11 @@ _KNOWN = {
 def _assumed(found: Goodput) -> list[str]:
     """Sentences on what the figures rest on."""
     lines = []
-    kinds = Counter(each.known_by for each in found.begun[1:])
-    for kind, number in kinds.items():
-        lines.append(f"{number} of {len(found.begun) - 1} restarts: {_KNOWN[kind]}")
+    trained = [each for each in found.begun[1:] if each.trial.steps]
+    for kind, number in Counter(each.known_by for each in trained).items():
+        lines.append(f"{number} of {len(trained)} restarts: {_KNOWN[kind]}")
+    if len(trained) < len(found.begun) - 1:
+        lines.append(f"{count(len(found.begun) - 1 - len(trained), 'restart')} ended before the first step")
     if any(each.waited_s for each in found.begun):
         lines.append("between attempts the machines of the attempt before are held")
     samples = {each.trial.samples_per_step for each in found.begun} - {None}

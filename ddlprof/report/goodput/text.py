@@ -39,10 +39,10 @@ def render(report: GoodputReport) -> str:
 
 
 def headline(report: GoodputReport) -> str:
-    """`71 % of 3.2 rank-hours made progress: 1,200 new steps`."""
+    """`71 % of 3.2 GPU-hours (12 USD), in 1,200 new steps`."""
     share = "not known" if report.goodput is None else percent(report.goodput)
     cost = "" if report.usd is None else f" ({figure(report.usd)} USD)"
-    return f"{share} of {figure(report.rank_hours)} rank-hours{cost}, in {count(report.new_steps, 'new step')}"
+    return f"{share} of {figure(report.rank_hours)} {report.unit}{cost}, in {count(report.new_steps, 'new step')}"
 
 
 def _failures(found: list[FailureLine]) -> list[str]:
@@ -62,12 +62,14 @@ def ended(status: str) -> str:
 
 
 def failures(report: GoodputReport) -> str:
-    """`3 cost 0.4 rank-hours, 12 % of the time: ...`; empty where nothing failed."""
+    """`3 cost 0.4 GPU-hours (2 USD), 12 % of all`; empty where nothing failed."""
     if not report.failures:
         return ""
     usd = "" if report.lost_to_failures_usd is None else f" ({figure(report.lost_to_failures_usd)} USD)"
     share = report.lost_to_failures_h / report.rank_hours if report.rank_hours else 0.0
-    return f"{len(report.failures)} cost {figure(report.lost_to_failures_h)} rank-hours{usd}, {percent(share)} of all"
+    return (
+        f"{len(report.failures)} cost {figure(report.lost_to_failures_h)} {report.unit}{usd}, {percent(share)} of all"
+    )
 
 
 def saving(found: Saving | None) -> str:

@@ -94,6 +94,7 @@ def recommend(
     qlora: options.Qlora = None,
     discount: options.Discounts = None,
     prices: options.Prices = None,
+    interruptions: options.Interruptions = None,
     other_job: options.OtherJobs = None,
     learned: options.LearnedFile = None,
     out: Out = None,
@@ -116,7 +117,7 @@ def recommend(
         "samples": _samples(job, steps, epochs, samples, global_batch), "budget_s": budget_s, "max_cost_usd": max_cost,
         "region": region, "cloud": cloud, "pricing": names_in(pricing),
         "instance_types": names_in(",".join(instance or [])) or None, "prices": options.own_prices(discount, prices),
-        "settings": settings_of(*asked),
+        "settings": settings_of(*asked), "interruptions_per_hour": options.interruptions_of(interruptions),
     }  # fmt: skip
     machines = _Machines(instance, nodes, max_nodes, whole_numbers(gpus, "--gpus") if gpus else None, emit)
     answer = _answer(job, layouts, global_batch, machines, (keep_global_batch, batches), question)

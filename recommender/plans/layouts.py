@@ -6,7 +6,7 @@ Plans are made and ranked as those of `recommender.plans.ranking`; the layouts a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -18,6 +18,8 @@ from recommender.errors import PredictionError
 from recommender.layout import Layout, require_layouts
 from recommender.learned import Learned
 from recommender.plans.candidates import DOES_NOT_FIT, Sizing, choose_instances, describe_job
+from recommender.plans.interruptions import check_rates
+from recommender.plans.overheads import checkpoint_of
 from recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan
 from recommender.plans.question import check_question, choose_machines, order
 from recommender.predictor import Predictor
@@ -76,6 +78,7 @@ def recommend_layouts(
     settings: Settings | None = None,
     prices: OwnPrices | None = None,
     startup_s: float = STARTUP_S,
+    interruptions_per_hour: Mapping[str, float] | None = None,
     catalog: Catalog | None = None,
     predictor: Predicts | None = None,
     others: Sequence[Workload] = (),
@@ -92,7 +95,8 @@ def recommend_layouts(
     model = require_layouts(workload.transformer, workload.name)
     if not gpus or min(gpus) < 1 or global_batch < 1:
         raise PredictionError("layouts need numbers of GPUs and a global batch above 0")
-    limits = Limits(samples, budget_s, nodes or 1, nodes or max_nodes, max_cost_usd, startup_s)
+    often = check_rates(interruptions_per_hour or {})
+    limits = Limits(samples, budget_s, nodes or 1, nodes or max_nodes, max_cost_usd, startup_s, often)
     pricings = check_question(limits, pricing, MOST_NODES)
     catalog = with_own_prices(catalog or instance_catalog.load(), prices)
     settings = replace(settings or Settings(), precision=(settings and settings.precision) or PRECISION)
@@ -113,7 +117,9 @@ def recommend_layouts(
             continue
         for number in [nodes] if nodes else _numbers(instance, gpus, max_nodes):
             found = _found(search, instance, catalog, number)
-            plans += [make_plan(_candidate(instance, where, number, found), p.pricing, p, limits) for p in priced]
+            saving = checkpoint_of(workload.job, workload.gradient_bytes, number)
+            candidate = replace(_candidate(instance, where, number, found), checkpoint=saving)
+            plans += [make_plan(candidate, p.pricing, p, limits) for p in priced]
             usd = priced[0].usd_per_hour * number
             tried += [TriedOn(instance, where, number, usd, each) for each in found.tried]
     return LayoutPlans(sorted(plans, key=order), tried)

@@ -179,9 +179,7 @@ def interruptions_of(texts: list[str] | None) -> dict[str, float]:
         except ValueError:
             rate = -1.0
         if not 0 <= rate < 3600 or (equals and not name):
-            raise UserError(
-                f"--interruptions-per-hour takes a number from 0, as in 0.05 or p4d.24xlarge=0.2: not {text!r}"
-            )
+            raise UserError(f"--interruptions-per-hour takes rates such as 0.05 or p4d.24xlarge=0.2: not {text!r}")
         if name not in ("", "spot", "on_demand"):
             name = load().instance(name).instance_type
         found[name or "spot"] = rate

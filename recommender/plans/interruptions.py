@@ -23,8 +23,8 @@ figures are three orders of magnitude apart. AWS's Spot Instance Advisor gives t
 month, in bands from below 5 % to above 20 % (0.0001 to 0.0003 an hour, as described in April 2024); traces of p3
 machines on EC2 that were replayed for trainings (Bamboo, NSDI 2023) lose 10 to 33 % of them in an hour."""
 FAILURES_PER_GPU_HOUR = 419 / (54 * 24 * 16_384)
-"""The failures of machines on demand, for each GPU and hour: Llama 3 405B had 419 unexpected interruptions in 54 days on
-16,384 H100 (arXiv 2407.21783 of July 2024, section 3.3.4 and table 5). One GPU runs for 5.8 years between two."""
+"""The failures of machines on demand, for each GPU and hour: Llama 3 405B had 419 unexpected interruptions in 54 days
+on 16,384 H100 (arXiv 2407.21783 of July 2024, section 3.3.4 and table 5). One GPU runs for 5.8 years between two."""
 LEAST_COUNTED = 0.01
 """Failures of machines on demand are counted where at least so many are expected in the whole job."""
 _WRITTEN_BYTES_PER_S = 1e9

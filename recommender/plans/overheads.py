@@ -46,7 +46,7 @@ NO_OVERHEADS = Overheads({})
 
 
 def checkpoint_of(facts: JobFacts | None, gradient_bytes: float | None, writers: int) -> Checkpoint:
-    """One checkpoint of the job: as long as in the run, or assumed by the size of the model, see `assumed_checkpoint`."""
+    """One checkpoint of the job: as long as in the run, or assumed by the size of the model (`assumed_checkpoint`)."""
     if facts is None or facts.checkpoint is None:
         return assumed_checkpoint(gradient_bytes, writers)
     return Checkpoint(carried_range(facts.checkpoint.seconds, facts), measured=True)

@@ -185,10 +185,7 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
     steps = math.ceil(limits.samples / sizing.global_batch) if sizing.global_batch else 0
     step_s = (estimate.step_s, estimate.low_s, estimate.high_s) if estimate else (None, None, None)
     whole = _whole_time(candidate, pricing, steps, limits)
-    time_s: list[float | None] = [None] * 3
-    if whole.time is not None:
-        time_s = [limits.startup_s + end for end in (whole.time.mean_s, whole.time.low_s, whole.time.high_s)]
-    counted = whole.interrupted
+    counted, time_s = whole.interrupted, whole.ends_s
     cost = [
         None if t is None or not price else cost_usd(price.usd_per_hour, sizing.nodes, t, price.cloud) for t in time_s
     ]
@@ -242,13 +239,19 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
 
 
 class _WholeTime(NamedTuple):
-    """The time of a job after its machines have started; None where it is not predicted."""
+    """The time of a job; None where it is not predicted."""
 
     time: SecondsRange | None
+    """With the start of the machines."""
     interrupted: Interrupted | None = None
     """None: interruptions are not counted."""
     reason: str = ""
     """Why the job cannot be expected to end."""
+
+    @property
+    def ends_s(self) -> tuple[float | None, float | None, float | None]:
+        """The mean and the ends of the interval."""
+        return (self.time.mean_s, self.time.low_s, self.time.high_s) if self.time else (None, None, None)
 
 
 def _whole_time(candidate: Candidate, pricing: str, steps: int, limits: Limits) -> _WholeTime:
@@ -257,7 +260,8 @@ def _whole_time(candidate: Candidate, pricing: str, steps: int, limits: Limits) 
         return _WholeTime(None)
     overheads = candidate.overheads
     stepping = SecondsRange(*(steps * each for each in (estimate.step_s, estimate.low_s, estimate.high_s)))
-    plain = plus(stepping, overheads.total)
+    machines = SecondsRange(*[limits.startup_s] * 3)
+    plain = plus(machines, stepping, overheads.total)
     per_hour = rate_per_hour(limits.interruptions, candidate.instance.instance_type, pricing, sizing.nodes, sizing.gpus)
     expected = per_hour * plain.mean_s / 3600
     if not per_hour or (expected < LEAST_COUNTED and pricing != "spot"):
@@ -265,14 +269,14 @@ def _whole_time(candidate: Candidate, pricing: str, steps: int, limits: Limits) 
     parts = overheads.parts
     starting = parts.get("start_up", NOTHING)
     work = plus(stepping, *(seconds for name, seconds in parts.items() if name not in ("start_up", "checkpoint")))
-    restart = plus(SecondsRange(*[limits.startup_s] * 3), starting)
+    restart = plus(machines, starting)
     checkpoint = candidate.checkpoint or assumed_checkpoint(None)
     found = interrupted(Stretch(work, restart, checkpoint, estimate.step_s), per_hour)
     if found is None:
         often = duration(3600 / per_hour)
         return _WholeTime(None, reason=f"{TOO_OFTEN}: every {often}, and {duration(restart.mean_s)} to start again")
     source = source_of(limits.interruptions, candidate.instance.instance_type, pricing)
-    return _WholeTime(plus(starting, found.time), with_source(found, source))
+    return _WholeTime(plus(restart, found.time), with_source(found, source))
 
 
 def _over(time_high_s: float | None, cost_high_usd: float | None, limits: Limits) -> str:

@@ -22,7 +22,6 @@ from recommender.plans.candidates import (
     describe_job,
     size_up,
 )
-from recommender.plans.interruptions import check_rates
 from recommender.plans.overheads import checkpoint_of, overheads_of
 from recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan
 from recommender.plans.question import check_question, choose_machines, order
@@ -56,7 +55,7 @@ def recommend(
     settings: Settings | None = None,
     prices: OwnPrices | None = None,
     startup_s: float = STARTUP_S,
-    interruptions_per_hour: Mapping[str, float] | None = None,
+    interruptions: Mapping[str, float] | None = None,
     catalog: Catalog | None = None,
     predictor: Predicts | None = None,
     others: Sequence[Workload] = (),
@@ -67,7 +66,7 @@ def recommend(
 
     `samples` is the work; a plan meets `budget_s` (and `max_cost_usd`) if the upper end of its 80 % interval does.
     `region` defaults to the cloud's reference region; without `cloud` it implies it. The cloud `any` means all of them.
-    `pricing` is on_demand, spot or both. `interruptions_per_hour` are those of one machine, by `spot`, `on_demand` and
+    `pricing` is on_demand, spot or both. `interruptions` are those of one machine in an hour, by `spot`, `on_demand` and
     types of machines, where they are known; others are assumed (`recommender.plans.interruptions`).
     Retired types are ranked only where `instance_types` names them or `prices` has one of theirs. The batch per GPU is
     the measured one, or those given; `keep_global_batch` keeps the samples of an update, by accumulation where it must.
@@ -76,8 +75,7 @@ def recommend(
     `learned`. If no plan meets the budget, the fastest comes first, rejected as `over budget`.
     Raises PredictionError or `instance_catalog.CatalogError`: one line that says what to do.
     """
-    often = check_rates(interruptions_per_hour or {})
-    limits = Limits(samples, budget_s, min_nodes, max_nodes, max_cost_usd, startup_s, often)
+    limits = Limits(samples, budget_s, min_nodes, max_nodes, max_cost_usd, startup_s, interruptions or {})
     pricings = check_question(limits, pricing)
     catalog = with_own_prices(catalog or instance_catalog.load(), prices)
     batches = (batch_per_gpu,) if isinstance(batch_per_gpu, int) else tuple(batch_per_gpu)

@@ -23,8 +23,8 @@ _labelled = partial(labelled, width=_WIDTH, indent=10)
 _LETTERS = "abcdefgh"
 """The number of plans on the Pareto front that are named."""
 LEGEND = {
-    "s": "spot, can be taken away at any time",
-    "i": "interruptions are counted",
+    "s": "spot, can be taken away at any time: interruptions are counted",
+    "f": "failures of machines are counted",
     "x": "extrapolated",
     "m": "memory not known, assumed to fit",
     "a": "ARM processor, which the job's packages must be built for",
@@ -150,7 +150,7 @@ def flags_of(plan: Plan) -> str:
     """The letters of `LEGEND` that hold for a plan."""
     flags = {
         "s": plan.pricing == "spot",
-        "i": plan.interruptions is not None,
+        "f": plan.interruptions is not None and plan.pricing != "spot",
         "x": bool(plan.extrapolated),
         "m": plan.fits_memory is None,
         "a": plan.cpu_arch == "arm64",

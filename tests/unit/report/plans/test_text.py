@@ -21,7 +21,8 @@ CONTRACT = (
     "position,cloud,region,instance_type,nodes,placement,gpus,gpu_model,pricing,batch_per_gpu,global_batch,steps,step_s,"
     "step_low_s,step_high_s,time_h,time_low_h,time_high_h,cost_usd,cost_low_usd,cost_high_usd,compute_s,data_s,h2d_s,"
     "interconnect_s,network_s,other_s,bound_by,memory_gib_needed,fits_memory,meets_budget,extrapolated,price_as_of,reason,"
-    "price_basis,list_cost_usd,start_up_s,epoch_start_s,evaluation_s,checkpoint_s,bubble_s,layout,mfu,tokens_per_s"
+    "price_basis,list_cost_usd,start_up_s,epoch_start_s,evaluation_s,checkpoint_s,bubble_s,layout,mfu,tokens_per_s,"
+    "interruptions_per_hour,interruptions,checkpoint_every_s,interrupted_s"
 )
 HOUR = 3600.0
 

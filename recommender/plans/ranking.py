@@ -66,8 +66,8 @@ def recommend(
 
     `samples` is the work; a plan meets `budget_s` (and `max_cost_usd`) if the upper end of its 80 % interval does.
     `region` defaults to the cloud's reference region; without `cloud` it implies it. The cloud `any` means all of them.
-    `pricing` is on_demand, spot or both. `interruptions` are those of one machine in an hour, by `spot`, `on_demand` and
-    types of machines, where they are known; others are assumed (`recommender.plans.interruptions`).
+    `pricing` is on_demand, spot or both. `interruptions` are those of one machine in an hour, by `spot`, `on_demand`
+    and types of machines; others are assumed (`recommender.plans.interruptions`).
     Retired types are ranked only where `instance_types` names them or `prices` has one of theirs. The batch per GPU is
     the measured one, or those given; `keep_global_batch` keeps the samples of an update, by accumulation where it must.
     `settings` replaces measured settings (precision, strategy, ...); `prices` are yours in place of list prices.

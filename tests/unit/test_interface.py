@@ -34,7 +34,7 @@ OPTIONS = {
     "export": "--format --help --out -o",
     "import": "--help --out -o",
     "share": "--help --inspect --out -o",
-    "fleet": "--analyse --format --help --instance --job --out --since --sort --top -o",
+    "fleet": "--analyse --by --format --help --instance --job --out --since --sort --top -o",
     "characterize": "--format --help --max-steps --module --network-run --nproc-per-node --out --repeat --skip -m -o",
     "recommend": (
         "--batch --budget --channels-last --checkpointing --cloud --compile --discount --emit --epochs --format"

@@ -1,7 +1,9 @@
 """Goodput against known truth, and the expected time of interrupted jobs against simulations.
 
 1. Ten simulated months of a job that fails about every two days: each part within 5 % of what happened.
-2. Real jobs that are killed and go on from a checkpoint, by hand and under torchrun, against the script's own log.
+2. Real jobs that are killed and go on from a checkpoint, by hand and under torchrun, against the script's own log: the
+   numbers of new and repeated steps exactly, the time of the latter within 10 % of so many median steps (what the first
+   steps of an attempt take longer is start-up).
 3. The closed formulas of `recommender.failures` against 400 simulations each: within 10 % where interruptions come at a
    constant rate, and shown without a limit where they come in bursts (Weibull gaps of shape 0.7) or regularly (4.0).
 """
@@ -17,7 +19,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import fmean, quantiles
+from statistics import fmean, median, quantiles
 
 from ddlprof.analysis.goodput import GOODPUT_PARTS, Goodput, goodput
 from ddlprof.analysis.run import analyse
@@ -30,7 +32,7 @@ from scripts.bench.machine import describe
 from scripts.lab.interruptions import poisson, simulated_s
 from scripts.lab.simulated_month import Job, Truth, write_month
 
-PART_LIMIT, SHARE_LIMIT, TIME_LIMIT, REAL_LIMIT = 0.05, 0.05, 0.1, 0.25
+PART_LIMIT, SHARE_LIMIT, TIME_LIMIT, REAL_LIMIT = 0.05, 0.05, 0.1, 0.1
 MONTHS, SIMULATIONS, STEPS, KILLS = 10, 400, 120, "25,57,83"
 _SMALL = 0.0005
 """The share of the time of all machines below which a part's error in per cent means nothing."""
@@ -97,12 +99,13 @@ def _real_jobs(folder: Path, limits: Limits) -> None:
         repeated = sum(each.repeated for each in found.begun)
         limits.at_most(f"{name}: new steps away", abs(found.new_steps - len(new)), 0)
         limits.at_most(f"{name}: repeated steps away", abs(repeated - len(again)), 0)
-        limits.at_most(f"{name}: error of repeated time", abs(steps[1] / sum(again) - 1), REAL_LIMIT)
+        usual_s = median(new + again)
+        limits.at_most(f"{name}: error of repeated time", abs(steps[1] / (len(again) * usual_s) - 1), REAL_LIMIT)
         rows += [
-            (f"{name}: new steps", len(new), found.new_steps, f"{sum(new):.2f}", f"{steps[0]:.2f}"),
-            (f"{name}: done again", len(again), repeated, f"{sum(again):.2f}", f"{steps[1]:.2f}"),
+            (f"{name}: new steps", len(new), found.new_steps, f"{len(new) * usual_s:.2f}", f"{steps[0]:.2f}"),
+            (f"{name}: done again", len(again), repeated, f"{len(again) * usual_s:.2f}", f"{steps[1]:.2f}"),
         ]
-    print_table(("job", "steps in its log", "by ddlprof", "s in its log", "by ddlprof"), rows)
+    print_table(("job", "steps in its log", "by ddlprof", "times its median step, s", "by ddlprof"), rows)
 
 
 def _run(work: Path, script: str, launcher: tuple[str, ...]) -> list[Path]:

@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -43,9 +44,10 @@ def require_truth(found: dict[str, Any], folder: Path, ranks: int) -> None:
     assert sum(each["repeated"] for each in found["attempts"]) == len(again) > 0
     hour = 3600 / ranks
     parts = found["parts_h"]
-    # The first steps of an attempt are start-up beyond the mean of the others.
-    assert hour * (parts["new_steps"] + parts["repeated_steps"]) == pytest.approx(sum(new) + sum(again), rel=0.15)
-    assert hour * parts["repeated_steps"] == pytest.approx(sum(again), rel=0.25)
+    # What the first steps of an attempt take longer is start-up.
+    usual_s = median(new + again)
+    assert hour * parts["new_steps"] == pytest.approx(len(new) * usual_s, rel=0.2)
+    assert hour * parts["repeated_steps"] == pytest.approx(len(again) * usual_s, rel=0.2)
     assert sum(parts.values()) == pytest.approx(found["rank_hours"])
     assert 0 < found["goodput"] < 1
     assert found["goodput"] == pytest.approx(parts["new_steps"] / found["rank_hours"], rel=0.2)

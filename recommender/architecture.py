@@ -71,6 +71,13 @@ class Transformer:
                 self.experts_per_token > self.experts
             ),
             f"dense_layers {self.dense_layers} are more than layers {self.layers}": self.dense_layers > self.layers,
+            "expert_ffn, shared_experts and dense_layers are of a model with experts": (
+                not self.experts and (self.expert_ffn or self.shared_experts or self.dense_layers)
+            ),
+            "q_lora and rope_dim are of latent attention, which has a kv_lora": (
+                not self.kv_lora and (self.q_lora or self.rope_dim)
+            ),
+            f"rope_dim {self.rope_dim} is more than head_dim {self.head_dim}": self.rope_dim > self.head_dim,
         }
         for problem, wrong in problems.items():
             if wrong:

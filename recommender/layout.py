@@ -77,6 +77,15 @@ class Layout:
             raise PredictionError(f"layout: {self.shard} does not divide the {ranks} data ranks")
         return int(hybrid.group(1))
 
+    def expert_ranks(self, gpus: int) -> int:
+        """The ranks that hold the same experts: tensor and context ranks have experts of their own, too."""
+        return max(self.data_ranks(gpus) * self.context * self.tensor // self.expert, 1)
+
+    def expert_shard_ranks(self, gpus: int) -> int:
+        """The ranks that divide of experts what `shard` names: only such as hold the same experts."""
+        shares = self.shard_ranks(gpus)
+        return 1 if self.shard == "none" else max(shares * self.tensor // self.expert, 1)
+
     @property
     def shards(self) -> tuple[bool, bool, bool]:
         """Whether parameters, gradients and optimizer states are divided."""
@@ -96,13 +105,19 @@ class Layout:
         """Why the model cannot be divided like that over the GPUs; None: it can."""
         heads = model.heads if model.kv_lora else max(model.kv_heads, self.tensor)
         sequence = 2 * self.context if self.context > 1 else 1
+        networks = (model.ffn if model.mixed_layers < model.layers else 0, model.shared_experts * model.expert_ffn)
+        width = next((each for each in networks if each % self.tensor), 0)
         wrong = {
             f"{gpus} GPUs cannot be divided by tensor x pipeline x context": gpus % self.model_ranks,
             f"{model.heads} heads cannot be divided by tensor {self.tensor}": (
                 model.heads % self.tensor or heads % self.tensor
             ),
             f"{model.layers} layers are fewer than pipeline x virtual": model.layers < self.pipeline * self.virtual,
+            f"a feed-forward width of {width} cannot be divided by tensor {self.tensor}": width,
             f"{model.seq} tokens cannot be divided by twice context {self.context}": model.seq % sequence,
+            f"{model.seq} tokens cannot be divided by context x tensor {self.tensor}": (
+                self.sequence_parallel and model.seq % (self.context * self.tensor)
+            ),
             f"the model has no experts to divide by expert {self.expert}": self.expert > 1 and not model.experts,
             f"{model.experts} experts cannot be divided by expert {self.expert}": model.experts % self.expert,
         }

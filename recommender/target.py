@@ -71,8 +71,9 @@ class Target:
     qlora: Rank | None = None
     """The same beside weights held in four bits (QLoRA)."""
     layout: Layout | None = None
-    """How the model is divided over the GPUs; None: by `strategy` alone. `batch_per_gpu` are then the sequences of a
-    micro-batch, and `grad_accum` the micro-batches of a step in each data rank."""
+    """How the model is divided over the GPUs; None: by `strategy` alone. With a layout, it decides in place of
+    `strategy` and `checkpointing`; `batch_per_gpu` are the sequences of a micro-batch, and `grad_accum` the
+    micro-batches of a step in each data rank."""
 
     def __post_init__(self) -> None:
         checked(self)

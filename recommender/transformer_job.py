@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from recommender.architecture import Transformer
+from recommender.errors import PredictionError
 from recommender.workload import Workload
 
 _HALF_BYTES = 2.0
@@ -41,6 +42,8 @@ def transformer(
     `software` is what trains it: megatron, nanotron, torchtitan, ...; None: not known. Raises `PredictionError` for
     sizes that contradict each other.
     """
+    if head_dim is None and (heads < 1 or hidden % heads):
+        raise PredictionError(f"transformer: hidden {hidden} is not a multiple of heads {heads}: give head_dim")
     sizes = Transformer(
         layers=layers,
         hidden=hidden,

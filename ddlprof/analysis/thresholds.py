@@ -78,6 +78,9 @@ THROTTLED_SHARE = 0.1  # of the readings: as much as warns
 THROTTLED_CLOCK = 0.95  # of the clock otherwise: boost clocks move by less
 THROTTLED_COMPUTE = 1.05  # times computing otherwise: without it the lower clock cost nothing
 HOT_C = 85.0  # where the driver does not tell why clocks are low: data-centre GPUs slow down from here on
+MOVED_SHARE = 0.5  # of a late rank's lateness: a counter that moved in less of it explains less than half
+MOVED_CONTRAST = 2.0  # times the lateness, or the moving, where the counter does not move: less is what moves anyway
+MOVED_STEPS = LATE_RANK_STEPS  # late steps in which it moved, and steps in which it did not: fewer are an accident
 
 # The curve of the loss.
 LOSS_VALUES = 60  # fewer make too few bins to hold a third of them out

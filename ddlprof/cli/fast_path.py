@@ -123,6 +123,7 @@ def analysed_run(
     advance: Callable[[int, int], None],
     instance: str | None = None,
     steps: tuple[int | None, int | None] = (None, None),
+    carbon_g_per_kwh: float | None = None,
 ) -> Analysed:
     """Reads and analyses the run; `advance(done, total)` is told how far the reading is."""
     import time
@@ -132,7 +133,7 @@ def analysed_run(
     from ddlprof.store import load_run
 
     data = load_run(runs, advance)
-    return Analysed(data, analyse(data), time.time_ns(), instance, steps)
+    return Analysed(data, analyse(data), time.time_ns(), instance, steps, carbon_g_per_kwh)
 
 
 def save_summary_of(runs: list[str], analysed: Analysed) -> None:

@@ -59,6 +59,23 @@ _Processes = Annotated[
         help="Processes side by side to compare with; one for each processor if not given, 0 for none.",
     ),
 ]
+_Save = Annotated[
+    Path | None,
+    typer.Option(
+        "--save", metavar="DIR", callback=on_this_machine, help="Also save each trained model: DIR/trial-N.pt."
+    ),
+]
+_Precision = Annotated[
+    str,
+    typer.Option(
+        "--precision",
+        metavar="NAME",
+        help="fp32, or autocast: amp-bf16, amp-fp16 (with scaled losses, a scale for each model).",
+    ),
+]
+_CudaGraph = Annotated[
+    bool, typer.Option("--cuda-graph", help="Replay each recorded step as one CUDA graph, where the device is CUDA.")
+]
 
 
 def fuse(
@@ -85,15 +102,12 @@ def fuse(
     clip_norm: Annotated[
         float | None, typer.Option("--clip-norm", metavar="NORM", help="The longest gradient of each model.")
     ] = None,
+    precision: _Precision = "fp32",
+    cuda_graph: _CudaGraph = False,
     processes: _Processes = None,
     force: Annotated[bool, typer.Option("--force", help="Fuse also where that is expected to lose.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Predict and decide, but do not train.")] = False,
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            "--save", metavar="DIR", callback=on_this_machine, help="Also save each trained model: DIR/trial-N.pt."
-        ),
-    ] = None,
+    save: _Save = None,
     out: Out = None,
     format: Annotated[str | None, format_option(FORMATS, besides="; csv has the trials")] = None,
 ) -> None:
@@ -112,10 +126,12 @@ def fuse(
     from ddlprof.fusion.task import Names, device_of
     from ddlprof.fusion.training import Length
 
-    names = Names(model, data, loss, metric, evaluation, optimizer, seed, device_of(device), clip_norm)
+    names = Names(model, data, loss, metric, evaluation, optimizer, seed, device_of(device), clip_norm, precision)
     if save is not None and not dry_run:
         prepare(save)
-    options = Options(Length(max_steps, epochs), most, dry_run, force, bool(evaluation or metric), save, processes)
+    options = Options(
+        Length(max_steps, epochs), most, dry_run, force, bool(evaluation or metric), save, processes, cuda_graph
+    )
     _run(names, sweeps, options, places)
 
 

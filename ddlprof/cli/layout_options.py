@@ -46,7 +46,8 @@ Interconnect = Annotated[
     str | None, machines_option(metavar="LINK", help="With --gpu, links in a machine: pcie3..5 or nvlink1..5.")
 ]
 NetworkGbps = Annotated[
-    float | None, machines_option(metavar="G", min=1e-3, max=1e6, help="With --gpu, Gbit/s between machines.")
+    float | None,
+    machines_option(metavar="G", min=1e-3, max=1e6, help="With --gpu, Gbit/s of a machine, all its GPUs together."),
 ]
 
 

@@ -36,6 +36,10 @@ def report(
             help="Show the goodput over all attempts instead: RUNs are attempts of one job, in any directories.",
         ),
     ] = False,
+    carbon: Annotated[
+        float | None,
+        typer.Option("--carbon", metavar="G", min=0, help="Grams of CO2 of a kWh where the run was."),
+    ] = None,
     save_summary: Annotated[
         bool,
         typer.Option(
@@ -57,7 +61,7 @@ def report(
 
     places, window = wanted(out, format, tuple(RENDERERS), besides=_BESIDES), _steps(step_range)
     with progress("reading") as advance:
-        analysed = analysed_run(run, advance, instance, window)
+        analysed = analysed_run(run, advance, instance, window, carbon)
     if save_summary:
         save_summary_of(run, analysed)
     places.write(RENDERERS, analysed)

@@ -129,7 +129,7 @@ class Helper:
                 self.recorder.chunks.append(self.recorder.take_rest())  # with optimizer-in-backward, the end of a step
                 self._await_device()
                 self._drain(last=True)
-                self._slow_records()
+                self._slow_records(last=True)
         except Exception as error:
             self._fail(error)
         self._write_drops()
@@ -336,7 +336,7 @@ class Helper:
 
     # -- about once a second --------------------------------------------------------------------------------------
 
-    def _slow_records(self) -> None:
+    def _slow_records(self, last: bool = False) -> None:
         row = self.context.sample() if self.context is not None else None
         if row is not None:
             self.writer.context(replace(row, **self.memory.last._asdict()))
@@ -347,6 +347,8 @@ class Helper:
                 self.writer.note("context", owner)
             if self._context_rows % _CONTEXT_ROWS == 0:
                 self._context_every *= 2
+        for reading in self.context.health(last) if self.context is not None else ():
+            self.writer.context(reading)
         self.writer.context(self.cost())
         self._write_loader_cost()
         self._write_drops()

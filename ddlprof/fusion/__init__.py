@@ -6,14 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ddlprof.fusion.fused import Fused
+    from ddlprof.fusion.scaling import Scaler
 
-__all__ = ["Fused"]
+__all__ = ["Fused", "Scaler"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports `Fused` on first use, as it needs torch, which commands and reports that only read results do not."""
+    """Imports a class on first use, as it needs torch, which commands and reports that only read results do not."""
     if name == "Fused":
         from ddlprof.fusion.fused import Fused
 
         return Fused
+    if name == "Scaler":
+        from ddlprof.fusion.scaling import Scaler
+
+        return Scaler
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

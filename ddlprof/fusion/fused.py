@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules import module as of_all_modules
 from torch.overrides import TorchFunctionMode
 
 from ddlprof.base.errors import UserError
 from ddlprof.fusion.hyperparameters import per_model
+from ddlprof.fusion.mapping import mappable
 from ddlprof.fusion.optimizers import OPTIMIZERS, Optimizer
+from ddlprof.fusion.random_state import draws_undone
 from ddlprof.fusion.recurrent import decompose
+from ddlprof.fusion.scaling import Scaler
 from ddlprof.fusion.traced import OfAll, Traced
 
 Function = Callable[..., Any]
@@ -44,16 +46,20 @@ class Fused:
         optimizer: str = "sgd",
         *,
         traced: bool = False,
+        cuda_graph: bool = False,
         **values: float | Sequence[float],
     ) -> None:
         """`values` are hyper-parameters of the optimizer: a number for all models, or one number for each.
 
         `traced` records the operators of forward once and calls these from then on, which is faster and needs a model
-        whose forward is the same at each step; the same `function` has to be given each time.
+        whose forward is the same at each step; the same `function` has to be given each time. `cuda_graph` replays what
+        `gradients` has recorded as one CUDA graph; `not_graphed` says why not, if that cannot be done.
 
         Raises UserError where the models are not of one shape or have hooks on gradients, or the optimizer does not
         take a value.
         """
+        if cuda_graph and not traced:
+            raise UserError("cuda_graph=True needs traced=True")
         check_alike(models)
         for model in models:
             check_model(model)
@@ -62,9 +68,10 @@ class Fused:
         self._template = copy.deepcopy(models[0])
         self._called = copy.deepcopy(models[0])
         decompose(self._called)
-        self._traced = Traced(self._called) if traced else None
+        self._traced = Traced(self._called, cuda_graph) if traced else None
         self._trained: dict[str, Tensor] = {}
         self._rest: dict[str, Tensor] = {}
+        self.device = next(models[0].parameters()).device
         self._optimizers: list[tuple[list[str], Optimizer]] = []
         self._is_checked = False
         with torch.no_grad():
@@ -94,6 +101,11 @@ class Fused:
         """The number of forwards that are recorded. Others are mapped anew at each step."""
         return self._traced.recordings if self._traced is not None else 0
 
+    @property
+    def not_graphed(self) -> str | None:
+        """Why a step is not replayed as a CUDA graph; None: it is, or this was not asked."""
+        return self._traced.not_graphed if self._traced is not None else None
+
     def train(self, mode: bool = True) -> None:
         """Like `Module.train`, for all models."""
         self._called.train(mode)
@@ -112,25 +124,36 @@ class Fused:
         self._check(function, batch)
         return self._computed(function, self._mapped(function), batch)
 
-    def gradients(self, function: Function, *batch: Any, losses: Callable[..., Tensor] | None = None) -> Tensor:
+    def gradients(
+        self,
+        function: Function,
+        *batch: Any,
+        losses: Callable[..., Tensor] | None = None,
+        scaler: Scaler | None = None,
+    ) -> Tensor:
         """The loss of each model, of shape (B,); sets the gradients in the parameters' `grad`.
 
         Equal to `forward` and `backward`, but recorded as a whole if `traced`. `losses(found, *batch)`: computes the
-        losses from the results of `function` for all models, if that takes fewer operators than for each.
+        losses from the results of `function` for all models, if that takes fewer operators than for each. `scaler`:
+        gradients are those of scaled losses; `step` gets it, too.
         """
 
-        def with_gradients(trained: dict[str, Tensor], rest: dict[str, Tensor], batch: tuple[Any, ...]) -> Any:
+        def with_gradients(trained: dict[str, Tensor], rest: dict[str, Tensor], given: tuple[Any, ...]) -> Any:
+            scales, *batch = given
             with torch.enable_grad():
-                found, changed = self._mapped(function)(trained, rest, batch)
+                found, changed = self._mapped(function)(trained, rest, tuple(batch))
                 each = found if losses is None else losses(found, *batch)
-                gradients = torch.autograd.grad(each.sum(), list(trained.values()), allow_unused=True)
+                with self._without_autocast():  # as backward() is called outside
+                    whole = (each if scales is None else each * scales).sum()
+                    gradients = torch.autograd.grad(whole, list(trained.values()), allow_unused=True)
             return (each.detach(), gradients), changed
 
         self._check(function, batch)
-        each, gradients = self._computed((function, losses), with_gradients, batch, differentiable=False)
+        given = (None if scaler is None else scaler.scales, *batch)
+        each, gradients = self._computed((function, losses), with_gradients, given, differentiable=False)
         for parameter, gradient in zip(self._trained.values(), gradients, strict=True):
             parameter.grad = gradient
-        return each  # type: ignore[no-any-return]
+        return each.clone()  # type: ignore[no-any-return] # a CUDA graph writes to the same place the next time
 
     def _check(self, function: Function, batch: tuple[Any, ...]) -> None:
         """Calls the first function with one model alone, to find out what would be lost by mapping."""
@@ -166,7 +189,7 @@ class Fused:
         over_all: Function = vmap(of_one, in_dims=(0, 0, None), randomness="different")
 
         def mapped(*given: Any) -> Any:
-            with _mappable():
+            with mappable(self.device):
                 return over_all(*given)
 
         return mapped
@@ -180,15 +203,29 @@ class Fused:
             each.grad = None
         losses.sum().backward()
 
-    def step(self, clip_norm: float | None = None) -> None:
+    def step(self, clip_norm: float | None = None, scaler: Scaler | None = None) -> None:
         """Updates all models once.
 
-        `clip_norm`: the largest norm of all gradients of a model; larger ones are scaled down.
+        `clip_norm`: the largest norm of all gradients of a model; larger ones are scaled down. `scaler`: by which the
+        losses were scaled; models whose gradients are not finite are not updated.
         """
+        skipped = [] if scaler is None else self._unscale(scaler)
         if clip_norm is not None:
             self._clip(clip_norm)
         for names, optimizer in self._optimizers:
-            optimizer.step([self._trained[name].grad for name in names])
+            optimizer.step([self._trained[name].grad for name in names], skipped)
+
+    def _unscale(self, scaler: Scaler) -> list[int]:
+        """Takes the scale out of the gradients and updates it. Returns the models that overflowed."""
+        found = [each for each in self._trained.values() if each.grad is not None]
+        gradients, finite = scaler.unscaled([each.grad for each in found if each.grad is not None])
+        for parameter, gradient in zip(found, gradients, strict=True):
+            parameter.grad = gradient
+        scaler.update(finite)
+        return [model for model, is_finite in enumerate(finite.tolist()) if not is_finite]
+
+    def _without_autocast(self) -> AbstractContextManager[Any]:
+        return torch.autocast(self.device.type, enabled=False)
 
     def _clip(self, most: float) -> None:
         """Clips as torch.nn.utils.clip_grad_norm_ does, separately for each model."""
@@ -252,18 +289,6 @@ def _shapes(model: nn.Module) -> Mapping[str, object]:
     return {name: (tuple(each.shape), each.dtype, each.device, each.requires_grad) for name, each in tensors}
 
 
-@contextmanager
-def _mappable() -> Iterator[None]:
-    """Switches off kernels of torch that cannot be mapped: those of whole attention and whole encoder layers."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-
-
 _REGISTERS = (Tensor.register_hook, Tensor.register_post_accumulate_grad_hook)
 
 
@@ -296,7 +321,8 @@ def check_forward(function: Callable[..., object], model: nn.Module, batch: tupl
 
     While models train as one, their tensors say that they need no gradients, so such code would register no hooks.
     """
-    with _Refuses(), torch.enable_grad(), torch.random.fork_rng():
+    device = next(model.parameters()).device
+    with _Refuses(), torch.enable_grad(), draws_undone(device):
         function(model, *batch)
 
 

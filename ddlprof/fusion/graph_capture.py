@@ -90,6 +90,12 @@ class Recording:
         pairs = zip(self.constants.buffers(), other.constants.buffers(), strict=False)
         return str(self.graph) == str(other.graph) and all(one is two or torch.equal(one, two) for one, two in pairs)
 
+    @property
+    def is_low(self) -> bool:
+        """Whether any tensor has 16 bits."""
+        layouts = [node.meta.get("layout") for node in self.graph.nodes]
+        return any(each is not None and each.dtype in (torch.bfloat16, torch.float16) for each in layouts)
+
     def compiled(self, differentiable: bool) -> Callable[..., Any]:
         """A function of the inputs, one by one. `differentiable`: whether gradients must flow through the result."""
         simplify(self.graph, differentiable)

@@ -19,7 +19,16 @@ from ddlprof.base.cores import available_cores
 from ddlprof.base.errors import UserError
 from ddlprof.base.files import replacing
 from ddlprof.fusion.hyperparameters import Value, Values, check_value, chunks, combinations, partition
-from ddlprof.fusion.memory import SAFE_SHARE, bytes_per_model, fits_memory, free_bytes, kept_by, most_that_fit
+from ddlprof.fusion.memory import (
+    SAFE_SHARE,
+    bytes_per_model,
+    fits_memory,
+    forget_peak,
+    free_bytes,
+    kept_by,
+    most_that_fit,
+    peak_bytes,
+)  # fmt: skip
 from ddlprof.fusion.prediction import fit, interleaved, sizes_to_time, verdict, with_threads
 from ddlprof.fusion.results import Measured, Prediction, Result, Trial, TrialGroup
 from ddlprof.fusion.side_by_side import time_beside
@@ -51,6 +60,8 @@ class Options:
     """The folder for the trained models; None: they are not saved."""
     beside: int | None = None
     """The number of processes to compare with; None: one for each processor, 0: none."""
+    cuda_graph: bool = False
+    """Whether to replay steps as CUDA graphs."""
     budget_s: float = 2.0
     """Seconds for timing steps, once before and once after the training."""
 
@@ -70,8 +81,9 @@ def run(
     parameters = task.names()
     shared = {*parameters["the factory"], *parameters["the batches"]} - {SEED}
     result = Result(
-        names.model, names.optimizer, names.device, torch.get_num_threads(), names.metric, [], [], not options.dry_run
-    )
+        names.model, names.optimizer, names.device, torch.get_num_threads(), names.metric, [], [], not options.dry_run,
+        names.precision,
+    )  # fmt: skip
     with without_warnings():
         for common, numbers in partition(trials, shared):
             sweep = _Sweep(names, task, trials, common, numbers, options)
@@ -106,6 +118,7 @@ class _Sweep:
         self._common, self._numbers, self._options = common, numbers, options
         self._batches: list[Any] = []
         self._traced = True
+        self._not_graphed: str | None = None
         self._unsaved: list[str] = []
         """Notes on models that could not be saved. Results are shown all the same."""
 
@@ -148,6 +161,7 @@ class _Sweep:
         groups = chunks(self._numbers, part.at_once)
         each = self._options.length.steps or 0
         before, begin, found = 0, time.perf_counter(), []
+        forget_peak(self._task.device)
 
         def step_done(done: int) -> None:
             advance(before + done, len(groups) * each)
@@ -156,9 +170,14 @@ class _Sweep:
             outcomes = self._train(group, part.fuse, step_done)
             found += [self._trial(number, part.fuse, one) for number, one in zip(group, outcomes, strict=True)]
             before += each
-        part = replace(part, training_s=time.perf_counter() - begin, notes=(*part.notes, *self._unsaved))
+        part = replace(
+            part, training_s=time.perf_counter() - begin, peak_memory_bytes=peak_bytes(self._task.device),
+            notes=(*part.notes, *self._unsaved),
+        )  # fmt: skip
         if part.fuse and not self._traced:
             part = replace(part, notes=(*part.notes, _NOT_TRACED))
+        elif part.fuse and self._not_graphed is not None:
+            part = replace(part, notes=(*part.notes, f"no CUDA graph: {self._not_graphed}"))
         if not part.fuse:
             return part, found
         beside = self._options.beside is not None or (part.training_s or 0.0) > _LONG_S
@@ -169,6 +188,8 @@ class _Sweep:
             training = self._together(group) if fuse else self._alone(group[0])
             length, evaluate = self._options.length, self._options.evaluate
             outcomes = train(training, self._task, self._common, length, step_done, evaluate)
+            if isinstance(training, Together):
+                self._not_graphed = training.fused.not_graphed
             if self._options.save is not None:
                 self._unsaved += save(self._options.save, dict(zip(group, training.models(), strict=True)))
             return outcomes
@@ -190,7 +211,8 @@ class _Sweep:
         )  # fmt: skip
 
     def _together(self, numbers: Sequence[int]) -> Together:
-        return Together(self._task, [self._trials[number] for number in numbers], self._traced)
+        trials = [self._trials[number] for number in numbers]
+        return Together(self._task, trials, self._traced, self._options.cuda_graph)
 
     def _alone(self, number: int) -> Alone:
         return Alone(self._task, self._trials[number])

@@ -46,10 +46,22 @@ def kept_by(step: Callable[[], object]) -> int:
 def free_bytes(device: torch.device) -> int:
     """The bytes that a training may still use on the device, or on the machine within the limits of this process."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch's, but no tensor's
+        return int(torch.cuda.mem_get_info(device)[0]) + unused
     free = int(psutil.virtual_memory().available)
     limit = _address_limit()
     return free if limit is None else max(0, min(free, limit - psutil.Process().memory_info().vms))
+
+
+def forget_peak(device: torch.device) -> None:
+    """Makes `peak_bytes` begin anew."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_bytes(device: torch.device) -> int | None:
+    """The most bytes that tensors had on a CUDA device at once; None for others, whose tensors nobody counts."""
+    return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else None
 
 
 def most_that_fit(wanted: int, estimate: int, fits: Callable[[int], bool]) -> int:

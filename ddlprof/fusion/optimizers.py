@@ -25,6 +25,10 @@ _LEAST_EPS = 1e-15
 """The smallest eps. With a smaller one the divisor could be the root of a denormal number."""
 
 
+_MOST_COLUMNS = 32
+"""The most columns of values that are kept on the device for the next update."""
+
+
 class Optimizer(ABC):
     """Updates the rows of `matrix`, of shape (B, P), with gradients of the same shape."""
 
@@ -35,7 +39,9 @@ class Optimizer(ABC):
         """
         self.matrix, self.spans = matrix, spans
         self.values: dict[str, list[float]] = {name: list(each) for name, each in values.items()}
-        self._updates = [0] * len(spans)
+        self._updates = [[0] * len(matrix)] * len(spans)
+        """The updates of each model that each parameter had; one list for parameters with the same."""
+        self._columns: dict[tuple[float, ...], Tensor] = {}
         self._flushes = matrix.device.type == "cpu" and not _are_flushed()
         self._states = [torch.zeros_like(matrix) for _ in range(self.states(self.values))]
 
@@ -45,30 +51,39 @@ class Optimizer(ABC):
         """The number of matrices of the size of the parameters that it keeps as state."""
 
     @abstractmethod
-    def _update(self, rows: Tensor, gradients: Tensor, states: Sequence[Tensor], update: int) -> None:
-        """Updates some columns of the matrix in place. `update`: the number of the update, from 1."""
+    def _update(self, rows: Tensor, gradients: Tensor, states: Sequence[Tensor], updates: Sequence[int]) -> None:
+        """Updates some columns of the matrix in place. `updates`: the number of the update of each model, from 1."""
 
     @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor | None]) -> None:
+    def step(self, gradients: Sequence[Tensor | None], skipped: Sequence[int] = ()) -> None:
         """Updates the parameters that have a gradient, of shape (B, ...).
 
-        Others stay as they are, as in torch.optim.
+        Others stay as they are, as in torch.optim; so do those of the models in `skipped`, and their states.
         """
         there = [number for number, each in enumerate(gradients) if each is not None]
         if not there:
             return
-        for number in there:
-            self._updates[number] += 1
         models = len(self.matrix)
+        before = [each[list(skipped)] for each in (self.matrix, *self._states)] if skipped else []
+        distinct = {id(self._updates[number]): self._updates[number] for number in there}
+        once_more = {key: [done + 1 for done in each] for key, each in distinct.items()}
+        updates = [once_more[id(self._updates[number])] for number in there]
         rows = [each.reshape(models, -1) for each in gradients if each is not None]
         with self._without_denormals():
-            if len(there) == len(self.spans) and len(set(self._updates)) == 1:
+            if len(there) == len(self.spans) and all(each is updates[0] or each == updates[0] for each in updates):
                 whole = torch.cat(rows, dim=1) if len(rows) > 1 else rows[0].clone()
-                self._update(self.matrix, whole, self._states, self._updates[0])
-                return
-            for number, row in zip(there, rows, strict=True):
-                span, update = self.spans[number], self._updates[number]
-                self._update(self.matrix[:, span], row.clone(), [each[:, span] for each in self._states], update)
+                self._update(self.matrix, whole, self._states, updates[0])
+            else:
+                for number, row, each in zip(there, rows, updates, strict=True):
+                    span = self.spans[number]
+                    self._update(self.matrix[:, span], row.clone(), [one[:, span] for one in self._states], each)
+        for tensor, kept in zip((self.matrix, *self._states), before, strict=False):
+            tensor[list(skipped)] = kept
+        for each in once_more.values():
+            for model in skipped:
+                each[model] -= 1
+        for number, each in zip(there, updates, strict=True):
+            self._updates[number] = each
 
     @contextmanager
     def _without_denormals(self) -> Iterator[None]:
@@ -86,15 +101,29 @@ class Optimizer(ABC):
         finally:
             torch.set_flush_denormal(False)
 
-    def _value(self, function: Callable[..., float], *names: str) -> Value:
-        """A function of some hyper-parameters: a number if it is equal for all models, else a column."""
-        found = [function(*each) for each in zip(*(self.values[name] for name in names), strict=True)]
+    def _value(self, function: Callable[..., float], *names: str, updates: Sequence[int] | None = None) -> Value:
+        """A function of some hyper-parameters: a number if it is equal for all models, else a column.
+
+        `updates`: a further argument of the function.
+        """
+        given = [self.values[name] for name in names] + ([] if updates is None else [updates])
+        found = tuple([function(*each) for each in zip(*given, strict=True)])
         if len(set(found)) == 1:
             return found[0]
-        return torch.tensor(found, dtype=self.matrix.dtype, device=self.matrix.device).unsqueeze(1)
+        column = self._columns.get(found)
+        if column is None:  # a copy to a GPU, for which the host waits
+            if len(self._columns) >= _MOST_COLUMNS:
+                self._columns.clear()
+            made = torch.tensor(found, dtype=self.matrix.dtype, device=self.matrix.device)
+            column = self._columns[found] = made.unsqueeze(1)
+        return column
 
     def _is_used(self, name: str) -> bool:
         return any(self.values[name])
+
+
+def _same(updates: Sequence[int]) -> bool:
+    return min(updates) == max(updates)
 
 
 def _are_flushed() -> bool:
@@ -110,18 +139,20 @@ class Sgd(Optimizer):
         """One if any model has momentum."""
         return 1 if any(values["momentum"]) else 0
 
-    def _update(self, rows: Tensor, gradients: Tensor, states: Sequence[Tensor], update: int) -> None:
+    def _update(self, rows: Tensor, gradients: Tensor, states: Sequence[Tensor], updates: Sequence[int]) -> None:
         if self._is_used("weight_decay"):
             gradients += rows * self._value(float, "weight_decay")
         if states:
             (velocity,) = states
             momentum = self._value(float, "momentum")
-            if update == 1:
+            if max(updates) == 1:
                 velocity.copy_(gradients)
             elif not self._is_used("dampening"):
                 velocity.mul_(momentum).add_(gradients)
-            else:  # without momentum there is no dampening
-                kept = self._value(lambda m, d: 1 - d if m else 1.0, "momentum", "dampening")
+            else:  # without momentum there is no dampening, nor at the first update
+                kept = self._value(
+                    lambda m, d, update: 1 - d if m and update > 1 else 1.0, "momentum", "dampening", updates=updates
+                )
                 velocity.mul_(momentum).add_(gradients * kept)
             if not self._is_used("nesterov"):
                 gradients = velocity
@@ -147,7 +178,7 @@ class Adam(Optimizer):
         """The means of gradients and of their squares, and space for the direction of an update."""
         return 3
 
-    def _update(self, rows: Tensor, gradients: Tensor, states: Sequence[Tensor], update: int) -> None:
+    def _update(self, rows: Tensor, gradients: Tensor, states: Sequence[Tensor], updates: Sequence[int]) -> None:
         if self._is_used("weight_decay"):
             if self.decoupled:
                 rows.mul_(self._value(lambda lr, decay: 1 - lr * decay, "lr", "weight_decay"))
@@ -156,9 +187,9 @@ class Adam(Optimizer):
         mean, square, direction = states
         one, two, eps = (self._value(float, name) for name in ("beta1", "beta2", "eps"))
         whole = direction.is_contiguous()  # not for some columns only
-        if isinstance(one, float) and isinstance(two, float) and isinstance(eps, float) and whole:
+        if isinstance(one, float) and isinstance(two, float) and isinstance(eps, float) and whole and _same(updates):
             # torch's own update goes through memory once, ours ten times; so it is applied to zeros at rate -1.
-            done = torch.full((), float(update), device=rows.device)
+            done = torch.full((), float(updates[0]), device=rows.device)
             torch._fused_adam_(
                 [direction.zero_()], [gradients], [mean], [square], [], [done],
                 lr=-1.0, beta1=one, beta2=two, weight_decay=0.0, eps=eps, amsgrad=False, maximize=False,
@@ -166,10 +197,10 @@ class Adam(Optimizer):
         else:
             mean.lerp_(gradients, self._value(lambda beta: 1 - beta, "beta1"))
             square.mul_(two).add_(gradients.square() * self._value(lambda beta: 1 - beta, "beta2"))
-            root = self._value(lambda beta: math.sqrt(1 - beta**update), "beta2")
+            root = self._value(lambda beta, update: math.sqrt(1 - beta**update), "beta2", updates=updates)
             # On a CPU the root of zero takes twenty times as long; weights that never had a gradient need it.
             size = square.clamp_min(torch.finfo(square.dtype).tiny).sqrt_().div_(root).add_(eps)
-            scale = self._value(lambda beta: 1 / (1 - beta**update), "beta1")
+            scale = self._value(lambda beta, update: 1 / (1 - beta**update), "beta1", updates=updates)
             torch.div(mean, size, out=direction).mul_(scale)
         rate = self._value(float, "lr")
         if isinstance(rate, float):

@@ -91,6 +91,8 @@ class TrialGroup:
     measured: Measured | None = None
     training_s: float | None = None
     """Seconds of the training of all of them."""
+    peak_memory_bytes: int | None = None
+    """The most bytes that tensors had on the CUDA device while they trained."""
     notes: tuple[str, ...] = ()
 
 
@@ -123,3 +125,4 @@ class Result:
     parts: list[TrialGroup]
     trials: list[Trial] = field(default_factory=list)
     trained: bool = False
+    precision: str = "fp32"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,10 @@ SEED = "seed"
 """The name of a sweep over seeds. Each model starts as a separate training with its seed would."""
 _TARGETS = ("labels", "label", "target", "targets", "y")
 """Names of the target in a batch that is a dict."""
+
+
+PRECISIONS: dict[str, torch.dtype | None] = {"fp32": None, "amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
+"""The type to which autocast casts, by the name of the precision; None: no autocast, and the types of the model."""
 
 
 def accuracy(output: Tensor, target: Tensor) -> Tensor:
@@ -44,6 +49,17 @@ class Task:
     device: torch.device
     clip_norm: float | None = None
     """The largest norm of all gradients of a model together."""
+    precision: str = "fp32"
+    """One of `PRECISIONS`."""
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context of forward and loss."""
+        return torch.autocast(self.device.type, PRECISIONS[self.precision], enabled=self.precision != "fp32")
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether losses are scaled, so that small gradients do not become zero."""
+        return self.precision == "amp-fp16"
 
     def names(self) -> dict[str, tuple[str, ...]]:
         """For each part of the task, the parameters that a sweep could set."""
@@ -125,15 +141,17 @@ class Task:
 
     def loss_of(self, model: Callable[..., Any], batch: Any) -> Any:
         """The loss of one batch. `model` is called like a module."""
-        return self._loss(*self._outputs(model, batch))
+        with self.autocast():
+            return self._loss(*self._outputs(model, batch))
 
     def loss_and_metric_of(self, model: Callable[..., Any], batch: Any) -> tuple[Any, Any]:
         """The loss and the metric of one batch. Without a metric the loss takes its place."""
-        output, target = self._outputs(model, batch)
-        loss = self._loss(output, target)
-        if self.metric is None:
-            return loss, loss
-        return loss, self.metric(getattr(output, "logits", output), target)
+        with self.autocast():
+            output, target = self._outputs(model, batch)
+            loss = self._loss(output, target)
+            if self.metric is None:
+                return loss, loss
+            return loss, self.metric(getattr(output, "logits", output), target)
 
     def _outputs(self, model: Callable[..., Any], batch: Any) -> tuple[Any, Any]:
         if not isinstance(batch, Mapping):
@@ -230,10 +248,13 @@ class Names:
     seed: int = 0
     device: str = "cpu"
     clip_norm: float | None = None
+    precision: str = "fp32"
 
     def load(self) -> Task:
         """Imports everything that is named. Raises UserError."""
         defaults_of(self.optimizer)
+        if self.precision not in PRECISIONS:
+            raise UserError(f"--precision {self.precision}: known are {', '.join(PRECISIONS)}")
         factory = find(*split_name(self.model, "MODULE:FACTORY, such as models.small:make_model"))
         if not callable(factory) or (isinstance(factory, nn.Module)):
             raise UserError(f"{self.model} is no function: it has to return a new model at each call")
@@ -252,6 +273,7 @@ class Names:
             seed=self.seed,
             device=torch.device(self.device),
             clip_norm=self.clip_norm,
+            precision=self.precision,
         )
 
 

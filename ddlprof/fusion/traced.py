@@ -6,7 +6,6 @@ forward itself at steps 1, 2, 4, 8, ... If forward changes between steps, Untrac
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,15 +16,18 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ddlprof.base.errors import UserError
+from ddlprof.fusion.cuda_graph import NoGraph, StepGraph
 from ddlprof.fusion.graph_capture import Recording, record
+from ddlprof.fusion.random_state import draws_undone
 
 OfAll = Callable[[dict[str, Tensor], dict[str, Tensor], tuple[Any, ...]], Any]
 """Computes something for all models from trained parameters, other tensors and a batch."""
 Run = Callable[..., Any]
 _MOST_GRAPHS = 32
 """The most recordings (functions and shapes of batches). Forwards with more would be recorded all the time."""
-_TOLERANCE = 1e-3
-"""The largest difference relative to the largest value. Rounding stays below it; different operators do not."""
+_TOLERANCE, _LOW_TOLERANCE = 1e-3, 3e-2
+"""The largest difference relative to the largest value. Rounding stays below it; different operators do not. The second
+is for tensors of 16 bits, as some kernels of GPUs add up in another order each time."""
 
 
 class Untraceable(UserError):
@@ -37,13 +39,21 @@ class _Recording:
     run: Run | None
     """The recorded function; None: this cannot be recorded."""
     uses: int = 0
+    is_low: bool = False
+    """Whether any tensor has 16 bits."""
+    graph: StepGraph | None = None
+    """Replayed in place of `run`."""
 
 
 class Traced:
     """Recordings of functions of all models, by function, mode, autocast and shapes of the batch."""
 
-    def __init__(self, called: nn.Module) -> None:
-        self._called = called
+    def __init__(self, called: nn.Module, graphs: bool = False) -> None:
+        """`graphs`: replays recordings that need no gradients as CUDA graphs, where that can be done."""
+        self._called, self._graphs = called, graphs
+        self.not_graphed: str | None = None
+        """Why a recording is not replayed as a CUDA graph; None: all of them are, or this was not asked."""
+        self._device = next(called.parameters()).device
         self._devices = sorted({each.device.type for each in called.parameters()})
         self._recordings: dict[Hashable, _Recording] = {}
 
@@ -73,16 +83,49 @@ class Traced:
         if found is None:
             if len(self._recordings) >= _MOST_GRAPHS:
                 return function(trained, rest, batch)
-            found = self._recordings[whole] = _Recording(self._record(function, trained, rest, batch, grad))
-        if found.run is None:
+            found = self._recordings[whole] = self._record(function, trained, rest, batch, grad)
+        run = found.run
+        if run is None:
             return function(trained, rest, batch)
         found.uses += 1
-        if found.uses & (found.uses - 1) == 0 and not self._agrees(found.run, function, trained, rest, batch, grad):
+        if found.uses & (found.uses - 1) == 0 and not self._agrees(found, function, trained, rest, batch, grad):
             if found.uses > 1:
                 raise Untraceable("forward of the model is not the same at each step")
-            found.run = None
+            found = self._recordings[whole] = self._unrecorded()
             return function(trained, rest, batch)
-        return self._replayed(found.run, grad, [*trained.values(), *rest.values(), *leaves])
+        if found.uses == 1 and self._graphs and not differentiable:
+            found.graph = self._graph(found, trained, rest, leaves)
+        if found.graph is not None:
+            return found.graph.replay(rest, leaves)
+        return self._replayed(run, grad, [*trained.values(), *rest.values(), *leaves])
+
+    def _graph(
+        self, recording: _Recording, trained: dict[str, Tensor], rest: dict[str, Tensor], leaves: list[Tensor]
+    ) -> StepGraph | None:
+        """The recording as a CUDA graph that was seen to give the same; None: the reason is in `not_graphed`."""
+        run = recording.run
+        assert run is not None
+
+        def plain(*given: Tensor) -> Any:
+            return self._replayed(run, False, list(given))
+
+        try:
+            graph = StepGraph(plain, trained, rest, leaves)
+        except NoGraph as error:
+            self.not_graphed = str(error)
+            return None
+        before, own = ({name: each.clone() for name, each in rest.items()} for _ in range(2))
+        with draws_undone(self._device):
+            found, changed = plain(*trained.values(), *own.values(), *leaves)
+        expected = [*pytree.tree_leaves(found), *{**own, **changed}.values()]
+        with draws_undone(self._device):
+            found, _ = graph.replay(rest, leaves)
+        is_same = _all_alike([*pytree.tree_leaves(found), *rest.values()], expected, recording.is_low)
+        for name, each in before.items():
+            rest[name].copy_(each)
+        if not is_same:
+            self.not_graphed = "the graph computes something else than the recording"
+        return graph if is_same else None
 
     def _autocast(self) -> tuple[tuple[str, torch.dtype], ...]:
         """The devices of the model on which autocast is on now, and its data types."""
@@ -98,22 +141,26 @@ class Traced:
             stack.enter_context(torch.set_grad_enabled(grad))
             return run(*given)
 
-    def _record(self, function: OfAll, trained: Any, rest: Any, batch: Any, grad: bool) -> Run | None:
+    def _record(self, function: OfAll, trained: Any, rest: Any, batch: Any, grad: bool) -> _Recording:
         before = self._numbers()
         try:
             one, other = (self._recorded(function, trained, rest, batch) for _ in range(2))
         except Exception:  # vmap supports it, recording does not
-            return None
+            return self._unrecorded()
         if not one.same_as(other) or self._numbers() != before:
-            return None
-        return one.compiled(grad)
+            return self._unrecorded()
+        return _Recording(one.compiled(grad), is_low=one.is_low)
 
-    @staticmethod
-    def _recorded(function: OfAll, trained: Any, rest: Any, batch: Any) -> Recording:
+    def _unrecorded(self) -> _Recording:
+        if self._graphs:
+            self.not_graphed = "a step cannot be recorded"
+        return _Recording(None)
+
+    def _recorded(self, function: OfAll, trained: Any, rest: Any, batch: Any) -> Recording:
         own = {name: each.clone() for name, each in rest.items()}
         leaves: list[Tensor] = []
         _kind(batch, leaves)
-        with torch.random.fork_rng():
+        with draws_undone(self._device):
             return record(lambda: function(trained, own, batch), [*trained.values(), *own.values(), *leaves])
 
     def _numbers(self) -> list[Any]:
@@ -126,19 +173,19 @@ class Traced:
             if isinstance(value, kinds)
         ]
 
-    def _agrees(self, run: Run, function: OfAll, trained: Any, rest: Any, batch: Any, grad: bool) -> bool:
+    def _agrees(self, recording: _Recording, function: OfAll, trained: Any, rest: Any, batch: Any, grad: bool) -> bool:
         leaves: list[Tensor] = []
         _kind(batch, leaves)
         found = []
-        for way in (run, None):
+        for way in (recording.run, None):
             own = {name: each.clone() for name, each in rest.items()}
-            with torch.random.fork_rng():
+            with draws_undone(self._device):
                 if way is None:
                     given = function(trained, own, batch)
                 else:
                     given = self._replayed(way, grad, [*trained.values(), *own.values(), *leaves])
             found.append([*pytree.tree_leaves(given), *own.values()])
-        return len(found[0]) == len(found[1]) and all(itertools.starmap(_alike, zip(*found, strict=True)))
+        return _all_alike(found[0], found[1], recording.is_low)
 
 
 def _kind(batch: Any, leaves: list[Tensor]) -> Hashable:
@@ -153,7 +200,12 @@ def _kind(batch: Any, leaves: list[Tensor]) -> Hashable:
     return batch  # type: ignore[no-any-return]
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _all_alike(ones: list[Any], others: list[Any], is_low: bool) -> bool:
+    tolerance = _LOW_TOLERANCE if is_low else _TOLERANCE
+    return len(ones) == len(others) and all(_alike(*pair, tolerance) for pair in zip(ones, others, strict=True))
+
+
+def _alike(one: Any, other: Any, tolerance: float) -> bool:
     if not isinstance(one, Tensor) or not isinstance(other, Tensor):
         return bool(one == other)
     if one.shape != other.shape or one.dtype != other.dtype:
@@ -161,4 +213,4 @@ def _alike(one: Any, other: Any) -> bool:
     one, other = one.detach().double(), other.detach().double()
     finite = other[other.isfinite()].abs()
     largest = float(finite.max()) if finite.numel() else 0.0
-    return torch.allclose(one, other, rtol=_TOLERANCE, atol=_TOLERANCE * largest, equal_nan=True)
+    return torch.allclose(one, other, rtol=tolerance, atol=tolerance * largest, equal_nan=True)

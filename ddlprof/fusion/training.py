@@ -15,7 +15,10 @@ from torch.nn import functional
 from ddlprof.base.errors import UserError
 from ddlprof.fusion.fused import Fused
 from ddlprof.fusion.hyperparameters import Values
+from ddlprof.fusion.mapping import HALVES, mappable
 from ddlprof.fusion.optimizers import torch_optimizer
+from ddlprof.fusion.random_state import draws_undone
+from ddlprof.fusion.scaling import Scaler
 from ddlprof.fusion.task import Task, one_number
 from ddlprof.launch.users_code import users_own
 
@@ -36,26 +39,28 @@ class Training(Protocol):
 class Together:
     """Trains several trials as one."""
 
-    def __init__(self, task: Task, trials: Sequence[Values], traced: bool = True) -> None:
+    def __init__(self, task: Task, trials: Sequence[Values], traced: bool = True, cuda_graph: bool = False) -> None:
         self._task = task
         first = task.model(trials[0])
-        with torch.random.fork_rng():  # batches are shuffled as for the first trial alone
+        with draws_undone(task.device):  # batches are shuffled as for the first trial alone
             models = [first, *(task.model(values) for values in trials[1:])]
         swept = [task.optimizer_values(values) for values in trials]
         values = {name: [float(each[name]) for each in swept] for name in swept[0]}
-        self.fused = Fused(models, task.optimizer, traced=traced, **values)
+        self.fused = Fused(models, task.optimizer, traced=traced, cuda_graph=cuda_graph and traced, **values)
+        self._scaler = Scaler(len(models), task.device) if task.is_scaled else None
 
     def step(self, batch: Any) -> Tensor:
         """Does forward, backward and update; returns the loss of each model."""
-        losses = self.gradients(batch)
-        self.fused.step(self._task.clip_norm)
+        losses = self.gradients(batch, self._scaler)
+        self.fused.step(self._task.clip_norm, self._scaler)
         return losses
 
-    def gradients(self, batch: Any) -> Tensor:
+    def gradients(self, batch: Any, scaler: Scaler | None = None) -> Tensor:
         """Does forward and backward; returns the loss of each model."""
-        if self._is_of_outputs(batch):
-            return self.fused.gradients(_output_of, batch[:-1], batch[-1], losses=self._of_all)
-        return self.fused.gradients(self._task.loss_of, batch)
+        with self._task.autocast():
+            if self._is_of_outputs(batch):
+                return self.fused.gradients(_output_of, batch[:-1], batch[-1], losses=self._of_all, scaler=scaler)
+            return self.fused.gradients(self._task.loss_of, batch, scaler=scaler)
 
     def _is_of_outputs(self, batch: Any) -> bool:
         """Whether the loss is computed from outputs and targets, so that it can be computed for all models at once."""
@@ -68,7 +73,7 @@ class Together:
     def evaluate(self, batch: Any) -> tuple[Tensor, Tensor]:
         """The loss and metric of each model, without training."""
         self.fused.eval()
-        with torch.no_grad():
+        with torch.no_grad(), self._task.autocast():
             if self._is_of_outputs(batch):
                 outputs = self.fused.forward(_output_of, batch[:-1], batch[-1])
                 losses = self._of_all(outputs, batch[:-1], batch[-1])
@@ -103,19 +108,22 @@ class Alone:
             raise UserError("the model has nothing to train")
         values = {name: float(value) for name, value in task.optimizer_values(trial).items()}
         self._optimizer = torch_optimizer(task.optimizer, trained, values)
+        self._scaler = torch.amp.GradScaler(task.device.type, enabled=task.is_scaled)
 
     def step(self, batch: Any) -> Tensor:
         """Does forward, backward and update; returns the loss."""
         self._optimizer.zero_grad()
         loss = users_own(f"a step of {self._task.factory_name}", lambda: self._forward_and_backward(batch))
         if self._task.clip_norm is not None:
+            self._scaler.unscale_(self._optimizer)
             torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._task.clip_norm)
-        self._optimizer.step()
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
         return loss.detach().reshape(1)
 
     def _forward_and_backward(self, batch: Any) -> Tensor:
         loss: Tensor = self._task.loss_of(self._model, batch)
-        loss.backward()
+        self._scaler.scale(loss).backward()
         return loss
 
     def evaluate(self, batch: Any) -> tuple[Tensor, Tensor]:
@@ -240,5 +248,11 @@ _OF_ALL: dict[Callable[..., Any], Callable[[Tensor, Tensor], Tensor | None]] = {
 def of_all(loss: Callable[..., Any], outputs: Any, target: Any) -> Any:
     """The loss of each model from the outputs of all models."""
     known = _OF_ALL.get(loss)
-    found = known(outputs, target) if known and isinstance(outputs, Tensor) and isinstance(target, Tensor) else None
-    return found if found is not None else vmap(loss, in_dims=(0, None), randomness="different")(outputs, target)
+    if known is not None and isinstance(outputs, Tensor) and isinstance(target, Tensor):
+        if torch.is_autocast_enabled(outputs.device.type):  # which computes these losses in single precision
+            outputs, target = (each.float() if each.dtype in HALVES else each for each in (outputs, target))
+        found = known(outputs, target)
+        if found is not None:
+            return found
+    with mappable(target.device if isinstance(target, Tensor) else torch.device("cpu")):
+        return vmap(loss, in_dims=(0, None), randomness="different")(outputs, target)

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from ddlprof.model.checkpoint_files import CheckpointFile
 from ddlprof.model.experts import RoutedTokens
+from ddlprof.model.health import HealthReading
 from ddlprof.model.pipeline import PipelinePlace
 from ddlprof.model.records import (
     Aggregate,
@@ -49,7 +50,7 @@ KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
     "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
     "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts, "h": PipelinePlace, "x": RoutedTokens,
-    "r": CheckpointFile,
+    "r": CheckpointFile, "y": HealthReading,
 }  # fmt: skip
 """The type of record of each tag."""
 SHAPES = "shapes"
@@ -113,6 +114,7 @@ Record: TypeAlias = (
     | RoutedTokens
     | CheckpointFile
     | GroupFacts
+    | HealthReading
 )
 """Records that consist of plain numbers or text and take one line each."""
 

@@ -175,10 +175,7 @@ EVALUATION, CHECKPOINT, COMPILATION, PROFILING = SPANS = ("evaluation", "checkpo
 
 @dataclass(frozen=True, slots=True)
 class ContextRow:
-    """Counters of host and device, about once a second. They help a reader; classes do not depend on them.
-
-    None: not available.
-    """
+    """Counters of host and device, about once a second. No class of a step depends on them. None: not available."""
 
     time_ns: int
     cpu_percent: float | None
@@ -203,6 +200,10 @@ class ContextRow:
     gpu_power_limit_w: float | None = None
     process_queued_ns: int | None = None
     """The time so far for which the main thread was ready to run and waited for a processor."""
+    gpu_energy_j: float | None = None
+    """The energy that the device has taken so far, from an arbitrary beginning; so in the next field."""
+    host_energy_j: float | None = None
+    """The energy of the machine's processors and their memory."""
 
 
 @dataclass(frozen=True, slots=True)

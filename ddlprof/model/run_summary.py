@@ -77,6 +77,12 @@ class RunSummary:
     """The size of the ranks' files when this was made, in bytes. If they have grown since, it is out of date."""
     trials: list[Trial] = field(default_factory=list)
     """The attempts in a few numbers each, of which the goodput is made; empty in summaries of older versions."""
+    host_names: list[str] = field(default_factory=list)
+    """The names of the machines, of the attempt to which the times refer."""
+    late_host: str | None = None
+    """The name of the machine that has the rank for which the others wait."""
+    moved: list[str] = field(default_factory=list)
+    """The counters of that machine, or its device, that moved while it was late (`ddlprof.model.health`)."""
     schema: int = field(default=SUMMARY_SCHEMA)
 
     @property

@@ -23,6 +23,7 @@ from ddlprof.torch_private import fake, operators
 _INPUT = re.compile(
     r"(?:(?P<name>[A-Za-z_]\w*)=)?(?:(?P<dtype>[a-z]+[0-9]*):)?(?P<shape>[0-9]+(?:,[0-9]+)*)?", re.ASCII
 )
+_DEVICE = re.compile(r"(cuda|xpu|hip|mps|npu|hpu)(:\d+)?", re.ASCII)
 SMALL_ELEMENTS = 4096
 """Tensors of at most so many elements have data while a model is built."""
 _OF_SIZE = frozenset(["empty", "empty_strided", "zeros", "ones", "full", "rand", "randn", "randint", "normal"])
@@ -125,21 +126,47 @@ def _maker(model: Any, specs: list[InputSpec], precision: str) -> Callable[[int]
 
 
 def build(factory: Callable[[], Any]) -> Any:
-    """The model that `factory` makes, with large tensors without data. Raises the errors of the factory.
+    """The model that `factory` makes, with large tensors without data, on the CPU whatever device it asks for. Raises
+    the errors of the factory.
 
     If the factory does not work with such tensors, it is called again with ordinary ones. Raises UserError if it needs
     a GPU that does not exist.
     """
     try:
-        with contextlib.suppress(Exception), large_ones_empty():
+        with contextlib.suppress(Exception), on_the_host(), large_ones_empty():
             return factory()
-        return factory()  # with data; errors of the factory itself occur again
+        with on_the_host():
+            return factory()  # with data; errors of the factory itself occur again
     except (AssertionError, RuntimeError) as error:
         if any(text in str(error) for text in _WITHOUT_CUDA):
             raise UserError(
                 "the model asks for CUDA while it is built, and there is none here; let the factory build it on the CPU"
             ) from None
         raise
+
+
+def on_the_host() -> Any:
+    """A context in which tensors are made on the CPU, also where the code names another device, and stay there.
+
+    So figures are the same with and without a GPU, and no context is opened on one.
+    """
+    import torch
+
+    def named(value: Any) -> Any:
+        """The CPU in place of another device; "meta" has no data anywhere."""
+        is_device = isinstance(value, torch.device) or (isinstance(value, str) and _DEVICE.fullmatch(value))
+        return torch.device("cpu") if is_device and torch.device(value).type not in ("cpu", "meta") else value
+
+    class OnTheHost(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if func is torch.device:  # a name is not yet a place
+                return func(*args, **kwargs)
+            if func is torch.Tensor.cuda:
+                return args[0]
+            return func(*map(named, args), **{key: named(value) for key, value in kwargs.items()})
+
+    return OnTheHost()
 
 
 @contextlib.contextmanager

@@ -325,7 +325,7 @@ def _update(model: Any, settings: StepSettings, recorder: OperatorTracer) -> Non
     recorder.phase = "optimizer"
     if settings.precision == "amp-fp16":  # the scaler checks for overflows and divides by its factor
         trace_optimizers.unscale([p.grad for p in parameters], recorder)
-    optimizer = make_optimizer(settings.optimizer, parameters)
+    optimizer = operators.asks_no_device(make_optimizer(settings.optimizer, parameters))
     with recorder.without_listing():  # the first update creates the states
         optimizer.step()
     before = len(recorder.calls)

@@ -24,6 +24,7 @@ def as_json(result: Result) -> str:
             "optimizer": result.optimizer,
             "device": result.device,
             "threads": result.threads,
+            "precision": result.precision,
             "metric": result.metric,
             "trained": result.trained,
             "parts": [_part_values(part) for part in result.parts],
@@ -76,7 +77,8 @@ def as_page(result: Result) -> str:
     """The page, ending with a line end."""
     number = sum(len(part.trials) for part in result.parts)
     where = f"{result.device}, {count(result.threads, 'thread')}" if result.device == "cpu" else result.device
-    lines = [f"ddlprof  fuse · {result.model} · {count(number, 'trial')} · {result.optimizer} · {where}"]
+    precision = "" if result.precision == "fp32" else f" · {result.precision}"
+    lines = [f"ddlprof  fuse · {result.model} · {count(number, 'trial')} · {result.optimizer} · {where}{precision}"]
     for part in result.parts:
         lines += ["", *_part(part, many=len(result.parts) > 1)]
     if result.trials:
@@ -99,6 +101,8 @@ def _part(part: TrialGroup, many: bool) -> list[str]:
     if part.training_s is not None:
         scale = scale_for(part.training_s)
         lines.append(_line("Training", f"{scale.time(part.training_s)} in all"))
+    if part.peak_memory_bytes is not None:
+        lines.append(_line("Memory", f"{part.peak_memory_bytes / 2**30:.2f} GiB of tensors at most"))
     return lines + [_line("Note", note) for note in part.notes]
 
 

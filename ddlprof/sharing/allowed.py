@@ -73,6 +73,7 @@ def _allowed(names: Names) -> dict[str, dict[str, Fit]]:
             "time_ns cpu_percent memory_used_bytes process_rss_bytes gpu_percent gpu_memory_bytes gpu_power_w"
             " process_peak_rss_bytes gpu_peak_allocated_bytes gpu_peak_reserved_bytes process_private_bytes"
             " gpu_clock_mhz gpu_temperature_c gpu_throttle_reasons gpu_power_limit_w process_queued_ns"
+            " gpu_energy_j host_energy_j"
         ),
         "n": {"source": words.source, "message": lambda _: _LEFT_OUT},
         "k": _all("hook_ns hook_steps helper_cpu_ns wall_ns"),
@@ -81,6 +82,7 @@ def _allowed(names: Names) -> dict[str, dict[str, Fit]]:
         "b": {**_all("ranks bytes duration_ns"), "op": names.operation},
         "t": _all("rank least_ns greatest_ns"),
         "m": {"group": names.group, "dimension": words.dimension, "exchanges": words.dimension, "ranks": number},
+        "y": {"counter": words.counter, "where": names.port, **_all("time_ns value")},
         "p": {"what": words.span, **_all("start_ns duration_ns")},
         "h": {
             "schedule": words.schedule,

@@ -12,6 +12,7 @@ from typing import Any
 
 from ddlprof.model import source_places
 from ddlprof.model.dimensions import DIMENSIONS, UNKNOWN
+from ddlprof.model.health import COUNTERS
 from ddlprof.model.records import SPANS
 
 ANYBODY = "any"
@@ -131,6 +132,10 @@ class Names:
         family = next((each for each in _FAMILIES if _text(name).replace("_", "").startswith(each)), "operation")
         return f"{family}_{self.number('operation', name)}"
 
+    def port(self, name: Any) -> str:
+        """`port 1`: the replacement of the name of a network interface."""
+        return f"port {self.number('port', name) + 1}" if _text(name) else ""
+
     def place(self, text: Any) -> str:
         """`line 1`: the replacement of a place in the sources."""
         return f"line {self.number('source line', text) + 1}"
@@ -151,6 +156,13 @@ def span(word: Any) -> str:
     """The name of what a job did besides steps. Raises ValueError for a word that is not ddlprof's."""
     if word not in SPANS:
         raise ValueError("not a kind of span")
+    return str(word)
+
+
+def counter(word: Any) -> str:
+    """The name of a counter of a sick machine. Raises ValueError for a word that is not ddlprof's."""
+    if word not in COUNTERS:
+        raise ValueError("not a counter")
     return str(word)
 
 

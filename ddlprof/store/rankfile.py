@@ -22,6 +22,7 @@ from ddlprof.base.reading import NOT_NEGATIVE, Range, decode, parse_json
 from ddlprof.model import codec
 from ddlprof.model.codec import COLLECTIVES, COLUMNS, KINDS, REST, Columns, columns_of
 from ddlprof.model.dimensions import is_known
+from ddlprof.model.health import COUNTERS
 from ddlprof.model.records import (
     MISSING,
     RANK_SCHEMA_VERSION,
@@ -137,6 +138,7 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     rank.spans = [span for span in parsed.of("p") if span.what in SPANS]
     rank.pipelines, rank.routed = parsed.of("h"), parsed.of("x")
     rank.checkpoint_files = parsed.of("r")
+    rank.health = [reading for reading in parsed.of("y") if reading.counter in COUNTERS]
     rank.groups = {facts.group: facts for facts in parsed.of("m")[-MAX_GROUPS:] if is_known(facts)}
     rank.end = next(reversed(parsed.of("e")), None)
     rank.samples = _samples(parsed)

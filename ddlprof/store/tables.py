@@ -16,6 +16,7 @@ from ddlprof.base.text import shell_word
 from ddlprof.model.checkpoint_files import CheckpointFile
 from ddlprof.model.classes import CLASSES
 from ddlprof.model.experts import RoutedTokens
+from ddlprof.model.health import HealthReading
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.pipeline import PipelinePlace
 from ddlprof.model.records import (
@@ -156,6 +157,8 @@ class RankData:
     """What the job did besides steps, see `RankHeader.spans`."""
     pipelines: list[PipelinePlace] = field(default_factory=list)
     """The places of the rank in pipelines, in the order in which their schedules were made."""
+    health: list[HealthReading] = field(default_factory=list)
+    """The counters of a sick machine, each when it had changed."""
     routed: list[RoutedTokens] = field(default_factory=list)
     """The tokens that were routed to experts, in a few steps."""
     checkpoint_files: list[CheckpointFile] = field(default_factory=list)

@@ -19,6 +19,11 @@ NAMES = (
         _COUNT,
         example=lambda torch: torch.ops.aten.add.Tensor,
     ),
+    PrivateName(
+        "torch.optim:Optimizer._cuda_graph_capture_health_check",
+        "asks no GPU while the update is traced",
+        "ddlprof features opens a context on a GPU that it does not need",
+    ),
     PrivateName("torch.utils._pytree:tree_leaves", "finds tensors in what a model returns", _COUNT),
 )
 
@@ -33,6 +38,14 @@ def mode_class() -> Any:
 def unpacks_itself(kind: Any, torch: Any) -> bool:
     """Whether a class of tensors handles its operators by itself."""
     return bool(kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl)
+
+
+def asks_no_device(optimizer: Any) -> Any:
+    """The optimizer, which asks no GPU any more whether it captures a graph. Torch would open a context for that."""
+    for name in ("_cuda_graph_capture_health_check", "_accelerator_graph_capture_health_check"):
+        if hasattr(optimizer, name):  # torch had the first before the second
+            setattr(optimizer, name, lambda: None)
+    return optimizer
 
 
 def packet(function: Any) -> Any:

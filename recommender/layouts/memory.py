@@ -15,7 +15,7 @@ from recommender.compute.memory import CONTEXT_GIB, GIB
 from recommender.layout import Layout
 from recommender.layouts.coefficients import LayoutCoefficients
 from recommender.layouts.layer import HALF_BYTES
-from recommender.layouts.share import RankParameters, stage_parameters
+from recommender.layouts.share import RankParameters, layer_share, stage_parameters
 
 _WEIGHTS, _GRADIENTS, _STATES = 2.0, 4.0, 12.0
 """Bytes of a parameter: its weight in bf16, its gradient in fp32, and the fp32 weight with both moments of Adam."""
@@ -99,18 +99,15 @@ def _stage(
     again = max((layer_bytes(model, whole, each, fitted) * tokens for each in kinds), default=0.0)
     ranks = layout.data_ranks(gpus) * layout.context
     sharded, gradients, states = layout.shards
-    shares = layout.shard_ranks(gpus)
-    weights = _SHARDED_WEIGHTS / shares if sharded else _WEIGHTS
-    kept = _SHARDED_STATES / shares if sharded else _STATES / (shares if states else 1)
+    shared = held.divided(layout, gpus)
     buffers = _WORKSPACE + (again if layout.recompute != "none" else again / 2)
     if sharded and ranks > 1:
-        of_layers = (model.layer_parameters(each) for each in kinds)
-        largest = max(of_layers, default=0) / layout.tensor / layout.expert
+        largest = max((layer_share(model, layout, each).all for each in kinds), default=0.0)
         buffers += (_GATHERED_LAYERS * HALF_BYTES + _GRADIENTS) * largest
     return LayoutMemory(
-        weights=weights * held.all,
-        gradients=_GRADIENTS * held.all / (shares if gradients else 1),
-        states=kept * held.all,
+        weights=_SHARDED_WEIGHTS * shared if sharded else _WEIGHTS * held.all,
+        gradients=_GRADIENTS * (shared if gradients else held.all),
+        states=(_SHARDED_STATES if sharded else _STATES) * (shared if states else held.all),
         activations=sum(kept_bytes) * flight,
         logits=fitted.logit_bytes * tokens * model.vocab / layout.tensor if last else 0.0,
         buffers=buffers,

@@ -215,7 +215,8 @@ class LayoutPredictor:
             lines.append(f"layers of the stages: {_runs(step.stages)}")
             lines.append(f"stage {memory.stage} needs the most memory")
         if not asked.machine.network_gbps and asked.gpus > asked.per_node:
-            lines.append("network not known: taken as 400 Gbit/s for each GPU")
+            usual = "400 Gbit/s for each GPU" if asked.machine.link == "nvlink" else "25 Gbit/s for each machine"
+            lines.append(f"network not known: taken as {usual}")
         if self._is_new(asked):
             lines.append(f"outside what was fitted: {asked.machine.gpu_model}")
         if self._seen:

@@ -125,7 +125,7 @@ class LayoutTime:
         parameters = rank_parameters(self._model, layout, stages)
         data = self._data(micro, gpus, parameters, slowest, micro_batches)
         moved = fitted.accumulate_bytes * parameters.all * count
-        owned = parameters.all / (layout.shard_ranks(gpus) if layout.shards[2] else 1)
+        owned = parameters.divided(layout, gpus) if layout.shards[2] else parameters.all
         update_s = (moved + fitted.update_bytes * owned) / (self._gpu.memory_bandwidth_gb_s or 1.0) / 1e9
         domains = math.ceil(gpus / self._fabric.domain)
         late = fitted.uneven * math.log2(domains) * (slowest.seconds * count + bubble_s)
@@ -270,14 +270,17 @@ class LayoutTime:
     def _data(self, micro: Micro, gpus: int, parameters: RankParameters, slowest: _Block, count: int) -> Sent:
         """The exposed traffic of data ranks: gradients, and parameters where they are divided."""
         layout, fitted = micro.layout, self._fitted
-        ranks, stride = layout.data_ranks(gpus) * layout.context, layout.tensor
-        found = _NONE
-        parts = ((parameters.dense, ranks, stride), (parameters.expert, ranks * stride // layout.expert, layout.expert))
-        for held, among, step in parts:
+        found, layers = _NONE, max(self._model.layers // layout.pipeline, 1)
+        ranks, shares = layout.data_ranks(gpus) * layout.context, layout.shard_ranks(gpus)
+        of_experts, expert_shares = layout.expert_ranks(gpus), layout.expert_shard_ranks(gpus)
+        for held, among, divided, step in (
+            (parameters.dense, ranks, shares, layout.tensor),
+            (parameters.expert, of_experts, expert_shares, layout.expert),
+        ):
             if not held or among == 1:
                 continue
             if layout.shards[0]:
-                found = found.plus(self._sharded(held, among, step, layout, gpus, slowest, count))
+                found = found.plus(self._sharded(held, among, divided, step, layers, slowest, count))
                 continue
             pieces = max(held / fitted.piece, 1.0)
             kind = "reduce_scatter" if layout.shards[2] else "all_reduce"
@@ -289,11 +292,10 @@ class LayoutTime:
         return found
 
     def _sharded(
-        self, held: float, ranks: int, stride: int, layout: Layout, gpus: int, slowest: _Block, count: int
+        self, held: float, ranks: int, among: int, stride: int, layers: int, slowest: _Block, count: int
     ) -> Sent:
         """FSDP: the parameters of each layer are gathered twice, and its gradients scattered once, in every
-        micro-batch."""
-        among, layers = min(layout.shard_ranks(gpus), ranks), max(self._model.layers // layout.pipeline, 1)
+        micro-batch; `among` of the `ranks` divide them."""
         gathered = self._collective("all_gather", HALF_BYTES * held / layers, among, stride).times(2.0 * layers)
         scattered = self._collective("reduce_scatter", GRADIENT_BYTES * held / layers, among, stride).times(layers)
         each = gathered.plus(scattered)

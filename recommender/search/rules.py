@@ -29,7 +29,9 @@ RULES = {
     ),
     "tensor within NVLink": f"NVLink joins tensor ranks, in a machine or a rack; they are {_MOST_TENSOR} at most.",
     "context for long sequences": f"A context rank keeps at least {_CONTEXT_TOKENS:,} tokens of a sequence.",
-    "divisible": "Heads, experts, tokens and GPUs are divided without a rest, and each part of a stage has a layer.",
+    "divisible": (
+        "Heads, widths, experts, tokens and GPUs are divided without a rest, and each part of a stage has a layer."
+    ),
     "even stages": "The largest stage, or part of one, holds at most an eighth more layers than an even share.",
     "global batch": "The global batch is a whole number of micro-batches on each data rank.",
     "full pipeline": (

@@ -107,6 +107,10 @@ TORCH_AT_TOP = (
     "ddlprof.fusion.task",
     "ddlprof.fusion.prediction",
     "ddlprof.fusion.traced",
+    "ddlprof.fusion.cuda_graph",
+    "ddlprof.fusion.mapping",
+    "ddlprof.fusion.random_state",
+    "ddlprof.fusion.scaling",
     "ddlprof.collect.sparsity",
     "ddlprof.nn",
 )

@@ -29,7 +29,7 @@ OPTIONS = {
         " -m -o"
     ),
     "watch": "--beside --help --interval --metrics-address --metrics-port --once --total-steps --wait",
-    "report": "--format --goodput --help --instance --out --save-summary --step-range -o",
+    "report": "--carbon --format --goodput --help --instance --out --save-summary --step-range -o",
     "compare": "--fail-on --format --help --noise --out -o",
     "export": "--format --help --out -o",
     "import": "--help --out -o",
@@ -75,8 +75,8 @@ OPTIONS = {
         "--format --gpu --gpus --gpus-per-node --help --instance --jobs --learned --out --seed --simulate --stat-eff -o"
     ),
     "fuse": (
-        "--clip-norm --data --device --dry-run --epochs --eval --force --format --help --loss --max-models"
-        " --max-steps --metric --optimizer --out --processes --save --seed --sweep -o"
+        "--clip-norm --cuda-graph --data --device --dry-run --epochs --eval --force --format --help --loss --max-models"
+        " --max-steps --metric --optimizer --out --precision --processes --save --seed --sweep -o"
     ),
     "sparsity": "--every --format --help --max-steps --module --out --try-structured -m -o",
     "doctor": "--format --help --out -o",
@@ -162,11 +162,14 @@ def test_python_api() -> None:
 
 
 def test_python_api_of_fusion() -> None:
-    assert fusion.__all__ == ["Fused"]
+    assert fusion.__all__ == ["Fused", "Scaler"]
     public = {name for name in dir(fusion.Fused) if not name.startswith("_")}
-    assert " ".join(sorted(public)) == "backward eval forward gradients models recordings set state_dict step train"
+    assert " ".join(sorted(public)) == (
+        "backward eval forward gradients models not_graphed recordings set state_dict step train"
+    )
     assert str(inspect.signature(fusion.Fused, eval_str=False)).startswith(
-        "(models: 'Sequence[nn.Module]', optimizer: 'str' = 'sgd', *, traced: 'bool' = False, **values"
+        "(models: 'Sequence[nn.Module]', optimizer: 'str' = 'sgd', *, traced: 'bool' = False,"
+        " cuda_graph: 'bool' = False, **values"
     )
 
 

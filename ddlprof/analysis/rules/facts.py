@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ddlprof.analysis.ceilings import ceilings
 from ddlprof.analysis.contention import is_starved
 from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
+from ddlprof.analysis.health import Moved, moved_counters
 from ddlprof.analysis.job_time import JobTime
 from ddlprof.analysis.rules.signals import (
     DataWaitBursts,
@@ -119,6 +120,8 @@ class Facts:
     experts: ExpertLoad | None = None
     growths: list[MemoryGrowth] = field(default_factory=list)
     throttled: list[ThrottledDevice] = field(default_factory=list)
+    moved: list[Moved] = field(default_factory=list)
+    """The counters of a sick machine that moved while the late rank was late."""
     device_bytes: int | None = None
     """The memory of one device, in bytes."""
     device_peak_bytes: int | None = None
@@ -187,9 +190,7 @@ def gather_facts(
     host = manifest.host if manifest else {}
     ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
     cores, all_cores = _usable_cores(host), host.get("logical_cores")
-    busy = None
-    if cpu_percent is not None and isinstance(all_cores, int):
-        busy = cpu_percent / 100 * all_cores * nodes / ranks
+    whole = all_cores * nodes / ranks if isinstance(all_cores, int) else None
     return Facts(
         summary=headline.decisive,
         device=Counter(rank.data.header.device for rank in headline.ranks).most_common(1)[0][0],
@@ -207,7 +208,7 @@ def gather_facts(
         samples_per_step=_samples_per_step(headline.ranks),
         bursts=_bursts(headline.ranks, training),
         cores_per_rank=max(1, cores * nodes // ranks) if cores is not None else None,
-        busy_cores_per_rank=busy,
+        busy_cores_per_rank=whole * cpu_percent / 100 if whole is not None and cpu_percent is not None else None,
         cpu_percent=cpu_percent,
         queued_share=headline.queued_share,
         cpu_threads=training.cpu_threads,
@@ -227,6 +228,7 @@ def gather_facts(
         experts=headline.experts,
         growths=find_growths(headline.ranks),
         throttled=find_throttled(headline.ranks),
+        moved=moved_counters(headline.ranks, headline.late_rank.rank) if headline.late_rank is not None else [],
         device_bytes=_device_bytes(host),
         device_peak_bytes=_most(headline.ranks, "gpu_peak_reserved_bytes"),
         host_free_bytes=_host_free_bytes(host, headline.ranks),

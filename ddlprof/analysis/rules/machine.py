@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddlprof.analysis.health import Moved
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.signals import MemoryGrowth
@@ -12,14 +13,17 @@ from ddlprof.analysis.thresholds import (
     GROWTH_SHARE,
     GROWTH_STEADINESS,
     HOT_C,
+    MOVED_SHARE,
+    MOVED_STEPS,
     OUT_OF_MEMORY_H,
     THROTTLED_CLOCK,
     THROTTLED_COMPUTE,
     THROTTLED_READINGS,
     THROTTLED_SHARE,
 )
-from ddlprof.base.units import count, gib, percent, ranges
+from ddlprof.base.units import count, gib, percent, ranges, significant
 
+_MOST_COUNTERS = 3
 _CRITICAL_H, _WARNING_H, _NEVER_H = OUT_OF_MEMORY_H
 
 
@@ -106,6 +110,30 @@ def throttling(facts: Facts) -> Issue | None:
                  about="compute")  # fmt: skip
 
 
+def sick_machine(facts: Facts) -> Issue | None:
+    """Finds counters of errors and shortages that moved while a rank was late, on its machine or its device."""
+    late = facts.late_rank
+    if late is None or not facts.moved:
+        return None
+    worst = facts.moved[0]
+    evidence = "; ".join(_moved(each) for each in facts.moved[:_MOST_COUNTERS])
+    whose = "the device" if worst.counter.of_device else "the machine"
+    return Issue(f"{whose} of rank {late.rank} is not well: {worst.counter.words}", evidence, worst.counter.action,
+                 worst.steps, facts.summary.share("straggler"), gain_s=facts.mean_s("straggler"), ranks=(late.rank,),
+                 about="straggler")  # fmt: skip
+
+
+def _moved(moved: Moved) -> str:
+    """`25 pages swapped in or out a second in 92 % of the time by which it is late, on no other machine`."""
+    where = f" ({'Xid ' if moved.counter.name == 'gpu_xid' else ''}{moved.where})" if moved.where else ""
+    rate = f"{significant(moved.per_s)} {moved.counter.words}"
+    rate += "" if moved.counter.is_level else " a second"
+    text = f"{rate}{where} in {percent(moved.late_share)} of the time by which it is late"
+    if moved.elsewhere:
+        text += f", and not on other {'devices' if moved.counter.of_device else 'machines'}"
+    return text
+
+
 DEVICE_RULES = (
     Rule("throttling", "A device is slowed down by heat or power",
          f"{percent(THROTTLED_SHARE)} and at least {THROTTLED_READINGS} of the readings with a reason of the driver's "
@@ -114,4 +142,8 @@ DEVICE_RULES = (
          "boost clocks move by less; a lower clock that costs nothing is no finding", 2 * THROTTLED_READINGS,
          "the driver does not tell clocks, or nothing is there to compare with: no other time and no other rank",
          throttling),
+    Rule("sick_machine", "Errors or shortages of a machine while its rank is late", f"counters that moved in "
+         f"{percent(MOVED_SHARE)} of the time by which a rank is late, at twice the lateness of its other steps, or on "
+         "no other machine or device", "what moves anyway explains no lateness", MOVED_STEPS,
+         "no rank is late, or the machine does not let its counters be read", sick_machine),
 )  # fmt: skip

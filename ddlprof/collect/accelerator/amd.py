@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ddlprof.base.guarded import attempt
+
 KFD = Path("/dev/kfd")
 """The device file of AMD's driver for computing. Without it, the library is not even imported."""
 _MICRO_FROM = 1e5
@@ -74,6 +76,30 @@ class AmdsmiCounters:
     def throttle_reasons(self) -> int | None:
         """None: the bits of AMD's devices differ between them and are not those of NVML."""
         return None
+
+    def energy_j(self) -> float | None:
+        """The energy taken so far, in joules: the accumulator times its resolution, which is in microjoules."""
+        if self._handle is None:
+            return None
+        found = self._smi.amdsmi_get_energy_count(self._handle)
+        count, unit_uj = _number(found, "energy_accumulator", "power"), _number(found, "counter_resolution")
+        return None if count is None or unit_uj is None else count * unit_uj / 1e6
+
+    def health(self) -> dict[tuple[str, str], int]:
+        """Errors of memory and bus, by name; the second part of each key is empty."""
+        if self._handle is None:
+            return {}
+        errors = attempt(lambda: self._smi.amdsmi_get_gpu_total_ecc_count(self._handle)) or {}
+        link = attempt(lambda: self._smi.amdsmi_get_pcie_info(self._handle)) or {}
+        now, most = link.get("pcie_metric", {}), _number(link.get("pcie_static", {}), "max_pcie_width")
+        width = _number(now, "pcie_width")
+        found = {
+            "gpu_ecc_corrected": _number(errors, "correctable_count"),
+            "gpu_ecc_uncorrected": _number(errors, "uncorrectable_count"),
+            "pcie_replays": _number(now, "pcie_replay_count"),
+            "pcie_lanes_missing": most - width if most is not None and width is not None else None,
+        }
+        return {(name, ""): int(value) for name, value in found.items() if value is not None}
 
     def close(self) -> None:
         """Closes the driver's library."""

@@ -66,7 +66,7 @@ class DeviceProfiler(Protocol):
 class Counters(Protocol):
     """Counters of the device of this process. None: not known now. A counter that raises is not read again.
 
-    A subclass need not implement the last four.
+    A subclass need not implement the last six.
     """
 
     whose: str | None
@@ -94,6 +94,14 @@ class Counters(Protocol):
     def throttle_reasons(self) -> int | None:
         """Reasons for a low clock, as NVML's bits; see `ddlprof.analysis.rules.signals`."""
         return None
+
+    def energy_j(self) -> float | None:
+        """The energy taken so far, in joules, from an arbitrary beginning."""
+        return None
+
+    def health(self) -> dict[tuple[str, str], int]:
+        """The device's counters of `ddlprof.model.health` by name and place, as far as it tells them."""
+        return {}
 
     def close(self) -> None: ...
 

@@ -17,6 +17,9 @@ from ddlprof.collect.accelerator import known
 from ddlprof.collect.accelerator.clock import DeviceClock
 from ddlprof.collect.accelerator.protocol import Counters
 from ddlprof.collect.drops import COUNTER, Drops
+from ddlprof.collect.facts.health import HealthSampler
+from ddlprof.collect.facts.host_energy import HostEnergy
+from ddlprof.model.health import HealthReading
 from ddlprof.model.records import ContextRow
 
 Number = int | float | None
@@ -48,7 +51,10 @@ class ContextSampler:
             "gpu_temperature_c": self._device.reader("temperature_c"),
             "gpu_throttle_reasons": self._device.reader("throttle_reasons"),
             "gpu_power_limit_w": self._device.reader("power_limit_w"),
+            "gpu_energy_j": self._device.reader("energy_j"),
+            "host_energy_j": HostEnergy().joules,
         }
+        self._health = HealthSampler(origin_ns, clock, self._device.health)
         self._failed: set[str] = set()
         self.drops = Drops()
 
@@ -59,6 +65,10 @@ class ContextSampler:
         if all(value is None for value in values.values()):
             return None
         return ContextRow(self._clock() - self._origin_ns, **values)  # type: ignore[arg-type]
+
+    def health(self, last: bool = False) -> list[HealthReading]:
+        """What has changed of the counters of a sick machine, once in ten seconds and at the end of the training."""
+        return self._health.changes(last)
 
     @property
     def whose(self) -> str | None:
@@ -151,6 +161,10 @@ class _Device:
             self.counters = accelerator.counters()
         if self.counters is not None:
             self.counters.look()
+
+    def health(self) -> dict[tuple[str, str], int]:
+        """The device's counters of `ddlprof.model.health`, by name and place."""
+        return {} if self.counters is None else self.counters.health()
 
     def reader(self, name: str) -> Callable[[], Number]:
         """A function that reads the counter `name`."""

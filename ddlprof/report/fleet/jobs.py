@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ddlprof.base.text import without_credentials
 from ddlprof.model.run_summary import RunSummary
 from ddlprof.report.fleet.data import Row
 from ddlprof.report.goodput.data import GoodputReport, goodput_report
@@ -30,7 +31,7 @@ class JobRow:
     @property
     def paths(self) -> list[str]:
         """The directories of its runs."""
-        return [row.entry.path for row in self.rows]
+        return [without_credentials(row.entry.path) for row in self.rows]
 
 
 def jobs_of(rows: Sequence[Row]) -> list[JobRow]:

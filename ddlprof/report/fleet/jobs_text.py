@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
-from ddlprof.base.text import without_credentials
 from ddlprof.base.units import NOT_KNOWN, count, duration, figure, percent
-from ddlprof.report.fleet.jobs import JobRow, as_csv, job_record
+from ddlprof.report.fleet.formats import Listing
+from ddlprof.report.fleet.jobs import JobRow, as_csv, job_record, jobs_of
 from ddlprof.report.json_csv import json_text
 from ddlprof.report.text import aligned, text_of
 
@@ -15,31 +14,21 @@ JOBS_SCHEMA = 1
 _PARTS = ("repeated_steps", "checkpoint", "start_up", "waiting", "hang")
 
 
-@dataclass(frozen=True)
-class Jobs:
-    """The jobs to show, how many runs are left out as their attempts are not known, and notes of the search."""
-
-    jobs: Sequence[JobRow]
-    unknown: int
-    left_out: Sequence[str] = field(default=())
-    top: int = 100
-
-
-def as_table(shown: Jobs) -> str:
+def as_table(listing: Listing) -> str:
     """A line for each job, and the total."""
     heads = ["JOB", "RUNS", "ATTEMPTS", "FAILED", "HOURS", "GOODPUT", "AGAIN", "SAVING", "START-UP", "WAITING", "HANGS",
              "LOST TO FAILURES h", "USD", "SAVES EVERY", "BEST"]  # fmt: skip
-    rows = [heads, *(_cells(job) for job in shown.jobs[: shown.top])]
-    lines = [*aligned(rows, right=range(1, len(heads))), "", *_total(shown.jobs)]
-    if (more := len(shown.jobs) - shown.top) > 0:
+    jobs = jobs_of(listing.rows)
+    lines = [*aligned([heads, *(_cells(job) for job in jobs[: listing.top])], range(1, len(heads))), "", *_total(jobs)]
+    if (more := len(jobs) - listing.top) > 0:
         lines.append(f"Note   not shown: {count(more, 'more job')} (--top N, --format csv)")
-    return text_of([*lines, *(f"Note   {note}" for note in _notes(shown))])
+    return text_of([*lines, *(f"Note   {note}" for note in _notes(listing))])
 
 
-def as_json(shown: Jobs) -> str:
+def as_json(listing: Listing) -> str:
     """One object with a list of jobs and what was left out."""
-    jobs = [{**job_record(job), "paths": [without_credentials(path) for path in job.paths]} for job in shown.jobs]
-    return json_text({"schema": JOBS_SCHEMA, "jobs": jobs, "notes": _notes(shown)})
+    jobs = [{**job_record(job), "paths": job.paths} for job in jobs_of(listing.rows)]
+    return json_text({"schema": JOBS_SCHEMA, "jobs": jobs, "notes": _notes(listing)})
 
 
 def _cells(job: JobRow) -> list[str]:
@@ -67,11 +56,14 @@ def _total(jobs: Sequence[JobRow]) -> list[str]:
     ]
 
 
-def _notes(shown: Jobs) -> list[str]:
-    notes = list(shown.left_out)
-    if shown.unknown:
-        notes.append(f"runs whose attempts are not known: {shown.unknown:,} (ddlprof report RUN --save-summary)")
-    return notes
+def _notes(listing: Listing) -> list[str]:
+    unknown = sum(not row.summary.trials for row in listing.rows)
+    words = f"{count(unknown, 'run')} without attempts, left out: ddlprof report --save-summary RUN adds them"
+    return [*listing.left_out, *([words] if unknown else [])]
 
 
-FORMATS = {"table": as_table, "json": as_json, "csv": lambda shown: as_csv(shown.jobs)}
+FORMATS: dict[str, Callable[[Listing], str]] = {
+    "table": as_table,
+    "json": as_json,
+    "csv": lambda listing: as_csv(jobs_of(listing.rows)),
+}

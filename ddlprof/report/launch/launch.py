@@ -72,8 +72,10 @@ class Launch:
         return [f"# {plain(line)}" for line in lines]
 
     def require(self, engine: str, **lacking: bool) -> None:
-        """Raises UserError for the first of these parts of the layout or model that the engine has no word for."""
-        for what, is_used in lacking.items():
+        """Raises UserError for the first of these parts of the layout or model that the engine has no word for, or for
+        heads of keys that tensor ranks would have to copy, which no engine does."""
+        copied = not self.model.kv_lora and self.model.kv_heads % self.layout.tensor > 0
+        for what, is_used in {"tensor ranks with the same heads of keys": copied, **lacking}.items():
             if is_used:
                 raise UserError(
                     f"{engine} has no word for {what.replace('_', ' ')} of layout {self.layout.text()}:"

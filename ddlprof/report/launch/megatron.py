@@ -59,6 +59,8 @@ def _model(model: Transformer) -> Iterator[str]:
         yield "--normalization RMSNorm"
         yield "--disable-bias-linear"
         yield "--position-embedding-type rope"
+        yield "--hidden-dropout 0.0"
+        yield "--attention-dropout 0.0"
     if not model.tied:
         yield "--untie-embeddings-and-output-weights"
     if model.experts:

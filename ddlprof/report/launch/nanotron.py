@@ -21,7 +21,7 @@ def check(launch: Launch) -> None:
         virtual_stages=layout.virtual > 1,
         context_ranks=layout.context > 1,
         shard=layout.shard not in _STAGES,
-        selective_recomputation=layout.recompute == "selective",
+        recomputation=layout.recompute != "none",
         precision=launch.precision != "bf16",
         attention_to_all_tokens=not model.causal,
     )
@@ -54,7 +54,6 @@ def _config(launch: Launch) -> dict[str, object]:
             "pp_engine": "1f1b",
             "tp_mode": "REDUCE_SCATTER" if layout.sequence_parallel else "ALL_REDUCE",
             "tp_linear_async_communication": layout.sequence_parallel,
-            **({"recompute_layer": True} if layout.recompute == "full" else {}),
         },
         "optimizer": {
             "zero_stage": _STAGES[layout.shard],

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from ddlprof.report.launch.launch import Launch, one_line
 from ddlprof.report.text import text_of
+from recommender.architecture import Transformer
 
 START = "CONFIG_FILE={path} ./run_train.sh"
 _FAMILIES = "a flavor with these sizes must be registered in torchtitan.models, and named here"
@@ -15,6 +18,9 @@ def check(launch: Launch) -> None:
     launch.require(
         "torchtitan",
         tensor_ranks_without_sequence_parallelism=layout.tensor > 1 and not layout.sequence_parallel,
+        a_network_without_a_gate=not model.gated,
+        a_tied_head_in_a_pipeline=model.tied and layout.pipeline > 1,
+        **{f"{len(launch.stage_layers)} parts of {model.layers} layers": _layers_per_stage(launch) is None},
         precision=launch.precision != "bf16",
         attention_to_all_tokens=not model.causal,
     )
@@ -27,7 +33,7 @@ def render(launch: Launch) -> str:
     copies, shards = launch.data_copies_and_shards
     sections: dict[str, dict[str, object]] = {
         "job": {"description": f"{launch.job}, {layout.text()}"},
-        "model": {"name": "deepseek_v3" if model.kv_lora else "llama3", "flavor": launch.job},
+        "model": {"name": _family(model), "flavor": launch.job},
         "training": {
             "seq_len": model.seq,
             "local_batch_size": launch.micro_batch * (launch.micro_batches if layout.pipeline > 1 else 1),
@@ -59,13 +65,29 @@ def render(launch: Launch) -> str:
     return text_of(lines)
 
 
+def _family(model: Transformer) -> str:
+    """The model of torchtitan that can have such sizes."""
+    if model.kv_lora:
+        return "deepseek_v3"
+    if model.experts:
+        return "llama4"
+    return "qwen3" if model.tied or model.head_dim * model.heads != model.hidden else "llama3"
+
+
+def _layers_per_stage(launch: Launch) -> int | None:
+    """The number of which torchtitan makes as many parts of the model as are wanted: it divides the layers by it and
+    rounds up. None: no number does."""
+    largest = max(launch.stage_layers)
+    return largest if math.ceil(launch.model.layers / largest) == len(launch.stage_layers) else None
+
+
 def _pipeline(launch: Launch) -> dict[str, object]:
     """The schedule. Stages are divided as evenly as can be, neither the first nor the last holding less."""
     layout = launch.layout
     return {
         "pipeline_parallel_schedule": "Interleaved1F1B" if layout.virtual > 1 else "1F1B",
         "pipeline_parallel_microbatch_size": launch.micro_batch,
-        "pipeline_parallel_layers_per_stage": max(launch.stage_layers),
+        "pipeline_parallel_layers_per_stage": _layers_per_stage(launch),
         "pipeline_parallel_first_stage_less_layers": 0,
         "pipeline_parallel_last_stage_less_layers": 0,
     }

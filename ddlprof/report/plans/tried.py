@@ -17,7 +17,7 @@ COLUMNS = (
     "cloud", "region", "instance_type", "nodes", "gpus", "layout", "tensor", "pipeline", "virtual", "context",
     "expert", "data", "shard", "recompute", "micro_batch", "grad_accum", "memory_gib_needed", "step_s", "step_low_s",
     "step_high_s", "compute_s", "bubble_s", "interconnect_s", "network_s", "mfu", "tokens_per_s", "time_h", "cost_usd",
-    "reason",
+    "reason", "other_s",
 )  # fmt: skip
 
 
@@ -57,6 +57,7 @@ def _rows(answer: Answer) -> Iterator[dict[str, Any]]:
                     None if gpus % layout.model_ranks else gpus // layout.model_ranks,
                     layout.shard, layout.recompute, tried.micro_batch, tried.micro_batches or None, tried.memory_gib,
                     *_figures(one), None if time_s is None else time_s / 3600, usd, tried.reason or None,
+                    tried.estimate and tried.estimate.times.other_s,
                 ),
                 strict=True,
             )
@@ -64,7 +65,7 @@ def _rows(answer: Answer) -> Iterator[dict[str, Any]]:
 
 
 def _figures(one: TriedOn) -> Sequence[float | None]:
-    """Step with its interval, the classes that a layout decides on, MFU, and tokens a second."""
+    """Step with its interval, its classes but `other`, MFU, and tokens a second."""
     estimate = one.tried.estimate
     if estimate is None:
         return (None,) * 9

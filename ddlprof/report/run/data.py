@@ -22,6 +22,7 @@ from ddlprof.model.classes import TABLE, TIMES
 from ddlprof.model.records import SCHEMA_VERSION, Drop
 from ddlprof.report.run.context import ContextLine, OverheadLine, context_line, overhead_line
 from ddlprof.report.run.dimensions import DimensionLine, dimension_lines
+from ddlprof.report.run.energy import EnergyLine, energy_line
 from ddlprof.report.run.experts import ExpertsLine, experts_line
 from ddlprof.report.run.pipeline import PipelineLine, pipeline_line
 from ddlprof.report.run.rates import Rates, rates_of
@@ -183,6 +184,8 @@ class ReportData:
     """How fast the job trains."""
     goodput: GoodputReport | None = None
     """The goodput over all attempts, without prices; None where there is one attempt only."""
+    energy: EnergyLine | None = None
+    """The energy that it takes; None where nothing tells."""
     schema: int = field(default=SCHEMA_VERSION)
 
     @property
@@ -207,8 +210,10 @@ def terms_of(is_known: Callable[[str], bool]) -> list[str]:
     return names
 
 
-def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) -> ReportData:
-    """The report of an analysed run, as seen at `now_unix_ns`."""
+def build_report(
+    run: RunData, attempts: Sequence[Attempt], now_unix_ns: int, carbon_g_per_kwh: float | None = None
+) -> ReportData:
+    """The report of an analysed run, as seen at `now_unix_ns`. `carbon_g_per_kwh`: the CO2 of a kWh where it ran."""
     headline = headline_attempt(attempts)
     ranks = headline.ranks if headline else []
     manifest = run.manifest
@@ -218,6 +223,7 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
     sources = other_sources(ranks)
     context = context_line([r.data for r in ranks], headline.queued_share if headline else None)
     job = job_time(headline) if headline else None
+    times, rates = _times(headline.summary) if headline else {}, rates_of(manifest, headline)
     judged = None
     if headline is not None:
         judged = judge_run(manifest, headline, sources, overhead.hooks_s_per_step, context.cpu_percent, job)
@@ -234,7 +240,7 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         steps=max((r.data.step_count for r in ranks), default=0),
         warmup_steps=int(headline.window.warmup.sum()) if headline else 0,
         steady_steps=headline.steady_steps if headline else 0,
-        times=_times(headline.summary) if headline else {},
+        times=times,
         outliers=_outliers(headline) if headline else None,
         verdict=judged.verdict if judged else None,
         late_rank=_late_rank(headline) if headline else None,
@@ -254,8 +260,9 @@ def build_report(run: RunData, attempts: Sequence[Attempt], now_unix_ns: int) ->
         loss=_loss_line(headline) if headline else None,
         pipeline=pipeline_line(headline) if headline else None,
         experts=experts_line(headline) if headline else None,
-        rates=rates_of(manifest, headline),
         goodput=_goodput(run.name, attempts),
+        rates=rates,
+        energy=energy_line(attempts, headline, rates, carbon_g_per_kwh),
     )
 
 

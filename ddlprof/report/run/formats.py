@@ -29,11 +29,13 @@ class Analysed:
     """The instance type whose price the report uses."""
     steps: tuple[int | None, int | None] = (None, None)
     """The first step to show and the one after the last."""
+    carbon_g_per_kwh: float | None = None
+    """The grams of CO2 of a kWh where the run was."""
 
     @cached_property
     def report(self) -> ReportData:
         """The contents of the report as plain data."""
-        return build_report(self.run, self.attempts, self.now_unix_ns)
+        return build_report(self.run, self.attempts, self.now_unix_ns, self.carbon_g_per_kwh)
 
 
 def _table(run: Analysed) -> Iterable[str]:

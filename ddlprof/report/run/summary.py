@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 from ddlprof.analysis.compare import step_error, usual_noise
+from ddlprof.analysis.health import moved_names
 from ddlprof.analysis.run import Attempt, headline_attempt
 from ddlprof.analysis.trials import status_of, trials_of
 from ddlprof.model.classes import TIMES
@@ -59,7 +60,15 @@ def summarise_run(run: RunData, analysed: Sequence[Attempt], report: ReportData)
         arguments=fingerprint(manifest.argv[1:]) if manifest else "",
         file_bytes=run.file_bytes,
         trials=trials_of(analysed),
+        host_names=sorted({rank.host for rank in report.headline_ranks}),
+        late_host=_late_host(report),
+        moved=moved_names(headline),
     )
+
+
+def _late_host(report: ReportData) -> str | None:
+    late = report.late_rank
+    return None if late is None else next((r.host for r in report.headline_ranks if r.rank == late.rank), None)
 
 
 def _created(manifest: Manifest | None) -> int:

@@ -19,6 +19,7 @@ from ddlprof.analysis.summary import Summary
 from ddlprof.model.classes import TIMES
 from ddlprof.model.dimensions import dimension_of
 from ddlprof.model.records import COLLECTIVE_COLUMNS, MISSING, NEVER, STEP_COLUMNS, SUMMARY_COLUMNS, Flag
+from ddlprof.report.run.energy import ENERGY_FIGURES, EnergyLine, energy_line
 from ddlprof.report.run.rates import Rates, rates_of
 from ddlprof.store import IntArray, RunData
 
@@ -127,9 +128,9 @@ def job_columns(attempts: Sequence[Attempt]) -> Columns:
     return {name: columns[name] for name in JOB_COLUMNS}
 
 
-def rate_columns(rates: Rates) -> Columns:
-    """`rates.csv`: how fast the job trains."""
-    values = asdict(rates)
+def rate_columns(rates: Rates, energy: EnergyLine | None) -> Columns:
+    """`rates.csv`: how fast the job trains, and the energy that it takes."""
+    values = {**asdict(rates), **{name: getattr(energy, name, None) for name in ENERGY_FIGURES}}
     columns: Columns = {"rate": _texts(list(values)), "value": _floats(list(values.values()))}
     return {name: columns[name] for name in RATE_COLUMNS}
 
@@ -179,7 +180,7 @@ def tables_of(run: RunData, attempts: Sequence[Attempt], progress: Progress | No
     """All tables of a run; the steps, which `progress` counts, come last."""
     headline = headline_attempt(attempts)
     ranks = [rank for attempt in attempts for rank in attempt.ranks]
-    origin = run.origin_unix_ns
+    origin, rates = run.origin_unix_ns, rates_of(run.manifest, headline)
 
     def steps() -> Iterable[Columns]:
         for number, rank in enumerate(ranks, 1):
@@ -191,7 +192,7 @@ def tables_of(run: RunData, attempts: Sequence[Attempt], progress: Progress | No
         Table("summary", SUMMARY_COLUMNS, map(summary_columns, [headline.summary if headline else None])),
         Table("ranks", RANK_COLUMNS, map(rank_columns, [attempts])),
         Table("job", JOB_COLUMNS, map(job_columns, [attempts])),
-        Table("rates", RATE_COLUMNS, map(rate_columns, [rates_of(run.manifest, headline)])),
+        Table("rates", RATE_COLUMNS, [rate_columns(rates, energy_line(attempts, headline, rates))]),
         Table("collectives", COLLECTIVE_COLUMNS, (collective_columns(rank, origin) for rank in ranks)),
         Table("steps", STEP_COLUMNS, steps()),
     ]

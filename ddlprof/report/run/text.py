@@ -12,6 +12,7 @@ from ddlprof.model.dimensions import UNKNOWN_SHOWN
 from ddlprof.model.manifest import IMPORTED
 from ddlprof.model.records import NO_BACKWARD, NO_TORCH
 from ddlprof.report.run.data import LossLine, RankLine, ReportData
+from ddlprof.report.run.energy import energy_text
 from ddlprof.report.run.experts import experts_text
 from ddlprof.report.run.pipeline import pipeline_text
 from ddlprof.report.run.rates import rates_text
@@ -62,6 +63,8 @@ def lines(report: ReportData) -> Iterator[tuple[str, str]]:
             yield "Experts", experts
         if rates := rates_text(report.rates, report.device == "cpu"):
             yield "Rates", rates
+        if report.energy is not None:
+            yield "Energy", energy_text(report.energy)
         yield from _outliers(report, scale)
         yield from _verdict(report, scale)
         yield from _findings(report, scale)

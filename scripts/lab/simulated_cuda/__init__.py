@@ -173,6 +173,7 @@ def _put_driver(put: Any, machine: Machine, torch: Any) -> None:
             name: {"all": dict.fromkeys(("current", "peak"), int(index in machine.contexts))}
             for name in ("allocated_bytes", "reserved_bytes")
         },
+        "resetPeakMemoryStats": lambda index: None,
         "getCompiledVersion": lambda: 12060,
     }
     put(torch.cuda, "_exchange_device", exchange)
@@ -210,6 +211,7 @@ def _put_python(put: Any, machine: Machine, torch: Any) -> None:
     put(torch.cuda, "get_device_properties", properties)
     put(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
     put(torch.cuda, "is_bf16_supported", lambda *_: True)
+    put(torch.cuda, "mem_get_info", lambda device=None: (2**33, 2**34))
 
 
 def _put_tensors(put: Any, undo: list[Any], torch: Any) -> None:

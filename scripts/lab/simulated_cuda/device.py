@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -193,6 +194,7 @@ class Graph:
         """Constructs like the C class, whose constructor takes more than `object`'s."""
         graph = super().__new__(cls)
         graph.kernels = []
+        graph.calls = []
         graph.streams = []
         graph.invalid = False
         graph.mode = GLOBAL
@@ -201,6 +203,7 @@ class Graph:
 
     def __init__(self, *args: Any) -> None:
         self.kernels: list[tuple[str, int]]
+        self.calls: list[Callable[[], object]]
         self.streams: list[Stream]
         self.invalid: bool
         self.mode: int
@@ -237,12 +240,14 @@ class Graph:
             raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
 
     def replay(self) -> None:
-        """Does all that was captured."""
+        """Does all that was captured; numbers are computed at once."""
         self.machine.launch("graph", sum(duration for _, duration in self.kernels))
+        for call in self.calls:
+            call()
 
     def reset(self) -> None:
         """Forgets what was captured."""
-        self.kernels = []
+        self.kernels, self.calls = [], []
 
     def pool(self) -> tuple[int, int]:
         """The identity of the memory pool."""

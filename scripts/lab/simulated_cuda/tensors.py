@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_any, tree_map
+from torch.utils._pytree import tree_any, tree_leaves, tree_map
 
 from scripts.lab.simulated_cuda.device import Machine
 
@@ -58,6 +58,10 @@ class CudaTensor(torch.Tensor):
         """Refuses, as a tensor on a GPU does."""
         raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
 
+    def tolist(self) -> Any:
+        """Its numbers, for which the host waits."""
+        return self.cpu().tolist()
+
     def cuda(self, device: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Itself, or a copy on another device."""
         return self.to(torch.device("cuda", self.machine.device if device is None else torch.device(device).index or 0))
@@ -96,11 +100,43 @@ class CudaTensor(torch.Tensor):
         if "device" in kwargs and kwargs["device"] is not None:
             kwargs["device"] = "cpu"
         _keep_busy(machine, index, func, args, kwargs)
+        graph = machine.current(index).graph
+        if graph is not None and not _is_view(func) and not func._schema.name.startswith("c10d::"):
+            return _captured(graph, func, args, kwargs, index)
         with torch._C._DisableTorchDispatch():
             result = func(*args, **kwargs)
         if func._schema.name == "aten::_local_scalar_dense" or func._schema.name.startswith("c10d::"):
             return result
         return tree_map(lambda value: _on_device(value, index), result)
+
+
+def _captured(graph: Any, func: Any, args: Any, kwargs: Any, index: int) -> Any:
+    """What a capture gives: tensors that have no numbers before the graph is replayed, and new ones each time."""
+    schema = func._schema
+    plain: Any = None
+    if not schema.is_mutable:
+        with torch._C._DisableTorchDispatch():  # of copies: batch_norm writes and does not say so
+            plain = func(*tree_map(_copied, args), **tree_map(_copied, kwargs))
+        for each in tree_leaves(plain):
+            if isinstance(each, torch.Tensor) and each.is_floating_point():
+                each.fill_(float("nan"))
+
+    def again() -> None:
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            found = func(*args, **kwargs)
+            for mine, new in zip(tree_leaves(plain), tree_leaves(found), strict=plain is not None):
+                if isinstance(mine, torch.Tensor):
+                    mine.copy_(new)
+
+    graph.calls.append(again)
+    if schema.is_mutable:  # it returns what it writes to
+        written = [n for n, each in enumerate(schema.arguments) if each.alias_info and each.alias_info.is_write]
+        return args[written[0]] if schema.returns and written[0] < len(args) else None
+    return tree_map(lambda value: _on_device(value, index), plain)
+
+
+def _copied(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
 def _on_device(value: Any, index: int) -> Any:

@@ -24,8 +24,8 @@ def small():
 def with_size(size):
     return nn.Linear(size, size)
 
-def on_a_gpu():
-    return nn.Linear(4, 4).cuda()
+def asks_the_gpu():
+    return nn.Linear(4, torch.cuda.current_device() + 4)
 
 def broken():
     return helper()
@@ -184,7 +184,7 @@ def test_an_operator_that_the_processor_lacks(features: Features) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has CUDA")
 def test_a_model_that_asks_for_a_gpu(features: Features) -> None:
-    code, _, err = features("made_up_nets:on_a_gpu", "--input", "4")
+    code, _, err = features("made_up_nets:asks_the_gpu", "--input", "4")
     assert code == 2
     (line,) = err.splitlines()
     assert "the model asks for CUDA while it is built" in line

@@ -298,6 +298,24 @@ def test_a_forward_that_changes_is_trained_without_recording_it(fuse: Fuse, tmp_
     assert [each["loss"] for each in together] == pytest.approx([each["loss"] for each in alone], abs=1e-5)
 
 
+@pytest.mark.parametrize(("precision", "clip"), [("amp-bf16", []), ("amp-fp16", ["--clip-norm", "0.5"])])
+def test_mixed_precision_trains_each_trial_as_it_would_alone(
+    fuse: Fuse, tmp_path: Path, precision: str, clip: list[str]
+) -> None:
+    for number, more in enumerate((["--force"], ["--max-models", "1"])):
+        words = ["--sweep", "lr=0.01,0.1", "--max-steps", "12", "--processes", "0", "--precision", precision, *clip]
+        words += ["--cuda-graph"]
+        code, out, _ = fuse("make", *words, *more, "-o", "-", "-o", f"{number}.json")
+        assert code == 0
+        assert f"adam · cpu, 1 thread · {precision}\n" in out.replace("threads", "thread").replace(
+            "2 thread", "1 thread"
+        )
+    together, alone = (json.loads((tmp_path / f"{number}.json").read_text()) for number in (0, 1))
+    assert (together["precision"], together["parts"][0]["fuse"]) == (precision, True)
+    losses = [[each["loss"] for each in found["trials"]] for found in (together, alone)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.03)
+
+
 def test_beside_real_processes(fuse: Fuse, tmp_path: Path) -> None:
     words = ["--sweep", "lr=0.1,0.2", "--max-steps", "2", "--force", "--processes", "2"]
     code, out, _ = fuse("make", *words, "-o", "-", "-o", "a.json")
@@ -332,6 +350,7 @@ def test_beside_real_processes(fuse: Fuse, tmp_path: Path) -> None:
             "--max-models many: neither auto nor a number",
         ),
         (["make", "--sweep", "lr=1,2", "--device", "tpu"], "--device tpu: known are auto, cpu and cuda"),
+        (["make", "--sweep", "lr=1,2", "--precision", "int8"], "--precision int8: known are fp32, amp-bf16, amp-fp16"),
         (["make", "--sweep", "seed=a,b"], "--sweep seed: a is no whole number"),
         (["make:x", "--sweep", "lr=1,2"], "import of make failed: ModuleNotFoundError"),
         (["needs", "--sweep", "lr=1,2"], "made_up_sweep:needs needs size: give it with --sweep size=VALUE"),

@@ -19,6 +19,7 @@ from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Kind
+from ddlprof.model.health import HealthReading
 from ddlprof.model.records import ContextRow, LoaderCost, Note, Overhead
 from tests.unit.collect.test_writer import header, lines_of
 
@@ -79,6 +80,9 @@ def test_whose_counters_the_context_has_is_said_once(rig: Rig) -> None:
 
         def sample(self) -> ContextRow:
             return ContextRow(0, None, None, None, 99.0, None, None)
+
+        def health(self, last: bool) -> list[HealthReading]:
+            return [HealthReading(0, "swap_pages", "", 7)] if last else []
 
         def close(self) -> None:
             pass

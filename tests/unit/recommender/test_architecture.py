@@ -73,10 +73,17 @@ def test_a_workload_counts_layers_and_tensors() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        ({"heads": 33, "kv_heads": None}, "hidden 4096 is not a multiple of heads 33: give head_dim"),
+        ({"heads": 0, "kv_heads": None}, "heads 0"),
         ({"kv_heads": 5}, "heads 32 are not a multiple of kv_heads 5"),
         ({"experts": 8}, "needs experts_per_token and expert_ffn"),
         ({"experts": 2, "experts_per_token": 4, "expert_ffn": 8}, "experts_per_token 4 is more than experts 2"),
         ({"dense_layers": 40}, "dense_layers 40 are more than layers 32"),
+        ({"shared_experts": 2}, "shared_experts and dense_layers are of a model with experts"),
+        ({"dense_layers": 2}, "shared_experts and dense_layers are of a model with experts"),
+        ({"q_lora": 64}, "of latent attention, which has a kv_lora"),
+        ({"rope_dim": 64}, "of latent attention, which has a kv_lora"),
+        ({"kv_lora": 512, "rope_dim": 256}, "rope_dim 256 is more than head_dim 128"),
         ({"layers": 0}, "layers"),
         ({"vocab": -1}, "vocab"),
     ],

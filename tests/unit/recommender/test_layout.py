@@ -85,6 +85,23 @@ def test_what_does_not_divide_a_model_is_said(layout: Layout, said: str | None) 
     assert (found is None) if said is None else said in str(found)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "layout", "said"),
+    [
+        ({"ffn": 2731}, Layout(tensor=2), "a feed-forward width of 2731 cannot be divided by tensor 2"),
+        ({"seq": 500}, Layout(tensor=8), "500 tokens cannot be divided by context x tensor 8"),
+        ({"seq": 500}, Layout(tensor=8, sequence_parallel=False), None),
+        ({"seq": 8, "ffn": 2048}, Layout(tensor=8, context=2), "8 tokens cannot be divided by context x tensor"),
+    ],
+)
+def test_widths_and_tokens_are_divided_by_tensor_ranks(sizes: Any, layout: Layout, said: str | None) -> None:
+    """As Megatron-LM, torchtitan and nanotron ask at their start."""
+    model = transformer(**{"layers": 4, "hidden": 512, "heads": 8, "vocab": 1000, "seq": 512, **sizes}).transformer
+    assert model is not None
+    found = layout.problem(model, 16)
+    assert (found is None) if said is None else said in str(found)
+
+
 def test_experts_are_divided_among_ranks_that_share_samples() -> None:
     model = transformer(
         layers=4, hidden=512, heads=8, vocab=1000, seq=512, experts=8, experts_per_token=2, expert_ffn=512

@@ -75,6 +75,9 @@ def _tiles(subject: Subject) -> Html | None:
         tiles.append(("Throughput", tokens or samples, samples if tokens else ""))
     if rates.mfu is not None:
         tiles.append(("MFU", percent(rates.mfu), f"of {significant(rates.peak_tflops or 0.0)} TFLOP/s a GPU"))
+    if report.energy is not None:
+        drawn = f"{significant(report.energy.power_w)} W, {significant(report.energy.kwh)} kWh in all"
+        tiles.append(("Energy of a step", f"{significant(report.energy.step_j)} J", drawn))
     tiles.append(("Steady steps", f"{report.steady_steps:,}", f"of {count(report.steps, 'step')}"))
     complete = sum(rank.complete for rank in report.headline_ranks)
     ranks = f"{complete} of {report.world_size}"

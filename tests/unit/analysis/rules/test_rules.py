@@ -10,6 +10,7 @@ import pytest
 from ddlprof.analysis.experts import ExpertLoad
 from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.findings import Finding
+from ddlprof.analysis.health import Moved
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.late_rank import LateRank
 from ddlprof.analysis.rules.apply import RULES, apply_rules
@@ -20,6 +21,7 @@ from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.stages import Stages
 from ddlprof.analysis.traffic import CommTotals
 from ddlprof.model import source_places
+from ddlprof.model.health import COUNTERS
 from ddlprof.model.source_places import SourcePlace
 from tests.golden.runs import MS
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
@@ -56,6 +58,8 @@ def job(part: str, seconds: float, times: int = 5) -> JobTime:
     return JobTime(1000.0, parts, evaluations=times, checkpoints=times)
 
 
+SWAPS = Moved(COUNTERS["swap_pages"], "", 1240.0, 0.92, True, 40)
+XID = Moved(COUNTERS["gpu_xid"], "74", 0.2, 0.95, False, 40)
 SPEAKS: dict[str, list[Facts]] = {
     "loader_workers": [
         facts(WAITING),
@@ -93,6 +97,8 @@ SPEAKS: dict[str, list[Facts]] = {
     "memory_creep": [facts(growths=[GROWTH]), facts(growths=[MemoryGrowth(0, "process", 2.0**22, 2.0 * GIB, 50)],
                                                     host_free_bytes=50 * GIB)],
     "throttling": [facts(throttled=[HOT])],
+    "sick_machine": [ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[SWAPS]),
+                     ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[XID, SWAPS])],
 }  # fmt: skip
 
 SILENT: dict[str, list[Facts]] = {
@@ -170,6 +176,8 @@ SILENT: dict[str, list[Facts]] = {
     "checkpoint_share": [facts(), facts(job=job("checkpoint", 50)), facts(job=job("evaluation", 300))],
     "memory_creep": [facts(), facts(growths=[MemoryGrowth(0, "device", 10.0, 1.0 * GIB, 50)])],
     "throttling": [facts(), facts(throttled=[ThrottledDevice(0, 0.5, 6, 1200.0, 1800.0, 88.0, True, 0.012)])],
+    "sick_machine": [facts(), ddp(2, 30, late_rank=LateRank(1, 0.9)), facts(moved=[SWAPS]),
+                     ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[replace(SWAPS, steps=9)])],
 }  # fmt: skip
 
 

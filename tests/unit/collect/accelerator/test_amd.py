@@ -69,6 +69,9 @@ class FakeAmdsmi:
     def amdsmi_get_power_info(self, handle: int) -> dict[str, Any]:
         return self.power
 
+    def amdsmi_get_energy_count(self, handle: int) -> dict[str, Any]:
+        return {"energy_accumulator": 2_000_000 + handle, "counter_resolution": 15.5, "timestamp": 1}
+
     def amdsmi_get_clock_info(self, handle: int, kind: str) -> dict[str, Any]:
         assert kind == "gfx"
         return self.clock
@@ -121,6 +124,7 @@ def test_a_rank_reads_the_counters_of_the_device_it_computes_on(
     assert row is not None
     assert (row.gpu_percent, row.gpu_memory_bytes, row.gpu_power_w, row.gpu_power_limit_w) == (91.0, 1_001, 612, 750)
     assert (row.gpu_clock_mhz, row.gpu_temperature_c, row.gpu_throttle_reasons) == (1_950, 61, None)
+    assert row.gpu_energy_j == pytest.approx(31.0000155)
     reserved[:] = [9, 5]
     row = sampler.sample()
     assert row is not None

@@ -89,6 +89,11 @@ class FakeNvml:
     def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
         return 70_500
 
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:
+        if handle == 0:
+            raise self.NVMLError("Not Supported")
+        return 12_345_678
+
     NVML_CLOCK_SM, NVML_TEMPERATURE_GPU = 1, 0
 
     def nvmlDeviceGetEnforcedPowerLimit(self, handle: int) -> int:
@@ -180,11 +185,13 @@ def test_the_device_with_the_process_memory_is_looked_up_by_uuid(monkeypatch: py
     assert row is not None
     assert (row.gpu_percent, row.gpu_memory_bytes, row.gpu_power_w, nvml.opened) == (91.0, 1_001, 70.5, 1)
     assert (row.gpu_clock_mhz, row.gpu_temperature_c, row.gpu_throttle_reasons) == (1_501.0, 61.0, 0x20)
-    assert row.gpu_power_limit_w == 300.0
+    assert (row.gpu_power_limit_w, row.gpu_energy_j) == (300.0, 12_345.678)
     reserved[1] = 20  # the first one was only touched
     row = counters.sample()
     assert row is not None
     assert (row.gpu_percent, row.gpu_memory_bytes, nvml.opened) == (90.0, 1_000, 1)
+    assert row.gpu_energy_j is None
+    assert not counters.drops.take()
     counters.close()
     counters.close()
     assert nvml.opened == 0

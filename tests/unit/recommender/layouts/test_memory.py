@@ -96,3 +96,23 @@ def test_experts_and_eager_operators_keep_more() -> None:
     assert eager.activations > 1.3 * memory(model(), Layout()).activations
     unfused = layer_bytes(replace(model(), flash=False), Layout(), False, MEGATRON)
     assert unfused - layer_bytes(model(), Layout(), False, MEGATRON) == 5 * 32 * 4096
+
+
+def test_states_of_experts_are_divided_by_the_ranks_that_hold_the_same_experts() -> None:
+    """Each of 64 ranks holds one expert: nobody else has it, and nothing of it is divided."""
+    sizes = experts()
+    held = sizes.mixed_layers * sizes.expert_parameters
+    alone = memory(sizes, Layout(expert=64, shard="zero1"), 64)
+    assert alone.states == pytest.approx(12 * held + 12 * (sizes.parameters - 64 * held) / 64, rel=0.01)
+    twice = memory(sizes, Layout(expert=64, shard="zero1"), 128)
+    assert twice.states == pytest.approx(alone.states / 2, rel=0.01)
+    everywhere = memory(sizes, Layout(expert=1, shard="zero3"), 64)
+    assert everywhere.states == pytest.approx(8 * sizes.parameters / 64, rel=0.01)
+
+
+def test_a_gathered_layer_has_the_experts_of_its_rank() -> None:
+    """Tensor ranks divide what is outside of experts, expert ranks divide experts."""
+    sizes = replace(experts(), dense_layers=0)
+    divided, whole = (memory(sizes, Layout(expert=8, shard=shard), 8, sequences=1) for shard in ("zero3", "zero2"))
+    held = sizes.dense_parameters(True) + 8 * sizes.expert_parameters
+    assert divided.buffers - whole.buffers == pytest.approx(8 * held)

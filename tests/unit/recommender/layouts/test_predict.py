@@ -47,6 +47,18 @@ def test_the_classes_are_the_step_and_the_dimensions_its_communication() -> None
     assert found.mfu == pytest.approx(JOB.flops_per_sample * 64 / found.step_s / (64 * 989.4e12))
 
 
+@pytest.mark.parametrize(
+    ("link", "usual", "same_gbps"),
+    [("nvlink4", "400 Gbit/s for each GPU", 3200.0), ("pcie5", "25 Gbit/s for each machine", 25.0)],
+)
+def test_what_is_said_of_an_unknown_network_is_what_is_taken(link: str, usual: str, same_gbps: float) -> None:
+    unknown = predict(JOB, replace(TARGET, interconnect=link, network_gbps=None))
+    assert f"network not known: taken as {usual}" in unknown.basis
+    assert unknown.step_s == pytest.approx(
+        predict(JOB, replace(TARGET, interconnect=link, network_gbps=same_gbps)).step_s
+    )
+
+
 def test_a_measured_layout_is_the_measurement() -> None:
     first = predict(JOB, TARGET)
     job = with_measured(measured(TARGET, 3.0, exposed_comm_s=1.2))

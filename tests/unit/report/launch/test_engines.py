@@ -54,7 +54,8 @@ def test_megatron() -> None:
         "num-layers": "32", "hidden-size": "4096", "ffn-hidden-size": "14336", "num-attention-heads": "32",
         "seq-length": "8192", "max-position-embeddings": "8192", "vocab-size": "128256", "kv-channels": "128",
         "group-query-attention": None, "num-query-groups": "8", "swiglu": None, "normalization": "RMSNorm",
-        "disable-bias-linear": None, "position-embedding-type": "rope", "untie-embeddings-and-output-weights": None,
+        "disable-bias-linear": None, "position-embedding-type": "rope",
+        "hidden-dropout": "0.0", "attention-dropout": "0.0", "untie-embeddings-and-output-weights": None,
     }  # fmt: skip
     assert found == {
         **sizes, "tensor-model-parallel-size": "4", "sequence-parallel": None, "pipeline-model-parallel-size": "4",
@@ -62,6 +63,11 @@ def test_megatron() -> None:
         "overlap-grad-reduce": None, "overlap-param-gather": None, "recompute-granularity": "selective",
         "micro-batch-size": "2", "global-batch-size": "128", "train-iters": "1000", "bf16": None,
     }  # fmt: skip
+
+
+def test_megatron_with_dropout() -> None:
+    """Its defaults are dropouts of a tenth; models with a gate are trained, and their memory is counted, without."""
+    assert "hidden-dropout" not in arguments("tp2", model=replace(LLAMA, gated=False))
 
 
 def test_megatron_with_experts_and_latent_attention() -> None:
@@ -102,16 +108,15 @@ def test_megatron_precisions() -> None:
 
 
 def test_nanotron() -> None:
-    found = config("nanotron", "tp4,pp2,zero1,mb2,ga16,full")
+    found = config("nanotron", "tp4,pp2,zero1,mb2,ga16")
     assert found["parallelism"] == {
         "dp": 8, "tp": 4, "pp": 2, "expert_parallel_size": 1, "pp_engine": "1f1b", "tp_mode": "REDUCE_SCATTER",
-        "tp_linear_async_communication": True, "recompute_layer": True,
+        "tp_linear_async_communication": True,
     }  # fmt: skip
     assert found["optimizer"]["zero_stage"] == 1
     assert found["tokens"]["micro_batch_size"] * found["tokens"]["batch_accumulation_per_replica"] == 32
     assert found["model"]["model_config"]["num_key_value_heads"] == 8
     assert config("nanotron", "tp4,nosp")["parallelism"]["tp_mode"] == "ALL_REDUCE"
-    assert "recompute_layer" not in config("nanotron", "tp4")["parallelism"]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +124,8 @@ def test_nanotron() -> None:
     [
         ("nanotron", "tp2,zero3", "shard"),
         ("nanotron", "pp2,vp2", "virtual stages"),
-        ("nanotron", "tp2,selective", "selective recomputation"),
+        ("nanotron", "tp2,selective", "recomputation"),
+        ("nanotron", "tp2,full", "recomputation"),
         ("nanotron", "cp2", "context ranks"),
         ("accelerate", "pp2,zero1", "a pipeline"),
         ("accelerate", "zero3,selective", "selective recomputation"),
@@ -130,6 +136,14 @@ def test_nanotron() -> None:
 def test_what_a_framework_has_no_word_for_is_not_written(engine: str, text: str, word: str) -> None:
     with pytest.raises(UserError, match=f"{engine} has no word for {word} of layout"):
         ENGINES[engine].render(launch(text))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_framework_copies_heads_of_keys(engine: str) -> None:
+    """All of them ask for a whole number of the 8 heads of keys on each tensor rank."""
+    with pytest.raises(UserError, match="no word for tensor ranks with the same heads of keys of layout tp16"):
+        ENGINES[engine].render(launch("tp16,zero3"))
+    assert "tp16" in ENGINES[engine].render(launch("tp16,zero1", model=replace(LLAMA, kv_heads=32)))
 
 
 def test_nanotron_is_for_models_like_llama() -> None:
@@ -177,6 +191,30 @@ def test_torchtitan() -> None:
     degrees = alone["parallelism"]
     assert (degrees["data_parallel_replicate_degree"], degrees["data_parallel_shard_degree"]) == (8, 8)
     assert degrees["fsdp_reshard_after_forward"] == "always"
+
+
+def test_torchtitan_has_a_model_for_the_sizes() -> None:
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 reads no TOML")
+
+    def family(model: Any) -> str:
+        name: str = tomllib.loads(ENGINES["torchtitan"].render(launch("zero3", model=model)))["model"]["name"]
+        return name
+
+    mixture = replace(LLAMA, experts=8, experts_per_token=2, expert_ffn=4096)
+    assert [family(model) for model in (LLAMA, mixture, EXPERTS)] == ["llama3", "llama4", "deepseek_v3"]
+    assert family(replace(LLAMA, tied=True)) == family(replace(LLAMA, head_dim=64)) == "qwen3"
+    with pytest.raises(UserError, match="torchtitan has no word for a network without a gate"):
+        family(replace(LLAMA, gated=False))
+    with pytest.raises(UserError, match="no word for a tied head in a pipeline"):
+        ENGINES["torchtitan"].render(launch("pp2", model=replace(LLAMA, tied=True)))
+
+
+def test_torchtitan_makes_the_parts_that_are_asked_for() -> None:
+    """It divides layers by a number for each part and rounds up: 126 by 2 are 63 parts, never the 64 of 16 stages."""
+    deep = replace(LLAMA, layers=126)
+    assert "pipeline_parallel_layers_per_stage = 4" in ENGINES["torchtitan"].render(launch("pp16,vp2", model=deep))
+    with pytest.raises(UserError, match="torchtitan has no word for 64 parts of 126 layers"):
+        ENGINES["torchtitan"].render(launch("pp16,vp4", model=deep))
 
 
 @pytest.mark.parametrize("text", ["tp4,pp2,zero1", "tp2,cp2,zero3", "zero3", "hsdp:8,full", "tp8"])

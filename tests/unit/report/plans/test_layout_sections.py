@@ -102,6 +102,8 @@ def test_rows_of_all_that_were_tried(answer: Answer) -> None:
             assert ranks[0] * ranks[1] * ranks[2] * ranks[3] == int(row["gpus"])
             assert int(row["micro_batch"]) * int(row["grad_accum"]) * int(row["data"]) == 512
             assert float(row["step_low_s"]) < float(row["step_s"]) < float(row["step_high_s"])
+            classes = ("compute_s", "bubble_s", "interconnect_s", "network_s", "other_s")
+            assert sum(float(row[name]) for name in classes) == pytest.approx(float(row["step_s"]))
     by_layout = {(row["instance_type"], row["gpus"], row["layout"], row["micro_batch"]): row for row in rows}
     best = answer.plans[0]
     row = by_layout[best.instance_type, str(best.gpus), best.layout or "", str(best.batch_per_gpu)]

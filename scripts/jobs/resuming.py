@@ -1,7 +1,8 @@
 """A training that saves now and then, goes on from its checkpoint, and is killed after the steps that it is told.
 
 `python resuming.py FOLDER STEPS KILLS`: KILLS are numbers of steps with commas between them. What rank 0 does is
-written to `FOLDER/log`, a line for each step by the script's own clock: the step of the job, and its seconds.
+written to `FOLDER/log`, a line for each step by the script's own clock: the step of the job, and its seconds,
+from the end of the step before or of a checkpoint after it.
 """
 
 from __future__ import annotations
@@ -38,17 +39,20 @@ def main() -> None:
         optimizer.load_state_dict(state["optimizer"])
         first = state["done"]
     with (folder / f"log{'' if rank == 0 else rank}").open("a") as log:
+        begin = time.perf_counter()
         for done in range(first + 1, steps + 1):
-            begin = time.perf_counter()
             optimizer.zero_grad()
             net(torch.ones(4, 64)).sum().backward()
             time.sleep(STEP_S)
             optimizer.step()
-            print(done, time.perf_counter() - begin, file=log, flush=True)
+            end = time.perf_counter()
+            print(done, end - begin, file=log, flush=True)
+            begin = end
             if done % SAVE_EVERY == 0 and rank == 0:
                 content = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "done": done}
                 torch.save(content, folder / "latest.pt.tmp")
                 os.replace(folder / "latest.pt.tmp", checkpoint)
+                begin = time.perf_counter()
             if done in kills:
                 _killed_once(folder, done, rank)
 

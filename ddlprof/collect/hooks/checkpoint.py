@@ -36,7 +36,7 @@ class _Saves:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._writing = False
+        self._writing = self._reading = False
         self._loads = Loads(recorder)
 
     def timed(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,12 +63,18 @@ class _Saves:
             return None
 
     def noted(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that reads, with a note of what it read before the first step."""
+        """A function that reads, with a note of what it read before the first step; reads inside it are part of it."""
         position = _POSITIONS.get(original.__name__, 1)
 
         @functools.wraps(original)
         def load(*args: Any, **kwargs: Any) -> Any:
-            content = original(*args, **kwargs)
+            if self._reading:
+                return original(*args, **kwargs)
+            self._reading = True
+            try:
+                content = original(*args, **kwargs)
+            finally:
+                self._reading = False
             try:
                 self._loads.note(args, kwargs, position, content)
             except Exception as error:  # fail open: the script has what it asked for

@@ -2,8 +2,8 @@
 
 1. Ten simulated months of a job that fails about every two days: each part within 5 % of what happened.
 2. Real jobs that are killed and go on from a checkpoint, by hand and under torchrun, against the script's own log: the
-   numbers of new and repeated steps exactly, the time of the latter within 10 % (what the first steps of an attempt take
-   longer is start-up).
+   numbers of new and repeated steps exactly, the time of the latter within 10 %. (What the first steps of an attempt
+   take longer is start-up.)
 3. The closed formulas of `recommender.failures` against 400 simulations each: within 10 % where interruptions come at a
    constant rate, and shown without a limit where they come in bursts (Weibull gaps of shape 0.7) or regularly (4.0).
 """

@@ -13,10 +13,10 @@ def read_log(path: Path) -> tuple[list[float], list[float]]:
     """The seconds of steps done for the first time, and of those done again."""
     attempts: list[list[tuple[int, float]]] = []
     for line in path.read_text().splitlines():
-        step, seconds = line.split()
-        if not attempts or int(step) <= attempts[-1][-1][0]:
+        words = line.split()
+        if not attempts or int(words[0]) <= attempts[-1][-1][0]:
             attempts.append([])
-        attempts[-1].append((int(step), float(seconds)))
+        attempts[-1].append((int(words[0]), float(words[1])))
     new: list[float] = []
     again: list[float] = []
     reached = 0

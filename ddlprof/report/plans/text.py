@@ -164,7 +164,17 @@ def flags_of(plan: Plan) -> str:
 
 def _extremes(accepted: Sequence[Plan]) -> list[str]:
     fastest = min(accepted, key=lambda plan: plan.time_s or 0.0)
-    return [*_labelled("Cheapest", described(accepted[0])), *_labelled("Fastest", described(fastest))]
+    other = _labelled("Second", second) if (second := second_way_to_pay(accepted)) else []
+    return [*_labelled("Cheapest", described(accepted[0])), *other, *_labelled("Fastest", described(fastest))]
+
+
+def second_way_to_pay(accepted: Sequence[Plan]) -> str:
+    """The cheapest plan that is paid for in the other way than the cheapest of all; empty where there is none."""
+    other = next((plan for plan in accepted if plan.pricing != accepted[0].pricing), None)
+    if other is None:
+        return ""
+    words = "spot" if other.pricing == "spot" else "on demand"
+    return f"{words}, if the first is not to be had: {described(other)}"
 
 
 def _as_measured(answer: Answer) -> list[str]:

@@ -148,6 +148,8 @@ def in_order(trials: Sequence[Trial]) -> list[Begun]:
             reached = first
         repeated = min(max(reached - first, 0), trial.steps)
         waited_s = 0.0 if ended_s is None else max(trial.begin_unix_s - ended_s, 0.0)
+        if found and found[-1].trial.status == "stopped":
+            waited_s = 0.0  # the job went on after its measured part, nobody knows how long
         found.append(Begun(trial, first, known_by, repeated, waited_s))
         reached = max(reached, found[-1].reached)
         ended_s = trial.end_unix_s if ended_s is None else max(ended_s, trial.end_unix_s)

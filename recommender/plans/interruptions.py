@@ -20,7 +20,7 @@ SPOT, ON_DEMAND = "spot", "on_demand"
 SPOT_PER_HOUR = 0.1
 """The interruptions of one spot machine in an hour where none are given: an assumption, on the careful side. Published
 figures are three orders of magnitude apart. AWS's Spot Instance Advisor gives the share of machines taken away in a
-month, in bands from below 5 % to above 20 % (0.0001 to 0.0003 an hour, as described in April 2024); traces of p3
+month, in bands from below 5 % to above 20 % (0.00007 to 0.0003 an hour, as described in April 2024); traces of p3
 machines on EC2 that were replayed for trainings (Bamboo, NSDI 2023) lose 10 to 33 % of them in an hour."""
 FAILURES_PER_GPU_HOUR = 419 / (54 * 24 * 16_384)
 """The failures of machines on demand, for each GPU and hour: Llama 3 405B had 419 unexpected interruptions in 54 days
@@ -152,7 +152,7 @@ def source_of(asked: Mapping[str, float], instance_type: str, pricing: str) -> s
         if instance_type in asked or SPOT in asked:
             return "interruptions: as often as you say"
         return (
-            f"interruptions: {SPOT_PER_HOUR:g} an hour for each spot machine, assumed (published: 0.0001 to 0.33;"
+            f"interruptions: {SPOT_PER_HOUR:g} an hour for each spot machine, assumed (published: 0.00007 to 0.33;"
             " --interruptions-per-hour)"
         )
     if ON_DEMAND in asked:

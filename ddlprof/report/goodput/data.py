@@ -202,6 +202,9 @@ def _assumed(found: Goodput) -> list[str]:
         lines.append(f"{count(len(found.begun) - 1 - len(trained), 'restart')} ended before the first step")
     if any(each.waited_s for each in found.begun):
         lines.append("between attempts the machines of the attempt before are held")
+    stopped = sum(each.trial.status == "stopped" for each in found.begun[:-1])
+    if stopped:
+        lines.append(f"{count(stopped, 'attempt')} measured in part (--stop-after): what followed is not counted")
     samples = {each.trial.samples_per_step for each in found.begun} - {None}
     if len(samples) > 1:
         known = [size for size in samples if size is not None]

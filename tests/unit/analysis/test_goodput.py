@@ -82,6 +82,13 @@ def test_steps_are_new_once_however_often_they_are_done() -> None:
     assert len(found.failures) == 3  # the last one may still run
 
 
+def test_what_followed_a_measured_part_is_not_taken_for_waiting() -> None:
+    found = goodput([trial(0, status="stopped"), trial(5000, status="ok")])
+    assert found is not None
+    assert found.parts_s["waiting"] == 0
+    assert found.failures == []
+
+
 def test_the_last_attempt_is_a_failure_only_where_it_hung_or_said_so() -> None:
     hung = {**PARTS, "hang": 900.0}
     for facts, failures in (({"parts_s": hung}, 1), ({"status": "exception"}, 1), ({"status": "ok"}, 0), ({}, 0)):

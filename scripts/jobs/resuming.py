@@ -26,16 +26,17 @@ def main() -> None:
     folder, steps, kills = Path(sys.argv[1]), int(sys.argv[2]), [int(word) for word in sys.argv[3].split(",") if word]
     is_one_of_many = "RANK" in os.environ
     torch.set_num_threads(1)
-    net: nn.Module = nn.Linear(64, 64)
+    model = nn.Linear(64, 64)
+    net: nn.Module = model
     if is_one_of_many:
         distributed.init_process_group("gloo")
-        net = nn.parallel.DistributedDataParallel(net)
+        net = nn.parallel.DistributedDataParallel(model)
     rank = distributed.get_rank() if is_one_of_many else 0
     optimizer = torch.optim.AdamW(net.parameters())
     checkpoint, first = folder / "latest.pt", 0
     if checkpoint.exists():
         state = torch.load(checkpoint)
-        net.load_state_dict(state["net"])
+        model.load_state_dict(state["net"])
         optimizer.load_state_dict(state["optimizer"])
         first = state["done"]
     with (folder / f"log{'' if rank == 0 else rank}").open("a") as log:
@@ -49,7 +50,7 @@ def main() -> None:
             print(done, end - begin, file=log, flush=True)
             begin = end
             if done % SAVE_EVERY == 0 and rank == 0:
-                content = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "done": done}
+                content = {"net": model.state_dict(), "optimizer": optimizer.state_dict(), "done": done}
                 torch.save(content, folder / "latest.pt.tmp")
                 os.replace(folder / "latest.pt.tmp", checkpoint)
                 begin = time.perf_counter()

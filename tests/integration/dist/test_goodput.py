@@ -69,3 +69,16 @@ def test_a_job_that_its_launcher_starts_again(
     card = processes.run(sys.executable, "-m", "ddlprof", "report", "run").stdout.decode()
     assert "Goodput  " in card
     assert "Failures " in card
+
+
+def test_a_job_that_goes_on_with_fewer_ranks(processes: Processes, tmp_path: Path) -> None:
+    words = [SCRIPT, ".", str(STEPS), "25"]
+    assert processes.run(*RUN, "two", "--nproc-per-node", "2", *words).returncode != 0
+    assert processes.run(*RUN, "one", *words).returncode == 0
+    found = goodput_of(processes, "two", "one")
+    new, again = read_log(tmp_path / "log")
+    assert [(each["ranks"], each["first_step"]) for each in found["attempts"]] == [(2, 0), (1, 20)]
+    assert (found["new_steps"], sum(each["repeated"] for each in found["attempts"])) == (len(new), len(again))
+    walls = [each["wall_s"] * each["ranks"] for each in found["attempts"]]
+    assert 3600 * (found["rank_hours"] - found["parts_h"]["waiting"]) == pytest.approx(sum(walls))
+    assert any("samples" in line for line in found["assumed"])  # 4 a rank: a step of two ranks has 8

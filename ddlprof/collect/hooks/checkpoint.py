@@ -7,6 +7,7 @@ where a job went on.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -45,6 +46,7 @@ class _Saves:
             if self._writing or not self._recorder.emit(Kind.CHECKPOINT_BEGIN):
                 return original(*args, **kwargs)
             self._writing, written = True, None
+            self._recorder.saves_to = next((value for value in args if isinstance(value, (str, os.PathLike))), None)
             try:
                 result = original(*args, **kwargs)
                 written = self._where(args, kwargs)

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from ddlprof.base.real_time import time
 from ddlprof.collect.hooks.streams import COMM, Key, Streams, key_of
-from ddlprof.collect.seen_groups import SeenGroups
+from ddlprof.collect.seen_groups import SeenGroups, Tally
 from ddlprof.model.records import MESSAGES, is_all_to_all
 from ddlprof.torch_private.collectives import arguments_of, backend_for
 from ddlprof.torch_private.engine import graph_task
@@ -142,18 +142,6 @@ def _is_one_tensor(values: Any) -> bool:
     return len(values) == 1 and isinstance(values[0], torch.Tensor)
 
 
-class Tally:
-    """Counts what this rank has issued in the groups of one name."""
-
-    __slots__ = ("noted", "seen")
-
-    def __init__(self) -> None:
-        self.seen = 0
-        """The number of operations issued, messages included."""
-        self.noted = 0
-        """The number of operations that belong to steps; the next one gets it as its sequence number."""
-
-
 class Group:
     """The facts about a process group that do not change."""
 
@@ -181,7 +169,7 @@ class Groups:
     def __init__(self, seen: SeenGroups) -> None:
         self.known: dict[int, Group] = {}
         """Groups by the `id` of the process group. A strong reference would keep the script from destroying it."""
-        self._tallies: dict[str, Tally] = {}
+        self._tallies = seen.tallies
         self._seen = seen
 
     def of(self, process_group: Any) -> Group:
@@ -208,7 +196,7 @@ class Endpoints:
     def __init__(self, seen: SeenGroups) -> None:
         self._from_anybody: set[str] = set()
         """Groups in which this rank has received from any source, so that later sequence numbers are unknown."""
-        self._tallies: dict[str, Tally] = {}
+        self._tallies = seen.tallies
         self._exchanging: set[str] = set()
         """Groups in which all-to-alls were issued."""
         self._seen = seen

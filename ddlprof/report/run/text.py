@@ -11,9 +11,11 @@ from ddlprof.model.classes import TABLE
 from ddlprof.model.dimensions import UNKNOWN_SHOWN
 from ddlprof.model.manifest import IMPORTED
 from ddlprof.model.records import NO_BACKWARD, NO_TORCH
-from ddlprof.report.run.data import LossLine, RankLine, ReportData
+from ddlprof.report.hang.words import advice, headline, label
+from ddlprof.report.run.data import RankLine, ReportData
 from ddlprof.report.run.energy import energy_text
 from ddlprof.report.run.experts import experts_text
+from ddlprof.report.run.loss import LossLine
 from ddlprof.report.run.pipeline import pipeline_text
 from ddlprof.report.run.rates import rates_text
 from ddlprof.report.text import text_of
@@ -49,6 +51,8 @@ def lines(report: ReportData) -> Iterator[tuple[str, str]]:
     yield "ddlprof", " · ".join(_head(report))
     if report.layout and " x " in report.layout:  # else the strategy says it all
         yield "Layout", report.layout
+    if report.hang is not None:
+        yield label(report.hang), f"{headline(report.hang)}; {advice(report.hang)}"
     step = report.step_s
     if step is None:
         yield from _nothing(report)

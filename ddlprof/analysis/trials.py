@@ -9,6 +9,7 @@ import numpy as np
 
 from ddlprof.analysis.job_time import JobTime, job_time
 from ddlprof.model.checkpoint_files import LOADED, SAVED
+from ddlprof.model.hang import HANG_AFTER_S, USUAL_STEPS
 from ddlprof.model.records import CHECKPOINT as CHECKPOINT_SPAN
 from ddlprof.model.records import MISSING, Flag
 from ddlprof.model.trial import MOST_SAVES, ReadFrom, SavedAt, Trial
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from ddlprof.model.checkpoint_files import CheckpointFile
     from ddlprof.store import RankData
 
-HANG_S = 60.0
-HANG_STEPS = 20.0
-"""Time in which no step ends counts as a hang beyond the greater of `HANG_S` seconds and this many usual steps."""
 _USUAL = ("ok", "stopped")
 _OF_START_UP = ("start_up", "compilation", "warm_up", "profiling")
 _OF_IDLE = ("idle", "epoch_start", "end")
@@ -89,7 +87,7 @@ def _parts(time: JobTime, hung_s: float, step_s: float | None, status: str) -> d
 
 def threshold_s(step_s: float) -> float:
     """The longest time without the end of a step that is not a hang, where a usual step takes `step_s`."""
-    return max(HANG_S, HANG_STEPS * step_s)
+    return max(HANG_AFTER_S, USUAL_STEPS * step_s)
 
 
 def _hangs(rank: RankAnalysis, mean_s: float | None) -> tuple[float | None, float]:

@@ -65,7 +65,7 @@ def find_hang(states: Iterable[RankState], ended: Mapping[int, str], world_size:
     stands = any(state.stands for state in known.values())
     waits = {rank.number: _behind(rank, ranks, stands) for rank in ranks.values() if rank.collective is not None}
     found = disagreement(ranks, waits) or cycle(ranks, waits) or _roots(ranks, waits) or _network(ranks, waits)
-    found = found or _alone(ranks)
+    found = found or _alone(ranks) or _aborted(ranks)
     if found is None:
         return None
     return _with_lines(found, ranks, stands)
@@ -244,6 +244,15 @@ def _alone(ranks: Mapping[int, Standing]) -> Hang | None:
             alike = [other.number for other in still if _reason(other)[0] == _reason(rank)[0]]
             return hang_of_kind(kind, alike, [], None, ranks, detail)
     return hang_of_kind(BUSY, [rank.number for rank in still], [], None, ranks, "") if still else None
+
+
+def _aborted(ranks: Mapping[int, Standing]) -> Hang | None:
+    """Ranks whose process was aborted inside a collective, where the others failed elsewhere for want of them."""
+    inside = [rank for rank in ranks.values() if rank.state is not None and rank.state.status == ABORTED]
+    inside = [rank for rank in inside if rank.state is not None and rank.state.error_in_collective]
+    if not inside:
+        return None
+    return hang_of_kind(FAILED, [rank.number for rank in inside], [], None, ranks, _reason(inside[0])[1])
 
 
 # -- the result -------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ the tag if it has one), and the channel's name stands in place of the group's.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -16,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from ddlprof.base.real_time import time
-from ddlprof.collect.hooks.streams import COMM, Key, Streams, key_of
+from ddlprof.collect.hooks.streams import COMM, Source, Streams, key_of
 from ddlprof.collect.seen_groups import SeenGroups, Tally
 from ddlprof.model.records import MESSAGES, is_all_to_all
 from ddlprof.torch_private.collectives import arguments_of, backend_for
@@ -264,8 +265,9 @@ class DeviceCollectives:
 
     def __init__(self, streams: Streams) -> None:
         self.streams = streams
-        self._ways: WeakKeyDictionary[Any, Key] = WeakKeyDictionary()
-        """The stream that was current when each Work that the script holds was issued."""
+        self._issued: WeakKeyDictionary[Any, tuple[Source, int]] = WeakKeyDictionary()
+        """Of each Work that the script holds: its source and number."""
+        self._numbers = itertools.count(1)
         self._graph_task = graph_task(torch)
         self._latest: Any = None
         """The latest Work, held until the script waits for it, so that the script gets the very same object."""
@@ -298,7 +300,7 @@ class DeviceCollectives:
     def follow(self, collective: Any, group: Any, work: Any) -> None:
         """Called when an asynchronous collective has been issued."""
         self._latest = work
-        self._ways[work] = collective.way
+        self._issued[work] = Source(collective.way, COMM, collective.group), next(self._numbers)
         if self._graph_task() != -1:
             self._in_backward[collective.group] = group, work
 
@@ -312,13 +314,16 @@ class DeviceCollectives:
             return True
         if self.streams.accelerator.is_capturing():
             return False
-        way = self._ways.get(work)
+        issued = self._issued.get(work)
         if work is self._latest:
             self._latest = None
         if self.streams.is_clock(current):
-            self.streams.reach(way or key_of(current))
+            self.streams.reach(issued[0].stream if issued else key_of(current))
             return True
-        self.streams.note(current, COMM, source=way)
+        if issued:
+            self.streams.await_work(current, *issued)
+        else:
+            self.streams.note(current, COMM)
         return False
 
     def backward_computed(self) -> Any:
@@ -330,7 +335,7 @@ class DeviceCollectives:
         """
         works, self._in_backward = list(self._in_backward.values()), {}
         clock = self.streams.clock_stream
-        self.streams.reach(*(self._ways[work] for _, work in works if work in self._ways))
+        self.streams.reach(*(self._issued[work][0].stream for _, work in works if work in self._issued))
         if clock is None or not works or self.streams.accelerator.is_capturing():
             return None
         if not all(_never_blocks(group, clock.device, self.streams.accelerator.backend) for group, _ in works):

@@ -183,8 +183,13 @@ def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
         yield "Rank", text
     if report.idle_share is not None:
         yield "Device", f"idle for {percent(report.idle_share)} of the time in profiler windows"
-    elif report.device != "cpu" and report.times["compute"].mean_s is not None:
+    elif report.device != "cpu" and report.times["compute"].mean_s is not None and not _no_windows(report):
         yield "Device", "how long it is idle inside a step is not known: ddlprof run --profiler-windows 3 looks"
+
+
+def _no_windows(report: ReportData) -> bool:
+    """Whether the run has noted that torch's profiler does not record its device."""
+    return any(note.startswith("device: ") and "--profiler-windows" in note for note in report.notes)
 
 
 def _findings(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:

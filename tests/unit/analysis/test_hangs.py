@@ -10,7 +10,17 @@ import pytest
 
 from ddlprof.analysis import hang_facts as hangs
 from ddlprof.analysis.hangs import find_hang
-from ddlprof.model.hang import COLLECTIVE, DATA, SCRIPT, ChildState, GroupState, Issued, RankState, ThreadState
+from ddlprof.model.hang import (
+    COLLECTIVE,
+    DATA,
+    SCRIPT,
+    ChildState,
+    GroupState,
+    Issued,
+    RankState,
+    ThreadState,
+    last_words,
+)
 
 ALLREDUCE, BROADCAST = "allreduce", "broadcast"
 Form = tuple[str, int]
@@ -197,3 +207,18 @@ def test_a_process_that_is_gone_just_after_it_answered() -> None:
     now = 10**18 + 60 * 10**9
     others = [rank(number, FULL, peers={"1": "gone"}) for number in (0, 2)]
     assert found(*others, rank(1, LESS, SCRIPT, stands=False, unix_ns=now - 10**9)).kind == hangs.SILENT
+
+
+def test_a_rank_that_was_aborted_inside_a_collective_while_the_others_failed_elsewhere() -> None:
+    """gloo aborts a process whose tensor is smaller than that of another; the others lose their connection to it."""
+    words = (
+        "Fatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n"
+        '  File "/v/site-packages/torch/distributed/distributed_c10d.py", line 3252 in all_reduce\n'
+        '  File "/x/train.py", line 7 in log\n'
+    )
+    aborted = last_words(0, 3, 0, words)
+    lost = rank(1, FULL, SCRIPT, stands=False, status="exception", error="RuntimeError: Connection reset by peer")
+    result = found(aborted, lost, ended={1: "exception"})
+    assert (result.kind, result.ranks, result.is_hang) == (hangs.FAILED, [0], False)
+    assert result.place == "/x/train.py:7 log"
+    assert "another size" in result.detail

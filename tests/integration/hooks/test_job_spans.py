@@ -208,8 +208,8 @@ def test_files_that_are_written_and_read_are_known_again(profiling: Profiling, t
     assert (open_file.what, open_file.step) == ("saved", 6)
     with profiling() as second:
         torch.load(tmp_path / "latest.pt")
-        with (tmp_path / "open.pt").open("rb") as file:
-            torch.load(file)
+        with (tmp_path / "open.pt").open("rb") as to_read:
+            torch.load(to_read)
         train(nn.Linear(4, 4))
     again, opened = second.records("r")
     assert again.file == saved.file != ""

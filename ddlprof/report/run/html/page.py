@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddlprof.base.units import count, date_and_time, long_time
+from ddlprof.report.hang import html as hang
 from ddlprof.report.html.chart import short
 from ddlprof.report.html.shell import Absent, Section, page
-from ddlprof.report.run.html import about_run, communication, gains, machine, ranks, steps, verdict
+from ddlprof.report.run.html import about_run, attempts, communication, gains, machine, ranks, steps, verdict
 from ddlprof.report.run.html.subject import Subject
 
 _LONGEST_TITLE = 120
@@ -20,6 +21,7 @@ def render(subject: Subject) -> list[str]:
     rate = gains.rate_of(subject)
     traffic = communication.read_traffic(subject)
     sections: list[Section | Absent] = [
+        *([hang.section(subject.report.hang)] if subject.report.hang else []),
         verdict.findings(subject),
         steps.over_time(subject),
         steps.loss_over_updates(subject),
@@ -33,6 +35,7 @@ def render(subject: Subject) -> list[str]:
         machine.source_lines(subject),
         machine.over_time(subject),
         about_run.whole_job(subject),
+        attempts.goodput(subject, rate),
         about_run.notes(subject),
         about_run.environment(subject),
         about_run.how_to_read(),

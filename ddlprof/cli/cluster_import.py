@@ -12,7 +12,7 @@ from ddlprof.base.errors import UserError, complain
 from ddlprof.cli.options import names_in
 from ddlprof.cli.output import Out, format_option, wanted
 
-FORMATS = ("table", "csv", "json")
+FORMATS = ("table", "csv", "waits", "json")
 
 
 class Kind(str, Enum):
@@ -52,7 +52,10 @@ def import_history(
     queue: _Queue = None,
     gpus: _Gpus = None,
     out: Out = None,
-    format: Annotated[str | None, format_option(FORMATS, besides="; csv: the jobs, for cluster simulate")] = None,
+    format: Annotated[
+        str | None,
+        format_option(FORMATS, besides="; csv: the jobs, for cluster simulate; waits: for cluster advise --history"),
+    ] = None,
 ) -> None:
     """Read the history of a real cluster, say what the cluster is like, and write its jobs for cluster simulate.
 
@@ -70,7 +73,12 @@ def import_history(
         for note in history.notes():
             complain(note)
     places.write(
-        {"table": report.render, "json": report.as_json, "csv": lambda _: report.as_csv(history.jobs)},
+        {
+            "table": report.render,
+            "json": report.as_json,
+            "csv": lambda _: report.as_csv(history.jobs),
+            "waits": lambda _: report.waits_csv(history.jobs),
+        },
         data,
     )
 

@@ -60,6 +60,19 @@ def as_csv(jobs: Sequence[PastJob]) -> str:
     return csv_text(COLUMNS, ({name: getattr(job, name) for name in COLUMNS} for job in jobs))
 
 
+def waits_csv(jobs: Sequence[PastJob]) -> str:
+    """The waits that ended with several GPUs of one machine, as `cluster advise --history` reads them.
+
+    A history does not tell which machines share a rack, so waits for one rack are not known.
+    """
+    found = [
+        {"gpus": int(job.gpus), "level": "machine", "waited_s": job.start_s - job.submit_s}
+        for job in jobs
+        if job.nodes == 1 and job.gpus > 1 and float(job.gpus).is_integer() and job.start_s is not None
+    ]
+    return csv_text(("gpus", "level", "waited_s"), found)
+
+
 def render(data: HistoryData) -> str:
     """The page as text, ending with a line end."""
     found = data.cluster

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.cluster.advice import read_history
 from ddlprof.cluster.trace import load_trace
 from tests.unit.cli.commands import ddlprof
 
@@ -63,6 +64,12 @@ def test_what_is_shown_is_what_is_simulated(typed: Typed) -> None:
     typed("cluster", "import", "sacct", SACCT, "-o", "jobs.csv")
     _, out, _ = typed("cluster", "import", "csv", "jobs.csv", "--gpus", "32", "--format", "json")
     assert json.loads(out)["cluster"] == before
+
+
+def test_waits_for_the_advice(typed: Typed) -> None:
+    typed("cluster", "import", "sacct", SACCT, "-o", "past.waits.csv")
+    waits = sorted((wait.gpus, wait.waited_s) for wait in read_history(Path("past.waits.csv")))
+    assert waits == [(2, 0), (2, 8), (2, 8), (2, 12), (2, 12), (4, 7), (8, 0), (8, 0), (8, 8)]
 
 
 def test_a_page_for_people(typed: Typed) -> None:

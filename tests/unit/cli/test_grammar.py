@@ -50,7 +50,7 @@ FORMATS = {
     "characterize": ["table", "json"],
     "plan": ["table", "json", "trace", "plan"],
     "cluster simulate": ["table", "json", "html", "csv"],
-    "cluster import": ["table", "csv", "json"],
+    "cluster import": ["table", "csv", "waits", "json"],
     "cluster advise": ["table", "json", "csv", "slurm", "volcano"],
 }
 SEVERAL_FILES = {"run", "import", "export", "characterize"}
@@ -59,6 +59,7 @@ ENDINGS = {
     "table": "txt",
     "trace": "trace.json",
     "layouts": "layouts.csv",
+    "waits": "waits.csv",
     "plan": "plan.json",
     "volcano": "yaml",
     "slurm": "sh",

@@ -8,7 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ddlprof.base.units import count
+from ddlprof.cluster.machines import MAX_GPUS
+from ddlprof.cluster.trace import MAX_DURATION_S, MAX_SUBMIT_S
 
+_LONGEST_NAME = 180
+"""The most characters of a name of a job; the file may have 200."""
 COLUMNS = (
     "job_id", "submit_s", "gpus", "duration_s", "model", "start_s", "nodes", "starts", "state", "user", "name", "queue",
     "gpu_model",
@@ -69,6 +73,7 @@ NEVER_STARTED = "that never started, or still wait"
 STILL_RUN = "that still run: their length is not known"
 NO_TIME = "that ended as they started"
 BACKWARDS = "whose end is before their start, or their start before their submission"
+TOO_LARGE = "that cannot be, as of more than a million GPUs or 30 years"
 OTHER_QUEUES = "of other queues"
 
 
@@ -98,13 +103,18 @@ def _why_not(job: PastJob, queues: frozenset[str]) -> str | None:
         return STILL_RUN
     if duration_s < 0 or (job.start_s is not None and job.start_s < job.submit_s):
         return BACKWARDS
-    return NO_TIME if duration_s == 0 else None
+    if duration_s == 0:
+        return NO_TIME
+    times = (job.submit_s, job.start_s or 0.0)
+    can_be = duration_s <= MAX_DURATION_S and max(times) <= MAX_SUBMIT_S and max(job.gpus, job.nodes or 1) <= MAX_GPUS
+    return None if can_be else TOO_LARGE
 
 
 def with_unique_names(jobs: Iterable[PastJob]) -> Iterator[PastJob]:
-    """The same jobs; the second of a name is called `NAME#2`."""
+    """The same jobs; the second of a name is called `NAME#2`, one without a name `job`, and long names are cut."""
     seen: Counter[str] = Counter()
     for job in jobs:
-        seen[job.job_id] += 1
-        number = seen[job.job_id]
-        yield job if number == 1 else replace(job, job_id=f"{job.job_id}#{number}")
+        name = job.job_id[:_LONGEST_NAME] or "job"
+        seen[name] += 1
+        number = seen[name]
+        yield replace(job, job_id=name if number == 1 else f"{name}#{number}")

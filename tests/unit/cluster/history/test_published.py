@@ -12,6 +12,8 @@ import pytest
 from ddlprof.base.errors import UserError
 from ddlprof.cluster.history.past import PastJob
 from ddlprof.cluster.history.read import read_history
+from ddlprof.cluster.trace import load_trace
+from ddlprof.report.cluster.profile import as_csv
 
 HELIOS = """job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue
 1425511,uXBbc,vcJkd,1,1,1,COMPLETED,2020-06-09 18:41:01,2020-06-09 18:41:01,2020-06-10 04:55:09,36848,0
@@ -131,9 +133,17 @@ def test_named_columns(tmp_path: Path) -> None:
     assert (found["7"].start_s, found["7"].duration_s) == (60, 60)
 
 
-def test_our_own_file_comes_back_as_it_was(tmp_path: Path) -> None:
-    from ddlprof.report.cluster.profile import as_csv
+def test_every_job_that_is_kept_can_be_simulated(tmp_path: Path) -> None:
+    long = "x" * 300
+    text = f"id,submit,gpus,duration\n,0,1,9\n,0,1,9\n{long},0,1,9\n{long},0,1,9\na,0,1e9,9\nb,0,1,1e12\n"
+    found, notes = read("csv", tmp_path / "jobs.csv", text.replace("1e12", "1000000000001"))
+    assert {name[:6]: len(name) for name in found} == {"1": 1, "2": 1, "xxxxxx": 182}
+    assert notes == ["left out jobs that cannot be, as of more than a million GPUs or 30 years: 2"]
+    (tmp_path / "jobs.csv").write_text(as_csv(list(found.values())))
+    assert len(load_trace(tmp_path / "jobs.csv").jobs) == 4
 
+
+def test_our_own_file_comes_back_as_it_was(tmp_path: Path) -> None:
     first, _ = read("helios", tmp_path / "cluster_log.csv", HELIOS)
     again, _ = read("csv", tmp_path / "jobs.csv", as_csv(list(first.values())))
     assert [(j.submit_s, j.start_s, j.duration_s, j.gpus, j.nodes, j.queue) for j in again.values()] == [

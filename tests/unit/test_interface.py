@@ -37,10 +37,10 @@ OPTIONS = {
     "fleet": "--analyse --by --format --help --instance --job --out --since --sort --top -o",
     "characterize": "--format --help --max-steps --module --network-run --nproc-per-node --out --repeat --skip -m -o",
     "recommend": (
-        "--batch --budget --channels-last --checkpointing --cloud --compile --discount --emit --epochs --format"
-        " --global-batch --gpus --grad-accum --help --instance --instances --interruptions-per-hour --keep-global-batch"
-        " --layouts --learned --lora --max-cost --max-nodes --nodes --optimizer --other-job --out --precision --prices"
-        " --pricing --qlora --region --samples --steps --strategy --top -o"
+        "--batch --budget --carbon --channels-last --checkpointing --cloud --compile --discount --emit --epochs"
+        " --format --global-batch --gpus --grad-accum --help --instance --instances --interruptions-per-hour"
+        " --keep-global-batch --layouts --learned --lora --max-cost --max-nodes --nodes --optimizer --other-job"
+        " --out --precision --prices --pricing --qlora --region --samples --steps --strategy --top -o"
     ),
     "predict": (
         "--batch --channels-last --checkpointing --compile --format --global-batch --gpu --grad-accum --help --instance"

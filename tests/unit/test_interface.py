@@ -71,6 +71,7 @@ OPTIONS = {
         "--batch --between-racks-gbps --emit --format --gpu --gpus --gpus-per-node --help --history --instance"
         " --interconnect --learned --network-gbps --out --rack-tier --remaining -o"
     ),
+    "cluster import": "--columns --format --gpus --help --out --queue -o",
     "elastic": (
         "--format --gpu --gpus --gpus-per-node --help --instance --jobs --learned --out --seed --simulate --stat-eff -o"
     ),

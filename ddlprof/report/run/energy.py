@@ -74,7 +74,7 @@ def energy_line(
 
 
 def energy_text(energy: EnergyLine) -> str:
-    """`210 J a step, 3.3 J a sample (GPUs 620 W, processors 85 W), 0.84 kWh in all`."""
+    """`210 J a step, 3.3 J a sample, devices 620 W, processors and memory 85 W, 0.84 kWh in all`."""
     return ", ".join(_words(energy))
 
 

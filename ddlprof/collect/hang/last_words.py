@@ -31,7 +31,7 @@ class LastWords:
         self._path = path
         self._file = path.open("wb", buffering=0)
         held = _Held(self._file)
-        faulthandler.enable(held)  # type: ignore[arg-type]  # it asks for no more than these two methods
+        faulthandler.enable(held)  # it asks for no more than these two methods
         self._held = weakref.ref(held)
 
     @property

@@ -45,6 +45,10 @@ def watch(
     metrics_address: Annotated[
         str, typer.Option("--metrics-address", metavar="A", help="Address that metrics are served on.")
     ] = "127.0.0.1",
+    otlp: Annotated[
+        str | None,
+        typer.Option("--otlp", metavar="URL", help="Send metrics to an OpenTelemetry receiver: http://host:4318."),
+    ] = None,
     beside: Annotated[
         int | None, typer.Option("--beside", metavar="PID", hidden=True, help="What ddlprof run --live starts.")
     ] = None,
@@ -72,10 +76,14 @@ def watch(
         raise UserError(f"{run}: {why_no_run(run)}{waits}")
     observer = Observer(follower, total_steps)
     if once:
-        _print_once(observer)
+        _print_once(observer, otlp)
         return
-    with _metrics(metrics_port, metrics_address) as metrics, _display() as (display, default_s):
-        displays = [display, *metrics]
+    with (
+        _metrics(metrics_port, metrics_address) as metrics,
+        _otlp(otlp, observer) as sender,
+        _display() as (display, default_s),
+    ):
+        displays = [display, *metrics, *sender]
         word = watch_run(observer, displays, interval or default_s, _sleep, shell_word(run, path=True))
     complain(word)
 
@@ -91,19 +99,45 @@ def _metrics(port: int | None, address: str) -> Iterator[list[Display]]:
         yield [metrics]
 
 
+@contextmanager
+def _otlp(url: str | None, observer: Observer) -> Iterator[list[Display]]:
+    """Sends metrics while the run is watched. Problems are notes in the view of a terminal, else lines."""
+    if url is None:
+        yield []
+        return
+    from ddlprof.cli.screen import is_terminal
+    from ddlprof.live.otlp import sending
+
+    on_terminal = is_terminal(sys.stderr)
+    with sending(url, (lambda problem: None) if on_terminal else complain) as (sender, problems):
+        if on_terminal:
+            observer.own_note = lambda: problems.last
+        yield [sender]
+
+
 def _sleep(seconds: float) -> bool:
     time.sleep(seconds)
     return True
 
 
-def _print_once(observer: Observer) -> None:
+def _print_once(observer: Observer, otlp: str | None) -> None:
+    """Prints one line, and sends the metrics once. Raises UserError where they do not arrive."""
     from ddlprof.cli.screen import show
     from ddlprof.live.words import line
 
     snapshot = observer.look(time.time_ns())
     while snapshot.read_share < 1:
         snapshot = observer.look(time.time_ns())
-    show(f"{line(snapshot)}\n")
+    if otlp is None:
+        show(f"{line(snapshot)}\n")
+        return
+    from ddlprof.live.otlp import sending
+
+    with sending(otlp, lambda problem: None) as (sender, problems):
+        show(f"{line(snapshot)}\n")
+        sender.show(snapshot)
+    if problems.last:
+        raise UserError(problems.last)
 
 
 @contextmanager

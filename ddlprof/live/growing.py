@@ -17,6 +17,7 @@ from zlib import crc32
 import numpy as np
 
 from ddlprof.base.reading import ReadingError, parse_json
+from ddlprof.live.readings import EnergyMeter, HealthReadings
 from ddlprof.model import codec
 from ddlprof.model.classes import CLASSES, OPTIONAL
 from ddlprof.model.codec import Columns, columns_of
@@ -163,6 +164,7 @@ class GrowingRank:
         self.end: End | None = None
         self.counters: dict[str, float] = {}
         """The latest `ContextRow` by name, NaN where a counter is not available."""
+        self.device_energy, self.host_energy = EnergyMeter(), EnergyMeter()
         self.damaged = 0
         """Parts that do not match their checksum."""
         self.problem: str | None = None
@@ -177,6 +179,7 @@ class GrowingRank:
         self._tail = b""
         self._rest = b""
         self._kept = b""
+        self._health = HealthReadings()
         self._window: deque[FlushedPart] = deque()
         self._times_end = 0
         self._caught_up = False
@@ -292,6 +295,9 @@ class GrowingRank:
         self.last_entry_unix_ns = max(self.last_entry_unix_ns, rank.last_seen_unix_ns)
         for name in CONTEXT_FIELDS if len(rank.context) else ():
             self.counters[name] = float(rank.context[name][-1])
+        self.device_energy.add(rank.context["time_ns"], rank.context["gpu_energy_j"])
+        self.host_energy.add(rank.context["time_ns"], rank.context["host_energy_j"])
+        self._health.add(rank.health)
         self._window.extend(parts)
         steps = sum(part.steps for part in self._window)
         while len(self._window) > 1 and (
@@ -326,6 +332,9 @@ class GrowingRank:
             times.append(part.times)
         rank = self._decoded(list(self._window), times, self._kept)
         rank.end = self.end
+        if len(rank.steps):
+            self._health.drop_before(int(rank.steps["start_ns"][0]))
+        rank.health = self._health.readings
         self._drop_older(rank, seconds, least_steps)
         return rank
 

@@ -41,7 +41,7 @@ def render(snapshot: Snapshot, width: int, height: int, hint: str = "") -> Rende
         rows.append(_label("Progress", words.progress(snapshot)))
         rows += _times(snapshot, width)
         rows += _verdict(snapshot, width, _FOLDED_LINES if height >= _TALL else 1)
-    told = (("Rank", words.late(snapshot)), ("Silent", words.last_entry(snapshot)))
+    told = (("Rank", words.late(snapshot)), ("Sick", words.sick(snapshot)), ("Silent", words.last_entry(snapshot)))
     rows += [_label(name, text) for name, text in told if text]
     after = [_label("Note", note, "yellow") for note in _notes(snapshot)]
     if hint:

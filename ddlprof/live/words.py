@@ -74,6 +74,16 @@ def late(snapshot: Snapshot) -> str:
     return f"rank {snapshot.late_rank} arrives last{cause}"
 
 
+def sick(snapshot: Snapshot) -> str:
+    """What is wrong with the machine or the device of the late rank; empty where nothing is known."""
+    found = snapshot.sick
+    if found is None:
+        return ""
+    whose = "device" if found.counter.of_device else "machine"
+    rate = f"{significant(found.per_s)} {found.counter.words}" + ("" if found.counter.is_level else " a second")
+    return f"{whose} of rank {found.rank} ({found.host}) is not well: {rate}"
+
+
 def ranks(snapshot: Snapshot) -> str:
     """How many ranks train, and which do not."""
     here, world = len(snapshot.ranks), snapshot.world_size
@@ -117,7 +127,7 @@ def status(snapshot: Snapshot) -> list[str]:
     """The whole status as parts of one line, the most important first."""
     parts = [waiting(snapshot)]
     if snapshot.started:
-        parts += [progress(snapshot), breakdown(snapshot), verdict(snapshot), late(snapshot)]
+        parts += [progress(snapshot), breakdown(snapshot), verdict(snapshot), late(snapshot), sick(snapshot)]
     parts += [ranks(snapshot) if snapshot.ranks else "", memory(snapshot), last_entry(snapshot)]
     if snapshot.damaged:
         parts.append(count(snapshot.damaged, "damaged part"))

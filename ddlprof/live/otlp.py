@@ -142,26 +142,30 @@ class Problems(logging.Handler):
         """The values have arrived."""
         self.last = self._reason = ""
 
-    def failed(self) -> None:
+    def failed(self, error: Exception | None = None) -> None:
         """The values have not arrived. Tells the reason, unless nothing arrived the time before, either."""
+        reason = _words(error) if error is not None else self._reason or "no answer"
         if not self.last:
-            self.last = f"metrics do not arrive at {self._url}: {self._reason or 'no answer'}"
+            self.last = f"metrics do not arrive at {self._url}: {reason}"
             self._tell(self.last)
         self._reason = ""
 
 
 def _reason(record: logging.LogRecord) -> str:
-    """The word of a library below that says most, or what was logged."""
+    """The error that was logged, or what was said."""
     error = next((each for each in record.args or () if isinstance(each, Exception)), None)
-    while error is not None:
+    return record.getMessage().partition(", retrying")[0] if error is None else _words(error)
+
+
+def _words(error: Exception) -> str:
+    """The first cause of an error, which says most: `Connection refused`."""
+    while True:
         inner = error.__cause__ or error.__context__ or next(iter(error.args), None)
         inner = getattr(inner, "reason", inner)
         if not isinstance(inner, Exception):
             break
         error = inner
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error) if error is not None else record.getMessage()
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
 
 
 def _exporter(url: str, problems: Problems) -> MetricExporter:
@@ -172,7 +176,11 @@ def _exporter(url: str, problems: Problems) -> MetricExporter:
         def export(
             self, metrics_data: MetricsData, timeout_millis: float | None = 10_000, **kwargs: Any
         ) -> MetricExportResult:
-            result = super().export(metrics_data, timeout_millis, **kwargs)
+            try:
+                result = super().export(metrics_data, timeout_millis, **kwargs)
+            except Exception as error:  # of the library below, in older versions
+                problems.failed(error)
+                return MetricExportResult.FAILURE
             if result is MetricExportResult.SUCCESS:
                 problems.arrived()
             else:

@@ -38,7 +38,12 @@ class LinkPair(NamedTuple):
 class InstanceType:
     """One machine that can (or could) be rented."""
 
-    DERIVED: ClassVar = ("flow_gbps", "flow_placement_group_gbps", "flow_ena_express_gbps", "link_pairs")
+    DERIVED: ClassVar[tuple[str, ...]] = (
+        "flow_gbps",
+        "flow_placement_group_gbps",
+        "flow_ena_express_gbps",
+        "link_pairs",
+    )
     """Fields without a CSV column: they follow from other tables."""
 
     cloud: str
@@ -151,7 +156,7 @@ class Gpu:
 class Price:
     """What one machine costs: Linux, shared tenancy, no savings plans or reservations."""
 
-    DERIVED: ClassVar = ("list_usd_per_hour",)
+    DERIVED: ClassVar[tuple[str, ...]] = ("list_usd_per_hour",)
 
     cloud: str
     region: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -43,7 +43,7 @@ Speed = Annotated[float, POSITIVE]
 """Any number above zero."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Measurement:
     """The mean steady step of the job on one placement. Times are seconds.
 
@@ -51,10 +51,9 @@ class Measurement:
     GPUs, but its input, copies and other time are still carried over.
     """
 
-    instance_type: Name | None = None
+    instance_type: Name | None = field(default=None, kw_only=False)
     """Name in the catalogue; None for a machine outside a cloud, described by `gpu_model`, `interconnect` and
     `network_gbps`."""
-    _: KW_ONLY
     placement: Placement
     """GPUs (on the CPU: processes) used on each node: (4,) four in one machine, (2, 2) two in each of two."""
     batch_per_gpu: Batch

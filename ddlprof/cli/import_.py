@@ -15,7 +15,8 @@ def import_(
         list[Path],
         typer.Argument(
             metavar="TRACE...",
-            help="Traces of torch.profiler or Kineto (.json, .json.gz) of the ranks of one job, or folders of them.",
+            help="Traces of torch.profiler or Kineto (.json, .json.gz) of the ranks of one job, dumps of NCCL's Flight "
+            "Recorder (nccl_trace_rank_*), or folders of either.",
         ),
     ],
     out: Annotated[Path, directory_option("Run directory to write; it must not exist yet.")],
@@ -24,9 +25,13 @@ def import_(
     from ddlprof.base.text import shell_word
     from ddlprof.base.units import count
     from ddlprof.cli.screen import progress, show
-    from ddlprof.importing import import_traces
+    from ddlprof.importing import dumps_in, import_traces
     from ddlprof.report.text import text_of
 
+    dumps = dumps_in(traces)
+    if dumps:
+        _import_dumps(dumps, out)
+        return
     with progress("reading") as advance:
         made = import_traces(traces, out, advance)
     say_written(out)
@@ -39,3 +44,22 @@ def import_(
             ]
         )
     )
+
+
+def _import_dumps(dumps: list[Path], out: Path) -> None:
+    """Makes a run of the dumps, and says why it hung."""
+    from ddlprof.analysis.hangs import find_hang
+    from ddlprof.base.text import shell_word
+    from ddlprof.base.units import count
+    from ddlprof.cli.screen import show
+    from ddlprof.importing import import_dumps
+    from ddlprof.report.hang.words import card
+
+    states = import_dumps(dumps, out)
+    say_written(out)
+    found = find_hang(states, {}, states[0].world_size)
+    if found is not None:
+        show(card(found))
+    of = f"{len(states)} of " if len(states) < states[0].world_size else ""
+    typed = shell_word(str(out), path=True)
+    show(f"{of}{count(states[0].world_size, 'rank')}\nnext: ddlprof report {typed}\n")

@@ -12,6 +12,11 @@ from ddlprof.model.options import DataCall, Options
 
 _script_option, _measure_option, _ranks_option = panel("Script"), panel("Measurement"), panel("Ranks")
 
+_HangAfter = Annotated[
+    float | None,
+    _measure_option(metavar="SECONDS", min=1, help="Take it for a hang if so long nothing happens [60]."),
+]
+
 
 def run(
     script: Annotated[str, typer.Argument(metavar="SCRIPT", help="Python script, or a launcher's command.")],
@@ -41,6 +46,7 @@ def run(
         bool,
         _measure_option("--time-collectives", help="Let torch time NCCL's collectives, which may slow them down."),
     ] = False,
+    hang_after: _HangAfter = None,
     live: Annotated[bool, output_option("--live", help="Show on stderr where the run is while it trains.")] = False,
     nproc_per_node: Annotated[
         str | None, _ranks_option(metavar="N", help="Start N ranks on each machine (also: gpu, cpu, auto).")
@@ -57,17 +63,17 @@ def run(
     from ddlprof.launch.elastic import LauncherOptions
     from ddlprof.launch.target import Target
 
-    data_calls = [str(DataCall.parse(text)) for text in data_call or []]
     options = Options(
         out,
         quiet,
         stop_after,
         step_optimizer,
         calibrate=not no_calibrate,
-        data_calls=data_calls,
+        data_calls=[str(DataCall.parse(text)) for text in data_call or []],
         profiler_windows=profiler_windows,
         time_collectives=time_collectives,
         live=live and not quiet,
+        hang_after=hang_after,
     )
     job = LauncherOptions(nproc_per_node, nnodes, node_rank, master_addr, master_port)
     raise typer.Exit(run_target(Target([script, *(args or [])], module), job, options))

@@ -20,7 +20,22 @@ if TYPE_CHECKING:
 _SCREEN_INTERVAL_S, _LINES_INTERVAL_S = 2.0, 10.0
 _SIGNALLED = 128
 """A shell adds this to the signal's number for the exit code of a process that died by a signal."""
+_HANG_EXIT_CODE = 4
 _HINT = "Ctrl-C leaves this view; the training goes on"
+
+_Hang = Annotated[
+    bool,
+    typer.Option("--hang", help="Say on stdout why the run stands still, and exit: with 4 if it hangs, else 0."),
+]
+
+_MetricsPort = Annotated[
+    int | None,
+    typer.Option("--metrics-port", metavar="PORT", min=1, max=65535, help="Serve metrics for Prometheus there."),
+]
+_Otlp = Annotated[
+    str | None,
+    typer.Option("--otlp", metavar="URL", help="Send metrics to an OpenTelemetry receiver: http://host:4318."),
+]
 
 
 def watch(
@@ -28,6 +43,7 @@ def watch(
     once: Annotated[
         bool, typer.Option("--once", help="Print where the run is as one line on stdout, and exit.")
     ] = False,
+    hang: _Hang = False,
     interval: Annotated[
         float | None,
         typer.Option("--interval", metavar="S", min=0.1, help="Seconds between two looks [2; 10 without a terminal]."),
@@ -38,17 +54,11 @@ def watch(
     total_steps: Annotated[
         int | None, typer.Option("--total-steps", metavar="N", min=1, help="Steps that the training will make in all.")
     ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option("--metrics-port", metavar="PORT", min=1, max=65535, help="Serve metrics for Prometheus there."),
-    ] = None,
+    metrics_port: _MetricsPort = None,
     metrics_address: Annotated[
         str, typer.Option("--metrics-address", metavar="A", help="Address that metrics are served on.")
     ] = "127.0.0.1",
-    otlp: Annotated[
-        str | None,
-        typer.Option("--otlp", metavar="URL", help="Send metrics to an OpenTelemetry receiver: http://host:4318."),
-    ] = None,
+    otlp: _Otlp = None,
     beside: Annotated[
         int | None, typer.Option("--beside", metavar="PID", hidden=True, help="What ddlprof run --live starts.")
     ] = None,
@@ -74,6 +84,8 @@ def watch(
     if not await_run(follower, wait_s, _sleep):
         waits = "" if wait_s else "; --wait 10m waits for it to begin"
         raise UserError(f"{run}: {why_no_run(run)}{waits}")
+    if hang:
+        _say_why_it_hangs(run)
     observer = Observer(follower, total_steps)
     if once:
         _print_once(observer, otlp)
@@ -118,6 +130,16 @@ def _otlp(url: str | None, observer: Observer) -> Iterator[list[Display]]:
 def _sleep(seconds: float) -> bool:
     time.sleep(seconds)
     return True
+
+
+def _say_why_it_hangs(run: str) -> None:
+    from ddlprof.cli.screen import show
+    from ddlprof.live.hang import look
+    from ddlprof.report.hang.words import card
+
+    found = look(run)
+    show(card(found) if found is not None else "no rank stands still\n")
+    raise typer.Exit(_HANG_EXIT_CODE if found is not None and found.is_hang else 0)
 
 
 def _print_once(observer: Observer, otlp: str | None) -> None:

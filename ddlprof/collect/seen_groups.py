@@ -29,6 +29,8 @@ class SeenGroup:
         self.description = str(attempt(lambda: process_group.group_desc) or "")
         """What the group's maker called it; torch 2.4 and newer."""
         self.ranks = ranks
+        self.members = attempt(lambda: members_of(process_group)) or []
+        """The ranks of the job in it; empty if torch does not tell."""
         self.is_whole = ranks == world_size
         """Whether all ranks of the job are in it."""
         self.looks = 0
@@ -39,11 +41,31 @@ class SeenGroup:
         """The dimension of these, by the package that issues them."""
 
 
+LATEST = 64
+"""The number of collectives of a group that are remembered."""
+
+
+class Tally:
+    """Counts what this rank has issued in the groups of one name, and remembers the latest."""
+
+    __slots__ = ("latest", "noted", "seen")
+
+    def __init__(self) -> None:
+        self.seen = 0
+        """The number of operations issued, messages included."""
+        self.noted = 0
+        """The number of operations that belong to steps; the next one gets it as its sequence number."""
+        self.latest: list[Any] = [None] * LATEST
+        """The latest of these, each in the place of its sequence number modulo `LATEST`."""
+
+
 class SeenGroups:
     """All groups seen, by name; of several with one name, the latest."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, SeenGroup] = {}
+        self.tallies: dict[str, Tally] = {}
+        """What this rank has issued, by group and by channel of messages."""
         self.changes = 0
         """How often something new was seen of a group."""
 
@@ -62,6 +84,13 @@ class SeenGroups:
         before = seen.has_exchanges, seen.exchanges
         seen.looks, seen.has_exchanges, seen.exchanges = seen.looks + 1, True, _dimension_of_callers()
         self.changes += before != (seen.has_exchanges, seen.exchanges)
+
+
+def members_of(process_group: Any) -> list[int]:
+    """The ranks of the job in a group, in the group's order."""
+    import torch.distributed as dist
+
+    return [int(rank) for rank in dist.get_process_group_ranks(process_group)]
 
 
 def _dimension_of_callers() -> str:

@@ -22,6 +22,7 @@ from ddlprof.collect.compiler import leave_to_python
 from ddlprof.collect.current import RecentSteps
 from ddlprof.collect.device import Device
 from ddlprof.collect.facts.counters import ContextSampler
+from ddlprof.collect.hang.rank import Hangs
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.install import Hooking, sweep
 from ddlprof.collect.job.rank_group import RankGroup
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ddlprof.collect.facts.model_inspector import ModelInspector
     from ddlprof.collect.hooks.context import HookContext
     from ddlprof.collect.inspection import ModuleSearch
+    from ddlprof.collect.seen_groups import SeenGroups
     from ddlprof.operators.parallel import Parallelism
 
 
@@ -78,6 +80,7 @@ class Session:
             options, self.recorder, self.helper, self._on_device, self._on_unknown_device, self._on_late_accelerator,
             self.hooking.attempt,
         )  # fmt: skip
+        self.hangs = Hangs(options, self.place, self.helper, self._groups_seen)
         self.progress = Progress(options, self.place, self.rank_group, self._learn, lambda: self.later(self.uninstall))
         self.helper.poll = self._poll
         self.helper.after_first_updates = self._learn
@@ -118,6 +121,7 @@ class Session:
         from ddlprof.collect.hooks import table
 
         context = self.context = self.context or self._make_context()
+        self.hangs.watch.active = True
         leave_to_python(context.torch)  # what is imported later marks itself
         self.hooking.install([("data", lambda context: self.input.install(context.torch)), *table.EVERYWHERE], context)
         if context.accelerator is not None:
@@ -165,6 +169,7 @@ class Session:
 
     def uninstall(self) -> None:
         """Removes all hooks."""
+        self.hangs.watch.active = False
         self.hooking.uninstall()
         sweep()
 
@@ -221,6 +226,11 @@ class Session:
         if self.context is not None and self.module_search is not None:
             self.module_search.step_ended(step, self.context)
         self.progress.step_ended(step)
+        self.hangs.watch.step_ended(step.row.step_ns)
+
+    def _groups_seen(self) -> tuple[SeenGroups | None, dict[str, str]]:
+        seen = self.context.groups if self.context is not None else None
+        return seen, self.groups.told if self.groups is not None else {}
 
     def _learn(self, row: StepRow | None = None) -> None:
         """Writes what is known so far to the manifest. `row`: the record of a step with a typical batch."""
@@ -248,6 +258,7 @@ class Session:
 
     def _poll(self) -> None:
         self.progress.poll()
+        self.hangs.poll()
         if self._has_learned and self.groups is not None and self.groups.is_due:
             self._learn_groups(self.probe)
 
@@ -278,6 +289,7 @@ class Session:
         current.end(self)
         begin = time.perf_counter_ns()
         stopped = self.progress.stopped
+        self.hangs.ended(status)
         self.uninstall()
         self.helper.stop()
         self.progress.poll(last=True)
@@ -333,6 +345,7 @@ class Session:
     def forked(self) -> None:
         """Runs in a forked child process, where it turns off the inherited hooks."""
         self.recorder.active = False
+        self.hangs.forked()
 
 
 def start(

@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddlprof.base.errors import UserError
+from ddlprof.importing.flight_recorder import dumps_in, read_dumps
 from ddlprof.importing.job import as_job, job_name, trace_files
 from ddlprof.importing.reading import NoTraceError
 from ddlprof.importing.trace import RankTrace, read_trace
-from ddlprof.importing.writing import write_run
+from ddlprof.importing.writing import write_run, write_states
+from ddlprof.model.hang import RankState
 from ddlprof.model.naming import require_unused
+
+__all__ = ["Imported", "Progress", "dumps_in", "import_dumps", "import_traces"]
 
 Progress = Callable[[int, int], None]
 """`progress(bytes read, bytes in all)`."""
@@ -62,6 +66,17 @@ def import_traces(paths: Sequence[Path], out: Path, progress: Progress | None = 
         job.notes.append(f"no trace, and passed over: {', '.join(passed_over[:4])}")
     write_run(job, job_name(paths), out)
     return Imported(len(job.ranks), job.world_size, max(len(trace.steps) for trace in job.ranks.values()))
+
+
+def import_dumps(paths: Sequence[Path], out: Path) -> list[RankState]:
+    """Writes dumps of torch's Flight Recorder to `out` as a run without steps that says why it hung.
+
+    Raises UserError if one cannot be read, or if `out` already exists.
+    """
+    require_unused(out)
+    states = read_dumps(paths)
+    write_states(states, paths[0].parent.resolve().name or "dumps", out)
+    return states
 
 
 def _size(path: Path) -> int:

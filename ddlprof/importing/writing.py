@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter
 from ddlprof.importing.job import ImportedJob
 from ddlprof.importing.trace import RankTrace
+from ddlprof.model.hang import RankState
 from ddlprof.model.manifest import IMPORTED, Manifest, TrainingFacts
 from ddlprof.model.records import DEVICE_CLOCK, End, GroupFacts, RankHeader, StepRow
 
@@ -44,14 +46,45 @@ class Collective:
 
 def write_run(job: ImportedJob, name: str, out: Path) -> None:
     """Writes the run directory. Raises UserError if that fails, and removes what was written."""
+    job_id = _new_job_id()
+    with _new_folder(out) as folder:
+        for rank, trace in job.ranks.items():
+            _write_rank(job, rank, trace, job_id, folder)
+        manifest_of(job, name, job_id).write(folder)
+
+
+def write_states(states: Sequence[RankState], name: str, out: Path) -> None:
+    """Writes a run directory of ranks of which only their last states are known. Raises UserError if that fails."""
+    job_id, world_size = _new_job_id(), states[0].world_size
+    with _new_folder(out) as folder:
+        for state in states:
+            header = RankHeader(
+                rank=state.rank, world_size=world_size, local_rank=0, attempt=0, host=state.host, node_id="unknown",
+                pid=0, device="unknown GPU", clock="host", origin_ns=0, origin_unix_ns=state.unix_ns, job_id=job_id,
+            )  # fmt: skip
+            writer = RankWriter(header)
+            writer.open(folder)
+            writer.note(NOTE_SOURCE, "made of a dump of torch's Flight Recorder, which has collectives and no steps")
+            writer.close()
+            state.write(folder / "attempt-0")
+        Manifest(
+            name=name, argv=[], job_id=job_id, created_unix_ns=time.time_ns(), world_size=world_size,
+            origin_unix_ns=states[0].unix_ns, versions={"ddlprof": __version__},
+        ).write(folder)  # fmt: skip
+
+
+def _new_job_id() -> str:
+    return f"{IMPORTED}{os.getpid()}:{time.time_ns()}"
+
+
+@contextmanager
+def _new_folder(out: Path) -> Iterator[Path]:
+    """Yields a folder that becomes `out` once all is written; after an error there is none."""
     folder = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    job_id = f"{IMPORTED}{os.getpid()}:{time.time_ns()}"
     try:
         folder.mkdir(parents=True)
         try:
-            for rank, trace in job.ranks.items():
-                _write_rank(job, rank, trace, job_id, folder)
-            manifest_of(job, name, job_id).write(folder)
+            yield folder
             if out.is_dir():
                 out.rmdir()  # it is empty
             os.replace(folder, out)

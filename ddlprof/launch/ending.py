@@ -42,6 +42,8 @@ class Ending:
             self.status, self.exit_code = "interrupt", _INTERRUPT_EXIT_CODE
         else:
             self.status, self.exit_code = "exception", 1
+            if self._session is not None:
+                self._session.hangs.error = error
 
     def watch_exit(self) -> None:
         """Wraps `os._exit`, which ends a process at once without a card, to tell where the run's files are."""

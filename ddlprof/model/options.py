@@ -44,6 +44,9 @@ class Options:
     live: bool = False
     """Whether to show the run while it trains. Off in workers of our own launcher, which shows it."""
 
+    hang_after: float | None = None
+    """The seconds without an end of a step after which a rank says what it does; None: the default."""
+
     def to_environment(self) -> None:
         """Stores the options for the process that replaces this one, or for its children."""
         os.environ[OPTIONS_VARIABLE] = json.dumps(asdict(self))

@@ -13,6 +13,7 @@ from ddlprof.base.text import without_credentials
 from ddlprof.model.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest, decode_manifest
 from ddlprof.model.records import Note
 from ddlprof.store.folder import open_folder
+from ddlprof.store.hangs import read_standing
 from ddlprof.store.numbers import DAMAGE
 from ddlprof.store.parts import (
     RankFiles,
@@ -71,7 +72,9 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
         why = notes[0].message.removesuffix(_WITHOUT_RANK).removesuffix(_WITHOUT_MANIFEST)
         raise UserError(f"{named[0]}: nothing of it can be read: {notes[0].source}: {why}")
     _number_nodes(ranks)
-    return RunData(tuple(without_credentials(str(each)) for each in named), manifest, ranks, notes, step, file_bytes)
+    standing, standing_notes = read_standing(parts)
+    typed = tuple(without_credentials(str(each)) for each in named)
+    return RunData(typed, manifest, ranks, notes + standing_notes, step, file_bytes, standing)
 
 
 @contextmanager

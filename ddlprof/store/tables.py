@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ddlprof.base.text import shell_word
 from ddlprof.model.classes import CLASSES
 from ddlprof.model.experts import RoutedTokens
+from ddlprof.model.hang import RankState
 from ddlprof.model.health import HealthReading
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.pipeline import PipelinePlace
@@ -223,6 +224,8 @@ class RunData:
     """The operators of one step; None where they are not known."""
     file_bytes: int = 0
     """The size of the ranks' files when they were listed."""
+    standing: list[RankState] = field(default_factory=list)
+    """What ranks of the latest attempt wrote when they stood still."""
 
     @property
     def origin_unix_ns(self) -> int:

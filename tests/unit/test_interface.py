@@ -24,11 +24,11 @@ from ddlprof.report.sparsity import COLUMNS as SPARSITY_COLUMNS
 
 OPTIONS = {
     "run": (
-        "--data-call --help --live --master-addr --master-port --module --nnodes --no-calibrate --node-rank"
-        " --nproc-per-node --out --profiler-windows --quiet --step-optimizer --stop-after --time-collectives"
-        " -m -o"
+        "--data-call --hang-after --help --live --master-addr --master-port --module --nnodes --no-calibrate"
+        " --node-rank --nproc-per-node --out --profiler-windows --quiet --step-optimizer --stop-after"
+        " --time-collectives -m -o"
     ),
-    "watch": "--beside --help --interval --metrics-address --metrics-port --once --otlp --total-steps --wait",
+    "watch": "--beside --hang --help --interval --metrics-address --metrics-port --once --otlp --total-steps --wait",
     "report": "--carbon --format --help --instance --out --save-summary --step-range -o",
     "compare": "--fail-on --format --help --noise --out -o",
     "export": "--format --help --out -o",

@@ -87,7 +87,9 @@ def _behind_its_host(facts: Facts) -> Issue | None:
     if share is None or share < WARN_SHARE:
         return None
     evidence = f"computing is {percent(share)} of the step, and {waiting_device(facts)}"
-    action = f"{launch_less(facts)}; --profiler-windows 3 tells how long the device is idle"
+    action = launch_less(facts)
+    if facts.may_open_windows:
+        action += "; --profiler-windows 3 tells how long the device is idle"
     return Issue("the device waits for kernels to be launched", evidence, action, facts.steady_steps, share,
                  about="compute", severity="warning")  # fmt: skip
 

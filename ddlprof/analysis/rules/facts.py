@@ -32,7 +32,7 @@ from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import LAG_SHARE, SMALL_BUCKET_BYTES, WARN_SHARE
 from ddlprof.base.units import Scale, scale_for
 from ddlprof.model.manifest import TrainingFacts
-from ddlprof.model.records import MISSING
+from ddlprof.model.records import MISSING, Note
 
 if TYPE_CHECKING:
     from ddlprof.analysis.experts import ExpertLoad
@@ -110,6 +110,8 @@ class Facts:
     window: Window | None = None
     lag_share: float | None = None
     """How far the devices are behind their hosts at most, as a share of computing (`signals.lag_share`)."""
+    may_open_windows: bool = True
+    """Whether nothing is known against `--profiler-windows` on this device."""
     imported: bool = False
     """Whether the run was made from traces. A device's idle time is then in `other`, even during a forward."""
     uneven: UnevenWork | None = None
@@ -220,6 +222,7 @@ def gather_facts(
         gradient_bytes=manifest.model.gradient_bytes if manifest else None,
         reductions=_reductions(headline.ranks),
         window=_window(headline),
+        may_open_windows=not any(_rules_windows_out(note) for rank in headline.ranks for note in rank.data.notes),
         lag_share=lag_share(headline.ranks),
         imported=bool(manifest and manifest.is_imported),
         uneven=find_uneven(headline.ranks),
@@ -235,6 +238,11 @@ def gather_facts(
         job=job,
         most_gained_s=_most_gained(headline),
     )
+
+
+def _rules_windows_out(note: Note) -> bool:
+    """Whether a note of a rank says that torch's profiler does not record its device."""
+    return note.source == "device" and "--profiler-windows" in note.message
 
 
 def stages_of(attempt: Attempt) -> Stages | None:

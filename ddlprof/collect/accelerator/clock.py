@@ -1,11 +1,16 @@
 """The clock of an accelerator's stream: pooled events, recorded by the hooks, read later by the helper thread.
 
-Nothing here waits for the device. It uses the interface of `torch.cuda` (record, query, elapsed_time).
+Nothing here waits for the device, but once, when it is found. It uses the interface of `torch.cuda` (record, query,
+synchronize, elapsed_time).
 
 Times are converted to the host's monotonic clock. An *anchor* is an event on an idle stream of our own, which the
 device passes at once, together with the host's time of that moment. Durations that the device counts are added up from
 event to event, because the driver returns the difference of two events as a 32-bit float, which is inexact for distant
 events. Every ten seconds another anchor shows how far the sum is off; the next ten seconds correct it.
+
+With `CUDA_DEVICE_MAX_CONNECTIONS=1` the streams of a device share a queue, and no stream is idle while the training is
+ahead of the device. The first anchor is therefore recorded after a wait for an event on our stream; later ones that the
+device passes late are not believed.
 """
 
 from __future__ import annotations
@@ -62,6 +67,8 @@ class Timeline:
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
         self._pool: deque[Stamp] = deque()
+        if driver.own_stream is not None:
+            self._await_device()
         self._last, host_ns = self.anchor()
         self._counted = 0
         """The nanoseconds that the device has counted from the first anchor to the last stamp."""
@@ -76,6 +83,13 @@ class Timeline:
         before = time.perf_counter_ns()
         self.driver.record(stamp.event, self.driver.own_stream)
         return stamp, (before + time.perf_counter_ns()) // 2
+
+    def _await_device(self) -> None:
+        """Waits until the device has nothing else to do before it passes an event on the idle stream."""
+        stamp, _ = self.anchor()
+        with self.driver.aside():
+            stamp.event.synchronize()
+        self._pool.append(stamp)
 
     def take(self) -> Stamp:
         """A stamp from the pool, or a new one."""

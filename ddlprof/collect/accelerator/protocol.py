@@ -29,7 +29,7 @@ class Driver(Protocol):
     """What the clock needs from one device."""
 
     def make_event(self) -> Any:
-        """A new event that can be timed: it has `query` and `elapsed_time`."""
+        """A new event that can be timed: it has `query`, `synchronize` and `elapsed_time`."""
 
     def record(self, event: Any, stream: Any) -> None:
         """Records an event on a stream."""

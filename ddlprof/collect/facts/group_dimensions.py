@@ -69,6 +69,11 @@ class GroupDimensions:
         """Whether the hooks have seen more since the last look."""
         return self._seen.changes != self._looked_at
 
+    @property
+    def told(self) -> dict[str, str]:
+        """The dimension of each group of which one is known."""
+        return {name: facts.dimension or facts.exchanges for name, facts in list(self._told.items())}
+
     def learn(self, probe: ModelInspector, optimizers: Collection[str], world_size: int) -> Parallelism | None:
         """Looks at all groups and at the trained modules, and returns how the ranks share the work.
 

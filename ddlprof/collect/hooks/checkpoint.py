@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -35,6 +36,7 @@ class _Saves:
             if self._writing or not self._recorder.emit(Kind.CHECKPOINT_BEGIN):
                 return original(*args, **kwargs)
             self._writing = True
+            self._recorder.saves_to = next((value for value in args if isinstance(value, (str, os.PathLike))), None)
             try:
                 return original(*args, **kwargs)
             finally:

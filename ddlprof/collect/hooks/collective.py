@@ -8,6 +8,7 @@ the tag if it has one), and the channel's name stands in place of the group's.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -16,8 +17,8 @@ import torch
 import torch.distributed as dist
 
 from ddlprof.base.real_time import time
-from ddlprof.collect.hooks.streams import COMM, Key, Streams, key_of
-from ddlprof.collect.seen_groups import SeenGroups
+from ddlprof.collect.hooks.streams import COMM, Source, Streams, key_of
+from ddlprof.collect.seen_groups import SeenGroups, Tally
 from ddlprof.model.records import MESSAGES, is_all_to_all
 from ddlprof.torch_private.collectives import arguments_of, backend_for
 from ddlprof.torch_private.engine import graph_task
@@ -142,18 +143,6 @@ def _is_one_tensor(values: Any) -> bool:
     return len(values) == 1 and isinstance(values[0], torch.Tensor)
 
 
-class Tally:
-    """Counts what this rank has issued in the groups of one name."""
-
-    __slots__ = ("noted", "seen")
-
-    def __init__(self) -> None:
-        self.seen = 0
-        """The number of operations issued, messages included."""
-        self.noted = 0
-        """The number of operations that belong to steps; the next one gets it as its sequence number."""
-
-
 class Group:
     """The facts about a process group that do not change."""
 
@@ -181,7 +170,7 @@ class Groups:
     def __init__(self, seen: SeenGroups) -> None:
         self.known: dict[int, Group] = {}
         """Groups by the `id` of the process group. A strong reference would keep the script from destroying it."""
-        self._tallies: dict[str, Tally] = {}
+        self._tallies = seen.tallies
         self._seen = seen
 
     def of(self, process_group: Any) -> Group:
@@ -208,7 +197,7 @@ class Endpoints:
     def __init__(self, seen: SeenGroups) -> None:
         self._from_anybody: set[str] = set()
         """Groups in which this rank has received from any source, so that later sequence numbers are unknown."""
-        self._tallies: dict[str, Tally] = {}
+        self._tallies = seen.tallies
         self._exchanging: set[str] = set()
         """Groups in which all-to-alls were issued."""
         self._seen = seen
@@ -276,8 +265,9 @@ class DeviceCollectives:
 
     def __init__(self, streams: Streams) -> None:
         self.streams = streams
-        self._ways: WeakKeyDictionary[Any, Key] = WeakKeyDictionary()
-        """The stream that was current when each Work that the script holds was issued."""
+        self._issued: WeakKeyDictionary[Any, tuple[Source, int]] = WeakKeyDictionary()
+        """Of each Work that the script holds: its source and number."""
+        self._numbers = itertools.count(1)
         self._graph_task = graph_task(torch)
         self._latest: Any = None
         """The latest Work, held until the script waits for it, so that the script gets the very same object."""
@@ -310,7 +300,7 @@ class DeviceCollectives:
     def follow(self, collective: Any, group: Any, work: Any) -> None:
         """Called when an asynchronous collective has been issued."""
         self._latest = work
-        self._ways[work] = collective.way
+        self._issued[work] = Source(collective.way, COMM, collective.group), next(self._numbers)
         if self._graph_task() != -1:
             self._in_backward[collective.group] = group, work
 
@@ -324,13 +314,16 @@ class DeviceCollectives:
             return True
         if self.streams.accelerator.is_capturing():
             return False
-        way = self._ways.get(work)
+        issued = self._issued.get(work)
         if work is self._latest:
             self._latest = None
         if self.streams.is_clock(current):
-            self.streams.reach(way or key_of(current))
+            self.streams.reach(issued[0].stream if issued else key_of(current))
             return True
-        self.streams.note(current, COMM, source=way)
+        if issued:
+            self.streams.await_work(current, *issued)
+        else:
+            self.streams.note(current, COMM)
         return False
 
     def backward_computed(self) -> Any:
@@ -342,7 +335,7 @@ class DeviceCollectives:
         """
         works, self._in_backward = list(self._in_backward.values()), {}
         clock = self.streams.clock_stream
-        self.streams.reach(*(self._ways[work] for _, work in works if work in self._ways))
+        self.streams.reach(*(self._issued[work][0].stream for _, work in works if work in self._issued))
         if clock is None or not works or self.streams.accelerator.is_capturing():
             return None
         if not all(_never_blocks(group, clock.device, self.streams.accelerator.backend) for group, _ in works):

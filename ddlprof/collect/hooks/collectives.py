@@ -26,7 +26,6 @@ from ddlprof.collect.hooks.collective import (
     Endpoints,
     Groups,
     Op,
-    Tally,
     UnderWay,
     tensors,
     whole_bytes,
@@ -37,7 +36,7 @@ from ddlprof.collect.hooks.routing import UNEVEN, Routing
 from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.seen_groups import SeenGroups
+from ddlprof.collect.seen_groups import LATEST, SeenGroups, Tally
 from ddlprof.model.events import Kind
 from ddlprof.torch_private import collectives as private
 from ddlprof.torch_private.engine import call_at_backward_end, graph_task
@@ -55,6 +54,7 @@ class _Collectives:
         self.unbox_group, self.unbox_work = private.unboxing(torch)
         self.graph_task = graph_task(torch)
         self.call_at_backward_end = call_at_backward_end(torch)
+        seen.tallies = {}  # both of the next two count in it, from 0 as the ranks did when the hooks were installed
         self.groups = Groups(seen)
         self.endpoints = Endpoints(seen)
         self.task = -1
@@ -187,6 +187,7 @@ class _Collectives:
 
     def note(self, collective: Collective, tally: Tally, task: int) -> None:
         """Records a collective that is about to be issued. `task`: the backward that it is issued in, or -1."""
+        tally.latest[tally.noted % LATEST] = collective
         tally.noted += 1
         self.recorder.emit_in_backward(_COLLECTIVE, collective)
         if task != -1:

@@ -64,8 +64,9 @@ class InterceptedMethod(MethodWrapper):
     def __get__(self, this: Any, kind: Any = None) -> Any:
         if type(this) is self._kind:
             return MethodType(self._run, this)
-        if this is not None:
-            self._elsewhere()
+        if this is None:
+            return self._original
+        self._elsewhere()
         return self._bind(this, kind)
 
 

@@ -7,7 +7,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from ddlprof.collect.accelerator.protocol import Absent, Accelerator
@@ -19,7 +19,19 @@ from ddlprof.torch_private.engine import graph_task
 COMM, COPY = "comm", "copy"
 Key = tuple[int, int]
 """The key of a stream: its device and its number there."""
-Source = tuple[Key, str]
+
+
+class Source(NamedTuple):
+    """Where work comes from that ends in the order of its numbers."""
+
+    stream: Key
+    """On which it was issued."""
+    what: str
+    """COMM or COPY."""
+    group: str = ""
+    """The process group of an asynchronous collective, which runs on a stream that NCCL has for the group."""
+
+
 ClockVector = Mapping[Source, int]
 """The newest number of each source. It is never changed after it was made, because events keep a reference to it."""
 _NOTHING: ClockVector = {}
@@ -29,10 +41,10 @@ _MOST_OPEN = 4096
 class VectorClock:
     """Tells which work issued on some streams the other streams have not waited for yet. It does not use torch.
 
-    Work is numbered in the order of issue, and its *source* is its stream and kind (COMM or COPY). Each stream holds,
-    by source, the newest number that comes before its own next work; an event holds those of its stream at the time it
-    was recorded. A wait that brings a stream no newer number waits for nothing: for instance a second wait for the same
-    event, or a wait for a stream that had itself waited for this one.
+    Work is numbered in the order of issue, and its *source* is its stream, kind (COMM or COPY) and group. Each stream
+    holds, by source, the newest number that comes before its own next work; an event holds those of its stream at the
+    time it was recorded. A wait that brings a stream no newer number waits for nothing: for instance a second wait for
+    the same event, or a wait for a stream that had itself waited for this one.
     """
 
     def __init__(self) -> None:
@@ -138,14 +150,20 @@ class Streams:
 
     # -- what they carry ------------------------------------------------------------------------------------------
 
-    def note(self, stream: Any, what: str, item: Any = None, source: Key | None = None) -> None:
-        """Notes that work of the kind `what` was issued on a stream, or that it waits for that of stream `source`."""
-        self.carry(key_of(stream), what, item, source)
+    def note(self, stream: Any, what: str) -> None:
+        """Notes that work of the kind `what` was issued on a stream."""
+        self.carry(key_of(stream), what)
 
-    def carry(self, key: Key, what: str, item: Any = None, source: Key | None = None) -> None:
+    def carry(self, key: Key, what: str, item: Any = None) -> None:
         """`note` for the stream of that key."""
         if not self._asleep():
-            self.state.issue(key, (source or key, what), item)
+            self.state.issue(key, Source(key, what), item)
+
+    def await_work(self, stream: Any, source: Source, number: int) -> None:
+        """Notes that a stream waits for the work of that number."""
+        if not self._asleep():
+            key = key_of(stream)
+            self.state.wait(key, self.state.newer(key, {source: number}))
 
     def recorded(self, event: Any, stream: Any) -> None:
         """Notes that the event was recorded on the stream, after all that the stream has issued or waited for."""
@@ -210,12 +228,12 @@ class Streams:
 
     def _waits(self, newer: ClockVector) -> tuple[Kind, Any] | None:
         """The kind and payload of a wait for this work; a wait for both communication and copies is communication."""
-        issued = {what for _, what in newer}
+        issued = {source.what for source in newer}
         if COMM not in issued:
             return (Kind.H2D_END, None) if COPY in issued and not self.busy and self.of_step() else None
         if not self.of_step():
             return None
-        self.reach(*(key for key, what in newer if what == COMM))
+        self.reach(*(source.stream for source in newer if source.what == COMM))
         return None if self.busy else (Kind.COMM_END, self.state.take_items(newer) or None)
 
     def timed(self, original: Callable[..., Any], waits: Callable[..., tuple[Kind, Any] | None]) -> Callable[..., Any]:

@@ -158,6 +158,21 @@ class Places:
             return None
         return SourcePlace(self._text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
 
+    def lines(self, stack: list[Level]) -> list[str]:
+        """Every frame as `file:line function`, innermost first, without ddlprof's own."""
+        return [self._text(frame) for frame in stack if self.owner(frame.code.co_filename) != OURS]
+
+    def has_users(self, stack: list[Level]) -> bool:
+        """Whether a frame is of the user's code."""
+        return any(self.owner(f.code.co_filename, f.module == "__main__") == USER for f in stack)
+
+    def calls(self, stack: list[Level]) -> str:
+        """The name of the function that the innermost frame of the user's calls; empty if unknown."""
+        for number, frame in enumerate(stack):
+            if self.owner(frame.code.co_filename, frame.module == "__main__") == USER:
+                return self._call_of(frame) or (stack[number - 1].code.co_name if number else "")
+        return ""
+
     def _library_frame(self, installed: list[Level], loop: Level | None) -> Level:
         """The frame that a framework's loop calls; if unknown, the one in which the innermost package was entered."""
         package = self.package(installed[-1 if installed[-1] is loop else 0].code.co_filename)

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ddlprof.analysis.findings import Finding
+from ddlprof.analysis.hang_facts import Hang
+from ddlprof.analysis.hangs import find_hang
 from ddlprof.analysis.job_time import JobTime, job_time
 from ddlprof.analysis.rules.facts import idle_share
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
@@ -178,6 +180,8 @@ class ReportData:
     """The all-to-alls of experts; None where there are none."""
     rates: Rates = field(default_factory=Rates)
     """How fast the job trains."""
+    hang: Hang | None = None
+    """Why the latest attempt stood still; None where it did not."""
     energy: EnergyLine | None = None
     """The energy that it takes; None where nothing tells."""
     schema: int = field(default=SCHEMA_VERSION)
@@ -254,9 +258,19 @@ def build_report(
         loss=_loss_line(headline) if headline else None,
         pipeline=pipeline_line(headline) if headline else None,
         experts=experts_line(headline) if headline else None,
+        hang=hang_of(run),
         rates=rates,
         energy=energy_line(attempts, headline, rates, carbon_g_per_kwh),
     )
+
+
+def hang_of(run: RunData) -> Hang | None:
+    """Why the latest attempt of the run stood still; None where it did not."""
+    if not run.standing:
+        return None
+    latest = [rank for rank in run.ranks if rank.attempt == run.standing[0].attempt]
+    ended = {rank.rank: rank.end.status for rank in latest if rank.end is not None}
+    return find_hang(run.standing, ended, max((rank.header.world_size for rank in latest), default=1))
 
 
 def _usual(values: list[str]) -> str:

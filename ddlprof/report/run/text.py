@@ -11,6 +11,7 @@ from ddlprof.model.classes import TABLE
 from ddlprof.model.dimensions import UNKNOWN_SHOWN
 from ddlprof.model.manifest import IMPORTED
 from ddlprof.model.records import NO_BACKWARD, NO_TORCH
+from ddlprof.report.hang.words import advice, headline, label
 from ddlprof.report.run.data import LossLine, RankLine, ReportData
 from ddlprof.report.run.energy import energy_text
 from ddlprof.report.run.experts import experts_text
@@ -49,6 +50,8 @@ def lines(report: ReportData) -> Iterator[tuple[str, str]]:
     yield "ddlprof", " · ".join(_head(report))
     if report.layout and " x " in report.layout:  # else the strategy says it all
         yield "Layout", report.layout
+    if report.hang is not None:
+        yield label(report.hang), f"{headline(report.hang)}; {advice(report.hang)}"
     step = report.step_s
     if step is None:
         yield from _nothing(report)
@@ -175,8 +178,13 @@ def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
         yield "Rank", text
     if report.idle_share is not None:
         yield "Device", f"idle for {percent(report.idle_share)} of the time in profiler windows"
-    elif report.device != "cpu" and report.times["compute"].mean_s is not None:
+    elif report.device != "cpu" and report.times["compute"].mean_s is not None and not _no_windows(report):
         yield "Device", "how long it is idle inside a step is not known: ddlprof run --profiler-windows 3 looks"
+
+
+def _no_windows(report: ReportData) -> bool:
+    """Whether the run has noted that torch's profiler does not record its device."""
+    return any(note.startswith("device: ") and "--profiler-windows" in note for note in report.notes)
 
 
 def _findings(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:

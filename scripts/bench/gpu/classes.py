@@ -114,6 +114,25 @@ def graphs(kind: str) -> Callable[[Bench], None]:
     return run
 
 
+def strict(kind: str) -> Callable[[Bench], None]:
+    """Captures where the helper's queries are not in relaxed mode: how often do they end a capture?"""
+
+    def run(bench: Bench) -> None:
+        failed = 0
+        for _ in range(bench.pick(3, 1, 1)):
+            ended = bench.job(
+                "graphs", under=(), kind=kind, steps=bench.pick(50, 50, 20), without_relaxed_mode=1, fails=True
+            )
+            failed += bool(ended.code)
+            if ended.code:
+                bench.note((ended.errors or ["no error was printed"])[-1][:200])
+        bench.figure("ended_by_us", failed)
+        bench.note("a figure above 0 shows what relaxed mode is for; 0 that no query fell into a capture")
+
+    run.__doc__ = f"{kind}, with the helper's queries not in relaxed mode: does a capture end?"
+    return run
+
+
 def scaler(bench: Bench) -> None:
     """Fused AdamW with a GradScaler: the same parameters, all steps, and the two skipped updates."""
     steps = bench.pick(100, 100, 40)

@@ -15,6 +15,8 @@ from scripts.bench.gpu.experiment import ROOT, Bench, Bound, Ended, Failed, Skip
 
 COPY, DEVICE = "Memcpy HtoD", "CUDA"
 FIRST_PROFILED, PROFILED_STEPS = 40, 20
+KERNELS_OF_LAYER = 6
+"""Kernels a step of a linear layer with its ReLU: forward, backward and update."""
 EARLY, LATE = slice(20, 48), slice(100, None)
 """Steps before a window of ours may open, and after it is closed, of those that `speed.py` times when none warm up."""
 
@@ -45,13 +47,21 @@ def tests(bench: Bench) -> None:
         raise Failed(f"pytest ended with {code}: {', '.join(name.rpartition('::')[2] for name in failed)}")
 
 
-def slow_down(model: str, limit: float, steps: int, pairs: int) -> Callable[[Bench], None]:
-    """With and without ddlprof in alternating fresh processes."""
+def kernels(count: int, limit: float, steps: int, pairs: int) -> Callable[[Bench], None]:
+    """A launch-bound network of about so many kernels a step."""
+    run = slow_down("toy", limit, steps, pairs, layers=max(1, round(count / KERNELS_OF_LAYER)))
+    run.__doc__ = f"About {count} kernels a step, launch-bound: with and without ddlprof in alternating fresh processes"
+    return run
+
+
+def slow_down(model: str, limit: float, steps: int, pairs: int, **more: int) -> Callable[[Bench], None]:
+    """With and without ddlprof in alternating fresh processes. `more`: further arguments of the job."""
 
     def run(bench: Bench) -> None:
         seconds: dict[bool, list[float]] = {True: [], False: []}
         hooks_us, host = 0.0, 0.0
-        arguments = {"model": model, "steps": bench.pick(steps, steps // 4, 20), "warmup": bench.pick(30, 30, 10)}
+        sizes = {"steps": bench.pick(steps, steps // 4, 20), "warmup": bench.pick(30, 30, 10)}
+        arguments: dict[str, Any] = {"model": model, **sizes, **more}
         for pair in range(bench.pick(pairs, 2, 1)):
             for ours in (bool(pair % 2), not pair % 2):
                 ended = bench.job("speed", under=() if ours else None, **arguments)
@@ -69,6 +79,7 @@ def slow_down(model: str, limit: float, steps: int, pairs: int) -> Callable[[Ben
         bench.figure("spread_with", (max(seconds[True]) - min(seconds[True])) / plain)
         bench.figure("hooks_us", hooks_us)
 
+    run.__doc__ = f"{model}: with and without ddlprof in alternating fresh processes"
     run.__doc__ = f"{model}, with and without ddlprof in alternating fresh processes"
     return run
 

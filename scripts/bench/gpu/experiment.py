@@ -220,6 +220,8 @@ class Experiment:
     devices: int = 1
     on_host: bool = False
     """A rehearsal of it takes a stand-in on the processor, not simulated devices."""
+    question: str = "j"
+    """The question it answers, or a part of; see `plan.QUESTIONS`."""
 
 
 def perform(experiment: Experiment, folder: Path, limit_s: float, rehearse: bool, quick: bool, devices: int) -> Row:

@@ -51,7 +51,7 @@ def train(model: Callable[..., Any], parameters: Any, steps: int, x: torch.Tenso
 def compiled(steps: int, x: torch.Tensor, **options: Any) -> list[float]:
     """Compiles by inductor; by dynamo alone where there is no device to compile for."""
     if common.REHEARSAL:
-        options = {"backend": "eager", **{k: v for k, v in options.items() if k == "fullgraph"}}
+        options = {"backend": "eager", **{k: v for k, v in options.items() if k in ("fullgraph", "dynamic")}}
     model = Moving(model_of(common.DEVICE)).to(common.DEVICE)
     return train(torch.compile(model, **options), model.parameters(), steps, x)
 
@@ -63,8 +63,11 @@ def graphed_callables(steps: int, x: torch.Tensor) -> list[float]:
     return train(graphed, model.parameters(), steps, x)
 
 
-def whole_step(steps: int, x: torch.Tensor) -> list[float]:
-    """Captures as torch's notes on CUDA say: warm-up on a side stream, then one graph of all."""
+def whole_step(steps: int, x: torch.Tensor, forbids: str = "global") -> list[float]:
+    """Captures as torch's notes on CUDA say: warm-up on a side stream, then one graph of all.
+
+    `forbids`: what other threads may not do in the meantime, as torch names it (`capture_error_mode`).
+    """
     model = model_of(common.DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
@@ -81,7 +84,7 @@ def whole_step(steps: int, x: torch.Tensor) -> list[float]:
         losses = [step().clone() for _ in range(3)]
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode=forbids):
         static = step()
     for _ in range(steps):
         graph.replay()
@@ -111,18 +114,37 @@ def captures(steps: int, x: torch.Tensor) -> list[float]:
 
 KINDS: dict[str, Callable[[int, torch.Tensor], list[float]]] = {
     "fullgraph": lambda steps, x: compiled(steps, x, fullgraph=True),
+    "default": compiled,
+    "dynamic": lambda steps, x: compiled(steps, x, dynamic=True),
+    "max-autotune": lambda steps, x: compiled(steps, x, mode="max-autotune"),
+    "max-autotune-no-cudagraphs": lambda steps, x: compiled(steps, x, mode="max-autotune-no-cudagraphs"),
     "reduce-overhead": lambda steps, x: compiled(steps, x, mode="reduce-overhead"),
     "graphed-callables": graphed_callables,
     "whole-step": whole_step,
+    "whole-step-thread-local": lambda steps, x: whole_step(steps, x, "thread_local"),
+    "whole-step-relaxed": lambda steps, x: whole_step(steps, x, "relaxed"),
     "captures": captures,
 }
+
+
+def without_relaxed_mode() -> None:
+    """Takes from ddlprof, where it profiles this, the mode in which its queries end no captures: what would they do?"""
+    from contextlib import nullcontext
+
+    from ddlprof.collect.accelerator.cuda import CaptureMode
+
+    mode: Any = CaptureMode
+    mode.relaxed = lambda self: nullcontext()
 
 
 def main() -> None:
     """Trains, and writes the losses and what dynamo counted."""
     parser = common.parser(__doc__)
     parser.add_argument("--kind", choices=KINDS, required=True)
+    parser.add_argument("--without-relaxed-mode", type=int, default=0)
     args = parser.parse_args()
+    if args.without_relaxed_mode:
+        without_relaxed_mode()
     torch.manual_seed(0)
     x = torch.randn(ROWS, WIDTH).to(common.DEVICE)
     losses = KINDS[args.kind](args.steps, x)

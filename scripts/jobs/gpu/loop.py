@@ -85,6 +85,7 @@ def main() -> None:
     parser.add_argument("--mb", type=float, default=64)
     parser.add_argument("--first-s", type=float, default=0)
     parser.add_argument("--profile", type=Path, help="torch's profiler looks at some steps and writes here")
+    parser.add_argument("--chrome", type=Path, help="with --profile: the whole trace goes here")
     parser.add_argument("--first-profiled", type=int, default=40)
     parser.add_argument("--profiled-steps", type=int, default=20)
     args = parser.parse_args()
@@ -129,6 +130,8 @@ def _profiler(args: Any) -> Any:
         if common.REHEARSAL:
             events += _simulated()
         args.profile.write_text(json.dumps(events), encoding="utf-8")
+        if args.chrome:
+            profiler.export_chrome_trace(str(args.chrome))
 
     wait = args.first_profiled - PROFILER_WARMUP
     plan = schedule(wait=wait, warmup=PROFILER_WARMUP, active=args.profiled_steps, repeat=1)

@@ -83,8 +83,11 @@ def toy(layers: int = 33, width: int = 64) -> nn.Module:
     return nn.Sequential(*(layer for _ in range(layers) for layer in (nn.Linear(width, width), nn.ReLU())))
 
 
-def make(name: str, tiny: bool, device: str) -> tuple[nn.Module, Callable[[], Batch]]:
-    """A network on the device, and what makes a batch there."""
+def make(
+    name: str, tiny: bool, device: str, layers: int = 33, width: int = 64
+) -> tuple[nn.Module, Callable[[], Batch]]:
+    """A network on the device, and what makes a batch there. `layers` and `width`: of the toy."""
+    model: nn.Module
     if name == "resnet50":
         size, rows = (32, 2) if tiny else (224, 64)
         model = resnet((1, 1, 1, 1), 8, 10) if tiny else resnet()
@@ -95,8 +98,9 @@ def make(name: str, tiny: bool, device: str) -> tuple[nn.Module, Callable[[], Ba
         images = torch.randint(32, (rows, length))
         labels = images.roll(-1, 1)
     else:
-        model = toy(4) if tiny else toy()
-        images, labels = torch.randn(64, 64), torch.randint(10, (64,))
+        layers, width = (min(layers, 4), min(width, 64)) if tiny else (layers, width)
+        model = toy(layers, width)
+        images, labels = torch.randn(64, width), torch.randint(10, (64,))
     batch = images.to(device), labels.to(device)
     return model.to(device), lambda: batch
 

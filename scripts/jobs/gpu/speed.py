@@ -15,9 +15,11 @@ def main() -> None:
     parser = common.parser(__doc__)
     parser.add_argument("--model", choices=("resnet50", "gpt", "toy"), required=True)
     parser.add_argument("--warmup", type=int, default=30)
+    parser.add_argument("--layers", type=int, default=33, help="of the toy: about six kernels a step for each")
+    parser.add_argument("--width", type=int, default=64, help="of the toy")
     args = parser.parse_args()
     torch.manual_seed(0)
-    model, batches = make(args.model, bool(common.REHEARSAL), common.DEVICE)
+    model, batches = make(args.model, bool(common.REHEARSAL), common.DEVICE, args.layers, args.width)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
     bf16 = args.model != "toy"
 

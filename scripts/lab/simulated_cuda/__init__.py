@@ -8,7 +8,7 @@ are computed on the host (`tensors`). Nothing here tells how fast a GPU is.
 (`scripts.lab.virtual_clock`): host and devices pass time, nobody sleeps, and a test may compare nanoseconds. After
 `install()`, for whole processes, the clock is the host's.
 
-What is not simulated: compilation for the device, memory, NCCL's own calls, backward's threads.
+What is not simulated: compilation for the device, NCCL's own calls, an end of memory.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ def install(**settings: Any) -> Machine:
 def _install(machine: Machine, undo: list[Any]) -> Machine:
     import torch
 
+    from scripts.lab.simulated_cuda.engine import Engine
     from scripts.lab.simulated_cuda.tensors import CudaTensor
 
     def put(owner: Any, name: str, value: Any) -> None:
@@ -88,6 +89,9 @@ def _install(machine: Machine, undo: list[Any]) -> Machine:
     _put_graphs(put, machine, torch)
     _put_python(put, machine, torch)
     _put_tensors(put, undo, torch)
+    engine = Engine(machine, torch.autograd.Variable._execution_engine)
+    put(torch.autograd.Variable, "_execution_engine", engine)
+    undo.append(engine.close)
     if torch.distributed.is_available():
         _put_collectives(put, machine, torch)
     return machine
@@ -169,11 +173,8 @@ def _put_driver(put: Any, machine: Machine, torch: Any) -> None:
         "isCurrentStreamCapturing": capturing,
         "sleep": lambda cycles: machine.launch("sleep", cycles // _GHZ) and None,
         "emptyCache": lambda: None,
-        "memoryStats": lambda index: {
-            name: {"all": dict.fromkeys(("current", "peak"), int(index in machine.contexts))}
-            for name in ("allocated_bytes", "reserved_bytes")
-        },
-        "resetPeakMemoryStats": lambda index: None,
+        "memoryStats": machine.memory.stats,
+        "resetPeakMemoryStats": machine.memory.reset_peak,
         "getCompiledVersion": lambda: 12060,
     }
     put(torch.cuda, "_exchange_device", exchange)
@@ -270,9 +271,9 @@ def _put_collectives(put: Any, machine: Machine, torch: Any) -> None:
     """Waiting for a collective of a tensor on a device makes the current stream wait, too."""
 
     def waiting(original: Any) -> Any:
-        def wait(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
-            machine.await_collectives()
+        def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(work, *args, **kwargs)
+            machine.await_collectives(next((until for known, until in machine.works if known is work), None))
             return result
 
         return wait

@@ -121,7 +121,7 @@ class EventBase:
         if timeline.graph is not None:
             self.captured_by, self.at_ns = timeline.graph, None
             return
-        self.captured_by, self.at_ns = None, machine.free_ns(timeline)
+        self.captured_by, self.at_ns = None, machine.enqueue(timeline)
         machine.clock.work(machine.event_ns)
 
     def wait(self, stream: Any) -> None:

@@ -8,12 +8,14 @@ asks for it. The timeline is that of `time.perf_counter_ns`.
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from scripts.lab.simulated_cuda.memory import Memory
 from scripts.lab.virtual_clock import HostClock, VirtualClock
 
 GLOBAL, THREAD_LOCAL, RELAXED = range(3)
@@ -22,7 +24,6 @@ _MODES = {"default": GLOBAL, "global": GLOBAL, "thread_local": THREAD_LOCAL, "re
 CAPTURE_ERROR = "CUDA error: operation not permitted when stream is capturing"
 ILLEGAL_ACCESS = "CUDA error: an illegal memory access was encountered"
 _LEGACY_DEFAULT_STREAM = 0
-_COLLECTIVES = -1
 
 
 class Activity(NamedTuple):
@@ -45,6 +46,8 @@ class Stream:
     """When what was launched so far is over."""
     graph: Graph | None = None
     """That captures this stream."""
+    queue: deque[int] = field(default_factory=deque)
+    """When what was launched last begins: as much as the queue held."""
 
 
 @dataclass
@@ -72,14 +75,25 @@ class Machine:
     """What recording an event takes on the host."""
     ask_ns: int = 0
     """What asking about an event takes there. Who asks keeps the interpreter's lock meanwhile, as with CUDA's."""
+    pending: int = 1_024
+    """What a stream's queue holds. A thread that launches more waits for a place."""
+    one_queue: bool = field(default_factory=lambda: os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1")
+    """Whether all streams of a device share one queue: nothing begins before what was launched earlier has begun."""
+    memory: Memory = field(default_factory=Memory)
     capturing: list[Graph] = field(default_factory=list)
+    works: deque[tuple[Any, int]] = field(default_factory=lambda: deque(maxlen=64))
+    """The last collectives: what their callers got (`Work`), and when each is over."""
     synchronized: list[tuple[str, int]] = field(default_factory=list)
     """The name of the thread that waited for a stream, and the stream's number, each time."""
 
     def __post_init__(self) -> None:
         self._streams: dict[tuple[int, int], Stream] = {}
         self._idents = itertools.count(1)
+        self._groups: dict[str, int] = {}
+        """By the name of a group of NCCL: the number of its stream."""
         self._thread = threading.local()
+        self._begun_ns: dict[int, int] = {}
+        """When what each device was given last begins."""
 
     # -- streams --------------------------------------------------------------------------------------------------
 
@@ -110,9 +124,19 @@ class Machine:
         """What is launched by this thread goes there from now on."""
         self._thread.__dict__.setdefault("streams", {})[stream.device] = stream.ident
 
+    def where(self) -> tuple[int, dict[int, int]]:
+        """The calling thread's current device, and its current streams."""
+        return self.device, dict(self._thread.__dict__.get("streams", {}))
+
+    def go_to(self, where: tuple[int, dict[int, int]]) -> None:
+        """The calling thread's current device and streams are from now on those of another thread (`where`)."""
+        self.device, streams = where
+        self._thread.__dict__["streams"] = dict(streams)
+
     def free_ns(self, stream: Stream) -> int:
         """When something launched on it now would begin."""
-        return max(stream.free_ns, self.clock.perf_counter_ns())
+        begun_ns = self._begun_ns.get(stream.device, 0) if self.one_queue else 0
+        return max(stream.free_ns, begun_ns, self.clock.perf_counter_ns())
 
     # -- work -----------------------------------------------------------------------------------------------------
 
@@ -122,6 +146,17 @@ class Machine:
             raise RuntimeError(self.error)
         self.contexts.add(device)
 
+    def enqueue(self, stream: Stream) -> int:
+        """Puts a kernel, copy or event into a stream's queue as soon as there is a place; returns when it begins."""
+        queue = stream.queue
+        if len(queue) >= self.pending:
+            self.clock.wait_until(queue[-self.pending])
+        while queue and queue[0] <= self.clock.perf_counter_ns():
+            queue.popleft()
+        begin = self._begun_ns[stream.device] = self.free_ns(stream)
+        queue.append(begin)
+        return begin
+
     def launch(self, name: str, duration_ns: int, stream: Stream | None = None) -> int:
         """Puts a kernel or copy on a stream; returns when it will be over (0 if it was captured)."""
         stream = stream or self.current()
@@ -130,25 +165,34 @@ class Machine:
             stream.graph.kernels.append((name, duration_ns))
             return 0
         self.clock.work(self.launch_ns)
-        begin = self.free_ns(stream)
+        begin = self.enqueue(stream)
         stream.free_ns = begin + duration_ns
         self.activities.append(Activity(name, stream.device, stream.ident, begin, stream.free_ns))
         return stream.free_ns
 
-    def launch_collective(self, name: str, device: int) -> None:
-        """Issues a collective as NCCL does: on a stream of its own, after what the current stream has been given."""
-        stream, current = self.collectives(device), self.current(device)
-        stream.free_ns = max(stream.free_ns, self.free_ns(current))
-        self.launch(f"ncclDevKernel_{name.removeprefix('c10d::')}", self.collective_ns, stream)
+    def launch_collective(self, name: str, device: int, group: str = "", at_once: bool = False) -> int:
+        """Issues a collective as NCCL does; returns when it will be over.
 
-    def collectives(self, device: int) -> Stream:
-        """The stream that NCCL has on a device."""
-        return self.stream(device, _COLLECTIVES)
+        One that is waited for `at_once` runs on the current stream, any other on the stream that its group has on the
+        device, after what the current stream has been given.
+        """
+        stream = current = self.current(device)
+        if not at_once:
+            stream = self.collectives(device, group)
+            stream.free_ns = max(stream.free_ns, self.free_ns(current))
+        return self.launch(f"ncclDevKernel_{name.removeprefix('c10d::')}", self.collective_ns, stream)
 
-    def await_collectives(self) -> None:
-        """The current stream, not the thread, waits for the collectives: what waiting for a Work means."""
+    def collectives(self, device: int, group: str) -> Stream:
+        """The stream that NCCL has for a group on a device."""
+        return self.stream(device, self._groups.setdefault(group, -1 - len(self._groups)))
+
+    def await_collectives(self, until_ns: int | None = None) -> None:
+        """The current stream, not the thread, waits for a collective, or for all: what waiting for a Work means."""
         current = self.current()
-        current.free_ns = max(current.free_ns, self.collectives(current.device).free_ns)
+        if until_ns is None:
+            streams = [self.collectives(current.device, group) for group in list(self._groups)]
+            until_ns = max((stream.free_ns for stream in streams), default=0)
+        current.free_ns = max(current.free_ns, until_ns)
 
     def await_stream(self, stream: Stream) -> None:
         """The calling thread waits until a stream is free."""

@@ -11,6 +11,9 @@ from torch.utils._pytree import tree_any, tree_leaves, tree_map
 
 from scripts.lab.simulated_cuda.device import Machine
 
+if torch.distributed.is_available():
+    from torch.distributed import ProcessGroup, Work
+
 KERNEL_NS = 5_000
 BYTES_PER_S = 2e12
 HOST_BYTES_PER_S = 20e9
@@ -29,6 +32,7 @@ class CudaTensor(torch.Tensor):
         """On a device, with the memory of a tensor of the host."""
         tensor = torch.Tensor._make_subclass(CudaTensor, data)
         tensor.ordinal = index
+        CudaTensor.machine.memory.hold(tensor, index)
         return tensor
 
     @property
@@ -99,13 +103,18 @@ class CudaTensor(torch.Tensor):
         machine, index = cls.machine, _index((args, kwargs))
         if "device" in kwargs and kwargs["device"] is not None:
             kwargs["device"] = "cpu"
-        _keep_busy(machine, index, func, args, kwargs)
+        until = _keep_busy(machine, index, func, args, kwargs)
         graph = machine.current(index).graph
         if graph is not None and not _is_view(func) and not func._schema.name.startswith("c10d::"):
             return _captured(graph, func, args, kwargs, index)
         with torch._C._DisableTorchDispatch():
             result = func(*args, **kwargs)
-        if func._schema.name == "aten::_local_scalar_dense" or func._schema.name.startswith("c10d::"):
+        if func._schema.name.startswith("c10d::"):
+            boxed = result[-1] if isinstance(result, tuple) else result
+            if isinstance(boxed, torch.ScriptObject):
+                machine.works.append((Work.unbox(boxed), until))
+            return result
+        if func._schema.name == "aten::_local_scalar_dense":
             return result
         return tree_map(lambda value: _on_device(value, index), result)
 
@@ -155,11 +164,14 @@ def _index(values: Any) -> int:
     return found[0] if found else 0
 
 
-def _keep_busy(machine: Machine, index: int, func: Any, args: Any, kwargs: Any) -> None:
+def _keep_busy(machine: Machine, index: int, func: Any, args: Any, kwargs: Any) -> int:
+    """When a collective will be over; 0 for all else."""
     name = func._schema.name
     if name.startswith("c10d::"):
-        machine.launch_collective(name, index)
-    elif name == "aten::_local_scalar_dense":
+        given = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)} | kwargs
+        group = ProcessGroup.unbox(given["process_group"]).group_name
+        return machine.launch_collective(name, index, group, not given.get("async_op", True))
+    if name == "aten::_local_scalar_dense":
         machine.await_stream(machine.current(index))
     elif name == "aten::copy_" and type(args[1]) is not CudaTensor:
         _copy_from_host(machine, index, args[1], kwargs.get("non_blocking", len(args) > 2 and args[2]))
@@ -169,6 +181,7 @@ def _keep_busy(machine: Machine, index: int, func: Any, args: Any, kwargs: Any) 
     elif not _is_view(func) and not name.removeprefix("aten::").startswith(_NO_KERNEL):
         size = sum(value.nbytes for value in args if isinstance(value, torch.Tensor))
         machine.launch(name, KERNEL_NS + round(size / BYTES_PER_S * 1e9), machine.current(index))
+    return 0
 
 
 def _is_view(func: Any) -> bool:

@@ -75,10 +75,10 @@ DEVICE = SimpleNamespace(item=ctypes.CDLL(None).usleep)
 """Waits for some microseconds as for a device's result: in C, and without the interpreter's lock."""
 
 
-class FarAway(logging.StreamHandler[io.StringIO]):
+class FarAway(logging.StreamHandler):  # type: ignore[type-arg]  # no generic class before Python 3.11
     """Writes to a file, and waits until it is there."""
 
-    flush = functools.partial(DEVICE.item, 20_000)
+    flush = staticmethod(functools.partial(DEVICE.item, 20_000))
 
 
 LOGGER = logging.getLogger("train")

@@ -5,14 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from ddlprof.analysis.run import analyse
+from ddlprof.collect.accelerator import known
+from ddlprof.collect.accelerator.cuda import Cuda
+from ddlprof.collect.accelerator.generic import Generic
 from ddlprof.collect.session import Session
 from ddlprof.model.options import Options
+from ddlprof.report.run import text as card
 from ddlprof.report.run.data import ReportData, build_report
 from ddlprof.store import load_run
 from scripts.lab.simulated_cuda import Machine
@@ -74,6 +79,19 @@ def test_a_device_that_waits_for_launches(
     (finding,) = [finding for finding in report.findings if finding.about == "compute"]
     assert finding.rule == "launch_bound"
     assert "reduce-overhead" in finding.next
+
+
+@pytest.mark.parametrize("kinds", [(Cuda,), (Generic,)])
+def test_windows_are_proposed_where_the_device_has_a_profiler(
+    trained: Callable[..., ReportData], kinds: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulated device has none, which only the general accelerator asks for at once."""
+    monkeypatch.setattr(known, "KINDS", kinds)
+    report = trained(400, 5)
+    assert report.verdict is not None
+    assert report.verdict.name == "LAUNCH-BOUND"
+    lines = card.render(report).splitlines()
+    assert any("--profiler-windows 3" in line for line in lines) is (kinds == (Cuda,))
 
 
 @pytest.mark.parametrize("after_step", WAITING_FOR_RESULTS)

@@ -261,4 +261,4 @@ def test_a_bug_is_one_line_and_a_file(
 
 def test_the_exit_codes_are_on_the_page() -> None:
     codes = re.findall(r"^\| (\d+) \|", DOCS.read_text(encoding="utf-8"), re.M)
-    assert codes == ["0", "1", "2", "3", "130"]
+    assert codes == ["0", "1", "2", "3", "4", "130"]

@@ -20,7 +20,7 @@ from ddlprof.model.options import Options
 OPTIONS = {
     "--out", "-o", "--quiet", "--stop-after", "--step-optimizer", "--no-calibrate", "--module", "-m",
     "--nproc-per-node", "--nnodes", "--node-rank", "--master-addr", "--master-port", "--data-call",
-    "--profiler-windows", "--time-collectives", "--live",
+    "--profiler-windows", "--time-collectives", "--live", "--hang-after",
 }  # fmt: skip
 
 

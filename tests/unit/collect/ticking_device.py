@@ -22,6 +22,9 @@ class Mark:
     def query(self) -> bool:
         return self.time <= self.device.passed
 
+    def synchronize(self) -> None:
+        self.device.now = max(self.device.now, self.time / self.device.rate)
+
     def elapsed_time(self, later: Mark) -> float:
         assert self.query(), "not ready"
         assert later.query(), "not ready"

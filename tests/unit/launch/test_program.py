@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ class FakeSession:
     def __init__(self, directory: Path | None = Path("run"), error: Exception | None = None, rank: int = 0) -> None:
         self.directory = directory
         self.rank = rank
+        self.hangs = SimpleNamespace(error=None)
         self.finished: list[tuple[str, int]] = []
         self._error = error
 

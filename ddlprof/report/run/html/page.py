@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddlprof.base.units import count, date_and_time, long_time
+from ddlprof.report.hang import html as hang
 from ddlprof.report.html.chart import short
 from ddlprof.report.html.shell import Absent, Section, page
 from ddlprof.report.run.html import about_run, communication, gains, machine, ranks, steps, verdict
@@ -20,6 +21,7 @@ def render(subject: Subject) -> list[str]:
     rate = gains.rate_of(subject)
     traffic = communication.read_traffic(subject)
     sections: list[Section | Absent] = [
+        *([hang.section(subject.report.hang)] if subject.report.hang else []),
         verdict.findings(subject),
         steps.over_time(subject),
         steps.loss_over_updates(subject),

@@ -142,13 +142,19 @@ def test_older_profilers_of_the_script(opened: Opened, start: Any) -> None:
 
 def test_who_does_not_ask_takes_the_scripts_trace() -> None:
     """What all this is about: there is one profiler in a process."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as theirs:
-        profiler = Kineto(torch, "CPU", lambda: CAPTURING[0])
-        assert profiler.why_not() is not None
-        profiler.start()
-        work()
-        profiler.stop()
-    assert "aten::mm" not in names(theirs)
+    theirs = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    theirs.start()
+    profiler = Kineto(torch, "CPU", lambda: CAPTURING[0])
+    assert profiler.why_not() is not None
+    profiler.start()
+    work()
+    profiler.stop()
+    said = ""
+    try:
+        theirs.stop()
+    except RuntimeError as error:  # torch 2.11
+        said = str(error)
+    assert "not running" in said or "aten::mm" not in names(theirs)
 
 
 def test_a_profiler_that_another_thread_starts_ends_ours_at_the_next_update(opened: Opened) -> None:

@@ -26,10 +26,10 @@ from tests.unit.collect.hooks.streaming import MS, NS, Training, compute, median
 def machine() -> Iterator[Machine]:
     with simulated_cuda.simulated() as machine:
 
-        def launch(name: str, device: int) -> None:
-            machine.launch(name, 8 * MS, machine.current(device))  # as NCCL does what is synchronous
+        def launch(name: str, device: int, *how: object) -> int:
+            return machine.launch(name, 8 * MS, machine.current(device))  # as NCCL does what is synchronous
 
-        machine.launch_collective = launch  # type: ignore[method-assign]
+        machine.launch_collective = launch  # type: ignore[assignment, method-assign]
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
         try:
             yield machine

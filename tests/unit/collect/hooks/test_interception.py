@@ -199,6 +199,7 @@ def test_a_class_of_groups_of_the_scripts_own() -> None:
         assert [each[:4] for each in seen(recorder)] == [("allreduce", "own", number, 8) for number in range(2)]
 
 
+@pytest.mark.skipif(torch.__version__ < "2.11", reason="torch 2.6 has no collectives of fake tensors")
 def test_tensors_without_data_are_not_communicated(group: Any) -> None:
     with hooked() as recorder:
         fake = FakeTensorMode().from_tensor(torch.ones(2))
@@ -269,6 +270,7 @@ def of_the_recorder(name: str) -> bool:
     return name.startswith(("python_core.py", "process")) or name.endswith((" emit", " emit_in_backward"))
 
 
+@pytest.mark.skipif(torch.__version__ < "2.11", reason="torch 2.6 makes more calls of its own")
 def test_calls_of_a_collective() -> None:
     x, calls, repeats = torch.ones(4), Calls(), 10
     with hooked():

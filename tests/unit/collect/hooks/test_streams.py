@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from ddlprof.collect.hooks import collective
-from ddlprof.collect.hooks.streams import COMM, COPY, VectorClock
+from ddlprof.collect.hooks.streams import COMM, COPY, Source, VectorClock
 from ddlprof.model.records import StepRow
 from scripts.lab import simulated_cuda
 from scripts.lab.simulated_cuda import Machine
@@ -89,17 +89,49 @@ def test_zero_with_handles(training: Training) -> None:
     check(training, least_ms=7)
 
 
-def test_collectives_on_the_compute_stream_itself(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collectives_on_the_compute_stream_itself(training: Training) -> None:
     """As NCCL does what is synchronous: nobody waits for a Work."""
-    machine = training.machine
-
-    def launch(name: str, device: int) -> None:
-        machine.launch("nccl", machine.collective_ns, machine.current(device))
-
-    monkeypatch.setattr(machine, "launch_collective", launch)
     training.after_backward = training.reduce
     rows = training.run()
     assert median_ms(rows, "comm") == pytest.approx(8, abs=NS)
+
+
+@pytest.mark.parametrize("first_ms", [2, 8])
+def test_groups_whose_collectives_overlap(first_ms: int, training: Training) -> None:
+    """Each group has a stream of its own: the collective that was issued last may be over first."""
+    other = dist.new_group([0])
+
+    def after_backward() -> None:
+        training.machine.collective_ns = first_ms * MS
+        first = training.reduce(async_op=True)
+        training.machine.collective_ns = 5 * MS
+        second = training.reduce(async_op=True, group=other)
+        second.wait()
+        compute(1)
+        first.wait()
+
+    training.after_backward = after_backward
+    check(training, least_ms=4.9)
+
+
+def test_groups_that_side_streams_wait_for(training: Training) -> None:
+    """A stream that waited for one group's collective says nothing of the other group's."""
+    other, sides = dist.new_group([0]), [torch.cuda.Stream(), torch.cuda.Stream()]
+
+    def after_backward() -> None:
+        training.machine.collective_ns = 9 * MS
+        long = training.reduce(async_op=True)
+        training.machine.collective_ns = 2 * MS
+        short = training.reduce(async_op=True, group=other)
+        for side, work in zip(sides, (long, short), strict=True):
+            with torch.cuda.stream(side):
+                work.wait()
+        for side in reversed(sides):
+            torch.cuda.current_stream().wait_stream(side)
+            compute(1)
+
+    training.after_backward = after_backward
+    check(training, least_ms=7.9)
 
 
 def test_a_stream_that_waited_for_communication_passes_it_on(training: Training) -> None:
@@ -242,23 +274,23 @@ MAIN, SIDE, OTHER = (0, 0), (0, 1), (0, 2)
 def waits(streams: VectorClock, waiting: tuple[int, int], awaited: tuple[int, int]) -> set[str]:
     newer = streams.newer(waiting, streams.on(awaited))
     streams.wait(waiting, newer)
-    return {what for _, what in newer}
+    return {source.what for source in newer}
 
 
 def test_a_wait_is_for_what_was_issued_since_the_last() -> None:
     streams = VectorClock()
     assert waits(streams, MAIN, SIDE) == set()
-    streams.issue(SIDE, (SIDE, COMM))
-    streams.issue(SIDE, (SIDE, COPY))
+    streams.issue(SIDE, Source(SIDE, COMM))
+    streams.issue(SIDE, Source(SIDE, COPY))
     assert waits(streams, MAIN, SIDE) == {COMM, COPY}
     assert waits(streams, MAIN, SIDE) == set()
-    streams.issue(SIDE, (SIDE, COPY))
+    streams.issue(SIDE, Source(SIDE, COPY))
     assert waits(streams, MAIN, SIDE) == {COPY}
 
 
 def test_it_is_passed_on_but_not_back() -> None:
     streams = VectorClock()
-    streams.issue(SIDE, (SIDE, COMM))
+    streams.issue(SIDE, Source(SIDE, COMM))
     assert waits(streams, OTHER, SIDE) == {COMM}
     assert waits(streams, MAIN, OTHER) == {COMM}
     assert waits(streams, MAIN, SIDE) == set()
@@ -267,9 +299,9 @@ def test_it_is_passed_on_but_not_back() -> None:
 
 def test_an_event_holds_what_was_there_when_it_was_recorded() -> None:
     streams = VectorClock()
-    streams.issue(SIDE, (SIDE, COMM), "first")
+    streams.issue(SIDE, Source(SIDE, COMM), "first")
     event = streams.on(SIDE)
-    streams.issue(SIDE, (SIDE, COMM), "second")
+    streams.issue(SIDE, Source(SIDE, COMM), "second")
     newer = streams.newer(MAIN, event)
     streams.wait(MAIN, newer)
     assert streams.take_items(newer) == ("first",)

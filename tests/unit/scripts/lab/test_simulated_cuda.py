@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from scripts.lab import simulated_cuda
 from scripts.lab.simulated_cuda import Machine, device
@@ -138,3 +139,62 @@ def test_nothing_is_left_of_it() -> None:
     assert not torch.cuda.is_initialized()
     with pytest.raises((AssertionError, RuntimeError)):
         torch.zeros(1, device="cuda")
+
+
+def test_a_full_queue_makes_the_launching_thread_wait(machine: Machine) -> None:
+    machine.pending, begin_ns = 3, machine.clock.perf_counter_ns()
+    for _ in range(5):
+        torch.cuda._sleep(1_000_000)
+    assert machine.clock.perf_counter_ns() - begin_ns == pytest.approx(1_000_000, abs=50_000)
+
+
+@pytest.mark.parametrize("one_queue", [False, True])
+def test_an_idle_stream_waits_where_there_is_one_queue(machine: Machine, one_queue: bool) -> None:
+    machine.one_queue = one_queue
+    for _ in range(2):
+        torch.cuda._sleep(1_000_000)
+    on_idle_stream = event()
+    on_idle_stream.record(torch.cuda.Stream())
+    assert on_idle_stream.query() is not one_queue
+
+
+def test_a_work_is_waited_for_alone(machine: Machine) -> None:
+    dist.init_process_group("gloo", store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1)
+    try:
+        values, streams = torch.ones(4, device="cuda"), [torch.cuda.Stream() for _ in range(2)]
+        works = []
+        for group, machine.collective_ns in ((None, 9_000_000), (dist.new_group([0]), 1_000_000)):
+            works.append(dist.all_reduce(values, group=group, async_op=True))
+        for stream, work in zip(streams, works, strict=True):
+            with torch.cuda.stream(stream):
+                work.wait()
+        machine.clock.sleep(0.005)
+        assert [stream.query() for stream in streams] == [False, True]
+    finally:
+        dist.destroy_process_group()
+
+
+def test_backward_has_a_thread_of_its_own(machine: Machine) -> None:
+    seen = []
+    weight = torch.ones(2, device="cuda").requires_grad_()
+    side = torch.cuda.Stream()
+    weight.register_hook(lambda gradient: seen.append((threading.current_thread(), torch.cuda.current_stream())))
+    with torch.cuda.stream(side):
+        (weight * 2).sum().backward()
+    ((thread, stream),) = seen
+    assert thread is not threading.current_thread()
+    assert stream == side
+
+
+def test_memory_is_that_of_living_tensors(machine: Machine) -> None:
+    first = torch.ones(1024, device="cuda")
+    view = first[2:]
+    second = torch.ones(1024, device="cuda")
+    assert torch.cuda.memory_allocated() == 2 * first.nbytes
+    del first, second
+    assert torch.cuda.memory_allocated() == 4096
+    assert torch.cuda.max_memory_allocated() == 8192
+    torch.cuda.reset_peak_memory_stats()
+    assert torch.cuda.max_memory_allocated() == 4096
+    del view
+    assert torch.cuda.memory_allocated() == 0

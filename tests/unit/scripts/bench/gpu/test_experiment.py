@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from scripts.bench.gpu.__main__ import TOTAL_S
 from scripts.bench.gpu.cost import COPY, device_steps
 from scripts.bench.gpu.experiment import Bench, Bound, Experiment, Failed, Row, call, perform, table
 from scripts.bench.gpu.experiments import EXPERIMENTS
@@ -31,11 +30,6 @@ def test_every_experiment_of_the_issue_is_there_once() -> None:
     names = [experiment.name for experiment in EXPERIMENTS]
     assert len(set(names)) == len(names)
     assert set(OF_THE_ISSUE) <= set(names)
-    assert names[0] == "tests"
-
-
-def test_all_limits_together_are_less_than_half_an_hour() -> None:
-    assert sum(experiment.limit_s for experiment in EXPERIMENTS) <= TOTAL_S < 30 * 60
     assert all(experiment.run.__doc__ for experiment in EXPERIMENTS)
 
 

@@ -1,0 +1,179 @@
+"""Puts together what this rank does: its `RankState`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ddlprof.base.guarded import attempt
+from ddlprof.base.real_time import time
+from ddlprof.collect.hang import processes
+from ddlprof.collect.hang.doing import Passed, doing, group_states, in_distributed
+from ddlprof.collect.hang.watch import Quiet
+from ddlprof.collect.process.frames import Level, stack_of_thread
+from ddlprof.collect.process.stacks import Places
+from ddlprof.model.events import Event
+from ddlprof.model.hang import TRAINS, RankState, ThreadState
+
+if TYPE_CHECKING:
+    from ddlprof.collect.helper import Helper
+    from ddlprof.collect.job.rank_output import RankOutput
+    from ddlprof.collect.seen_groups import SeenGroups
+
+_MOST_THREADS, _MOST_LINES = 16, 40
+_MOST_PEERS = 64
+_MAX_HEADER_BYTES = 1 << 16
+_LONGEST_ERROR = 500
+
+
+class StateMaker:
+    """Makes the states of one rank. `groups` gives the groups that the hooks have seen, and their dimensions."""
+
+    def __init__(
+        self, place: RankOutput, helper: Helper, groups: Callable[[], tuple[SeenGroups | None, dict[str, str]]]
+    ) -> None:
+        self._place = place
+        self._helper = helper
+        self._groups = groups
+        self._before: tuple[float, processes.Usage] | None = None
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of this rank's files; None while it is not known or does not exist."""
+        directory = self._place.directory
+        folder = None if directory is None else directory / f"attempt-{self._place.header.attempt}"
+        return folder if folder is not None and folder.is_dir() else None
+
+    def begin_look(self) -> None:
+        """Notes what the rank has used so far."""
+        self._before = time.perf_counter(), processes.usage()
+
+    def state(self, quiet: Quiet) -> RankState:
+        """The state of this rank now."""
+        recorder, header = self._helper.recorder, self._place.header
+        stack = stack_of_thread(recorder.thread)
+        passed = attempt(self._device_passed)
+        seen, dimensions = self._groups()
+        cores, io_bytes_per_s = self._used()
+        now_ns = time.perf_counter_ns()
+        return RankState(
+            rank=header.rank,
+            world_size=header.world_size,
+            attempt=header.attempt,
+            host=header.host,
+            pid=header.pid,
+            unix_ns=time.time_ns(),
+            first_unix_ns=quiet.first_unix_ns,
+            answers_s=quiet.answers_s,
+            status=TRAINS,
+            stands=quiet.stands,
+            quiet_s=quiet.quiet_s,
+            since_step_s=quiet.since_step_s,
+            limit_s=quiet.limit_s,
+            step=quiet.steps,
+            doing=doing(recorder.recent(), stack),
+            thread=self._thread("training", stack, recorder.thread),
+            groups=group_states(seen, dimensions, now_ns, passed) if seen is not None else [],
+            threads=self._others(recorder.thread),
+            children=processes.child_states(),
+            cores=cores,
+            io_bytes_per_s=io_bytes_per_s,
+            device="" if passed is None else "idle" if passed.all else "waits",
+            full_disks=processes.full_disks(self._used_folders()),
+            peers=attempt(self._peers) or {},
+        )
+
+    # -- threads --------------------------------------------------------------------------------------------------
+
+    def _thread(self, name: str, stack: list[Level], ident: int) -> ThreadState:
+        places: Places = self._helper.stacks.places
+        found, native = places.find(stack, []), _native_id(ident)
+        state, waits_in = processes.thread_state(native)
+        lines = places.lines(stack[:_MOST_LINES])
+        return ThreadState(name, found.text if found else "", places.calls(stack), lines, state, waits_in)
+
+    def _others(self, training: int) -> list[ThreadState]:
+        """The other threads that are in the user's code."""
+        found = []
+        for thread in threading.enumerate():
+            ident = thread.ident
+            if ident is None or ident in (training, threading.get_ident()):
+                continue
+            stack = stack_of_thread(ident)
+            if self._helper.stacks.places.has_users(stack):
+                found.append(self._thread(thread.name, stack, ident))
+        return found[:_MOST_THREADS]
+
+    # -- resources ------------------------------------------------------------------------------------------------
+
+    def _used(self) -> tuple[float | None, float | None]:
+        """The cores and bytes a second that this process and its children used since the look before."""
+        now, usage, before = time.perf_counter(), processes.usage(), self._before
+        if before is None or now - before[0] < 0.2:
+            return None, None
+        self._before = now, usage
+        seconds = now - before[0]
+        cores, io_bytes = usage.cpu_s - before[1].cpu_s, usage.io_bytes - before[1].io_bytes
+        return max(cores, 0.0) / seconds, max(io_bytes, 0) / seconds  # less, where a child has ended
+
+    def _used_folders(self) -> list[str]:
+        saves_to = self._helper.recorder.saves_to
+        saved = os.path.dirname(os.path.abspath(os.fspath(saves_to))) if saves_to is not None else ""
+        return [os.fsdecode(saved), str(self._place.directory or ""), os.getcwd(), os.environ.get("TMPDIR", "/tmp")]
+
+    def _device_passed(self) -> Passed | None:
+        """What the device has passed of the events that wait for it; None without a device."""
+        recorder = self._helper.recorder
+        if recorder.device is None:
+            return None
+        events: list[Event] = [event for chunk in list(recorder.chunks) for event in chunk]
+        return Passed([*events, *list(recorder.events)], self._helper.handover.is_passed)
+
+    def _peers(self) -> dict[str, str]:
+        """What this machine's kernel says of other ranks of the attempt that cannot run."""
+        folder, header = self.folder, self._place.header
+        found: dict[str, str] = {}
+        for path in sorted(folder.glob("rank-*.jsonl"))[:_MOST_PEERS] if folder is not None else ():
+            with path.open("rb") as file:
+                other = json.loads(file.readline(_MAX_HEADER_BYTES))
+            if other.get("node_id") == header.node_id and other.get("rank") != header.rank:
+                state = processes.process_state(int(other["pid"]))
+                if state:
+                    found[str(other["rank"])] = state
+        return found
+
+
+def _native_id(ident: int) -> int | None:
+    return next((thread.native_id for thread in threading.enumerate() if thread.ident == ident), None)
+
+
+def how_it_failed(error: BaseException, places: Places) -> dict[str, Any]:
+    """The fields of the state of a rank that this exception ended: what it says, and the user's line it came from."""
+    stack = _stack_of(error.__traceback__)
+    found = places.find(stack, [])
+    thread = ThreadState(
+        "training", found.text if found else "", places.calls(stack), places.lines(stack[:_MOST_LINES])
+    )
+    text = f"{type(error).__name__}: {error}".partition("\n")[0]
+    return {"error": text[:_LONGEST_ERROR], "error_in_collective": in_distributed(stack), "thread": thread}
+
+
+def _stack_of(trace: TracebackType | None) -> list[Level]:
+    """The stack of an exception, innermost frame first."""
+    levels = []
+    while trace is not None:
+        frame = trace.tb_frame
+        levels.append(Level(frame.f_code, trace.tb_lasti, str(frame.f_globals.get("__name__", ""))))
+        trace = trace.tb_next
+    return levels[::-1]
+
+
+def is_exit(error: BaseException | None) -> bool:
+    """Whether an exception is the script's way to end."""
+    return error is None or isinstance(error, (SystemExit, KeyboardInterrupt)) or sys.is_finalizing()

@@ -1,0 +1,1 @@
+"""Why a job hangs, in words and as a part of pages."""

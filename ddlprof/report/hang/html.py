@@ -1,0 +1,26 @@
+"""The part of a run's page that says why it hung."""
+
+from __future__ import annotations
+
+from ddlprof.analysis.hang_facts import Hang
+from ddlprof.base.units import short_time
+from ddlprof.report.hang.words import advice, does, headline, label, most_telling
+from ddlprof.report.html.element import table, tag
+from ddlprof.report.html.shell import Section
+
+
+def section(found: Hang) -> Section:
+    """The finding, what to do, and what every rank does."""
+    rows = [[str(line.rank), does(line), line.place, short_time(line.for_s)] for line in most_telling(found)]
+    stacks = [
+        tag("details", tag("summary", f"Stack of rank {line.rank}"), tag("pre", "\n".join(line.stack)))
+        for line in most_telling(found)
+        if line.stack
+    ]
+    body = [
+        tag("p", tag("strong", headline(found))),
+        tag("p", f"No step had ended for {short_time(found.for_s)}. {advice(found).capitalize()}."),
+        table("What every rank did", ["Rank", "Does", "At", "For"], rows, left={0, 1, 2}),
+        *stacks,
+    ]
+    return Section("hang", label(found), body)

@@ -1,0 +1,46 @@
+"""Faults in real jobs of gloo ranks are found: which rank, which collective, which line; and pauses are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scripts.bench.hangs import FAULTS, MORE_FAULTS, PAUSES, Case, Outcome, try_fault, try_pause
+from scripts.lab.hosts import missing
+
+pytestmark = pytest.mark.dist
+
+SHORT = ("early-return", "skip")
+"""Faults of the short suite: a rank that stands alone, and an error that ends all of them at once."""
+
+
+def parameters(cases: tuple[Case, ...]) -> list[Any]:
+    slow = pytest.mark.slow
+    seen: set[str] = set()
+    made = []
+    for case in cases:
+        marks = [pytest.mark.root] if case.root else []
+        marks += [] if case.name in SHORT and case.name not in seen else [slow]
+        seen.add(case.name)
+        made.append(pytest.param(case, id=f"{case.name}-{case.world}", marks=marks))
+    return made
+
+
+def told(outcome: Outcome) -> str:
+    wrong = [name for name, right in outcome.right.items() if not right]
+    return f"not right: {', '.join(wrong)}; found {outcome.found}"
+
+
+@pytest.mark.parametrize("case", parameters((*FAULTS, *MORE_FAULTS)))
+def test_a_fault_is_found(case: Case) -> None:
+    if case.root and (reason := missing()):
+        pytest.skip(reason)
+    outcome = try_fault(case)
+    assert outcome.all_right, told(outcome)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in PAUSES])
+def test_a_long_pause_is_no_hang(name: str) -> None:
+    outcome = try_pause(name, 2, 8.0)
+    assert outcome.all_right, told(outcome)

@@ -27,10 +27,12 @@ _Hang = Annotated[
     bool,
     typer.Option("--hang", help="Say on stdout why the run stands still, and exit: with 4 if it hangs, else 0."),
 ]
-
 _MetricsPort = Annotated[
     int | None,
     typer.Option("--metrics-port", metavar="PORT", min=1, max=65535, help="Serve metrics for Prometheus there."),
+]
+_MetricsAddress = Annotated[
+    str, typer.Option("--metrics-address", metavar="A", help="Address that metrics are served on.")
 ]
 _Otlp = Annotated[
     str | None,
@@ -55,9 +57,7 @@ def watch(
         int | None, typer.Option("--total-steps", metavar="N", min=1, help="Steps that the training will make in all.")
     ] = None,
     metrics_port: _MetricsPort = None,
-    metrics_address: Annotated[
-        str, typer.Option("--metrics-address", metavar="A", help="Address that metrics are served on.")
-    ] = "127.0.0.1",
+    metrics_address: _MetricsAddress = "127.0.0.1",
     otlp: _Otlp = None,
     beside: Annotated[
         int | None, typer.Option("--beside", metavar="PID", hidden=True, help="What ddlprof run --live starts.")

@@ -16,6 +16,8 @@ from ddlprof.model.classes import CLASSES, PARTS
 
 MOST_RANKS = 256
 """Ranks with labels of their own."""
+_MOST_CAUSES = 16
+"""Ranks that are named as the cause of a hang."""
 _CLASSES = (*CLASSES, *(name for parts in PARTS.values() for name in parts))
 
 Point = tuple[tuple[str, ...], float]
@@ -105,6 +107,14 @@ def _late(snapshot: Snapshot) -> list[Point]:
     return [((str(snapshot.late_rank),), 1)] if snapshot.late_rank is not None else []
 
 
+def _hang_causes(snapshot: Snapshot) -> list[Point]:
+    found = snapshot.hang
+    if found is None:
+        return []
+    op = found.collective.op if found.collective is not None else ""
+    return [((str(rank), found.kind, op), 1) for rank in found.ranks[:_MOST_CAUSES]]
+
+
 def _sick(snapshot: Snapshot) -> list[Point]:
     found = snapshot.sick
     return [((str(found.rank), found.counter.name), 1)] if found is not None else []
@@ -142,6 +152,12 @@ _OF_JOB = (
     ),
     Figure(
         "ddlprof_late_rank", "ddlprof.late_rank", "1", "1 for the rank that the others wait for.", _late, ("rank",)
+    ),
+    Figure("ddlprof_hang", "ddlprof.hang", "1", "1 while the job hangs, else 0.", _one(lambda s: s.hang is not None)),
+    Figure(
+        "ddlprof_hang_cause", "ddlprof.hang.cause", "1",
+        "1 for a rank that is the cause of a hang, with what it does and the collective that the others wait in.",
+        _hang_causes, ("rank", "kind", "collective"),
     ),
     Figure(
         "ddlprof_sick_machine", "ddlprof.sick_machine", "1",

@@ -37,6 +37,10 @@ def render(snapshot: Snapshot, width: int, height: int, hint: str = "") -> Rende
     rows: list[Text] = [_label("ddlprof", " · ".join(_head(snapshot)), "bold cyan")]
     if waiting := words.waiting(snapshot):
         rows.append(_label("", waiting, "yellow"))
+    if snapshot.hang is not None:
+        for line in _folded("Hang", words.hang(snapshot), "", width, _FOLDED_LINES):
+            line.stylize("bold red")
+            rows.append(line)
     if snapshot.started:
         rows.append(_label("Progress", words.progress(snapshot)))
         rows += _times(snapshot, width)

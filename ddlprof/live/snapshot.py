@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from ddlprof.analysis.energy import is_device_shared
-from ddlprof.analysis.health import moved_counters
+from ddlprof.analysis.hang_facts import Hang
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.analysis.sources import other_sources
 from ddlprof.base.units import seconds_of
 from ddlprof.live.follower import Followed, RunFollower
-from ddlprof.live.growing import GrowingRank
+from ddlprof.live.machines import SickView, device_power, hang_now, sick_machine, tellers
 from ddlprof.model.classes import CLASSES, TIMES
-from ddlprof.model.health import HealthCounter
 from ddlprof.model.manifest import Manifest
 from ddlprof.report.run.context import context_line, overhead_line
 from ddlprof.report.run.verdict import VerdictLine, judge_run
@@ -81,17 +80,6 @@ class EpochView:
 
 
 @dataclass(frozen=True)
-class SickView:
-    """The machine or device of the late rank, which counts errors or shortages while the rank is late."""
-
-    rank: int
-    host: str
-    counter: HealthCounter
-    per_s: float
-    """The rate of the counter while it moved; of a level, its mean."""
-
-
-@dataclass(frozen=True)
 class Snapshot:
     """A run at one moment. Figures of steps are means over the recent steps; `whole_s` covers all of them."""
 
@@ -121,6 +109,8 @@ class Snapshot:
     late_queued_share: float | None = None
     """The share of its time that the late rank waits for a processor, where that explains most of its delay."""
     sick: SickView | None = None
+    hang: Hang | None = None
+    """Why no step ends; None also where ranks wait for one that is at work."""
     job_id: str = ""
     """The same for all processes and restarts of the job."""
     ranks: list[RankView] = field(default_factory=list)
@@ -178,13 +168,14 @@ class Observer:
 
 
 def _snapshot(follower: RunFollower, followed: Sequence[Followed], total_steps: int | None) -> Snapshot:
-    data = RunData((str(follower.path),), follower.manifest, [each.recent for each in followed])
+    ranks = [each.recent for each in followed]
+    data = RunData((str(follower.path),), follower.manifest, ranks, standing=follower.standing)
     described = _described(follower, followed, data)
     if not followed:
         return Snapshot(**described)
     headline = analyse(data)[-1]
     summary = headline.summary
-    telling = _tellers(followed)
+    telling = tellers(followed)
     views = [_rank_view(each, headline, each.recent.rank in telling) for each in followed]
     steps = max(view.steps for view in views)
     rate = _steps_per_s(followed)
@@ -206,7 +197,8 @@ def _snapshot(follower: RunFollower, followed: Sequence[Followed], total_steps: 
         late_rank=late.rank if late else None,
         late_cause=late.cause if late else None,
         late_queued_share=late.queued_share if late else None,
-        sick=_sick(headline),
+        sick=sick_machine(headline),
+        hang=hang_now(data),
     )
 
 
@@ -233,15 +225,6 @@ def _described(follower: RunFollower, followed: Sequence[Followed], data: RunDat
 # -- ranks ------------------------------------------------------------------------------------------------------------
 
 
-def _tellers(followed: Sequence[Followed]) -> set[int]:
-    """The first rank on each machine that reads the energy of its processors."""
-    found: dict[int, int] = {}
-    for each in followed:
-        if each.growing.host_energy.joules is not None:
-            found.setdefault(each.recent.node, each.recent.rank)
-    return set(found.values())
-
-
 def _rank_view(followed: Followed, headline: Attempt, tells_host: bool) -> RankView:
     growing, data = followed.growing, followed.recent
     device, host = growing.device_energy, growing.host_energy
@@ -262,19 +245,11 @@ def _rank_view(followed: Followed, headline: Attempt, tells_host: bool) -> RankV
         samples=sums.samples,
         unusual=dict(sums.unusual),
         device_j=None if is_shared else device.joules,
-        device_w=None if is_shared else _power(growing),
+        device_w=None if is_shared else device_power(growing),
         tells_host=tells_host,
         host_j=host.joules if tells_host else None,
         host_w=host.watts if tells_host else None,
     )
-
-
-def _power(growing: GrowingRank) -> float | None:
-    """The power of the device by its counter of energy, or as it was read last."""
-    if growing.device_energy.watts is not None:
-        return growing.device_energy.watts
-    watts = growing.counters.get("gpu_power_w", float("nan"))
-    return None if np.isnan(watts) else watts
 
 
 def _at(view: RankView, followed: Followed, now_unix_ns: int) -> RankView:
@@ -375,15 +350,6 @@ def _epoch(
         return EpochView(sums.epochs, None, None)
     share = min(1.0, done / length)
     return EpochView(sums.epochs, share, (1 - share) * length / rate if rate else None)
-
-
-def _sick(headline: Attempt) -> SickView | None:
-    late = headline.late_rank
-    moved = moved_counters(headline.ranks, late.rank) if late is not None else []
-    if late is None or not moved:
-        return None
-    host = next(rank.data.header.host for rank in headline.ranks if rank.data.rank == late.rank)
-    return SickView(late.rank, host, moved[0].counter, moved[0].per_s)
 
 
 def _verdict(manifest: Manifest | None, headline: Attempt) -> VerdictLine:

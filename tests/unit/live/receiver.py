@@ -31,8 +31,8 @@ class Received:
         found: dict[Key, float] = {}
         for name, metric in self.metrics.items():
             for point in _points(metric):
-                attributes = sorted(f"{each.key}={_value(each.value)}" for each in point.attributes)
-                found[(name, *attributes)] = getattr(point, point.WhichOneof("value"))
+                key = (name, *sorted(f"{each.key}={_value(each.value)}" for each in point.attributes))
+                found[key] = getattr(point, point.WhichOneof("value"))
         return found
 
     @property

@@ -51,11 +51,12 @@ def test_a_receiver_gets_the_values_of_the_snapshot(receiver: Receiver) -> None:
     for rank in snapshot.ranks:
         assert found[("ddlprof.steps", f"rank={rank.rank}")] == rank.steps
         assert found[("ddlprof.memory.usage", f"rank={rank.rank}")] == rank.memory_bytes
-        named = {name: (f"class={name}", f"rank={rank.rank}") for name in CLASSES if rank.means_s[name] is not None}
-        means = {name: found[("ddlprof.step.duration", *labels)] for name, labels in named.items()}
+        of = f"rank={rank.rank}"
+        named = [name for name in CLASSES if rank.means_s[name] is not None]
+        means = {name: found["ddlprof.step.duration", f"class={name}", of] for name in named}
         assert means == {name: rank.means_s[name] for name in named}
         assert sum(means.values()) == pytest.approx(rank.means_s["step"])
-        totals = {name: found[("ddlprof.step.time", *labels)] for name, labels in named.items()}
+        totals = {name: found["ddlprof.step.time", f"class={name}", of] for name in named}
         assert totals == {name: rank.class_totals_s[name] for name in named}
     names = {figure.otel for figure in FIGURES if figure.otel and list(figure.points(snapshot))}
     assert set(received.metrics) == names
@@ -127,8 +128,8 @@ def test_what_was_not_measured_is_not_sent(receiver: Receiver, tmp_path: Path) -
 
 
 def test_the_number_of_series_is_bounded(receiver: Receiver) -> None:
-    times = dict.fromkeys(CLASSES, 1.0)
-    first = RankView(0, 0, "h", GONE, 1, 0, times, 0.0, None, times, None, {})
+    times: dict[str, float | None] = dict.fromkeys(CLASSES, 1.0)
+    first = RankView(0, 0, "h", GONE, 1, 0, times, 0.0, None, dict.fromkeys(CLASSES, 1.0), None, {})
     ranks = [first, *(replace(first, rank=number, state=TRAINS) for number in range(1, 999))]
     with sending(receiver.url, pytest.fail) as (sender, _):
         sender.show(Snapshot("many", steps=1, ranks=ranks, times_s=times))

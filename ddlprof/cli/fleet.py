@@ -12,6 +12,21 @@ from ddlprof.cli.output import Out, format_option, wanted
 
 FORMATS = ("table", "json", "csv")
 
+_Analyse = Annotated[
+    int,
+    typer.Option(
+        "--analyse", metavar="N", min=0, help="Analyse up to N runs that have no summary.json, which takes longer."
+    ),
+]
+_By = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        metavar="run|node|job",
+        help="A line for each run, for each machine that they had, or for each job with its goodput.",
+    ),
+]
+
 
 def fleet(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="Folder with runs at any depth, or its URL (s3://...).")],
@@ -26,9 +41,7 @@ def fleet(
     sort: Annotated[
         str, typer.Option("--sort", metavar="KEY", help="Order: when, job, hours, usd, lost or step.")
     ] = "when",
-    by: Annotated[
-        str, typer.Option("--by", metavar="run|node", help="A line for each run, or for each machine that they had.")
-    ] = "run",
+    by: _By = "run",
     instance: Annotated[
         str | None,
         typer.Option("--instance", metavar="TYPE", help="Type of the machines of runs that do not tell theirs."),
@@ -36,12 +49,7 @@ def fleet(
     top: Annotated[
         int, typer.Option("--top", metavar="N", min=1, help="Lines of the table; the total is always of all runs.")
     ] = 100,
-    analyse: Annotated[
-        int,
-        typer.Option(
-            "--analyse", metavar="N", min=0, help="Analyse up to N runs that have no summary.json, which takes longer."
-        ),
-    ] = 20,
+    analyse: _Analyse = 20,
 ) -> None:
     """List all runs under a folder: machines, verdict, hours and dollars lost, and what changed since the last run."""
     from ddlprof.base.units import parse_duration

@@ -70,6 +70,15 @@ Prices = Annotated[
     Path | None,
     price_option(metavar="FILE", help="Prices of your own, a CSV file: instance_type,usd_per_hour[,region,...]."),
 ]
+Interruptions = Annotated[
+    list[str] | None,
+    price_option(
+        "--interruptions-per-hour",
+        metavar="N",
+        help="Interruptions of one spot machine in an hour [0.1]; TYPE=N for one type, on_demand=N for machines that"
+        " are not taken away, but fail.",
+    ),
+]
 OtherJobs = Annotated[
     list[str] | None,
     job_option("--other-job", metavar="RUN", help="Run of another job: what its GPU reached there counts, too."),
@@ -153,6 +162,28 @@ def _discount(text: str) -> tuple[str, float]:
     if not name or not 0 < percent <= 100:
         raise UserError(f"--discount takes a cloud or an instance type and up to 100 %, as in aws=30%: not {text!r}")
     return name, percent / 100
+
+
+def interruptions_of(texts: list[str] | None) -> dict[str, float]:
+    """The interruptions in an hour by type, `spot` or `on_demand`; a number alone is that of spot machines.
+
+    Raises UserError for what is no rate, and CatalogError for an unknown type.
+    """
+    from instance_catalog import load
+
+    found = {}
+    for text in (part for each in texts or () for part in each.split(",")):
+        name, equals, amount = (part.strip() for part in text.rpartition("="))
+        try:
+            rate = float(amount)
+        except ValueError:
+            rate = -1.0
+        if not 0 <= rate < 3600 or (equals and not name):
+            raise UserError(f"--interruptions-per-hour takes rates such as 0.05 or p4d.24xlarge=0.2: not {text!r}")
+        if name not in ("", "spot", "on_demand"):
+            name = load().instance(name).instance_type
+        found[name or "spot"] = rate
+    return found
 
 
 def names_in(text: str) -> list[str]:

@@ -94,6 +94,7 @@ def recommend(
     qlora: options.Qlora = None,
     discount: options.Discounts = None,
     prices: options.Prices = None,
+    interruptions: options.Interruptions = None,
     other_job: options.OtherJobs = None,
     learned: options.LearnedFile = None,
     out: Out = None,
@@ -103,7 +104,6 @@ def recommend(
     """Rank the cloud machines that finish a job within a time budget by the predicted cost.
 
     A plan meets the budget if the upper end of its 80 % interval does. The exit code is 1 if no plan does.
-    What is asked for in place of the run's own settings is shown beside the best plan with those.
     """
     from ddlprof.planning.learning import load_job_with
 
@@ -111,12 +111,12 @@ def recommend(
     batches = whole_numbers(batch, "--batch") if batch else ()
     job = load_job_with(learned, run, batches, other_job or ())
     task = launch.path_for(job, emit, layouts is not None) if emit else None
-    asked = (precision, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora)
+    asked = precision, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora
     question = {
         "samples": _samples(job, steps, epochs, samples, global_batch), "budget_s": budget_s, "max_cost_usd": max_cost,
         "region": region, "cloud": cloud, "pricing": names_in(pricing),
         "instance_types": names_in(",".join(instance or [])) or None, "prices": options.own_prices(discount, prices),
-        "settings": settings_of(*asked),
+        "settings": settings_of(*asked), "interruptions": options.interruptions_of(interruptions),
     }  # fmt: skip
     machines = _Machines(instance, nodes, max_nodes, whole_numbers(gpus, "--gpus") if gpus else None, emit)
     answer = _answer(job, layouts, global_batch, machines, (keep_global_batch, batches), question)

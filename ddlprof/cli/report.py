@@ -11,6 +11,7 @@ from ddlprof.cli.options import RUN_HELP
 from ddlprof.cli.output import Out, format_option, wanted
 
 FORMATS = ("table", "json", "html", "trace")
+GOODPUT_FORMATS = ("table", "json")
 _BESIDES = " (CSV: ddlprof export)"
 
 
@@ -28,6 +29,13 @@ def report(
         str | None,
         typer.Option("--step-range", metavar="A:B", help="Show the steps from A up to but not including B (trace)."),
     ] = None,
+    goodput: Annotated[
+        bool,
+        typer.Option(
+            "--goodput",
+            help="Show the goodput over all attempts instead: RUNs are attempts of one job, in any directories.",
+        ),
+    ] = False,
     carbon: Annotated[
         float | None,
         typer.Option("--carbon", metavar="G", min=0, help="Grams of CO2 of a kWh where the run was."),
@@ -40,6 +48,11 @@ def report(
     ] = False,
 ) -> None:
     """Show where the time of a run's steps went, what bounds them, and what to do next."""
+    if goodput:
+        if save_summary or step_range is not None:
+            raise UserError("--goodput is about all attempts: leave out --save-summary and --step-range")
+        _show_goodput(run, out, format, instance)
+        return
     from ddlprof.cli.fast_path import analysed_run, quick_imports, save_summary_of
     from ddlprof.cli.screen import progress
 
@@ -52,6 +65,18 @@ def report(
     if save_summary:
         save_summary_of(run, analysed)
     places.write(RENDERERS, analysed)
+
+
+def _show_goodput(run: list[str], out: list[str] | None, format: str | None, instance: str | None) -> None:
+    from dataclasses import asdict
+
+    from ddlprof.report.goodput import text
+    from ddlprof.report.goodput.of_runs import goodput_of
+    from ddlprof.report.json_csv import json_text
+
+    places = wanted(out, format, GOODPUT_FORMATS, besides=" with --goodput")
+    renderers = {"table": text.render, "json": lambda found: json_text(asdict(found))}
+    places.write(renderers, goodput_of(run, instance))
 
 
 def _steps(text: str | None) -> tuple[int | None, int | None]:

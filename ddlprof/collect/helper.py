@@ -246,6 +246,8 @@ class Helper:
             spans.add(*others.popleft())
         for span in spans.take():
             self.writer.context(span)
+        for file in spans.take_files():
+            self.writer.context(file)
         for what in spans.left_out:
             self.writer.note("job", LEFT_OUT.format(what=what, most=MOST_SPANS))  # written once
 

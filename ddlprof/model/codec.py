@@ -14,6 +14,7 @@ from dataclasses import asdict, fields
 from operator import attrgetter
 from typing import Any, TypeAlias
 
+from ddlprof.model.checkpoint_files import CheckpointFile
 from ddlprof.model.experts import RoutedTokens
 from ddlprof.model.health import HealthReading
 from ddlprof.model.pipeline import PipelinePlace
@@ -49,7 +50,7 @@ KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
     "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
     "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts, "h": PipelinePlace, "x": RoutedTokens,
-    "y": HealthReading,
+    "r": CheckpointFile, "y": HealthReading,
 }  # fmt: skip
 """The type of record of each tag."""
 SHAPES = "shapes"
@@ -111,6 +112,7 @@ Record: TypeAlias = (
     | JobSpan
     | PipelinePlace
     | RoutedTokens
+    | CheckpointFile
     | GroupFacts
     | HealthReading
 )

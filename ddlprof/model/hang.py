@@ -15,6 +15,9 @@ from ddlprof.base.files import replace_whole
 from ddlprof.base.reading import decode, parse_json
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
+HANG_AFTER_S = 60.0
+USUAL_STEPS = 20
+"""No end of a step for the greater of `HANG_AFTER_S` seconds and so many usual steps may be a standstill."""
 HANG_SUFFIX = ".hang.json"
 LAST_WORDS_SUFFIX = ".fatal"
 """The file with the stack of a rank whose process was aborted; it is empty before, and removed at the end."""

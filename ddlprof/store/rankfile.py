@@ -137,6 +137,7 @@ def decode_rank(text: bytes, times: bytes, name: str) -> RankData:
     rank.training_loss = parsed.of("v")
     rank.spans = [span for span in parsed.of("p") if span.what in SPANS]
     rank.pipelines, rank.routed = parsed.of("h"), parsed.of("x")
+    rank.checkpoint_files = parsed.of("r")
     rank.health = [reading for reading in parsed.of("y") if reading.counter in COUNTERS]
     rank.groups = {facts.group: facts for facts in parsed.of("m")[-MAX_GROUPS:] if is_known(facts)}
     rank.end = next(reversed(parsed.of("e")), None)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.base.text import shell_word
+from ddlprof.model.checkpoint_files import CheckpointFile
 from ddlprof.model.classes import CLASSES
 from ddlprof.model.experts import RoutedTokens
 from ddlprof.model.hang import RankState
@@ -161,6 +162,8 @@ class RankData:
     """The counters of a sick machine, each when it had changed."""
     routed: list[RoutedTokens] = field(default_factory=list)
     """The tokens that were routed to experts, in a few steps."""
+    checkpoint_files: list[CheckpointFile] = field(default_factory=list)
+    """The checkpoints that it wrote and read, in this order of events."""
     overhead: Overhead | None = None
     loader_costs: list[LoaderCost] = field(default_factory=list)
     end: End | None = None

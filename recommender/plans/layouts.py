@@ -6,7 +6,7 @@ Plans are made and ranked as those of `recommender.plans.ranking`; the layouts a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from recommender.errors import PredictionError
 from recommender.layout import Layout, require_layouts
 from recommender.learned import Learned
 from recommender.plans.candidates import DOES_NOT_FIT, Sizing, choose_instances, describe_job
+from recommender.plans.overheads import checkpoint_of
 from recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan
 from recommender.plans.question import check_question, choose_machines, order
 from recommender.predictor import Predictor
@@ -76,6 +77,7 @@ def recommend_layouts(
     settings: Settings | None = None,
     prices: OwnPrices | None = None,
     startup_s: float = STARTUP_S,
+    interruptions: Mapping[str, float] | None = None,
     catalog: Catalog | None = None,
     predictor: Predicts | None = None,
     others: Sequence[Workload] = (),
@@ -92,7 +94,7 @@ def recommend_layouts(
     model = require_layouts(workload.transformer, workload.name)
     if not gpus or min(gpus) < 1 or global_batch < 1:
         raise PredictionError("layouts need numbers of GPUs and a global batch above 0")
-    limits = Limits(samples, budget_s, nodes or 1, nodes or max_nodes, max_cost_usd, startup_s)
+    limits = Limits(samples, budget_s, nodes or 1, nodes or max_nodes, max_cost_usd, startup_s, interruptions or {})
     pricings = check_question(limits, pricing, MOST_NODES)
     catalog = with_own_prices(catalog or instance_catalog.load(), prices)
     settings = replace(settings or Settings(), precision=(settings and settings.precision) or PRECISION)
@@ -113,9 +115,9 @@ def recommend_layouts(
             continue
         for number in [nodes] if nodes else _numbers(instance, gpus, max_nodes):
             found = _found(search, instance, catalog, number)
-            plans += [make_plan(_candidate(instance, where, number, found), p.pricing, p, limits) for p in priced]
-            usd = priced[0].usd_per_hour * number
-            tried += [TriedOn(instance, where, number, usd, each) for each in found.tried]
+            best = _candidate(instance, where, number, found, workload)
+            plans += [make_plan(best, p.pricing, p, limits) for p in priced]
+            tried += [TriedOn(instance, where, number, priced[0].usd_per_hour * number, each) for each in found.tried]
     return LayoutPlans(sorted(plans, key=order), tried)
 
 
@@ -156,13 +158,17 @@ def _found(search: LayoutSearch, instance: InstanceType, catalog: Catalog, nodes
     return search.on(machine_from_type(instance, catalog), (instance.gpus,) * nodes, memory_gib)
 
 
-def _candidate(instance: InstanceType, region: str, nodes: int, found: Found) -> Candidate:
+def _candidate(instance: InstanceType, region: str, nodes: int, found: Found, workload: Workload) -> Candidate:
     best = found.best
     if best is None:
         return _rejected(instance, region, nodes, _why_none(instance, found))
     sizing = Sizing(nodes, instance.gpus, best.micro_batch, best.micro_batches, best.layout.model_ranks)
     basis = best.estimate.basis if best.estimate else ()
-    return Candidate(instance, region, sizing, best.memory_gib, True, best.estimate, basis=basis, layout=best.layout)
+    saving = checkpoint_of(workload.job, workload.gradient_bytes, nodes)
+    return Candidate(
+        instance, region, sizing, best.memory_gib, True, best.estimate, basis=basis, layout=best.layout,
+        checkpoint=saving,
+    )  # fmt: skip
 
 
 def _rejected(instance: InstanceType, region: str, nodes: int, reason: str) -> Candidate:

@@ -14,6 +14,7 @@ from ddlprof.base.units import significant
 from recommender.data_and_other import carried_range
 from recommender.estimate import Estimate, Range
 from recommender.plans.candidates import Sizing
+from recommender.plans.interruptions import Checkpoint, assumed_checkpoint
 from recommender.workload import JobFacts, Recurring
 
 PARTS = ("start_up", "epoch_start", "evaluation", "checkpoint")
@@ -29,12 +30,26 @@ class Overheads:
 
     @property
     def total(self) -> Range:
-        """The sum. The ends of the intervals are added, as a slow machine is slow in every part."""
-        ranges = list(self.parts.values())
-        return Range(sum(r.mean_s for r in ranges), sum(r.low_s for r in ranges), sum(r.high_s for r in ranges))
+        """The sum of the parts."""
+        return plus(*self.parts.values())
+
+
+NOTHING = Range(0.0, 0.0, 0.0)
+
+
+def plus(*ranges: Range) -> Range:
+    """The sum. The ends of the intervals are added, as a slow machine is slow in every part."""
+    return Range(sum(r.mean_s for r in ranges), sum(r.low_s for r in ranges), sum(r.high_s for r in ranges))
 
 
 NO_OVERHEADS = Overheads({})
+
+
+def checkpoint_of(facts: JobFacts | None, gradient_bytes: float | None, writers: int) -> Checkpoint:
+    """One checkpoint of the job: as long as in the run, or assumed by the size of the model (`assumed_checkpoint`)."""
+    if facts is None or facts.checkpoint is None:
+        return assumed_checkpoint(gradient_bytes, writers)
+    return Checkpoint(carried_range(facts.checkpoint.seconds, facts), measured=True)
 
 
 def overheads_of(facts: JobFacts | None, estimate: Estimate, sizing: Sizing, samples: float) -> Overheads:

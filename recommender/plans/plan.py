@@ -7,14 +7,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from ddlprof.base.units import significant
+from ddlprof.base.units import duration, significant
 from instance_catalog import InstanceType, Price
 from recommender.estimate import Estimate, StepTimes, WithTimes
+from recommender.estimate import Range as SecondsRange
 from recommender.layout import Layout
 from recommender.plans.candidates import Sizing
-from recommender.plans.overheads import NO_OVERHEADS, Overheads
+from recommender.plans.interruptions import (
+    LEAST_COUNTED,
+    Checkpoint,
+    Interrupted,
+    Stretch,
+    assumed_checkpoint,
+    interrupted,
+    rate_per_hour,
+    source_of,
+    with_source,
+)
+from recommender.plans.overheads import NO_OVERHEADS, NOTHING, Overheads, plus
 
 STARTUP_S = 180.0
 """The seconds from ordering a machine until the job starts: provisioning, boot, environment. An assumption, not a
@@ -27,6 +40,7 @@ _GRANULARITY_S = {"azure": 60.0, "lambda": 60.0, "hyperstack": 60.0, "coreweave"
 """The seconds to a multiple of which each cloud rounds up billed time; other clouds bill seconds."""
 OVER_BUDGET = "over budget"
 OVER_COST = "over the highest cost"
+TOO_OFTEN = "interrupted too often"
 
 
 def cost_usd(usd_per_hour: float, nodes: int, time_s: float, cloud: str) -> float:
@@ -108,6 +122,14 @@ class Plan(WithTimes):
     """Tokens that all GPUs train on in a second; None: not known."""
     dimensions: Mapping[str, float] | None = None
     """Exposed communication (s) by the dimension of the layout; None: no layout."""
+    interruptions_per_hour: float | None = None
+    """Of all machines together; None, like the next three fields: interruptions are not counted."""
+    interruptions: float | None = None
+    """How many are expected in the whole job."""
+    checkpoint_every_s: float | None = None
+    """The work from one checkpoint to the next; `checkpoint_s` is then that of these checkpoints."""
+    interrupted_s: float | None = None
+    """The part of `time_s` in which work is done again, or machines and job start again."""
 
     @property
     def is_discounted(self) -> bool:
@@ -130,6 +152,8 @@ class Limits:
     max_nodes: int
     max_cost_usd: float | None
     startup_s: float
+    interruptions: Mapping[str, float] = field(default_factory=dict)
+    """The interruptions of one machine in an hour, see `recommender.plans.interruptions.rate_per_hour`."""
 
     @property
     def nodes(self) -> range:
@@ -151,6 +175,8 @@ class Candidate:
     basis: tuple[str, ...] = ()
     overheads: Overheads = NO_OVERHEADS
     layout: Layout | None = None
+    checkpoint: Checkpoint | None = None
+    """One checkpoint of the job; None: of the size that is usual."""
 
 
 def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: Limits) -> Plan:
@@ -158,11 +184,8 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
     instance, sizing, estimate = candidate.instance, candidate.sizing, candidate.estimate
     steps = math.ceil(limits.samples / sizing.global_batch) if sizing.global_batch else 0
     step_s = (estimate.step_s, estimate.low_s, estimate.high_s) if estimate else (None, None, None)
-    overheads = candidate.overheads.total
-    besides_steps_s = [limits.startup_s + end for end in (overheads.mean_s, overheads.low_s, overheads.high_s)]
-    time_s = [
-        None if step is None else besides + steps * step for besides, step in zip(besides_steps_s, step_s, strict=True)
-    ]
+    whole = _whole_time(candidate, pricing, steps, limits)
+    counted, time_s = whole.interrupted, whole.ends_s
     cost = [
         None if t is None or not price else cost_usd(price.usd_per_hour, sizing.nodes, t, price.cloud) for t in time_s
     ]
@@ -198,16 +221,62 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
         fits_memory=candidate.fits_memory,
         meets_budget=None if time_s[2] is None else time_s[2] <= limits.budget_s,
         extrapolated=estimate.extrapolated if estimate else None,
-        reason=candidate.reason or _over(time_s[2], cost[2], limits),
-        basis=candidate.basis,
+        reason=candidate.reason or whole.reason or _over(time_s[2], cost[2], limits),
+        basis=(*candidate.basis, *(counted.basis if counted else ())),
         cpu_arch=instance.cpu_arch,
         layout=candidate.layout.text() if candidate.layout else None,
         mfu=estimate.mfu if estimate else None,
         tokens_per_s=estimate.tokens_per_s if estimate else None,
         dimensions=estimate.dimensions if estimate else None,
         list_cost_usd=cost_usd(listed, sizing.nodes, time_s[0], instance.cloud) if listed and time_s[0] else None,
-        **{f"{part}_s": seconds.mean_s for part, seconds in candidate.overheads.parts.items()},
+        **{f"{part}_s": seconds.mean_s for part, seconds in candidate.overheads.parts.items()}
+        | ({"checkpoint_s": counted.checkpoint_s} if counted else {}),
+        interruptions_per_hour=counted.per_hour if counted else None,
+        interruptions=counted.number if counted else None,
+        checkpoint_every_s=counted.every_s if counted else None,
+        interrupted_s=counted.lost_s if counted else None,
     )
+
+
+class _WholeTime(NamedTuple):
+    """The time of a job; None where it is not predicted."""
+
+    time: SecondsRange | None
+    """With the start of the machines."""
+    interrupted: Interrupted | None = None
+    """None: interruptions are not counted."""
+    reason: str = ""
+    """Why the job cannot be expected to end."""
+
+    @property
+    def ends_s(self) -> tuple[float | None, float | None, float | None]:
+        """The mean and the ends of the interval."""
+        return (self.time.mean_s, self.time.low_s, self.time.high_s) if self.time else (None, None, None)
+
+
+def _whole_time(candidate: Candidate, pricing: str, steps: int, limits: Limits) -> _WholeTime:
+    estimate, sizing = candidate.estimate, candidate.sizing
+    if estimate is None:
+        return _WholeTime(None)
+    overheads = candidate.overheads
+    stepping = SecondsRange(*(steps * each for each in (estimate.step_s, estimate.low_s, estimate.high_s)))
+    machines = SecondsRange(*[limits.startup_s] * 3)
+    plain = plus(machines, stepping, overheads.total)
+    per_hour = rate_per_hour(limits.interruptions, candidate.instance.instance_type, pricing, sizing.nodes, sizing.gpus)
+    expected = per_hour * plain.mean_s / 3600
+    if not per_hour or (expected < LEAST_COUNTED and pricing != "spot"):
+        return _WholeTime(plain)
+    parts = overheads.parts
+    starting = parts.get("start_up", NOTHING)
+    work = plus(stepping, *(seconds for name, seconds in parts.items() if name not in ("start_up", "checkpoint")))
+    restart = plus(machines, starting)
+    checkpoint = candidate.checkpoint or assumed_checkpoint(None)
+    found = interrupted(Stretch(work, restart, checkpoint, estimate.step_s), per_hour)
+    if found is None:
+        often = duration(3600 / per_hour)
+        return _WholeTime(None, reason=f"{TOO_OFTEN}: every {often}, and {duration(restart.mean_s)} to start again")
+    source = source_of(limits.interruptions, candidate.instance.instance_type, pricing)
+    return _WholeTime(plus(restart, found.time), with_source(found, source))
 
 
 def _over(time_high_s: float | None, cost_high_usd: float | None, limits: Limits) -> str:

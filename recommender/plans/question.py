@@ -11,6 +11,7 @@ from instance_catalog import Catalog, InstanceType
 from instance_catalog.records import PRICINGS
 from recommender.errors import PredictionError
 from recommender.plans.candidates import TrainingSetup, unusable
+from recommender.plans.interruptions import check_rates
 from recommender.plans.plan import OVER_BUDGET, OVER_COST, Limits, Plan
 from recommender.workload import Amount, Speed
 
@@ -49,6 +50,7 @@ def check_question(limits: Limits, pricing: str | Sequence[str], most_nodes: int
         ("the highest cost", Speed | None, limits.max_cost_usd),
         ("the time to start", Amount, limits.startup_s),
     ]
+    check_rates(limits.interruptions)
     try:
         for what, kind, value in asked:
             decode(kind, value, what)

@@ -5,7 +5,7 @@ Times come from the predictor, prices from the catalogue. Rejected candidates ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import instance_catalog
 from instance_catalog import Catalog, InstanceType
@@ -22,15 +22,17 @@ from recommender.plans.candidates import (
     describe_job,
     size_up,
 )
-from recommender.plans.overheads import overheads_of
+from recommender.plans.overheads import checkpoint_of, overheads_of
 from recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan
 from recommender.plans.question import check_question, choose_machines, order
 from recommender.predictor import Predictor
 from recommender.search.search import Predicts
 from recommender.settings import Settings
 from recommender.target import Target
-from recommender.workload import JobFacts, Workload
+from recommender.workload import Workload
 
+SHARDED = ("fsdp", "zero", "zero2")
+"""Strategies whose checkpoints are written by all machines, each its part."""
 MAX_CANDIDATES = 25_000
 """The largest product of types, nodes, batches and prices. So many take half a minute, and a few hundred MB as files.
 """
@@ -53,6 +55,7 @@ def recommend(
     settings: Settings | None = None,
     prices: OwnPrices | None = None,
     startup_s: float = STARTUP_S,
+    interruptions: Mapping[str, float] | None = None,
     catalog: Catalog | None = None,
     predictor: Predicts | None = None,
     others: Sequence[Workload] = (),
@@ -63,7 +66,8 @@ def recommend(
 
     `samples` is the work; a plan meets `budget_s` (and `max_cost_usd`) if the upper end of its 80 % interval does.
     `region` defaults to the cloud's reference region; without `cloud` it implies it. The cloud `any` means all of them.
-    `pricing` is on_demand, spot or both; interruptions of spot machines are not part of time or cost.
+    `pricing` is on_demand, spot or both. `interruptions` are those of one machine in an hour, by `spot`, `on_demand`
+    and types of machines; others are assumed (`recommender.plans.interruptions`).
     Retired types are ranked only where `instance_types` names them or `prices` has one of theirs. The batch per GPU is
     the measured one, or those given; `keep_global_batch` keeps the samples of an update, by accumulation where it must.
     `settings` replaces measured settings (precision, strategy, ...); `prices` are yours in place of list prices.
@@ -71,13 +75,13 @@ def recommend(
     `learned`. If no plan meets the budget, the fastest comes first, rejected as `over budget`.
     Raises PredictionError or `instance_catalog.CatalogError`: one line that says what to do.
     """
-    limits = Limits(samples, budget_s, min_nodes, max_nodes, max_cost_usd, startup_s)
+    limits = Limits(samples, budget_s, min_nodes, max_nodes, max_cost_usd, startup_s, interruptions or {})
     pricings = check_question(limits, pricing)
     catalog = with_own_prices(catalog or instance_catalog.load(), prices)
     batches = (batch_per_gpu,) if isinstance(batch_per_gpu, int) else tuple(batch_per_gpu)
     job = describe_job(workload, batches, keep_global_batch, settings)
     predictor = predictor or Predictor(workload, catalog=catalog, others=others, learned=learned)
-    evaluator = _Evaluator(job, predictor, MemoryFit(workload, job, memory), workload.job, samples)
+    evaluator = _Evaluator(job, predictor, MemoryFit(workload, job, memory), workload, samples)
     chosen = choose_machines(job, catalog, instance_types, choose_instances(catalog, instance_types, region, cloud))
     _require_few(sum(not problem for *_, problem in chosen), limits, len(job.batches_per_gpu), len(pricings))
     plans: list[Plan] = []
@@ -109,10 +113,11 @@ class _Evaluator:
     """Evaluates one job on the machines of the catalogue, without prices."""
 
     def __init__(
-        self, job: TrainingSetup, predictor: Predicts, fitting: MemoryFit, facts: JobFacts | None, samples: float
+        self, job: TrainingSetup, predictor: Predicts, fitting: MemoryFit, workload: Workload, samples: float
     ) -> None:
         self._job = job
-        self._facts = facts
+        self._facts = workload.job
+        self._gradient_bytes = workload.gradient_bytes
         self._samples = samples
         self._asked = {name: value for name, value in job.asked.given.items() if name != "grad_accum"}
         self._predictor = predictor
@@ -176,7 +181,12 @@ class _Evaluator:
             basis.append("memory: not known, assumed to fit")
         if instance.offered is False:
             basis.append(f"machine: {instance.instance_type} is retired")
-        return Candidate(instance, region, sizing, needed_gib, fits, estimate, basis=tuple(basis), overheads=overheads)
+        writers = sizing.nodes if self._job.strategy in SHARDED else 1
+        checkpoint = checkpoint_of(self._facts, self._gradient_bytes, writers)
+        return Candidate(
+            instance, region, sizing, needed_gib, fits, estimate, basis=tuple(basis), overheads=overheads,
+            checkpoint=checkpoint,
+        )  # fmt: skip
 
 
 def front_of(plans: Sequence[Plan]) -> list[Plan]:

@@ -29,7 +29,7 @@ OPTIONS = {
         " --time-collectives -m -o"
     ),
     "watch": "--beside --hang --help --interval --metrics-address --metrics-port --once --otlp --total-steps --wait",
-    "report": "--carbon --format --help --instance --out --save-summary --step-range -o",
+    "report": "--carbon --format --goodput --help --instance --out --save-summary --step-range -o",
     "compare": "--fail-on --format --help --noise --out -o",
     "export": "--format --help --out -o",
     "import": "--help --out -o",
@@ -38,9 +38,9 @@ OPTIONS = {
     "characterize": "--format --help --max-steps --module --network-run --nproc-per-node --out --repeat --skip -m -o",
     "recommend": (
         "--batch --budget --channels-last --checkpointing --cloud --compile --discount --emit --epochs --format"
-        " --global-batch --gpus --grad-accum --help --instance --instances --keep-global-batch --layouts --learned"
-        " --lora --max-cost --max-nodes --nodes --optimizer --other-job --out --precision --prices --pricing --qlora"
-        " --region --samples --steps --strategy --top -o"
+        " --global-batch --gpus --grad-accum --help --instance --instances --interruptions-per-hour --keep-global-batch"
+        " --layouts --learned --lora --max-cost --max-nodes --nodes --optimizer --other-job --out --precision --prices"
+        " --pricing --qlora --region --samples --steps --strategy --top -o"
     ),
     "predict": (
         "--batch --channels-last --checkpointing --compile --format --global-batch --gpu --grad-accum --help --instance"

@@ -12,11 +12,8 @@ from pathlib import Path
 
 from ddlprof.base.real_time import time
 from ddlprof.collect.recorder import Recorder
-from ddlprof.model.hang import ASKED_NAME, RankState
+from ddlprof.model.hang import ASKED_NAME, HANG_AFTER_S, USUAL_STEPS, RankState
 
-HANG_AFTER_S = 60.0
-USUAL_STEPS = 20
-"""So many usual steps without an end of one may be a standstill."""
 _RECENT_STEPS = 64
 _LEAST_STEPS = 3
 """Before this many steps the first batch, compilation and much else may take any time."""

@@ -93,7 +93,7 @@ class StepAssembler:
         if kind in _MARKS:
             self._marks += 1
         if self._start is None:
-            self.spans.checkpoint(kind, time)
+            self.spans.checkpoint(kind, time, 0, a)
             if kind not in _BEGIN_STEPS:
                 return None
             self._start = self._last = time
@@ -359,7 +359,7 @@ class StepAssembler:
         self._sums.flags |= Flag.CHECKPOINT
 
     def _checkpoint_end(self, time: int, a: Any, b: Any, c: Any) -> None:
-        self.spans.checkpoint(Kind.CHECKPOINT_END, time)
+        self.spans.checkpoint(Kind.CHECKPOINT_END, time, self._index, a)
         self._state &= ~states.CHECKPOINT
 
     def _zero_grad_begin(self, time: int, a: Any, b: Any, c: Any) -> None:

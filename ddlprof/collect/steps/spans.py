@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ddlprof.model.checkpoint_files import SAVED, CheckpointFile
 from ddlprof.model.events import Kind
 from ddlprof.model.records import CHECKPOINT, EVALUATION, JobSpan
 
@@ -25,8 +26,10 @@ class JobSpans:
         """Kinds with more than `MOST_SPANS` spans."""
         self._origin = origin
         self._over: list[JobSpan] = []
+        self._written: list[CheckpointFile] = []
         self._counts: Counter[str] = Counter()
         self._writing_since = origin
+        self._files = 0
         self._open: dict[str, tuple[int, int]] = {}
 
     def add(self, what: str, begin: int, end: int) -> None:
@@ -41,12 +44,18 @@ class JobSpans:
         """Adds a batch that was evaluated; the code between two such batches belongs to the evaluation."""
         self._extend(EVALUATION, begin, end)
 
-    def checkpoint(self, kind: int, time: int) -> None:
-        """Takes the events of a call that writes; calls in a row are one checkpoint, with what is between them."""
+    def checkpoint(self, kind: int, time: int, step: int = 0, where: tuple[str, str] | None = None) -> None:
+        """Takes the events of a call that writes; calls in a row are one checkpoint, with what is between them.
+
+        `step` is the number of steps before it, `where` the hashes of the file, see `CheckpointFile`.
+        """
         if kind == Kind.CHECKPOINT_BEGIN:
             self._writing_since = time
         elif kind == Kind.CHECKPOINT_END:
             self._extend(CHECKPOINT, min(self._writing_since, time), time)
+            self._files += 1
+            if self._files <= MOST_SPANS:
+                self._written.append(CheckpointFile(SAVED, step, *(where or ("", ""))))
 
     def trained(self, what: str | None = None) -> None:
         """Called when training goes on: ends the open spans, or only that of the kind `what`."""
@@ -60,6 +69,11 @@ class JobSpans:
         """The spans that have ended since the last call."""
         over, self._over = self._over, []
         return over
+
+    def take_files(self) -> list[CheckpointFile]:
+        """The checkpoints that were written since the last call."""
+        written, self._written = self._written, []
+        return written
 
     def _extend(self, what: str, begin: int, end: int) -> None:
         first, last = self._open.get(what, (begin, end))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ddlprof.analysis.goodput import goodput
 from ddlprof.base.text import without_credentials
 from ddlprof.base.units import NOT_KNOWN, count, figure, moment, percent, scale_for
 from ddlprof.model.classes import TIMES
@@ -24,6 +25,7 @@ COLUMNS = (
     "job", "path", "created", "ended", "source", *_FACTS, *_LAST, *(f"{name}_s" for name in TIMES[1:]), "findings",
     "usd", "usd_per_hour", "price_region", "price_as_of", "price_basis",
     *(f"{name}_rank_hours" for name in LOST), *(f"{name}_usd" for name in LOST), "changes",
+    "goodput", "failures", "failures_rank_hours", "failures_usd",
 )  # fmt: skip
 """The columns of the CSV file and keys of the JSON objects."""
 
@@ -89,8 +91,23 @@ def record(row: Row) -> dict[str, Any]:
         **{f"{name}_rank_hours": row.hours[name] for name in LOST},
         **{f"{name}_usd": row.lost_usd[name] for name in LOST},
         "changes": "; ".join(change.words for change in row.changes),
+        **_failures(row),
     }
     return {name: values[name] for name in COLUMNS}
+
+
+def _failures(row: Row) -> dict[str, Any]:
+    """The goodput of the run's attempts, and what failures among them cost; None where it is not known."""
+    found = goodput(row.summary.trials)
+    if found is None:
+        return dict.fromkeys(("goodput", "failures", "failures_rank_hours", "failures_usd"))
+    lost_s = sum(failure.lost_s for failure in found.failures)
+    return {
+        "goodput": found.share,
+        "failures": len(found.failures),
+        "failures_rank_hours": lost_s / 3600,
+        "failures_usd": row.usd * lost_s / found.total_s if row.usd is not None and found.total_s else None,
+    }
 
 
 def total(rows: Sequence[Row]) -> dict[str, Any]:

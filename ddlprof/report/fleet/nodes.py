@@ -134,9 +134,21 @@ def _notes(listing: Listing) -> list[str]:
     return [*listing.left_out, *([words] if nameless else [])]
 
 
+def _jobs(name: str) -> Callable[[Listing], str]:
+    """A function that lists jobs in this format; what it needs is imported when it is called."""
+
+    def render(listing: Listing) -> str:
+        from ddlprof.report.fleet.jobs_text import FORMATS
+
+        return FORMATS[name](listing)
+
+    return render
+
+
 BY: dict[str, dict[str, Callable[[Listing], str]]] = {
     "run": formats.FORMATS,
     "node": {"table": as_table, "json": as_json, "csv": as_csv},
+    "job": {"table": _jobs("table"), "json": _jobs("json"), "csv": _jobs("csv")},
 }
 """The functions by what has a line, and by format."""
 

@@ -25,7 +25,8 @@ COLUMNS = (
     *(f"{name}_s" for name in CLASSES if name != "bubble"), "bound_by",
     "memory_gib_needed", "fits_memory", "meets_budget", "extrapolated", "price_as_of", "reason",
     "price_basis", "list_cost_usd", "start_up_s", "epoch_start_s", "evaluation_s", "checkpoint_s",
-    "bubble_s", "layout", "mfu", "tokens_per_s",
+    "bubble_s", "layout", "mfu", "tokens_per_s", "interruptions_per_hour", "interruptions", "checkpoint_every_s",
+    "interrupted_s",
 )  # fmt: skip
 _SETTINGS = {
     "grad_accum": "accumulation", "compiled": "torch.compile", "channels_last": "channels last",

@@ -20,6 +20,7 @@ from ddlprof.report.plans.text import (
     flags_of,
     not_about_gpus,
     prices_of,
+    second_way_to_pay,
     time_unit,
     where,
     why_none,
@@ -67,6 +68,8 @@ def _verdict(answer: Answer) -> Iterator[tuple[str, Content]]:
     accepted = answer.accepted
     if accepted:
         yield "Cheapest", described(accepted[0])
+        if second := second_way_to_pay(accepted):
+            yield "Second", second
         fastest = min(accepted, key=lambda plan: plan.time_s or 0.0)
         if fastest is not accepted[0]:
             yield "Fastest", described(fastest)

@@ -40,7 +40,7 @@ def render(plan: Plan, job: str, words: Sequence[str], asked: str = "") -> str:
         f"# It holds for {plan.batch_per_gpu} samples per GPU and forward pass,"
         f" {count(plan.grad_accum, 'pass', 'passes')} an update, {plan.global_batch} samples an update in all.",
         *([f"# It is with {asked}: see that the command below asks for it."] if asked else []),
-        *(["# A spot machine can be taken away at any time: let the job write checkpoints."] if _spot(plan) else []),
+        *([f"# A spot machine can be taken away at any time: let the job {_saving(plan)}."] if _spot(plan) else []),
         f"name: {_quoted(task_name(job))}",
         "resources:",
         *(f"  {key}: {value}" for key, value in _resources(plan).items()),
@@ -53,6 +53,12 @@ def render(plan: Plan, job: str, words: Sequence[str], asked: str = "") -> str:
         *(f"  {line}" for line in _run(plan, words)),
     ]
     return text_of(lines)
+
+
+def _saving(plan: Plan) -> str:
+    """How often the plan counts on a checkpoint."""
+    every_s = plan.checkpoint_every_s
+    return f"write a checkpoint every {duration(every_s)}" if every_s else "write checkpoints"
 
 
 def _spot(plan: Plan) -> bool:

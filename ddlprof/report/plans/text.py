@@ -23,7 +23,8 @@ _labelled = partial(labelled, width=_WIDTH, indent=10)
 _LETTERS = "abcdefgh"
 """The number of plans on the Pareto front that are named."""
 LEGEND = {
-    "s": "spot, can be taken away at any time",
+    "s": "spot, can be taken away at any time: interruptions are counted",
+    "f": "failures of machines are counted",
     "x": "extrapolated",
     "m": "memory not known, assumed to fit",
     "a": "ARM processor, which the job's packages must be built for",
@@ -149,6 +150,7 @@ def flags_of(plan: Plan) -> str:
     """The letters of `LEGEND` that hold for a plan."""
     flags = {
         "s": plan.pricing == "spot",
+        "f": plan.interruptions is not None and plan.pricing != "spot",
         "x": bool(plan.extrapolated),
         "m": plan.fits_memory is None,
         "a": plan.cpu_arch == "arm64",
@@ -162,7 +164,17 @@ def flags_of(plan: Plan) -> str:
 
 def _extremes(accepted: Sequence[Plan]) -> list[str]:
     fastest = min(accepted, key=lambda plan: plan.time_s or 0.0)
-    return [*_labelled("Cheapest", described(accepted[0])), *_labelled("Fastest", described(fastest))]
+    other = _labelled("Second", second) if (second := second_way_to_pay(accepted)) else []
+    return [*_labelled("Cheapest", described(accepted[0])), *other, *_labelled("Fastest", described(fastest))]
+
+
+def second_way_to_pay(accepted: Sequence[Plan]) -> str:
+    """The cheapest plan that is paid for in the other way than the cheapest of all; empty where there is none."""
+    other = next((plan for plan in accepted if plan.pricing != accepted[0].pricing), None)
+    if other is None:
+        return ""
+    words = "spot" if other.pricing == "spot" else "on demand"
+    return f"{words}, if the first is not to be had: {described(other)}"
 
 
 def _as_measured(answer: Answer) -> list[str]:
@@ -286,10 +298,18 @@ def counted(startup_s: float, plan: Plan | None) -> str:
     if plan is not None and plan.time_s:
         seconds = {name: getattr(plan, f"{part}_s") for part, name in _BESIDES.items()}
         seen = [f"{percent(s / plan.time_s)} {name}" for name, s in seconds.items() if s is not None]
-        if not seen:
+        if not seen and plan.interrupted_s is None:
             return f"{text}; no evaluations, checkpoints, disks or traffic"
         text += "; " + ", ".join(seen)
+        if plan.interrupted_s is not None:
+            text += f", {percent(plan.interrupted_s / plan.time_s)} lost to {interruptions_in_words(plan)}"
     return f"{text}; no disks, no traffic"
+
+
+def interruptions_in_words(plan: Plan) -> str:
+    """`2.3 interruptions, one every 5 h`."""
+    often = duration(3600 / plan.interruptions_per_hour) if plan.interruptions_per_hour else "never"
+    return f"{significant(plan.interruptions or 0.0)} interruptions, one every {often}"
 
 
 def prices_of(plans: Sequence[Plan], today: date) -> str:

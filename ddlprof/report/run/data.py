@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.hang_facts import Hang
@@ -25,10 +25,15 @@ from ddlprof.report.run.context import ContextLine, OverheadLine, context_line, 
 from ddlprof.report.run.dimensions import DimensionLine, dimension_lines
 from ddlprof.report.run.energy import EnergyLine, energy_line
 from ddlprof.report.run.experts import ExpertsLine, experts_line
+from ddlprof.report.run.goodput import goodput_of_attempts
+from ddlprof.report.run.loss import LossLine, loss_line
 from ddlprof.report.run.pipeline import PipelineLine, pipeline_line
 from ddlprof.report.run.rates import Rates, rates_of
 from ddlprof.report.run.verdict import VerdictLine, judge_run
 from ddlprof.store import RunData
+
+if TYPE_CHECKING:
+    from ddlprof.report.goodput.data import GoodputReport
 
 LISTED_LINES = 10  # source lines in the JSON report; the card shows fewer
 
@@ -79,26 +84,6 @@ class OutlierLine:
     mean_without_s: float
     left_out: bool
     """Whether the verdict is about the other steps."""
-
-
-@dataclass(frozen=True)
-class LossLine:
-    """The loss of the lowest rank that recorded one."""
-
-    rank: int
-    updates: int
-    first: float | None
-    """The mean of the first bin of losses, like `last`; None: there are too few."""
-    last: float | None
-    predictable: bool
-    reason: str | None
-    """The reason why the loss is not predictable."""
-    error: float | None
-    """The error of the curve on losses held out, as a share of what the loss fell."""
-    floor: float | None
-    """The loss that the curve approaches in the end; None without a curve."""
-    updates_to_90_percent: float | None
-    """The number of updates after which the loss has made nine tenths of its whole fall."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +165,8 @@ class ReportData:
     """The all-to-alls of experts; None where there are none."""
     rates: Rates = field(default_factory=Rates)
     """How fast the job trains."""
+    goodput: GoodputReport | None = None
+    """The goodput over all attempts, without prices; None where there is one attempt only."""
     hang: Hang | None = None
     """Why the latest attempt stood still; None where it did not."""
     energy: EnergyLine | None = None
@@ -255,9 +242,10 @@ def build_report(
         job=job,
         layout=manifest.layout.text(manifest.training.strategy) if manifest and manifest.layout else None,
         dimensions=dimension_lines(headline) if headline else [],
-        loss=_loss_line(headline) if headline else None,
+        loss=loss_line(headline) if headline else None,
         pipeline=pipeline_line(headline) if headline else None,
         experts=experts_line(headline) if headline else None,
+        goodput=goodput_of_attempts(run.name, attempts),
         hang=hang_of(run),
         rates=rates,
         energy=energy_line(attempts, headline, rates, carbon_g_per_kwh),
@@ -372,22 +360,3 @@ def _notes(run: RunData, headline: Attempt | None) -> list[str]:
             "--data-call MODULE:FUNCTION names what makes batches"
         )
     return notes + headline.notes
-
-
-def _loss_line(headline: Attempt) -> LossLine | None:
-    """The line about the loss; None where no loss was recorded."""
-    rank, found = headline.loss_rank, headline.loss_curve
-    if rank is None or found is None:
-        return None
-    curve = found.curve if found.is_predictable else None
-    return LossLine(
-        rank=rank.header.rank,
-        updates=rank.training_loss[-1].update + 1,
-        first=float(found.losses[0]) if len(found.losses) else None,
-        last=float(found.losses[-1]) if len(found.losses) else None,
-        predictable=found.is_predictable,
-        reason=found.reason,
-        error=found.error,
-        floor=curve.b2 if curve else None,
-        updates_to_90_percent=curve.updates_to_share(0.9) if curve else None,
-    )

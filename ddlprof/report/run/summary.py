@@ -8,6 +8,7 @@ from math import sqrt
 from ddlprof.analysis.compare import step_error, usual_noise
 from ddlprof.analysis.health import moved_names
 from ddlprof.analysis.run import Attempt, headline_attempt
+from ddlprof.analysis.trials import status_of, trials_of
 from ddlprof.model.classes import TIMES
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.run_summary import RunSummary, fingerprint
@@ -31,7 +32,7 @@ def summarise_run(run: RunData, analysed: Sequence[Attempt], report: ReportData)
         model=report.model,
         created_unix_ns=min((rank.header.origin_unix_ns for rank in run.ranks), default=_created(manifest)),
         ended_unix_ns=max((rank.last_seen_unix_ns for rank in run.ranks), default=_created(manifest)),
-        status=_status(attempts[-1]) if attempts else "torn",
+        status=status_of(attempts[-1]) if attempts else "torn",
         world_size=report.world_size,
         ranks=len(report.headline_ranks),
         hosts=report.nodes,
@@ -58,6 +59,7 @@ def summarise_run(run: RunData, analysed: Sequence[Attempt], report: ReportData)
         versions=dict(manifest.versions) if manifest else {},
         arguments=fingerprint(manifest.argv[1:]) if manifest else "",
         file_bytes=run.file_bytes,
+        trials=trials_of(analysed),
         host_names=sorted({rank.host for rank in report.headline_ranks}),
         late_host=_late_host(report),
         moved=moved_names(headline),
@@ -83,13 +85,6 @@ def _wall_s(ranks: Sequence[RankData]) -> float:
     """The time of one attempt, from the start of its first rank to the last entry of any rank."""
     first = min(rank.header.origin_unix_ns for rank in ranks)
     return max(max(rank.last_seen_unix_ns for rank in ranks) - first, 0) / 1e9
-
-
-def _status(ranks: Sequence[RankData]) -> str:
-    statuses = [rank.status for rank in ranks]
-    bad = [status for status in statuses if status not in ("ok", "stopped")]
-    # Ranks that were killed because another one failed give no reason: the end of the one that failed does.
-    return next((status for status in bad if status != "torn"), bad[0] if bad else statuses[0])
 
 
 def _hours_in(name: str, ranks: Sequence[RankLine]) -> float | None:

@@ -12,9 +12,10 @@ from ddlprof.model.dimensions import UNKNOWN_SHOWN
 from ddlprof.model.manifest import IMPORTED
 from ddlprof.model.records import NO_BACKWARD, NO_TORCH
 from ddlprof.report.hang.words import advice, headline, label
-from ddlprof.report.run.data import LossLine, RankLine, ReportData
+from ddlprof.report.run.data import RankLine, ReportData
 from ddlprof.report.run.energy import energy_text
 from ddlprof.report.run.experts import experts_text
+from ddlprof.report.run.loss import LossLine
 from ddlprof.report.run.pipeline import pipeline_text
 from ddlprof.report.run.rates import rates_text
 from ddlprof.report.text import text_of
@@ -74,6 +75,10 @@ def lines(report: ReportData) -> Iterator[tuple[str, str]]:
         yield from _other(report)
     if report.job is not None and (job := job_line(report.job)):
         yield "Job", job
+    if report.goodput is not None:
+        from ddlprof.report.goodput.text import card_lines  # not at the top: few runs have several attempts
+
+        yield from card_lines(report.goodput)
     if report.loss is not None and (loss := loss_text(report.loss)):
         yield "Loss", loss
     yield from _stopped(report)

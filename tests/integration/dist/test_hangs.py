@@ -13,15 +13,17 @@ pytestmark = pytest.mark.dist
 
 SHORT = ("early-return", "skip")
 """Faults of the short suite: a rank that stands alone, and an error that ends all of them at once."""
+IN_CI = ("order", "worker-blocked", "stopped", "locks")
+"""Faults of CI; `python -m scripts.bench.hangs` tries all of them, and so does the nightly workflow."""
 
 
 def parameters(cases: tuple[Case, ...]) -> list[Any]:
-    slow = pytest.mark.slow
     seen: set[str] = set()
     made = []
     for case in cases:
         marks = [pytest.mark.root] if case.root else []
-        marks += [] if case.name in SHORT and case.name not in seen else [slow]
+        marks += [] if case.name in SHORT and case.name not in seen else [pytest.mark.slow]
+        marks += [] if case.name in (*SHORT, *IN_CI) and case.name not in seen else [pytest.mark.nightly]
         seen.add(case.name)
         made.append(pytest.param(case, id=f"{case.name}-{case.world}", marks=marks))
     return made
@@ -40,7 +42,8 @@ def test_a_fault_is_found(case: Case) -> None:
     assert outcome.all_right, told(outcome)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in PAUSES])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [PAUSES[0], *(pytest.param(name, marks=pytest.mark.nightly) for name in PAUSES[1:])])
 def test_a_long_pause_is_no_hang(name: str) -> None:
     outcome = try_pause(name, 2, 8.0)
     assert outcome.all_right, told(outcome)

@@ -188,3 +188,46 @@ def test_compiling_is_timed(profiling: Profiling) -> None:
     first = profile.rows[0]
     assert first.start_ns <= span.start_ns < first.start_ns + first.step_ns
     torch._dynamo.reset()
+
+
+def test_files_that_are_written_and_read_are_known_again(profiling: Profiling, tmp_path: Path) -> None:
+    torch.save({"step": 7, "net": nn.Linear(4, 4).state_dict()}, tmp_path / "before.pt")
+    with profiling() as first:
+        net = nn.Linear(4, 4)
+        torch.load(tmp_path / "before.pt")
+        train(net)
+        torch.save(net.state_dict(), tmp_path / "new.tmp")
+        (tmp_path / "new.tmp").rename(tmp_path / "latest.pt")
+        train(net)
+        torch.load(tmp_path / "before.pt")  # after the first step, reads are of data or of other models
+        with (tmp_path / "open.pt").open("wb") as file:
+            torch.save(net.state_dict(), file)
+    loaded, saved, open_file = sorted(first.records("r"), key=lambda file: file.step)
+    assert (loaded.what, loaded.step, loaded.told) == ("loaded", 0, 7)
+    assert (saved.what, saved.step, saved.told) == ("saved", 3, None)
+    assert (open_file.what, open_file.step) == ("saved", 6)
+    with profiling() as second:
+        torch.load(tmp_path / "latest.pt")
+        with (tmp_path / "open.pt").open("rb") as to_read:
+            torch.load(to_read)
+        train(nn.Linear(4, 4))
+    again, opened = second.records("r")
+    assert again.file == saved.file != ""
+    assert again.place != saved.place
+    assert opened.place == open_file.place != ""
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_distributed_checkpoint_is_known_again(profiling: Profiling, tmp_path: Path) -> None:
+    dcp: Any = importlib.import_module("torch.distributed.checkpoint")
+    with profiling() as first:
+        net = nn.Linear(4, 4)
+        train(net)
+        dcp.save({"net": net.state_dict()}, checkpoint_id=tmp_path / "a", no_dist=True)
+    (tmp_path / "a").rename(tmp_path / "b")
+    with profiling() as second:
+        dcp.load({"net": nn.Linear(4, 4).state_dict()}, checkpoint_id=tmp_path / "b", no_dist=True)
+        train(nn.Linear(4, 4))
+    (saved,), (loaded,) = first.records("r"), second.records("r")
+    assert (saved.step, loaded.what) == (3, "loaded")
+    assert loaded.file == saved.file != ""

@@ -8,7 +8,7 @@ from ddlprof.base.units import count, date_and_time, long_time
 from ddlprof.report.hang import html as hang
 from ddlprof.report.html.chart import short
 from ddlprof.report.html.shell import Absent, Section, page
-from ddlprof.report.run.html import about_run, communication, gains, machine, ranks, steps, verdict
+from ddlprof.report.run.html import about_run, attempts, communication, gains, machine, ranks, steps, verdict
 from ddlprof.report.run.html.subject import Subject
 
 _LONGEST_TITLE = 120
@@ -35,6 +35,7 @@ def render(subject: Subject) -> list[str]:
         machine.source_lines(subject),
         machine.over_time(subject),
         about_run.whole_job(subject),
+        attempts.goodput(subject, rate),
         about_run.notes(subject),
         about_run.environment(subject),
         about_run.how_to_read(),

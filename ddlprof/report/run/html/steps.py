@@ -14,8 +14,8 @@ from ddlprof.model.records import Flag
 from ddlprof.report.html.chart import Choice, chart, numbers, rounded
 from ddlprof.report.html.element import Content, Html, table
 from ddlprof.report.html.shell import Absent, Section
-from ddlprof.report.run.data import LossLine
 from ddlprof.report.run.html.subject import NAMES, Subject
+from ddlprof.report.run.loss import LossLine
 from ddlprof.report.run.text import loss_text
 
 MOST_BINS = 1200

@@ -167,7 +167,7 @@ def test_start_up_is_paid_and_waited_for() -> None:
 
 
 def test_spot_is_a_plan_of_its_own() -> None:
-    plans = ask(pricing=["on_demand", "spot"])
+    plans = ask(pricing=["on_demand", "spot"], interruptions={"spot": 0})
     assert (plans[0].instance_type, plans[0].pricing) == ("small.1", "spot")
     assert plans[0].cost_usd == pytest.approx(5.0)
     missing = [plan for plan in plans if plan.instance_type == "big.1" and plan.pricing == "spot"]

@@ -21,7 +21,8 @@ CONTRACT = (
     "position,cloud,region,instance_type,nodes,placement,gpus,gpu_model,pricing,batch_per_gpu,global_batch,steps,step_s,"
     "step_low_s,step_high_s,time_h,time_low_h,time_high_h,cost_usd,cost_low_usd,cost_high_usd,compute_s,data_s,h2d_s,"
     "interconnect_s,network_s,other_s,bound_by,memory_gib_needed,fits_memory,meets_budget,extrapolated,price_as_of,reason,"
-    "price_basis,list_cost_usd,start_up_s,epoch_start_s,evaluation_s,checkpoint_s,bubble_s,layout,mfu,tokens_per_s"
+    "price_basis,list_cost_usd,start_up_s,epoch_start_s,evaluation_s,checkpoint_s,bubble_s,layout,mfu,tokens_per_s,"
+    "interruptions_per_hour,interruptions,checkpoint_every_s,interrupted_s"
 )
 HOUR = 3600.0
 
@@ -180,7 +181,17 @@ def test_spot_and_assumed_prices_are_marked() -> None:
     page = render(answer(pricing=["on_demand", "spot"]), top=3)
     assert "s spot, can be taken away at any time" in page
     assert "Cheapest  small.1 (spot):" in page
+    assert "Second    on demand, if the first is not to be had: big.1:" in page
+    assert "Second" not in render(answer(), top=3)
     assert "~ price read nowhere, assumed" in render(answer(region="us-west-2"), top=3)
+
+
+def test_what_interruptions_take_is_said() -> None:
+    page = " ".join(render(answer(pricing=["spot"], interruptions={"spot": 0.5}), top=3).split())
+    assert "lost to 5." in page
+    assert "interruptions, one every 2 h" in page
+    assert "interruptions: as often as you say" in page
+    assert "which costs least by Daly's formula" in page
 
 
 def test_the_front_is_listed_fastest_first() -> None:

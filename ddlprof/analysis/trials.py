@@ -1,0 +1,134 @@
+"""Makes a `Trial` of each attempt of a run: the parts of its wall time, its checkpoints, and what it began from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddlprof.analysis.job_time import JobTime, job_time
+from ddlprof.model.checkpoint_files import LOADED, SAVED
+from ddlprof.model.hang import HANG_AFTER_S, USUAL_STEPS
+from ddlprof.model.records import CHECKPOINT as CHECKPOINT_SPAN
+from ddlprof.model.records import MISSING, Flag
+from ddlprof.model.trial import MOST_SAVES, ReadFrom, SavedAt, Trial
+
+if TYPE_CHECKING:
+    from ddlprof.analysis.run import Attempt, RankAnalysis
+    from ddlprof.model.checkpoint_files import CheckpointFile
+    from ddlprof.store import RankData
+
+_USUAL = ("ok", "stopped")
+_OF_START_UP = ("start_up", "compilation", "warm_up", "profiling")
+_OF_IDLE = ("idle", "epoch_start", "end")
+_EXPLAINED = int(Flag.EVALUATION | Flag.CHECKPOINT | Flag.COMPILE | Flag.TRACED | Flag.EPOCH_START | Flag.WARMUP)
+"""Flags of steps that are long for a known reason."""
+
+
+def trials_of(attempts: Sequence[Attempt]) -> list[Trial]:
+    """The attempts of a run that left anything, in their order."""
+    return [trial_of(attempt) for attempt in attempts if attempt.ranks]
+
+
+def trial_of(attempt: Attempt) -> Trial:
+    """One attempt in a few numbers."""
+    data = [rank.data for rank in attempt.ranks]
+    first = min(attempt.ranks, key=lambda rank: rank.data.rank)
+    begin = min(rank.shown_origin_unix_ns - (rank.data.header.age_ns or 0) for rank in attempt.ranks) / 1e9
+    time = job_time(attempt)
+    status = status_of(data)
+    mean = attempt.summary.mean_ns("step")
+    step_s = None if mean is None else mean / 1e9
+    if time is None:
+        end = max(rank.last_seen_unix_ns for rank in data) / 1e9
+        parts, wall_s = {"start_up": max(end - begin, 0.0)}, max(end - begin, 0.0)
+    else:
+        step_s, hung_s = _hangs(first, step_s)
+        parts, wall_s = _parts(time, hung_s, step_s, status), time.wall_s
+    return Trial(
+        begin_unix_s=begin,
+        end_unix_s=begin + wall_s,
+        ranks=data[0].header.world_size,
+        machines=len({rank.node for rank in data}),
+        steps=max(rank.step_count for rank in data),
+        step_s=step_s,
+        parts_s=parts,
+        status=status,
+        checkpoints=(time.checkpoints or 0) if time else 0,
+        samples_per_step=_samples(attempt.ranks),
+        device=data[0].header.device,
+        saves=_saves(data),
+        reads=tuple(dict.fromkeys(ReadFrom(f.place, f.file, f.told) for f in _files(data, LOADED))),
+    )
+
+
+def status_of(ranks: Sequence[RankData]) -> str:
+    """How an attempt ended: as the first rank that gave a reason for a bad end, else as any."""
+    statuses = [rank.status for rank in ranks]
+    bad = [status for status in statuses if status not in _USUAL]
+    # Ranks that were killed because another one failed give no reason: the end of the one that failed does.
+    return next((status for status in bad if status != "torn"), bad[0] if bad else statuses[0])
+
+
+def _parts(time: JobTime, hung_s: float, step_s: float | None, status: str) -> dict[str, float]:
+    known = {name: seconds or 0.0 for name, seconds in time.parts_s.items()}
+    waited_s = known["end"] if status not in _USUAL else 0.0
+    after_s = waited_s if step_s is not None and waited_s > threshold_s(step_s) else 0.0
+    return {
+        "steps": max(known["steps"] - hung_s, 0.0),
+        "checkpoint": known["checkpoint"],
+        "evaluation": known["evaluation"],
+        "start_up": sum(known[name] for name in _OF_START_UP),
+        "hang": hung_s + after_s,
+        "idle": max(sum(known[name] for name in _OF_IDLE) - after_s, 0.0),
+    }
+
+
+def threshold_s(step_s: float) -> float:
+    """The longest time without the end of a step that is not a hang, where a usual step takes `step_s`."""
+    return max(HANG_AFTER_S, USUAL_STEPS * step_s)
+
+
+def _hangs(rank: RankAnalysis, mean_s: float | None) -> tuple[float | None, float]:
+    """The mean steady step without steps that hung, and how much longer than it those took, in seconds."""
+    if mean_s is None:
+        return None, 0.0
+    took = rank.data.steps["step_ns"] / 1e9
+    hung = (took > threshold_s(float(np.median(took)))) & (rank.flags & _EXPLAINED == 0)
+    if not hung.any():
+        return mean_s, 0.0
+    steady = rank.times.steady & ~hung
+    usual_s = float(took[steady].mean()) if steady.any() else float(np.median(took))
+    return usual_s, float((took[hung] - usual_s).sum())
+
+
+def _samples(ranks: Sequence[RankAnalysis]) -> int | None:
+    """The samples of a steady step over all ranks; None where a rank does not tell."""
+    total = 0.0
+    for rank in ranks:
+        samples = rank.data.steps["samples"][rank.times.steady]
+        if not len(samples) or (samples == MISSING).any():
+            return None
+        total += float(samples.mean())
+    return round(total)
+
+
+def _files(ranks: Sequence[RankData], what: str) -> list[CheckpointFile]:
+    return [file for rank in ranks for file in rank.checkpoint_files if file.what == what]
+
+
+def _saves(ranks: Sequence[RankData]) -> tuple[SavedAt, ...]:
+    """The last checkpoints, by the steps before them. Runs of older versions tell of these only when they were."""
+    found = {SavedAt(f.step, f.place, f.file) for f in _files(ranks, SAVED)}
+    if not found:
+        found = {SavedAt(step) for rank in ranks for step in _steps_before_saves(rank)}
+    return tuple(sorted(found, key=lambda save: (save.step, save.place, save.file))[-MOST_SAVES:])
+
+
+def _steps_before_saves(rank: RankData) -> list[int]:
+    ends = rank.steps["start_ns"] + rank.steps["step_ns"]
+    begins = [span.start_ns for span in rank.spans if span.what == CHECKPOINT_SPAN]
+    rows = np.searchsorted(ends, np.array(begins, dtype=np.int64), side="right")
+    numbers = np.append(rank.steps["step"], rank.steps["step"][-1:] + 1)
+    return [int(numbers[row]) for row in rows.tolist()] if len(rank.steps) else []

@@ -1,0 +1,1 @@
+"""The goodput of a job over all its attempts: hours, dollars, and how often it should save."""

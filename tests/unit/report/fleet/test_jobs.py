@@ -1,0 +1,77 @@
+"""Runs of a fleet as attempts of jobs, with the goodput of each job."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from ddlprof.model.checkpoint_files import LOADED, SAVED, CheckpointFile
+from ddlprof.model.records import End
+from ddlprof.report.fleet.jobs import JOB_COLUMNS
+from tests.golden.runs import MS, ORIGIN_UNIX_NS, header, manifest, step, write_rank
+from tests.unit.report.fleet.test_fleet import Command, fleet, save
+
+__all__ = ["fleet"]  # a fixture
+MINUTE_NS = 60 * 10**9
+
+
+def run(
+    directory: Path, minutes: float, ends: bool, files: list[CheckpointFile], name: str = "train", first: str = "a"
+) -> None:
+    """A run of 60 steps on one A100, which began so many minutes after the first one."""
+    origin = ORIGIN_UNIX_NS + round(minutes * MINUTE_NS)
+    head = replace(header(0, 1, device="A100"), origin_unix_ns=origin, job_id=directory.name)
+    end = [End("ok", 0, 60 * 10 * MS)] if ends else []
+    write_rank(directory, head, [step(n) for n in range(60)], records=[*files, *end])
+    described = replace(manifest(1), job_id=directory.name, origin_unix_ns=origin, created_unix_ns=origin, name=name)
+    replace(described, host={"instance_type": "p4d.24xlarge"}, argv=["train.py", first]).write(directory)
+    save(directory)
+
+
+def listed(folder: Path, fleet: Callable[..., tuple[int, str, str]]) -> list[dict[str, object]]:
+    code, shown, _ = fleet(str(folder), "--by", "job", "--format", "json")
+    assert code == 0
+    jobs: list[dict[str, object]] = json.loads(shown)["jobs"]
+    return jobs
+
+
+def test_a_run_that_read_what_another_wrote_continues_it(tmp_path: Path, fleet: Command) -> None:
+    run(tmp_path / "1", 0, False, [CheckpointFile(SAVED, 40, "p", "f")])
+    run(tmp_path / "2", 60 * 24 * 30, True, [CheckpointFile(LOADED, 0, "moved", "f")], name="resumed", first="b")
+    run(tmp_path / "3", 1, True, [], first="c")
+    (job, other) = listed(tmp_path, fleet)
+    assert (job["attempts"], job["failures"], job["new_steps"]) == (2, 1, 100)
+    assert [Path(path).name for path in job["paths"]] == ["1", "2"]  # type: ignore[attr-defined]
+    assert (other["attempts"], other["failures"]) == (1, 0)
+
+
+def test_the_same_command_again_after_a_bad_end_continues_it(tmp_path: Path, fleet: Command) -> None:
+    run(tmp_path / "1", 0, False, [CheckpointFile(SAVED, 40, "p", "f")])
+    run(tmp_path / "2", 2, True, [CheckpointFile(LOADED, 0, "p", "unknown")])
+    run(tmp_path / "3", 4, True, [CheckpointFile(LOADED, 0, "p", "unknown")])  # the one before ended well
+    jobs = listed(tmp_path, fleet)
+    assert [job["attempts"] for job in jobs] == [2, 1]
+    assert jobs[0]["new_steps"] == 100
+    assert jobs[0]["waiting_h"] > 0.03  # type: ignore[operator]
+    assert jobs[0]["lost_to_failures_usd"] > 0  # type: ignore[operator]
+
+
+def test_formats(tmp_path: Path, fleet: Command) -> None:
+    run(tmp_path / "1", 0, False, [CheckpointFile(SAVED, 40, "p", "f")])
+    run(tmp_path / "2", 2, True, [CheckpointFile(LOADED, 0, "p", "f")])
+    code, shown, _ = fleet(str(tmp_path), "--by", "job")
+    assert code == 0
+    assert "train  " in shown
+    assert "Total  1 job" in shown
+    _, text, _ = fleet(str(tmp_path), "--by", "job", "--format", "csv")
+    (row,) = csv.DictReader(io.StringIO(text))
+    assert tuple(row) == JOB_COLUMNS
+    code, _, error = fleet(str(tmp_path), "--by", "weather")
+    assert code == 2
+    assert "unknown --by 'weather'" in error
+    _, text, _ = fleet(str(tmp_path), "--format", "csv")
+    assert [row["failures"] for row in csv.DictReader(io.StringIO(text))] == ["0", "0"]  # each is one attempt

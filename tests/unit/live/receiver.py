@@ -68,7 +68,7 @@ class Receiver:
     def wait_for(self, number: int) -> Received:
         """The request of this number, counted from 1, once it has come."""
         with self.came:
-            assert self.came.wait_for(lambda: len(self.requests) >= number, timeout=120)
+            assert self.came.wait_for(lambda: len(self.requests) >= number, timeout=60)
             return self.requests[number - 1]
 
 

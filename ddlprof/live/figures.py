@@ -153,7 +153,10 @@ _OF_JOB = (
     Figure(
         "ddlprof_late_rank", "ddlprof.late_rank", "1", "1 for the rank that the others wait for.", _late, ("rank",)
     ),
-    Figure("ddlprof_hang", "ddlprof.hang", "1", "1 while the job hangs, else 0.", _one(lambda s: int(s.hang is not None))),
+    Figure(
+        "ddlprof_hang", "ddlprof.hang", "1", "1 while the job hangs, else 0.",
+        _one(lambda s: int(s.hang is not None)),
+    ),
     Figure(
         "ddlprof_hang_cause", "ddlprof.hang.cause", "1",
         "1 for a rank that is the cause of a hang, with what it does and the collective that the others wait in.",

@@ -151,6 +151,11 @@ _OF_JOB = (
         "Time to the last step, where their number was given.", _one(lambda s: s.remaining_s),
     ),
     Figure(
+        "ddlprof_goodput_ratio", "ddlprof.goodput", "1",
+        "Useful steps by the time of a usual one, over the time of all machines in all attempts.",
+        _one(lambda s: s.goodput),
+    ),
+    Figure(
         "ddlprof_late_rank", "ddlprof.late_rank", "1", "1 for the rank that the others wait for.", _late, ("rank",)
     ),
     Figure(

@@ -67,6 +67,11 @@ class RunFollower:
         """The attempts of the job, in order."""
         return sorted({attempt for attempt, _ in self._ranks})
 
+    @property
+    def ranks_by_attempt(self) -> list[list[GrowingRank]]:
+        """The ranks of each attempt, in order."""
+        return [[rank for (of, _), rank in sorted(self._ranks.items()) if of == each] for each in self.attempts]
+
     def advance(self) -> bool:
         """Reads more of the files; returns whether there was anything new. Raises UserError for an unreachable URL."""
         try:

@@ -18,6 +18,7 @@ from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.analysis.sources import other_sources
 from ddlprof.base.units import seconds_of
 from ddlprof.live.follower import Followed, RunFollower
+from ddlprof.live.goodput import goodput_share
 from ddlprof.live.machines import SickView, device_power, hang_now, sick_machine, tellers
 from ddlprof.model.classes import CLASSES, TIMES
 from ddlprof.model.manifest import Manifest
@@ -111,6 +112,8 @@ class Snapshot:
     sick: SickView | None = None
     hang: Hang | None = None
     """Why no step ends; None also where ranks wait for one that is at work."""
+    goodput: float | None = None
+    """The share of the time of all machines, over all attempts, in which the job made progress."""
     job_id: str = ""
     """The same for all processes and restarts of the job."""
     ranks: list[RankView] = field(default_factory=list)
@@ -199,6 +202,7 @@ def _snapshot(follower: RunFollower, followed: Sequence[Followed], total_steps: 
         late_queued_share=late.queued_share if late else None,
         sick=sick_machine(headline),
         hang=hang_now(data),
+        goodput=goodput_share(follower.ranks_by_attempt),
     )
 
 

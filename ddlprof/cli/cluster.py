@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from ddlprof.cli import cluster_advise, cluster_simulate
+from ddlprof.cli import cluster_advise, cluster_import, cluster_simulate
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 app.command()(cluster_simulate.simulate)
 app.command()(cluster_advise.advise)
+app.command("import")(cluster_import.import_history)
 
 
 @app.callback()
 def _cluster() -> None:
-    """Try scheduling policies without running a job, and tell schedulers what placements cost jobs."""
+    """Read histories of clusters, try scheduling policies on them, and tell schedulers what placements cost jobs."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli.options import LearnedFileInShortHelp
+from ddlprof.cli.options import LearnedFileInShortHelp, names_in
 from ddlprof.cli.output import Out, format_option, wanted
 
 _MOST_GPUS = 100_000
@@ -23,8 +23,8 @@ _Runs = Annotated[
     list[str],
     typer.Argument(
         metavar="RUN...",
-        help="Run directories or URLs, or files of `ddlprof features`; runs of one job on different placements count"
-        " together.",
+        help="Run directories, folders of them or URLs, or files of `ddlprof features`; runs of one job on different"
+        " placements count together.",
     ),
 ]
 _Gpus = Annotated[
@@ -50,7 +50,10 @@ _BetweenRacks = Annotated[
 ]
 _Batch = Annotated[int | None, typer.Option(metavar="B", min=1, help="Samples per GPU and forward pass [as in RUN].")]
 _Remaining = Annotated[
-    str | None, typer.Option(metavar="TIME", help="How long each job still runs on the closest GPUs, as in 12h or 2d.")
+    str | None,
+    typer.Option(
+        metavar="TIME", help="How long each job still runs on the closest GPUs: 12h, or by job bert=2d,resnet=3h,12h."
+    ),
 ]
 _History = Annotated[
     Path | None,
@@ -87,7 +90,6 @@ def advise(
 
     Measured by the runs where they had such placements, else predicted.
     """
-    from ddlprof.base.units import parse_duration
     from ddlprof.cluster.advice import read_history
     from ddlprof.planning.learning import learned_for
     from ddlprof.planning.spread import spread_advice
@@ -97,10 +99,10 @@ def advise(
     places = wanted(out, format, FORMATS)
     if remaining is None and any(place.format in HINTS for place in places.places):
         raise UserError("hints need --remaining TIME: how long a job still runs decides how long it pays to wait")
-    rest_s = None if remaining is None else parse_duration(remaining, "--remaining")
+    rest_s, rest_of = _remaining(remaining)
     waits = None if history is None else read_history(history)
     jobs = spread_advice(
-        run, machine, gpus, gpus_per_node, between_racks_gbps, batch, rest_s, waits, learned_for(learned)
+        run, machine, gpus, gpus_per_node, between_racks_gbps, batch, rest_s, waits, learned_for(learned), rest_of
     )
     places.write(
         {
@@ -112,6 +114,21 @@ def advise(
         },
         jobs,
     )
+
+
+def _remaining(text: str | None) -> tuple[float | None, dict[str, float]]:
+    """The seconds of `12h` for all jobs, and of `bert=2d` for one. Raises UserError for anything else."""
+    from ddlprof.base.units import parse_duration
+
+    rest_s: float | None = None
+    of_jobs: dict[str, float] = {}
+    for word in () if text is None else names_in(text) or [text]:
+        name, equals, time = word.rpartition("=")
+        if equals:
+            of_jobs[name] = parse_duration(time, "--remaining")
+        else:
+            rest_s = parse_duration(word, "--remaining")
+    return rest_s, of_jobs
 
 
 def _machine(

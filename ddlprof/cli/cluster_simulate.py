@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ddlprof.cluster.speeds import Speeds
     from ddlprof.cluster.sweep.cases import Case, CaseResult
     from ddlprof.cluster.sweep.run import Setting
+    from ddlprof.cluster.trace import Trace
     from ddlprof.report.cluster.data import Question, SimulatedData
 
 FORMATS = ("table", "json", "html", "csv")
@@ -137,7 +138,7 @@ def simulate(
     places = wanted(out, format, FORMATS, _FOLDERS)
     csv = places.path_of("csv")
     shape = with_catalogue_names(parse_cluster(cluster))
-    name, jobs, left_out = _jobs(trace, shape, jobs_limit, too_large)
+    read, jobs, left_out = _jobs(trace, shape, jobs_limit, too_large)
     speeds = _speeds(shape, penalties)
     if models is not None:
         jobs, speeds, scaled = with_known_models(models, jobs, shape, speeds, learned)
@@ -154,7 +155,7 @@ def simulate(
     with simulating() as advance, _job_file(csv) as without_jobs:
         found = run_cases(setting, asked, workers or _processes(len(jobs) * len(asked)), advance)
         results = [without_jobs(result) for result in found]
-    question = _question(name, cluster, arrivals.value, setting, asked, left_out)
+    question = _question(read, cluster, arrivals.value, setting, asked, left_out)
     _report(build(question, results), results, places)
 
 
@@ -203,8 +204,8 @@ def _cases(policy: str, seed: str, load: str | None, predictable: str | None) ->
 
 def _jobs(
     trace: str, cluster: Cluster, limit: int | None, too_large: TooLarge | None
-) -> tuple[str, list[Job], list[str]]:
-    """The trace's name, the simulated jobs, and a sentence for each way in which they differ from the file."""
+) -> tuple[Trace, list[Job], list[str]]:
+    """The trace, the simulated jobs, and a sentence for each way in which they differ from the file."""
     from ddlprof.cluster.trace import fitted, load_trace, split_source
 
     read = load_trace(*split_source(trace))
@@ -216,7 +217,7 @@ def _jobs(
     if changed:
         what = "left out" if too_large is TooLarge.drop else "given all of them, and as much more time"
         notes.append(f"{count(changed, 'job')} asked for more GPUs than there are: {what}")
-    return read.name, jobs, notes
+    return read, jobs, notes
 
 
 def _speeds(cluster: Cluster, penalties: Path | None) -> Speeds:
@@ -226,14 +227,15 @@ def _speeds(cluster: Cluster, penalties: Path | None) -> Speeds:
 
 
 def _question(
-    name: str, shape: str, arrivals: str, setting: Setting, cases: Sequence[Case], left_out: list[str]
+    trace: Trace, shape: str, arrivals: str, setting: Setting, cases: Sequence[Case], left_out: list[str]
 ) -> Question:
+    from ddlprof.cluster.profile import profile
     from ddlprof.report.cluster.data import Question, assumed
 
     jobs, machines = setting.jobs, setting.cluster.machines
     ideal = [job.ideal_s * job.gpus for job in jobs if job.ideal_s is not None]
     return Question(
-        trace=name,
+        trace=trace.name,
         jobs=len(jobs),
         asked_gpu_hours=sum(ideal) / 3600 if len(ideal) == len(jobs) else None,
         submitted_within_s=max(job.submit_s for job in jobs) - min(job.submit_s for job in jobs),
@@ -247,6 +249,7 @@ def _question(
         pred_error=setting.pred_error,
         arrivals=arrivals,
         notes=[*left_out, *assumed(setting, cases)],
+        past=profile(trace.past, setting.cluster.gpus),
     )
 
 

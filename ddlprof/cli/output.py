@@ -23,6 +23,7 @@ _ENDINGS = {
     ".plan.json": "plan",
     ".trace.json": "trace",
     ".layouts.csv": "layouts",
+    ".waits.csv": "waits",
     ".json": "json",
     ".csv": "csv",
     ".html": "html",

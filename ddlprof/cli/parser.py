@@ -101,8 +101,8 @@ GROUPS = {
         "cluster": Named(
             "Try scheduling policies on traces of jobs.",
             [
+                "cluster import sacct history.txt -o jobs.csv",
                 "cluster simulate --trace jobs.csv --cluster 8x8 --policy fifo,srtf",
-                "cluster advise RUN --instance p3.16xlarge --gpus 16",
             ],
         ),
         "elastic": Named(
@@ -133,6 +133,10 @@ EXAMPLES = {
     "cluster simulate": [
         "cluster simulate --trace jobs.csv --cluster 8x8 --policy fifo,srtf",
         "cluster simulate --trace jobs.csv --cluster 8x8 --policy las -o page.html -o tables/",
+    ],
+    "cluster import": [
+        "cluster import sacct history.txt -o jobs.csv",
+        "cluster import csv queue.csv --columns submit=Queued,gpus=GPUs --gpus 64 -o - -o jobs.csv",
     ],
     "cluster advise": [
         "cluster advise RUN --instance p3.16xlarge --gpus 16",

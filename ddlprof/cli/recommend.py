@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -54,6 +56,10 @@ _Format = Annotated[
         FORMATS, besides="; csv has rejected candidates, too; layouts: a CSV file of all that --layouts tried"
     ),
 ]
+_Carbon = Annotated[
+    float | None,
+    output_option("--carbon", metavar="G", min=0, help="Grams of CO2 of a kWh where the machines are."),
+]
 _Emit = Annotated[
     str | None,
     output_option(
@@ -97,6 +103,7 @@ def recommend(
     interruptions: options.Interruptions = None,
     other_job: options.OtherJobs = None,
     learned: options.LearnedFile = None,
+    carbon: _Carbon = None,
     out: Out = None,
     format: _Format = None,
     emit: _Emit = None,
@@ -105,11 +112,9 @@ def recommend(
 
     A plan meets the budget if the upper end of its 80 % interval does. The exit code is 1 if no plan does.
     """
-    from ddlprof.planning.learning import load_job_with
-
     places, budget_s = wanted(out, format, FORMATS), _budget_s(budget, steps, epochs, samples)
     batches = whole_numbers(batch, "--batch") if batch else ()
-    job = load_job_with(learned, run, batches, other_job or ())
+    job = _job(learned, run, batches, other_job or ())
     task = launch.path_for(job, emit, layouts is not None) if emit else None
     asked = precision, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora
     question = {
@@ -120,9 +125,15 @@ def recommend(
     }  # fmt: skip
     machines = _Machines(instance, nodes, max_nodes, whole_numbers(gpus, "--gpus") if gpus else None, emit)
     answer = _answer(job, layouts, global_batch, machines, (keep_global_batch, batches), question)
-    _report(answer, top, places)
+    _report(replace(answer, carbon_g_per_kwh=carbon), top, places)
     if task and emit:
         launch.emit(task, emit, job, answer, precision)
+
+
+def _job(learned: Path | None, runs: list[str], batches: Sequence[int], others: Sequence[str]) -> DescribedJob:
+    from ddlprof.planning.learning import load_job_with
+
+    return load_job_with(learned, runs, batches, others)
 
 
 class _Machines(NamedTuple):

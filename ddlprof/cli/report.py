@@ -37,8 +37,7 @@ def report(
         ),
     ] = False,
     carbon: Annotated[
-        float | None,
-        typer.Option("--carbon", metavar="G", min=0, help="Grams of CO2 of a kWh where the run was."),
+        float | None, typer.Option("--carbon", metavar="G", min=0, help="Grams of CO2 of a kWh where the run was.")
     ] = None,
     save_summary: Annotated[
         bool,

@@ -16,6 +16,7 @@ from ddlprof.base.text import plain
 from ddlprof.base.units import count
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import MAX_GPUS, Cluster
+from ddlprof.cluster.profile import Held
 from instance_catalog import table
 from instance_catalog.errors import CatalogError
 
@@ -47,6 +48,8 @@ class _Line:
     batch: Annotated[int, Range(1, 1e12)] | None = None
     duration_s: Annotated[float, Range(0, MAX_DURATION_S)] | None = None
     iterations: Annotated[float, NOT_NEGATIVE] | None = None
+    start_s: Annotated[float, Range(0, MAX_SUBMIT_S)] | None = None
+    nodes: Annotated[int, Range(1, MAX_GPUS)] | None = None
 
     def __post_init__(self) -> None:
         settle(self)
@@ -62,6 +65,8 @@ class Trace:
     """The number of jobs left out because their duration is not known."""
     rounded_up: int = 0
     """The number of jobs that asked for a part of a GPU and get a whole one."""
+    past: Sequence[Held] = ()
+    """What the same jobs held on the cluster that they come from."""
 
     def notes(self) -> list[str]:
         """One sentence for each kind of change to the file's jobs."""
@@ -117,6 +122,7 @@ def load_trace(path: Path, name: str | None = None) -> Trace:
         jobs=[_job(line, line.duration_s) for line in known if line.duration_s],
         without_duration=len(chosen) - len(known),
         rounded_up=sum(not line.gpus.is_integer() for line in known),
+        past=[Held(line.submit_s, line.gpus, line.duration_s or 0.0, line.start_s, line.nodes) for line in known],
     )
 
 

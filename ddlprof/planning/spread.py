@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddlprof.base.errors import UserError
+from ddlprof.base.text import plain
+from ddlprof.base.units import listed
 
 if TYPE_CHECKING:
     from ddlprof.cluster.advice import Ask, Wait
@@ -27,18 +30,44 @@ def spread_advice(
     remaining_s: float | None = None,
     history: Sequence[Wait] | None = None,
     learned: Learned | None = None,
+    remaining_of: Mapping[str, float] | None = None,
 ) -> list[JobAdvice]:
     """The advice for each job that the runs are of, as `ddlprof cluster advise` shows it.
 
     `machine` is where the jobs would run (None: as the run with the most GPUs did), `batch` the samples of a GPU in a
-    forward pass, `remaining_s` how long each job still runs on the closest GPUs, `learned` what other runs
-    taught. Raises UserError, PredictionError or CatalogError for what cannot be read or is not known.
+    forward pass, `remaining_s` how long each job still runs on the closest GPUs, `remaining_of` the same of jobs by
+    name, `learned` what other runs taught. A folder of several runs stands for all of them. Raises UserError,
+    PredictionError or CatalogError for what cannot be read or is not known.
     """
+    jobs = _jobs(_each_run(runs), batch, learned)
+    known = remaining_of or {}
+    unknown = known.keys() - {job.name for job in jobs}
+    if unknown:
+        raise UserError(
+            f"no job is called {plain(min(unknown))}; there are {listed([job.name for job in jobs], most=20)}"
+        )
     return [
-        _advice(job, machine or _measured_machine(job), gpus, gpus_per_node, between_racks_gbps, batch, remaining_s,
-                history)
-        for job in _jobs(runs, batch, learned)
+        _advice(job, machine or _measured_machine(job), gpus, gpus_per_node, between_racks_gbps, batch,
+                known.get(job.name, remaining_s), history)
+        for job in jobs
     ]  # fmt: skip
+
+
+def _each_run(runs: Sequence[str]) -> list[str]:
+    """The runs, with the directories of its runs in place of a folder of several jobs."""
+    from ddlprof.store.reader import runs_in
+
+    found: list[str] = []
+    for run in runs:
+        inside = runs_in([run]) if Path(run).is_dir() else []
+        if len(inside) < 2:
+            found.append(run)
+            continue
+        for parts in inside:
+            if len(parts) > 1:
+                raise UserError(f"{run}: {listed(parts)} are parts of one run: put them into a folder of their own")
+            found += parts
+    return found
 
 
 def _jobs(runs: Sequence[str], batch: int | None, learned: Learned | None) -> list[DescribedJob]:

@@ -11,6 +11,8 @@ from ddlprof.torch_private.names import PrivateName, find, imported
 
 DYNAMO, EVAL_FRAME = "torch._dynamo", "torch._dynamo.eval_frame"
 """Modules: torch imports them when the script compiles, or makes an optimizer."""
+COMPILERS = ("torch._dynamo.", "torch._inductor.", "torch._functorch.", "triton.")
+"""The modules that a thread is in while it compiles, as the names of files: nothing of them is used."""
 _COMPILED = "calls of compiled functions are not timed: their forward, loss or update is part of other_s"
 _BREAKS = "torch.compile may also try to compile functions of ddlprof's after a graph break: more compilations"
 

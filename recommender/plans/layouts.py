@@ -19,7 +19,7 @@ from recommender.layout import Layout, require_layouts
 from recommender.learned import Learned
 from recommender.plans.candidates import DOES_NOT_FIT, Sizing, choose_instances, describe_job
 from recommender.plans.overheads import checkpoint_of
-from recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan
+from recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan, with_energy
 from recommender.plans.question import check_question, choose_machines, order
 from recommender.predictor import Predictor
 from recommender.search.memory import memory_of
@@ -118,7 +118,7 @@ def recommend_layouts(
             best = _candidate(instance, where, number, found, workload)
             plans += [make_plan(best, p.pricing, p, limits) for p in priced]
             tried += [TriedOn(instance, where, number, priced[0].usd_per_hour * number, each) for each in found.tried]
-    return LayoutPlans(sorted(plans, key=order), tried)
+    return LayoutPlans(sorted((with_energy(plan, catalog) for plan in plans), key=order), tried)
 
 
 def _numbers(instance: InstanceType, gpus: Sequence[int], most: int) -> list[int]:

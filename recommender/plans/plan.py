@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ddlprof.base.units import duration, significant
-from instance_catalog import InstanceType, Price
+from instance_catalog import Catalog, InstanceType, Price
 from recommender.estimate import Estimate, StepTimes, WithTimes
 from recommender.estimate import Range as SecondsRange
 from recommender.layout import Layout
@@ -130,6 +130,8 @@ class Plan(WithTimes):
     """The work from one checkpoint to the next; `checkpoint_s` is then that of these checkpoints."""
     interrupted_s: float | None = None
     """The part of `time_s` in which work is done again, or machines and job start again."""
+    energy_kwh: float | None = None
+    """What the GPUs take at most: the power of their boards by data sheet for the whole time."""
 
     @property
     def is_discounted(self) -> bool:
@@ -236,6 +238,14 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
         checkpoint_every_s=counted.every_s if counted else None,
         interrupted_s=counted.lost_s if counted else None,
     )
+
+
+def with_energy(plan: Plan, catalog: Catalog) -> Plan:
+    """The plan with the energy of its GPUs, where its time and the power of their boards are known."""
+    board_w = catalog.gpu(plan.gpu_model).tdp_w
+    if plan.time_s is None or board_w is None:
+        return plan
+    return replace(plan, energy_kwh=board_w * plan.gpus * plan.time_s / 3.6e6)
 
 
 class _WholeTime(NamedTuple):

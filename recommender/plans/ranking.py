@@ -23,7 +23,7 @@ from recommender.plans.candidates import (
     size_up,
 )
 from recommender.plans.overheads import checkpoint_of, overheads_of
-from recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan
+from recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan, with_energy
 from recommender.plans.question import check_question, choose_machines, order
 from recommender.predictor import Predictor
 from recommender.search.search import Predicts
@@ -95,7 +95,7 @@ def recommend(
             for candidate in evaluator.candidates(instance, where, limits.nodes):
                 plans += [make_plan(candidate, price.pricing, price, limits) for price in priced]
     evaluator.require_memory(plans)
-    return sorted(plans, key=order)
+    return sorted((with_energy(plan, catalog) for plan in plans), key=order)
 
 
 def _require_few(types: int, limits: Limits, batches: int, pricings: int) -> None:

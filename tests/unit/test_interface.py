@@ -37,10 +37,10 @@ OPTIONS = {
     "fleet": "--analyse --by --format --help --instance --job --out --since --sort --top -o",
     "characterize": "--format --help --max-steps --module --network-run --nproc-per-node --out --repeat --skip -m -o",
     "recommend": (
-        "--batch --budget --channels-last --checkpointing --cloud --compile --discount --emit --epochs --format"
-        " --global-batch --gpus --grad-accum --help --instance --instances --interruptions-per-hour --keep-global-batch"
-        " --layouts --learned --lora --max-cost --max-nodes --nodes --optimizer --other-job --out --precision --prices"
-        " --pricing --qlora --region --samples --steps --strategy --top -o"
+        "--batch --budget --carbon --channels-last --checkpointing --cloud --compile --discount --emit --epochs"
+        " --format --global-batch --gpus --grad-accum --help --instance --instances --interruptions-per-hour"
+        " --keep-global-batch --layouts --learned --lora --max-cost --max-nodes --nodes --optimizer --other-job"
+        " --out --precision --prices --pricing --qlora --region --samples --steps --strategy --top -o"
     ),
     "predict": (
         "--batch --channels-last --checkpointing --compile --format --global-batch --gpu --grad-accum --help --instance"
@@ -71,6 +71,7 @@ OPTIONS = {
         "--batch --between-racks-gbps --emit --format --gpu --gpus --gpus-per-node --help --history --instance"
         " --interconnect --learned --network-gbps --out --rack-tier --remaining -o"
     ),
+    "cluster import": "--columns --format --gpus --help --out --queue -o",
     "elastic": (
         "--format --gpu --gpus --gpus-per-node --help --instance --jobs --learned --out --seed --simulate --stat-eff -o"
     ),

@@ -9,6 +9,7 @@ from ddlprof.collect.process.frames import Level
 from ddlprof.collect.seen_groups import LATEST, SeenGroup, SeenGroups
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.hang import CHECKPOINT, COLLECTIVE, COMPILING, DATA, EVALUATION, SCRIPT, GroupState, Issued
+from ddlprof.torch_private.compile import COMPILERS
 
 _OPENED_BY = {
     Kind.DATA_END: Kind.DATA_BEGIN,
@@ -18,8 +19,6 @@ _OPENED_BY = {
 }
 _DOING = {Kind.DATA_BEGIN: DATA, Kind.COMM_BEGIN: COLLECTIVE, Kind.CHECKPOINT_BEGIN: CHECKPOINT}
 _DISTRIBUTED = "torch.distributed."
-_COMPILERS = ("torch._dynamo.", "torch._inductor.", "torch._functorch.", "triton.")
-"""The modules that a thread is in while it compiles. Names of files only: nothing of them is used."""
 
 
 def doing(recent: Sequence[Event], stack: Sequence[Level]) -> str:
@@ -34,7 +33,7 @@ def doing(recent: Sequence[Event], stack: Sequence[Level]) -> str:
             return _DOING[Kind(kind)]
         elif kind == Kind.FORWARD_BEGIN and not grad and not _modules(stack, _DISTRIBUTED):
             return EVALUATION
-    if _modules(stack, *_COMPILERS):
+    if _modules(stack, *COMPILERS):
         return COMPILING
     return COLLECTIVE if _modules(stack, _DISTRIBUTED) else SCRIPT
 

@@ -65,7 +65,7 @@ class InterceptedMethod(MethodWrapper):
         if type(this) is self._kind:
             return MethodType(self._run, this)
         if this is None:
-            return self._original
+            return super().__get__(this, kind)
         self._elsewhere()
         return self._bind(this, kind)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from ddlprof.base.text import plain
-from ddlprof.base.units import count, long_time, percent, times
+from ddlprof.base.units import count, long_time, percent, significant, times
 from ddlprof.cluster.advice import Advice, Slowdown, SpreadCost, Worth
 from ddlprof.cluster.machines import Level
 from ddlprof.report.advice.data import JobAdvice, rounded_s
@@ -24,7 +24,26 @@ def render(jobs: Sequence[JobAdvice]) -> str:
     lines = wrapped(count(len(jobs), "job"), _WIDTH, "ddlprof  cluster advise ")
     for job in jobs:
         lines += ["", *_job(job)]
-    return text_of(lines)
+    return text_of([*lines, *_order(jobs)])
+
+
+def _order(jobs: Sequence[JobAdvice]) -> Iterator[str]:
+    """Which of several jobs to place closer first: those that lose the most GPU-hours."""
+    lost = [
+        (loss.wait_share.times(job.rest_s * job.advice.gpus / 3600), job.advice, loss)
+        for job in jobs
+        for loss in job.advice.losses
+        if loss.wait_share is not None and job.rest_s is not None
+    ]
+    if len({id(advice) for _, advice, _ in lost}) < 2:
+        return
+    lost.sort(key=lambda each: -each[0].wait)
+    rows = [["PLACE CLOSER FIRST", "GPUS", "SPREAD OVER", "GPU-HOURS THAT IT COSTS [80 %]"]]
+    for hours, advice, loss in lost:
+        cost = significant(hours.wait) + _interval(hours, significant)
+        rows.append([advice.name, f"{advice.gpus:,}", _WHERE[loss.level], cost])
+    yield ""
+    yield from aligned(rows, right={1})
 
 
 def _job(job: JobAdvice) -> Iterator[str]:

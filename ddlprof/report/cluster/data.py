@@ -14,6 +14,7 @@ from itertools import groupby
 from ddlprof.base.units import percent
 from ddlprof.cluster.jobs import KNOWN_FROM
 from ddlprof.cluster.policy import depends_on_seed
+from ddlprof.cluster.profile import ClusterProfile
 from ddlprof.cluster.simulation.metrics import Load, Summary
 from ddlprof.cluster.sweep.cases import Case, CaseResult
 from ddlprof.cluster.sweep.run import Setting
@@ -61,6 +62,9 @@ class Question:
     arrivals: str
     notes: list[str]
     """What was left out or assumed, one sentence each."""
+    past: ClusterProfile | None = None
+    """What the cluster that the jobs come from was like, as far as the trace tells; its GPUs are those simulated, or
+    more where more were held at once."""
 
 
 @dataclass(frozen=True)

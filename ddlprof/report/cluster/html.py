@@ -9,6 +9,7 @@ from typing import Any
 
 from ddlprof.base.units import count, significant
 from ddlprof.cluster.simulation.metrics import Load
+from ddlprof.report.cluster import profile as past
 from ddlprof.report.cluster import text as words
 from ddlprof.report.cluster.data import Block, PolicyLine, SimulatedData
 from ddlprof.report.html.chart import Choice, chart, rounded, short
@@ -26,6 +27,7 @@ def render(data: SimulatedData) -> list[str]:
     unit = words.time_unit(data)
     title = f"{short(data.question.trace, _LONGEST_TITLE)} on {count(data.question.gpus, 'GPU')} · ddlprof"
     sections: list[Section | Absent] = [
+        _past(data),
         _side_by_side(data, unit),
         _sweep(data, unit),
         _over_time(data, unit),
@@ -43,6 +45,20 @@ def _top(data: SimulatedData, unit: words.TimeUnit) -> Html:
     titles = map(words.title, data.blocks)
     pairs = list(zip(titles, verdicts, strict=True))
     return verdict_box(best, f"shortest mean completion time{of}", "ok", pairs)
+
+
+def _past(data: SimulatedData) -> Section | Absent:
+    """What the cluster was like that the jobs come from."""
+    title = "What this cluster is"
+    found = data.question.past
+    if found is None:
+        return Absent(title, "nobody has looked at the past of the jobs")
+    tiles = (
+        tag("div", tag("dt", name), tag("dd", value, tag("small", more))) for name, value, more in past.tiles(found)
+    )
+    rows: list[list[Content]] = [[*cells] for cells in past.size_rows(found)]
+    sizes = table("Jobs by the GPUs that they asked for", past.SIZE_HEADS, rows)
+    return Section("cluster", title, [tag("dl", tiles, class_="tiles"), sizes, bullets(past.read_with(found))])
 
 
 def _side_by_side(data: SimulatedData, unit: words.TimeUnit) -> Section:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ddlprof.base.units import count, listed, percent, significant
+from ddlprof.report.cluster import profile as past
 from ddlprof.report.cluster.data import Block, FigureLine, PolicyLine, Question, SimulatedData
 from ddlprof.report.text import aligned, labelled, text_of, wrapped
 
@@ -133,6 +134,8 @@ def render(data: SimulatedData) -> str:
     seeds = len(data.question.seeds)
     lines = _labelled("ddlprof", f"cluster simulate {' · '.join(described(data.question))}")
     lines.append("")
+    if data.question.past is not None and data.question.past.wait_median_s is not None:
+        lines += [*_labelled("Past", *(f"{name}: {text}" for name, text in past.facts(data.question.past))), ""]
     for block in data.blocks:
         lines += [*_labelled("Case", title(block))]
         lines += [*_labelled("Best", verdict(block, seeds, unit)), ""]

@@ -26,7 +26,7 @@ COLUMNS = (
     "memory_gib_needed", "fits_memory", "meets_budget", "extrapolated", "price_as_of", "reason",
     "price_basis", "list_cost_usd", "start_up_s", "epoch_start_s", "evaluation_s", "checkpoint_s",
     "bubble_s", "layout", "mfu", "tokens_per_s", "interruptions_per_hour", "interruptions", "checkpoint_every_s",
-    "interrupted_s",
+    "interrupted_s", "energy_kwh",
 )  # fmt: skip
 _SETTINGS = {
     "grad_accum": "accumulation", "compiled": "torch.compile", "channels_last": "channels last",
@@ -53,6 +53,8 @@ class Answer:
     """The best plan with the job's own settings, where others were asked for, or why there is none."""
     tried: Sequence[TriedOn] = ()
     """All layouts that were tried, where the best were asked for."""
+    carbon_g_per_kwh: float | None = None
+    """The CO2 of a kWh where the machines are, if the user told it."""
 
     @property
     def accepted(self) -> list[Plan]:

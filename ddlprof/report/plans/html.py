@@ -17,6 +17,7 @@ from ddlprof.report.plans.text import (
     as_measured_in_words,
     counted,
     described,
+    energy_of,
     flags_of,
     not_about_gpus,
     prices_of,
@@ -233,6 +234,7 @@ def _assumptions(answer: Answer, shown: Sequence[Plan]) -> Section:
         *([("Mind", said)] if said else []),
         *rests,
         ("Counted", counted(answer.startup_s, shown[0] if shown else None)),
+        *([("Energy", energy_of(answer, shown[0]))] if shown and shown[0].energy_kwh is not None else []),
         ("Prices", prices_of(shown, answer.today)),
     ]
     return Section("assumptions", "What this rests on", facts(pairs))

@@ -56,6 +56,7 @@ def render(answer: Answer, top: int) -> str:
     shown = accepted[:top] or list(answer.plans[:1])
     lines += _labelled("Rests on", *(shown[0].basis if shown else ()))
     lines += _labelled("Counted", counted(answer.startup_s, shown[0] if shown else None))
+    lines += _labelled("Energy", energy_of(answer, shown[0])) if shown and shown[0].energy_kwh is not None else []
     lines += _labelled("Prices", prices_of(shown, answer.today))
     if answer.advice:
         lines += _labelled("Next", answer.advice)
@@ -304,6 +305,15 @@ def counted(startup_s: float, plan: Plan | None) -> str:
         if plan.interrupted_s is not None:
             text += f", {percent(plan.interrupted_s / plan.time_s)} lost to {interruptions_in_words(plan)}"
     return f"{text}; no disks, no traffic"
+
+
+def energy_of(answer: Answer, plan: Plan) -> str:
+    """`at most 62 kWh for the GPUs of the first plan, by their boards' power; 19 kg of CO2`."""
+    kwh = plan.energy_kwh or 0.0
+    text = f"at most {significant(kwh)} kWh for the GPUs of the first plan, by the power of their boards"
+    if answer.carbon_g_per_kwh is None:
+        return text
+    return f"{text}: {significant(kwh * answer.carbon_g_per_kwh / 1000)} kg of CO2"
 
 
 def interruptions_in_words(plan: Plan) -> str:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +60,33 @@ def test_runs_of_one_job_measure_what_it_loses(
     assert "Job      bert-base · 4 GPUs, at best on 1 machine (4)" in out
     assert "machines of a rack  2,2   1.50x measured  one machine        5 h 0 min" in out
     assert "Unknown  several racks: the network between racks is not known: give --between-racks-gbps" in out
+
+
+def test_each_job_has_its_own_rest_and_the_costliest_comes_first(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["packed", "spread", "two", "--gpus", "4", "--instance", "g4dn.12xlarge"]
+    found = json.loads(advised(monkeypatch, capsys, *asked, "--remaining", "two=20h,1h", "--format", "json"))
+    assert [(job["job"], job["remaining_s"]) for job in found["jobs"]] == [("bert-base", 3600), ("two", 72_000)]
+    for words, first, hours in (("bert-base=10h,two=1m", "bert-base", "20"), ("bert-base=1m,two=20h", "two", "")):
+        out = advised(monkeypatch, capsys, *asked, "--remaining", words)
+        order = out.split("PLACE CLOSER FIRST")[1].splitlines()[1:]
+        assert order[0].startswith(first)
+        assert hours in order[0]  # 4 GPUs, 10 hours, half as long again
+        assert len(order) == 2
+    assert "PLACE" not in advised(monkeypatch, capsys, "packed", "spread", "--remaining", "1h")
+    says = refused(monkeypatch, capsys, *asked, "--remaining", "bort=1h")
+    assert "no job is called bort; there are bert-base, two" in says
+
+
+def test_a_folder_stands_for_the_runs_in_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(GOLDEN, here / "runs" / name)
+    machine = ["--gpu", "V100", "--network-gbps", "10", "--gpus", "8"]
+    one_by_one = advised(monkeypatch, capsys, "runs/a", "runs/b", *machine)
+    assert advised(monkeypatch, capsys, "runs", *machine) == one_by_one
 
 
 def test_what_was_not_measured_is_predicted(

@@ -33,6 +33,7 @@ SHOWN = {
     "instances show": ["instances", "show", "p4d.24xlarge"],
     "instances measured": ["instances", "measured", "--instance", "p4d.24xlarge", "--fact", "flow_gbps=7"],
     "elastic": ["elastic", "--jobs", "jobs.json", "--gpus", "8"],
+    "cluster import": ["cluster", "import", "csv", "trace.csv"],
     "cluster advise": ["cluster", "advise", "bert.json", "--gpus", "8", "--remaining", "9h"],
     "cluster simulate": ["cluster", "simulate", "--trace", "trace.csv", "--cluster", "2x4", "--policy", "fifo"],
     "doctor": ["doctor"],
@@ -49,6 +50,7 @@ FORMATS = {
     "characterize": ["table", "json"],
     "plan": ["table", "json", "trace", "plan"],
     "cluster simulate": ["table", "json", "html", "csv"],
+    "cluster import": ["table", "csv", "waits", "json"],
     "cluster advise": ["table", "json", "csv", "slurm", "volcano"],
 }
 SEVERAL_FILES = {"run", "import", "export", "characterize"}
@@ -57,6 +59,7 @@ ENDINGS = {
     "table": "txt",
     "trace": "trace.json",
     "layouts": "layouts.csv",
+    "waits": "waits.csv",
     "plan": "plan.json",
     "volcano": "yaml",
     "slurm": "sh",

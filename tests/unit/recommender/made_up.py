@@ -7,7 +7,7 @@ from recommender import Estimate, Measurement, PredictionError, StepTimes, Targe
 
 GPUS = (
     Gpu("Small", compute_capability="7.5", memory_gib=10.0),
-    Gpu("Big", compute_capability="8.0", memory_gib=100.0),
+    Gpu("Big", compute_capability="8.0", memory_gib=100.0, tdp_w=400.0),
 )
 TYPES = (
     InstanceType("aws", "small.1", "s", "Small", 1, 1.0, gpu_memory_gib=10.0, offered=True),

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ddlprof.base.units import duration
+from ddlprof.base.units import duration, significant
 from ddlprof.report.plans.data import Answer, as_csv, as_json
-from ddlprof.report.plans.text import render
+from ddlprof.report.plans.text import energy_of, render
 from recommender.plans.ranking import front_of, recommend
 from tests.unit.recommender.made_up import CATALOG, MadeUp, five_gib_and_half_a_sample, job
 
@@ -22,7 +22,7 @@ CONTRACT = (
     "step_low_s,step_high_s,time_h,time_low_h,time_high_h,cost_usd,cost_low_usd,cost_high_usd,compute_s,data_s,h2d_s,"
     "interconnect_s,network_s,other_s,bound_by,memory_gib_needed,fits_memory,meets_budget,extrapolated,price_as_of,reason,"
     "price_basis,list_cost_usd,start_up_s,epoch_start_s,evaluation_s,checkpoint_s,bubble_s,layout,mfu,tokens_per_s,"
-    "interruptions_per_hour,interruptions,checkpoint_every_s,interrupted_s"
+    "interruptions_per_hour,interruptions,checkpoint_every_s,interrupted_s,energy_kwh"
 )
 HOUR = 3600.0
 
@@ -56,6 +56,19 @@ def test_the_csv_has_the_columns_of_the_contract_and_every_candidate() -> None:
     assert float(slower["time_h"]) == pytest.approx(10.05)
     unknown = next(row for row in rejected if row["instance_type"] == "slice.1")
     assert (unknown["step_s"], unknown["cost_usd"], unknown["meets_budget"]) == ("", "", "")
+
+
+def test_the_energy_is_that_of_the_boards_for_the_whole_time() -> None:
+    asked = answer(budget_s=24 * HOUR)
+    for plan in asked.plans:
+        expected = 0.4 * plan.gpus * plan.time_s / HOUR if plan.gpu_model == "Big" and plan.time_s is not None else None
+        assert plan.energy_kwh == pytest.approx(expected)
+    best = asked.plans[0]
+    assert best.energy_kwh is not None
+    with_carbon = replace(asked, carbon_g_per_kwh=500.0)
+    assert energy_of(with_carbon, best).endswith(f"{significant(best.energy_kwh / 2)} kg of CO2")
+    assert "CO2" not in render(asked, 3)
+    assert "Energy    at most" in render(with_carbon, 3)
 
 
 def test_a_placement_of_several_nodes_is_one_field() -> None:
@@ -141,7 +154,7 @@ def test_the_page_says_what_is_counted_besides_steps() -> None:
     assert none in render(asked, top=3).splitlines()
     best = replace(asked.plans[0], time_s=1000.0, start_up_s=50.0, evaluation_s=40.0)
     page = render(replace(asked, plans=[best]), top=3)
-    counted = page[page.index("Counted") : page.index("Prices")]
+    counted = page[page.index("Counted") : page.index("Energy")]
     assert " ".join(counted.split()) == (
         "Counted 3 min to start the machines; 5 % start-up of the job, 4 % evaluations; no disks, no traffic"
     )

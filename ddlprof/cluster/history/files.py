@@ -1,0 +1,91 @@
+"""Reads the files of histories: tables with named columns, and JSON. Every failure is one line with file and line."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ddlprof.base.errors import UserError
+from ddlprof.base.reading import ReadingError, parse_json, read_text, text_of
+
+MAX_FILE_BYTES = 1 << 30
+"""The largest file that is read. The largest published table that is needed has 113 MB."""
+STDIN = Path("-")
+
+
+class Wrong(ValueError):
+    """What is wrong with one row or one job; whoever knows file and line adds them."""
+
+
+def text_in(path: Path) -> str:
+    """The text of a file, or of standard input for `-`. Raises UserError that names the file."""
+    try:
+        if path != STDIN:
+            return read_text(path, MAX_FILE_BYTES)
+        content = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise ReadingError(f"has more than {MAX_FILE_BYTES >> 20} MiB")
+        return text_of(content)
+    except ReadingError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def json_in(path: Path) -> Any:
+    """The value of a JSON file. Raises UserError that names the file, and the line of what is no JSON."""
+    try:
+        return parse_json(text_in(path))
+    except ReadingError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+@contextmanager
+def at(path: Path, where: str) -> Iterator[None]:
+    """Adds file and place to what is wrong inside."""
+    try:
+        yield
+    except Wrong as error:
+        raise UserError(f"{path}, {where}: {error}") from None
+
+
+def rows(path: Path, text: str, header: Sequence[str] | None = None) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows of a CSV text as (line, cells by column). `header`: the columns of a text that has no line of them."""
+    reader = csv.reader(text.splitlines(), strict=True)
+    columns = header
+    try:
+        for cells in reader:
+            if not cells:
+                continue
+            if columns is None:
+                columns = [cell.strip() for cell in cells]
+                continue
+            if len(cells) != len(columns):
+                raise Wrong(f"{len(cells)} cells under {len(columns)} columns")
+            yield reader.line_num, {name: cell.strip() for name, cell in zip(columns, cells, strict=True)}
+    except (Wrong, csv.Error) as error:
+        raise UserError(f"{path}, line {reader.line_num}: {error}") from None
+
+
+def require_columns(path: Path, columns: Iterable[str], wanted: Iterable[str], what: str) -> None:
+    """Raises UserError naming the first column that is missing."""
+    there = set(columns)
+    for name in wanted:
+        if name not in there:
+            raise UserError(f"{path}, line 1: no column {name}; {what}")
+
+
+def cell_number(row: Mapping[str, str], name: str, default: float | None = None) -> float:
+    """The number in a cell, not below 0. Raises Wrong; an empty cell is `default`, if there is one."""
+    text = row.get(name, "")
+    if not text and default is not None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e15:
+        raise Wrong(f"{name}: {text[:60]!r} is no number from 0 up")
+    return value

@@ -13,8 +13,8 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
-_MOST_EXPONENT = 300.0
-"""Beyond, the job practically never ends: e to this power is the largest number whose square is a number."""
+_MOST_EXPONENT = 20.0
+"""Beyond, the job practically never ends: a stretch is tried e to this power times, which is half a billion."""
 _SERIES_BELOW = 1e-4
 """Below, differences of nearly equal exponentials are replaced by the first terms of their series."""
 
@@ -69,8 +69,8 @@ def completion(work_s: float, every_s: float, checkpoint_s: float, restart_s: fl
     """The time of `work_s` seconds of work with a checkpoint after every `every_s` of it, the last stretch without.
 
     `per_s` is the rate of interruptions in 1/s. The mean of a stretch of a seconds, its checkpoint included, is
-    Daly's equation 13, exp(R / M) (exp(a / M) - 1) M; its variance follows from that of the wait for a time of R + a
-    seconds without an interruption. Infinite where no stretch can be expected to end.
+    exp(R / M) (exp(a / M) - 1) M, as in Daly's complete model; its variance follows from that of the wait for a time of
+    R + a seconds without an interruption. Infinite where no stretch can be expected to end.
     """
     whole = max(math.ceil(work_s / every_s - 1e-9) - 1, 0)
     last_s = work_s - whole * every_s

@@ -138,7 +138,7 @@ def _say_why_it_hangs(run: str) -> None:
     from ddlprof.report.hang.words import card
 
     found = look(run)
-    show(card(found) if found is not None else "no rank stands still\n")
+    show(card(found) if found is not None else "no rank says that it stands still\n")
     raise typer.Exit(_HANG_EXIT_CODE if found is not None and found.is_hang else 0)
 
 

@@ -26,7 +26,7 @@ ASKED_NAME = "hang.asked"
 MAX_HANG_BYTES = 4 << 20
 """The largest file of a rank; usual ones have a few thousand bytes."""
 
-COLLECTIVE, DATA, CHECKPOINT, EVALUATION, COMPILING, SCRIPT = DOINGS = (
+COLLECTIVE, DATA, CHECKPOINT, EVALUATION, COMPILING, SCRIPT = (
     "collective", "data", "checkpoint", "evaluation", "compiling", "script",
 )  # fmt: skip
 """What a training thread can be doing: waiting for a collective or a batch, ..., or anything else of the script's."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import faulthandler
-import os
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from ddlprof.base.errors import complain
+from ddlprof.collect.hang.last_words import LastWords
 from ddlprof.collect.hang.state import StateMaker, how_it_failed
 from ddlprof.collect.hang.watch import HangWatch
 from ddlprof.model.hang import LAST_WORDS_SUFFIX
@@ -40,7 +40,7 @@ class Hangs:
         self._place = place
         self._quiet = options.quiet
         self._failed = self._told = False
-        self._last_words: BinaryIO | None = None
+        self._last_words: LastWords | None = None
 
     def poll(self) -> None:
         """Called by the helper thread about once a second."""
@@ -67,25 +67,19 @@ class Hangs:
         if folder is None or self._last_words is not None or self._place.world_size < 2 or not self.watch.steps:
             return
         if not faulthandler.is_enabled():
-            self._last_words = (folder / f"rank-{self._place.rank}{LAST_WORDS_SUFFIX}").open("wb")
-            faulthandler.enable(self._last_words)
+            self._last_words = LastWords(folder / f"rank-{self._place.rank}{LAST_WORDS_SUFFIX}")
 
     def forked(self) -> None:
         """Called in a forked child process, whose stack is not that of the rank."""
         if self._last_words is not None:
-            faulthandler.disable()
-
-    def _needs_no_last_words(self) -> None:
-        file, self._last_words = self._last_words, None
-        if file is not None:
-            faulthandler.disable()
-            file.close()
-            os.unlink(file.name)
+            self._last_words.forked()
 
     def ended(self, status: str) -> None:
         """Called when the script has ended: in a job of several ranks, an error may be why others wait."""
-        with suppress(OSError):
-            self._needs_no_last_words()
+        last_words, self._last_words = self._last_words, None
+        if last_words is not None:
+            with suppress(OSError):
+                last_words.remove()
         error, self.error = self.error, None
         if status != "exception" or error is None or self._place.world_size < 2 or self._failed:
             return

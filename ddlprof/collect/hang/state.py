@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -172,8 +171,3 @@ def _stack_of(trace: TracebackType | None) -> list[Level]:
         levels.append(Level(frame.f_code, trace.tb_lasti, str(frame.f_globals.get("__name__", ""))))
         trace = trace.tb_next
     return levels[::-1]
-
-
-def is_exit(error: BaseException | None) -> bool:
-    """Whether an exception is the script's way to end."""
-    return error is None or isinstance(error, (SystemExit, KeyboardInterrupt)) or sys.is_finalizing()

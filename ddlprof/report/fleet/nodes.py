@@ -116,7 +116,10 @@ def as_table(listing: Listing) -> str:
     if (more := len(nodes) - listing.top) > 0:
         lines.append(f"Note   not shown: {count(more, 'more machine')} (--top N, --format csv)")
     suspect = [node.node for node in nodes if node.is_suspect]
-    words = ", ".join(suspect) if suspect else "none: no machine is late more often than chance would have it"
+    none = "none: no machine is late more often than chance would have it"
+    if not any(node.compared_runs for node in nodes):
+        none = "not known: no run compares machines"
+    words = ", ".join(suspect) if suspect else none
     return text_of([*lines, "", f"Suspect   {words}", *(f"Note   {note}" for note in _notes(listing))])
 
 

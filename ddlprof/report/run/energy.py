@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ddlprof.analysis.energy import POWER, energy_of
-from ddlprof.base.units import significant
+from ddlprof.base.units import count, significant
 from ddlprof.model.classes import CLASSES
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ class EnergyLine:
     classes_j: dict[str, float] = field(default_factory=dict)
     """The energy of each class in a step, by its share of the time: nobody measures the power of a class."""
     kwh: float = 0.0
-    """Of all attempts, from the first reading of each to its last."""
+    """Of the attempts in which it was measured, from the first reading of each to its last."""
+    unmeasured_attempts: int = 0
+    """Attempts that `kwh` lacks, as those that ended before there were three readings."""
     co2_g: float | None = None
     """The grams that `kwh` stands for, where the user told how many a kWh takes."""
     source: str = ""
@@ -57,7 +59,8 @@ def energy_line(
     step_ns = means_ns.pop("step")
     if not step_ns:
         return None
-    kwh = sum(each.joules for attempt in attempts if (each := energy_of(attempt.ranks))) / _J_PER_KWH
+    measured = [each for attempt in attempts if (each := energy_of(attempt.ranks)) is not None]
+    kwh = sum(each.joules for each in measured) / _J_PER_KWH
     devices, hosts, step_s = found.devices, found.hosts, step_ns / 1e9
     return EnergyLine(
         power_w=found.watts,
@@ -68,14 +71,22 @@ def energy_line(
         token_j=found.watts / rates.tokens_per_s if rates.tokens_per_s else None,
         classes_j={name: found.watts * mean_ns / 1e9 for name, mean_ns in means_ns.items() if mean_ns},
         kwh=kwh,
+        unmeasured_attempts=len(attempts) - len(measured),
         co2_g=kwh * carbon_g_per_kwh if carbon_g_per_kwh is not None else None,
         source=devices.source if devices is not None else hosts.source if hosts is not None else "",
     )
 
 
 def energy_text(energy: EnergyLine) -> str:
-    """`210 J a step, 3.3 J a sample (GPUs 620 W, processors 85 W), 0.84 kWh in all`."""
+    """`210 J a step, 3.3 J a sample, devices 620 W, processors and memory 85 W, 0.84 kWh in all`."""
     return ", ".join(_words(energy))
+
+
+def in_all(energy: EnergyLine) -> str:
+    """`0.84 kWh in all`, or `0.84 kWh without 1 attempt` where that was not measured."""
+    amount, unit = (energy.kwh, "kWh") if energy.kwh >= 1e-3 else (1e3 * energy.kwh, "Wh")
+    lacks = energy.unmeasured_attempts
+    return f"{significant(amount)} {unit} " + (f"without {count(lacks, 'attempt')}" if lacks else "in all")
 
 
 def _words(energy: EnergyLine) -> Iterator[str]:
@@ -88,7 +99,6 @@ def _words(energy: EnergyLine) -> Iterator[str]:
     if energy.token_j is not None:
         yield f"{significant(energy.token_j)} J a token"
     yield drawn
-    amount, unit = (energy.kwh, "kWh") if energy.kwh >= 1e-3 else (1e3 * energy.kwh, "Wh")
-    yield f"{significant(amount)} {unit} in all"
+    yield in_all(energy)
     if energy.co2_g is not None:
         yield f"{significant(energy.co2_g)} g of CO2"

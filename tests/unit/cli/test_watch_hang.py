@@ -39,7 +39,7 @@ def test_a_run_that_goes_on_ends_with_zero(
 ) -> None:
     write_states([replace(state(0), resumed=True), replace(state(1), stands=False)], "job", tmp_path / "run")
     assert watched(tmp_path / "run", monkeypatch) == 0
-    assert capsys.readouterr().out == "no rank stands still\n"
+    assert capsys.readouterr().out == "no rank says that it stands still\n"
 
 
 def test_ranks_are_asked_and_need_not_answer(tmp_path: Path) -> None:

@@ -24,6 +24,9 @@ def test_intervals_of_the_papers() -> None:
     assert daly_interval_s(1, 1e9) == pytest.approx(young_interval_s(1, 1e9), rel=1e-4)
     assert daly_interval_s(300, 24 * HOUR) == pytest.approx(7200 * (1 + 0.04167 / 3 + 0.001736 / 9) - 300, rel=1e-4)
     assert daly_interval_s(500, 200) == 200
+    # The figures 3 to 5 of Daly's paper: a checkpoint of 5 minutes with a failure every 24 h, 6 h and 15 min.
+    found = [daly_interval_s(300, mtbf_h * HOUR) / 60 for mtbf_h in (24, 6, 0.25)]
+    assert found == [pytest.approx(117, abs=0.5), pytest.approx(57, abs=0.5), pytest.approx(9.1, abs=0.05)]
 
 
 @pytest.mark.parametrize("save_s", [5, 60, 600])
@@ -47,6 +50,8 @@ def test_without_interruptions_only_checkpoints_are_added() -> None:
 
 def test_a_job_that_cannot_end() -> None:
     assert completion(1e6, 1e6, 0, 0, 1.0).mean_s == math.inf
+    # A restart of three minutes with an interruption each second would take more than all time there was.
+    assert completion(180, 1, 1, 180, 1.0).mean_s == math.inf
 
 
 CASES = [

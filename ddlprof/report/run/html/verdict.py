@@ -11,6 +11,7 @@ from ddlprof.report.html.chart import chart
 from ddlprof.report.html.element import Content, Html, facts, joined, table, tag
 from ddlprof.report.html.shell import Absent, Section, verdict_box
 from ddlprof.report.run import text as card
+from ddlprof.report.run.energy import in_all
 from ddlprof.report.run.html.subject import NAMES, Subject, swatch
 
 _MEANINGS = {
@@ -76,7 +77,7 @@ def _tiles(subject: Subject) -> Html | None:
     if rates.mfu is not None:
         tiles.append(("MFU", percent(rates.mfu), f"of {significant(rates.peak_tflops or 0.0)} TFLOP/s a GPU"))
     if report.energy is not None:
-        drawn = f"{significant(report.energy.power_w)} W, {significant(report.energy.kwh)} kWh in all"
+        drawn = f"{significant(report.energy.power_w)} W, {in_all(report.energy)}"
         tiles.append(("Energy of a step", f"{significant(report.energy.step_j)} J", drawn))
     tiles.append(("Steady steps", f"{report.steady_steps:,}", f"of {count(report.steps, 'step')}"))
     complete = sum(rank.complete for rank in report.headline_ranks)

@@ -68,8 +68,10 @@ def test_chance_alone_makes_nobody_suspect(usual: RunSummary) -> None:
 
 
 def test_a_run_on_one_machine_compares_nothing(usual: RunSummary) -> None:
-    (node,) = nodes_of(listing(*[replace(usual, host_names=["host-b"])] * 5).rows)
+    alone = listing(*[replace(usual, host_names=["host-b"])] * 5)
+    (node,) = nodes_of(alone.rows)
     assert (node.runs, node.compared_runs, node.late_runs, node.by_chance) == (5, 0, 0, None)
+    assert "Suspect   not known: no run compares machines" in as_table(alone)
 
 
 def test_the_tail_is_the_sum_over_all_outcomes() -> None:

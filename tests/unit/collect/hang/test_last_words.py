@@ -1,0 +1,43 @@
+"""The stacks of an aborted rank, and a script that wants `faulthandler` for itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BEGIN = """
+import faulthandler, os, sys
+from pathlib import Path
+from ddlprof.collect.hang.last_words import LastWords
+words = LastWords(Path(sys.argv[1]))
+own = open(sys.argv[2], "wb")
+"""
+
+
+def ran(folder: Path, script: str) -> tuple[Path, Path]:
+    """The file of ddlprof and that of the script, in a process of its own: pytest uses `faulthandler`, too."""
+    ours, own = folder / "rank-0.fatal", folder / "own"
+    subprocess.run([sys.executable, "-c", BEGIN + script, str(ours), str(own)], check=False, capture_output=True)
+    return ours, own
+
+
+def test_an_aborted_process_leaves_its_stacks(tmp_path: Path) -> None:
+    ours, own = ran(tmp_path, "def here(): os.abort()\nhere()")
+    assert b"in here" in ours.read_bytes()
+    assert own.read_bytes() == b""
+
+
+@pytest.mark.parametrize("then", ["words.remove()", "os.fork() and os._exit(0); words.forked()"])
+def test_a_script_that_takes_it_later_keeps_it(tmp_path: Path, then: str) -> None:
+    ours, own = ran(tmp_path, f"faulthandler.enable(own)\nassert not words.in_use\n{then}\nos.abort()")
+    assert b"Aborted" in own.read_bytes()
+    assert not ours.exists() or ours.read_bytes() == b""
+
+
+def test_nothing_is_left_of_a_script_that_ends(tmp_path: Path) -> None:
+    ours, _ = ran(tmp_path, "assert words.in_use\nwords.remove()\nown.write(str(faulthandler.is_enabled()).encode())")
+    assert not ours.exists()
+    assert (tmp_path / "own").read_bytes() == b"False"

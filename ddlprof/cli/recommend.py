@@ -60,6 +60,9 @@ _Carbon = Annotated[
     float | None,
     output_option("--carbon", metavar="G", min=0, help="Grams of CO2 of a kWh where the machines are."),
 ]
+_AllSizes = Annotated[
+    bool, output_option("--all-sizes", help="Show all sizes of a type, not only the best for each way to pay.")
+]
 _Emit = Annotated[
     str | None,
     output_option(
@@ -86,9 +89,7 @@ def recommend(
     nodes: _Nodes = None,
     max_cost: _MaxCost = None,
     top: Annotated[int, output_option(metavar="K", min=1, help="Number of types of machines to show.")] = 8,
-    all_sizes: Annotated[
-        bool, output_option("--all-sizes", help="Show all sizes of a type, not the best for each way to pay.")
-    ] = False,
+    all_sizes: _AllSizes = False,
     precision: options.Precision = None,
     strategy: options.Strategy = None,
     optimizer: options.Optimizer = None,

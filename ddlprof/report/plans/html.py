@@ -80,8 +80,9 @@ def _question(answer: Answer) -> str:
 
 
 def _interval_of(plan: Plan) -> str:
-    times, costs = (text.partition(" ")[2] for text in _amounts(plan))
-    return f"four times out of five {times}, {costs} USD"
+    low, high = duration(plan.time_low_s or 0.0), duration(plan.time_high_s or 0.0)
+    least, most = significant(plan.cost_low_usd or 0.0), significant(plan.cost_high_usd or 0.0)
+    return f"the truth is four times out of five from {low} to {high} and from {least} to {most} USD"
 
 
 def _verdict(answer: Answer) -> Iterator[tuple[str, Content]]:
@@ -101,8 +102,6 @@ def _verdict(answer: Answer) -> Iterator[tuple[str, Content]]:
     if answer.differences:
         yield "Asked", settings_in_words(answer.differences)
         yield "As RUN", as_measured_in_words(answer)
-    if answer.advice:
-        yield "Next", answer.advice
 
 
 def _changes(answer: Answer) -> Section | Absent:
@@ -272,6 +271,7 @@ def _assumptions(answer: Answer, shown: Sequence[Plan]) -> Section:
         ("Counted", counted(answer.startup_s, shown[0] if shown else None)),
         *([("Energy", energy_of(answer, shown[0]))] if shown and shown[0].energy_kwh is not None else []),
         ("Prices", prices_of(shown, answer.today)),
+        *([("Next", answer.advice)] if answer.advice else []),
     ]
     return Section("assumptions", "What this rests on", facts(pairs))
 
@@ -280,7 +280,7 @@ def _reading(accepted: Sequence[Plan]) -> Section:
     used = "".join(flags_of(plan) for plan in accepted)
     pairs: list[tuple[str, Content]] = [(flag, meaning) for flag, meaning in LEGEND.items() if flag in used]
     pairs += [
-        *MARKS.items(),
+        *(MARKS.items() if accepted else ()),
         ("+N", "so many other sizes (nodes or batches) of these machines meet the budget, too"),
         (
             "80 %",

@@ -60,8 +60,8 @@ def plans_table(shown: Sequence[Row]) -> list[str]:
         costs = [c or 0.0 for c in (plan.cost_usd, plan.cost_low_usd, plan.cost_high_usd)]
         gpus = f"{plan.nodes} x {plan.placement[0]}"
         rows.append(
-            [str(row.position), *[plan.cloud] * several, plan.instance_type, gpus, str(plan.global_batch), _interval(times),
-             _interval(costs, digits), plan.bound_by or "", *_layout(plan) * divided, _notes(row)]
+            [str(row.position), *[plan.cloud] * several, plan.instance_type, gpus, str(plan.global_batch),
+             _interval(times), _interval(costs, digits), plan.bound_by or "", *_layout(plan) * divided, _notes(row)]
         )  # fmt: skip
     used = "".join(marks_of(row) + flags_of(row.plan) for row in shown)
     legend = [f"{flag} {meaning}" for flag, meaning in (MARKS | LEGEND).items() if flag in used]

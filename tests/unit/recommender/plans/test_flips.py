@@ -12,7 +12,7 @@ from recommender.plans.plan import Plan
 from recommender.plans.shown import offer_of
 from tests.unit.recommender.plans.test_ranking import HOUR, ask
 
-BUDGETS_H = (1.8, 2.3, 2.5, 3.0, 6.0, 9.0, 24.0)
+BUDGETS_H = (2.1, 2.3, 2.39, 2.5, 3.0, 6.0, 9.0, 24.0)
 
 
 def accepted(plans: list[Plan]) -> list[Plan]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from ddlprof.analysis.run import RankAnalysis
+    from ddlprof.model.records import Note
 
 _READINGS = 3
 """The least readings while steps ran. The readings are about a second apart."""
@@ -51,7 +52,7 @@ def energy_of(ranks: Sequence[RankAnalysis]) -> Energy | None:
 
     A device whose counters are of several processes is not counted, as several ranks may be among these.
     """
-    devices = [None if _is_shared(rank) else _of_device(rank) for rank in ranks]
+    devices = [None if is_device_shared(rank.data.notes) else _of_device(rank) for rank in ranks]
     nodes: dict[int, list[RankAnalysis]] = {}
     for rank in ranks:
         nodes.setdefault(rank.data.node, []).append(rank)
@@ -60,8 +61,9 @@ def energy_of(ranks: Sequence[RankAnalysis]) -> Energy | None:
     return None if found.devices is None and found.hosts is None else found
 
 
-def _is_shared(rank: RankAnalysis) -> bool:
-    return any(note.source == "context" for note in rank.data.notes)
+def is_device_shared(notes: Sequence[Note]) -> bool:
+    """Whether the counters of a rank's device are known to be of several processes, by the rank's notes."""
+    return any(note.source == "context" for note in notes)
 
 
 def _of_device(rank: RankAnalysis) -> Drawn | None:

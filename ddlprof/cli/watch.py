@@ -27,6 +27,17 @@ _Hang = Annotated[
     bool,
     typer.Option("--hang", help="Say on stdout why the run stands still, and exit: with 4 if it hangs, else 0."),
 ]
+_MetricsPort = Annotated[
+    int | None,
+    typer.Option("--metrics-port", metavar="PORT", min=1, max=65535, help="Serve metrics for Prometheus there."),
+]
+_MetricsAddress = Annotated[
+    str, typer.Option("--metrics-address", metavar="A", help="Address that metrics are served on.")
+]
+_Otlp = Annotated[
+    str | None,
+    typer.Option("--otlp", metavar="URL", help="Send metrics to an OpenTelemetry receiver: http://host:4318."),
+]
 
 
 def watch(
@@ -45,13 +56,9 @@ def watch(
     total_steps: Annotated[
         int | None, typer.Option("--total-steps", metavar="N", min=1, help="Steps that the training will make in all.")
     ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option("--metrics-port", metavar="PORT", min=1, max=65535, help="Serve metrics for Prometheus there."),
-    ] = None,
-    metrics_address: Annotated[
-        str, typer.Option("--metrics-address", metavar="A", help="Address that metrics are served on.")
-    ] = "127.0.0.1",
+    metrics_port: _MetricsPort = None,
+    metrics_address: _MetricsAddress = "127.0.0.1",
+    otlp: _Otlp = None,
     beside: Annotated[
         int | None, typer.Option("--beside", metavar="PID", hidden=True, help="What ddlprof run --live starts.")
     ] = None,
@@ -81,10 +88,14 @@ def watch(
         _say_why_it_hangs(run)
     observer = Observer(follower, total_steps)
     if once:
-        _print_once(observer)
+        _print_once(observer, otlp)
         return
-    with _metrics(metrics_port, metrics_address) as metrics, _display() as (display, default_s):
-        displays = [display, *metrics]
+    with (
+        _metrics(metrics_port, metrics_address) as metrics,
+        _otlp(otlp, observer) as sender,
+        _display() as (display, default_s),
+    ):
+        displays = [display, *metrics, *sender]
         word = watch_run(observer, displays, interval or default_s, _sleep, shell_word(run, path=True))
     complain(word)
 
@@ -98,6 +109,22 @@ def _metrics(port: int | None, address: str) -> Iterator[list[Display]]:
 
     with served(port, address) as metrics:
         yield [metrics]
+
+
+@contextmanager
+def _otlp(url: str | None, observer: Observer) -> Iterator[list[Display]]:
+    """Sends metrics while the run is watched. Problems are notes in the view of a terminal, else lines."""
+    if url is None:
+        yield []
+        return
+    from ddlprof.cli.screen import is_terminal
+    from ddlprof.live.otlp import sending
+
+    on_terminal = is_terminal(sys.stderr)
+    with sending(url, (lambda problem: None) if on_terminal else complain) as (sender, problems):
+        if on_terminal:
+            observer.own_note = lambda: problems.last
+        yield [sender]
 
 
 def _sleep(seconds: float) -> bool:
@@ -115,14 +142,24 @@ def _say_why_it_hangs(run: str) -> None:
     raise typer.Exit(_HANG_EXIT_CODE if found is not None and found.is_hang else 0)
 
 
-def _print_once(observer: Observer) -> None:
+def _print_once(observer: Observer, otlp: str | None) -> None:
+    """Prints one line, and sends the metrics once. Raises UserError where they do not arrive."""
     from ddlprof.cli.screen import show
     from ddlprof.live.words import line
 
     snapshot = observer.look(time.time_ns())
     while snapshot.read_share < 1:
         snapshot = observer.look(time.time_ns())
-    show(f"{line(snapshot)}\n")
+    if otlp is None:
+        show(f"{line(snapshot)}\n")
+        return
+    from ddlprof.live.otlp import sending
+
+    with sending(otlp, lambda problem: None) as (sender, problems):
+        show(f"{line(snapshot)}\n")
+        sender.show(snapshot)
+    if problems.last:
+        raise UserError(problems.last)
 
 
 @contextmanager

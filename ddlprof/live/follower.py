@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.reading import ReadingError
 from ddlprof.live.growing import CHUNK_BYTES, GrowingRank
+from ddlprof.model.hang import RankState
 from ddlprof.model.manifest import Manifest, decode_manifest
 from ddlprof.model.records import Note
 from ddlprof.store import RankData
+from ddlprof.store.hangs import read_standing
 from ddlprof.store.parts import RankFiles, RunPart, belongs_elsewhere, find_parts, of_one_job, times_name
 
 RECENT_S = 60.0
@@ -22,6 +27,8 @@ MOST_STEPS, MOST_OF_ALL_RANKS = 2000, 16_000
 """The most recent steps of a rank, and of all ranks together, where steps are fast."""
 _READ_AT_ONCE_BYTES = 32 << 20
 """The most bytes that are read before the view is shown again."""
+QUIET_S, STANDING_EVERY_S = 5.0, 10.0
+"""After so long without a step, what ranks write when they stand still is read, and then so often."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,10 @@ class RunFollower:
         self._where: dict[tuple[int, int], tuple[RunPart, RankFiles]] = {}
         self._unreadable: dict[str, str] = {}
         self._nodes: dict[str, int] = {}
+        self.standing: list[RankState] = []
+        """What ranks of the latest attempt wrote when they stood still; empty while steps end."""
+        self._steps: int | None = None
+        self._stepped_at = self._standing_at = -math.inf
 
     @property
     def found(self) -> bool:
@@ -55,6 +66,11 @@ class RunFollower:
     def attempts(self) -> list[int]:
         """The attempts of the job, in order."""
         return sorted({attempt for attempt, _ in self._ranks})
+
+    @property
+    def ranks_by_attempt(self) -> list[list[GrowingRank]]:
+        """The ranks of each attempt, in order."""
+        return [[rank for (of, _), rank in sorted(self._ranks.items()) if of == each] for each in self.attempts]
 
     def advance(self) -> bool:
         """Reads more of the files; returns whether there was anything new. Raises UserError for an unreachable URL."""
@@ -71,7 +87,9 @@ class RunFollower:
                 self._where.setdefault((files.attempt, files.rank), (part, files))
         for key in self._ranks.keys() - self._where.keys():
             del self._ranks[key]  # removed, or the folder is another run's by now
+        was_behind = self.behind_bytes > 0
         changed = self._read_ranks()
+        changed |= self._read_standing(parts, was_behind)
         latest = max(self.attempts, default=0)
         for (attempt, _), rank in self._ranks.items():
             if attempt != latest:
@@ -112,6 +130,19 @@ class RunFollower:
             self.behind_bytes += rank.behind(files.text_size)
             self.size_bytes += files.text_size
         return changed
+
+    def _read_standing(self, parts: list[RunPart], was_behind: bool) -> bool:
+        """Reads what ranks say of a standstill, if there seems to be one; returns whether that changed."""
+        before, now_s = self.standing, monotonic()
+        steps = sum(rank.sums.steps for rank in self._ranks.values())
+        if steps != self._steps and self._steps is not None and not was_behind:
+            self._stepped_at, self.standing = now_s, []
+        self._steps = steps
+        if now_s - self._stepped_at >= QUIET_S and now_s - self._standing_at >= STANDING_EVERY_S:
+            self._standing_at = now_s
+            with suppress(UserError):  # a bucket that is away for a moment
+                self.standing = read_standing(parts)[0]
+        return self.standing != before
 
     def recent(self) -> list[Followed]:
         """The ranks of the latest attempt with their recent steps; files of other jobs are left out and noted."""

@@ -15,9 +15,13 @@ from time import monotonic
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ddlprof.analysis.trials import threshold_s
 from ddlprof.base.reading import ReadingError, parse_json
+from ddlprof.live.readings import EnergyMeter, HealthReadings
 from ddlprof.model import codec
+from ddlprof.model.checkpoint_files import CheckpointFile
 from ddlprof.model.classes import CLASSES, OPTIONAL
 from ddlprof.model.codec import Columns, columns_of
 from ddlprof.model.records import MISSING, End, Flag, Flush, RankHeader
@@ -38,6 +42,8 @@ MAX_KEPT_BYTES = 4 << 20
 """The most bytes of lines that explain others; collectives whose shapes come later are not told apart."""
 _MOST_PARTS = 5000
 """The most parts that are kept of a process that writes counters and makes no steps."""
+_MOST_FILES = 1000
+"""The most checkpoints, read or written, that are kept of a rank."""
 _TAIL_BYTES = 64
 """The last bytes read, which are compared to detect a replaced file; a line of checksums is about as long."""
 _STEP = b'\n["s",'
@@ -71,6 +77,9 @@ class StepSums:
     """The sums by the optional classes that were measured: the time of one that was not is in another class."""
     unusual: dict[str, int] = field(default_factory=dict)
     """The number of steps by the name of their flag."""
+    usual_steps: int = 0
+    usual_ns: int = 0
+    """Steps without a flag in which nothing hung, and their time."""
 
     def add(self, rank: RankData) -> None:
         """Adds the steps decoded from a further piece of the rank's file."""
@@ -79,6 +88,8 @@ class StepSums:
             self.steps += len(steps)
             self.last_step = int(steps["step"][-1])
             flags = steps["flags"]
+            took = steps["step_ns"][(flags == 0) & (steps["step_ns"] <= _hang_ns(steps["step_ns"]))]
+            self._add_usual(len(took), int(took.sum()))
             for flag in Flag:
                 found = int(np.count_nonzero(flags & int(flag)))
                 if found:
@@ -94,10 +105,20 @@ class StepSums:
             self._add_times(rank)
         for sums in rank.aggregates:
             self.steps += sums.steps
+            self._add_usual(sums.steps, sums.step_ns)
             self._add_samples(sums.samples)
             pattern = frozenset(name for name in OPTIONAL if getattr(sums, f"{name}_ns") is not None)
             times = {name: getattr(sums, f"{name}_ns") or 0 for name in _TIMES}
             self._add_sums(pattern, sums.steps, times)
+
+    def _add_usual(self, steps: int, step_ns: int) -> None:
+        self.usual_steps += steps
+        self.usual_ns += step_ns
+
+    @property
+    def usual_s(self) -> float | None:
+        """The mean of the usual steps, in seconds."""
+        return self.usual_ns / self.usual_steps / 1e9 if self.usual_steps else None
 
     def _add_times(self, rank: RankData) -> None:
         steps = rank.steps
@@ -137,6 +158,11 @@ class StepSums:
         }
 
 
+def _hang_ns(step_ns: NDArray[np.int64]) -> float:
+    """The longest step in which nothing hung, in ns, by those around it."""
+    return threshold_s(float(np.median(step_ns)) / 1e9) * 1e9
+
+
 @dataclass
 class FlushedPart:
     """The data of one flush to a rank's two files, without the lines that explain others."""
@@ -163,6 +189,7 @@ class GrowingRank:
         self.end: End | None = None
         self.counters: dict[str, float] = {}
         """The latest `ContextRow` by name, NaN where a counter is not available."""
+        self.device_energy, self.host_energy = EnergyMeter(), EnergyMeter()
         self.damaged = 0
         """Parts that do not match their checksum."""
         self.problem: str | None = None
@@ -177,6 +204,8 @@ class GrowingRank:
         self._tail = b""
         self._rest = b""
         self._kept = b""
+        self._health = HealthReadings()
+        self.checkpoint_files: list[CheckpointFile] = []
         self._window: deque[FlushedPart] = deque()
         self._times_end = 0
         self._caught_up = False
@@ -292,6 +321,10 @@ class GrowingRank:
         self.last_entry_unix_ns = max(self.last_entry_unix_ns, rank.last_seen_unix_ns)
         for name in CONTEXT_FIELDS if len(rank.context) else ():
             self.counters[name] = float(rank.context[name][-1])
+        self.device_energy.add(rank.context["time_ns"], rank.context["gpu_energy_j"])
+        self.host_energy.add(rank.context["time_ns"], rank.context["host_energy_j"])
+        self._health.add(rank.health)
+        self.checkpoint_files = [*self.checkpoint_files, *rank.checkpoint_files][-_MOST_FILES:]
         self._window.extend(parts)
         steps = sum(part.steps for part in self._window)
         while len(self._window) > 1 and (
@@ -326,6 +359,9 @@ class GrowingRank:
             times.append(part.times)
         rank = self._decoded(list(self._window), times, self._kept)
         rank.end = self.end
+        if len(rank.steps):
+            self._health.drop_before(int(rank.steps["start_ns"][0]))
+        rank.health = self._health.readings
         self._drop_older(rank, seconds, least_steps)
         return rank
 

@@ -1,8 +1,6 @@
 """A snapshot as metrics for Prometheus, served on one address by the process that watches, never by the training.
 
-Names and units follow Prometheus' conventions: seconds and bytes, counters end in `_total`. What was not measured has
-no sample. Ranks are labels, so there are no more time series than ranks and classes; a job of very many ranks has those
-of the slowest only.
+Names and units follow Prometheus' conventions: seconds and bytes, counters end in `_total`.
 """
 
 from __future__ import annotations
@@ -17,16 +15,12 @@ from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from ddlprof.base.errors import UserError
-from ddlprof.live import words
-from ddlprof.live.snapshot import TRAINS, RankView, Snapshot
-from ddlprof.model.classes import CLASSES, PARTS
+from ddlprof.live.figures import FIGURES, Figure
+from ddlprof.live.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-MOST_RANKS = 256
-"""Ranks with labels of their own."""
-_CLASSES = (*CLASSES, *(name for parts in PARTS.values() for name in parts))
 PATIENCE_S = 10.0
 """The longest time from a connection to the end of its answer; a scrape takes milliseconds."""
 MOST_CLIENTS = 64
@@ -47,68 +41,29 @@ class Metrics:
         """The metrics, as prometheus_client asks for them, in a thread of its own."""
         snapshot = self._snapshot
         if snapshot is not None:
-            yield from _of_job(snapshot)
-            yield from _of_ranks(words.slowest_first(snapshot)[:MOST_RANKS])
+            yield _info(snapshot)
+            yield from filter(None, (_family(figure, snapshot) for figure in FIGURES))
 
 
-def _of_job(snapshot: Snapshot) -> Iterator[Metric]:
-    from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+def _info(snapshot: Snapshot) -> Metric:
+    from prometheus_client.core import InfoMetricFamily
 
     info = InfoMetricFamily("ddlprof_run", "What is watched.")
     info.add_metric([], {"name": snapshot.name, "model": snapshot.model or "", "strategy": snapshot.strategy or ""})
-    yield info
-    yield GaugeMetricFamily("ddlprof_world_size", "Ranks of the job.", value=snapshot.world_size)
-    yield GaugeMetricFamily("ddlprof_attempt", "How often the job was started again.", value=snapshot.attempt)
-    training = sum(rank.state == TRAINS for rank in snapshot.ranks)
-    yield GaugeMetricFamily("ddlprof_ranks_training", "Ranks that write and have not ended.", value=training)
-    means = GaugeMetricFamily(
-        "ddlprof_class_seconds", "Mean time of a class in the recent steps, over all ranks.", labels=["class"]
-    )
-    for name in _CLASSES:
-        seconds = snapshot.times_s.get(name)
-        if seconds is not None:
-            means.add_metric([name], seconds)
-    yield means
-    for name, text, value in (
-        ("ddlprof_step_seconds", "Mean time of the recent steps, over all ranks.", snapshot.times_s.get("step")),
-        ("ddlprof_steps_per_second", "Steps in a second, lately.", snapshot.steps_per_s),
-        ("ddlprof_samples_per_second", "Samples of all ranks in a second, lately.", snapshot.samples_per_s),
-        ("ddlprof_remaining_seconds", "Time to the last step, where their number was given.", snapshot.remaining_s),
-    ):
-        if value is not None:
-            yield GaugeMetricFamily(name, text, value=value)
-    if snapshot.late_rank is not None:
-        late = GaugeMetricFamily("ddlprof_late_rank", "1 for the rank that the others wait for.", labels=["rank"])
-        late.add_metric([str(snapshot.late_rank)], 1)
-        yield late
-    if snapshot.verdict is not None:
-        verdict = GaugeMetricFamily("ddlprof_verdict", "1 for what bounds the recent steps.", labels=["verdict"])
-        verdict.add_metric([snapshot.verdict.name], 1)
-        yield verdict
+    return info
 
 
-def _of_ranks(ranks: list[RankView]) -> Iterator[Metric]:
+def _family(figure: Figure, snapshot: Snapshot) -> Metric | None:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    steps = CounterMetricFamily("ddlprof_steps", "Steps since the start of the attempt.", labels=["rank"])
-    samples = CounterMetricFamily("ddlprof_samples", "Samples since the start of the attempt.", labels=["rank"])
-    classes = CounterMetricFamily(
-        "ddlprof_class_time_seconds", "Time of a class in all steps so far.", labels=["rank", "class"]
-    )
-    means = GaugeMetricFamily("ddlprof_rank_step_seconds", "Mean time of a rank's recent steps.", labels=["rank"])
-    age = GaugeMetricFamily("ddlprof_last_entry_age_seconds", "Time since the rank wrote anything.", labels=["rank"])
-    memory = GaugeMetricFamily("ddlprof_memory_bytes", "Memory of the rank.", labels=["rank"])
-    for rank in ranks:
-        label = str(rank.rank)
-        steps.add_metric([label], rank.steps)
-        age.add_metric([label], rank.age_s)
-        for family, value in ((samples, rank.samples), (means, rank.means_s.get("step")), (memory, rank.memory_bytes)):
-            if value is not None:
-                family.add_metric([label], value)
-        for name in CLASSES:
-            if name in rank.class_totals_s:
-                classes.add_metric([label, name], rank.class_totals_s[name])
-    yield from (steps, samples, classes, means, age, memory)
+    points = list(figure.points(snapshot)) if figure.prometheus else []
+    if not points:
+        return None
+    kind = CounterMetricFamily if figure.is_counter else GaugeMetricFamily
+    family = kind(figure.prometheus, figure.words, labels=figure.labels)
+    for labels, value in points:
+        family.add_metric(labels, value)
+    return family
 
 
 @contextmanager

@@ -37,11 +37,15 @@ def render(snapshot: Snapshot, width: int, height: int, hint: str = "") -> Rende
     rows: list[Text] = [_label("ddlprof", " · ".join(_head(snapshot)), "bold cyan")]
     if waiting := words.waiting(snapshot):
         rows.append(_label("", waiting, "yellow"))
+    if snapshot.hang is not None:
+        for line in _folded("Hang", words.hang(snapshot), "", width, _FOLDED_LINES):
+            line.stylize("bold red")
+            rows.append(line)
     if snapshot.started:
         rows.append(_label("Progress", words.progress(snapshot)))
         rows += _times(snapshot, width)
         rows += _verdict(snapshot, width, _FOLDED_LINES if height >= _TALL else 1)
-    told = (("Rank", words.late(snapshot)), ("Silent", words.last_entry(snapshot)))
+    told = (("Rank", words.late(snapshot)), ("Sick", words.sick(snapshot)), ("Silent", words.last_entry(snapshot)))
     rows += [_label(name, text) for name, text in told if text]
     after = [_label("Note", note, "yellow") for note in _notes(snapshot)]
     if hint:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
+from ddlprof.analysis.energy import is_device_shared
+from ddlprof.analysis.hang_facts import Hang
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.analysis.sources import other_sources
 from ddlprof.base.units import seconds_of
 from ddlprof.live.follower import Followed, RunFollower
+from ddlprof.live.goodput import goodput_share
+from ddlprof.live.machines import SickView, device_power, hang_now, sick_machine, tellers
 from ddlprof.model.classes import CLASSES, TIMES
 from ddlprof.model.manifest import Manifest
 from ddlprof.report.run.context import context_line, overhead_line
@@ -50,6 +54,15 @@ class RankView:
     samples: int | None
     unusual: dict[str, int]
     """Steps by the name of their flag."""
+    device_j: float | None = None
+    """The energy of its device since the first reading of the attempt; None where other processes share the device."""
+    device_w: float | None = None
+    """The power of its device, lately."""
+    tells_host: bool = False
+    """Whether the next two are this rank's to tell: the first rank on a machine that reads them does."""
+    host_j: float | None = None
+    """The energy of the processors and the memory of its machine."""
+    host_w: float | None = None
 
     @property
     def ended(self) -> bool:
@@ -96,6 +109,13 @@ class Snapshot:
     late_cause: str | None = None
     late_queued_share: float | None = None
     """The share of its time that the late rank waits for a processor, where that explains most of its delay."""
+    sick: SickView | None = None
+    hang: Hang | None = None
+    """Why no step ends; None also where ranks wait for one that is at work."""
+    goodput: float | None = None
+    """The share of the time of all machines, over all attempts, in which the job made progress."""
+    job_id: str = ""
+    """The same for all processes and restarts of the job."""
     ranks: list[RankView] = field(default_factory=list)
     damaged: int = 0
     notes: list[str] = field(default_factory=list)
@@ -137,6 +157,8 @@ class Observer:
         self._total_steps = total_steps
         self._followed: list[Followed] = []
         self._last: Snapshot | None = None
+        self.own_note: Callable[[], str] = lambda: ""
+        """What the watching process has to say of itself; empty: nothing."""
 
     def look(self, now_unix_ns: int) -> Snapshot:
         """Reads what was added to the files, analyses the recent steps if there was any, and returns a snapshot."""
@@ -144,17 +166,20 @@ class Observer:
             self._followed = self.follower.recent()
             self._last = _snapshot(self.follower, self._followed, self._total_steps)
         views = [_at(view, each, now_unix_ns) for view, each in zip(self._last.ranks, self._followed, strict=True)]
-        return replace(self._last, ranks=views)
+        own = list(filter(None, [self.own_note()]))
+        return replace(self._last, ranks=views, notes=own + self._last.notes)
 
 
 def _snapshot(follower: RunFollower, followed: Sequence[Followed], total_steps: int | None) -> Snapshot:
-    data = RunData((str(follower.path),), follower.manifest, [each.recent for each in followed])
+    ranks = [each.recent for each in followed]
+    data = RunData((str(follower.path),), follower.manifest, ranks, standing=follower.standing)
     described = _described(follower, followed, data)
     if not followed:
         return Snapshot(**described)
     headline = analyse(data)[-1]
     summary = headline.summary
-    views = [_rank_view(each, headline) for each in followed]
+    telling = tellers(followed)
+    views = [_rank_view(each, headline, each.recent.rank in telling) for each in followed]
     steps = max(view.steps for view in views)
     rate = _steps_per_s(followed)
     samples = _samples_per_step(followed, follower.manifest)
@@ -175,6 +200,9 @@ def _snapshot(follower: RunFollower, followed: Sequence[Followed], total_steps: 
         late_rank=late.rank if late else None,
         late_cause=late.cause if late else None,
         late_queued_share=late.queued_share if late else None,
+        sick=sick_machine(headline),
+        hang=hang_now(data),
+        goodput=goodput_share(follower.ranks_by_attempt),
     )
 
 
@@ -186,6 +214,7 @@ def _described(follower: RunFollower, followed: Sequence[Followed], data: RunDat
     return {
         "name": data.name,
         "model": manifest.model.name if manifest else None,
+        "job_id": ranks[0].header.job_id if ranks else manifest.job_id if manifest else "",
         "strategy": manifest.training.strategy if manifest else None,
         "device": devices.most_common(1)[0][0] if devices else "",
         "world_size": ranks[0].header.world_size if ranks else manifest.world_size if manifest else 0,
@@ -200,8 +229,10 @@ def _described(follower: RunFollower, followed: Sequence[Followed], data: RunDat
 # -- ranks ------------------------------------------------------------------------------------------------------------
 
 
-def _rank_view(followed: Followed, headline: Attempt) -> RankView:
+def _rank_view(followed: Followed, headline: Attempt, tells_host: bool) -> RankView:
     growing, data = followed.growing, followed.recent
+    device, host = growing.device_energy, growing.host_energy
+    is_shared = is_device_shared(data.notes)
     analysed = next(rank for rank in headline.ranks if rank.data is data)
     sums = growing.sums
     return RankView(
@@ -217,6 +248,11 @@ def _rank_view(followed: Followed, headline: Attempt) -> RankView:
         class_totals_s={name: value / 1e9 for name, value in sums.measured_ns().items()},
         samples=sums.samples,
         unusual=dict(sums.unusual),
+        device_j=None if is_shared else device.joules,
+        device_w=None if is_shared else device_power(growing),
+        tells_host=tells_host,
+        host_j=host.joules if tells_host else None,
+        host_w=host.watts if tells_host else None,
     )
 
 

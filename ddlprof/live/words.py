@@ -9,6 +9,7 @@ from ddlprof.base.text import plain
 from ddlprof.base.units import count, gib, listed, percent, ranges, scale_for, short_time, significant
 from ddlprof.live.snapshot import GONE, SILENT, TRAINS, RankView, Snapshot
 from ddlprof.model.classes import TABLE
+from ddlprof.report.hang.words import headline
 from ddlprof.report.run.data import terms_of
 
 _CAUSES = {each.name: each.own_words for each in TABLE}
@@ -74,6 +75,22 @@ def late(snapshot: Snapshot) -> str:
     return f"rank {snapshot.late_rank} arrives last{cause}"
 
 
+def hang(snapshot: Snapshot) -> str:
+    """Why no step ends; empty while the job does not hang."""
+    found = snapshot.hang
+    return f"for {short_time(found.for_s)}: {headline(found)}" if found is not None else ""
+
+
+def sick(snapshot: Snapshot) -> str:
+    """What is wrong with the machine or the device of the late rank; empty where nothing is known."""
+    found = snapshot.sick
+    if found is None:
+        return ""
+    whose = "device" if found.counter.of_device else "machine"
+    rate = f"{significant(found.per_s)} {found.counter.words}" + ("" if found.counter.is_level else " a second")
+    return f"{whose} of rank {found.rank} ({found.host}) is not well: {rate}"
+
+
 def ranks(snapshot: Snapshot) -> str:
     """How many ranks train, and which do not."""
     here, world = len(snapshot.ranks), snapshot.world_size
@@ -115,9 +132,9 @@ def waiting(snapshot: Snapshot) -> str:
 
 def status(snapshot: Snapshot) -> list[str]:
     """The whole status as parts of one line, the most important first."""
-    parts = [waiting(snapshot)]
+    parts = [waiting(snapshot), f"HANG {hang(snapshot)}" if snapshot.hang is not None else ""]
     if snapshot.started:
-        parts += [progress(snapshot), breakdown(snapshot), verdict(snapshot), late(snapshot)]
+        parts += [progress(snapshot), breakdown(snapshot), verdict(snapshot), late(snapshot), sick(snapshot)]
     parts += [ranks(snapshot) if snapshot.ranks else "", memory(snapshot), last_entry(snapshot)]
     if snapshot.damaged:
         parts.append(count(snapshot.damaged, "damaged part"))

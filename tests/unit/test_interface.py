@@ -28,7 +28,7 @@ OPTIONS = {
         " --node-rank --nproc-per-node --out --profiler-windows --quiet --step-optimizer --stop-after"
         " --time-collectives -m -o"
     ),
-    "watch": "--beside --hang --help --interval --metrics-address --metrics-port --once --total-steps --wait",
+    "watch": "--beside --hang --help --interval --metrics-address --metrics-port --once --otlp --total-steps --wait",
     "report": "--carbon --format --goodput --help --instance --out --save-summary --step-range -o",
     "compare": "--fail-on --format --help --noise --out -o",
     "export": "--format --help --out -o",

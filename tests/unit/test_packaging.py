@@ -28,6 +28,7 @@ DISTRIBUTIONS = {
     "sklearn": "scikit-learn", "pynvml": "nvidia-ml-py", "yaml": "pyyaml", "botocore": "boto3", "urllib3": "boto3",
     "mkdocs": "mkdocs-material",
     "prometheus_client": "prometheus-client", "mlflow": "mlflow-skinny",
+    "opentelemetry": "opentelemetry-exporter-otlp-proto-http",
 }  # fmt: skip
 """The name on PyPI where it is another, or the package that brings it."""
 WHEEL = ("ddlprof", "recommender", "instance_catalog")
@@ -123,6 +124,7 @@ def test_what_the_wheel_imports_is_declared_and_used() -> None:
         "remote",
         "parquet",
         "metrics",
+        "otel",
         "yaml",
         "learn",
         "cluster",

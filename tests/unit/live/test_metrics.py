@@ -17,8 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ddlprof.base.errors import UserError
 from ddlprof.live import metrics as metrics_server
+from ddlprof.live.figures import MOST_RANKS
 from ddlprof.live.follower import RunFollower
-from ddlprof.live.metrics import MOST_RANKS, Metrics, served
+from ddlprof.live.metrics import Metrics, served
 from ddlprof.live.snapshot import GONE, TRAINS, Observer, RankView, Snapshot
 from tests.unit.live.runs import GrowingRun
 

@@ -83,6 +83,8 @@ def knee(front: Sequence[tuple[float, float]]) -> int | None:
     if len(front) < 3:
         return None
     (least, highest), (most, lowest) = front[0], front[-1]
+    if not (least < most and lowest < highest):
+        return None
     below = [1.0 - _share(x, least, most) - _share(y, lowest, highest) for x, y in front]
     number = max(range(len(front)), key=lambda each: below[each])
     return number if below[number] > 1e-9 else None

@@ -55,6 +55,7 @@ def test_the_knee_is_where_both_ways_to_go_on_are_poor() -> None:
     assert knee([(1, 100), (10, 10), (100, 1)]) is None  # on it: each way costs as much as it wins
     assert knee([(1, 100), (100, 1)]) is None
     assert knee([]) is None
+    assert knee([(1, 5), (1, 5), (1, 5)]) is None  # which is no front
 
 
 @given(st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), min_size=3, max_size=9), st.floats(0.01, 100))

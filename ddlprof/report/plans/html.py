@@ -13,7 +13,7 @@ from ddlprof.report.html.shell import Absent, Section, page, verdict_box
 from ddlprof.report.plans.changes import changes_of, unchanged_in_words
 from ddlprof.report.plans.data import settings_in_words
 from ddlprof.report.plans.layout_sections import layout_sections
-from ddlprof.report.plans.table import LEGEND, MARKS, flags_of, marks_of
+from ddlprof.report.plans.table import LEGEND, MARKS, flags_of, notes_of
 from ddlprof.report.plans.text import (
     as_measured_in_words,
     counted,
@@ -231,16 +231,15 @@ def _plans(shown: Sequence[Row], accepted: Sequence[Plan]) -> Section | Absent:
     if not accepted:
         return Absent(title, "none does")
     places = {f"{row.plan.cloud} {row.plan.region}" for row in shown}
-    folded = any(row.folded for row in shown)
     several = len(places) > 1  # one place is in the caption: the table is wide enough
     rows: list[list[Content]] = [
         [str(row.position), where(plan), f"{plan.gpus} x {plan.gpu_model}",
-         *([f"{plan.cloud} {plan.region}"] * several), plan.bound_by or "", marks_of(row) + flags_of(plan),
-         *([f"+{row.folded}" if row.folded else ""] * folded), f"{plan.global_batch:,}", *_amounts(plan)]
+         *([f"{plan.cloud} {plan.region}"] * several), plan.bound_by or "", notes_of(row),
+         f"{plan.global_batch:,}", *_amounts(plan)]
         for row in shown
         for plan in [row.plan]
     ]  # fmt: skip
-    words = ["#", "Machines", "GPUs", *(["Where"] * several), "Bound by", "Notes", *(["Sizes"] * folded)]
+    words = ["#", "Machines", "GPUs", *(["Where"] * several), "Bound by", "Notes"]
     place = "" if several else f", in {min(places)}"
     more = f", {len(shown):,} of {len(accepted):,}" if len(accepted) > len(shown) else ""
     head = [*words, "Batch", "Time [80 %]", "Cost USD [80 %]"]

@@ -61,7 +61,7 @@ def plans_table(shown: Sequence[Row]) -> list[str]:
         gpus = f"{plan.nodes} x {plan.placement[0]}"
         rows.append(
             [str(row.position), *[plan.cloud] * several, plan.instance_type, gpus, str(plan.global_batch),
-             _interval(times), _interval(costs, digits), plan.bound_by or "", *_layout(plan) * divided, _notes(row)]
+             _interval(times), _interval(costs, digits), plan.bound_by or "", *_layout(plan) * divided, notes_of(row)]
         )  # fmt: skip
     used = "".join(marks_of(row) + flags_of(row.plan) for row in shown)
     legend = [f"{flag} {meaning}" for flag, meaning in (MARKS | LEGEND).items() if flag in used]
@@ -89,7 +89,7 @@ def _telling_digits(values: Sequence[float]) -> int:
     return next((digits for digits, seen in enumerate(texts, 3) if seen == different), _MOST_DIGITS)
 
 
-def _notes(row: Row) -> str:
+def notes_of(row: Row) -> str:
     """The letters of a row, and how many sizes of its machines are folded into it: `Kx +5`."""
     sizes = [f"+{row.folded}"] if row.folded else []
     return " ".join([*filter(None, [marks_of(row) + flags_of(row.plan)]), *sizes])

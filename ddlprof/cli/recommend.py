@@ -60,6 +60,9 @@ _Carbon = Annotated[
     float | None,
     output_option("--carbon", metavar="G", min=0, help="Grams of CO2 of a kWh where the machines are."),
 ]
+_AllSizes = Annotated[
+    bool, output_option("--all-sizes", help="Show all sizes of a type, not only the best for each way to pay.")
+]
 _Emit = Annotated[
     str | None,
     output_option(
@@ -85,7 +88,8 @@ def recommend(
     max_nodes: _MaxNodes = None,
     nodes: _Nodes = None,
     max_cost: _MaxCost = None,
-    top: Annotated[int, output_option(metavar="K", min=1, help="Number of plans to show.")] = 8,
+    top: Annotated[int, output_option(metavar="K", min=1, help="Number of types of machines to show.")] = 8,
+    all_sizes: _AllSizes = False,
     precision: options.Precision = None,
     strategy: options.Strategy = None,
     optimizer: options.Optimizer = None,
@@ -125,7 +129,7 @@ def recommend(
     }  # fmt: skip
     machines = _Machines(instance, nodes, max_nodes, whole_numbers(gpus, "--gpus") if gpus else None, emit)
     answer = _answer(job, layouts, global_batch, machines, (keep_global_batch, batches), question)
-    _report(replace(answer, carbon_g_per_kwh=carbon), top, places)
+    _report(replace(answer, carbon_g_per_kwh=carbon, max_cost_usd=max_cost), top, all_sizes, places)
     if task and emit:
         launch.emit(task, emit, job, answer, precision)
 
@@ -204,18 +208,18 @@ def _samples(
     return (steps or 0) * global_batch
 
 
-def _report(answer: Answer, top: int, places: Wanted) -> None:
+def _report(answer: Answer, top: int, all_sizes: bool, places: Wanted) -> None:
     """Writes and shows the plans. Ends the command where no plan meets the budget."""
     from ddlprof.report.plans import data, text, tried
 
     def page(answer: Answer) -> Iterable[str]:
         from ddlprof.report.plans import html
 
-        return html.render(answer, top)
+        return html.render(answer, top, all_sizes=all_sizes)
 
     places.write(
         {
-            "table": lambda answer: text.render(answer, top),
+            "table": lambda answer: text.render(answer, top, all_sizes=all_sizes),
             "csv": lambda answer: data.as_csv(answer.plans),
             "json": data.as_json,
             "html": page,

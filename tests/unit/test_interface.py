@@ -37,8 +37,8 @@ OPTIONS = {
     "fleet": "--analyse --by --format --help --instance --job --out --since --sort --top -o",
     "characterize": "--format --help --max-steps --module --network-run --nproc-per-node --out --repeat --skip -m -o",
     "recommend": (
-        "--batch --budget --carbon --channels-last --checkpointing --cloud --compile --discount --emit --epochs"
-        " --format --global-batch --gpus --grad-accum --help --instance --instances --interruptions-per-hour"
+        "--all-sizes --batch --budget --carbon --channels-last --checkpointing --cloud --compile --discount --emit"
+        " --epochs --format --global-batch --gpus --grad-accum --help --instance --instances --interruptions-per-hour"
         " --keep-global-batch --layouts --learned --lora --max-cost --max-nodes --nodes --optimizer --other-job"
         " --out --precision --prices --pricing --qlora --region --samples --steps --strategy --top -o"
     ),

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from ddlprof.report.json_csv import csv_text, json_text
 from recommender.estimate import CLASSES
+from recommender.plans.shown import knee_of, rows_of
 
 if TYPE_CHECKING:
     from recommender.plans.layouts import TriedOn
     from recommender.plans.plan import Plan
+    from recommender.plans.shown import Row
 
 COLUMNS = (
     "position", "cloud", "region", "instance_type", "nodes", "placement", "gpus", "gpu_model", "pricing",
@@ -55,6 +57,13 @@ class Answer:
     """All layouts that were tried, where the best were asked for."""
     carbon_g_per_kwh: float | None = None
     """The CO2 of a kWh where the machines are, if the user told it."""
+
+    max_cost_usd: float | None = None
+    """The most that the job may cost, if the user told it."""
+
+    def rows(self, top: int, *, all_sizes: bool = False) -> list[Row]:
+        """The plans to show: see `recommender.plans.shown.rows_of`."""
+        return rows_of(self.accepted, knee_of(self.front), top, all_sizes=all_sizes)
 
     @property
     def accepted(self) -> list[Plan]:

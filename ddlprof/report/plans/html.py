@@ -8,29 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.units import Scale, count, duration, scale_for, significant
 from ddlprof.report.html.chart import Choice, chart, rounded, short
-from ddlprof.report.html.element import Content, Html, facts, table, tag
+from ddlprof.report.html.element import Content, Html, facts, joined, table, tag
 from ddlprof.report.html.shell import Absent, Section, page, verdict_box
+from ddlprof.report.plans.changes import changes_of, unchanged_in_words
 from ddlprof.report.plans.data import settings_in_words
 from ddlprof.report.plans.layout_sections import layout_sections
+from ddlprof.report.plans.table import LEGEND, MARKS, flags_of, notes_of
 from ddlprof.report.plans.text import (
-    LEGEND,
     as_measured_in_words,
     counted,
-    described,
     energy_of,
-    flags_of,
     not_about_gpus,
     prices_of,
     second_way_to_pay,
-    time_unit,
-    where,
     why_none,
 )
+from ddlprof.report.plans.words import described, time_unit, where
 from recommender.estimate import CLASSES
+from recommender.plans.shown import fastest_of, knee_of
 
 if TYPE_CHECKING:
     from ddlprof.report.plans.data import Answer
     from recommender.plans.plan import Plan
+    from recommender.plans.shown import Row
 
 _DRAWN_REJECTED = 400
 _TABLE_ROWS = 100
@@ -39,17 +39,22 @@ _LONGEST_TITLE = 120
 _FRONT = "nothing is faster and cheaper"
 
 
-def render(answer: Answer, top: int) -> list[str]:
-    """The page in pieces, ending with a line end; the classes of the `top` best plans are drawn."""
+def render(answer: Answer, top: int, *, all_sizes: bool = False) -> list[str]:
+    """The page in pieces, ending with a line end: question, answer, chart, what would change the answer, and the rest.
+
+    The classes of the plans that the table in text has are drawn.
+    """
     accepted = answer.accepted
+    shown = [row.plan for row in answer.rows(top, all_sizes=all_sizes)]
     title = f"Machines for {short(answer.job, _LONGEST_TITLE)} · ddlprof"
     work = f"{count(round(answer.samples), 'sample')} in {duration(answer.budget_s)}"
     subtitle = f"{work} · {count(len(answer.plans), 'candidate')}"
     sections: list[Section | Absent] = [
         _time_against_cost(answer),
-        _classes(accepted[:top]),
+        _changes(answer),
+        _classes(shown),
         *layout_sections(answer, top),
-        _plans(accepted),
+        _plans(answer.rows(_TABLE_ROWS, all_sizes=all_sizes), accepted),
         _rejected(answer),
         _assumptions(answer, accepted[:top] or list(answer.plans[:1])),
         _reading(accepted),
@@ -62,25 +67,52 @@ def _top(answer: Answer) -> Html:
     severity = "ok" if accepted else "critical"
     heading = where(accepted[0]) if accepted else "No plan meets the budget"
     badge = f"cheapest of {count(len(accepted), 'plan')} that meet the budget" if accepted else "nothing found"
-    return verdict_box(heading, badge, severity, list(_verdict(answer)))
+    verdict = verdict_box(heading, badge, severity, list(_verdict(answer)))
+    return joined(tag("p", _question(answer), class_="note"), verdict)
+
+
+def _question(answer: Answer) -> str:
+    money = "" if answer.max_cost_usd is None else f" and for at most {significant(answer.max_cost_usd)} USD"
+    return (
+        f"Which machines train {short(answer.job, _LONGEST_TITLE)} on {count(round(answer.samples), 'sample')} within"
+        f" {duration(answer.budget_s)}{money}, at the lowest cost?"
+    )
+
+
+def _interval_of(plan: Plan) -> str:
+    low, high = duration(plan.time_low_s or 0.0), duration(plan.time_high_s or 0.0)
+    least, most = significant(plan.cost_low_usd or 0.0), significant(plan.cost_high_usd or 0.0)
+    return f"the truth is four times out of five from {low} to {high} and from {least} to {most} USD"
 
 
 def _verdict(answer: Answer) -> Iterator[tuple[str, Content]]:
     accepted = answer.accepted
     if accepted:
         yield "Cheapest", described(accepted[0])
+        yield "80 %", _interval_of(accepted[0])
         if second := second_way_to_pay(accepted):
             yield "Second", second
-        fastest = min(accepted, key=lambda plan: plan.time_s or 0.0)
-        if fastest is not accepted[0]:
+        knee, fastest = knee_of(answer.front), fastest_of(accepted)
+        if knee:
+            yield "Knee", described(knee)
+        if fastest and fastest is not accepted[0]:
             yield "Fastest", described(fastest)
     else:
         yield "Why", why_none(answer)
     if answer.differences:
         yield "Asked", settings_in_words(answer.differences)
         yield "As RUN", as_measured_in_words(answer)
-    if answer.advice:
-        yield "Next", answer.advice
+
+
+def _changes(answer: Answer) -> Section | Absent:
+    """The nearest price, deadline and batch with which other machines are the cheapest."""
+    title = "What would change the answer"
+    changes: list[tuple[str, Content]] = [(name, text) for name, text in changes_of(answer)]
+    if unchanged := unchanged_in_words(answer):
+        changes.append(("Batch", unchanged))
+    if not changes:
+        return Absent(title, "there is no answer to change")
+    return Section("changes", title, facts(changes))
 
 
 def _time_against_cost(answer: Answer) -> Section | Absent:
@@ -90,14 +122,14 @@ def _time_against_cost(answer: Answer) -> Section | Absent:
     if not priced:
         return Absent(title, "no plan has a time and a price")
     front = [plan for plan in answer.front if plan.cost_usd]
-    best = {id(plan) for plan in front}
+    best, knee = {id(plan) for plan in front}, knee_of(front)
     kept = [plan for plan in priced if not plan.reason and id(plan) not in best]
     rejected = [plan for plan in priced if plan.reason][:_DRAWN_REJECTED]
     unit, unit_s = time_unit(answer.budget_s)
     labels: list[str] = []
     groups = [
         {**_group(_FRONT, front, labels, unit_s), "colour": "--class-network", "symbol": "diamond", "size": 11,
-         "opacity": 1, "names": [short(where(plan), 30) for plan in front]},
+         "opacity": 1, "names": [short(where(plan), 30) + " (knee)" * (plan is knee) for plan in front]},
         {**_group("meets the budget", kept, labels, unit_s), "colour": "--class-compute", "symbol": "circle", "size": 7,
          "opacity": 0.6},
         {**_group("rejected", rejected, labels, unit_s), "colour": "--class-other", "symbol": "circle", "size": 5,
@@ -193,21 +225,23 @@ def _interval(plan: Plan, scale: Scale) -> str:
     return f"{scale.number(plan.step_low_s or 0.0)} to {scale.number(plan.step_high_s or 0.0)}"
 
 
-def _plans(accepted: Sequence[Plan]) -> Section | Absent:
+def _plans(shown: Sequence[Row], accepted: Sequence[Plan]) -> Section | Absent:
+    """The plans as a table, with the sizes that are not shown counted."""
     title = "Plans that meet the budget"
     if not accepted:
         return Absent(title, "none does")
-    shown = accepted[:_TABLE_ROWS]
-    places = {f"{plan.cloud} {plan.region}" for plan in shown}
+    places = {f"{row.plan.cloud} {row.plan.region}" for row in shown}
     several = len(places) > 1  # one place is in the caption: the table is wide enough
     rows: list[list[Content]] = [
-        [str(position), where(plan), f"{plan.gpus} x {plan.gpu_model}", *([f"{plan.cloud} {plan.region}"] * several),
-         plan.bound_by or "", flags_of(plan), f"{plan.global_batch:,}", *_amounts(plan)]
-        for position, plan in enumerate(shown, 1)
+        [str(row.position), where(plan), f"{plan.gpus} x {plan.gpu_model}",
+         *([f"{plan.cloud} {plan.region}"] * several), plan.bound_by or "", notes_of(row),
+         f"{plan.global_batch:,}", *_amounts(plan)]
+        for row in shown
+        for plan in [row.plan]
     ]  # fmt: skip
     words = ["#", "Machines", "GPUs", *(["Where"] * several), "Bound by", "Notes"]
     place = "" if several else f", in {min(places)}"
-    more = f", the first {_TABLE_ROWS} of {len(accepted):,}" if len(accepted) > _TABLE_ROWS else ""
+    more = f", {len(shown):,} of {len(accepted):,}" if len(accepted) > len(shown) else ""
     head = [*words, "Batch", "Time [80 %]", "Cost USD [80 %]"]
     return Section("plans", title, table(f"By cost{place}{more}", head, rows, left=set(range(len(words)))))
 
@@ -236,6 +270,7 @@ def _assumptions(answer: Answer, shown: Sequence[Plan]) -> Section:
         ("Counted", counted(answer.startup_s, shown[0] if shown else None)),
         *([("Energy", energy_of(answer, shown[0]))] if shown and shown[0].energy_kwh is not None else []),
         ("Prices", prices_of(shown, answer.today)),
+        *([("Next", answer.advice)] if answer.advice else []),
     ]
     return Section("assumptions", "What this rests on", facts(pairs))
 
@@ -244,6 +279,8 @@ def _reading(accepted: Sequence[Plan]) -> Section:
     used = "".join(flags_of(plan) for plan in accepted)
     pairs: list[tuple[str, Content]] = [(flag, meaning) for flag, meaning in LEGEND.items() if flag in used]
     pairs += [
+        *(MARKS.items() if accepted else ()),
+        ("+N", "so many other sizes (nodes or batches) of these machines meet the budget, too"),
         (
             "80 %",
             "the interval that the truth is in four times out of five; a plan meets the budget if its upper end does",

@@ -10,8 +10,8 @@ from ddlprof.base.units import Scale, count, duration, percent, scale_for, signi
 from ddlprof.report.html.chart import chart, rounded, short
 from ddlprof.report.html.element import Content, Html, table
 from ddlprof.report.html.shell import Absent, Section
-from ddlprof.report.plans.text import time_unit, where
 from ddlprof.report.plans.tried import time_and_cost
+from ddlprof.report.plans.words import time_unit, where
 from recommender.plans.ranking import pareto_front
 
 if TYPE_CHECKING:

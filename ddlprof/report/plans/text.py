@@ -9,10 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ddlprof.base.units import count, duration, percent, significant
+from ddlprof.report.plans.changes import changes_of
 from ddlprof.report.plans.data import Answer, settings_in_words
 from ddlprof.report.plans.pareto_plot import Axis, apart, axes, plot
-from ddlprof.report.text import aligned, labelled, text_of, wrapped
-from instance_catalog.records import MARKET_PRICE, OWN_PRICE, is_assumed
+from ddlprof.report.plans.table import plans_table
+from ddlprof.report.plans.words import described, time_unit
+from ddlprof.report.text import labelled, text_of, wrapped
+from instance_catalog.records import OWN_PRICE
+from recommender.plans.shown import fastest_of, knee_of
 
 if TYPE_CHECKING:
     from recommender.plans.plan import Plan
@@ -22,25 +26,13 @@ _WIDTH = 80
 _labelled = partial(labelled, width=_WIDTH, indent=10)
 _LETTERS = "abcdefgh"
 """The number of plans on the Pareto front that are named."""
-LEGEND = {
-    "s": "spot, can be taken away at any time: interruptions are counted",
-    "f": "failures of machines are counted",
-    "x": "extrapolated",
-    "m": "memory not known, assumed to fit",
-    "a": "ARM processor, which the job's packages must be built for",
-    "~": "price read nowhere, assumed",
-    "v": "price of a market, varies by host and hour",
-    "o": "your own price",
-    "d": "your discount taken off",
-}
 _SAY_ENOUGH = ("over budget", "over the highest cost", "retired", "fraction of a GPU")
 """Rejections whose name alone tells the reason."""
 _DETAILS = 3
-_MOST_DIGITS = 6
 
 
-def render(answer: Answer, top: int) -> str:
-    """The page, ending with a line end; the table has the `top` best plans."""
+def render(answer: Answer, top: int, *, all_sizes: bool = False) -> str:
+    """The page, ending with a line end; the table has the `top` best types, with `all_sizes` the `top` best plans."""
     work = f"{count(round(answer.samples), 'sample')} in {duration(answer.budget_s)}"
     accepted = answer.accepted
     lines = [f"ddlprof  recommend {answer.job} · {work}", *_caution(answer.plans), ""]
@@ -49,7 +41,8 @@ def render(answer: Answer, top: int) -> str:
     if answer.differences:
         lines += [*_labelled("Asked", settings_in_words(answer.differences)), ""]
     if accepted:
-        lines += [*_table(accepted[:top]), "", *_extremes(accepted), *_as_measured(answer), "", *_pareto(answer), ""]
+        lines += [*plans_table(answer.rows(top, all_sizes=all_sizes)), "", *_extremes(answer), *_as_measured(answer)]
+        lines += [*_changes(answer), "", *_pareto(answer), ""]
     else:
         lines += [*_labelled("None", why_none(answer)), *_as_measured(answer), ""]
     lines += _rejected(answer)
@@ -90,83 +83,22 @@ def not_about_gpus(answer: Answer) -> str:
     )
 
 
-def where(plan: Plan) -> str:
-    """`2 x g4dn.12xlarge`, `p3.8xlarge`, with `spot` where it is."""
-    machines = plan.instance_type if plan.nodes == 1 else f"{plan.nodes} x {plan.instance_type}"
-    return machines + (" (spot)" if plan.pricing == "spot" else "")
-
-
-def _table(plans: Sequence[Plan]) -> list[str]:
-    unit, unit_s = ("h", 3600.0) if (plans[0].time_high_s or 0.0) >= 7200 else ("min", 60.0)
-    several = len({plan.cloud for plan in plans}) > 1
-    divided = any(plan.layout for plan in plans)
-    rows = [
-        [
-            "#",
-            *["CLOUD"] * several,
-            "INSTANCE",
-            "GPUS",
-            "BATCH",
-            f"TIME {unit} [80 %]",
-            "COST USD [80 %]",
-            "BOUND BY",
-            *["LAYOUT", "MFU"] * divided,
-            "",
-        ]
-    ]
-    digits = _telling_digits([plan.cost_usd or 0.0 for plan in plans])
-    for position, plan in enumerate(plans, 1):
-        times = [(t or 0.0) / unit_s for t in (plan.time_s, plan.time_low_s, plan.time_high_s)]
-        costs = [c or 0.0 for c in (plan.cost_usd, plan.cost_low_usd, plan.cost_high_usd)]
-        gpus = f"{plan.nodes} x {plan.placement[0]}"
-        rows.append(
-            [str(position), *[plan.cloud] * several, plan.instance_type, gpus, str(plan.global_batch), _interval(times),
-             _interval(costs, digits), plan.bound_by or "", *_layout(plan) * divided, flags_of(plan)]
-        )  # fmt: skip
-    used = "".join(flags_of(plan) for plan in plans)
-    legend = [f"{flag} {meaning}" for flag, meaning in LEGEND.items() if flag in used]
-    columns = "GPUS: nodes x GPUs in each. BATCH: samples of an update, of all GPUs."
-    return [*aligned(rows, right={0, 3 + several}), columns, *wrapped("; ".join(legend), _WIDTH)]
-
-
-def _layout(plan: Plan) -> list[str]:
-    """The layout with its micro-batch, and the MFU."""
-    return [f"{plan.layout},mb{plan.batch_per_gpu}", "" if plan.mfu is None else percent(plan.mfu)]
-
-
-def _interval(values: Sequence[float], digits: int = 3) -> str:
-    """The mean with that many digits, and its interval."""
-    mean, low, high = values
-    return f"{significant(mean, digits)} [{significant(low)}-{significant(high)}]"
-
-
-def _telling_digits(values: Sequence[float]) -> int:
-    """The number of digits that shows which of two values is smaller: three, or more where they are close."""
-    different = len({f"{value:.{_MOST_DIGITS}g}" for value in values})
-    texts = (len({significant(value, digits) for value in values}) for digits in range(3, _MOST_DIGITS))
-    return next((digits for digits, seen in enumerate(texts, 3) if seen == different), _MOST_DIGITS)
-
-
-def flags_of(plan: Plan) -> str:
-    """The letters of `LEGEND` that hold for a plan."""
-    flags = {
-        "s": plan.pricing == "spot",
-        "f": plan.interruptions is not None and plan.pricing != "spot",
-        "x": bool(plan.extrapolated),
-        "m": plan.fits_memory is None,
-        "a": plan.cpu_arch == "arm64",
-        "~": is_assumed(plan.price_basis),
-        "v": plan.price_basis.partition(",")[0] == MARKET_PRICE,
-        "o": plan.price_basis == OWN_PRICE,
-        "d": plan.is_discounted,
-    }
-    return "".join(flag for flag, holds in flags.items() if holds)
-
-
-def _extremes(accepted: Sequence[Plan]) -> list[str]:
-    fastest = min(accepted, key=lambda plan: plan.time_s or 0.0)
+def _extremes(answer: Answer) -> list[str]:
+    accepted = answer.accepted
     other = _labelled("Second", second) if (second := second_way_to_pay(accepted)) else []
-    return [*_labelled("Cheapest", described(accepted[0])), *other, *_labelled("Fastest", described(fastest))]
+    knee, fastest = knee_of(answer.front), fastest_of(accepted)
+    return [
+        *_labelled("Cheapest", described(accepted[0])),
+        *other,
+        *(_labelled("Knee", described(knee)) if knee else []),
+        *(_labelled("Fastest", described(fastest)) if fastest else []),
+    ]
+
+
+def _changes(answer: Answer) -> list[str]:
+    """What would change the answer, in one line."""
+    texts = [text for _, text in changes_of(answer)]
+    return _labelled("Changes", "; ".join(texts)) if texts else []
 
 
 def second_way_to_pay(accepted: Sequence[Plan]) -> str:
@@ -188,13 +120,6 @@ def as_measured_in_words(answer: Answer) -> str:
     if isinstance(plan, str) or plan.reason:
         return f"no plan: {plan if isinstance(plan, str) else plan.reason}"
     return described(plan)
-
-
-def described(plan: Plan) -> str:
-    """The time and the cost of a plan, in a line."""
-    time, most = duration(plan.time_s or 0.0), duration(plan.time_high_s or 0.0)
-    listed = f" ({significant(plan.list_cost_usd)} at the list's price)" if plan.list_cost_usd else ""
-    return f"{where(plan)}: {time} (up to {most}), {significant(plan.cost_usd or 0.0)} USD{listed}"
 
 
 def _pareto(answer: Answer) -> list[str]:
@@ -229,12 +154,6 @@ def _scales(unit: str, x: Axis, y: Axis) -> str:
     if x.is_log and y.is_log:
         return f", USD and {unit}, logarithmic"
     return f", USD{' (logarithmic)' * y.is_log} and {unit}{' (logarithmic)' * x.is_log}"
-
-
-def time_unit(time_s: float) -> tuple[str, float]:
-    """The unit in which `duration` would say this time, in words, and its seconds."""
-    limits = ((7200, ("minutes", 60.0)), (4 * 86400, ("hours", 3600.0)))
-    return next((unit for limit, unit in limits if time_s < limit), ("days", 86400.0))
 
 
 def _spread(front: Sequence[Plan]) -> list[Plan]:

@@ -48,7 +48,7 @@ def test_time_against_cost_the_plans_and_what_was_rejected(page: Any) -> None:
     assert data["pareto"]["limit"] == "budget 12 h"
     assert len(data["pareto"]["groups"][0]["names"]) == len(front)
     assert "By cost, in aws us-east-1" in text
-    assert len(data["classes"]["labels"]) == 3
+    assert len(data["classes"]["labels"]) == 5  # three types, the knee and the fastest
     for word in ("Rejected, and why", "over budget", "What this rests on", "Prices", "bound by"):
         assert word in text
 

@@ -113,7 +113,7 @@ class DeviceSearch:
 if TYPE_CHECKING:
     from ddlprof.collect.hooks.context import HookContext
 
-Attempt = Callable[[str, Callable[[], Uninstall]], None]
+Attempt = Callable[[str, Callable[[], Uninstall]], object]
 """The type of `Hooking.attempt`."""
 _TENSORS_LOOKED_AT = 64
 

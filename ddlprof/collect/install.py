@@ -121,23 +121,30 @@ class Hooking:
         self._recorder = recorder
         self._unmeasured = unmeasured
         self._uninstalls: list[Uninstall] = []
+        self._present: set[Callable[[Any], Uninstall]] = set()
 
     def install(self, hooks: Iterable[tuple[str, Callable[[Any], Uninstall]]], context: Any) -> None:
-        """Installs the hooks in this order; they are removed in reverse."""
+        """Installs those of the hooks that are not installed yet, in this order; they are removed in reverse."""
         for name, install in hooks:
-            self.attempt(name, lambda install=install: install(context))  # type: ignore[misc]
+            if install in self._present:  # such as those of a late accelerator, after a pause in the same step
+                continue
+            if self.attempt(name, lambda install=install: install(context)):  # type: ignore[misc]
+                self._present.add(install)
 
-    def attempt(self, name: str, install: Callable[[], Uninstall]) -> None:
-        """Installs one hook; where that fails, what `name` stands for is not measured."""
+    def attempt(self, name: str, install: Callable[[], Uninstall]) -> bool:
+        """Installs one hook, and returns whether it is; where it fails, what `name` stands for is not measured."""
         try:
             self._uninstalls.append(install())
         except Exception as error:  # fail open: the training goes on, the report says what was not measured
             self._unmeasured(name)
             self._recorder.note(name, f"not measured: {type(error).__name__}: {error}")
+            return False
+        return True
 
     def uninstall(self) -> None:
         """Removes all hooks: nothing is recorded from now on."""
         self._recorder.active = False
+        self._present.clear()
         while self._uninstalls:
             with suppress(Exception):  # the others go all the same
                 self._uninstalls.pop()()

@@ -10,7 +10,7 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from ddlprof.collect.install import removal, sweep
+from ddlprof.collect.install import Hooking, Uninstall, removal, sweep
 
 REGISTER = {"before": register_optimizer_step_pre_hook, "after": register_optimizer_step_post_hook}
 
@@ -65,3 +65,42 @@ def test_they_are_gone_when_others_come(optimizer: torch.optim.Optimizer) -> Non
     assert hooks() == 1
     removal(register_optimizer_step_post_hook(lambda *_: None))()
     assert hooks() == 0
+
+
+class Notes:
+    """Stands for the recorder."""
+
+    active = True
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, source: str, message: str) -> None:
+        self.said.append(source)
+
+
+def test_a_hook_is_installed_once_until_all_are_removed() -> None:
+    """As those of an accelerator that appears in the step in which the session pauses and goes on."""
+    present, failures = list[str](), [1]
+
+    def install(context: str) -> Uninstall:
+        present.append(context)
+        return lambda: present.remove(context)
+
+    def fails_at_first(context: str) -> Uninstall:
+        if failures:
+            raise ValueError(failures.pop())
+        return install(context)
+
+    recorder = Notes()
+    hooking = Hooking(recorder, lambda name: None)
+    table = [("copies", install), ("streams", fails_at_first)]
+    hooking.install(table, "a")
+    assert (present, recorder.said) == (["a"], ["streams"])
+    hooking.install(table, "b")
+    hooking.install(table, "c")
+    assert present == ["a", "b"]
+    hooking.uninstall()
+    assert (present, recorder.active) == ([], False)
+    hooking.install(table, "d")
+    assert present == ["d", "d"]

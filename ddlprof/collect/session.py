@@ -226,7 +226,7 @@ class Session:
         if self.context is not None and self.module_search is not None:
             self.module_search.step_ended(step, self.context)
         self.progress.step_ended(step)
-        self.hangs.watch.step_ended(step.row.step_ns)
+        self.hangs.step_ended(step.row.step_ns)
 
     def _groups_seen(self) -> tuple[SeenGroups | None, dict[str, str]]:
         seen = self.context.groups if self.context is not None else None

@@ -42,6 +42,13 @@ class Hangs:
         self._failed = self._told = False
         self._last_words: LastWords | None = None
 
+    def step_ended(self, step_ns: int) -> None:
+        """Called after each step, once the rank's files are open if they can be."""
+        self.watch.step_ended(step_ns)
+        if self.watch.steps == 1 and not self._failed:
+            with suppress(OSError):  # `poll` tries again, and says why
+                self._prepare_last_words()
+
     def poll(self) -> None:
         """Called by the helper thread about once a second."""
         if self._failed:

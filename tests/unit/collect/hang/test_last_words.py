@@ -41,3 +41,22 @@ def test_nothing_is_left_of_a_script_that_ends(tmp_path: Path) -> None:
     ours, _ = ran(tmp_path, "assert words.in_use\nwords.remove()\nown.write(str(faulthandler.is_enabled()).encode())")
     assert not ours.exists()
     assert (tmp_path / "own").read_bytes() == b"False"
+
+
+def test_a_rank_that_is_aborted_soon_after_its_first_step_leaves_its_stacks(tmp_path: Path) -> None:
+    """Steps are of milliseconds, and the rank is asked what it does once a second."""
+    (tmp_path / "attempt-0").mkdir()
+    script = """
+import os, sys
+from pathlib import Path
+from types import SimpleNamespace
+from ddlprof.collect.hang.rank import Hangs
+place = SimpleNamespace(directory=Path(sys.argv[1]), header=SimpleNamespace(attempt=0), world_size=2, rank=1)
+helper = SimpleNamespace(recorder=SimpleNamespace(calls=0, active=True))
+hangs = Hangs(SimpleNamespace(hang_after=None, quiet=True), place, helper, lambda: (None, {}))
+hangs.step_ended(1_000_000)
+def here(): os.abort()
+here()
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, capture_output=True)
+    assert b"in here" in (tmp_path / "attempt-0" / "rank-1.fatal").read_bytes()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ddlprof.model.records import GOOD_ENDS
 from ddlprof.model.trial import CHECKPOINT, EVALUATION, HANG, IDLE, START_UP, STEPS, Trial
 
 NEW, AGAIN, WAITING = "new_steps", "repeated_steps", "waiting"
@@ -17,7 +18,6 @@ GOODPUT_PARTS = (NEW, AGAIN, CHECKPOINT, EVALUATION, START_UP, WAITING, HANG, ID
 MATCHED, TOLD, LAST, BEGINNING = "matched", "told", "last checkpoint", "beginning"
 """How it is known with which step an attempt began: it read a file that another attempt had written; what it read
 names the step; or it is assumed, to be the last checkpoint, or the beginning where none was written or read."""
-_GOOD_ENDS = ("ok", "stopped")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Begun:
     @property
     def ended_badly(self) -> bool:
         """Whether it was killed or failed, or still runs."""
-        return self.trial.status not in _GOOD_ENDS
+        return self.trial.status not in GOOD_ENDS
 
 
 @dataclass(frozen=True)

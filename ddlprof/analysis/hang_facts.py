@@ -84,7 +84,7 @@ def hang_of_kind(
 ) -> Hang:
     states = [rank.state for rank in ranks.values() if rank.state is not None]
     first = ranks[of[0]].state
-    shown = first.thread.place if first is not None and ranks[of[0]].does not in (ENDED,) else ""
+    shown = first.thread.place if first is not None and ranks[of[0]].does != ENDED else ""
     if kind == LOCK and first is not None and not shown:
         shown = first.threads[0].place
     return Hang(

@@ -7,7 +7,8 @@ cause, and what it does is the reason. Where nobody is behind, ranks disagree, o
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from ddlprof.analysis.disagreements import cycle, disagreement, reached
 from ddlprof.analysis.hang_facts import (
@@ -43,6 +44,9 @@ from ddlprof.model.hang import (
     RankState,
 )
 
+if TYPE_CHECKING:
+    from ddlprof.store import RunData
+
 _MOST_RANKS = 1 << 17
 """More ranks than any job has; a damaged file may say otherwise."""
 _PACE_NS = 30e9
@@ -52,6 +56,15 @@ _PATIENT = 10
 _LOCKS = frozenset(("acquire", "join", "wait", "get", "put", "result", "__enter__", "wait_for"))
 _LOST_PEER = ("clos", "reset", "timed out", "timeout", "peer", "broken pipe", "length", "wait timeout", "aborted")
 """Words of errors by which a collective ends where another rank has gone or disagrees."""
+
+
+def hang_of(run: RunData) -> Hang | None:
+    """Why the latest attempt of a run stood still; None where it did not."""
+    if not run.standing:
+        return None
+    latest = [rank for rank in run.ranks if rank.attempt == run.standing[0].attempt]
+    ended = {rank.rank: rank.end.status for rank in latest if rank.end is not None}
+    return find_hang(run.standing, ended, max((rank.header.world_size for rank in latest), default=1))
 
 
 def find_hang(states: Iterable[RankState], ended: Mapping[int, str], world_size: int) -> Hang | None:
@@ -259,10 +272,8 @@ def _aborted(ranks: Mapping[int, Standing]) -> Hang | None:
 
 
 def _with_lines(found: Hang, ranks: Mapping[int, Standing], stands: bool) -> Hang:
-    from dataclasses import replace
-
     lines = [_line(rank) for rank in ranks.values()]
-    is_hang = found.is_hang and (stands or found.kind not in (FAILED,))
+    is_hang = found.is_hang and (stands or found.kind != FAILED)
     return replace(found, lines=lines, is_hang=is_hang)
 
 

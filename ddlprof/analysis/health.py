@@ -60,6 +60,11 @@ class _Spans:
         return float((self.end - self.begin).sum()) / 1e9
 
 
+def moved_of(attempt: Attempt) -> list[Moved]:
+    """The counters that may explain why the late rank of an attempt is late; none where there is no such rank."""
+    return [] if attempt.late_rank is None else moved_counters(attempt.ranks, attempt.late_rank.rank)
+
+
 def moved_counters(ranks: Sequence[RankAnalysis], late: int) -> list[Moved]:
     """The counters that may explain why the rank of this number is late, the ones that explain most first."""
     own = next((rank for rank in ranks if rank.data.rank == late), None)
@@ -72,13 +77,6 @@ def moved_counters(ranks: Sequence[RankAnalysis], late: int) -> list[Moved]:
     ends = own.data.steps["start_ns"][steps] + own.data.steps["step_ns"][steps]
     found = [_judged(key, spans, ends, more_ns, own, ranks) for key, spans in _moves(own.data)]
     return sorted((each for each in found if each is not None), key=lambda each: (-each.late_share, each.counter.name))
-
-
-def moved_names(attempt: Attempt | None) -> list[str]:
-    """The names of the counters that moved while the late rank of an attempt was late."""
-    if attempt is None or attempt.late_rank is None:
-        return []
-    return [each.counter.name for each in moved_counters(attempt.ranks, attempt.late_rank.rank)]
 
 
 def _judged(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ddlprof.analysis.job_time import JobTime, job_time
 from ddlprof.model.checkpoint_files import LOADED, SAVED
-from ddlprof.model.hang import HANG_AFTER_S, USUAL_STEPS
+from ddlprof.model.hang import standstill_s
 from ddlprof.model.records import CHECKPOINT as CHECKPOINT_SPAN
-from ddlprof.model.records import MISSING, Flag
+from ddlprof.model.records import GOOD_ENDS, MISSING, Flag
 from ddlprof.model.trial import MOST_SAVES, ReadFrom, SavedAt, Trial
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ddlprof.model.checkpoint_files import CheckpointFile
     from ddlprof.store import RankData
 
-_USUAL = ("ok", "stopped")
 _OF_START_UP = ("start_up", "compilation", "warm_up", "profiling")
 _OF_IDLE = ("idle", "epoch_start", "end")
 _EXPLAINED = int(Flag.EVALUATION | Flag.CHECKPOINT | Flag.COMPILE | Flag.TRACED | Flag.EPOCH_START | Flag.WARMUP)
@@ -59,22 +58,22 @@ def trial_of(attempt: Attempt) -> Trial:
         samples_per_step=_samples(attempt.ranks),
         device=data[0].header.device,
         saves=_saves(data),
-        reads=tuple(dict.fromkeys(ReadFrom(f.place, f.file, f.told) for f in _files(data, LOADED))),
+        reads=reads_of(_files(data)),
     )
 
 
 def status_of(ranks: Sequence[RankData]) -> str:
     """How an attempt ended: as the first rank that gave a reason for a bad end, else as any."""
     statuses = [rank.status for rank in ranks]
-    bad = [status for status in statuses if status not in _USUAL]
+    bad = [status for status in statuses if status not in GOOD_ENDS]
     # Ranks that were killed because another one failed give no reason: the end of the one that failed does.
     return next((status for status in bad if status != "torn"), bad[0] if bad else statuses[0])
 
 
 def _parts(time: JobTime, hung_s: float, step_s: float | None, status: str) -> dict[str, float]:
     known = {name: seconds or 0.0 for name, seconds in time.parts_s.items()}
-    waited_s = known["end"] if status not in _USUAL else 0.0
-    after_s = waited_s if step_s is not None and waited_s > threshold_s(step_s) else 0.0
+    waited_s = known["end"] if status not in GOOD_ENDS else 0.0
+    after_s = waited_s if step_s is not None and waited_s > standstill_s(step_s) else 0.0
     return {
         "steps": max(known["steps"] - hung_s, 0.0),
         "checkpoint": known["checkpoint"],
@@ -85,17 +84,12 @@ def _parts(time: JobTime, hung_s: float, step_s: float | None, status: str) -> d
     }
 
 
-def threshold_s(step_s: float) -> float:
-    """The longest time without the end of a step that is not a hang, where a usual step takes `step_s`."""
-    return max(HANG_AFTER_S, USUAL_STEPS * step_s)
-
-
 def _hangs(rank: RankAnalysis, mean_s: float | None) -> tuple[float | None, float]:
     """The mean steady step without steps that hung, and how much longer than it those took, in seconds."""
     if mean_s is None:
         return None, 0.0
     took = rank.data.steps["step_ns"] / 1e9
-    hung = (took > threshold_s(float(np.median(took)))) & (rank.flags & _EXPLAINED == 0)
+    hung = (took > standstill_s(float(np.median(took)))) & (rank.flags & _EXPLAINED == 0)
     if not hung.any():
         return mean_s, 0.0
     steady = rank.times.steady & ~hung
@@ -114,16 +108,27 @@ def _samples(ranks: Sequence[RankAnalysis]) -> int | None:
     return round(total)
 
 
-def _files(ranks: Sequence[RankData], what: str) -> list[CheckpointFile]:
-    return [file for rank in ranks for file in rank.checkpoint_files if file.what == what]
+def saves_of(files: Iterable[CheckpointFile]) -> tuple[SavedAt, ...]:
+    """The last checkpoints that were written, by the steps before them."""
+    return _latest({SavedAt(file.step, file.place, file.file) for file in files if file.what == SAVED})
+
+
+def reads_of(files: Iterable[CheckpointFile]) -> tuple[ReadFrom, ...]:
+    """What was read before the first step, each file once, in this order."""
+    return tuple(dict.fromkeys(ReadFrom(file.place, file.file, file.told) for file in files if file.what == LOADED))
+
+
+def _latest(saves: Iterable[SavedAt]) -> tuple[SavedAt, ...]:
+    return tuple(sorted(saves, key=lambda save: (save.step, save.place, save.file))[-MOST_SAVES:])
+
+
+def _files(ranks: Sequence[RankData]) -> list[CheckpointFile]:
+    return [file for rank in ranks for file in rank.checkpoint_files]
 
 
 def _saves(ranks: Sequence[RankData]) -> tuple[SavedAt, ...]:
-    """The last checkpoints, by the steps before them. Runs of older versions tell of these only when they were."""
-    found = {SavedAt(f.step, f.place, f.file) for f in _files(ranks, SAVED)}
-    if not found:
-        found = {SavedAt(step) for rank in ranks for step in _steps_before_saves(rank)}
-    return tuple(sorted(found, key=lambda save: (save.step, save.place, save.file))[-MOST_SAVES:])
+    """The last checkpoints. Runs of older versions tell of them only when they were."""
+    return saves_of(_files(ranks)) or _latest({SavedAt(step) for rank in ranks for step in _steps_before_saves(rank)})
 
 
 def _steps_before_saves(rank: RankData) -> list[int]:

@@ -49,16 +49,17 @@ def _one(value: Callable[[Snapshot], float | None]) -> Callable[[Snapshot], list
     return points
 
 
+def _of_each(ranks: Iterable[RankView], label: str, value: Callable[[RankView], float | None]) -> Iterator[Point]:
+    """The values that ranks have, each under the rank's `label`."""
+    for rank in ranks:
+        found = value(rank)
+        if found is not None:
+            yield (str(getattr(rank, label)),), found
+
+
 def _by_rank(value: Callable[[RankView], float | None]) -> Callable[[Snapshot], Iterator[Point]]:
     """A figure with a value for each rank."""
-
-    def points(snapshot: Snapshot) -> Iterator[Point]:
-        for rank in _labelled(snapshot):
-            found = value(rank)
-            if found is not None:
-                yield (str(rank.rank),), found
-
-    return points
+    return lambda snapshot: _of_each(_labelled(snapshot), "rank", value)
 
 
 def _labelled(snapshot: Snapshot) -> list[RankView]:
@@ -67,14 +68,7 @@ def _labelled(snapshot: Snapshot) -> list[RankView]:
 
 def _by_node(value: Callable[[RankView], float | None]) -> Callable[[Snapshot], Iterator[Point]]:
     """A figure with a value for each machine, which one of its ranks tells."""
-
-    def points(snapshot: Snapshot) -> Iterator[Point]:
-        for rank in [rank for rank in snapshot.ranks if rank.tells_host][:MOST_RANKS]:
-            found = value(rank)
-            if found is not None:
-                yield (str(rank.node),), found
-
-    return points
+    return lambda snapshot: _of_each([r for r in snapshot.ranks if r.tells_host][:MOST_RANKS], "node", value)
 
 
 def _classes(snapshot: Snapshot) -> Iterator[Point]:

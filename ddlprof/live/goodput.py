@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ddlprof.analysis.goodput import goodput
+from ddlprof.analysis.trials import reads_of, saves_of
 from ddlprof.live.growing import GrowingRank
-from ddlprof.model.checkpoint_files import LOADED, SAVED
 from ddlprof.model.records import RankHeader
-from ddlprof.model.trial import IDLE, MOST_SAVES, STEPS, ReadFrom, SavedAt, Trial
+from ddlprof.model.trial import IDLE, STEPS, Trial
 
 
 def goodput_share(attempts: Iterable[Sequence[GrowingRank]]) -> float | None:
@@ -31,7 +31,6 @@ def _trial(ranks: Sequence[GrowingRank]) -> Trial | None:
     wall_s = max(0.0, (end_ns - begin_ns) / 1e9)
     steps_s = min(first.sums.measured_ns().get("step", 0) / 1e9, wall_s)
     files = [file for _, each in known for file in each.checkpoint_files]
-    saves = sorted({SavedAt(f.step, f.place, f.file) for f in files if f.what == SAVED}, key=lambda save: save.step)
     return Trial(
         begin_unix_s=begin_ns / 1e9,
         end_unix_s=begin_ns / 1e9 + wall_s,
@@ -42,6 +41,6 @@ def _trial(ranks: Sequence[GrowingRank]) -> Trial | None:
         parts_s={STEPS: steps_s, IDLE: wall_s - steps_s},
         status=first.end.status if first.end is not None else "torn",
         device=header.device,
-        saves=tuple(saves[-MOST_SAVES:]),
-        reads=tuple(dict.fromkeys(ReadFrom(f.place, f.file, f.told) for f in files if f.what == LOADED)),
+        saves=saves_of(files),
+        reads=reads_of(files),
     )

@@ -17,13 +17,13 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.analysis.trials import threshold_s
 from ddlprof.base.reading import ReadingError, parse_json
 from ddlprof.live.readings import EnergyMeter, HealthReadings
 from ddlprof.model import codec
 from ddlprof.model.checkpoint_files import CheckpointFile
 from ddlprof.model.classes import CLASSES, OPTIONAL
 from ddlprof.model.codec import Columns, columns_of
+from ddlprof.model.hang import standstill_s
 from ddlprof.model.records import MISSING, End, Flag, Flush, RankHeader
 from ddlprof.store import RankData
 from ddlprof.store.flushes import FLUSH, decode_flush
@@ -160,7 +160,7 @@ class StepSums:
 
 def _hang_ns(step_ns: NDArray[np.int64]) -> float:
     """The longest step in which nothing hung, in ns, by those around it."""
-    return threshold_s(float(np.median(step_ns)) / 1e9) * 1e9
+    return standstill_s(float(np.median(step_ns)) / 1e9) * 1e9
 
 
 @dataclass

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ddlprof.analysis.hang_facts import Hang
+from ddlprof.analysis.hangs import hang_of
 from ddlprof.model.hang import ASKED_NAME
-from ddlprof.report.run.data import hang_of
 from ddlprof.store import RunData, load_run
 
 _ANSWER_S = 8.0

@@ -22,6 +22,7 @@ from ddlprof.live.displays import Lines, Pinned
 from ddlprof.live.follower import RunFollower
 from ddlprof.live.snapshot import SILENT, Observer, Snapshot
 from ddlprof.live.words import ending
+from ddlprof.model.records import GOOD_ENDS
 
 if TYPE_CHECKING:
     import psutil
@@ -32,7 +33,6 @@ SILENT_END_S = 300.0
 """A run is given up once all ranks that have not ended have been silent for so many seconds."""
 MOST_SHARE = 0.05
 """The largest share of one core that looking may take: jobs of many ranks are looked at less often."""
-_ENDED_WELL = ("ok", "stopped")
 
 Pause = Callable[[float], bool]
 """`pause(seconds)`: waits; returns whether to go on."""
@@ -80,7 +80,7 @@ def last_word(snapshot: Snapshot, typed: str) -> str:
         return ""
     silent_s = snapshot.silent_s or 0.0
     if snapshot.ended:
-        well = all(rank.state in _ENDED_WELL for rank in snapshot.ranks)
+        well = all(rank.state in GOOD_ENDS for rank in snapshot.ranks)
         return ending(snapshot, typed) if well or silent_s > GRACE_S else ""
     waited_for = [rank.state for rank in snapshot.ranks if not rank.ended]
     if silent_s > SILENT_END_S and set(waited_for) == {SILENT}:

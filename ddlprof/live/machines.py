@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddlprof.analysis.hang_facts import Hang
-from ddlprof.analysis.health import moved_counters
+from ddlprof.analysis.hangs import hang_of
+from ddlprof.analysis.health import moved_of
 from ddlprof.analysis.run import Attempt
 from ddlprof.live.follower import Followed
 from ddlprof.live.growing import GrowingRank
 from ddlprof.model.health import HealthCounter
-from ddlprof.report.run.data import hang_of
 from ddlprof.store import RunData
 
 
@@ -47,8 +47,7 @@ def device_power(growing: GrowingRank) -> float | None:
 
 def sick_machine(headline: Attempt) -> SickView | None:
     """The machine of the late rank, if its counters tell why; None otherwise."""
-    late = headline.late_rank
-    moved = moved_counters(headline.ranks, late.rank) if late is not None else []
+    late, moved = headline.late_rank, moved_of(headline)
     if late is None or not moved:
         return None
     host = next(rank.data.header.host for rank in headline.ranks if rank.data.rank == late.rank)

@@ -42,10 +42,15 @@ def is_known(facts: GroupFacts) -> bool:
     return {facts.dimension, facts.exchanges} <= {*DIMENSIONS, UNKNOWN}
 
 
+def group_of(name: str) -> str:
+    """The process group of a channel `GROUP:SENDER>RECEIVER`; other names are their own."""
+    group, _, way = name.rpartition(":")
+    return group if ">" in way else name
+
+
 def base_group(shape: CollectiveShape) -> str:
-    """The process group of a collective; of a message's channel `GROUP:SENDER>RECEIVER` what is before its way."""
-    is_channel = shape.op in MESSAGES and ":" in shape.group
-    return shape.group.rpartition(":")[0] if is_channel else shape.group
+    """The process group of a collective; of a message that of its channel."""
+    return group_of(shape.group) if shape.op in MESSAGES else shape.group
 
 
 def dimension_of(shape: CollectiveShape, groups: Mapping[str, GroupFacts]) -> str:

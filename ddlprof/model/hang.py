@@ -16,8 +16,8 @@ from ddlprof.base.reading import decode, parse_json
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
 HANG_AFTER_S = 60.0
-USUAL_STEPS = 20
-"""No end of a step for the greater of `HANG_AFTER_S` seconds and so many usual steps may be a standstill."""
+_USUAL_STEPS = 20
+
 HANG_SUFFIX = ".hang.json"
 LAST_WORDS_SUFFIX = ".fatal"
 """The file with the stack of a rank whose process was aborted; it is empty before, and removed at the end."""
@@ -35,6 +35,11 @@ TRAINS = "trains"
 BUSY_CORES = 0.2
 BUSY_BYTES_PER_S = 1 << 20
 """With more of either, a rank is at work, though no hook of ours sees at what."""
+
+
+def standstill_s(usual_step_s: float, least_s: float = HANG_AFTER_S) -> float:
+    """After so many seconds without the end of a step a job may stand still: 20 usual steps, but at least `least_s`."""
+    return max(least_s, _USUAL_STEPS * usual_step_s)
 
 
 @dataclass(frozen=True)

@@ -392,6 +392,8 @@ class RankHeader:
     schema: int = RANK_SCHEMA_VERSION
 
 
+GOOD_ENDS = ("ok", "stopped")
+"""The statuses of ranks whose script ended as it should, or was measured for as long as it should be."""
 # Messages of notes on which the report says more.
 NO_TORCH = "the script ended, and torch was never imported"
 NO_BACKWARD = "the script ended; forwards were seen, but no backward and no update of an optimizer of torch"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ddlprof.analysis.ceilings import ceilings
 from ddlprof.analysis.contention import is_starved
 from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
-from ddlprof.analysis.health import Moved, moved_counters
+from ddlprof.analysis.health import Moved, moved_of
 from ddlprof.analysis.job_time import JobTime
 from ddlprof.analysis.rules.signals import (
     DataWaitBursts,
@@ -231,7 +231,7 @@ def gather_facts(
         experts=headline.experts,
         growths=find_growths(headline.ranks),
         throttled=find_throttled(headline.ranks),
-        moved=moved_counters(headline.ranks, headline.late_rank.rank) if headline.late_rank is not None else [],
+        moved=moved_of(headline),
         device_bytes=_device_bytes(host),
         device_peak_bytes=_most(headline.ranks, "gpu_peak_reserved_bytes"),
         host_free_bytes=_host_free_bytes(host, headline.ranks),

@@ -73,9 +73,9 @@ class NvmlCounters:
         """Errors of memory, links and bus, by name and place; Xid errors by their number."""
         if self._handle is None:
             return {}
-        device = NvmlHealth(self._nvml, self._handle) if self._health is None else self._health
-        self._health = device
-        return device.read()
+        if self._health is None:
+            self._health = NvmlHealth(self._nvml, self._handle)
+        return self._health.read()
 
     def close(self) -> None:
         """Closes the driver's library."""

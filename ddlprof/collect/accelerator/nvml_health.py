@@ -6,7 +6,7 @@ None of it needs root. What a GPU or driver does not support is left out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -24,31 +24,28 @@ class NvmlHealth:
 
     def read(self) -> dict[tuple[str, str], int]:
         """The counters by name and place."""
-        found = {(name, ""): value for name, value in self._counters() if value is not None}
-        self._hear()
-        return {**found, **{("gpu_xid", str(xid)): number for xid, number in self._xids.items()}}
-
-    def _counters(self) -> Iterator[tuple[str, int | None]]:
         nvml, handle = self._nvml, self._handle
-        for name, kind in (("corrected", "CORRECTED"), ("uncorrected", "UNCORRECTED")):
-            yield (
-                f"gpu_ecc_{name}",
-                self._asked(
-                    lambda kind=kind: nvml.nvmlDeviceGetTotalEccErrors(
-                        handle, getattr(nvml, f"NVML_MEMORY_ERROR_TYPE_{kind}"), nvml.NVML_VOLATILE_ECC
-                    )
-                ),
-            )
-        yield "gpu_remapped_rows", self._asked(lambda: sum(nvml.nvmlDeviceGetRemappedRows(handle)[:2]))
-        yield "pcie_replays", self._asked(lambda: nvml.nvmlDeviceGetPcieReplayCounter(handle))
-        yield (
-            "pcie_lanes_missing",
-            self._asked(
-                lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(handle) - nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)
-            ),
-        )
-        if self._links:
-            yield "nvlink_errors", self._asked(self._link_errors)
+        questions: dict[str, Callable[[], int]] = {
+            "gpu_ecc_corrected": lambda: self._ecc_errors("CORRECTED"),
+            "gpu_ecc_uncorrected": lambda: self._ecc_errors("UNCORRECTED"),
+            "gpu_remapped_rows": lambda: sum(nvml.nvmlDeviceGetRemappedRows(handle)[:2]),
+            "pcie_replays": lambda: nvml.nvmlDeviceGetPcieReplayCounter(handle),
+            "pcie_lanes_missing": self._lanes_missing,
+            **({"nvlink_errors": self._link_errors} if self._links else {}),
+        }
+        answers = {name: self._asked(question) for name, question in questions.items()}
+        self._hear()
+        found = {(name, ""): value for name, value in answers.items() if value is not None}
+        return found | {("gpu_xid", str(xid)): number for xid, number in self._xids.items()}
+
+    def _ecc_errors(self, kind: str) -> int:
+        nvml = self._nvml
+        of_kind = getattr(nvml, f"NVML_MEMORY_ERROR_TYPE_{kind}")
+        return int(nvml.nvmlDeviceGetTotalEccErrors(self._handle, of_kind, nvml.NVML_VOLATILE_ECC))
+
+    def _lanes_missing(self) -> int:
+        most = self._nvml.nvmlDeviceGetMaxPcieLinkWidth(self._handle)
+        return int(most - self._nvml.nvmlDeviceGetCurrPcieLinkWidth(self._handle))
 
     def _link_errors(self) -> int:
         nvml = self._nvml

@@ -7,6 +7,7 @@ from typing import Any
 
 from ddlprof.collect.process.frames import Level
 from ddlprof.collect.seen_groups import LATEST, SeenGroup, SeenGroups
+from ddlprof.model.dimensions import group_of
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.hang import CHECKPOINT, COLLECTIVE, COMPILING, DATA, EVALUATION, SCRIPT, GroupState, Issued
 from ddlprof.torch_private.compile import COMPILERS
@@ -74,7 +75,7 @@ def group_states(seen: SeenGroups, dimensions: dict[str, str], now_ns: int, pass
         latest = [tally.latest[number % LATEST] for number in range(begin, tally.noted)]
         recent = [_issued(each, now_ns, passed) for each in latest if each is not None]
         if recent:
-            found.append(GroupState(name, dimensions.get(base(name), ""), members(name, seen), recent))
+            found.append(GroupState(name, dimensions.get(group_of(name), ""), members(name, seen), recent))
     return found
 
 
@@ -84,11 +85,6 @@ def _issued(collective: Any, now_ns: int, passed: Passed | None) -> Issued:
         over = over or id(collective) not in passed.open
     age_s = max(now_ns - collective.issued, 0) / 1e9
     return Issued(collective.seq, collective.op, collective.bytes, collective.root, age_s, over)
-
-
-def base(name: str) -> str:
-    """The process group of a channel `GROUP:SENDER>RECEIVER`; other names are their own."""
-    return name.rpartition(":")[0] if ">" in name.rpartition(":")[2] else name
 
 
 def members(name: str, seen: SeenGroups) -> list[int]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from ddlprof.base.real_time import time
 from ddlprof.collect.recorder import Recorder
-from ddlprof.model.hang import ASKED_NAME, HANG_AFTER_S, USUAL_STEPS, RankState
+from ddlprof.model.hang import ASKED_NAME, HANG_AFTER_S, RankState, standstill_s
 
 _RECENT_STEPS = 64
 _LEAST_STEPS = 3
@@ -61,7 +62,7 @@ class HangWatch:
         """After so many seconds without any event the rank stands still."""
         in_order = sorted(self._step_ns)  # the script may have a module `statistics` of its own
         usual_ns = in_order[len(in_order) // 2] if in_order else 0
-        return max(self._least_s, USUAL_STEPS * usual_ns / 1e9)
+        return standstill_s(usual_ns / 1e9, self._least_s)
 
     @property
     def answers_s(self) -> float:
@@ -122,8 +123,6 @@ class HangWatch:
         quiet = Quiet(self, stands, now - self._moved_s, now - (self._step_s or now), self._first_unix_ns)
         state = self._last = self._state(quiet)
         if changes:
-            from dataclasses import replace
-
             state = self._last = replace(state, **changes)  # type: ignore[arg-type]
         try:
             state.write(folder)
@@ -132,8 +131,6 @@ class HangWatch:
 
     def _resume(self) -> None:
         """Writes that the rank went on, and forgets the standstill."""
-        from dataclasses import replace
-
         folder, last = self._folder(), self._last
         self._first_unix_ns = self._last = None
         if folder is not None and last is not None:

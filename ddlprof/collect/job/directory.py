@@ -17,13 +17,12 @@ from ddlprof.model import codec
 from ddlprof.model.manifest import MANIFEST_NAME, Manifest
 from ddlprof.model.naming import RUNS_FOLDER, default_directory, on_this_machine, require_unused
 from ddlprof.model.options import Options
-from ddlprof.model.records import End, RankHeader
+from ddlprof.model.records import GOOD_ENDS, End, RankHeader
 
 _NO_ID = "none"
 """The id of a job for which torch's launcher got no `--rdzv-id`."""
 _TAIL_BYTES = 200
 _LONGEST_HEADER = 1 << 20
-_ENDED_WELL = ("ok", "stopped")
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,7 @@ def _ended_well(path: Path) -> bool:
     except OSError:
         return False
     last = map(_record, lines[-2:])  # the last line may be that of the checksums
-    return any(isinstance(record, End) and record.status in _ENDED_WELL for record in last)
+    return any(isinstance(record, End) and record.status in GOOD_ENDS for record in last)
 
 
 def _record(line: str) -> object:

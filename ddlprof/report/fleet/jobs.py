@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ddlprof.base.text import without_credentials
+from ddlprof.model.records import GOOD_ENDS
 from ddlprof.model.run_summary import RunSummary
 from ddlprof.report.fleet.data import Row
 from ddlprof.report.goodput.data import GoodputReport, goodput_report
 from ddlprof.report.json_csv import csv_text
 
-_GOOD_ENDS = ("ok", "stopped")
 _LONGEST_WAIT_S = 7 * 86400.0
 """A run that begins later than this after another is not taken for its continuation, unless it read its checkpoint."""
 JOB_COLUMNS = (
@@ -61,7 +61,7 @@ def _continues(summary: RunSummary, chain: Sequence[Row]) -> bool:
     last = earlier[-1]
     waited_s = (summary.created_unix_ns - last.ended_unix_ns) / 1e9
     same = (summary.job, summary.arguments, summary.model) == (last.job, last.arguments, last.model)
-    return same and bool(summary.job) and last.status not in _GOOD_ENDS and 0 <= waited_s < _LONGEST_WAIT_S
+    return same and bool(summary.job) and last.status not in GOOD_ENDS and 0 <= waited_s < _LONGEST_WAIT_S
 
 
 def _report(chain: Sequence[Row]) -> GoodputReport | None:

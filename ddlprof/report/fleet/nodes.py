@@ -10,11 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ddlprof.base.errors import UserError
 from ddlprof.base.units import NOT_KNOWN, count, moment, percent
 from ddlprof.model.health import COUNTERS
 from ddlprof.model.run_summary import RunSummary
-from ddlprof.report.fleet import formats
 from ddlprof.report.fleet.data import Row
 from ddlprof.report.fleet.formats import FLEET_SCHEMA, Listing
 from ddlprof.report.json_csv import csv_text, json_text
@@ -137,27 +135,4 @@ def _notes(listing: Listing) -> list[str]:
     return [*listing.left_out, *([words] if nameless else [])]
 
 
-def _jobs(name: str) -> Callable[[Listing], str]:
-    """A function that lists jobs in this format; what it needs is imported when it is called."""
-
-    def render(listing: Listing) -> str:
-        from ddlprof.report.fleet.jobs_text import FORMATS
-
-        return FORMATS[name](listing)
-
-    return render
-
-
-BY: dict[str, dict[str, Callable[[Listing], str]]] = {
-    "run": formats.FORMATS,
-    "node": {"table": as_table, "json": as_json, "csv": as_csv},
-    "job": {"table": _jobs("table"), "json": _jobs("json"), "csv": _jobs("csv")},
-}
-"""The functions by what has a line, and by format."""
-
-
-def renderers_of(by: str) -> dict[str, Callable[[Listing], str]]:
-    """The functions by format. Raises UserError for a word that is not in `BY`."""
-    if by not in BY:
-        raise UserError(f"unknown --by {by!r}; known: {', '.join(BY)}")
-    return BY[by]
+FORMATS: dict[str, Callable[[Listing], str]] = {"table": as_table, "json": as_json, "csv": as_csv}

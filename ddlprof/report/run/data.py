@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ddlprof.analysis.findings import Finding
-from ddlprof.analysis.hang_facts import Hang
-from ddlprof.analysis.hangs import find_hang
 from ddlprof.analysis.job_time import JobTime, job_time
 from ddlprof.analysis.rules.facts import idle_share
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
@@ -33,6 +31,7 @@ from ddlprof.report.run.verdict import VerdictLine, judge_run
 from ddlprof.store import RunData
 
 if TYPE_CHECKING:
+    from ddlprof.analysis.hang_facts import Hang
     from ddlprof.report.goodput.data import GoodputReport
 
 LISTED_LINES = 10  # source lines in the JSON report; the card shows fewer
@@ -246,19 +245,18 @@ def build_report(
         pipeline=pipeline_line(headline) if headline else None,
         experts=experts_line(headline) if headline else None,
         goodput=goodput_of_attempts(run.name, attempts),
-        hang=hang_of(run),
+        hang=_hang(run),
         rates=rates,
         energy=energy_line(attempts, headline, rates, carbon_g_per_kwh),
     )
 
 
-def hang_of(run: RunData) -> Hang | None:
-    """Why the latest attempt of the run stood still; None where it did not."""
+def _hang(run: RunData) -> Hang | None:
     if not run.standing:
         return None
-    latest = [rank for rank in run.ranks if rank.attempt == run.standing[0].attempt]
-    ended = {rank.rank: rank.end.status for rank in latest if rank.end is not None}
-    return find_hang(run.standing, ended, max((rank.header.world_size for rank in latest), default=1))
+    from ddlprof.analysis.hangs import hang_of  # not at the top: few runs stood still
+
+    return hang_of(run)
 
 
 def _usual(values: list[str]) -> str:

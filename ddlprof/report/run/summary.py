@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 from ddlprof.analysis.compare import step_error, usual_noise
-from ddlprof.analysis.health import moved_names
+from ddlprof.analysis.health import moved_of
 from ddlprof.analysis.run import Attempt, headline_attempt
 from ddlprof.analysis.trials import status_of, trials_of
 from ddlprof.model.classes import TIMES
@@ -62,7 +62,7 @@ def summarise_run(run: RunData, analysed: Sequence[Attempt], report: ReportData)
         trials=trials_of(analysed),
         host_names=sorted({rank.host for rank in report.headline_ranks}),
         late_host=_late_host(report),
-        moved=moved_names(headline),
+        moved=[each.counter.name for each in moved_of(headline)] if headline else [],
     )
 
 

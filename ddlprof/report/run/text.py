@@ -10,7 +10,7 @@ from ddlprof.base.units import Scale, ago, count, gib, long_time, percent, range
 from ddlprof.model.classes import TABLE
 from ddlprof.model.dimensions import UNKNOWN_SHOWN
 from ddlprof.model.manifest import IMPORTED
-from ddlprof.model.records import NO_BACKWARD, NO_TORCH
+from ddlprof.model.records import GOOD_ENDS, NO_BACKWARD, NO_TORCH
 from ddlprof.report.hang.words import advice, headline, label
 from ddlprof.report.run.data import RankLine, ReportData
 from ddlprof.report.run.energy import energy_text
@@ -232,7 +232,7 @@ def loss_text(loss: LossLine) -> str | None:
 
 def _stopped(report: ReportData) -> Iterator[tuple[str, str]]:
     """Ranks that did not end well, grouped by how and where; by how only if that would take many lines."""
-    stopped = [rank for rank in report.ranks if rank.status not in ("ok", "stopped")]
+    stopped = [rank for rank in report.ranks if rank.status not in GOOD_ENDS]
     alike = _grouped(stopped, lambda rank: (rank.attempt, _ending(rank), rank.last_step, ago(rank.silent_s)))
     if len(alike) > STOPPED_LINES:
         alike = _grouped(stopped, lambda rank: (rank.attempt, _ending(rank)))
@@ -335,7 +335,7 @@ def _nothing(report: ReportData) -> Iterator[tuple[str, str]]:
     if not report.ranks or statuses == {"torn"}:
         yield "  why", "the run stopped before its first optimizer.step() returned, or has not got there yet"
         yield "  next", "look at the script's own output, and let it train for at least 30 steps"
-    elif statuses <= {"ok", "stopped"}:
+    elif statuses <= {*GOOD_ENDS}:
         why = next((cause for cause in _NO_STEPS if any(cause in note for note in report.notes)), "")
         yield "  why", why or "the script ended, and no optimizer.step() was seen"
         yield (

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from ddlprof.analysis import hang_facts
-from ddlprof.analysis.hangs import find_hang
+from ddlprof.analysis.hangs import find_hang, hang_of
 from ddlprof.base.errors import UserError
 from ddlprof.importing import dumps_in, import_dumps
 from ddlprof.importing.flight_recorder import read_dumps
-from ddlprof.report.run.data import hang_of
 from ddlprof.store import load_run
 
 FORMS: list[tuple[str, Callable[[Any], bytes]]] = [

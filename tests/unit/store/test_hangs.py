@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.analysis.hangs import hang_of
 from ddlprof.base.errors import UserError
 from ddlprof.importing.writing import write_states
 from ddlprof.model.hang import RankState, ThreadState
-from ddlprof.report.run.data import hang_of
 from ddlprof.store import load_run
 
 ABORTED = """\

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from ddlprof.collect.hang.doing import Passed, base, doing, group_states, members
+from ddlprof.collect.hang.doing import Passed, doing, group_states, members
 from ddlprof.collect.process.frames import Level
 from ddlprof.collect.seen_groups import LATEST, SeenGroups, Tally
+from ddlprof.model.dimensions import group_of
 from ddlprof.model.events import Event, Kind
 
 
@@ -78,4 +79,4 @@ def test_the_latest_of_each_group_in_their_order() -> None:
 def test_channels() -> None:
     seen = SeenGroups()
     assert [members(name, seen) for name in ("0:1>2", "0:1>2#7", "0:any>2", "0")] == [[1, 2], [1, 2], [], []]
-    assert [base(name) for name in ("0:1>2#7", "0", "a:b")] == ["0", "0", "a:b"]
+    assert [group_of(name) for name in ("0:1>2#7", "0", "a:b")] == ["0", "0", "a:b"]

@@ -154,25 +154,73 @@ def share_out(factors: NDArray[np.float64], gpus: int) -> list[int]:
     `factors[j, g - 1]` is how much faster job j is on g GPUs than on one, -inf where it cannot run on g; the jobs are
     in the order of their submission. Every job gets GPUs if there are enough for the fewest that each runs on; else the
     first jobs do, as in a queue without overtaking. A job that runs on no number of GPUs gets 0 and blocks no other.
-    O(jobs x gpus x most GPUs of a job).
+    O(jobs x gpus x numbers of GPUs that are worth trying for a job).
     """
     counts = [0] * len(factors)
     able = np.flatnonzero(np.isfinite(factors).any(axis=1)) if factors.size else np.array([], dtype=int)
     fewest = np.isfinite(factors[able]).argmax(axis=1) + 1 if len(able) else able
     chosen = able[np.cumsum(fewest) <= gpus]
-    factors = factors[:, :gpus]
-    most = factors.shape[1]
+    if not len(chosen):
+        return counts
+    factors = factors[chosen, :gpus]
+    tried = [np.flatnonzero(row) + 1 for row in _worth_trying(factors, gpus)]
     # best[n]: the largest sum of the jobs so far on n GPUs or fewer, as unused ones cost nothing before the first job.
-    # In front of it as many places as a job may have GPUs, so that too many are as impossible as any other.
-    best = np.concatenate([np.full(most, -np.inf), np.zeros(gpus + 1)])
-    windows = np.arange(gpus + 1)[:, None] + most - np.arange(1, most + 1)
-    taken = []
-    for job in chosen:
-        sums = best[windows] + factors[job]
-        taken.append(sums.argmax(axis=1) + 1)
-        best[most:] = sums.max(axis=1)
+    before = [np.zeros(gpus + 1)]
+    for row, of_job in zip(factors[:-1], tried[:-1], strict=True):
+        best = np.full(gpus + 1, -np.inf)
+        for count in of_job.tolist():
+            np.maximum(best[count:], before[-1][: gpus + 1 - count] + row[count - 1], out=best[count:])
+        before.append(best)
     left = gpus
-    for job, of_job in zip(chosen[::-1], taken[::-1], strict=True):
-        counts[job] = int(of_job[left])
+    for job, row, of_job, best in zip(chosen[::-1], factors[::-1], tried[::-1], before[::-1], strict=True):
+        possible = of_job[of_job <= left]
+        counts[job] = int(possible[(best[left - possible] + row[possible - 1]).argmax()])
         left -= counts[job]
     return counts
+
+
+_PRICES = 60
+"""The prices of a GPU that are tried, each halving the interval of the right one."""
+_ROUNDING = 1e-9
+"""More than the rounding error of a sum of speed-ups, as a share of it."""
+
+
+def _worth_trying(factors: NDArray[np.float64], gpus: int) -> NDArray[np.bool_]:
+    """The numbers of GPUs of each job with which the sum can be largest; the others cannot be in any best division.
+
+    No number is worth more GPUs than one that is as fast. Of the rest, a bound decides (Everett 1963, the relaxation of
+    Lagrange): each job pays a price for every GPU and takes the number with the largest gain, which bounds the sum of
+    any division from above. A number whose gain is further below the largest one than the bound is above a sum that was
+    reached cannot be part of a larger sum.
+    """
+    numbers = np.arange(1, factors.shape[1] + 1)
+    rows = np.arange(len(factors))
+    low, high = 0.0, 0.0
+    more = few = _dearest(factors, numbers, 0.0)
+    if numbers[few].sum() > gpus:
+        high = float(np.ptp(factors[np.isfinite(factors)])) + 1.0  # nobody takes more than the fewest
+        few = _dearest(factors, numbers, high)
+        for _ in range(_PRICES):
+            price = (low + high) / 2
+            wanted = _dearest(factors, numbers, price)
+            if numbers[wanted].sum() > gpus:
+                low, more = price, wanted
+            else:
+                high, few = price, wanted
+    left, reached = gpus - int(numbers[few].sum()), few.copy()
+    for job in np.flatnonzero(more > few):  # as many as fit; the best division is near
+        if more[job] - few[job] <= left:
+            left -= int(more[job] - few[job])
+            reached[job] = more[job]
+    gains = factors - high * numbers
+    largest = gains.max(axis=1)
+    bound = float(largest.sum()) + high * gpus
+    missing = bound - float(factors[rows, reached].sum()) + _ROUNDING * (1.0 + abs(bound))
+    slower = np.zeros(factors.shape, dtype=bool)
+    slower[:, 1:] = factors[:, 1:] <= np.maximum.accumulate(factors, axis=1)[:, :-1]
+    return np.isfinite(factors) & ~slower & (gains >= largest[:, None] - missing)
+
+
+def _dearest(factors: NDArray[np.float64], numbers: NDArray[np.int64], price: float) -> NDArray[np.intp]:
+    """The place of the number of GPUs with the largest gain of each job, if every GPU has this price."""
+    return np.asarray((factors - price * numbers).argmax(axis=1))

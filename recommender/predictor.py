@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -69,7 +70,7 @@ class _Ask:
     grad_accum: int
     changes: Changes = AS_COUNTED
 
-    @property
+    @cached_property
     def placing(self) -> Placing:
         return placing_of(self.placement)
 
@@ -314,11 +315,13 @@ class Predictor:
     def _nearest(self, ask: _Ask) -> Measurement | None:
         """The measurement from which input, copies and other time are carried over: the one most like the target."""
 
+        kind, at = ask.machine.kind, ask.placing
+
         def distance(row: tuple[Measurement, Machine]) -> tuple[bool, float, int, int]:
             measured, machine = row
             batches = abs(math.log(measured.batch_per_gpu / ask.batch_per_gpu))
-            gpus = abs(sum(measured.placement) - ask.placing.gpus)
-            return machine.kind != ask.machine.kind, batches, gpus, abs(len(measured.placement) - ask.placing.nodes)
+            gpus = abs(sum(measured.placement) - at.gpus)
+            return machine.kind != kind, batches, gpus, abs(len(measured.placement) - at.nodes)
 
         return min(self._measured, key=distance)[0] if self._measured else None
 
@@ -326,9 +329,9 @@ class Predictor:
         """Whether a measurement is of the very step that is asked for, on such a machine."""
         as_asked = (ask.batch_per_gpu, ask.grad_accum, ask.precision, ask.strategy)
         return any(
-            machine == ask.machine
+            (m.batch_per_gpu, m.grad_accum, m.precision, m.strategy) == as_asked
+            and machine == ask.machine
             and sorted(m.placement) == sorted(ask.placement)
-            and (m.batch_per_gpu, m.grad_accum, m.precision, m.strategy) == as_asked
             for m, machine in self._measured
         )
 

@@ -218,7 +218,7 @@ def _worth_trying(factors: NDArray[np.float64], gpus: int) -> NDArray[np.bool_]:
     missing = bound - float(factors[rows, reached].sum()) + _ROUNDING * (1.0 + abs(bound))
     slower = np.zeros(factors.shape, dtype=bool)
     slower[:, 1:] = factors[:, 1:] <= np.maximum.accumulate(factors, axis=1)[:, :-1]
-    return np.isfinite(factors) & ~slower & (gains >= largest[:, None] - missing)
+    return np.asarray(np.isfinite(factors) & ~slower & (gains >= largest[:, None] - missing))
 
 
 def _dearest(factors: NDArray[np.float64], numbers: NDArray[np.int64], price: float) -> NDArray[np.intp]:

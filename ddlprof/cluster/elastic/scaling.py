@@ -12,14 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import Cluster, Placement
-from ddlprof.cluster.speeds import Speeds, StepTime
+from ddlprof.cluster.speeds import Speeds, Steps, StepTime, seconds_of
 
 _RATIO = 1.15
 """The ratio of each tried batch to the one before: near the best batch, the speed hardly depends on it."""
@@ -54,8 +55,14 @@ def all_batches(job: Job, gpus: int, accumulate: bool = False) -> list[int]:
     fits = last if accumulate or job.copy_gpus > 1 else job.max_batch_per_gpu or last
     if fits >= first:
         last = min(last, fits)
+    return [gpus * share for share in _shares(first, last)]
+
+
+@lru_cache(maxsize=100_000)
+def _shares(first: int, last: int) -> tuple[int, ...]:
+    """What a GPU gets of the batches that are tried, from the fewest samples to the most."""
     tried = math.ceil(math.log(last / first, _RATIO)) + 1
-    return [gpus * share for share in sorted({round(share) for share in np.geomspace(first, last, tried)})]
+    return tuple(sorted({round(share) for share in np.geomspace(first, last, tried)}))
 
 
 class Choices:
@@ -72,11 +79,8 @@ class Choices:
         """The best choice on 1, 2, ... GPUs, consolidated; None where the job cannot run on so many."""
         if job.job_id not in self._known:
             most = min(job.most_gpus, self._cluster.gpus)
-            found = [
-                self.best_on(job, self._packed(gpus)) if gpus >= job.fewest_gpus else None
-                for gpus in range(1, most + 1)
-            ]
-            self._known[job.job_id] = found
+            placements = [self._packed(gpus) for gpus in range(job.fewest_gpus, most + 1)]
+            self._known[job.job_id] = [*[None] * min(job.fewest_gpus - 1, most), *self._best(job, placements)]
         return self._known[job.job_id]
 
     def factors(self, jobs: Sequence[Job]) -> NDArray[np.float64]:
@@ -97,12 +101,23 @@ class Choices:
 
     def best_on(self, job: Job, placement: Placement) -> Choice | None:
         """The best batch for a placement; None where the job cannot run on so many GPUs."""
-        speeds = self._speeds
-        tried = [
-            Choice(batch, batch / speeds.step(job, placement, batch).step_s)
-            for batch in self._batches(job, placement.gpus)
-        ]
-        return max(tried, key=lambda choice: choice.samples_per_s, default=None)
+        return self._best(job, [placement])[0]
+
+    def _best(self, job: Job, placements: Sequence[Placement]) -> list[Choice | None]:
+        """The batch with the most samples a second on each placement, the first of equal ones."""
+        tried = [(placement, self._batches(job, placement.gpus)) for placement in placements]
+        seconds = seconds_of(self._speeds, job, tried)
+        found: list[Choice | None] = []
+        end = 0
+        for _, batches in tried:
+            begin, end = end, end + len(batches)
+            if batches:
+                samples_per_s = np.array(batches) / seconds[begin:end]
+                best = int(samples_per_s.argmax())
+                found.append(Choice(batches[best], float(samples_per_s[best])))
+            else:
+                found.append(None)
+        return found
 
     def _packed(self, gpus: int) -> Placement:
         for each in range(len(self._placements) + 1, gpus + 1):
@@ -110,9 +125,9 @@ class Choices:
         return self._placements[gpus - 1]
 
 
-def statistical_efficiency(batch: float, base_batch: float, noise_scale: float) -> float:
-    """The worth of a sample of a batch, 1 at `base_batch` samples; below 1 for larger batches, above 1 for smaller
-    ones."""
+def statistical_efficiency(batch: Any, base_batch: float, noise_scale: float) -> Any:
+    """The worth of a sample of a batch, or of each of several: 1 at `base_batch` samples, below 1 for larger batches,
+    above 1 for smaller ones."""
     return (noise_scale + base_batch) / (noise_scale + batch)
 
 
@@ -134,8 +149,7 @@ class GoodputSpeeds:
 
     def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
         """The seconds in which the training advances as by `batch` samples at the base batch."""
-        step = self._speeds.step(job, placement, batch)
-        noise_scale = self._noise_scales.get(job.job_id, self._noise_scales.get(job.model or ""))
+        step, noise_scale = self._speeds.step(job, placement, batch), self._noise_scale(job)
         if noise_scale is None:
             return step
         worth = statistical_efficiency(batch, base_batch(job), noise_scale)
@@ -146,6 +160,17 @@ class GoodputSpeeds:
             high_s=step.high_s / worth,
             comm_s=step.comm_s / worth,
         )
+
+    def seconds(self, job: Job, steps: Steps) -> NDArray[np.float64]:
+        """The `step_s` of many steps, as `seconds_of` says."""
+        found, noise_scale = seconds_of(self._speeds, job, steps), self._noise_scale(job)
+        if noise_scale is None:
+            return found
+        tried = np.array([batch for _, batches in steps for batch in batches])
+        return np.asarray(found / statistical_efficiency(tried, base_batch(job), noise_scale))
+
+    def _noise_scale(self, job: Job) -> float | None:
+        return self._noise_scales.get(job.job_id, self._noise_scales.get(job.model or ""))
 
 
 def share_out(factors: NDArray[np.float64], gpus: int) -> list[int]:

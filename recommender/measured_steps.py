@@ -19,6 +19,8 @@ Kind = tuple[str, str | None]
 """The GPU and its link, as in `Machine.kind`."""
 Step = tuple[int, int, str, str]
 """Samples of a GPU in one pass, passes, precision and strategy."""
+_MANY = 1_000_000_000
+"""More than the machines of any placement."""
 
 
 class MeasuredSteps:
@@ -27,7 +29,7 @@ class MeasuredSteps:
     def __init__(self, rows: Sequence[tuple[Measurement, Machine]]) -> None:
         self.rows = rows
         self._kinds = [machine.kind for _, machine in rows]
-        self._by_batch: dict[tuple[Kind, int], list[Measurement]] = {}
+        self._closest: dict[tuple[Kind, int], tuple[int, ...]] = {}
 
     @property
     def passes(self) -> int:
@@ -47,22 +49,23 @@ class MeasuredSteps:
     def nearest(self, kind: Kind, batch_per_gpu: int, gpus: int, nodes: int) -> Measurement | None:
         """The measurement most like a target: of its kind of machines, with a batch as close as can be, then GPUs, then
         machines."""
-        key = kind, batch_per_gpu
-        if key not in self._by_batch:
-            self._by_batch[key] = self._with_nearest_batch(kind, batch_per_gpu)
         return min(
-            self._by_batch[key],
+            (self.rows[number][0] for number in self._with_nearest_batch(kind, batch_per_gpu)),
             key=lambda m: (abs(sum(m.placement) - gpus), abs(len(m.placement) - nodes)),
             default=None,
         )
 
-    def _with_nearest_batch(self, kind: Kind, batch_per_gpu: int) -> list[Measurement]:
-        distances = [
-            (of_row != kind, abs(math.log(m.batch_per_gpu / batch_per_gpu)))
-            for (m, _), of_row in zip(self.rows, self._kinds, strict=True)
-        ]
-        least = min(distances, default=None)
-        return [m for (m, _), distance in zip(self.rows, distances, strict=True) if distance == least]
+    def _with_nearest_batch(self, kind: Kind, batch_per_gpu: int) -> tuple[int, ...]:
+        """The numbers of the measurements of that kind, or else of all, whose batches are closest."""
+        key = kind, batch_per_gpu
+        if key not in self._closest:
+            distances = [
+                (of_row != kind, abs(math.log(m.batch_per_gpu / batch_per_gpu)))
+                for (m, _), of_row in zip(self.rows, self._kinds, strict=True)
+            ]
+            least = min(distances, default=None)
+            self._closest[key] = tuple(number for number, distance in enumerate(distances) if distance == least)
+        return self._closest[key]
 
     def has(self, machine: Machine, placement: Sequence[int], step: Step) -> bool:
         """Whether the very step was measured on such a machine."""
@@ -75,15 +78,21 @@ class MeasuredSteps:
 
     def by_nearest(self, kind: Kind, at: Placing, batch_per_gpu: Whole) -> Iterator[tuple[Measurement | None, Whole]]:
         """The nearest measurements of many targets, each with the places of those that it is the nearest of."""
-        rows: dict[int, list[int]] = {}
-        found: dict[int, Measurement | None] = {}
-        asked = zip(batch_per_gpu.tolist(), at.gpus.tolist(), at.nodes.tolist(), strict=True)
-        for row, (batch, gpus, nodes) in enumerate(asked):
-            nearest = self.nearest(kind, batch, gpus, nodes)
-            found[id(nearest)] = nearest
-            rows.setdefault(id(nearest), []).append(row)
-        for key, nearest in found.items():
-            yield nearest, np.array(rows[key])
+        if not self.rows:
+            yield None, np.arange(len(batch_per_gpu))
+            return
+        batches, of_batch = np.unique(batch_per_gpu, return_inverse=True)
+        of_candidates: dict[tuple[int, ...], list[int]] = {}
+        for number, batch in enumerate(batches.tolist()):
+            of_candidates.setdefault(self._with_nearest_batch(kind, batch), []).append(number)
+        found = np.zeros(len(batch_per_gpu), dtype=np.int64)
+        for candidates, numbers in of_candidates.items():
+            rows, measured = np.flatnonzero(np.isin(of_batch, numbers)), [self.rows[each][0] for each in candidates]
+            more = abs(np.array([sum(m.placement) for m in measured]) - at.gpus[rows, None])
+            wider = abs(np.array([len(m.placement) for m in measured]) - at.nodes[rows, None])
+            found[rows] = np.array(candidates)[(more * _MANY + wider).argmin(axis=1)]
+        for number in np.unique(found).tolist():
+            yield self.rows[number][0], np.flatnonzero(found == number)
 
     def may_have(self, at: Placing, batch_per_gpu: Whole, passes: Whole) -> NDArray[np.bool_]:
         """Which of many targets may be measured ones; `has` knows."""

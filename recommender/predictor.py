@@ -195,8 +195,9 @@ class Predictor:
         batches, of_batch = np.unique(samples, return_inverse=True)
         share = np.broadcast_to(self._measured.update_share(ask.strategy, at.gpus), at.gpus.shape)
         micro_batch_s, compute_s = np.zeros((2, len(samples)))
-        for number, batch in enumerate(batches.tolist()):
-            rows, compute = np.flatnonzero(of_batch == number), self._compute(replace(ask, batch_per_gpu=batch))
+        by_batch = np.split(np.argsort(of_batch, kind="stable"), np.cumsum(np.bincount(of_batch))[:-1])
+        for batch, rows in zip(batches.tolist(), by_batch, strict=True):
+            compute = self._compute(ask, batch)
             micro_batch_s[rows] = compute.seconds.mean_s
             compute_s[rows] = compute.step_s(passes[rows], self._measured.passes, share[rows])
         busy_s = compute_s.copy()
@@ -257,14 +258,15 @@ class Predictor:
             changes=_changes(target),
         )
 
-    def _compute(self, ask: _Ask) -> ComputeEstimate:
-        """The computation of one micro-batch on one GPU."""
+    def _compute(self, ask: _Ask, batch_per_gpu: int | None = None) -> ComputeEstimate:
+        """The computation of one micro-batch on one GPU, of so many samples, or as many as asked for."""
         if ask.machine.gpu is None:
             raise PredictionError("target without a GPU: give an instance type or a GPU model")
-        key = (ask.machine.gpu_model, ask.batch_per_gpu, ask.precision, ask.changes)
+        batch = batch_per_gpu or ask.batch_per_gpu
+        key = (ask.machine.gpu_model, batch, ask.precision, ask.changes)
         if key not in self._computes:
             self._computes[key] = self._compute_model.estimate(
-                ask.machine.gpu, ask.batch_per_gpu, ask.precision, **vars(ask.changes)
+                ask.machine.gpu, batch, ask.precision, **vars(ask.changes)
             )
         return self._computes[key]
 

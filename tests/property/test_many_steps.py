@@ -14,7 +14,7 @@ from ddlprof.cluster.elastic.scaling import Choices, GoodputSpeeds, all_batches
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import Placement, parse_cluster
 from ddlprof.cluster.speeds import PredictedSpeeds, Speeds, StepTime, seconds_of
-from recommender import Measurement, Predictor, Target, Workload
+from recommender import Measurement, Predictor, Predicts, Target, Workload
 
 T4, MI300 = "g4dn.12xlarge", Target(gpu_model="MI300X", network_gbps=400)
 PLACEMENTS = ((1,), (2,), (4,), (1, 1), (3, 1), (4, 4), (4, 4, 2))
@@ -76,7 +76,7 @@ def test_of_the_choices_of_a_job(seed: int, copies: int, noise: float | None) ->
         Measurement(placement=(gpus,), batch_per_gpu=batch, step_s=0.05 + 0.004 * batch * dice.uniform(0.9, 1.1))
         for gpus, batch in ((1, 16), (1, 64), (2, 32), (4, 32))
     ]
-    predictors = {
+    predictors: dict[str, Predicts] = {
         "measured": MeasuredPredictor(Workload("job", measurements=steps)),
         "predicted": Predictor(workload(dice)),
     }

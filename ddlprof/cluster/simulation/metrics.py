@@ -43,6 +43,8 @@ class Summary:
     unfair: float | None
     """The share of jobs with a finish-time fairness above 1: an equal share of the cluster would have been better for
     them."""
+    wait_longest_s: float = 0.0
+    """The most seconds that a job was without GPUs."""
 
 
 def summary(simulated: Simulated, gpus: int) -> Summary:
@@ -70,7 +72,34 @@ def summary(simulated: Simulated, gpus: int) -> Summary:
         jain=None if slow is None else jain_index(slow),
         worst_fairness=None if shares is None else float(shares.max()),
         unfair=None if shares is None else float((shares > 1).mean()),
+        wait_longest_s=float(waited.max()),
     )
+
+
+@dataclass(frozen=True)
+class Waited:
+    """A job that waited."""
+
+    job_id: str
+    gpus: int
+    waited_s: float
+    """The seconds without GPUs, before its first start and between starts."""
+    slowdown: float | None
+
+
+def longest_waits(simulated: Simulated, most: int = 5) -> list[Waited]:
+    """The jobs that waited longest, the longest wait first."""
+    longest = sorted(simulated.outcomes, key=lambda outcome: (-outcome.waited_s, outcome.job.job_id))[:most]
+    return [
+        Waited(
+            outcome.job.job_id,
+            outcome.job.gpus,
+            outcome.waited_s,
+            None if outcome.ideal_s is None else outcome.completion_s / outcome.ideal_s,
+        )
+        for outcome in longest
+        if outcome.waited_s > 0
+    ]
 
 
 def slowdowns(outcomes: Sequence[Outcome]) -> NDArray[np.float64] | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from ddlprof.cluster.simulation.metrics import JobRow, Load, Summary
+from ddlprof.cluster.simulation.metrics import JobRow, Load, Summary, Waited
 
 
 @dataclass(frozen=True)
@@ -44,5 +44,7 @@ class CaseResult:
     over_time: Sequence[Load]
     completion_cdf: Sequence[tuple[float, float]]
     """(seconds, share of jobs that completed within them)."""
+    longest_waits: Sequence[Waited] = ()
+    """The jobs that waited longest."""
     jobs: Sequence[JobRow] = ()
     """The outcome of each job, if `Setting.keeps_jobs`."""

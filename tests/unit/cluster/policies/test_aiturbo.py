@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from ddlprof.cluster.jobs import Job, JobState, Outcome, forecasts
 from ddlprof.cluster.machines import Allocation, Placement, parse_cluster
 from ddlprof.cluster.policies.aiturbo import Aiturbo, Optimus, RemainingTimes, scores
 from ddlprof.cluster.policies.las import Las
-from ddlprof.cluster.policy import Policy
+from ddlprof.cluster.policy import Decision, Policy
 from ddlprof.cluster.simulation.core import simulate
 from ddlprof.cluster.speeds import AsMeasured, StepTime
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -157,9 +157,8 @@ def simulate(
         draws_arrivals=arrivals is Arrivals.poisson,
         keeps_jobs=csv is not None,
     )
-    where = on_cluster(on) if on else nullcontext()
-    with where, simulating() as advance, _job_file(csv) as without_jobs:
-        found = run_cases(setting, asked, workers if on else workers or _processes(len(jobs) * len(asked)), advance)
+    with on_cluster(on), simulating() as advance, _job_file(csv) as without_jobs:
+        found = run_cases(setting, asked, workers or (None if on else _processes(len(jobs) * len(asked))), advance)
         results = [without_jobs(result) for result in found]
     question = _question(read, cluster, arrivals.value, setting, asked, left_out)
     _report(build(question, results), results, places)

@@ -13,12 +13,15 @@ PACKAGES = {"dask": ("dask[distributed]", "distributed"), "ray": ("ray", "ray")}
 
 
 @contextmanager
-def on_cluster(where: str) -> Iterator[None]:
+def on_cluster(where: str | None) -> Iterator[None]:
     """Within its context, `run_cases` without `workers` uses that cluster: `dask` or `ray` makes one of this machine's
-    cores, `dask:ADDRESS` (of its scheduler) or `ray:ADDRESS` (`auto`, or `ray://HOST:PORT`) joins one.
+    cores, `dask:ADDRESS` (of its scheduler) or `ray:ADDRESS` (`auto`, or `ray://HOST:PORT`) joins one. None: all stays as it is.
 
     The workers need ddlprof, and the modules of policies of your own. Raises `UserError` where it cannot be had.
     """
+    if where is None:
+        yield
+        return
     kind, _, address = where.partition(":")
     if kind not in PACKAGES:
         raise UserError(f"--on {where}: expected dask, dask:ADDRESS, ray or ray:ADDRESS")

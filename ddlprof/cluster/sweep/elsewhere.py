@@ -15,7 +15,8 @@ PACKAGES = {"dask": ("dask[distributed]", "distributed"), "ray": ("ray", "ray")}
 @contextmanager
 def on_cluster(where: str | None) -> Iterator[None]:
     """Within its context, `run_cases` without `workers` uses that cluster: `dask` or `ray` makes one of this machine's
-    cores, `dask:ADDRESS` (of its scheduler) or `ray:ADDRESS` (`auto`, or `ray://HOST:PORT`) joins one. None: all stays as it is.
+    cores, `dask:ADDRESS` (of its scheduler) or `ray:ADDRESS` (`auto`, or `ray://HOST:PORT`) joins one; None changes
+    nothing.
 
     The workers need ddlprof, and the modules of policies of your own. Raises `UserError` where it cannot be had.
     """

@@ -29,6 +29,8 @@ class StepTime:
     high_s: float
     comm_s: float = 0.0
     """Exposed communication, a part of `step_s`."""
+    dimensions: Mapping[str, float] | None = None
+    """`comm_s` by the dimension of the job's layout: tensor, pipeline, data, ...; None: it has no layout."""
 
 
 class Speeds(Protocol):
@@ -176,7 +178,7 @@ class PredictedSpeeds:
             )
             estimate = predictor.predict(target)
             comm_s = estimate.times.interconnect_s + estimate.times.network_s
-            found.append(StepTime(estimate.step_s, estimate.low_s, estimate.high_s, comm_s))
+            found.append(StepTime(estimate.step_s, estimate.low_s, estimate.high_s, comm_s, estimate.dimensions))
         return max(found, key=lambda step: step.step_s)
 
     def _on(self, gpu_model: str | None) -> Target:

@@ -70,6 +70,7 @@ def result(case: Case, name: str = "resnet") -> CaseResult:
         summary=summary,
         over_time=[Load(begin_s, begin_s + 5000, gpus, waiting) for begin_s, gpus, waiting in pieces],
         completion_cdf=[(0.5 * mean_s, 0.5), (mean_s, 0.75), (2 * mean_s, 1.0)],
+        comm_dimensions={} if case.policy == "fifo" else {"tensor": 0.25, "data": 1.5},
         longest_waits=[Waited(name, 4, 1.5 * mean_s, 4.5 if is_known else None)],
         jobs=[row],
     )

@@ -132,7 +132,7 @@ def test_columns_of_simulations() -> None:
     )
     assert ",".join(simulations.JOB_COLUMNS) == case + (
         "job_id,model,gpus,submit_s,first_start_s,end_s,completion_s,waited_s,ideal_s,slowdown,finish_time_fairness,"
-        "gpu_hours,comm_gpu_hours,stops"
+        "gpu_hours,comm_gpu_hours,stops,comm_dimensions"
     )
     assert ",".join(simulations.USE_COLUMNS) == case + "begin_s,end_s,used_gpus,waiting_jobs"
 

@@ -159,6 +159,7 @@ class GoodputSpeeds:
             low_s=step.low_s / worth,
             high_s=step.high_s / worth,
             comm_s=step.comm_s / worth,
+            dimensions=step.dimensions and {name: seconds / worth for name, seconds in step.dimensions.items()},
         )
 
     def seconds(self, job: Job, steps: Steps) -> NDArray[np.float64]:

@@ -102,6 +102,15 @@ def longest_waits(simulated: Simulated, most: int = 5) -> list[Waited]:
     ]
 
 
+def comm_by_dimension(simulated: Simulated) -> dict[str, float]:
+    """The GPU-hours of exposed communication of all jobs with a layout, by dimension; empty where none has one."""
+    found: dict[str, float] = {}
+    for outcome in simulated.outcomes:
+        for name, gpu_s in outcome.comm_dimensions.items():
+            found[name] = found.get(name, 0.0) + gpu_s / _HOUR_S
+    return found
+
+
 def slowdowns(outcomes: Sequence[Outcome]) -> NDArray[np.float64] | None:
     """The completion time divided by the time that the job takes alone on the GPUs it asks for.
 
@@ -172,6 +181,8 @@ class JobRow:
     gpu_hours: float
     comm_gpu_hours: float
     stops: int
+    comm_dimensions: str | None = None
+    """`comm_gpu_hours` by the dimension of its layout, as `tensor=1.5;data=0.2`."""
 
 
 JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
@@ -197,6 +208,8 @@ def job_rows(simulated: Simulated, gpus: int) -> list[JobRow]:
             gpu_hours=outcome.held_gpu_s / _HOUR_S,
             comm_gpu_hours=outcome.comm_gpu_s / _HOUR_S,
             stops=outcome.starts - 1,
+            comm_dimensions=";".join(f"{name}={gpu_s / _HOUR_S:.6g}" for name, gpu_s in outcome.comm_dimensions.items())
+            or None,
         )
         for place, outcome in enumerate(outcomes)
     ]

@@ -3,8 +3,8 @@ results."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 
 from ddlprof.cluster.simulation.metrics import JobRow, Load, Summary, Waited
@@ -46,5 +46,7 @@ class CaseResult:
     """(seconds, share of jobs that completed within them)."""
     longest_waits: Sequence[Waited] = ()
     """The jobs that waited longest."""
+    comm_dimensions: Mapping[str, float] = field(default_factory=dict)
+    """GPU-hours of exposed communication by dimension, of jobs with a layout."""
     jobs: Sequence[JobRow] = ()
     """The outcome of each job, if `Setting.keeps_jobs`."""

@@ -96,6 +96,8 @@ class PolicyLine:
     """(seconds, share of jobs that completed within them), all seeds together."""
     longest_waits: list[Waited]
     """The jobs that waited longest, over all seeds; the same job may be there for several."""
+    comm_dimensions: dict[str, float]
+    """The GPU-hours of exposed communication by dimension, of jobs with a layout: the mean over the seeds."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,10 @@ def _block(load: float | None, predictable: float | None, results: Sequence[Case
                 over_time=found[0].over_time,
                 completion_cdf=_pooled([result.completion_cdf for result in found]),
                 longest_waits=_longest(found),
+                comm_dimensions={
+                    name: statistics.fmean(result.comm_dimensions.get(name, 0.0) for result in found)
+                    for name in dict.fromkeys(name for result in found for name in result.comm_dimensions)
+                },
             )
             for policy, found in by_policy.items()
         ],

@@ -130,7 +130,7 @@ def test_predict_shows_the_classes(
         (["recommend", "FILE", *WORK, "--cloud", "nimbus"], "unknown cloud 'nimbus'"),
         (["recommend", "FILE", *WORK, "--pricing", "free"], "unknown pricing 'free'; known: on_demand, spot"),
         (["recommend", "FILE", *WORK, "--batch", "many"], "--batch takes whole numbers above 0, as in 4,4: not 'many'"),
-        (["recommend", "FILE", *WORK, "--emit", "pulumi"], "unknown engine 'pulumi' for --emit; known: skypilot"),
+        (["recommend", "FILE", *WORK, "--emit", "pulumi"], "unknown engine 'pulumi' for --emit; known: slurm, kubernetes, pytorchjob"),
         (["recommend", "FILE", *WORK, "-o", "no/such/file"], "no/such/file: cannot be written"),
         (["predict", "FILE", "--instance", "g4dn.xlarge", "--placement", "two"], "--placement takes whole numbers"),
         (["predict", "FILE", "--instance", "g4dn.xlarge", "--placement", "2"], "g4dn.xlarge has 1 GPU"),

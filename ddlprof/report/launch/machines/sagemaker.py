@@ -74,11 +74,13 @@ def request(start: Start) -> dict[str, Any]:
 
 def _command(start: Start) -> str:
     """What starts the ranks on each machine. The hosts of a job are called algo-1, algo-2 and so on."""
-    command = "exec torchrun --standalone"
-    if start.nodes > 1:
-        command = "H=$(hostname); exec torchrun --node-rank $((${H#algo-} - 1)) --master-addr algo-1"
-        command += f" --master-port {PORT} --nnodes {start.nodes}"
-    return f'{command} --nproc-per-node {start.gpus_per_node} -m ddlprof run --out {_KEPT}/runs/$(date -u +%s) "$@"'
+    out = f"--out {_KEPT}/runs/$(date +%s)"
+    each = f"--nproc-per-node {start.gpus_per_node} -m ddlprof run"
+    if start.nodes == 1:
+        return f'exec torchrun --standalone {each} {out} "$@"'
+    first_names_it = f'H=$(hostname); N=$((${{H#algo-}} - 1)); [ $N = 0 ] && O="{out}"'
+    place = f"--nnodes {start.nodes} --node-rank $N --master-addr algo-1 --master-port {PORT}"
+    return f'{first_names_it}; exec torchrun {place} {each} $O "$@"'
 
 
 @cache

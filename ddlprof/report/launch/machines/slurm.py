@@ -26,6 +26,7 @@ def render(start: Start) -> str:
         f"A partition, an account and a constraint (nodes with {start.machine.gpu_model}) are yours to add.",
     )  # fmt: skip
     out = start.run_directory(stamp="$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}")
+    command = start.torchrun(out, '"$SLURM_NODEID"', '"$MASTER_ADDR"')
     return text_of(
         [
             "#!/bin/bash",
@@ -33,9 +34,8 @@ def render(start: Start) -> str:
             *(f"#SBATCH {option}" for option in _options(start)),
             "set -eu",
             'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
-            f"export RUN={out}",
             "train() {",
-            *(f"  {line}" for line in start.torchrun('"$RUN"', '"$SLURM_NODEID"', '"$MASTER_ADDR"')),
+            *(f"  {line}" for line in command),
             "}",
             "export -f train",
             'srun --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_ON_NODE" bash -c train',

@@ -94,7 +94,7 @@ class Start:
         return [
             *self.of_machines(how, {**fill_in, **script}, *([self._spot()] if self.machine.is_spot else []), *more),
             *([f"{_HIDDEN} stands for a credential that was left out of the run's files."] if hidden else []),
-            "This run is measured, too: without `-m ddlprof run --out ...` the training is the same.",
+            "This run is measured, too: without `-m ddlprof run ...` the training is the same.",
         ]
 
     def of_machines(self, how: str, fill_in: Mapping[str, str], *more: str) -> list[str]:
@@ -126,16 +126,18 @@ class Start:
 
 def torchrun(words: Sequence[str], nodes: int, gpus_per_node: int, out: str, rank: str, address: str) -> list[str]:
     """The lines of the command on each machine, for bash. `out`, `rank` and `address` are quoted where they have to be:
-    the run directory, the number of the machine and the address of machine 0."""
+    the run directory, the number of the machine and the address of machine 0. That machine alone names the directory,
+    and the ranks of the others learn of it, as no two clocks agree."""
     several = [f"--nnodes {nodes}", f"--node-rank {rank}", f"--master-addr {address}", f"--master-port {PORT}"]
     parts = [
         "torchrun",
         *(several if nodes > 1 else ["--standalone"]),
         f"--nproc-per-node {gpus_per_node}",
-        f"-m ddlprof run --out {out}",
+        f"-m ddlprof run --out {out}" if nodes == 1 else '-m ddlprof run ${RUN:+--out "$RUN"}',
         " ".join(map(shell_word, words or (SCRIPT,))),
     ]
-    return [f"{parts[0]} \\", *(f"  {part} \\" for part in parts[1:-1]), f"  {parts[-1]}"]
+    named = [f"if [ {rank} = 0 ]; then RUN={out}; else RUN=; fi"] if nodes > 1 else []
+    return [*named, f"{parts[0]} \\", *(f"  {part} \\" for part in parts[1:-1]), f"  {parts[-1]}"]
 
 
 def file_name(job: str) -> str:

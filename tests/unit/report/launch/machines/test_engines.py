@@ -21,21 +21,18 @@ from ddlprof.base.errors import UserError
 from ddlprof.report.launch.machines import pods, sagemaker, slurm
 from ddlprof.report.launch.machines.engines import MACHINES
 from ddlprof.report.launch.machines.start import Machine, Start
+from scripts.lab.launch_files import P4D, STARTS, filled_in
 from tests.unit.report.launch.machines.made import (
     ONE,
     ONE_ON_SPOT,
-    P4D,
     SPOT,
-    STARTS,
     TWO,
     TWO_ON_SPOT,
     container,
-    filled_in,
     rendered,
     to_fill_in,
-)  # fmt: skip
+)
 
-SCRIPTS = ("slurm", "torchrun")
 LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -67,7 +64,7 @@ def test_all_that_is_to_be_filled_in_is_explained(engine: str, case: str) -> Non
 @pytest.mark.parametrize("case", STARTS)
 def test_the_measured_command_is_in_it_and_is_measured_again(engine: str, case: str) -> None:
     text = rendered(engine, STARTS[case])
-    assert "-m ddlprof run --out " in text
+    assert re.search(r"-m ddlprof run (--out |\$\{RUN:\+--out |\$O )", text)
     assert "train.py --lr 0.1" in text or document(engine, STARTS[case])["AlgorithmSpecification"][
         "ContainerArguments"
     ] == ["train.py", "--lr", "0.1"]
@@ -76,11 +73,13 @@ def test_the_measured_command_is_in_it_and_is_measured_again(engine: str, case: 
 
 def test_torchrun_asks_for_its_place(tmp_path: Path) -> None:
     stubs = 'torchrun() { echo "$@"; }\ndate() { echo now; }'
-    said = ran(rendered("torchrun", TWO), tmp_path, stubs, NODE_RANK="1", MASTER_ADDR="a")
-    assert said == (
-        "--nnodes 2 --node-rank 1 --master-addr a --master-port 29500 --nproc-per-node 8 -m ddlprof run --out"
-        " ddlprof-runs/bert-now train.py --lr 0.1\n"
-    )
+    said = [ran(rendered("torchrun", TWO), tmp_path, stubs, NODE_RANK=each, MASTER_ADDR="a") for each in ("0", "1")]
+    assert said == [
+        "--nnodes 2 --node-rank 0 --master-addr a --master-port 29500 --nproc-per-node 8 -m ddlprof run --out"
+        " ddlprof-runs/bert-now train.py --lr 0.1\n",
+        "--nnodes 2 --node-rank 1 --master-addr a --master-port 29500 --nproc-per-node 8 -m ddlprof run train.py --lr"
+        " 0.1\n",
+    ]
     done = subprocess.run(["bash", "-c", rendered("torchrun", TWO)], capture_output=True, cwd=tmp_path)
     assert (done.returncode, b"NODE_RANK: parameter" in done.stderr) == (1, True)
     assert "--standalone --nproc-per-node 8" in ran(rendered("torchrun", ONE), tmp_path, stubs)
@@ -107,7 +106,7 @@ def test_slurm_gives_each_machine_its_number(tmp_path: Path) -> None:
         "--nnodes 2 --node-rank 0 --master-addr n7 --master-port 29500 --nproc-per-node 8 -m ddlprof run --out"
         " ddlprof-runs/bert-5-0 train.py --lr 0.1"
     )
-    assert second == first.replace("rank 0", "rank 1")
+    assert second == first.replace("rank 0", "rank 1").replace(" --out ddlprof-runs/bert-5-0", "")
     again = ran(rendered("slurm", TWO), tmp_path, stubs, SLURM_RESTART_COUNT="2", **place)
     assert "--out ddlprof-runs/bert-5-2 " in again
 
@@ -216,7 +215,7 @@ def test_dstack() -> None:
     assert (spot["spot_policy"], spot["retry"]["on_events"]) == ("spot", ["no-capacity", "interruption"])
     assert spot["volumes"] == ["data-${{ dstack.node_rank }}:/checkpoints"]
     assert document("dstack", ONE_ON_SPOT)["volumes"] == ["data:/checkpoints"]
-    assert '--out "/checkpoints/' in spot["commands"][-1]
+    assert 'RUN="/checkpoints/' in spot["commands"][-1]
 
 
 def test_skypilot_tries_the_next_plans_in_their_order() -> None:
@@ -300,17 +299,15 @@ def test_sagemaker_gives_each_machine_its_number(tmp_path: Path) -> None:
     entry = document("sagemaker", TWO)["AlgorithmSpecification"]["ContainerEntrypoint"]
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name, says in {"torchrun": 'echo "$@"', "hostname": "echo algo-2"}.items():
+    for name, says in {"torchrun": 'printf "%s|" "$@"', "hostname": 'echo "$HOST"'}.items():
         (folder / name).write_text(f"#!/bin/bash\n{says}\n")
         (folder / name).chmod(0o755)
-    done = subprocess.run(
-        [*entry, "train.py", "a b"], capture_output=True, text=True, env={"PATH": f"{folder}:{os.environ['PATH']}"}
-    )
-    assert re.fullmatch(
-        r"--node-rank 1 --master-addr algo-1 --master-port 29500 --nnodes 2 --nproc-per-node 8 -m ddlprof run --out"
-        r" /opt/ml/checkpoints/runs/\d+ train.py a b\n",
-        done.stdout,
-    ), done.stderr
+    for number, out in ((1, r"--out\|/opt/ml/checkpoints/runs/\d+\|"), (2, "")):
+        environment = {"PATH": f"{folder}:{os.environ['PATH']}", "HOST": f"algo-{number}"}
+        done = subprocess.run([*entry, "train.py", "a b"], capture_output=True, text=True, env=environment)
+        place = rf"--nnodes\|2\|--node-rank\|{number - 1}\|--master-addr\|algo-1\|--master-port\|29500\|"
+        command = rf"{place}--nproc-per-node\|8\|-m\|ddlprof\|run\|{out}train.py\|a b\|"
+        assert re.fullmatch(command, done.stdout), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

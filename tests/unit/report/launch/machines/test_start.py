@@ -42,8 +42,13 @@ def test_the_command_reaches_torchrun_as_it_was_typed(tmp_path: Path) -> None:
     seen = typed(torchrun(words, 2, 4, '"runs/$K"', '"$K"', '"$A"'), tmp_path)
     assert seen == [
         "--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1", "--master-port", "29500",
-        "--nproc-per-node", "4", "-m", "ddlprof", "run", "--out", "runs/1", *words,
+        "--nproc-per-node", "4", "-m", "ddlprof", "run", *words,
     ]  # fmt: skip
+
+
+def test_the_first_machine_names_the_run_directory(tmp_path: Path) -> None:
+    seen = typed(["K=0", *torchrun(["train.py"], 2, 4, '"my runs/$K"', '"$K"', '"$A"')], tmp_path)
+    assert seen[-6:] == ["-m", "ddlprof", "run", "--out", "my runs/0", "train.py"]
 
 
 def test_one_machine_needs_no_address(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli.output import STDOUT, require_place, say_written, tells_format, write_whole
+from ddlprof.cli.output import STDOUT, Wanted, require_place, say_written, tells_format, wanted, write_whole
 
 if TYPE_CHECKING:
     from ddlprof.planning.job import DescribedJob
@@ -22,21 +22,21 @@ class Emission(NamedTuple):
     number: int
     """The plan's, from 1."""
     path: Path | None
-    """None: a name of its own in this folder, unless there is such a file."""
+    """The file; None: not told."""
 
 
-def wanted_emission(
+def wanted_with(
     engine: str | None, number: int | None, out: list[str] | None, format: str | None, formats: tuple[str, ...]
-) -> tuple[Emission | None, list[str] | None]:
-    """What is to be emitted, if anything, and the files of `-o` that are left for the page.
+) -> tuple[Emission | None, Wanted]:
+    """What is to be emitted, if anything, and the formats and places of the page.
 
     The file of the engine is the one of `-o` whose ending tells none of the page's formats. Raises UserError for an
-    unknown engine, for two such files, and where the file cannot be written.
+    unknown engine, for two such files, and where a file cannot be written.
     """
     if engine is None:
         if number is not None:
             raise UserError("--plan K says which plan to write: give --emit ENGINE, too")
-        return None, out
+        return None, wanted(out, format, formats)
     known = _known()
     if engine not in known:
         raise UserError(f"unknown engine {engine!r} for --emit; known: {', '.join(known)}")
@@ -47,7 +47,8 @@ def wanted_emission(
         raise UserError(f"{' and '.join(files)}: one file is enough for --emit {engine}")
     path = Path(files[0]) if files else None
     require_place(path)
-    return Emission(engine, number or 1, path), [text for text in out or () if text not in files] or None
+    of_page = [text for text in out or () if text not in files] or None
+    return Emission(engine, number or 1, path), wanted(of_page, format, formats)
 
 
 def _known() -> list[str]:
@@ -57,23 +58,25 @@ def _known() -> list[str]:
     return [*MACHINES, *ENGINES]
 
 
-def path_for(job: DescribedJob, asked: Emission, has_layout: bool) -> Path:
-    """The path of the file. Raises UserError for an engine that needs a layout where none is asked for, or if the file
-    was not named and exists: it may have been edited."""
+def with_path(asked: Emission | None, job: DescribedJob, has_layout: bool) -> Emission | None:
+    """The same with a file, whose name is the job's where it is not told. Raises UserError for an engine that needs a
+    layout where none is asked for, or if the file was not told and exists: it may have been edited."""
     from ddlprof.report.launch.engines import ENGINES
     from ddlprof.report.launch.machines.engines import MACHINES
     from ddlprof.report.launch.machines.start import file_name
 
+    if asked is None:
+        return None
     engine = asked.engine
     if engine in ENGINES and not has_layout:
         raise UserError(f"--emit {engine} writes a layout: give --layouts auto")
     if asked.path is not None:
-        return asked.path
+        return asked
     ending = MACHINES[engine].ending if engine in MACHINES else ENGINES[engine].ending
     path = Path(f"{file_name(job.name)}.{ending}")
     if path.exists():
         raise UserError(f"{path} exists already: move it away to have a new one written")
-    return path
+    return asked._replace(path=path)
 
 
 def allows(job: DescribedJob, engine: str | None, precision: str | None) -> Callable[[Layout], bool] | None:
@@ -86,16 +89,19 @@ def allows(job: DescribedJob, engine: str | None, precision: str | None) -> Call
     return allowed(engine, job.workload, precision or USUAL_PRECISION) if engine in ENGINES and engine else None
 
 
-def emit(path: Path, asked: Emission, job: DescribedJob, answer: Answer, precision: str | None) -> None:
-    """Writes the file of the plan. Raises UserError where there is no such plan, or the engine has no word for it."""
+def emit(asked: Emission | None, job: DescribedJob, answer: Answer, precision: str | None) -> None:
+    """Writes the file of the plan, if it is asked for. Raises UserError where there is no such plan, or the engine has
+    no word for it."""
     from ddlprof.base.text import shell_word
 
+    if asked is None or asked.path is None:
+        return
     plans = answer.accepted
     if asked.number > len(plans):
         raise UserError(f"--plan {asked.number}: the answer has {len(plans)} plans, which are numbered from 1")
     text, how = _made(asked, job, answer, precision)
-    write_whole(path, text)
-    say_written(f"{path}; read it, then: {how.format(path=shell_word(str(path), path=True))}")
+    write_whole(asked.path, text)
+    say_written(f"{asked.path}; read it, then: {how.format(path=shell_word(str(asked.path), path=True))}")
 
 
 def _made(asked: Emission, job: DescribedJob, answer: Answer, precision: str | None) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.base.units import parse_duration
 from ddlprof.cli import launch, layout_options, options
 from ddlprof.cli.options import JOB_HELP, names_in, settings_of, whole_numbers
-from ddlprof.cli.output import Out, Wanted, format_option, wanted
+from ddlprof.cli.output import Out, Wanted, format_option
 from ddlprof.cli.panels import job_option, machines_option, output_option, panel, price_option
 
 if TYPE_CHECKING:
@@ -120,23 +120,21 @@ def recommend(
 
     A plan meets the budget if the upper end of its 80 % interval does. The exit code is 1 if no plan does.
     """
-    emission, pages = launch.wanted_emission(emit, plan, out, format, FORMATS)
-    places, budget_s = wanted(pages, format, FORMATS), _budget_s(budget, steps, epochs, samples)
+    emission, places = launch.wanted_with(emit, plan, out, format, FORMATS)
     batches = whole_numbers(batch, "--batch") if batch else ()
     job = _job(learned, run, batches, other_job or ())
-    file = launch.path_for(job, emission, layouts is not None) if emission else None
+    emission = launch.with_path(emission, job, layouts is not None)
     asked = precision, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora
     question = {
-        "samples": _samples(job, steps, epochs, samples, global_batch), "budget_s": budget_s, "max_cost_usd": max_cost,
-        "region": region, "cloud": cloud, "pricing": names_in(pricing),
+        "budget_s": _budget_s(budget, steps, epochs, samples), "max_cost_usd": max_cost, "region": region,
+        "samples": _samples(job, steps, epochs, samples, global_batch), "cloud": cloud, "pricing": names_in(pricing),
         "instance_types": names_in(",".join(instance or [])) or None, "prices": options.own_prices(discount, prices),
         "settings": settings_of(*asked), "interruptions": options.interruptions_of(interruptions),
     }  # fmt: skip
     machines = _Machines(instance, nodes, max_nodes, whole_numbers(gpus, "--gpus") if gpus else None, emit)
     answer = _answer(job, layouts, global_batch, machines, (keep_global_batch, batches), question)
     _report(replace(answer, carbon_g_per_kwh=carbon, max_cost_usd=max_cost), top, all_sizes, places)
-    if file and emission:
-        launch.emit(file, emission, job, answer, precision)
+    launch.emit(emission, job, answer, precision)
 
 
 def _job(learned: Path | None, runs: list[str], batches: Sequence[int], others: Sequence[str]) -> DescribedJob:

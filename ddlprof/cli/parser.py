@@ -67,6 +67,7 @@ GROUPS = {
             [
                 "recommend RUN --budget 12h --epochs 90",
                 "recommend RUN --budget 12h --samples 1e8 -o plans.csv -o plans.html",
+                "recommend RUN --budget 12h --epochs 90 --emit slurm -o job.sh",
             ],
         ),
         "predict": Named(

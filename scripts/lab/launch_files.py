@@ -197,14 +197,15 @@ def _spoiled(path: str) -> str:
 
 
 def write_for_slurm(folder: Path) -> None:
-    """The scripts for sbatch, and one that trains the example on two ranks on each of two nodes."""
+    """The scripts for sbatch, and two that train the example on two ranks on each of two nodes."""
     write_files(folder)
     for path in folder.iterdir():
         if not path.name.endswith(MACHINES["slurm"].ending):
             path.unlink()
     example = Path(__file__).parents[2] / "examples" / "digits.py"
-    trained = replace(TWO, job="digits", words=(str(example),), gpus_per_node=2, longest_s=300.0)
-    (folder / "trained.sbatch.sh").write_text(MACHINES["slurm"].render(trained), encoding="utf-8")
+    for name, start in (("trained", TWO), ("interrupted", TWO_ON_SPOT)):
+        trained = replace(start, job=name, words=(str(example),), gpus_per_node=2, longest_s=300.0)
+        (folder / f"{name}.sbatch.sh").write_text(MACHINES["slurm"].render(trained), encoding="utf-8")
 
 
 def main(folder: Path) -> int:

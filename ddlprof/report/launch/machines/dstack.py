@@ -59,11 +59,12 @@ def render(start: Start) -> str:
 
 def _machines(start: Start) -> dict[str, Any]:
     machine = start.machine
+    type_, gpu = machine.attached
     return {
-        "resources": {"gpu": {"count": start.gpus_per_node}},
+        "resources": {"gpu": {**({"name": gpu} if gpu else {}), "count": start.gpus_per_node}},
         "backends": [_BACKENDS[machine.cloud]],
         **({} if machine.region == "any" else {"regions": [machine.region]}),
-        "instance_types": [machine.instance_type.partition("+")[0]],
+        "instance_types": [type_],
     }
 
 

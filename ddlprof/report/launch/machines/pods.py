@@ -43,7 +43,7 @@ def chosen_nodes(machine: Machine) -> dict[str, Any]:
     """The part of a pod that chooses nodes of the type, as far as the cloud's own labels tell them apart."""
     labels: dict[str, str] = {}
     if machine.cloud in _NAMED_BY_TYPE:
-        labels["node.kubernetes.io/instance-type"] = machine.instance_type.partition("+")[0]
+        labels["node.kubernetes.io/instance-type"] = machine.attached[0]
     tolerated = [{"key": gpu_resource(machine), "operator": "Exists", "effect": "NoSchedule"}]
     if machine.is_spot:
         spot = _SPOT_LABELS.get(machine.cloud, {})

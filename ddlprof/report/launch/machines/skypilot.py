@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from ddlprof.base.errors import UserError
@@ -12,8 +11,6 @@ from ddlprof.report.launch.machines.start import Machine, Start
 from ddlprof.report.yaml_text import yaml_text
 
 ENDING = "sky.yaml"
-_ATTACHED = re.compile(r"(?P<machine>.+)\+(?P<count>\d+)x(?P<gpu>.+)")
-"""GCP machines with GPUs attached: `n1-standard-32+4xt4`."""
 _NOT_BY_TYPE = ("coreweave", "vast")
 """Clouds whose machines SkyPilot does not rent by the catalogue's names of types."""
 _KEPT = "/checkpoints"
@@ -32,13 +29,14 @@ def render(start: Start) -> str:
     if machine.cloud in _NOT_BY_TYPE:
         raise UserError(f"SkyPilot rents no machines of {machine.cloud} by type: leave --emit out, or name a --cloud")
     others = [each for each in start.others if each.cloud not in _NOT_BY_TYPE and each.is_spot == machine.is_spot]
+    others = others[:_MOST_OTHERS]
     folder = f"{_KEPT}/ddlprof-runs" if machine.is_spot else "ddlprof-runs"
     command = start.torchrun(
         start.run_directory(folder), '"$SKYPILOT_NODE_RANK"', '"$(echo "$SKYPILOT_NODE_IPS" | head -n 1)"'
     )
     task = {
         "name": start.name,
-        "resources": _resources(machine, others[:_MOST_OTHERS]),
+        "resources": _resources(start, others),
         "num_nodes": start.nodes,
         "workdir": ".",
         **({"file_mounts": {_KEPT: {"name": "YOUR_BUCKET", "mode": "MOUNT_CACHED"}}} if machine.is_spot else {}),
@@ -49,7 +47,7 @@ def render(start: Start) -> str:
     comments = start.comments(
         how(start).format(path="THIS_FILE"), {**DDLPROF, **(bucket if machine.is_spot else {})},
         f"SkyPilot shows the price of one hour; the job is expected to take {duration(start.time_s)}.",
-        *_tried(others[:_MOST_OTHERS]),
+        *_tried(others),
     )  # fmt: skip
     return yaml_text([(comments, task)])
 
@@ -61,17 +59,14 @@ def _tried(others: list[Machine]) -> list[str]:
     return ["If its machines are not to be had, those of the next plans that train alike are, in this order."]
 
 
-def _resources(machine: Machine, others: list[Machine]) -> dict[str, Any]:
-    recovery = {"job_recovery": {"strategy": "EAGER_NEXT_REGION"}} if machine.is_spot else {}
-    if not others:
-        return {**_resource(machine), **recovery}
-    return {"ordered": [_resource(each) for each in (machine, *others)], **recovery}
+def _resources(start: Start, others: list[Machine]) -> dict[str, Any]:
+    machines = [_resource(each, start.gpus_per_node) for each in (start.machine, *others)]
+    recovery = {"job_recovery": {"strategy": "EAGER_NEXT_REGION"}} if start.machine.is_spot else {}
+    return {**({"ordered": machines} if others else machines[0]), **recovery}
 
 
-def _resource(machine: Machine) -> dict[str, Any]:
+def _resource(machine: Machine, gpus: int) -> dict[str, Any]:
     where = machine.cloud if machine.region == "any" else f"{machine.cloud}/{machine.region}"
-    attached = _ATTACHED.fullmatch(machine.instance_type)
-    type_ = {"instance_type": machine.instance_type}
-    if attached:
-        type_ = {"instance_type": attached["machine"], "accelerators": f"{attached['gpu'].upper()}:{attached['count']}"}
-    return {"infra": where, **type_, "use_spot": machine.is_spot}
+    type_, gpu = machine.attached
+    accelerators = {"accelerators": f"{gpu}:{gpus}"} if gpu else {}
+    return {"infra": where, "instance_type": type_, **accelerators, "use_spot": machine.is_spot}

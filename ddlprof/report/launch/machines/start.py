@@ -45,6 +45,13 @@ class Machine:
     efa_interfaces: int = 0
     """Network cards of AWS that a container has to ask for; 0: none, or not known."""
 
+    @property
+    def attached(self) -> tuple[str, str | None]:
+        """The type without the GPUs that are attached to it (GCP: `n1-standard-32+4xt4`), and these, as `T4`; None:
+        its GPUs are part of the type."""
+        base, plus, gpus = self.instance_type.partition("+")
+        return base, gpus.partition("x")[2].upper() if plus else None
+
     def words(self) -> str:
         """`p4d.24xlarge (A100-SXM4-40GB), aws us-east-1, spot`."""
         region = "" if self.region == "any" else f" {self.region}"

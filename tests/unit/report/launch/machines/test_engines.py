@@ -244,11 +244,13 @@ def test_skypilot_keeps_checkpoints_of_spot_machines() -> None:
     assert "file_mounts" not in document("skypilot", TWO)
 
 
-def test_skypilot_names_attached_gpus() -> None:
+def test_attached_gpus_are_named() -> None:
     start = replace(ONE, machine=Machine("gcp", "us-central1", "n1-standard-32+4xt4", "T4"), gpus_per_node=4)
     assert document("skypilot", start)["resources"] == {
         "infra": "gcp/us-central1", "instance_type": "n1-standard-32", "accelerators": "T4:4", "use_spot": False,
     }  # fmt: skip
+    task = document("dstack", start)
+    assert (task["resources"], task["instance_types"]) == ({"gpu": {"name": "T4", "count": 4}}, ["n1-standard-32"])
 
 
 def test_parallelcluster() -> None:

@@ -12,7 +12,10 @@ interval, as only the wait of the main thread as a whole is known.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ddlprof.base.units import count, significant
 from recommender.estimate import CARRIED, Range
@@ -39,13 +42,16 @@ def carried_range(seconds: float, facts: JobFacts) -> Range:
 class Carried(NamedTuple):
     """The classes of a step that are carried over from a measured run."""
 
-    seconds: dict[str, float]
-    waited_s: float
+    seconds: dict[str, Any]
+    waited_s: Any
     """The seconds left out of them, in which the measured run waited for a processor."""
 
 
-def carried_over(nearest: Measurement | None, samples: int, basis: list[str]) -> Carried:
-    """The carried-over classes for a step of `samples` samples, scaled where `CARRIED` says so. Adds to `basis`."""
+def carried_over(nearest: Measurement | None, samples: Any, basis: list[str]) -> Carried:
+    """The carried-over classes for a step of `samples` samples, scaled where `CARRIED` says so. Adds to `basis`.
+
+    `samples` may be an array, here and in `data_wait_s`: the seconds are then arrays, too.
+    """
     if nearest is None:
         return Carried(dict.fromkeys(CARRIED, 0.0), 0.0)
     measured = nearest.carried_s
@@ -60,7 +66,7 @@ def carried_over(nearest: Measurement | None, samples: int, basis: list[str]) ->
 class DataEstimate(NamedTuple):
     """The seconds of a step spent waiting for input, and the sentences on what they rest on."""
 
-    seconds: float
+    seconds: Any
     basis: tuple[str, ...]
 
 
@@ -68,8 +74,8 @@ def data_wait_s(
     workload: Workload,
     machine: Machine,
     gpus_on_node: int,
-    samples: int,
-    rest_s: float,
+    samples: Any,
+    rest_s: Any,
     nearest: Measurement | None,
     *,
     is_measured: bool = False,
@@ -86,8 +92,8 @@ def data_wait_s(
     if basis:
         blocked_s, workers = (workload.loader_blocked_s_per_sample or 0.0) * samples, workload.loader_workers
         if not workers:
-            return DataEstimate(max(0.0, prepared_s - rest_s, read_s - rest_s) + blocked_s, basis)
-        return DataEstimate(max(0.0, prepared_s - rest_s, read_s + blocked_s / workers - rest_s), basis)
+            return DataEstimate(_longest(prepared_s - rest_s, read_s - rest_s) + blocked_s, basis)
+        return DataEstimate(_longest(prepared_s - rest_s, read_s + blocked_s / workers - rest_s), basis)
     if nearest is None or nearest.data_s is None:
         return DataEstimate(0.0, ("input: not known, assumed to be ready in time",))
     scale = undisturbed_share(nearest) * samples / (nearest.batch_per_gpu * nearest.grad_accum)
@@ -95,19 +101,27 @@ def data_wait_s(
         return DataEstimate(nearest.data_s * scale, ("input: carried over from a measured run",))
     limited_s = nearest.step_s * scale
     return DataEstimate(
-        max(0.0, limited_s - rest_s), ("input: a measured run waited for its loader, the same rate per GPU is assumed",)
+        _longest(limited_s - rest_s), ("input: a measured run waited for its loader, the same rate per GPU is assumed",)
     )
 
 
+def _longest(*seconds: Any) -> Any:
+    """The longest of these times, none of which is below 0; number by number for arrays."""
+    if any(isinstance(each, np.ndarray) for each in seconds):
+        return reduce(np.maximum, seconds, np.float64(0.0))
+    return max(0.0, *seconds)
+
+
 def _loading_s(
-    workload: Workload, machine: Machine, gpus_on_node: int, samples: int, same_storage: bool
-) -> tuple[float, float, tuple[str, ...]]:
+    workload: Workload, machine: Machine, gpus_on_node: int, samples: Any, same_storage: bool
+) -> tuple[Any, Any, tuple[str, ...]]:
     """The seconds to prepare and to read the samples of one GPU's step, with all GPUs of the node fed alike, and their
     basis, which is empty where nothing is known of the loader.
 
     `same_storage`: the storage is the measured one.
     """
-    prepared_s = read_s = 0.0
+    prepared_s: Any = 0.0
+    read_s: Any = 0.0
     basis: list[str] = []
     blocked_s = workload.loader_blocked_s_per_sample
     if workload.loader_cpu_s_per_sample is not None and machine.vcpus:

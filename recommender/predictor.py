@@ -8,13 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from instance_catalog import Catalog
+from recommender.basis import basis_of_measurements, communication_basis
 from recommender.coefficients import Coefficients
 from recommender.communication.coefficients import MachineLinks, Prior
-from recommender.communication.exposed import Load, Placing, placing_of
+from recommender.communication.exposed import Array, Load, Placing, placing_of
 from recommender.communication.job_parameters import MEASURED, FitEstimate, JobFit, Observation
 from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
 from recommender.compute.step_parts import AS_COUNTED, Changes
@@ -24,6 +27,7 @@ from recommender.estimate import Z80, Estimate, StepTimes, Suggestion
 from recommender.exchanged import exchanged_by
 from recommender.layouts.predict import LayoutPredictor
 from recommender.learned import Learned
+from recommender.measured_steps import MeasuredSteps, Whole
 from recommender.settings import check_settings, measured_settings
 from recommender.strategy import STRATEGIES, check_measured_strategy
 from recommender.target import Machine, Machines, Target, check_target, default_catalog
@@ -42,8 +46,6 @@ _SHARDED_SD = 0.1
 parallelism."""
 
 _NOT_MEASURED_THERE = "input, copies and other time: not measured on such a GPU, half to twice as long is allowed for"
-NO_GPU_MEASURED = "no GPU was measured: nothing of the measured computation and communication is used"
-"""The sentence in `Estimate.basis` where the estimate rests on counts of the model compute."""
 
 
 def predict(
@@ -69,7 +71,7 @@ class _Ask:
     grad_accum: int
     changes: Changes = AS_COUNTED
 
-    @property
+    @cached_property
     def placing(self) -> Placing:
         return placing_of(self.placement)
 
@@ -105,7 +107,7 @@ class Predictor:
         for measurement in workload.measurements:
             check_measured_strategy(measurement.strategy)
         self._measured_as = measured_settings(workload)
-        self._measured = [(m, self._machines.of(m)) for m in workload.measurements]
+        self._measured = MeasuredSteps([(m, self._machines.of(m)) for m in workload.measurements])
         self._compute_model = ComputeModel(
             _without_single_gpu_communication(workload), self._coefficients.compute, self._catalog, others
         )
@@ -120,19 +122,21 @@ class Predictor:
             return self._layouts.predict(target)
         ask = self._ask(target)
         compute, samples = self._compute(ask), ask.batch_per_gpu * ask.grad_accum
-        basis = [*self.workload.assumed, *self._basis_of_measurements(), *compute.basis]
+        basis = [*self.workload.assumed, *basis_of_measurements(self.workload, self._measured), *compute.basis]
         outside = {"computation": _EXTRAPOLATION_SD} if compute.extrapolated else {}
         if ask.placing.gpus == 1:
             (rest_s, exposed_s, sd), inside_s = FitEstimate(self._step_s(ask), 0.0, 0.0), 0.0
         else:
             (rest_s, exposed_s, sd), inside_s = self._communicated(ask)
-            basis += self._communication_basis(ask)
+            fit, links = self._fit(ask.machine), self._links_of(ask.machine)
+            basis += communication_basis(self.workload, fit, links, STRATEGIES[ask.strategy], ask.grad_accum)
             outside |= self._outside(ask)
-        nearest = self._nearest(ask)
-        carried_sd = 0.0 if self._measured_on(ask.machine.kind) else _CARRIED_SD
+        nearest = self._measured.nearest(ask.machine.kind, ask.batch_per_gpu, ask.placing.gpus, ask.placing.nodes)
+        carried_sd = 0.0 if self._measured.on(ask.machine.kind) else _CARRIED_SD
         carried, waited_s = carried_over(nearest, samples, basis)
         busy_s = sum(carried.values(), start=rest_s + exposed_s)
-        here = self._is_measured(ask)
+        step = (ask.batch_per_gpu, ask.grad_accum, ask.precision, ask.strategy)
+        here = self._measured.has(ask.machine, ask.placement, step)
         data = data_wait_s(self.workload, ask.machine, max(ask.placement), samples, busy_s, nearest, is_measured=here)
         basis += data.basis
         step_s = busy_s + data.seconds
@@ -158,8 +162,58 @@ class Predictor:
             ),
             extrapolated=bool(outside),
             basis=tuple(dict.fromkeys(basis)),
-            phases=compute.phases_of(rest_s, ask.grad_accum, self._update_share(ask)),
+            phases=compute.phases_of(
+                rest_s, ask.grad_accum, self._measured.update_share(ask.strategy, ask.placing.gpus)
+            ),
         )
+
+    @np.errstate(all="ignore")
+    def step_seconds(
+        self, target: Target, placements: Sequence[tuple[int, ...]], which: Whole, samples: Whole, passes: Whole
+    ) -> Array:
+        """The `step_s` of `predict` for many steps at once, except for the last digits: with `samples` a GPU in each of
+        `passes` passes, each on the placement of the number in `which`. Those of `target` itself do not count."""
+        at = Placing(*(np.array(column)[which] for column in zip(*map(placing_of, placements), strict=True)))
+        one_by_one = np.ones(len(which), dtype=bool)
+        found = np.zeros(len(which))
+        if target.layout is None and not (self.workload.transformer and not self.workload.step):
+            for most in np.unique(at.most).tolist():
+                rows = np.flatnonzero(at.most == most)
+                ask = self._ask(replace(target, placement=(most,), batch_per_gpu=1, grad_accum=1))
+                placing = Placing(*(column[rows] for column in at))
+                found[rows] = self._step_seconds(ask, placing, samples[rows], passes[rows])
+            one_by_one = self._measured.may_have(at, samples, passes)
+        for row in np.flatnonzero(one_by_one).tolist():
+            one = replace(target, placement=placements[which[row]], batch_per_gpu=int(samples[row]))
+            found[row] = self.predict(replace(one, grad_accum=int(passes[row]))).step_s
+        if not ((found > 0) & (found < np.inf)).all():
+            raise self._contradictory()
+        return found
+
+    def _step_seconds(self, ask: _Ask, at: Placing, samples: Whole, passes: Whole) -> Array:
+        """The seconds of steps on machines of one kind with as many GPUs in the fullest, none of them measured."""
+        batches, of_batch = np.unique(samples, return_inverse=True)
+        share = np.broadcast_to(self._measured.update_share(ask.strategy, at.gpus), at.gpus.shape)
+        micro_batch_s, compute_s = np.zeros((2, len(samples)))
+        by_batch = np.split(np.argsort(of_batch, kind="stable"), np.cumsum(np.bincount(of_batch))[:-1])
+        for batch, rows in zip(batches.tolist(), by_batch, strict=True):
+            compute = self._compute(ask, batch)
+            micro_batch_s[rows] = compute.seconds.mean_s
+            compute_s[rows] = compute.step_s(passes[rows], self._measured.passes, share[rows])
+        busy_s = compute_s.copy()
+        if at.gpus.max() > 1:
+            several = at.gpus > 1
+            load = self._load_of(ask, compute_s[several], micro_batch_s[several], passes[several])
+            rest_s, exposed_s = self._fit(ask.machine).seconds(
+                self._links_of(ask.machine).links, Placing(*(column[several] for column in at)), load
+            )
+            busy_s[several] = rest_s + exposed_s
+        for nearest, rows in self._measured.by_nearest(ask.machine.kind, at, samples):
+            total = samples[rows] * passes[rows]
+            part_s = sum(carried_over(nearest, total, []).seconds.values(), start=busy_s[rows])
+            most = int(at.most[0])
+            busy_s[rows] = part_s + data_wait_s(self.workload, ask.machine, most, total, part_s, nearest).seconds
+        return np.asarray(busy_s)
 
     def _contradictory(self) -> PredictionError:
         return PredictionError(
@@ -174,8 +228,8 @@ class Predictor:
         dollar that it costs; None if no further measurement would narrow it."""
         ask, estimate = self._ask(target), self.predict(target)
         # Communication hidden behind computation cannot be measured, so the smallest batch tells most.
-        smallest = min((m.batch_per_gpu for m, _ in self._measured), default=ask.batch_per_gpu)
-        here = [m for m, machine in self._measured if machine.kind == ask.machine.kind]
+        smallest = min((m.batch_per_gpu for m, _ in self._measured.rows), default=ask.batch_per_gpu)
+        here = [m for m, machine in self._measured.rows if machine.kind == ask.machine.kind]
         measured = {(m.placement, smallest if m.placement == (1,) else m.batch_per_gpu) for m in here}
         most = ask.machine.gpus or max(max(p) for p in (*(m.placement for m in here), ask.placement))
         now, gains = math.log(estimate.high_s / estimate.step_s) / Z80, []
@@ -204,34 +258,30 @@ class Predictor:
             changes=_changes(target),
         )
 
-    def _compute(self, ask: _Ask) -> ComputeEstimate:
-        """The computation of one micro-batch on one GPU."""
+    def _compute(self, ask: _Ask, batch_per_gpu: int | None = None) -> ComputeEstimate:
+        """The computation of one micro-batch on one GPU, of so many samples, or as many as asked for."""
         if ask.machine.gpu is None:
             raise PredictionError("target without a GPU: give an instance type or a GPU model")
-        key = (ask.machine.gpu_model, ask.batch_per_gpu, ask.precision, ask.changes)
+        batch = batch_per_gpu or ask.batch_per_gpu
+        key = (ask.machine.gpu_model, batch, ask.precision, ask.changes)
         if key not in self._computes:
             self._computes[key] = self._compute_model.estimate(
-                ask.machine.gpu, ask.batch_per_gpu, ask.precision, **vars(ask.changes)
+                ask.machine.gpu, batch, ask.precision, **vars(ask.changes)
             )
         return self._computes[key]
 
-    def _step_s(self, ask: _Ask) -> float:
+    def _step_s(self, ask: _Ask) -> Any:
         """The computation of a step on one GPU: every micro-batch, and one update."""
-        measured = (m.grad_accum for m, machine in self._measured if machine.gpu)
-        return self._compute(ask).step_s(ask.grad_accum, next(measured, 1), self._update_share(ask))
-
-    def _update_share(self, ask: _Ask) -> float:
-        """The share of the optimizer update that one rank computes, relative to the (first) measured one."""
-        done = next(((m.strategy, sum(m.placement)) for m, machine in self._measured if machine.gpu), ("ddp", 1))
-        asked = STRATEGIES[ask.strategy].shares(ask.placing.gpus).states
-        return asked / STRATEGIES[done[0]].shares(done[1]).states
+        return self._compute(ask).step_s(
+            ask.grad_accum, self._measured.passes, self._measured.update_share(ask.strategy, ask.placing.gpus)
+        )
 
     def _communicated(self, ask: _Ask) -> tuple[FitEstimate, float]:
         """The step over several GPUs, and the exposed communication (s) that it would have with all of them in one
         machine."""
         fit, links, load, at = self._fit(ask.machine), self._links_of(ask.machine).links, self._load(ask), ask.placing
         estimate = fit.predict(links, at, load)
-        if STRATEGIES[ask.strategy].basis and all(m.strategy != ask.strategy for m, _ in self._measured):
+        if STRATEGIES[ask.strategy].basis and all(m.strategy != ask.strategy for m, _ in self._measured.rows):
             estimate = estimate._replace(sd=math.hypot(estimate.sd, _SHARDED_SD))
         if at.nodes == 1:
             return estimate, estimate.exposed_s
@@ -247,7 +297,7 @@ class Predictor:
         """The fit of the job on machines of this kind; cached by kind and prior of the links."""
         kind, prior = machine.kind, self._links_of(machine).prior
         if (kind, prior) not in self._fits:
-            observations = [self._observation(m, there) for m, there in self._measured_on(kind) if sum(m.placement) > 1]
+            observations = [self._observation(m, there) for m, there in self._measured.on(kind) if sum(m.placement) > 1]
             try:
                 self._fits[kind, prior] = JobFit(prior, observations)
             except np.linalg.LinAlgError:
@@ -256,11 +306,8 @@ class Predictor:
 
     def fits(self) -> dict[tuple[str, str | None], JobFit]:
         """The fit of communication on each kind of machine on which the job was measured on several GPUs."""
-        several = (machine for m, machine in self._measured if sum(m.placement) > 1 and machine.gpu)
+        several = (machine for m, machine in self._measured.rows if sum(m.placement) > 1 and machine.gpu)
         return {machine.kind: self._fit(machine) for machine in several}
-
-    def _measured_on(self, kind: tuple[str, str | None]) -> list[tuple[Measurement, Machine]]:
-        return [(m, machine) for m, machine in self._measured if machine.kind == kind]
 
     def _observation(self, measured: Measurement, machine: Machine) -> Observation:
         ask = _Ask(
@@ -271,12 +318,16 @@ class Predictor:
         return Observation(self._links_of(machine).links, ask.placing, self._load(ask), busy_s, measured.exposed_comm_s)
 
     def _load(self, ask: _Ask) -> Load:
-        compute_s, reference_s = self._step_s(ask), self._reference_s(ask)
+        return self._load_of(ask, self._step_s(ask), self._compute(ask).seconds.mean_s, ask.grad_accum)
+
+    def _load_of(self, ask: _Ask, compute_s: Any, micro_batch_s: Any, passes: Any) -> Load:
+        """The load of a step, or of many: the last three arguments are numbers or arrays."""
+        reference_s = self._reference_s(ask)
         exchanged = exchanged_by(self.workload, STRATEGIES[ask.strategy], ask.changes)
         return Load(
             compute_s=compute_s,
-            hiding_s=self._compute(ask).seconds.mean_s,
-            reference_s=reference_s * ask.grad_accum if reference_s else compute_s,
+            hiding_s=micro_batch_s,
+            reference_s=reference_s * passes if reference_s else compute_s,
             bytes=exchanged.bytes,
             tensors=exchanged.tensors,
         )
@@ -285,7 +336,7 @@ class Predictor:
         """The median computation of a micro-batch over the batches measured on machines of this kind."""
         kind = ask.machine.kind
         if kind not in self._references:
-            batches = {(m.batch_per_gpu, m.precision) for m, _ in self._measured_on(kind)}
+            batches = {(m.batch_per_gpu, m.precision) for m, _ in self._measured.on(kind)}
             times = [
                 self._compute(replace(ask, batch_per_gpu=batch, precision=precision)).seconds.mean_s
                 for batch, precision in batches
@@ -296,7 +347,7 @@ class Predictor:
     def _sd_after(self, ask: _Ask, estimate: Estimate, placement: tuple[int, ...], batch: int) -> float:
         """The standard deviation of the logarithm of the target's step if that placement were measured as well."""
         compute_sd = _sd(self._compute(ask))
-        if not self._measured_on(ask.machine.kind):
+        if not self._measured.on(ask.machine.kind):
             compute_sd = min(compute_sd, MEASURED)
         compute_sd *= estimate.times.compute_s / estimate.step_s
         if ask.placing.gpus == 1:
@@ -310,48 +361,6 @@ class Predictor:
         times = estimate.times
         communicated_s = times.compute_s + times.interconnect_s + times.network_s
         return math.hypot(sd * communicated_s / estimate.step_s, compute_sd)
-
-    def _nearest(self, ask: _Ask) -> Measurement | None:
-        """The measurement from which input, copies and other time are carried over: the one most like the target."""
-
-        def distance(row: tuple[Measurement, Machine]) -> tuple[bool, float, int, int]:
-            measured, machine = row
-            batches = abs(math.log(measured.batch_per_gpu / ask.batch_per_gpu))
-            gpus = abs(sum(measured.placement) - ask.placing.gpus)
-            return machine.kind != ask.machine.kind, batches, gpus, abs(len(measured.placement) - ask.placing.nodes)
-
-        return min(self._measured, key=distance)[0] if self._measured else None
-
-    def _is_measured(self, ask: _Ask) -> bool:
-        """Whether a measurement is of the very step that is asked for, on such a machine."""
-        as_asked = (ask.batch_per_gpu, ask.grad_accum, ask.precision, ask.strategy)
-        return any(
-            machine == ask.machine
-            and sorted(m.placement) == sorted(ask.placement)
-            and (m.batch_per_gpu, m.grad_accum, m.precision, m.strategy) == as_asked
-            for m, machine in self._measured
-        )
-
-    def _basis_of_measurements(self) -> list[str]:
-        if not self._measured or any(machine.gpu for _, machine in self._measured):
-            return []
-        step = self.workload.step
-        return [NO_GPU_MEASURED, *(["the operators of the run are used"] if step and step.has_forward else [])]
-
-    def _communication_basis(self, ask: _Ask) -> list[str]:
-        fit, workload = self._fit(ask.machine), self.workload
-        basis = list(self._links_of(ask.machine).assumed)
-        if fit.observations:
-            basis.append(f"communication: learned from {len(fit.observations)} measured placements of this job")
-        else:
-            basis.append("communication: from the counts of the model, as of other jobs")
-        if workload.parameter_tensors is None:
-            basis.append(f"parameter tensors not known: taken as {self.workload.tensors:.0f}")
-        if ask.grad_accum > 1:
-            basis.append(f"communication once for {ask.grad_accum} forward passes (no_sync)")
-        if sentence := STRATEGIES[ask.strategy].basis:
-            basis.append(sentence)
-        return basis
 
     def _outside(self, ask: _Ask) -> dict[str, float]:
         """How the target lies outside the measurements behind the coefficients, and the standard deviation that each

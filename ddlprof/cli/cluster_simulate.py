@@ -98,6 +98,9 @@ _Models = Annotated[
     typer.Option(metavar="FILE", help="Models of the trace with their runs, as for ddlprof elastic: may be scaled."),
 ]
 _Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Processes at the same time [one a core].")]
+_On = Annotated[
+    str | None, typer.Option(metavar="WHERE", help="On a cluster: dask, dask:ADDRESS, ray or ray:ADDRESS [here].")
+]
 
 
 def simulate(
@@ -116,6 +119,7 @@ def simulate(
     models: _Models = None,
     learned: LearnedFileInShortHelp = None,
     workers: _Workers = None,
+    on: _On = None,
     out: Out = None,
     format: Annotated[
         str | None, format_option(FORMATS, _FOLDERS, "; csv: summary.csv, jobs.csv and use.csv in -o DIR/")
@@ -128,6 +132,7 @@ def simulate(
     from ddlprof.cli.screen import simulating
     from ddlprof.cluster.machines import parse_cluster, with_catalogue_names
     from ddlprof.cluster.simulation.core import Costs
+    from ddlprof.cluster.sweep.elsewhere import on_cluster
     from ddlprof.cluster.sweep.run import Setting, run_cases
     from ddlprof.planning.cluster_models import with_known_models
     from ddlprof.report.cluster.data import build
@@ -152,8 +157,8 @@ def simulate(
         draws_arrivals=arrivals is Arrivals.poisson,
         keeps_jobs=csv is not None,
     )
-    with simulating() as advance, _job_file(csv) as without_jobs:
-        found = run_cases(setting, asked, workers or _processes(len(jobs) * len(asked)), advance)
+    with on_cluster(on), simulating() as advance, _job_file(csv) as without_jobs:
+        found = run_cases(setting, asked, workers or (None if on else _processes(len(jobs) * len(asked))), advance)
         results = [without_jobs(result) for result in found]
     question = _question(read, cluster, arrivals.value, setting, asked, left_out)
     _report(build(question, results), results, places)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ddlprof.cluster.machines import Allocation
 
@@ -72,6 +72,10 @@ class JobState:
     """GPU-seconds in exposed communication."""
     comm_share: float = 0.0
     """The share of its present step in exposed communication."""
+    comm_dimensions: dict[str, float] = field(default_factory=dict)
+    """`comm_gpu_s` by dimension, if it has a layout."""
+    dimension_shares: dict[str, float] = field(default_factory=dict)
+    """`comm_share` by dimension."""
     allocation: Allocation | None = None
     assigned_s: float = 0.0
     """When it was last given GPUs or its lease was renewed; before that, when it was submitted."""
@@ -98,9 +102,20 @@ class JobState:
 
     def comm_at(self, now_s: float) -> float:
         """The GPU-seconds in exposed communication at `now_s`."""
+        return self.comm_gpu_s + self._working_gpu_s(now_s) * self.comm_share
+
+    def comm_dimensions_at(self, now_s: float) -> dict[str, float]:
+        """`comm_at` by dimension; empty without a layout."""
+        if not self.dimension_shares:
+            return self.comm_dimensions
+        working_gpu_s, before = self._working_gpu_s(now_s), self.comm_dimensions
+        more = {name: working_gpu_s * share for name, share in self.dimension_shares.items()}
+        return {name: before.get(name, 0.0) + more.get(name, 0.0) for name in {**before, **more}}
+
+    def _working_gpu_s(self, now_s: float) -> float:
+        """The GPU-seconds of progress since the fields were last updated."""
         gpus = self.allocation.gpus if self.allocation is not None else 0
-        working_s = max(now_s - max(self.works_from_s, self.changed_s), 0.0)
-        return self.comm_gpu_s + working_s * gpus * self.comm_share
+        return max(now_s - max(self.works_from_s, self.changed_s), 0.0) * gpus
 
     def remaining_at(self, now_s: float) -> float | None:
         """A forecast of the samples that it still needs, at least one update; None: there is none."""
@@ -135,6 +150,8 @@ class Outcome:
     """The seconds without GPUs, before its first start and between starts."""
     ideal_s: float | None = None
     """How long it takes on the GPUs asked for, consolidated, if it never waits. None: it cannot be predicted."""
+    comm_dimensions: dict[str, float] = field(default_factory=dict)
+    """`comm_gpu_s` by the dimension of its layout; empty without one."""
 
     @property
     def completion_s(self) -> float:

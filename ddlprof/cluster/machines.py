@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -239,11 +240,9 @@ def with_catalogue_names(cluster: Cluster) -> Cluster:
 
 def _filled(sizes: Sequence[int], gpus: int) -> tuple[int, ...]:
     """The GPUs on each machine if the largest machines are filled first and the last is the smallest that is enough."""
-    left, found = sorted(sizes, reverse=True), []
+    left, found = sorted(sizes), []
     while gpus > 0:
-        enough = [size for size in left if size >= gpus]
-        size = enough[-1] if enough else left[0]
-        left.remove(size)
+        size = left.pop(min(bisect_left(left, gpus), len(left) - 1))
         found.append(min(size, gpus))
         gpus -= found[-1]
     return tuple(sorted(found, reverse=True))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from ddlprof.cluster.jobs import JobState
 from ddlprof.cluster.machines import Allocation, Cluster, Level
@@ -179,25 +180,46 @@ class PriorityAllocator:
 
     def __init__(self, cluster: Cluster, running: Iterable[JobState], jobs: Sequence[JobState], now_s: float) -> None:
         """`jobs` are in order of priority, the first first. Running ones hold their GPUs until another takes them."""
-        self._cluster = cluster
-        self._free = unprotected(cluster, running, now_s)
-        self._idle = idle_gpus(cluster, running)
-        self._held: dict[str, Allocation] = {}
-        self._holders: dict[int, list[str]] = {}
+        self._cluster, self._running, self._now_s = cluster, running, now_s
+        self._held = {state.job.job_id: state.allocation for state in jobs if state.allocation is not None}
+        """The GPUs that running jobs hold, in order of priority, until they are kept or taken."""
+        self._kept: list[Allocation] = []
         self._refused = dict.fromkeys(Level, math.inf)
         """By level, the smallest number of GPUs that could not be found. Jobs of lower priority cannot find as many
         either."""
-        for state in jobs:
-            if state.allocation is not None:
-                self._held[state.job.job_id] = state.allocation
-                for index, _ in state.allocation.parts:
-                    self._holders.setdefault(index, []).append(state.job.job_id)
+
+    # The next three are made when GPUs are first looked for: mostly every job keeps its own.
+
+    @cached_property
+    def _free(self) -> FreeGpus:
+        """The GPUs that no job of higher priority has."""
+        free = unprotected(self._cluster, self._running, self._now_s)
+        for allocation in self._kept:
+            free.take(allocation)
+        return free
+
+    @cached_property
+    def _idle(self) -> FreeGpus:
+        """The GPUs that nobody holds."""
+        return idle_gpus(self._cluster, self._running)
+
+    @cached_property
+    def _holders(self) -> dict[int, list[str]]:
+        """By machine, the jobs that may lose their GPUs there, the first to lose them last."""
+        holders: dict[int, list[str]] = {}
+        for job_id, allocation in self._held.items():
+            for index, _ in allocation.parts:
+                holders.setdefault(index, []).append(job_id)
+        return holders
 
     def keep(self, state: JobState) -> Allocation | None:
         """Lets a job keep its GPUs; None: it has none, or a job of higher priority took them."""
         own = self._held.pop(state.job.job_id, None)
         if own is not None:
-            self._free.take(own)
+            if "_free" in self.__dict__:
+                self._free.take(own)
+            else:
+                self._kept.append(own)
         return own
 
     def allocate(self, state: JobState, level: Level, gpus: int | None = None) -> Allocation | None:

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job
@@ -26,6 +29,8 @@ class StepTime:
     high_s: float
     comm_s: float = 0.0
     """Exposed communication, a part of `step_s`."""
+    dimensions: Mapping[str, float] | None = None
+    """`comm_s` by the dimension of the job's layout: tensor, pipeline, data, ...; None: it has no layout."""
 
 
 class Speeds(Protocol):
@@ -34,6 +39,19 @@ class Speeds(Protocol):
 
     def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
         """One update of `batch` samples over all GPUs. Raises `DdlprofError` where it is not known."""
+
+
+Steps = Sequence[tuple[Placement, Sequence[int]]]
+"""Placements, each with the batches of steps on it."""
+
+
+def seconds_of(speeds: Speeds, job: Job, steps: Steps) -> NDArray[np.float64]:
+    """The `step_s` of many steps of a job, one after the other. Speeds may have a method `seconds` that has them at
+    once, which is faster; its last digits may differ."""
+    at_once = getattr(speeds, "seconds", None)
+    if at_once is not None:
+        return np.asarray(at_once(job, steps))
+    return np.array([speeds.step(job, placement, batch).step_s for placement, batches in steps for batch in batches])
 
 
 class AsMeasured:
@@ -62,6 +80,21 @@ def part_of(batch: int, gpus: int, most: int | None = None) -> GpuShare:
     share = -(-batch // gpus)
     passes = 1 if most is None else -(-share // most)
     return GpuShare(-(-share // passes), passes)
+
+
+@runtime_checkable
+class PredictsMany(Protocol):
+    """A predictor that has the seconds of many steps at once, as `recommender.Predictor` does."""
+
+    def step_seconds(
+        self,
+        target: Target,
+        placements: Sequence[tuple[int, ...]],
+        which: NDArray[np.int64],
+        samples: NDArray[np.int64],
+        passes: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """The seconds of steps with `samples` in each of `passes`, each on the placement of the number in `which`."""
 
 
 class WithLayout:
@@ -96,26 +129,58 @@ class PredictedSpeeds:
 
         Raises `UserError` for a job without a predictor, and what the predictor raises.
         """
-        name = job.job_id if job.job_id in self._predictors else job.model
-        if name is None or name not in self._predictors:
-            if self._otherwise is None:
-                raise UserError(f"job {job.job_id}: nothing is known of how long a step of {name or 'it'} takes")
-            return self._otherwise.step(job, placement, batch)
+        name = self._name(job)
+        if name is None:
+            return self._others(job).step(job, placement, batch)
         part = part_of(batch, placement.gpus // job.copy_gpus, job.max_batch_per_gpu)
         key = (name, placement, part)
         if key not in self._known:
             self._known[key] = self._ask(self._predictors[name], placement, part)
         return self._known[key]
 
+    def seconds(self, job: Job, steps: Steps) -> NDArray[np.float64]:
+        """The `step_s` of many steps on GPUs of one model, as `seconds_of` says."""
+        name = self._name(job)
+        if name is None:
+            return seconds_of(self._others(job), job, steps)
+        predictor = self._predictors[name]
+        models = {placement.gpu_models for placement, _ in steps}
+        if not isinstance(predictor, PredictsMany) or len(models) != 1 or len(min(models)) > 1:
+            times = [self.step(job, placement, batch).step_s for placement, batches in steps for batch in batches]
+            return np.array(times)
+        which = np.repeat(np.arange(len(steps)), [len(batches) for _, batches in steps])
+        batches = np.array([batch for _, batches in steps for batch in batches], dtype=np.int64)
+        copies = np.array([placement.gpus // job.copy_gpus for placement, _ in steps])[which]
+        share = -(-batches // copies)
+        passes = np.ones_like(share) if job.max_batch_per_gpu is None else -(-share // job.max_batch_per_gpu)
+        target = self._on(min(models)[0])
+        placements = [placement.gpus_per_machine for placement, _ in steps]
+        return predictor.step_seconds(target, placements, which, -(-share // passes), passes)
+
+    def _name(self, job: Job) -> str | None:
+        """The name of the job's predictor; None: it has none."""
+        name = job.job_id if job.job_id in self._predictors else job.model
+        return name if name in self._predictors else None
+
+    def _others(self, job: Job) -> Speeds:
+        if self._otherwise is None:
+            raise UserError(f"job {job.job_id}: nothing is known of how long a step of {job.model or 'it'} takes")
+        return self._otherwise
+
     def _ask(self, predictor: Predicts, placement: Placement, part: GpuShare) -> StepTime:
         found = []
         for gpu_model in placement.gpu_models:
             target = replace(
-                self._machine, placement=placement.gpus_per_machine, batch_per_gpu=part.samples, grad_accum=part.passes
+                self._on(gpu_model),
+                placement=placement.gpus_per_machine,
+                batch_per_gpu=part.samples,
+                grad_accum=part.passes,
             )
-            if gpu_model is not None:
-                target = replace(target, gpu_model=gpu_model, instance_type=None)
             estimate = predictor.predict(target)
             comm_s = estimate.times.interconnect_s + estimate.times.network_s
-            found.append(StepTime(estimate.step_s, estimate.low_s, estimate.high_s, comm_s))
+            found.append(StepTime(estimate.step_s, estimate.low_s, estimate.high_s, comm_s, estimate.dimensions))
         return max(found, key=lambda step: step.step_s)
+
+    def _on(self, gpu_model: str | None) -> Target:
+        """The machines of the cluster that have this GPU."""
+        return self._machine if gpu_model is None else replace(self._machine, gpu_model=gpu_model, instance_type=None)

@@ -47,12 +47,11 @@ def read_question(
     if instance and gpu_model:
         raise UserError("give --instance or --gpu, not both")
     lines = sorted(read_jobs(path), key=lambda line: line.submit_s)
-    workloads = [workload_of(line, path.parent) for line in lines]
+    loaded: dict[str, Workload] = {}
+    workloads = [workload_of(line, path.parent, loaded) for line in lines]
     machine = machine_of_jobs(lines, workloads, instance, gpu_model)
     size = per_machine or _gpus_of(machine) or gpus
-    predictors = {
-        line.name: predictor_of(workload, learned, line.layout) for line, workload in zip(lines, workloads, strict=True)
-    }
+    predictors = _predictors(lines, workloads, learned)
     jobs = [
         job_of(line, workload, predictors[line.name], machine, gpus)
         for line, workload in zip(lines, workloads, strict=True)
@@ -83,17 +82,23 @@ def require_samples(lines: Sequence[Line]) -> None:
             raise UserError(f"--simulate: {line.name} has no samples, the number it still trains with")
 
 
-def workload_of(line: Line, folder: Path) -> Workload:
-    """The workload of a job; paths are relative to the file of jobs. Raises `UserError` naming the job."""
+def workload_of(line: Line, folder: Path, loaded: dict[str, Workload] | None = None) -> Workload:
+    """The workload of a job; paths are relative to the file of jobs. `loaded` has those that other jobs name, too.
+    Raises `UserError` naming the job."""
     from ddlprof.cluster.elastic.jobs_file import measured_steps
     from ddlprof.planning.job import load_job
 
     inline = measured_steps(line)
     if inline is not None:
         return inline
+    if loaded is not None and line.run in loaded:
+        return loaded[line.run]
     sources = [source if "://" in source else str(folder / source) for source in line.sources]
     try:
-        return load_job(sources).workload
+        found = load_job(sources).workload
+        if loaded is not None:
+            loaded[line.run] = found
+        return found
     except DdlprofError as error:
         raise UserError(f"{line.name}: {error}") from None
 
@@ -149,6 +154,18 @@ def predictor_of(workload: Workload, learned: Learned | None = None, layout: str
         require_sizes(workload)
         return WithLayout(Predictor(workload, learned=learned), parse_layout(layout).layout)
     return Predictor(workload, learned=learned) if _of_gpus(workload) else MeasuredPredictor(workload)
+
+
+def _predictors(lines: Sequence[Line], workloads: Sequence[Workload], learned: Learned | None) -> dict[str, Predicts]:
+    """The predictor of each job; jobs of one workload with one layout share theirs, which learns from it once."""
+    made: dict[tuple[int, str], Predicts] = {}
+    found = {}
+    for line, workload in zip(lines, workloads, strict=True):
+        key = id(workload), line.layout
+        if key not in made:
+            made[key] = predictor_of(workload, learned, line.layout)
+        found[line.name] = made[key]
+    return found
 
 
 def _cluster(gpus: int, per_machine: int) -> Cluster:

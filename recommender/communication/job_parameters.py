@@ -110,6 +110,15 @@ class JobFit:
             rest * math.exp(log_rest), max(exposed, 0.0), unknown * self._sd_of(gradient, self.covariance)
         )
 
+    def seconds(self, links: Links, at: Placing, load: Load) -> tuple[Array, Array]:
+        """The computation and the exposed communication of `predict`, for arrays of targets."""
+        rest, exposed = step_s(self.z, links, at, load)
+        if self.observations:
+            residuals = self._closeness(at, load) @ self._weights.T @ self._residuals
+            rest = rest * np.exp(residuals[..., 0])
+            exposed = exposed + residuals[..., 1] * reduce_s(self.z, links, at, load)
+        return rest, np.maximum(exposed, 0.0)
+
     @property
     def reach(self) -> float:
         """The standard deviation that each doubling of nodes or GPUs beyond all measured ones adds."""
@@ -246,8 +255,9 @@ class JobFit:
         return float(np.log(measured_rest / rest)), float((measured_exposed - exposed) / reductions)
 
     def _closeness(self, at: Placing, load: Load) -> Array:
-        """The closeness of a target to every measured point: 1 at the point, 0 far away. Shape (points,)."""
-        away = 0.5 * np.sum((self._coordinates_measured - _coordinates(at, load)) ** 2, axis=1)
+        """The closeness of a target to every measured point: 1 at the point, 0 far away. Shape (points,), or (targets,
+        points)."""
+        away = 0.5 * np.sum((self._coordinates_measured - _coordinates(at, load)[..., None, :]) ** 2, axis=-1)
         return np.asarray((1.0 - _REPEATS) * np.exp(-away) + _REPEATS * np.exp(-away / _SAME**2))
 
     def _residual(self, at: Placing, load: Load) -> tuple[Array, float]:
@@ -262,4 +272,4 @@ class JobFit:
 
 
 def _coordinates(at: Placing, load: Load) -> Array:
-    return np.asarray(np.array([np.log2(at.gpus), np.log(at.nodes), np.log2(load.compute_s)]) / _REACH)
+    return np.asarray(np.stack([np.log2(at.gpus), np.log(at.nodes), np.log2(load.compute_s)], axis=-1) / _REACH)

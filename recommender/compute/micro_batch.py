@@ -57,8 +57,9 @@ class ComputeEstimate:
     phases: ComputePhases | None = None
     """The mean by phase; None if the operators of the step are not known."""
 
-    def step_s(self, passes: int, measured_passes: int = 1, update_share: float = 1.0) -> float:
-        """The seconds of a step of `passes` micro-batches and one update, of which the rank does `update_share`.
+    def step_s(self, passes: Any, measured_passes: int = 1, update_share: Any = 1.0) -> Any:
+        """The seconds of a step of `passes` micro-batches and one update, of which the rank does `update_share`; arrays
+        of both make an array.
 
         `measured_passes`: the micro-batches of the measured steps, which already share an update.
         """

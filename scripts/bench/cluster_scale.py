@@ -25,7 +25,7 @@ from ddlprof.cluster.trace import fitted, read_trace, rescaled, split_source
 from scripts.bench.jobs import print_table, progress
 from scripts.bench.merge import run as run_python
 
-SIZES = {"small": (500, "8x8", 10.0), "large": (20_000, "8x64x8", 600.0)}
+SIZES = {"small": (500, "8x8", 10.0), "large": (20_000, "8x64x8", 300.0)}
 """Jobs, cluster, and the most seconds of processor time that a policy may take."""
 LOAD = 0.9
 GIVEN_UP_S = 900.0

@@ -1,5 +1,7 @@
 """What `ddlprof cluster simulate` takes for a sweep: time in one process and in several, and memory by the jobs kept.
 
+With `--on dask,ray` also on clusters made of this machine's cores, where these packages are installed.
+
 The trace is drawn, so that nothing has to be fetched: sizes 1, 2, 4 and 8, durations from minutes to a day. It prints
 whether both ways give the same results, word for word, and what the parent process held at most.
 """
@@ -10,6 +12,7 @@ import argparse
 import csv
 import os
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -51,7 +54,7 @@ def simulated(folder: Path, *words: str) -> tuple[float, float, float]:
     wall_s = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return wall_s, cpu_s, int(done.stderr.split()[-1]) / 1024
+    return wall_s, cpu_s, int(re.findall(r"^(\d+)$", done.stderr, re.MULTILINE)[-1]) / 1024
 
 
 def main() -> None:
@@ -61,7 +64,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--cluster", default="8x8")
     parser.add_argument("--policies", default="fifo,srtf")
+    parser.add_argument("--on", default="", help="dask, ray or both")
     arguments = parser.parse_args()
+    clusters = [kind for kind in arguments.on.split(",") if kind]
     cases = arguments.seeds * len(arguments.policies.split(","))
     print(describe())
     print(f"{cases} simulations of {arguments.jobs:,} jobs on {arguments.cluster}: {arguments.policies}")
@@ -70,14 +75,13 @@ def main() -> None:
         write_trace(folder / "trace.csv", arguments.jobs)
         common = ["--cluster", arguments.cluster, "--policy", arguments.policies, "--seed", f"0-{arguments.seeds - 1}"]
         texts = []
-        for workers, files in ((1, ()), (2, ()), (1, ("-o", "out/"))):
-            words = [*common, "--workers", str(workers), "-o", "found.json", *files]
+        ways = [("1 process", "--workers 1"), ("2 processes", "--workers 2")]
+        ways += [(f"a cluster of {kind} made here", f"--on {kind}") for kind in clusters]
+        for way, options in [*ways, ("1 process and CSV files", "--workers 1 -o out/")]:
+            words = [*common, *options.split(), "-o", "found.json"]
             wall_s, cpu_s, mib = simulated(folder, *words)
             texts.append((folder / "found.json").read_text(encoding="utf-8"))
-            print(
-                f"{workers} processes{' and CSV files' if files else ''}: {wall_s:.1f} s, {cpu_s:.1f} s of processors,"
-                f" parent {mib:.0f} MiB"
-            )
+            print(f"{way}: {wall_s:.1f} s, {cpu_s:.1f} s of processors, parent {mib:.0f} MiB")
         rows = (folder / "out/jobs.csv").read_bytes()
         lines = rows.count(b"\n")
         print(f"jobs.csv: {lines - 1:,} rows, {len(rows) / 2**20:.1f} MiB")

@@ -60,7 +60,13 @@ NOISE = {name: of.noise_scale for name, of in APPLICATIONS.items()}
 
 
 def speeds_from(folder: Path) -> PredictedSpeeds:
-    """One predictor for each model: one GPU at all batches, and all placements at the middle one of these."""
+    """One predictor for each model."""
+    predictors = {name: Predictor(workload) for name, workload in workloads_from(folder).items()}
+    return PredictedSpeeds(predictors, Target(MACHINE))
+
+
+def workloads_from(folder: Path) -> dict[str, Workload]:
+    """What is known of each model: steps on one GPU at all batches, on all placements at the middle one of these."""
     counts = {row["model"]: row for row in _rows(folder / "models.csv")}
     seen: dict[str, dict[tuple[tuple[int, ...], int], list[tuple[float, float, str]]]] = defaultdict(
         lambda: defaultdict(list)
@@ -70,7 +76,7 @@ def speeds_from(folder: Path) -> PredictedSpeeds:
             at = tuple(map(int, row["placement"])), int(float(row["batch_per_gpu"]))
             values = float(row["step_time_s"]), float(row["sync_time_s"]), row["precision"]
             seen[row["model"]][at].append(values)
-    predictors = {}
+    workloads = {}
     for name in APPLICATIONS:
         alone = sorted(batch for placement, batch in seen[name] if placement == (1,))
         measurements = [
@@ -82,15 +88,14 @@ def speeds_from(folder: Path) -> PredictedSpeeds:
             for (placement, batch), times in seen[name].items()
             if placement == (1,) or batch == alone[len(alone) // 2]
         ]  # fmt: skip
-        workload = Workload(
+        workloads[name] = Workload(
             name,
             layers=int(float(counts[name]["weight_layers"])),
             parameter_tensors=int(float(counts[name]["param_tensors"])),
             gradient_bytes=float(counts[name]["gradient_mb_fp32"]) * 1e6,
             measurements=measurements,
         )
-        predictors[name] = Predictor(workload)
-    return PredictedSpeeds(predictors, Target(MACHINE))
+    return workloads
 
 
 def drawn(names: Sequence[str], seed: int, gap_s: float, count: int, most_gpus: int, speeds: Speeds) -> list[Job]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ddlprof.cluster.simulation.metrics import JobRow, Load, Summary
+from ddlprof.cluster.simulation.metrics import JobRow, Load, Summary, Waited
 from ddlprof.cluster.sweep.cases import Case, CaseResult, cases
 from ddlprof.report.cluster import csv, json
 from ddlprof.report.cluster import text as table
@@ -56,6 +56,7 @@ def result(case: Case, name: str = "resnet") -> CaseResult:
         jain=0.5 if is_known else None,
         worst_fairness=1.5 if is_known else None,
         unfair=0.25 if is_known else None,
+        wait_longest_s=1.5 * mean_s,
     )
     pieces = [(0.0, 8.0, 0.0), (5000.0, 6.0, 1.5), (10_000.0, 8.0, 2.0), (15_000.0, 2.0, 0.0)]
     row = JobRow(
@@ -69,6 +70,8 @@ def result(case: Case, name: str = "resnet") -> CaseResult:
         summary=summary,
         over_time=[Load(begin_s, begin_s + 5000, gpus, waiting) for begin_s, gpus, waiting in pieces],
         completion_cdf=[(0.5 * mean_s, 0.5), (mean_s, 0.75), (2 * mean_s, 1.0)],
+        comm_dimensions={} if case.policy == "fifo" else {"tensor": 0.25, "data": 1.5},
+        longest_waits=[Waited(name, 4, 1.5 * mean_s, 4.5 if is_known else None)],
         jobs=[row],
     )
 

@@ -11,6 +11,8 @@ and said. The recommender knows more, but of GPUs only.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
 
@@ -32,6 +34,9 @@ _MACHINES_SD = 0.5
 """The standard deviation that is added if no run used several machines."""
 _ALIKE = 1e-12
 """Fits whose residuals differ by less than this share of what is fitted count as equally good."""
+
+
+Whole = NDArray[np.int64]
 
 
 class _Shape(NamedTuple):
@@ -99,6 +104,21 @@ class MeasuredPredictor:
             times=StepTimes(float(passes + samples), 0.0, 0.0, float(several + more), float(over), 0.0),
             extrapolated=bool(outside),
             basis=(f"fitted to {count(len(self._shapes), 'measurement')} of this job", *outside),
+        )
+
+    def step_seconds(
+        self, target: Target, placements: Sequence[tuple[int, ...]], which: Whole, samples: Whole, passes: Whole
+    ) -> NDArray[np.float64]:
+        """The `step_s` of `predict` for many steps at once, each on the placement of the number in `which`, with
+        `samples` of each rank in each of `passes`. Raises `PredictionError` as `predict` does."""
+        gpus = np.array([sum(placement) for placement in placements])[which]
+        if gpus.max() > 1 and self.most_gpus == 1:
+            self.predict(replace(target, placement=placements[int(which[gpus.argmax()])], batch_per_gpu=1))
+        nodes = np.array([len(placement) for placement in placements])[which]
+        terms = (passes, passes * samples, gpus > 1, (gpus > 1) * np.maximum(gpus - 2, 0), nodes > 1)
+        return sum(  # in the order of `predict`
+            (term * coefficient for term, coefficient in zip(terms, self._coefficients, strict=True)),
+            start=np.zeros(len(which)),
         )
 
     def _outside(self, shape: _Shape) -> dict[str, float]:

@@ -21,7 +21,7 @@ from ddlprof.base.errors import DdlprofError, UserError
 from ddlprof.cluster.jobs import JobState
 from ddlprof.cluster.machines import Allocation, Cluster, Level, Placement
 from ddlprof.cluster.packing import PriorityAllocator
-from ddlprof.cluster.policies.las import Las, consolidated
+from ddlprof.cluster.policies.las import Las, consolidated, held_by
 from ddlprof.cluster.policy import Decision
 from ddlprof.cluster.speeds import Speeds
 
@@ -53,7 +53,7 @@ class Aiturbo(Las):
     def ordered(self, states: Sequence[JobState], now_s: float, times: RemainingTimes) -> list[JobState]:
         """The jobs in order of priority: by the sum of two positions, and by attained service if equal."""
         served = self.in_queues(states, now_s)
-        known = [state for state in served if state.remaining_at(now_s) is not None]
+        known = [state for state in served if times.samples(state) is not None]
         score = scores(
             [state.job.job_id for state in served],
             [state.job.job_id for state in sorted(known, key=times.remaining_gpu_s)],
@@ -66,8 +66,26 @@ class Aiturbo(Las):
         """Chooses numbers of GPUs if they are due, then gives GPUs in order; a job that keeps its number does not
         move."""
         times = RemainingTimes(cluster, predictor, now_s, self._restart_s, self._steps_s)
-        jobs = self.ordered([*queue, *running], now_s, times)
-        if self._are_sizes_due(jobs, now_s):
+        jobs: Sequence[JobState] = running
+        given = held_by(running)
+        if queue or any(state.job.max_gpus is not None for state in running):
+            jobs = self.ordered([*queue, *running], now_s, times)
+            given = self._given(jobs, running, now_s, cluster, times)
+        wakes = [
+            self.next_fall_s(jobs, given, now_s),
+            self._next_predictable_s(jobs, given, now_s, times, cluster, predictor),
+        ]
+        return Decision(given, min((wake for wake in wakes if wake is not None), default=None))
+
+    def _given(
+        self,
+        jobs: Sequence[JobState],
+        running: Sequence[JobState],
+        now_s: float,
+        cluster: Cluster,
+        times: RemainingTimes,
+    ) -> dict[str, Allocation]:
+        if self._are_sizes_due(jobs, now_s, times):
             self._sizes = times.shared_out(jobs)
         allocator = PriorityAllocator(cluster, running, jobs, now_s)
         given = {}
@@ -75,16 +93,12 @@ class Aiturbo(Las):
             wanted = self._allocated(allocator, state, cluster, times)
             if wanted is not None:
                 given[state.job.job_id] = wanted
-        wakes = [
-            self.next_fall_s(jobs, given, now_s),
-            self._next_predictable_s(jobs, given, now_s, cluster, predictor),
-        ]
-        return Decision(given, min((wake for wake in wakes if wake is not None), default=None))
+        return given
 
-    def _are_sizes_due(self, states: Sequence[JobState], now_s: float) -> bool:
+    def _are_sizes_due(self, states: Sequence[JobState], now_s: float, times: RemainingTimes) -> bool:
         self._since_s = now_s if self._since_s is None else self._since_s
         this_round = math.floor((now_s - self._since_s + _SLACK_S) / (self.round_s or ROUND_S))
-        predictable = {state.job.job_id for state in states if state.remaining_at(now_s) is not None}
+        predictable = {state.job.job_id for state in states if times.samples(state) is not None}
         due = this_round > self._round or not predictable <= self._predictable
         self._round, self._predictable = this_round, predictable
         return due
@@ -110,20 +124,21 @@ class Aiturbo(Las):
         states: Sequence[JobState],
         given: dict[str, Allocation],
         now_s: float,
+        times: RemainingTimes,
         cluster: Cluster,
         predictor: Speeds,
     ) -> float | None:
         """The time at which the next job that runs from now on becomes predictable; None: none does. For jobs that
         start now it is too early by the time of their start."""
-        times = []
+        found = []
         for state in states:
             allocation = given.get(state.job.job_id)
-            if allocation is None or state.expected_samples is None or state.remaining_at(now_s) is not None:
+            if allocation is None or state.expected_samples is None or times.samples(state) is not None:
                 continue
             missing = (state.expected_from_samples - state.done_at(now_s)) / state.job.batch
             step_s = predictor.step(state.job, cluster.placement(allocation), state.job.batch).step_s
-            times.append(max(state.works_from_s, now_s) + missing * step_s + _SLACK_S)
-        return min(times, default=None)
+            found.append(max(state.works_from_s, now_s) + missing * step_s + _SLACK_S)
+        return min(found, default=None)
 
 
 class Optimus(Aiturbo):
@@ -165,11 +180,19 @@ class RemainingTimes:
     ) -> None:
         """`restart_s` is what a job loses when its GPUs change. `known` caches step times between decisions."""
         self._known = {} if known is None else known
+        self._samples: dict[str, float | None] = {}
         self._cluster, self._predictor, self._now_s, self._restart_s = cluster, predictor, now_s, restart_s
+
+    def samples(self, state: JobState) -> float | None:
+        """The samples that the job still needs; None: there is no forecast."""
+        job_id = state.job.job_id
+        if job_id not in self._samples:
+            self._samples[job_id] = state.remaining_at(self._now_s)
+        return self._samples[job_id]
 
     def remaining_s(self, state: JobState, gpus: int) -> float:
         """The time until the job ends on so many GPUs; infinite if there is no forecast or it cannot run on them."""
-        samples = state.remaining_at(self._now_s)
+        samples = self.samples(state)
         return math.inf if samples is None else samples / state.job.batch * self._step_s(state, gpus)
 
     def remaining_gpu_s(self, state: JobState) -> float:
@@ -178,7 +201,7 @@ class RemainingTimes:
 
     def is_elastic(self, state: JobState) -> bool:
         """Whether the number of its GPUs can be chosen; other jobs get what they ask for."""
-        return state.job.max_gpus is not None and state.remaining_at(self._now_s) is not None
+        return state.job.max_gpus is not None and self.samples(state) is not None
 
     def cheapest(self, state: JobState) -> int:
         """The number of GPUs, no more than it asks for, on which it needs the fewest GPU-seconds; the largest if

@@ -22,6 +22,8 @@ LEAST_RACK_DELAY, LEAST_NETWORK_DELAY = 6, 12
 """The delays, in leases, that hold without a history; no learned delay is shorter."""
 _MOST_OF_HISTORY = 0.8
 _SIGMAS = 2
+_SLACK_S = 1e-3
+"""More than the rounding error of a wait."""
 
 
 class Dally:
@@ -39,12 +41,20 @@ class Dally:
         network_delay: float = AUTO,
         lease_s: float = LEASE_S,
         history: float = 72.0,
+        max_wait: float = math.inf,
     ) -> None:
-        """Delays and history in leases; -1: the delay is learned from the history."""
-        if not (lease_s > 0 and history > 0 and all(d == AUTO or d >= 0 for d in (rack_delay, network_delay))):
+        """Delays, history and `max_wait` in leases; -1: the delay is learned from the history.
+
+        A job that has waited for `max_wait` in all goes first from then on, the oldest of several, and takes GPUs
+        however far apart. Until there are enough for it, nobody behind it gets any, so it waits for a lease more at
+        most, and for older jobs like it.
+        """
+        are_positive = all(each > 0 for each in (lease_s, history, max_wait))
+        if not (are_positive and all(d == AUTO or d >= 0 for d in (rack_delay, network_delay))):
             raise UserError(
-                "--policy dally: lease_s and history must be more than 0, delays 0 or more, or -1 (learned)"
+                "--policy dally: lease_s, history and max_wait must be more than 0, delays 0 or more, or -1 (learned)"
             )
+        self._max_wait_s = max_wait * lease_s
         self._delays = {Level.RACK: rack_delay, Level.NETWORK: network_delay}
         self.lease_s, self._history = lease_s, history
         self._waits: dict[tuple[Level, int], deque[tuple[float, float]]] = {}
@@ -56,23 +66,45 @@ class Dally:
         """Gives GPUs to all jobs that no lease protects, those that the network slowed most first."""
         room = unprotected(cluster, running, now_s).total
         # Larger jobs are left out, which is faster than to sort all; more free GPUs lead to another decision.
-        jobs = [*(state for state in queue if state.job.gpus <= room), *movable(running, now_s)]
+        bidders = (state for state in queue if state.job.gpus <= room or self._is_overdue(state, now_s))
+        jobs = [*bidders, *movable(running, now_s)]
         if len(jobs) > 1:
             jobs.sort(key=lambda state: self._order(state, now_s, cluster, predictor))
-        allocator, given, wake_s = PriorityAllocator(cluster, running, jobs, now_s), {}, math.inf
+        allocator, given, wake_s = (
+            PriorityAllocator(cluster, running, jobs, now_s),
+            {},
+            self._next_overdue_s(queue, now_s),
+        )
         delays = {gpus: self.delays_s(gpus, now_s, cluster) for gpus in {state.job.gpus for state in jobs}}
         for state in jobs:
             gpus, since_s = state.job.gpus, state.assigned_s
             rack_s, network_s = delays[gpus]
-            level = allowed(now_s, since_s, rack_s, network_s)
+            is_overdue = self._is_overdue(state, now_s)
+            level = Level.NETWORK if is_overdue else allowed(now_s, since_s, rack_s, network_s)
             wanted = allocator.allocate(state, level)
             if wanted is not None:
                 given[state.job.job_id] = wanted
                 if state.allocation is None:
                     self._note(now_s, now_s - since_s, gpus, allocator.level(wanted))
+            elif is_overdue:
+                break
             elif level < Level.NETWORK:
                 wake_s = min(wake_s, since_s + (rack_s if level == Level.MACHINE else network_s))
         return Decision(given, wake_s if wake_s < math.inf else None)
+
+    def _waited_s(self, state: JobState, now_s: float) -> float:
+        """The seconds without GPUs so far, the present wait included."""
+        return state.waited_s + (now_s - state.changed_s if state.allocation is None else 0.0)
+
+    def _is_overdue(self, state: JobState, now_s: float) -> bool:
+        return self._max_wait_s < math.inf and self._waited_s(state, now_s) >= self._max_wait_s - _SLACK_S
+
+    def _next_overdue_s(self, queue: Sequence[JobState], now_s: float) -> float:
+        """When the next job that waits has waited for too long; infinity: none has."""
+        if self._max_wait_s == math.inf:
+            return math.inf
+        left_s = (self._max_wait_s - self._waited_s(state, now_s) for state in queue)
+        return min((now_s + each for each in left_s if each > _SLACK_S), default=math.inf)
 
     def delays_s(self, gpus: int, now_s: float, cluster: Cluster) -> tuple[float, float]:
         """The seconds for which a job waits for GPUs in one machine, and for GPUs in one rack, before it takes
@@ -92,6 +124,8 @@ class Dally:
         self, state: JobState, now_s: float, cluster: Cluster, predictor: Speeds
     ) -> tuple[float, int, float, str]:
         held = state.allocation.gpus if state.allocation is not None else 0
+        if self._is_overdue(state, now_s):
+            return -1.0, 0, state.job.submit_s, state.job.job_id
         return self.efficiency(state, now_s, cluster, predictor), held, state.assigned_s, state.job.job_id
 
     def efficiency(self, state: JobState, now_s: float, cluster: Cluster, predictor: Speeds) -> float:
@@ -127,15 +161,15 @@ class Dally:
 class Consolidate(Dally):
     """Full consolidation: Dally with infinite delays. A job that fits a machine, or a rack, waits until one is free."""
 
-    def __init__(self, lease_s: float = LEASE_S) -> None:
-        super().__init__(rack_delay=math.inf, network_delay=math.inf, lease_s=lease_s)
+    def __init__(self, lease_s: float = LEASE_S, max_wait: float = math.inf) -> None:
+        super().__init__(rack_delay=math.inf, network_delay=math.inf, lease_s=lease_s, max_wait=max_wait)
 
 
 class NoWait(Dally):
     """Dally with both delays 0: a job takes the closest GPUs as soon as there are enough."""
 
-    def __init__(self, lease_s: float = LEASE_S) -> None:
-        super().__init__(rack_delay=0.0, network_delay=0.0, lease_s=lease_s)
+    def __init__(self, lease_s: float = LEASE_S, max_wait: float = math.inf) -> None:
+        super().__init__(rack_delay=0.0, network_delay=0.0, lease_s=lease_s, max_wait=max_wait)
 
 
 def allowed(now_s: float, since_s: float, rack_s: float, network_s: float) -> Level:

@@ -48,6 +48,8 @@ class Las:
         self, now_s: float, queue: Sequence[JobState], running: Sequence[JobState], cluster: Cluster, predictor: Speeds
     ) -> Decision:
         """Gives GPUs in the order of the queues; a job that is not preempted does not move."""
+        if not queue:  # nobody wants the GPUs of another
+            return Decision(held_by(running), self.next_fall_s(running, held_by(running), now_s))
         next_promotion_s = self._promoted(queue, now_s)
         jobs = self.in_queues([*queue, *running], now_s)
         allocator = PriorityAllocator(cluster, running, jobs, now_s)
@@ -60,22 +62,29 @@ class Las:
         return Decision(given, min((wake for wake in wakes if wake is not None), default=None))
 
     def in_queues(self, states: Iterable[JobState], now_s: float) -> list[JobState]:
-        """The jobs in order of priority."""
-        return sorted(states, key=lambda state: self._order(state, now_s))
+        """The jobs in order of priority: by queue, then by first start, submission and name."""
+        # One loop, as it passes every job at every decision.
+        limits, forgiven, ordered = self._limits, self._forgiven_gpu_s, []
+        for state in states:
+            job, first_start_s = state.job, state.first_start_s
+            attained = state.held_at(now_s) - forgiven.get(job.job_id, 0.0)
+            queue = bisect.bisect_right(limits, attained + _SLACK_GPU_S)
+            started_s = math.inf if first_start_s is None else first_start_s
+            ordered.append((queue, started_s, job.submit_s, job.job_id, state))
+        ordered.sort()  # the name decides before a state would be compared
+        return [row[-1] for row in ordered]
 
     def next_fall_s(self, states: Iterable[JobState], given: Mapping[str, Allocation], now_s: float) -> float | None:
         """The time at which the first of the jobs with these allocations falls to the next queue; None: none does."""
-        falls = [
-            now_s + (limit - self._attained(state, now_s)) / given[state.job.job_id].gpus
-            for state in states
-            if state.job.job_id in given
-            for limit in self._limits[self._place(state, now_s) :][:1]
-        ]
-        return min(falls, default=None)
-
-    def _order(self, state: JobState, now_s: float) -> tuple[int, float, float, str]:
-        first_start_s = math.inf if state.first_start_s is None else state.first_start_s
-        return self._place(state, now_s), first_start_s, state.job.submit_s, state.job.job_id
+        limits, forgiven, first_s = self._limits, self._forgiven_gpu_s, math.inf
+        for state in states:
+            allocation = given.get(state.job.job_id)
+            if allocation is not None:
+                attained = state.held_at(now_s) - forgiven.get(state.job.job_id, 0.0)
+                queue = bisect.bisect_right(limits, attained + _SLACK_GPU_S)
+                if queue < len(limits):
+                    first_s = min(first_s, now_s + (limits[queue] - attained) / allocation.gpus)
+        return first_s if first_s < math.inf else None
 
     def _place(self, state: JobState, now_s: float) -> int:
         """The number of its queue, from 0."""
@@ -87,15 +96,22 @@ class Las:
 
     def _promoted(self, queue: Sequence[JobState], now_s: float) -> float | None:
         """Promotes jobs that have waited too long. Returns when the next is due, if none of them got GPUs before."""
+        if self._promote == math.inf:
+            return None
         next_s = []
         for state in queue:
-            if self._place(state, now_s) and self._promote < math.inf:
+            if self._place(state, now_s):
                 due_s = state.changed_s + self._promote * self._attained(state, now_s) / state.job.gpus
                 if due_s <= now_s:
                     self._forgiven_gpu_s[state.job.job_id] = state.held_at(now_s)
                 else:
                     next_s.append(due_s)
         return min(next_s, default=None)
+
+
+def held_by(running: Iterable[JobState]) -> dict[str, Allocation]:
+    """What jobs hold, by job_id."""
+    return {state.job.job_id: state.allocation for state in running if state.allocation is not None}
 
 
 def consolidated(job: Job, cluster: Cluster) -> Level:

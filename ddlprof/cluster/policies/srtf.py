@@ -72,8 +72,10 @@ class Srtf:
     def _placed(
         self, staying: dict[str, Allocation], starting: list[tuple[Job, str | None]], cluster: Cluster
     ) -> dict[str, Allocation]:
-        free = FreeGpus(cluster, staying.values())
         given = dict(staying)
+        if not starting:
+            return given
+        free = FreeGpus(cluster, staying.values())
         for job, gpu_model in sorted(starting, key=lambda item: -item[0].gpus):
             allocation = free.place(job.gpus, gpu_models=[gpu_model])
             if allocation is not None:

@@ -192,7 +192,7 @@ def _end_due(run: _Run, now_s: float, until_s: float) -> int:
     before = len(run.outcomes)
     while _next_end_s(run) <= until_s:
         state = run.running[heapq.heappop(run.ends)[2]]
-        held_s, comm_s = state.held_at(now_s), state.comm_at(now_s)
+        held_s, comm_s, by_dimension = state.held_at(now_s), state.comm_at(now_s), state.comm_dimensions_at(now_s)
         _release(run, state)
         del run.running[state.job.job_id]
         run.outcomes.append(
@@ -205,6 +205,7 @@ def _end_due(run: _Run, now_s: float, until_s: float) -> int:
                 starts=state.starts,
                 waited_s=state.waited_s,
                 ideal_s=_ideal_s(run, state.job),
+                comm_dimensions=by_dimension,
             )
         )
     return len(run.outcomes) - before
@@ -297,7 +298,8 @@ def _lend(run: _Run, state: JobState, now_s: float) -> None:
 def _stop(run: _Run, state: JobState, now_s: float) -> None:
     done = state.done_at(now_s)
     run.livelock.stopped(done > state.done_samples)
-    state.done_samples, state.held_gpu_s, state.comm_gpu_s = done, state.held_at(now_s), state.comm_at(now_s)
+    state.done_samples, state.held_gpu_s = done, state.held_at(now_s)
+    state.comm_gpu_s, state.comm_dimensions = state.comm_at(now_s), state.comm_dimensions_at(now_s)
     _release(run, state)
     state.allocation, state.samples_per_s, state.comm_share, state.changed_s = None, 0.0, 0.0, now_s
 
@@ -320,6 +322,7 @@ def _start(run: _Run, state: JobState, wanted: Allocation, now_s: float) -> None
     state.works_from_s = now_s + (run.costs.restart_s if state.starts else run.costs.first_start_s)
     state.samples_per_s = batch / step.step_s
     state.comm_share = step.comm_s / step.step_s
+    state.dimension_shares = {name: seconds / step.step_s for name, seconds in (step.dimensions or {}).items()}
     state.allocation = wanted
     state.starts += 1
     if state.first_start_s is None:

@@ -43,6 +43,8 @@ class Summary:
     unfair: float | None
     """The share of jobs with a finish-time fairness above 1: an equal share of the cluster would have been better for
     them."""
+    wait_longest_s: float = 0.0
+    """The most seconds that a job was without GPUs."""
 
 
 def summary(simulated: Simulated, gpus: int) -> Summary:
@@ -70,7 +72,43 @@ def summary(simulated: Simulated, gpus: int) -> Summary:
         jain=None if slow is None else jain_index(slow),
         worst_fairness=None if shares is None else float(shares.max()),
         unfair=None if shares is None else float((shares > 1).mean()),
+        wait_longest_s=float(waited.max()),
     )
+
+
+@dataclass(frozen=True)
+class Waited:
+    """A job that waited."""
+
+    job_id: str
+    gpus: int
+    waited_s: float
+    """The seconds without GPUs, before its first start and between starts."""
+    slowdown: float | None
+
+
+def longest_waits(simulated: Simulated, most: int = 5) -> list[Waited]:
+    """The jobs that waited longest, the longest wait first."""
+    longest = sorted(simulated.outcomes, key=lambda outcome: (-outcome.waited_s, outcome.job.job_id))[:most]
+    return [
+        Waited(
+            outcome.job.job_id,
+            outcome.job.gpus,
+            outcome.waited_s,
+            None if outcome.ideal_s is None else outcome.completion_s / outcome.ideal_s,
+        )
+        for outcome in longest
+        if outcome.waited_s > 0
+    ]
+
+
+def comm_by_dimension(simulated: Simulated) -> dict[str, float]:
+    """The GPU-hours of exposed communication of all jobs with a layout, by dimension; empty where none has one."""
+    found: dict[str, float] = {}
+    for outcome in simulated.outcomes:
+        for name, gpu_s in outcome.comm_dimensions.items():
+            found[name] = found.get(name, 0.0) + gpu_s / _HOUR_S
+    return found
 
 
 def slowdowns(outcomes: Sequence[Outcome]) -> NDArray[np.float64] | None:
@@ -143,6 +181,8 @@ class JobRow:
     gpu_hours: float
     comm_gpu_hours: float
     stops: int
+    comm_dimensions: str | None = None
+    """`comm_gpu_hours` by the dimension of its layout, as `tensor=1.5;data=0.2`."""
 
 
 JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
@@ -168,6 +208,8 @@ def job_rows(simulated: Simulated, gpus: int) -> list[JobRow]:
             gpu_hours=outcome.held_gpu_s / _HOUR_S,
             comm_gpu_hours=outcome.comm_gpu_s / _HOUR_S,
             stops=outcome.starts - 1,
+            comm_dimensions=";".join(f"{name}={gpu_s / _HOUR_S:.6g}" for name, gpu_s in outcome.comm_dimensions.items())
+            or None,
         )
         for place, outcome in enumerate(outcomes)
     ]

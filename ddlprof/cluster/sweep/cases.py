@@ -3,11 +3,11 @@ results."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 
-from ddlprof.cluster.simulation.metrics import JobRow, Load, Summary
+from ddlprof.cluster.simulation.metrics import JobRow, Load, Summary, Waited
 
 
 @dataclass(frozen=True)
@@ -44,5 +44,9 @@ class CaseResult:
     over_time: Sequence[Load]
     completion_cdf: Sequence[tuple[float, float]]
     """(seconds, share of jobs that completed within them)."""
+    longest_waits: Sequence[Waited] = ()
+    """The jobs that waited longest."""
+    comm_dimensions: Mapping[str, float] = field(default_factory=dict)
+    """GPU-hours of exposed communication by dimension, of jobs with a layout."""
     jobs: Sequence[JobRow] = ()
     """The outcome of each job, if `Setting.keeps_jobs`."""

@@ -18,7 +18,14 @@ from ddlprof.cluster.jobs import Forecaster, Job, exactly, forecasts
 from ddlprof.cluster.machines import Cluster
 from ddlprof.cluster.policy import policy_factory
 from ddlprof.cluster.simulation.core import Costs, simulate
-from ddlprof.cluster.simulation.metrics import completion_cdf, job_rows, over_time, summary
+from ddlprof.cluster.simulation.metrics import (
+    comm_by_dimension,
+    completion_cdf,
+    job_rows,
+    longest_waits,
+    over_time,
+    summary,
+)
 from ddlprof.cluster.speeds import Speeds
 from ddlprof.cluster.sweep.cases import Case, CaseResult
 from ddlprof.cluster.trace import offered_load, poisson, rescaled
@@ -120,6 +127,8 @@ def run_case(setting: Setting, case: Case, progress: Callable[[int], None] = lam
         summary=summary(simulated, setting.cluster.gpus),
         over_time=over_time(simulated),
         completion_cdf=completion_cdf(simulated),
+        longest_waits=longest_waits(simulated),
+        comm_dimensions=comm_by_dimension(simulated),
         jobs=job_rows(simulated, setting.cluster.gpus) if setting.keeps_jobs else (),
     )
 

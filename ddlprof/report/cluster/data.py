@@ -15,7 +15,7 @@ from ddlprof.base.units import percent
 from ddlprof.cluster.jobs import KNOWN_FROM
 from ddlprof.cluster.policy import depends_on_seed
 from ddlprof.cluster.profile import ClusterProfile
-from ddlprof.cluster.simulation.metrics import Load, Summary
+from ddlprof.cluster.simulation.metrics import Load, Summary, Waited
 from ddlprof.cluster.sweep.cases import Case, CaseResult
 from ddlprof.cluster.sweep.run import Setting
 
@@ -25,7 +25,7 @@ LESS, MORE = -1, 1
 BETTER = {
     "makespan_s": LESS, "completion_mean_s": LESS, "completion_median_s": LESS, "completion_p95_s": LESS,
     "wait_mean_s": LESS, "wait_median_s": LESS, "wait_p95_s": LESS, "gpu_hours": LESS, "comm_gpu_hours": LESS,
-    "jain": MORE, "worst_fairness": LESS, "unfair": LESS,
+    "jain": MORE, "worst_fairness": LESS, "unfair": LESS, "wait_longest_s": LESS,
 }  # fmt: skip
 """Whether less or more of a figure is better. Left out: the share of GPUs in use, which waste raises, too, and stops,
 which may be worth their time."""
@@ -94,6 +94,10 @@ class PolicyLine:
     """The load over time, in the simulation of the first seed."""
     completion_cdf: list[tuple[float, float]]
     """(seconds, share of jobs that completed within them), all seeds together."""
+    longest_waits: list[Waited]
+    """The jobs that waited longest, over all seeds; the same job may be there for several."""
+    comm_dimensions: dict[str, float]
+    """The GPU-hours of exposed communication by dimension, of jobs with a layout: the mean over the seeds."""
 
 
 @dataclass(frozen=True)
@@ -151,15 +155,35 @@ def build(question: Question, results: Sequence[CaseResult]) -> SimulatedData:
 
 def _starving(blocks: Sequence[Block]) -> str | None:
     """Which policies starve a few jobs, which a mean over all of them does not show."""
-    lowest: dict[str, float] = {}
+    lowest: dict[str, PolicyLine] = {}
     for line in (line for block in blocks for line in block.policies):
         jain = line.figures["jain"].mean
-        if jain is not None and jain < _STARVED_JAIN:
-            lowest[line.policy] = min(jain, lowest.get(line.policy, 1.0))
+        if jain is not None and jain < _STARVED_JAIN and jain <= _jain(lowest.get(line.policy)):
+            lowest[line.policy] = line
     if not lowest:
         return None
-    named = ", ".join(f"{policy} (Jain's index {jain:.2g})" for policy, jain in lowest.items())
+    named = ", ".join(f"{policy} (Jain's index {_jain(line):.2g}{_first(line)})" for policy, line in lowest.items())
     return f"a few jobs are slowed many times as much as the others, or starve: {named}"
+
+
+def _jain(line: PolicyLine | None) -> float:
+    mean = None if line is None else line.figures["jain"].mean
+    return 1.0 if mean is None else mean
+
+
+def _first(line: PolicyLine) -> str:
+    """The longest wait."""
+    if not line.longest_waits:
+        return ""
+    first = line.longest_waits[0]
+    return f", job {first.job_id} waited {first.waited_s / 3600:,.0f} h"
+
+
+def _longest(found: Sequence[CaseResult]) -> list[Waited]:
+    """The longest waits of all, as many as are told of one."""
+    most = max(len(result.longest_waits) for result in found)
+    every = [waited for result in found for waited in result.longest_waits]
+    return sorted(every, key=lambda waited: (-waited.waited_s, waited.job_id))[:most]
 
 
 def _block(load: float | None, predictable: float | None, results: Sequence[CaseResult]) -> Block:
@@ -183,6 +207,11 @@ def _block(load: float | None, predictable: float | None, results: Sequence[Case
                 wins=_wins(policy, by_policy),
                 over_time=found[0].over_time,
                 completion_cdf=_pooled([result.completion_cdf for result in found]),
+                longest_waits=_longest(found),
+                comm_dimensions={
+                    name: statistics.fmean(result.comm_dimensions.get(name, 0.0) for result in found)
+                    for name in dict.fromkeys(name for result in found for name in result.comm_dimensions)
+                },
             )
             for policy, found in by_policy.items()
         ],

@@ -29,6 +29,8 @@ def render(data: SimulatedData) -> list[str]:
     sections: list[Section | Absent] = [
         _past(data),
         _side_by_side(data, unit),
+        _longest_waits(data, unit),
+        _dimensions(data),
         _sweep(data, unit),
         _over_time(data, unit),
         _distribution(data, unit),
@@ -73,6 +75,42 @@ def _side_by_side(data: SimulatedData, unit: words.TimeUnit) -> Section:
         for what, columns in (("times", words.TIMES), ("GPUs and fairness", words.USE))
     ]
     return Section("policies", "Side by side", [*tables, tag("p", f"Bold: the best.{spread}")])
+
+
+def _longest_waits(data: SimulatedData, unit: words.TimeUnit) -> Section | Absent:
+    """Who pays for the mean."""
+    title = "The jobs that waited longest"
+    rows: list[list[Content]] = [
+        [
+            words.title(block), line.policy, short(waited.job_id, _LONGEST_TITLE), str(waited.gpus),
+            _figure(waited.waited_s / unit.seconds), "" if waited.slowdown is None else _figure(waited.slowdown),
+        ]
+        for block in data.blocks
+        for line in block.policies
+        for waited in line.longest_waits
+    ]  # fmt: skip
+    if not rows:
+        return Absent(title, "no job waited")
+    head = ["Case", "Policy", "Job", "GPUs", f"Without GPUs [{unit.name}]", "Slowdown"]
+    note = (
+        "Slowdown is the completion time over the time alone. A policy with a good mean may starve a few jobs: Jain's"
+        " index is then near 0, and they are here."
+    )
+    return Section("waits", title, [table(title, head, rows, left={0, 1, 2}), tag("p", note)])
+
+
+def _dimensions(data: SimulatedData) -> Section | Absent:
+    """What the network costs, by the dimension of the layouts of the jobs."""
+    title = "Communication by dimension"
+    lines = [(words.title(block), line) for block in data.blocks for line in block.policies]
+    names = list(dict.fromkeys(name for _, line in lines for name in line.comm_dimensions))
+    if not names:
+        return Absent(title, "no job has a known layout: see the column layout of --models")
+    rows: list[list[Content]] = [
+        [case, line.policy, *(_figure(line.comm_dimensions.get(name, 0.0)) for name in names)] for case, line in lines
+    ]
+    what = "GPU-hours of exposed communication of jobs with a layout"
+    return Section("dimensions", title, [table(what, ["Case", "Policy", *names], rows, left={0, 1})])
 
 
 def _rows(columns: Sequence[words.Column], lines: Sequence[PolicyLine], unit: words.TimeUnit) -> list[list[Content]]:

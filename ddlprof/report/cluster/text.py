@@ -38,6 +38,7 @@ TIMES = (
     Column("completion_median_s", "MEDIAN", "their median", None),
     Column("completion_p95_s", "P95", "their 95th percentile", None),
     Column("wait_mean_s", "WAIT", "mean time without GPUs, before the first start and between", None),
+    Column("wait_longest_s", "LONGEST", "the longest such time of a job", None),
     Column("makespan_s", "MAKESPAN", "from the first submission to the last end", None),
 )
 USE = (

@@ -57,7 +57,7 @@ def render(answer: Answer, top: int, *, all_sizes: bool = False) -> str:
 
 
 def _caution(plans: Sequence[Plan]) -> list[str]:
-    from recommender.predictor import NO_GPU_MEASURED
+    from recommender.basis import NO_GPU_MEASURED
 
     return ["         extrapolated: no GPU was measured"] if any(NO_GPU_MEASURED in p.basis for p in plans) else []
 

@@ -340,8 +340,7 @@ def test_interconnect_is_that_of_all_ranks_in_one_machine() -> None:
 def test_an_update_is_shared_out_as_the_strategy_says(asked: str, gpus: int, times: float) -> None:
     ran = replace(measured((8,), 12, 1.0, 0.1), strategy="fsdp", instance_type="p4d.24xlarge")
     predictor = Predictor(replace(BERT, measurements=[ran]))
-    target = Target(instance_type="p4d.24xlarge", placement=(gpus,), batch_per_gpu=12, strategy=asked)
-    assert predictor._update_share(predictor._ask(target)) == pytest.approx(times)
+    assert predictor._measured.update_share(asked, gpus) == pytest.approx(times)
 
 
 @pytest.mark.parametrize("job", [KNOWN, transformer(layers=8, hidden=1024, heads=8, vocab=32000, seq=1024)])

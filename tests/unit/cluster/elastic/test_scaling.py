@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import LinearConstraint, milp
@@ -148,6 +148,48 @@ def test_is_as_good_as_a_solver(seed: int) -> None:
     enough = LinearConstraint(np.tile(np.arange(1, most + 1), jobs)[None, :], 0, gpus)
     solved = milp(-factors.ravel(), constraints=[one_each, enough], integrality=1, bounds=(0, 1))
     assert sum_of(factors, share_out(factors, gpus)) == pytest.approx(-solved.fun)
+
+
+def by_the_plain_programme(factors: Factors, gpus: int) -> list[int]:
+    """Every number of GPUs of every job on every rest: of equal sums, the fewest GPUs of the last job, and so on."""
+    chosen = queued(factors, gpus)
+    most = factors.shape[1]
+    best, taken = np.zeros(gpus + 1), []
+    for job in chosen:
+        sums = np.full((gpus + 1, most), -np.inf)
+        for count in range(1, min(most, gpus) + 1):
+            sums[count:, count - 1] = best[: gpus + 1 - count] + factors[job, count - 1]
+        taken.append(sums.argmax(axis=1) + 1)
+        best = sums.max(axis=1)
+    counts, left = [0] * len(factors), gpus
+    for job, of_job in zip(reversed(chosen), reversed(taken), strict=True):
+        counts[job] = int(of_job[left])
+        left -= counts[job]
+    return counts
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    jobs=st.integers(1, 12),
+    most=st.integers(1, 24),
+    gpus=st.integers(1, 60),
+    kind=st.sampled_from(["rising", "ragged", "few values", "alike", "even"]),
+    missing=st.sampled_from([0.0, 0.3]),
+)
+@settings(max_examples=300, deadline=None)
+def test_what_is_left_out_changes_no_division(
+    seed: int, jobs: int, most: int, gpus: int, kind: str, missing: float
+) -> None:
+    random = np.random.default_rng(seed)
+    factors = {
+        "rising": lambda: np.cumsum(random.uniform(0, 1, (jobs, most)), axis=1) + 1,
+        "ragged": lambda: random.uniform(0.1, 6.0, (jobs, most)),
+        "few values": lambda: random.integers(1, 5, (jobs, most)).astype(float),
+        "alike": lambda: np.repeat(np.cumsum(random.uniform(-0.2, 1, (1, most)), axis=1), jobs, axis=0) + 1,
+        "even": lambda: np.tile(np.arange(1.0, most + 1), (jobs, 1)),
+    }[kind]()
+    factors[random.random(factors.shape) < missing] = -np.inf
+    assert share_out(factors, gpus) == by_the_plain_programme(factors, gpus)
 
 
 def test_too_many_jobs_are_a_queue() -> None:

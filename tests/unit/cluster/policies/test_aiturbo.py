@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from ddlprof.cluster.jobs import Job, JobState, Outcome, forecasts
 from ddlprof.cluster.machines import Allocation, Placement, parse_cluster
 from ddlprof.cluster.policies.aiturbo import Aiturbo, Optimus, RemainingTimes, scores
 from ddlprof.cluster.policies.las import Las
-from ddlprof.cluster.policy import Policy
+from ddlprof.cluster.policy import Decision, Policy
 from ddlprof.cluster.simulation.core import simulate
 from ddlprof.cluster.speeds import AsMeasured, StepTime
 
@@ -105,9 +107,9 @@ def test_a_job_that_becomes_predictable_is_served_at_once() -> None:
     asked: list[float] = []
 
     class Watched(Aiturbo):
-        def ordered(self, states: object, now_s: float, forecast: RemainingTimes) -> list[JobState]:
+        def decide(self, now_s: float, *rest: Any) -> Decision:
             asked.append(now_s)
-            return super().ordered(states, now_s, forecast)  # type: ignore[arg-type]
+            return super().decide(now_s, *rest)
 
     simulate(jobs, parse_cluster("1x2"), Watched(), AsMeasured(), expect=lambda job: (job.samples, 0.1 * job.samples))
     assert any(41.0 <= at < 41.1 for at in asked)

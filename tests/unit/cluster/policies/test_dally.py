@@ -206,3 +206,36 @@ def test_consolidation_never_gives_up() -> None:
 def test_bad_parameters(text: str) -> None:
     with pytest.raises(UserError, match="must be more than 0"):
         policy_factory(text)()
+
+
+def test_a_job_that_waited_for_too_long_goes_first_and_anywhere() -> None:
+    bounded = Dally(rack_delay=6, network_delay=12, lease_s=LEASE_S, max_wait=3)
+    full = [holding("x", (0, 2)), holding("y", (1, 4)), holding("z", (2, 2)), holding("v", (3, 4))]
+    queue = [waiting("a", 4), waiting("b", 1, since_s=250.0)]
+    early = decide(bounded, 299.0, queue, full)
+    assert "a" not in early.allocations
+    assert early.wake_s == 300.0
+    assert decide(bounded, 300.0, queue, full).allocations == {"a": Allocation(((0, 2), (2, 2)))}
+
+
+def test_what_comes_free_is_kept_for_a_job_that_waited_for_too_long() -> None:
+    bounded = Dally(rack_delay=6, network_delay=12, lease_s=LEASE_S, max_wait=3)
+    full = [holding("x", (0, 3)), holding("y", (1, 4)), holding("z", (2, 4), until_s=0.0), holding("v", (3, 4))]
+    queue = [waiting("a", 8), waiting("b", 1, since_s=250.0)]
+    assert decide(bounded, 299.0, queue, full).allocations.keys() == {"b", "z"}
+    assert decide(bounded, 300.0, queue, full).allocations == {}
+
+
+def test_no_job_waits_much_longer_than_the_bound() -> None:
+    """One job of all GPUs among many of half of them, which always find some first."""
+    jobs = [Job("all", 50.0, 16, samples=300.0, batch=1, step_s=1.0)]
+    jobs += [Job(str(number), 90.0 * number, 8, samples=200.0, batch=1, step_s=1.0) for number in range(60)]
+
+    def longest_s(**options: float) -> float:
+        chosen = Dally(lease_s=LEASE_S, **options)
+        outcomes = simulate(jobs, RACKS, chosen, AsMeasured(), costs=Costs(0.0)).outcomes
+        assert len(outcomes) == len(jobs)
+        return next(outcome.waited_s for outcome in outcomes if outcome.job.job_id == "all")
+
+    assert longest_s() > 4000
+    assert longest_s(max_wait=10) <= 11 * LEASE_S

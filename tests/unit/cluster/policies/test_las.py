@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job, JobState
-from ddlprof.cluster.machines import Allocation, Level, parse_cluster
+from ddlprof.cluster.machines import Allocation, Cluster, Level, parse_cluster
+from ddlprof.cluster.packing import PriorityAllocator
 from ddlprof.cluster.policies.las import Las, consolidated
-from ddlprof.cluster.policy import policy_factory
+from ddlprof.cluster.policy import Decision, policy_factory
 from ddlprof.cluster.simulation.core import Costs, simulate
-from ddlprof.cluster.speeds import AsMeasured
+from ddlprof.cluster.speeds import AsMeasured, Speeds
 
 
 def job(name: str, submit_s: float, gpus: int, duration_s: float, model: str | None = "ResNet-50") -> Job:
@@ -107,3 +112,51 @@ def test_a_promotion_is_at_its_time() -> None:
 def test_bad_parameters(text: str) -> None:
     with pytest.raises(UserError, match="must be"):
         policy_factory(text)()
+
+
+class EveryJobEachTime(Las):
+    """The rules without any short cut: all jobs are sorted and placed at every decision."""
+
+    def decide(
+        self, now_s: float, queue: Sequence[JobState], running: Sequence[JobState], cluster: Cluster, predictor: Speeds
+    ) -> Decision:
+        promotion_s = self._promoted(queue, now_s)
+        jobs = sorted([*queue, *running], key=lambda state: self._key(state, now_s))
+        allocator = PriorityAllocator(cluster, running, jobs, now_s)
+        allotted: dict[str, Allocation] = {}
+        for state in jobs:
+            wanted = allocator.keep(state) or allocator.allocate(state, consolidated(state.job, cluster))
+            if wanted is not None:
+                allotted[state.job.job_id] = wanted
+        falls = [
+            now_s + (limit - self._attained(state, now_s)) / allotted[state.job.job_id].gpus
+            for state in jobs
+            if state.job.job_id in allotted
+            for limit in self._limits[self._place(state, now_s) :][:1]
+        ]
+        wakes = [each for each in (*falls, promotion_s) if each is not None]
+        return Decision(allotted, min(wakes, default=None))
+
+    def _key(self, state: JobState, now_s: float) -> tuple[int, float, float, str]:
+        first_start_s = math.inf if state.first_start_s is None else state.first_start_s
+        return self._place(state, now_s), first_start_s, state.job.submit_s, state.job.job_id
+
+
+@given(
+    seed=st.integers(0, 10**6), shape=st.sampled_from(["1x4", "2x2x4", "2x4:V100,2x4:T4"]), gap_s=st.integers(20, 600)
+)
+@settings(max_examples=25, deadline=None)
+def test_short_cuts_change_nothing(seed: int, shape: str, gap_s: int) -> None:
+    dice, cluster = random.Random(seed), parse_cluster(shape)
+    jobs = [
+        Job(
+            str(number), number * dice.uniform(0, 2) * gap_s, dice.choice([1, 1, 2, 3, 4]), dice.uniform(50, 3000), 1,
+            1.0, model=dice.choice(["resnet", "bert"]),
+        )
+        for number in range(30)
+    ]  # fmt: skip
+    options = {"limit_gpu_h": 0.3, "queues": 3, "promote": dice.choice([2.0, math.inf])}
+    short, full = (
+        simulate(jobs, cluster, kind(**options), AsMeasured(), costs=Costs(30.0)) for kind in (Las, EveryJobEachTime)
+    )
+    assert short == full

@@ -10,11 +10,12 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job, JobState, Simulated
-from ddlprof.cluster.machines import Allocation, Cluster, Placement, parse_cluster
+from ddlprof.cluster.machines import Allocation, Cluster, Level, Placement, parse_cluster
 from ddlprof.cluster.policies.fifo import Fifo
 from ddlprof.cluster.policy import Decision, Policy
 from ddlprof.cluster.simulation import core
 from ddlprof.cluster.simulation.core import Costs, simulate
+from ddlprof.cluster.simulation.metrics import comm_by_dimension, job_rows
 from ddlprof.cluster.speeds import AsMeasured, Speeds, StepTime
 
 
@@ -225,3 +226,31 @@ def test_no_jobs_are_no_time() -> None:
 def test_times_so_large_that_a_microsecond_is_lost_still_go_on() -> None:
     simulated = run(Fifo(), [job("a", 1e15, 4, 1e15), job("b", 1e15, 8, 1e15)])
     assert ends(simulated) == {"a": 2e15, "b": 3e15}
+
+
+class WithDimensions:
+    """A step of a second, of which communication takes more where a job is spread."""
+
+    def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
+        by_dimension = {"tensor": 0.25} if placement.level == Level.MACHINE else {"tensor": 0.25, "data": 0.5}
+        return StepTime(1.0, 1.0, 1.0, sum(by_dimension.values()), by_dimension)
+
+
+def test_communication_of_a_layout_is_told_by_dimension_over_all_placements() -> None:
+    """Two machines with two GPUs: first spread for 100 s, then on one machine for 300 s after a restart."""
+    job = Job("a", 0.0, 2, samples=400.0, batch=1, step_s=1.0)
+
+    class Moved:
+        lease_s, round_s = 0.0, None
+
+        def decide(self, now_s: float, *rest: object) -> Decision:
+            parts = ((0, 1), (1, 1)) if now_s < 100 else ((1, 2),)
+            return Decision({"a": Allocation(parts)}, wake_s=100.0 if now_s < 100 else None)
+
+    simulated = simulate([job], parse_cluster("2x2"), Moved(), WithDimensions(), costs=Costs(30.0))
+    (outcome,) = simulated.outcomes
+    assert outcome.comm_dimensions == {"tensor": pytest.approx(0.25 * 2 * 400), "data": pytest.approx(0.5 * 2 * 100)}
+    assert sum(outcome.comm_dimensions.values()) == pytest.approx(outcome.comm_gpu_s)
+    assert comm_by_dimension(simulated) == {"tensor": pytest.approx(200 / 3600), "data": pytest.approx(100 / 3600)}
+    (row,) = job_rows(simulated, 4)
+    assert row.comm_dimensions == "tensor=0.0555556;data=0.0277778"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from ddlprof.cluster.simulation.metrics import (
     fairness,
     jain_index,
     job_rows,
+    longest_waits,
     over_time,
     slowdowns,
     summary,
@@ -33,6 +36,19 @@ def test_the_page_of_two_jobs() -> None:
     assert (found.wait_mean_s, found.wait_median_s, found.wait_p95_s) == (10, 10, 10)
     assert (found.gpu_hours, found.comm_gpu_hours) == (4, 0.5)
     assert found.used == pytest.approx(4 * 3600 / (4 * 200))
+
+
+def test_the_longest_waits_come_first_and_jobs_that_never_waited_are_left_out() -> None:
+    waits = {"a": 10.0, "b": 0.0, "c": 700.0, "d": 10.0}
+    outcomes = [replace(outcome(name, 0, 1000), waited_s=waited_s) for name, waited_s in waits.items()]
+    found = longest_waits(Simulated(outcomes, TWO.usage, 3))
+    assert [(each.job_id, each.waited_s, each.slowdown) for each in found] == [
+        ("c", 700, 20),
+        ("a", 10, 20),
+        ("d", 10, 20),
+    ]
+    assert [each.job_id for each in longest_waits(Simulated(outcomes, TWO.usage, 3), most=1)] == ["c"]
+    assert summary(Simulated(outcomes, TWO.usage, 3), 4).wait_longest_s == 700
 
 
 def test_jain_is_one_for_equals_and_one_nth_where_one_bears_it_all() -> None:

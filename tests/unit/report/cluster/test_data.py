@@ -43,7 +43,7 @@ def test_policies_that_starve_a_few_jobs_are_named() -> None:
     results = [taking(name, 0, 10.0, jain=jain) for name, jain in (("dally", 0.0312), ("fifo", 0.5), ("mine", 0.099))]
     note = "a few jobs are slowed many times as much as the others, or starve: "
     assert build(question(), results).question.notes[-1] == (
-        f"{note}dally (Jain's index 0.031), mine (Jain's index 0.099)"
+        f"{note}dally (Jain's index 0.031, job resnet waited 2 h), mine (Jain's index 0.099, job resnet waited 2 h)"
     )
     assert not any(each.startswith(note) for each in build(question(), results[1:2]).question.notes)
     assert not any(each.startswith(note) for each in build(question(), [taking("a", 0, 1.0, jain=None)]).question.notes)

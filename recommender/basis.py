@@ -1,0 +1,38 @@
+"""The sentences on what a prediction rests on."""
+
+from __future__ import annotations
+
+from recommender.communication.coefficients import MachineLinks
+from recommender.communication.job_parameters import JobFit
+from recommender.measured_steps import MeasuredSteps
+from recommender.strategy import Strategy
+from recommender.workload import Workload
+
+NO_GPU_MEASURED = "no GPU was measured: nothing of the measured computation and communication is used"
+"""The sentence in `Estimate.basis` where the estimate rests on counts of the model compute."""
+
+
+def basis_of_measurements(workload: Workload, measured: MeasuredSteps) -> list[str]:
+    """What is said where a job was measured, but on no GPU."""
+    if not measured.rows or any(machine.gpu for _, machine in measured.rows):
+        return []
+    step = workload.step
+    return [NO_GPU_MEASURED, *(["the operators of the run are used"] if step and step.has_forward else [])]
+
+
+def communication_basis(
+    workload: Workload, fit: JobFit, links: MachineLinks, strategy: Strategy, grad_accum: int
+) -> list[str]:
+    """What the communication of a step on several GPUs rests on."""
+    basis = list(links.assumed)
+    if fit.observations:
+        basis.append(f"communication: learned from {len(fit.observations)} measured placements of this job")
+    else:
+        basis.append("communication: from the counts of the model, as of other jobs")
+    if workload.parameter_tensors is None:
+        basis.append(f"parameter tensors not known: taken as {workload.tensors:.0f}")
+    if grad_accum > 1:
+        basis.append(f"communication once for {grad_accum} forward passes (no_sync)")
+    if strategy.basis:
+        basis.append(strategy.basis)
+    return basis

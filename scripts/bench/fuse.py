@@ -49,11 +49,13 @@ digits_net()
 _FUSED = """
 import sys, torch
 from ddlprof.fusion.task import Names
-from ddlprof.fusion.training import Together, Length, train
+from ddlprof.fusion.loop import Course, Length, train
+from ddlprof.fusion.training import Together
 torch.set_num_threads(1)
 task = Names("{nets}:digits_net", "{nets}:digits_train", metric="accuracy", evaluation="{nets}:digits_test").load()
 values = [{{"lr": float(rate)}} for rate in sys.argv[2].split(",")]
-for each in train(Together(task, values), task, values[0], Length(None, int(sys.argv[1])), lambda done: None, True):
+course = Course(task, Together(task, values), range(len(values)), values[0], Length(None, int(sys.argv[1])), True)
+for each in train(course, lambda done: None):
     print(each)
 """
 _COMMAND = """
@@ -131,9 +133,10 @@ def _children_s() -> float:
 def _nets(models: int) -> None:
     import torch
 
-    from ddlprof.fusion.job import Options, run
+    from ddlprof.fusion.job import run
+    from ddlprof.fusion.loop import Length
+    from ddlprof.fusion.part import Options
     from ddlprof.fusion.task import Names
-    from ddlprof.fusion.training import Length
     from scripts.bench.fuse_cases import CASES
 
     torch.set_num_threads(1)

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from ddlprof.fusion.job import Options, run
+from ddlprof.fusion.job import run
+from ddlprof.fusion.loop import Length
 from ddlprof.fusion.memory import free_bytes
+from ddlprof.fusion.part import Options
 from ddlprof.fusion.results import Result
 from ddlprof.fusion.task import Names
-from ddlprof.fusion.training import Length
 from ddlprof.report.fusion import as_page
 from scripts.lab import simulated_cuda
 

@@ -32,7 +32,8 @@ _Sweep = Annotated[
         "--sweep",
         metavar="NAME=V,V,...",
         help="Values of a hyper-parameter of the optimizer, of a parameter of FACTORY, BATCHES or the schedule, of"
-        " `seed` or of `optimizer`; also log(LOW,HIGH,N), uniform(LOW,HIGH,N), choice(A,B,...). Several: every combination.",
+        " `seed` or of `optimizer`; also log(LOW,HIGH,N), uniform(LOW,HIGH,N), choice(A,B,...)."
+        " Several: every combination.",
     ),
 ]
 _Trials = Annotated[

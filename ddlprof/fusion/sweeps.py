@@ -66,9 +66,7 @@ def _choices(text: str, listed: str) -> Choices:
     called = re.fullmatch(r"(\w*)\s*\((.*)\)", listed)
     if called is None:
         if "(" in listed or ")" in listed:
-            raise UserError(
-                f"--sweep {text}: log(...), uniform(...) or choice(...) stands alone, closed by one bracket"
-            )
+            raise UserError(f"--sweep {text}: log(...), uniform(...) or choice(...) stands alone, with both brackets")
         return _values(text, listed)
     kind, inner = called[1], called[2]
     if kind == "choice":
@@ -78,7 +76,7 @@ def _choices(text: str, listed: str) -> Choices:
             f"--sweep {text}: no {kind or 'brackets'}(...){closest(kind, ('log', 'uniform', 'choice'))}; there are"
             " log(LOW,HIGH,N), uniform(LOW,HIGH,N) and choice(A,B,...)"
         )
-    return _of_range(text, kind, _values(text, inner))
+    return _of_range(text, kind, [_value(part.strip()) for part in inner.split(",")])
 
 
 def _of_range(text: str, kind: str, given: Sequence[Value]) -> Choices:

@@ -132,7 +132,7 @@ class Part:
     def _try_two(self) -> None:
         """Checks that a step of two models as one gives the gradients of each model by itself."""
         two = self._numbers[:2]
-        self._step(self._together(two))()
+        self._step(self._mapped(two))()
         check_same(self._task, [self._trials[number] for number in two], self._batches[0])
 
     def trained(self, part: TrialGroup, advance: Callable[[int, int], None]) -> tuple[TrialGroup, list[Trial]]:
@@ -232,6 +232,10 @@ class Part:
         trials = [self._trials[number] for number in numbers]
         return Together(self._task, trials, Way(self._traced, self._options.cuda_graph, self._steps))
 
+    def _mapped(self, numbers: Sequence[int]) -> Together:
+        """The same for a single step, which is not worth a recording."""
+        return Together(self._task, [self._trials[number] for number in numbers], Way(False, steps=self._steps))
+
     def _alone(self, number: int) -> Alone:
         return Alone(self._task, self._trials[number], self._steps)
 
@@ -249,10 +253,13 @@ class Part:
         values = self._task.optimizer_values(first)
         size = bytes_per_model(parameters, kept, self._task.optimizer_of(first), values)
         estimate = int(SAFE_SHARE * free_bytes(self._task.device) / max(1, size))
+        tried: list[int] = []
 
         def fits(models: int) -> bool:
-            gc.collect()
-            return fits_memory(self._task.device, lambda: self._step(self._together(self._numbers[:models]))())
+            if tried:  # a seventh of a second, which the first try, mostly the only one, does not need
+                gc.collect()
+            tried.append(models)
+            return fits_memory(self._task.device, lambda: self._step(self._mapped(self._numbers[:models]))())
 
         return most_that_fit(wanted, estimate, fits)
 

@@ -78,6 +78,12 @@ def named_schedule(text: str | None) -> Schedule | None:
     function = _KNOWN.get(text) or find(*split_name(text, "MODULE:FUNCTION"))
     if not callable(function):
         raise UserError(f"--schedule {text}: it is no function")
+    return as_schedule(function, text)
+
+
+def as_schedule(function: Callable[..., Any], text: str | None = None) -> Schedule:
+    """A function of step, steps and values as a schedule. `text`: its name as it was typed. Raises UserError."""
+    text = text or str(getattr(function, "__name__", "the schedule"))
     try:
         parameters = tuple(inspect.signature(function).parameters)
     except (TypeError, ValueError):

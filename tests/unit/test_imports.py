@@ -116,6 +116,7 @@ TORCH_AT_TOP = (
     "ddlprof.fusion.loop",
     "ddlprof.fusion.part",
     "ddlprof.fusion.saving",
+    "ddlprof.fusion.studies",
     "ddlprof.collect.sparsity",
     "ddlprof.nn",
 )

@@ -164,7 +164,7 @@ def test_python_api() -> None:
 
 
 def test_python_api_of_fusion() -> None:
-    assert fusion.__all__ == ["Fused", "Scaler"]
+    assert fusion.__all__ == ["Fused", "Scaler", "ask_tell"]
     public = {name for name in dir(fusion.Fused) if not name.startswith("_")}
     assert " ".join(sorted(public)) == (
         "backward eval forward gradients models not_graphed recordings set state_dict step train"

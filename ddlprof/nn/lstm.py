@@ -63,16 +63,14 @@ class StructuredDropoutLSTM(nn.LSTM):
         self.structured = structured
 
     def __prepare_scriptable__(self) -> nn.LSTM:
-        """What `torch.jit.script` compiles in its place: the nn.LSTM that it is in evaluation. Raises UserError."""
-        if self.training and any((self.input_dropout, self.recurrent_dropout, self.dropout)):
-            raise UserError(
-                "StructuredDropoutLSTM cannot be scripted while it drops neurons: call eval() first, and it is scripted"
-                " as the torch.nn.LSTM that it is then"
-            )
-        plain = nn.LSTM(self.input_size, self.hidden_size, self.num_layers, self.bias, self.batch_first, device="meta")
-        for name, parameter in self.named_parameters():
-            setattr(plain, name, parameter)
-        return plain.train(self.training)
+        """Called by `torch.jit.script`, which would fail far from here. Raises UserError.
+
+        An nn.LSTM given in its place would take its place in the model for good.
+        """
+        raise UserError(
+            "torch.jit.script cannot compile StructuredDropoutLSTM: load its state_dict into a torch.nn.LSTM of the same"
+            " sizes, which computes the same in evaluation, and script that"
+        )
 
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults."""
@@ -137,11 +135,16 @@ class StructuredDropoutLSTM(nn.LSTM):
         return y, cell[0]
 
     def _masked(self, x: Any, p: float) -> Any:
-        """The inputs of a layer, some of which are dropped."""
+        """The inputs of a layer, some of which are dropped: those that `_drop` would draw."""
         if not p:
             return x
-        made = self._drop(x, p, x.shape[2])(x.new_empty(x.shape[2], 1))
-        return x * made.mask
+        size = x.shape[2]
+        if not self.structured:
+            return x * _mask(x, p, size)
+        kept = _number_kept(p, size)
+        drawn = torch.rand(len(x), size, device=x.device)
+        last = drawn.kthvalue(kept, 1, keepdim=True).values
+        return torch.where((drawn <= last).unsqueeze(1), x * (size / kept), 0.0)
 
     def _drop(self, x: Any, p: float, size: int) -> MakeDropped:
         """Draws which of the `size` inputs of a weight are dropped in a sequence like x; returns how to multiply."""
@@ -149,9 +152,13 @@ class StructuredDropoutLSTM(nn.LSTM):
             return Masked
         if not self.structured:
             return partial(Masked, mask=_mask(x, p, size))
-        kept = max(1, round(size * (1 - p)))
+        kept = _number_kept(p, size)
         order = torch.rand(len(x), size, device=x.device).argsort(1)
         return partial(Kept, kept=order[:, :kept].sort(1).values, factor=size / kept)
+
+
+def _number_kept(p: float, size: int) -> int:
+    return max(1, round(size * (1 - p)))
 
 
 def _mask(x: Any, p: float, size: int) -> Any:

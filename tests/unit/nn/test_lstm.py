@@ -268,14 +268,11 @@ def test_weights_can_be_pruned() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
-def test_it_is_scripted_as_torchs_lstm_in_evaluation_and_refused_while_it_drops() -> None:
-    module, (x, h, c) = structured(), inputs()
-    with pytest.raises(UserError, match="cannot be scripted while it drops neurons: call eval"):
-        torch.jit.script(module)
-    module.eval()
+def test_scripting_is_refused_with_what_to_do_and_that_works() -> None:
+    module, (x, _, _) = structured().eval(), inputs()
     for made in (module, nn.Sequential(module)):
-        scripted = torch.jit.script(made)
-        found = scripted(x)
-        torch.testing.assert_close(found, made(x), rtol=0, atol=1e-12)
-    scripted = torch.jit.script(module)
-    torch.testing.assert_close(scripted(x, (h, c)), module(x, (h, c)), rtol=0, atol=1e-12)
+        with pytest.raises(UserError, match=r"load its state_dict into a torch\.nn\.LSTM of the same sizes"):
+            torch.jit.script(made)
+    theirs = nn.LSTM(INPUTS, HIDDEN, 2).double().eval()
+    theirs.load_state_dict(module.state_dict())
+    torch.testing.assert_close(torch.jit.script(theirs)(x), module(x), rtol=0, atol=1e-12)

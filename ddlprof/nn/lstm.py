@@ -68,8 +68,8 @@ class StructuredDropoutLSTM(nn.LSTM):
         An nn.LSTM given in its place would take its place in the model for good.
         """
         raise UserError(
-            "torch.jit.script cannot compile StructuredDropoutLSTM: load its state_dict into a torch.nn.LSTM of the same"
-            " sizes, which computes the same in evaluation, and script that"
+            "torch.jit.script cannot compile StructuredDropoutLSTM: load its state_dict into a torch.nn.LSTM of"
+            " the same sizes, which computes the same in evaluation, and script that"
         )
 
     def extra_repr(self) -> str:

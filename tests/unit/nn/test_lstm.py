@@ -273,6 +273,6 @@ def test_scripting_is_refused_with_what_to_do_and_that_works() -> None:
     for made in (module, nn.Sequential(module)):
         with pytest.raises(UserError, match=r"load its state_dict into a torch\.nn\.LSTM of the same sizes"):
             torch.jit.script(made)
-    theirs = nn.LSTM(INPUTS, HIDDEN, 2).double().eval()
-    theirs.load_state_dict(module.state_dict())
+    theirs = nn.Sequential(nn.LSTM(INPUTS, HIDDEN, 2).double()).eval()
+    theirs[0].load_state_dict(module.state_dict())
     torch.testing.assert_close(torch.jit.script(theirs)(x), module(x), rtol=0, atol=1e-12)

@@ -102,13 +102,15 @@ class _Tune:
 
 
 class _Wandb:
-    """A sweep configuration of W&B, with W&B's own search engine (`pip install sweeps`) in this process."""
+    """A sweep configuration of W&B, with W&B's own search engine in this process."""
 
     def __init__(self, configuration: Mapping[str, Any]) -> None:
         try:
             self._engine = importlib.import_module("sweeps")
         except ImportError:
-            raise UserError("ask_tell: a sweep configuration of W&B needs `pip install sweeps`") from None
+            raise UserError(
+                'ask_tell: a sweep configuration of W&B needs `pip install "ddlprof[wandb-sweeps]"`'
+            ) from None
         self._configuration = dict(configuration)
         self._metric = configuration.get("metric", {}).get("name", "loss")
         self._runs: list[Any] = []

@@ -1,8 +1,8 @@
 """Ten networks of others for `scripts.bench.fuse others`, written out in their published sizes unless it says so.
 
 HFTA's DCGAN and PointNet; BERT and GPT-2 in the small sizes that are trained on a CPU; torchvision's ResNet-18 as for
-CIFAR; PyTorch's examples of words and digits; scikit-learn's perceptron; perceptron and ResNet of tables of Gorishniy et
-al. 2021. Batches are noise.
+CIFAR; PyTorch's examples of words and digits; scikit-learn's perceptron; perceptron and ResNet for tables, after
+Gorishniy et al. 2021. Batches are noise.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def resnet18() -> nn.Module:
 def digits() -> nn.Module:
     """PyTorch's example of MNIST."""
     return nn.Sequential(
-        nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten(),
-        nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10),
+        nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25),
+        nn.Flatten(), nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10),
     )  # fmt: skip
 
 
@@ -193,7 +193,9 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Batch]]] = {
     ),
     "convolutions of PyTorch's MNIST, batch 64": (digits, _noise(64, 1, 28, 28, classes=10)),
     "scikit-learn's MLP 30-100-2, batch 200": (lambda: perceptron(30, 100, 2), _noise(200, 30, classes=2)),
-    "MLP for tables 54-256-256-256-7, batch 256": (lambda: perceptron(54, 256, 256, 256, 7), _noise(256, 54, classes=7)),
+    "MLP for tables 54-256-256-256-7, batch 256": (
+        lambda: perceptron(54, 256, 256, 256, 7), _noise(256, 54, classes=7)
+    ),
     "ResNet for tables 14-128, batch 128": (lambda: table_resnet(14, 128), _noise(128, 14, classes=2)),
 }  # fmt: skip
 

@@ -167,7 +167,8 @@ def test_python_api_of_fusion() -> None:
     assert fusion.__all__ == ["Fused", "Scaler", "ask_tell"]
     public = {name for name in dir(fusion.Fused) if not name.startswith("_")}
     assert " ".join(sorted(public)) == (
-        "backward eval forward gradients models not_graphed recordings set state_dict step train"
+        "backward broken eval forward gradients load_optimizer_states models not_graphed optimizer_state recordings set"
+        " state_dict step train"
     )
     assert str(inspect.signature(fusion.Fused, eval_str=False)).startswith(
         "(models: 'Sequence[nn.Module]', optimizer: 'str' = 'sgd', *, traced: 'bool' = False,"

@@ -24,14 +24,17 @@ class Halving:
     """The steps before the first decision; None: as few as leave one trial at the last one."""
 
     def rungs(self, trials: int, steps: int) -> list[int]:
-        """The steps after which trials are ended, of a training of `steps` steps. Raises UserError if none fits."""
+        """The steps after which trials are ended, of a training of `steps` steps. Raises UserError if `first` is too late.
+
+        None at all, if there are too few trials or steps.
+        """
         first = self.first
         if first is None:
             decisions, left = 0, trials
             while left >= self.factor:
                 decisions, left = decisions + 1, left // self.factor
             first = max(1, steps // self.factor**decisions)
-        if first >= steps:
+        if self.first is not None and first >= steps:
             raise UserError(
                 f"--first-rung {first}: the training has {steps} steps; give fewer, so that trials are ended before"
             )

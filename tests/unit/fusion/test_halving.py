@@ -17,6 +17,8 @@ from ddlprof.fusion.halving import Halving, best, halve
         (Halving(2), 8, 80, [10, 20, 40]),
         (Halving(2), 8, 4, [1, 2]),
         (Halving(4, 5), 8, 100, [5, 20, 80]),
+        (Halving(3), 2, 100, []),  # too few of which one could be the best
+        (Halving(2), 8, 1, []),
     ],
 )
 def test_decisions_come_at_growing_steps(halving: Halving, trials: int, steps: int, expected: list[int]) -> None:

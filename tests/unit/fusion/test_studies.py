@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -83,6 +84,12 @@ def test_a_sweep_configuration_of_wandb() -> None:
     found = ask_tell(configuration, make, batches, trials=6, at_once=3, epochs=2)
     assert [each.fused for each in found] == [True] * 6
     assert len({each.values["lr"] for each in found}) == 6
+
+
+def test_a_sweep_of_wandb_without_its_engine_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sweeps", None)
+    with pytest.raises(UserError, match=r"needs `pip install \"ddlprof\[wandb-sweeps\]\"`"):
+        ask_tell({"method": "random"}, make, batches, trials=2)
 
 
 class Searcher:

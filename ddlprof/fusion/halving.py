@@ -24,9 +24,9 @@ class Halving:
     """The steps before the first decision; None: as few as leave one trial at the last one."""
 
     def rungs(self, trials: int, steps: int) -> list[int]:
-        """The steps after which trials are ended, of a training of `steps` steps. Raises UserError if `first` is too late.
+        """The steps after which trials are ended, of a training of `steps` steps.
 
-        None at all, if there are too few trials or steps.
+        None at all, if there are too few trials or steps. Raises UserError if `first` is too late.
         """
         first = self.first
         if first is None:

@@ -3,7 +3,7 @@
 `python -m scripts.bench.fuse sweep` (minutes): eight learning rates on scikit-learn's digits as one, against a loop in
 one process, and against eight processes, two at a time. `python -m scripts.bench.fuse nets` (minutes): the gain
 predicted from few models against the gain measured, for ten networks; `others`: for ten networks of others, with
-whether the verdict is what the measurement says. One thread; wall time from start to end, and the
+whether the verdict is what the measurement says; a number of models and of cases may follow (`others 4 0,1`). One thread; wall time from start to end, and the
 processor time of all processes; steps take turns. What is compared with is a script as a user writes it, without us.
 The load of the machine is printed, as it is in every wall time.
 """
@@ -76,7 +76,8 @@ def main() -> int:
     if what == "sweep":
         _sweep(int(sys.argv[2]) if len(sys.argv) > 2 else 40, int(sys.argv[3]) if len(sys.argv) > 3 else 3)
     elif what in ("nets", "others"):
-        _nets(_NETS if what == "nets" else _OTHERS, int(sys.argv[2]) if len(sys.argv) > 2 else 8)
+        which = [int(each) for each in sys.argv[3].split(",")] if len(sys.argv) > 3 else None
+        _nets(_NETS if what == "nets" else _OTHERS, int(sys.argv[2]) if len(sys.argv) > 2 else 8, which)
     else:
         print(__doc__)
         return 2
@@ -132,7 +133,7 @@ def _children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _nets(module: str, models: int) -> None:
+def _nets(module: str, models: int, which: list[int] | None) -> None:
     import torch
 
     from ddlprof.fusion.job import run
@@ -150,7 +151,8 @@ def _nets(module: str, models: int) -> None:
     )
     print("|---|---:|---:|---:|---:|---:|---:|---:|---|---|")
     off = []
-    for number, name in enumerate(cases):
+    for number in range(len(cases)) if which is None else which:
+        name = cases[number]
         names = Names(f"{module}:case_net", f"{module}:case_batches", optimizer="sgd")
         rates = [0.001 * (1 + each) for each in range(models)]
         options = Options(Length(2, 1), force=True, budget_s=3.0, beside=2)

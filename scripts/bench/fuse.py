@@ -3,9 +3,9 @@
 `python -m scripts.bench.fuse sweep` (minutes): eight learning rates on scikit-learn's digits as one, against a loop in
 one process, and against eight processes, two at a time. `python -m scripts.bench.fuse nets` (minutes): the gain
 predicted from few models against the gain measured, for ten networks; `others`: for ten networks of others, with
-whether the verdict is what the measurement says; a number of models and of cases may follow (`others 4 0,1`). One thread; wall time from start to end, and the
-processor time of all processes; steps take turns. What is compared with is a script as a user writes it, without us.
-The load of the machine is printed, as it is in every wall time.
+whether the verdict is what the measurement says; a number of models and of cases may follow (`others 4 0,1`). One
+thread; wall time from start to end, and the processor time of all processes; steps take turns. What is compared with is
+a script as a user writes it, without us. The load of the machine is printed, as it is in every wall time.
 """
 
 from __future__ import annotations

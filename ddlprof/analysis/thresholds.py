@@ -54,6 +54,7 @@ HIDDEN_SHARE = 0.2  # of a bucket's transfer: less overlap than that is none
 LAUNCH_US = 50.0  # a kernel takes 3 to 10 us to launch; where they run longer, launching is not what keeps them apart
 LAG_SHARE = 0.1  # of computing: a device that is never further behind its host waits for it, and not the other way
 LAUNCHED_KERNELS = 50  # in a step: with fewer, something else than launching keeps the device waiting
+WINDOW_STEPS = 3  # in profiler windows: one or two may be unusual steps
 FUSED_MODELS = 8  # a usual sweep: what more of them would gain, steps of one model do not tell
 FUSED_MEMORY_SHARE = 0.8  # of the device: models that train as one take about as much as so many runs
 FUSED_GAIN = 1.2  # as `ddlprof fuse`, which predicts it from steps: less may be a loss

@@ -10,7 +10,7 @@ import typer
 from ddlprof.base.errors import UserError
 from ddlprof.cli.output import Out, format_option, wanted
 
-FORMATS = ("table", "json", "markdown")
+FORMATS = ("table", "json", "markdown", "html")
 BETWEEN = "vs"
 """The word between the runs of A and those of B."""
 GATE_BROKEN = 1

@@ -97,6 +97,25 @@ class SpreadCost:
     """The wait for the next closer level, as a share of the rest of the run."""
 
 
+class SpeedUp(NamedTuple):
+    """How many times as fast a job trains, with its 80 % interval. A measured one has no interval."""
+
+    factor: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A job on twice as many GPUs, which share the same batch of an update."""
+
+    gpus: int
+    placement: tuple[int, ...]
+    speed_up: SpeedUp | None
+    """None: it is not known."""
+    why_not: str | None = None
+
+
 @dataclass(frozen=True)
 class Advice:
     """How far a job is slowed down at each level."""
@@ -109,6 +128,7 @@ class Advice:
     """The seconds of a step on the closest placement; None: they are not known."""
     losses: tuple[SpreadCost, ...] = ()
     basis: tuple[str, ...] = ()
+    scaled: Scaled | None = None
 
     def loss(self, level: Level) -> SpreadCost | None:
         """The cost at a level; None: the job never has it, as a job of one GPU."""
@@ -155,7 +175,27 @@ def advise(name: str, ask: Ask, measured: Sequence[Measurement], predictor: Pred
         nearer = slowdown.factor
     predicted = near.predicted
     step_s = near.measured_s or (predicted.step_s if predicted else None)
-    return Advice(name, ask.gpus, closest, step_s, tuple(losses), predicted.basis if predicted else ())
+    scaled = _scaled(near, ask, measured, predictor)
+    return Advice(name, ask.gpus, closest, step_s, tuple(losses), predicted.basis if predicted else (), scaled)
+
+
+def _scaled(near: _Step, ask: Ask, measured: Sequence[Measurement], predictor: Predicts) -> Scaled:
+    """The job on twice as many GPUs: half as many forward passes on each, or, where there is one, of half the batch."""
+    gpus, target = 2 * ask.gpus, ask.target
+    placement, batch, passes = packed(gpus, ask.per_machine), target.batch_per_gpu or 1, target.grad_accum or 1
+    if passes % 2 == 0:
+        half = replace(target, grad_accum=passes // 2)
+    elif batch % 2 == 0:
+        half = replace(target, batch_per_gpu=batch // 2)
+    else:
+        return Scaled(gpus, placement, None, f"the batch of {batch} of a GPU cannot be halved")
+    far = _step(placement, half, [run for run in measured if run.grad_accum == (half.grad_accum or 1)], predictor)
+    if near.measured_s is not None and far.measured_s is not None:
+        return Scaled(gpus, placement, SpeedUp(near.measured_s / far.measured_s, None, None))
+    if near.predicted is None or far.predicted is None:
+        return Scaled(gpus, placement, None, near.why_not or far.why_not)
+    near_s, there = near.predicted.step_s, far.predicted
+    return Scaled(gpus, placement, SpeedUp(*(near_s / each for each in (there.step_s, there.high_s, there.low_s))))
 
 
 class _Step(NamedTuple):

@@ -24,8 +24,9 @@ from recommender.strategy import Strategy, held_share, strategy_named
 from recommender.workload import MAX_BATCH, Measurement, Workload
 
 GIB = 2**30
-WORKSPACE_BYTES = 32 * 2**20
-"""The workspace of cuBLAS in bytes: 32 MiB from Hopper on, 8 MiB before."""
+WORKSPACE_BYTES = 2 * 32 * 2**20
+"""The workspaces of cuBLAS in bytes: 32 MiB from Hopper on, 8 MiB before, for each of two threads: the script's and
+autograd's. On an H200 every model held 33 MiB more than with one."""
 CONVOLUTION_SHARE = 0.25
 """The workspace of cuDNN's algorithms, as a share of the operands of the largest convolution. An assumption: many need
 none, some as much as the operands."""

@@ -20,7 +20,7 @@ def test_a_gpu_is_measured_within_its_data_sheet(tmp_path: Path) -> None:
     environment = {**os.environ, "DDLPROF_CATALOG": str(tmp_path / "catalog")}
     command = [sys.executable, "-m", "ddlprof", "probe", "--seconds", "20", "--out", "probe.json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "ddlprof: wrote probe.json\n")
     probed = json.loads((tmp_path / "probe.json").read_text(encoding="utf-8"))
     found = {figure["key"]: figure["value"] for figure in probed["figures"]}
     assert probed["is_gpu"]

@@ -19,12 +19,12 @@ from ddlprof.analysis.thresholds import (
     LAUNCHED_KERNELS,
     STARVED_SHARE,
     WARN_SHARE,
+    WINDOW_STEPS,
 )
 from ddlprof.base.units import count, either, gib, percent
 
 _COMPUTES_SHARE = 0.5
 """A job mostly computes if computing has at least this share of the step."""
-_WINDOW_STEPS = 3
 _TENSOR_CORES = re.compile(
     r"\b(V100|T4G?|TITAN (V|RTX)|A(2|10|10G|16|30|40|100|800)|[HB][12]00|H20|H800|G[HB]\d00|L(4|20|40)S?|"
     r"RTX( PRO)? ?(A?[2-6]0\d0|A?[4-6]000))(?![0-9])",
@@ -62,15 +62,10 @@ def launch_less(facts: Facts) -> str:
 
 def launch_bound(facts: Facts) -> Issue | None:
     """Finds a device that waits for the host to launch its next kernel."""
-    window, step = facts.window, facts.mean_s("step")
-    if window is None and facts.launch_bound:
-        return _behind_its_host(facts)
-    if window is None or window.kernels is None or window.kernel_s is None or not step or facts.device == "cpu":
-        return None
-    named = ("data",) if facts.imported else ("data", "other")
-    elsewhere = sum(facts.summary.share(name) or 0.0 for name in named)
-    idle = max(0.0, window.idle_share - elsewhere)
-    if idle < WARN_SHARE or window.kernels < LAUNCHED_KERNELS or window.kernel_s > LAUNCH_US / 1e6:
+    window, step, idle = facts.window, facts.mean_s("step"), facts.waiting_share
+    if idle is None:
+        return _behind_its_host(facts) if facts.launch_bound else None
+    if window is None or window.kernels is None or window.kernel_s is None or not step or idle < WARN_SHARE:
         return None
     evidence = (
         f"{window.kernels:.0f} kernels a step of {1e6 * window.kernel_s:.1f} µs on average; "
@@ -96,6 +91,10 @@ def _behind_its_host(facts: Facts) -> Issue | None:
 
 def waiting_device(facts: Facts) -> str:
     """The sentence about a device that waits for its host."""
+    if facts.waiting_share is not None:
+        return (
+            f"for {percent(facts.waiting_share)} of the step it has nothing to do: it waits for kernels to be launched"
+        )
     behind_s = (facts.lag_share or 0.0) * (facts.mean_s("compute") or 0.0)
     return f"the device is at most {1e6 * behind_s:.0f} µs behind the host: it waits for the host to launch kernels"
 
@@ -200,7 +199,7 @@ RULES = (
          f"profiler windows: idle for {percent(WARN_SHARE)} of the step beyond data and other, at least "
          f"{LAUNCHED_KERNELS} kernels a step, of at most {LAUNCH_US:.0f} µs each",
          "launches queue up on a device that has enough to do; a launch takes 3 to 10 µs, so longer kernels hide it",
-         _WINDOW_STEPS,
+         WINDOW_STEPS,
          f"fewer than {FINDING_STEPS} steps tell it and there is no window, or the job trains on processors; a window "
          "in which the device is busy is believed", launch_bound),
     Rule("batch_size", "Fixed costs are large and memory for larger batches is free",

@@ -29,7 +29,15 @@ from ddlprof.analysis.rules.signals import (
 from ddlprof.analysis.sources import Sources
 from ddlprof.analysis.stages import Stages, find_stages
 from ddlprof.analysis.summary import Summary
-from ddlprof.analysis.thresholds import LAG_SHARE, SMALL_BUCKET_BYTES, WARN_SHARE
+from ddlprof.analysis.thresholds import (
+    BOUND_SHARE,
+    LAG_SHARE,
+    LAUNCH_US,
+    LAUNCHED_KERNELS,
+    SMALL_BUCKET_BYTES,
+    WARN_SHARE,
+    WINDOW_STEPS,
+)
 from ddlprof.base.units import Scale, scale_for
 from ddlprof.model.manifest import TrainingFacts
 from ddlprof.model.records import MISSING, Note
@@ -62,6 +70,8 @@ class Window:
 
     updates: int
     idle_share: float
+    """The share of a mean step in which the device does nothing. Kernels take as long in a window as outside it; the
+    host is slower there, so that the device is idle for more of a window than of a step."""
     kernels: float | None
     """The number of kernels and copies launched in a step, without those of communication."""
     kernel_s: float | None
@@ -161,9 +171,24 @@ class Facts:
 
     @property
     def launch_bound(self) -> bool:
-        """Whether the device waits for the host to launch kernels, as far as known."""
+        """Whether the device waits for the host to launch kernels, as far as known. Windows say so better than the lag:
+        a device that is busy with one part of the step is behind its host there, and may wait for the rest of it."""
+        if (self.waiting_share or 0.0) >= BOUND_SHARE:
+            return True
         busy = self.window is not None and self.window.idle_share < WARN_SHARE
         return self.lag_share is not None and self.lag_share < LAG_SHARE and not busy
+
+    @property
+    def waiting_share(self) -> float | None:
+        """The share of a step in which the device waits for short kernels to be launched; None without windows of
+        enough steps, or where something else than launching keeps the device waiting."""
+        window = self.window
+        if window is None or window.kernels is None or window.kernel_s is None or window.updates < WINDOW_STEPS:
+            return None
+        if self.device == "cpu" or window.kernels < LAUNCHED_KERNELS or window.kernel_s > LAUNCH_US / 1e6:
+            return None
+        named = ("data",) if self.imported else ("data", "other")
+        return max(0.0, window.idle_share - sum(self.summary.share(name) or 0.0 for name in named))
 
     @property
     def exchanges(self) -> float | None:
@@ -303,11 +328,12 @@ def _reductions(ranks: Sequence[RankAnalysis]) -> Reductions | None:
 
 
 def _window(attempt: Attempt) -> Window | None:
-    idle = idle_share(attempt)
-    if idle is None:
-        return None
     windows = [window for rank in attempt.ranks for window in rank.data.windows]
     updates, kernels = sum(window.updates for window in windows), kernels_per_step(attempt)
+    step_ns = attempt.summary.mean_ns("step")
+    if not updates or not step_ns:
+        return None
+    idle = max(0.0, 1 - sum(window.work_ns for window in windows) / updates / step_ns)
     work_ns = sum(window.work_ns - window.comm_only_ns for window in windows if window.kernels is not None)
     counted = sum(window.kernels or 0 for window in windows)
     return Window(updates, idle, kernels, work_ns / counted / 1e9 if counted else None)

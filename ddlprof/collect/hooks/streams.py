@@ -36,6 +36,8 @@ ClockVector = Mapping[Source, int]
 """The newest number of each source. It is never changed after it was made, because events keep a reference to it."""
 _NOTHING: ClockVector = {}
 _MOST_OPEN = 4096
+_MARKS = "_ddlprof_marks"
+"""The attribute of an event that holds them, and whose they are."""
 
 
 class VectorClock:
@@ -93,6 +95,39 @@ class VectorClock:
         return tuple(found)
 
 
+class EventMarks:
+    """What each event comes after.
+
+    It is kept on the event itself. Torch 2.10 to 2.12 free a `torch.cuda.Event` without clearing the weak references to
+    it (pytorch/pytorch#183403), and a process that drops such a reference later crashes. Only for classes in C, whose
+    objects take no attributes (`torch.Event`), weak references are held.
+    """
+
+    def __init__(self) -> None:
+        self._others: WeakKeyDictionary[Any, ClockVector] = WeakKeyDictionary()
+
+    def get(self, event: Any) -> ClockVector | None:
+        """The marks of the stream when the event was recorded; None if there were none."""
+        if not hasattr(event, "__dict__"):
+            return self._others.get(event)
+        owner, found = vars(event).get(_MARKS, (None, None))
+        return found if owner is self else None
+
+    def set(self, event: Any, found: ClockVector) -> None:
+        """Raises TypeError if the event takes neither an attribute nor a weak reference."""
+        if hasattr(event, "__dict__"):
+            vars(event)[_MARKS] = self, found
+        else:
+            self._others[event] = found
+
+    def drop(self, event: Any) -> None:
+        """Forgets what was known of the event, if anything was."""
+        if hasattr(event, "__dict__"):
+            vars(event).pop(_MARKS, None)
+        else:
+            self._others.pop(event, None)
+
+
 class Streams:
     """The streams as hooks see them: what was issued on each, and which stream has the step clock."""
 
@@ -107,7 +142,7 @@ class Streams:
         self.reached: set[Key] = set()
         """Streams for whose collectives the clock's stream has waited, and that no COMM_END event has reported yet."""
         self._told: set[Key] = set()
-        self._events: WeakKeyDictionary[Any, ClockVector] = WeakKeyDictionary()
+        self._events = EventMarks()
 
     def begin_anew(self) -> None:
         """Forgets the state, because what happened while the hooks were removed is not known."""
@@ -115,7 +150,7 @@ class Streams:
         self.busy = False
         self.reached.clear()
         self._told.clear()
-        self._events.clear()
+        self._events = EventMarks()
 
     # -- which stream ---------------------------------------------------------------------------------------------
 
@@ -171,9 +206,9 @@ class Streams:
             stream = self.accelerator.current_stream()
         found = self.state.marks.get((stream.device_index, stream.stream_id))
         if found:
-            self._events[event] = found
+            self._events.set(event, found)
         else:
-            self._events.pop(event, None)
+            self._events.drop(event)
 
     def reach(self, *streams: Key) -> None:
         """Notes that the clock's stream waits for collectives that were issued on these streams."""

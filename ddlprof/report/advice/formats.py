@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ddlprof.cluster.advice import Slowdown, SpreadCost, Worth
+from ddlprof.cluster.advice import Scaled, Slowdown, SpeedUp, SpreadCost, Worth
 from ddlprof.cluster.machines import Level
 from ddlprof.report.advice.data import JobAdvice
 from ddlprof.report.json_csv import csv_text, json_text
@@ -29,7 +29,16 @@ def as_csv(jobs: Sequence[JobAdvice]) -> str:
 
 
 def _job(job: JobAdvice) -> dict[str, Any]:
-    return {**_of_job(job), "spread": [_spread(job, loss) for loss in job.advice.losses], "basis": job.advice.basis}
+    spread = [_spread(job, loss) for loss in job.advice.losses]
+    return {**_of_job(job), "spread": spread, "scaled": _scaled(job.advice.scaled), "basis": job.advice.basis}
+
+
+def _scaled(scaled: Scaled | None) -> dict[str, Any] | None:
+    """Twice as many GPUs with the same global batch."""
+    if scaled is None:
+        return None
+    speed_up = _interval("speed_up", scaled.speed_up)
+    return {"gpus": scaled.gpus, "placement": scaled.placement, **speed_up, "why_not": scaled.why_not}
 
 
 def _of_job(job: JobAdvice) -> dict[str, Any]:
@@ -59,6 +68,6 @@ def _row(job: JobAdvice, loss: SpreadCost) -> dict[str, Any]:
     return {**_of_job(job), **_spread(job, loss)}
 
 
-def _interval(name: str, found: Slowdown | Worth | None, unit: str = "") -> dict[str, float | None]:
+def _interval(name: str, found: Slowdown | SpeedUp | Worth | None, unit: str = "") -> dict[str, float | None]:
     mean, low, high = found or (None, None, None)
     return {f"{name}{unit}": mean, f"{name}_low{unit}": low, f"{name}_high{unit}": high}

@@ -7,7 +7,7 @@ from functools import partial
 
 from ddlprof.base.text import plain
 from ddlprof.base.units import count, long_time, percent, significant, times
-from ddlprof.cluster.advice import Advice, Slowdown, SpreadCost, Worth
+from ddlprof.cluster.advice import Advice, Slowdown, SpeedUp, SpreadCost, Worth
 from ddlprof.cluster.machines import Level
 from ddlprof.report.advice.data import JobAdvice, rounded_s
 from ddlprof.report.text import aligned, labelled, text_of, wrapped
@@ -24,7 +24,7 @@ def render(jobs: Sequence[JobAdvice]) -> str:
     lines = wrapped(count(len(jobs), "job"), _WIDTH, "ddlprof  cluster advise ")
     for job in jobs:
         lines += ["", *_job(job)]
-    return text_of([*lines, *_order(jobs)])
+    return text_of([*lines, *_order(jobs), *_scaling_order(jobs)])
 
 
 def _order(jobs: Sequence[JobAdvice]) -> Iterator[str]:
@@ -46,12 +46,45 @@ def _order(jobs: Sequence[JobAdvice]) -> Iterator[str]:
     yield from aligned(rows, right={1})
 
 
+def _scaling_order(jobs: Sequence[JobAdvice]) -> Iterator[str]:
+    """Which of several jobs to give more GPUs first: those that come nearest to twice as fast. Without those that would
+    be slower."""
+    scaled = [(job.advice, job.advice.scaled) for job in jobs if job.advice.scaled is not None]
+    known = [
+        (each.speed_up, each.gpus, advice) for advice, each in scaled if each.speed_up and each.speed_up.factor > 1
+    ]
+    if len(known) < 2:
+        return
+    known.sort(key=lambda each: -each[0].factor)
+    rows = [["SCALE FIRST", "GPUS", "AS FAST WITH TWICE AS MANY [80 %]"]]
+    rows += [[advice.name, f"{advice.gpus:,} -> {gpus:,}", _ratio(faster)] for faster, gpus, advice in known]
+    yield ""
+    yield from aligned(rows, right={1})
+
+
+def _scaling(job: JobAdvice) -> Iterator[str]:
+    """What twice as many GPUs would do, without another batch of an update."""
+    scaled = job.advice.scaled
+    if scaled is None:
+        return
+    on = f"{count(scaled.gpus, 'GPU')} ({format_placement(scaled.placement)})"
+    if scaled.speed_up is None:
+        yield from _labelled("Scaling", f"to {on}: {scaled.why_not}")
+        return
+    said = f"{_ratio(scaled.speed_up)} as fast on {on} with the same global batch"
+    if job.rest_s is not None:
+        rest = long_time(rounded_s(job.rest_s / scaled.speed_up.factor))
+        said += f": the rest takes {rest} in place of {long_time(rounded_s(job.rest_s))}"
+    yield from _labelled("Scaling", said)
+
+
 def _job(job: JobAdvice) -> Iterator[str]:
     advice = job.advice
     closest = f"{count(advice.gpus, 'GPU')}, at best on {count(len(advice.closest), 'machine')}"
     yield from _labelled("Job", f"{advice.name} · {closest} ({format_placement(advice.closest)})")
     if advice.gpus == 1:
         yield "Placing  one GPU: there is nothing to spread"
+        yield from _scaling(job)
         return
     if advice.step_s is not None:
         yield f"Step     {long_time(advice.step_s) if advice.step_s >= 60 else f'{advice.step_s * 1e3:,.1f} ms'} there"
@@ -60,6 +93,7 @@ def _job(job: JobAdvice) -> Iterator[str]:
         rows = [["SPREAD OVER", "GPUS", "STEP [80 %]", "WORTH WAITING FOR", "AT MOST"]]
         rows += [[_WHERE[loss.level], *_cells(job, loss)] for loss in known]
         yield from aligned(rows)
+    yield from _scaling(job)
     for loss in advice.losses:
         if loss.why_not:
             yield from _labelled("Unknown", f"{_WHERE[loss.level]}: {loss.why_not}")
@@ -69,7 +103,7 @@ def _job(job: JobAdvice) -> Iterator[str]:
 
 def _cells(job: JobAdvice, loss: SpreadCost) -> Iterator[str]:
     yield format_placement(loss.placement)
-    yield _slowdown(loss.slowdown)
+    yield _ratio(loss.slowdown)
     yield _NEARER[loss.level]
     wait_s = job.wait_s(loss)
     if wait_s is not None:
@@ -94,13 +128,13 @@ def _interval(worth: Worth, words: Callable[[float], str]) -> str:
     return "" if worth.low is None or worth.high is None else f" [{words(worth.low)} - {words(worth.high)}]"
 
 
-def _slowdown(slowdown: Slowdown | None) -> str:
+def _ratio(found: Slowdown | SpeedUp | None) -> str:
     """`1.42x [1.20-1.80]`, or `1.42x measured`."""
-    if slowdown is None:
+    if found is None:
         return "not known"
-    if slowdown.low is None or slowdown.high is None:
-        return f"{times(slowdown.factor)} measured"
-    return f"{times(slowdown.factor)} [{slowdown.low:.2f}-{slowdown.high:.2f}]"
+    if found.low is None or found.high is None:
+        return f"{times(found.factor)} measured"
+    return f"{times(found.factor)} [{found.low:.2f}-{found.high:.2f}]"
 
 
 def spread_comments(advice: Advice) -> Iterator[str]:
@@ -108,4 +142,4 @@ def spread_comments(advice: Advice) -> Iterator[str]:
     for loss in advice.losses:
         where = "machines of a rack" if loss.level == Level.RACK else "racks"
         reason = f", {plain(loss.why_not)}" if loss.why_not else ""
-        yield f"# spread over {where}: step {_slowdown(loss.slowdown)}{reason}"
+        yield f"# spread over {where}: step {_ratio(loss.slowdown)}{reason}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 
-from ddlprof.report.compare import markdown, text
+from ddlprof.report.compare import html, markdown, text
 from ddlprof.report.compare.data import ComparisonData
 from ddlprof.report.json_csv import json_text
 
@@ -19,5 +19,6 @@ FORMATS: dict[str, Callable[[ComparisonData], str]] = {
     "table": text.render,
     "json": as_json,
     "markdown": markdown.render,
+    "html": html.render,
 }
 """The functions by format; each text ends with a line end."""

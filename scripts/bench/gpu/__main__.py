@@ -23,6 +23,7 @@ if __name__ == "__main__":
     wheels.use(sys.argv[1:])
 
 import argparse
+import contextlib
 import math
 import os
 import tempfile
@@ -57,8 +58,9 @@ def chosen(args: argparse.Namespace, done: dict[str, Row]) -> list[Experiment]:
 def run(waiting: list[Experiment], seconds: float, args: argparse.Namespace, rows: dict[str, Row]) -> None:
     """Performs the experiments one after another as long as they fit into `seconds`; each row is written at once."""
     deadline = time.monotonic() + seconds
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with contextlib.ExitStack() as ending:
+        folder = args.keep or Path(ending.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
         here = 0 if args.rehearse else devices_here(folder)
         if here == 0 and not args.rehearse:
             sys.exit("no GPU here that torch can use; --rehearse runs on simulated ones")
@@ -69,7 +71,7 @@ def run(waiting: list[Experiment], seconds: float, args: argparse.Namespace, row
             waiting.remove(experiment)
             progress(experiment.name)
             own = folder / experiment.name
-            own.mkdir()
+            own.mkdir(exist_ok=True)
             row = perform(experiment, own, experiment.limit_s, args.rehearse, args.quick, here)
             _keep(row, args.out, rows)
     for each in waiting:
@@ -99,6 +101,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer steps and pairs")
     parser.add_argument("--retry", action="store_true", help="run again what has failed")
     parser.add_argument("--rehearse", action="store_true", help="on simulated devices")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where runs, outputs and truths of the jobs stay")
     parser.add_argument("--out", type=Path, help="a file that the lines of JSON are appended to, as they come")
     args = parser.parse_args()
     if args.list:

@@ -61,6 +61,7 @@ def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
         "plans": written(tmp_path / "plans.html", *asked, "12h", "-o"),
         "plans of a long budget": written(tmp_path / "more.html", *asked, "30d", "-o"),
         "cluster": cluster,
+        "comparison": written(tmp_path / "compared.html", "compare", str(run), str(run), "-o"),
     }
 
 

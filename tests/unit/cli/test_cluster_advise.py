@@ -71,6 +71,7 @@ def test_each_job_has_its_own_rest_and_the_costliest_comes_first(
     for words, first, hours in (("bert-base=10h,two=1m", "bert-base", "20"), ("bert-base=1m,two=20h", "two", "")):
         out = advised(monkeypatch, capsys, *asked, "--remaining", words)
         order = out.split("PLACE CLOSER FIRST")[1].splitlines()[1:]
+        assert "SCALE FIRST" not in out  # both would be slower
         assert order[0].startswith(first)
         assert hours in order[0]  # 4 GPUs, 10 hours, half as long again
         assert len(order) == 2

@@ -170,7 +170,7 @@ def test_few_steps_carry_no_word(
         (["a", "b", "--fail-on", "step=nan%"], "give what step may grow by"),
         (["a", "b", "--fail-on", "step=" + "9" * 400 + "%"], "the limit is too large"),
         (["a", "b", "--fail-on", "data_prep=5%"], "data_prep was not measured in A and B"),
-        (["a", "b", "--format", "html"], "unknown format 'html'; known: table, json, markdown"),
+        (["a", "b", "--format", "csv"], "unknown format 'csv'; known: table, json, markdown, html"),
         (["a", "b", "--format", "table,json", "-o", "x"], "-o takes one format"),
         (["a", "b", "-o", "no/such/file"], "no/such/file: cannot be written"),
         (["a", "b", "-o", "a"], "a: cannot be written"),

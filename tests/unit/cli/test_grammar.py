@@ -41,7 +41,7 @@ SHOWN = {
 """What shows a result, in commands that take no minute; the others use the same module."""
 FORMATS = {
     "report": ["table", "json", "html", "trace"],
-    "compare": ["table", "json", "markdown"],
+    "compare": ["table", "json", "markdown", "html"],
     **{key: ["table", "json", "csv"] for key in ("fleet", "instances", "elastic", "fuse", "sparsity")},
     "instances measured": ["table", "json", "csv"],
     "recommend": ["table", "csv", "json", "html", "layouts"],

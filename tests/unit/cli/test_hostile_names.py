@@ -58,6 +58,7 @@ COMMANDS = {
     "fleet in a wrong order": ["fleet", ".", "--sort", "NAME"],
     "compare": ["compare", "RUN", "PLAIN"],
     "compare as Markdown": ["compare", "PLAIN", "RUN", "--format", "markdown"],
+    "compare as a page": ["compare", "PLAIN", "RUN", "--format", "html"],
     "compare with nothing": ["compare", "RUN", "NAME"],
     "compare with a bad gate": ["compare", "RUN", "RUN", "--fail-on", "NAME=5%"],
     "compare with a bad limit": ["compare", "RUN", "RUN", "--fail-on", "step=NAME"],
@@ -230,6 +231,7 @@ def test_the_task_for_skypilot(outputs: Callable[[list[str], str], tuple[int, st
     [
         ["report", "RUN", "--format", "html", "-o", "out.html"],
         ["recommend", "JOB", *WORK, "-o", "out.html"],
+        ["compare", "PLAIN", "RUN", "-o", "out.html"],
         ["cluster", "simulate", "--trace", "TRAFFIC", *SHAPE, "-o", "out.html"],
     ],
     ids=lambda words: words[0],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from ddlprof.cluster.advice import (
     Advice,
     Ask,
+    Scaled,
     Slowdown,
     SpreadCost,
     Wait,
@@ -61,6 +63,35 @@ def told(loss: SpreadCost) -> list[float]:
     """The slowdown with its interval, if it has one, without the errors of rounding."""
     assert loss.slowdown is not None
     return [round(each, 6) for each in loss.slowdown if each is not None]
+
+
+def scaled(ask: Ask, steps: dict[tuple[int, ...] | float, float], measured: Sequence[Measurement] = ()) -> Scaled:
+    found = advise("job", ask, measured, Told(steps)).scaled
+    assert found is not None
+    return found
+
+
+def test_twice_as_many_gpus_share_the_same_batch() -> None:
+    target = replace(TARGET, network_gbps=None)
+    steps: dict[tuple[int, ...] | float, float] = {(8,): 0.4, (8, 8): 0.25}
+    found = scaled(Ask(8, 8, target), steps)
+    assert (found.gpus, found.placement) == (16, (8, 8))
+    assert found.speed_up == pytest.approx((0.4 / 0.25, 0.4 / 0.3, 0.4 / 0.225))
+    assert scaled(Ask(1, 8, target), {(1,): 0.4, (2,): 0.2}).speed_up == pytest.approx((2, 2 / 1.2, 2 / 0.9))
+
+
+def test_a_measured_speed_up_has_no_interval() -> None:
+    runs = [ran((8,), 0.4, batch=32), ran((8, 8), 0.25, batch=16)]
+    found = scaled(Ask(8, 8, TARGET), {}, runs).speed_up
+    assert found is not None
+    assert (round(found.factor, 6), found.low, found.high) == (1.6, None, None)
+
+
+def test_what_cannot_be_halved_is_not_scaled() -> None:
+    odd = scaled(Ask(8, 8, replace(TARGET, batch_per_gpu=1)), {(8,): 0.4, (8, 8): 0.25})
+    assert (odd.speed_up, odd.why_not) == (None, "the batch of 1 of a GPU cannot be halved")
+    assert scaled(Ask(8, 8, replace(TARGET, batch_per_gpu=1, grad_accum=2)), {25.0: 0.4}).speed_up is not None
+    assert scaled(Ask(8, 8, TARGET), {}).why_not == "nobody knows"
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,12 @@ SPEAKS: dict[str, list[Facts]] = {
     "precision": [facts(precision="fp32"), facts(precision="tf32"), facts(precision="fp32", device="Tesla T4"),
                   facts(precision="fp32", device="NVIDIA A10G"), facts(precision="fp32", device="NVIDIA RTX 4090"),
                   facts(precision="fp32", device="NVIDIA GeForce RTX 3090")],
-    "launch_bound": [facts(window=WINDOW), facts(lag_share=0.01), facts(lag_share=0.01, window=WINDOW)],
+    "launch_bound": [
+        facts(window=WINDOW),
+        facts(lag_share=0.01),
+        facts(lag_share=0.01, window=WINDOW),
+        facts(lag_share=0.01, window=Window(2, 0.35, 900.0, 8e-6)),
+    ],
     "batch_size": [ddp(25, device_peak_bytes=30 * GIB)],
     "host_contention": [facts(**CPU), facts(**CPU, queued_share=0.4)],
     "shared_machine": [facts(queued_share=0.4), facts(WAITING, queued_share=0.4, loader_workers=8),
@@ -300,3 +305,20 @@ def test_what_many_launch_bound_runs_would_gain_as_one(given: dict[str, Any], sa
     (finding,) = found("launch_bound", facts(**{"window": WINDOW} | given))
     assert ("ddlprof fuse" in finding.next) is (said is not None)
     assert said is None or said in finding.next
+
+
+@pytest.mark.parametrize(
+    ("lag", "idle", "updates", "expected"),
+    [
+        (0.11, 0.5, 6, True),  # behind its host in one part of the step, and waiting for the rest of it
+        (0.11, 0.2, 6, False),
+        (0.01, 0.2, 6, True),
+        (0.01, 0.05, 6, False),
+        (0.11, 0.5, 2, False),
+        (None, 0.5, 6, True),
+    ],
+)
+def test_windows_say_better_than_the_lag_whether_the_device_waits(
+    lag: float | None, idle: float, updates: int, expected: bool
+) -> None:
+    assert facts(lag_share=lag, window=Window(updates, idle, 300.0, 13e-6)).launch_bound is expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from ddlprof.collect.hooks import collective
-from ddlprof.collect.hooks.streams import COMM, COPY, Source, VectorClock
+from ddlprof.collect.hooks.streams import COMM, COPY, EventMarks, Source, VectorClock
 from ddlprof.model.records import StepRow
 from scripts.lab import simulated_cuda
 from scripts.lab.simulated_cuda import Machine
@@ -306,3 +307,37 @@ def test_an_event_holds_what_was_there_when_it_was_recorded() -> None:
     streams.wait(MAIN, newer)
     assert streams.take_items(newer) == ("first",)
     assert streams.take_items(streams.newer(MAIN, streams.everything())) == ("second",)
+
+
+def test_events_need_no_weak_references(training: Training) -> None:
+    """Torch 2.10 to 2.12 free CUDA's events without clearing weak references to them."""
+    side, events = torch.cuda.Stream(), list[torch.cuda.Event]()
+
+    def before() -> None:
+        with torch.cuda.stream(side):
+            training.reduce()
+            events.append(side.record_event())
+        torch.cuda.current_stream().wait_event(events[-1])
+
+    training.before = before
+    training.run()
+    assert len(events) > 1
+    assert not any(map(weakref.getweakrefs, events))
+
+
+def test_marks_of_events_of_any_class() -> None:
+    class InC:
+        __slots__ = ("__weakref__",)
+
+    class WithoutWeakReferences:
+        __slots__ = ("__dict__",)
+
+    for event in (InC(), WithoutWeakReferences()):
+        marks, found = EventMarks(), {Source((0, 1), COMM): 1}
+        assert marks.get(event) is None
+        marks.set(event, found)
+        assert marks.get(event) is found
+        assert EventMarks().get(event) is None
+        marks.drop(event)
+        assert marks.get(event) is None
+        marks.drop(event)

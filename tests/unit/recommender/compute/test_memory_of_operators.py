@@ -147,19 +147,19 @@ def test_a_forward_pass_alone_keeps_nothing() -> None:
 
 
 def test_a_measured_peak_corrects_activations_and_what_is_left_is_of_fixed_size() -> None:
-    # Without the context the need is 9.65625 GiB: 9.625 and the workspace of 1/32.
-    same = need(job(peak_gib=9.65625))
+    # Without the context the need is 9.6875 GiB: 9.625 and the workspaces of 1/16.
+    same = need(job(peak_gib=9.6875))
     assert same.bytes == pytest.approx(need().bytes)
-    more = need(job(peak_gib=9.65625 + 1.75))
+    more = need(job(peak_gib=9.6875 + 1.75))
     assert (more.activations / GIB, more.other / GIB) == pytest.approx((5.25, 0))
-    much = need(job(peak_gib=9.65625 + 10))
+    much = need(job(peak_gib=9.6875 + 10))
     assert ((much.activations + much.gradients) / GIB, much.other / GIB) == pytest.approx((8, 6.5))
-    assert need(job(peak_gib=9.65625 + 1.75), batch=16).activations > 2 * more.activations * 0.9
+    assert need(job(peak_gib=9.6875 + 1.75), batch=16).activations > 2 * more.activations * 0.9
     assert (more.high - more.low) / more.bytes < (need().high - need().low) / need().bytes
 
 
 def test_a_peak_of_several_gpus_is_compared_with_what_one_of_them_needs() -> None:
-    four = job(peak_gib=9.65625 + 1.5, placement=(4,))
+    four = job(peak_gib=9.6875 + 1.5, placement=(4,))
     assert need(four, world=4).other == pytest.approx(0)
     assert need(four, world=4).activations == pytest.approx(3.5 * GIB)
 

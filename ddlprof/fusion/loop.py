@@ -15,7 +15,7 @@ from ddlprof.fusion.hyperparameters import Values
 from ddlprof.fusion.random_state import OwnDraws, draws_undone
 from ddlprof.fusion.results import DIVERGED
 from ddlprof.fusion.task import Task
-from ddlprof.fusion.training import Held, Together, Training
+from ddlprof.fusion.training import Held, Together, Training, Way
 
 _LOOK = 50
 """Steps between looks for trials that have diverged. A GPU is waited for at each."""
@@ -68,6 +68,7 @@ class Course:
         self._task, self._values, self._length, self._evaluate = task, values, length, evaluate
         self._training: Training | None = training
         self._held: list[Held] = []
+        self._way = Way()
         self.numbers = list(numbers)
         self.steps = 0
         self.outcomes: dict[int, Outcome] = {}

@@ -97,9 +97,13 @@ class Together:
         every = self.fused.models()
         scales = [None if self._scaler is None else self._scaler.state_of(model) for model in models]
         return [
-            Held(self._trials[model], every[model].cpu(), self.fused.optimizer_state(model), scale, self._step)
+            Held(self._trials[model], every[model].cpu(), self._optimizer_state(model), scale, self._step)
             for model, scale in zip(models, scales, strict=True)
         ]
+
+    def _optimizer_state(self, model: int) -> list[OptimizerState]:
+        found = self.fused.optimizer_state(model)
+        return [OptimizerState(each.updates, [row.cpu() for row in each.rows]) for each in found]
 
     def step(self, *batches: Any) -> Tensor:
         """Does forward and backward of each batch, and an update; returns the loss of each model."""

@@ -12,7 +12,7 @@ from ddlprof.cli.options import LearnedFileInShortHelp, names_in
 from ddlprof.cli.output import Out, format_option, wanted
 
 _MOST_GPUS = 100_000
-HINTS = ("slurm", "volcano")
+HINTS = ("slurm", "volcano", "kueue", "kubernetes")
 """The formats that are hints for a scheduler."""
 if TYPE_CHECKING:
     from recommender import Target
@@ -81,9 +81,7 @@ def advise(
     out: Out = None,
     format: Annotated[
         str | None,
-        format_option(
-            FORMATS, besides="; slurm and volcano: hints for that scheduler, with --remaining", also=["--emit"]
-        ),
+        format_option(FORMATS, besides="; the last four: hints for that scheduler, with --remaining", also=["--emit"]),
     ] = None,
 ) -> None:
     """Say what jobs lose when their GPUs are far apart, and how long it is worth waiting for closer ones.
@@ -93,7 +91,7 @@ def advise(
     from ddlprof.cluster.advice import read_history
     from ddlprof.planning.learning import learned_for
     from ddlprof.planning.spread import spread_advice
-    from ddlprof.report.advice import formats, slurm, text, volcano
+    from ddlprof.report.advice import formats, kubernetes, slurm, text, volcano
 
     machine = _machine(instance, gpu, interconnect, network_gbps)
     places = wanted(out, format, FORMATS)
@@ -111,6 +109,8 @@ def advise(
             "csv": formats.as_csv,
             "slurm": slurm.render,
             "volcano": lambda jobs: volcano.render(jobs, rack_tier),
+            "kueue": lambda jobs: kubernetes.render(jobs, kueue=True),
+            "kubernetes": lambda jobs: kubernetes.render(jobs, kueue=False),
         },
         jobs,
     )

@@ -1,40 +1,82 @@
-"""`ddlprof recommend --emit ENGINE`: the file that starts the best plan."""
+"""`ddlprof recommend --emit ENGINE`: the file that starts a plan."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli.output import say_written, write_whole
+from ddlprof.cli.output import STDOUT, Wanted, require_place, say_written, tells_format, wanted, write_whole
 
 if TYPE_CHECKING:
     from ddlprof.planning.job import DescribedJob
     from ddlprof.report.plans.data import Answer
     from recommender import Layout
 
-_SKYPILOT = "skypilot"
+
+class Emission(NamedTuple):
+    """What is asked for: an engine, a plan and a file."""
+
+    engine: str
+    number: int
+    """The plan's, from 1."""
+    path: Path | None
+    """The file; None: not told."""
 
 
-def path_for(job: DescribedJob, engine: str, has_layout: bool) -> Path:
-    """The path of the file for an engine.
+def wanted_with(
+    engine: str | None, number: int | None, out: list[str] | None, format: str | None, formats: tuple[str, ...]
+) -> tuple[Emission | None, Wanted]:
+    """What is to be emitted, if anything, and the formats and places of the page.
 
-    Raises UserError for an unknown engine, for one that needs a layout where none is asked for, or if the file exists:
-    it may have been edited.
+    The file of the engine is the one of `-o` whose ending tells none of the page's formats. Raises UserError for an
+    unknown engine, for two such files, and where a file cannot be written.
     """
-    from ddlprof.report.launch.engines import ENGINES
-    from ddlprof.report.plans.skypilot import task_name
+    if engine is None:
+        if number is not None:
+            raise UserError("--plan K says which plan to write: give --emit ENGINE, too")
+        return None, wanted(out, format, formats)
+    known = _known()
+    if engine not in known:
+        raise UserError(f"unknown engine {engine!r} for --emit; known: {', '.join(known)}")
+    files = [text for text in out or () if text != STDOUT and not tells_format(text, formats)]
+    if format is not None and len(out or ()) == 1:  # --format decides for a single file
+        files = []
+    if len(files) > 1:
+        raise UserError(f"{' and '.join(files)}: one file is enough for --emit {engine}")
+    path = Path(files[0]) if files else None
+    require_place(path)
+    of_page = [text for text in out or () if text not in files] or None
+    return Emission(engine, number or 1, path), wanted(of_page, format, formats)
 
-    if engine != _SKYPILOT and engine not in ENGINES:
-        raise UserError(f"unknown engine {engine!r} for --emit; known: {', '.join([_SKYPILOT, *ENGINES])}")
+
+def _known() -> list[str]:
+    from ddlprof.report.launch.engines import ENGINES
+    from ddlprof.report.launch.machines.engines import MACHINES
+
+    return [*MACHINES, *ENGINES]
+
+
+def with_path(asked: Emission | None, job: DescribedJob, has_layout: bool) -> Emission | None:
+    """The same with a file, whose name is the job's where it is not told. Raises UserError for an engine that needs a
+    layout where none is asked for, or if the file was not told and exists: it may have been edited."""
+    from ddlprof.report.launch.engines import ENGINES
+    from ddlprof.report.launch.machines.engines import MACHINES
+    from ddlprof.report.launch.machines.start import file_name
+
+    if asked is None:
+        return None
+    engine = asked.engine
     if engine in ENGINES and not has_layout:
         raise UserError(f"--emit {engine} writes a layout: give --layouts auto")
-    ending = "sky.yaml" if engine == _SKYPILOT else ENGINES[engine].ending
-    path = Path(f"{task_name(job.name)}.{ending}")
+    if asked.path is not None:
+        return asked
+    ending = MACHINES[engine].ending if engine in MACHINES else ENGINES[engine].ending
+    path = Path(f"{file_name(job.name)}.{ending}")
     if path.exists():
         raise UserError(f"{path} exists already: move it away to have a new one written")
-    return path
+    return asked._replace(path=path)
 
 
 def allows(job: DescribedJob, engine: str | None, precision: str | None) -> Callable[[Layout], bool] | None:
@@ -47,18 +89,34 @@ def allows(job: DescribedJob, engine: str | None, precision: str | None) -> Call
     return allowed(engine, job.workload, precision or USUAL_PRECISION) if engine in ENGINES and engine else None
 
 
-def emit(path: Path, engine: str, job: DescribedJob, answer: Answer, precision: str | None) -> None:
-    """Writes the file of the best plan. Raises UserError where the engine has no word for it."""
+def emit(asked: Emission | None, job: DescribedJob, answer: Answer, precision: str | None) -> None:
+    """Writes the file of the plan, if it is asked for. Raises UserError where there is no such plan, or the engine has
+    no word for it."""
+    from ddlprof.base.text import shell_word
+
+    if asked is None or asked.path is None:
+        return
+    plans = answer.accepted
+    if asked.number > len(plans):
+        raise UserError(f"--plan {asked.number}: the answer has {len(plans)} plans, which are numbered from 1")
+    text, how = _made(asked, job, answer, precision)
+    write_whole(asked.path, text)
+    say_written(f"{asked.path}; read it, then: {how.format(path=shell_word(str(asked.path), path=True))}")
+
+
+def _made(asked: Emission, job: DescribedJob, answer: Answer, precision: str | None) -> tuple[str, str]:
+    """The text, and how it is started; `{path}` stands for the file."""
     from ddlprof.planning.layouts import USUAL_PRECISION
     from ddlprof.report.launch.engines import ENGINES, launch_of
-    from ddlprof.report.plans import skypilot
+    from ddlprof.report.launch.machines.engines import MACHINES
+    from ddlprof.report.launch.machines.start import start_of
     from ddlprof.report.plans.data import asked_in_words
+    from recommender.target import default_catalog
 
-    best = answer.accepted[0]
-    if engine == _SKYPILOT:
-        write_whole(path, skypilot.render(best, job.name, job.command, asked_in_words(answer.differences)))
-        say_written(f"{path}; read it, then: sky launch {path}")
-        return
-    found = ENGINES[engine]
-    write_whole(path, found.render(launch_of(best, job.workload, precision or USUAL_PRECISION)))
-    say_written(f"{path}; read it, then: {found.start.format(path=path)}")
+    engine, plans = asked.engine, answer.accepted
+    if engine in MACHINES:
+        words = asked_in_words(answer.differences)
+        start = start_of(plans, asked.number, job.name, job.command, words, default_catalog())
+        return MACHINES[engine].render(start), MACHINES[engine].how(start)
+    launch = launch_of(plans[asked.number - 1], job.workload, precision or USUAL_PRECISION)
+    return ENGINES[engine].render(launch), ENGINES[engine].start

@@ -24,6 +24,8 @@ _ENDINGS = {
     ".trace.json": "trace",
     ".layouts.csv": "layouts",
     ".waits.csv": "waits",
+    ".kubernetes.yaml": "kubernetes",
+    ".kueue.yaml": "kueue",
     ".json": "json",
     ".csv": "csv",
     ".html": "html",
@@ -197,6 +199,11 @@ def _told(text: str, known: Sequence[str], folders: Collection[str]) -> str | No
     name = text.lower().removesuffix(".gz")
     told = [format for ending, format in _ENDINGS.items() if name.endswith(ending) and format in known]
     return next((format for format in told if format not in folders), None)
+
+
+def tells_format(text: str, known: Sequence[str]) -> bool:
+    """Whether the ending of a file's name tells one of these formats."""
+    return _told(text, known, ()) is not None
 
 
 def _ending(text: str) -> str | None:

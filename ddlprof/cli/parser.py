@@ -66,7 +66,7 @@ GROUPS = {
             "Rank cloud machines that finish a job in time by its cost.",
             [
                 "recommend RUN --budget 12h --epochs 90",
-                "recommend RUN --budget 12h --samples 1e8 -o plans.csv -o plans.html",
+                "recommend RUN --budget 12h --samples 1e8 -o plans.html --emit slurm",
             ],
         ),
         "predict": Named(

@@ -13,7 +13,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.base.units import parse_duration
 from ddlprof.cli import launch, layout_options, options
 from ddlprof.cli.options import JOB_HELP, names_in, settings_of, whole_numbers
-from ddlprof.cli.output import Out, Wanted, format_option, wanted
+from ddlprof.cli.output import Out, Wanted, format_option
 from ddlprof.cli.panels import job_option, machines_option, output_option, panel, price_option
 
 if TYPE_CHECKING:
@@ -67,9 +67,12 @@ _Emit = Annotated[
     str | None,
     output_option(
         metavar="ENGINE",
-        help="skypilot: write NAME.sky.yaml, a task for the best plan; with --layouts megatron, torchtitan, nanotron or"
-        " accelerate: what launches it.",
+        help="Write what starts the best plan, to NAME.ENDING or -o: slurm, kubernetes, pytorchjob, dstack, skypilot,"
+        " parallelcluster, sagemaker or torchrun; with --layouts megatron, torchtitan, nanotron or accelerate.",
     ),
+]
+_Plan = Annotated[
+    int | None, output_option("--plan", metavar="K", min=1, help="With --emit: plan K of the table, not the best.")
 ]
 
 
@@ -111,27 +114,27 @@ def recommend(
     out: Out = None,
     format: _Format = None,
     emit: _Emit = None,
+    plan: _Plan = None,
 ) -> None:
     """Rank the cloud machines that finish a job within a time budget by the predicted cost.
 
     A plan meets the budget if the upper end of its 80 % interval does. The exit code is 1 if no plan does.
     """
-    places, budget_s = wanted(out, format, FORMATS), _budget_s(budget, steps, epochs, samples)
+    emission, places = launch.wanted_with(emit, plan, out, format, FORMATS)
     batches = whole_numbers(batch, "--batch") if batch else ()
     job = _job(learned, run, batches, other_job or ())
-    task = launch.path_for(job, emit, layouts is not None) if emit else None
+    emission = launch.with_path(emission, job, layouts is not None)
     asked = precision, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora
     question = {
-        "samples": _samples(job, steps, epochs, samples, global_batch), "budget_s": budget_s, "max_cost_usd": max_cost,
-        "region": region, "cloud": cloud, "pricing": names_in(pricing),
+        "budget_s": _budget_s(budget, steps, epochs, samples), "max_cost_usd": max_cost, "region": region,
+        "samples": _samples(job, steps, epochs, samples, global_batch), "cloud": cloud, "pricing": names_in(pricing),
         "instance_types": names_in(",".join(instance or [])) or None, "prices": options.own_prices(discount, prices),
         "settings": settings_of(*asked), "interruptions": options.interruptions_of(interruptions),
     }  # fmt: skip
     machines = _Machines(instance, nodes, max_nodes, whole_numbers(gpus, "--gpus") if gpus else None, emit)
     answer = _answer(job, layouts, global_batch, machines, (keep_global_batch, batches), question)
     _report(replace(answer, carbon_g_per_kwh=carbon, max_cost_usd=max_cost), top, all_sizes, places)
-    if task and emit:
-        launch.emit(task, emit, job, answer, precision)
+    launch.emit(emission, job, answer, precision)
 
 
 def _job(learned: Path | None, runs: list[str], batches: Sequence[int], others: Sequence[str]) -> DescribedJob:

@@ -145,10 +145,8 @@ def _require_known(name: str, known: set[str], where: str) -> None:
 
 
 def _yaml(text: str) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise UserError("a cluster in YAML needs PyYAML: pip install 'ddlprof[yaml]', or write it as .json") from None
+    import yaml
+
     try:
         depth = 0
         for event in yaml.parse(text, yaml.SafeLoader):

@@ -94,11 +94,11 @@ VALUES = (
     "", "0", "-1", "1", "2", "1e300", "1e999", "nan", "inf", "-inf", "9" * 400, "9" * 5000, "4,4", "4," * 20_000 + "4",
     ",", "1,1000000000000", "0,4", "\u0663", "\u00b2", "x", "\udcff", "\x1b[2J", "=1", "100000", "2147483648", "1.5",
     "12h", "1d" * 5000, "9" * 400 + "h", "1e999h", "0h", ".h", "*", "../..", "/dev/null", "/", "a" * 300, "a" * 5000,
-    "on_demand", "spot,spot", "us-east-1", "aws", "skypilot", "T4", "g4dn.12xlarge", JOB, "p4d.24xlarge,p4d.24xlarge",
+    "on_demand", "spot,spot", "us-east-1", "aws", "slurm", "T4", "g4dn.12xlarge", JOB, "p4d.24xlarge,p4d.24xlarge",
 )  # fmt: skip
 OPTIONS = {
     "recommend": ("--budget", "--steps", "--epochs", "--samples", "--batch", "--region", "--pricing", "--cloud",
-                  "--instances", "--max-nodes", "--max-cost", "--top", "--emit", "RUN"),
+                  "--instances", "--max-nodes", "--max-cost", "--top", "--emit", "--plan", "RUN"),
     "predict": ("--instance", "--placement", "--batch", "RUN"),
     "instances": ("--gpu", "--cloud", "--region", "--min-gpu-memory", "--min-gpus", "--max-price", "--format"),
     "report": ("--format", "RUN"),

@@ -40,7 +40,7 @@ OPTIONS = {
         "--all-sizes --batch --budget --carbon --channels-last --checkpointing --cloud --compile --discount --emit"
         " --epochs --format --global-batch --gpus --grad-accum --help --instance --instances --interruptions-per-hour"
         " --keep-global-batch --layouts --learned --lora --max-cost --max-nodes --nodes --optimizer --other-job"
-        " --out --precision --prices --pricing --qlora --region --samples --steps --strategy --top -o"
+        " --out --plan --precision --prices --pricing --qlora --region --samples --steps --strategy --top -o"
     ),
     "predict": (
         "--batch --channels-last --checkpointing --compile --format --global-batch --gpu --grad-accum --help --instance"

@@ -125,7 +125,6 @@ def test_what_the_wheel_imports_is_declared_and_used() -> None:
         "parquet",
         "metrics",
         "otel",
-        "yaml",
         "learn",
         "cluster",
         "optuna",

@@ -8,6 +8,7 @@ from ddlprof.base.text import plain
 from ddlprof.cluster.machines import Level
 from ddlprof.report.advice.data import JobAdvice, rounded_s
 from ddlprof.report.advice.text import spread_comments, wait_words
+from ddlprof.report.launch.machines.slurm import clock
 from ddlprof.report.text import text_of
 
 
@@ -24,15 +25,13 @@ def render(jobs: Sequence[JobAdvice]) -> str:
 
 def switch_time(seconds: float) -> str:
     """Slurm's [days-]hours:minutes:seconds, of a time that is rounded."""
-    whole = rounded_s(seconds)
-    clock = f"{whole % 86400 // 3600:02d}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
-    return f"{whole // 86400}-{clock}" if whole >= 86400 else clock
+    return clock(rounded_s(seconds))
 
 
 def _job(job: JobAdvice) -> Iterator[str]:
     advice = job.advice
     yield f"# {plain(advice.name)}"
-    yield from spread_comments(advice)
+    yield from (f"# {comment}" for comment in spread_comments(advice))
     yield f"#SBATCH --nodes={len(advice.closest)}"
     if len(set(advice.closest)) == 1:
         yield f"#SBATCH --gpus-per-node={advice.closest[0]}"

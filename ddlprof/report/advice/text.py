@@ -142,4 +142,4 @@ def spread_comments(advice: Advice) -> Iterator[str]:
     for loss in advice.losses:
         where = "machines of a rack" if loss.level == Level.RACK else "racks"
         reason = f", {plain(loss.why_not)}" if loss.why_not else ""
-        yield f"# spread over {where}: step {_ratio(loss.slowdown)}{reason}"
+        yield f"spread over {where}: step {_ratio(loss.slowdown)}{reason}"

@@ -1,1 +1,2 @@
-"""A layout as the file that a training framework is launched with: one file for each framework."""
+"""A plan as the file that it is launched with: one file for each framework that a layout is written for, and in
+`machines` one for each engine that asks for machines and starts the job there."""

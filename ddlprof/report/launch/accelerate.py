@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ddlprof.report.launch.launch import Launch, yaml_lines
-from ddlprof.report.text import text_of
+from ddlprof.report.launch.launch import Launch
+from ddlprof.report.yaml_text import yaml_text
 
 START = "accelerate launch --config_file {path} --machine_rank RANK --main_process_ip ADDRESS train.py"
 _PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no"}
@@ -29,12 +29,12 @@ def render(launch: Launch) -> str:
     check(launch)
     lines = launch.comments(START.format(path="THIS_FILE"))
     lines.append(
-        f"# The script sets a batch of {launch.micro_batch} for each process"
+        f"The script sets a batch of {launch.micro_batch} for each process"
         f" and gradient_accumulation_steps={launch.micro_batches}."
     )
     if layout.shard in ("zero1", "zero2"):
-        lines.append(f"# {layout.shard}: the nearest that FSDP has is not to reshard after forward.")
-    return text_of([*lines, *yaml_lines(_config(launch))])
+        lines.append(f"{layout.shard}: the nearest that FSDP has is not to reshard after forward.")
+    return yaml_text([(lines, _config(launch))])
 
 
 def _config(launch: Launch) -> dict[str, object]:

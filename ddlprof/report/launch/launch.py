@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ddlprof.base.errors import UserError
@@ -61,15 +60,14 @@ class Launch:
         return [each + (1 if part < more else 0) for part in range(parts)]
 
     def comments(self, start: str) -> list[str]:
-        """The lines that a file begins with; `start` says how it is started."""
-        lines = [
+        """The comments that a file begins with; `start` says how it is started."""
+        return [
             f"Written by ddlprof recommend for {self.job}; start it with: {start}",
             f"Layout {self.layout.text()} on {self.nodes} x {self.gpus_per_node} GPUs: {self.data} data ranks,"
             f" {self.micro_batches} micro-batches of {self.micro_batch}, {self.global_batch} sequences an update.",
             *([self.predicted] if self.predicted else []),
             "Data, tokenizer, learning rate and checkpoints are yours to add.",
         ]
-        return [f"# {plain(line)}" for line in lines]
 
     def require(self, engine: str, **lacking: bool) -> None:
         """Raises UserError for the first of these parts of the layout or model that the engine has no word for, or for
@@ -84,16 +82,5 @@ class Launch:
 
 
 def one_line(value: object) -> str:
-    """A text, number or truth as in JSON, which is both YAML and TOML; 1e-08 would be a text in YAML."""
-    text = plain(json.dumps(value, ensure_ascii=False))
-    return text.replace("e", ".0e") if isinstance(value, float) and "e" in text and "." not in text else text
-
-
-def yaml_lines(value: Mapping[str, object], indent: int = 0) -> Iterator[str]:
-    """The lines of a YAML block."""
-    for key, each in value.items():
-        if isinstance(each, Mapping):
-            yield f"{' ' * indent}{key}:"
-            yield from yaml_lines(each, indent + 2)
-        else:
-            yield f"{' ' * indent}{key}: {one_line(each)}"
+    """A text, number or truth as in JSON, which is TOML, too."""
+    return plain(json.dumps(value, ensure_ascii=False))

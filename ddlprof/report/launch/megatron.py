@@ -30,7 +30,9 @@ def render(launch: Launch) -> str:
     check(launch)
     torchrun = f"torchrun --nnodes {launch.nodes} --nproc-per-node {launch.gpus_per_node} ..."
     start = START.replace("torchrun ...", torchrun).format(path="THIS_FILE")
-    return text_of([*launch.comments(start), *_model(launch.model), *_layout(launch), *_training(launch)])
+    return text_of(
+        [*(f"# {line}" for line in launch.comments(start)), *_model(launch.model), *_layout(launch), *_training(launch)]
+    )
 
 
 def _model(model: Transformer) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ddlprof.report.launch.launch import Launch, yaml_lines
-from ddlprof.report.text import text_of
+from ddlprof.report.launch.launch import Launch
+from ddlprof.report.yaml_text import yaml_text
 
 START = "torchrun ... run_train.py --config-file {path}"
 _STAGES = {"none": 0, "zero1": 1}
@@ -32,7 +32,7 @@ def render(launch: Launch) -> str:
     check(launch)
     torchrun = f"torchrun --nnodes {launch.nodes} --nproc-per-node {launch.gpus_per_node} ..."
     start = START.replace("torchrun ...", torchrun).format(path="THIS_FILE")
-    return text_of([*launch.comments(start), *yaml_lines(_config(launch))])
+    return yaml_text([(launch.comments(start), _config(launch))])
 
 
 def _config(launch: Launch) -> dict[str, object]:

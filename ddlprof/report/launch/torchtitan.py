@@ -57,7 +57,7 @@ def render(launch: Launch) -> str:
             **({"selective_ac_option": "op"} if layout.recompute == "selective" else {}),
         },
     }
-    lines = [*launch.comments(START.format(path="THIS_FILE")), *_sizes(launch)]
+    lines = [f"# {line}" for line in launch.comments(START.format(path="THIS_FILE"))] + _sizes(launch)
     if layout.shard in ("zero1", "zero2"):
         lines.append(f"# {layout.shard}: the nearest that torchtitan has is FSDP without resharding after forward.")
     for section, values in sections.items():

@@ -131,6 +131,8 @@ def test_hints_for_schedulers(here: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert advised(monkeypatch, capsys, *asked, "--format", "volcano", "--rack-tier", "2", "-o", "job.yaml") == ""
     job = yaml.safe_load(Path("job.yaml").read_text())
     assert job["spec"]["networkTopology"] == {"mode": "hard", "highestTierAllowed": 2}
+    for engine, word in (("kueue", "podset-required-topology"), ("kubernetes", "requiredDuringScheduling")):
+        assert word in advised(monkeypatch, capsys, *asked, "--emit", engine)
 
 
 def test_a_faster_network_is_worth_a_shorter_wait(

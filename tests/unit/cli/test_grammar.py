@@ -51,7 +51,7 @@ FORMATS = {
     "plan": ["table", "json", "trace", "plan"],
     "cluster simulate": ["table", "json", "html", "csv"],
     "cluster import": ["table", "csv", "waits", "json"],
-    "cluster advise": ["table", "json", "csv", "slurm", "volcano"],
+    "cluster advise": ["table", "json", "csv", "slurm", "volcano", "kueue", "kubernetes"],
 }
 SEVERAL_FILES = {"run", "import", "export", "characterize"}
 ENDINGS = {
@@ -63,6 +63,8 @@ ENDINGS = {
     "plan": "plan.json",
     "volcano": "yaml",
     "slurm": "sh",
+    "kueue": "kueue.yaml",
+    "kubernetes": "kubernetes.yaml",
 }
 OLD = [
     ("report --output x RUN", "-o FILE"),

@@ -27,6 +27,7 @@ from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.model.sparsity import LayerCounts, LstmTiming, SparsityCounts, StepCounts
 from ddlprof.report import characterize, doctor, features, fusion, sparsity
 from ddlprof.report.characterize import Comparison
+from ddlprof.report.launch.machines.engines import MACHINES
 from ddlprof.report.machines import changes
 from instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
 from recommender.target import default_catalog
@@ -74,6 +75,17 @@ COMMANDS = {
     "recommend an unknown machine": ["recommend", "JOB", *WORK, "--instance", "xNAME"],
     "recommend a region": ["recommend", "JOB", *WORK, "--region", "NAME"],
     "recommend a time": ["recommend", "JOB", "--samples", "1", "--budget", "NAME"],
+    "recommend into an engine's file": [
+        "recommend",
+        "JOB",
+        *WORK,
+        "--instance",
+        "NAME",
+        "--emit",
+        "torchrun",
+        "-o",
+        "OUT-NAME",
+    ],
     "recommend an engine": ["recommend", "JOB", *WORK, "--emit", "NAME"],
     "recommend nothing": ["recommend", "NAME", *WORK],
     "recommend into a folder": ["recommend", "JOB", *WORK, "-o", "NAME/NAME"],
@@ -112,6 +124,8 @@ COMMANDS = {
     "advise json": ["cluster", "advise", "JOB", *SPREAD, "--format", "json"],
     "advise slurm": ["cluster", "advise", "JOB", *SPREAD, "--format", "slurm"],
     "advise volcano": ["cluster", "advise", "JOB", *SPREAD, "--format", "volcano"],
+    "advise kueue": ["cluster", "advise", "JOB", *SPREAD, "--format", "kueue"],
+    "advise kubernetes": ["cluster", "advise", "JOB", *SPREAD, "--format", "kubernetes"],
     "advise an engine": ["cluster", "advise", "JOB", *SPREAD, "--format", "NAME"],
     "advise without a run": ["cluster", "advise", "NAME"],
     "advise of no history": ["cluster", "advise", "JOB", *SPREAD, "--history", "NAME"],
@@ -215,12 +229,15 @@ def test_no_name_forges_a_line_or_reaches_the_terminal(
         assert err.count("\n") == 1
 
 
-def test_the_task_for_skypilot(outputs: Callable[[list[str], str], tuple[int, str, str, Path]]) -> None:
+@pytest.mark.parametrize("engine", sorted(MACHINES.keys() - {"sagemaker"}))  # it has no machine of that name
+def test_the_files_that_start_a_plan(
+    engine: str, outputs: Callable[[list[str], str], tuple[int, str, str, Path]]
+) -> None:
     tasks = []
     for name in (NAME, HARMLESS):
-        code, _, _, here = outputs(["recommend", "JOB", *WORK, "--instance", "NAME", "--emit", "skypilot"], name)
-        assert code == 0
-        tasks += [path.read_text(encoding="utf-8") for path in here.glob("*.sky.yaml")]
+        code, _, err, here = outputs(["recommend", "JOB", *WORK, "--instance", "NAME", "--emit", engine], name)
+        assert code == 0, err
+        tasks += [path.read_text(encoding="utf-8") for path in here.glob(f"*.{MACHINES[engine].ending}")]
     hostile, harmless = tasks
     assert not unseen(hostile)
     assert hostile.count("\n") == harmless.count("\n")

@@ -133,7 +133,7 @@ def test_a_model_that_a_framework_cannot_be_told_of_is_refused(
         (["--global-batch", "8"], "--global-batch: it goes with --layouts auto"),
         (["--gpus", "8"], "--gpus: it goes with --layouts auto"),
         (["--emit", "megatron"], "--emit megatron writes a layout: give --layouts auto"),
-        (["--emit", "ray"], "unknown engine 'ray' for --emit; known: skypilot, megatron, torchtitan, nanotron, accel"),
+        (["--emit", "ray"], "sagemaker, torchrun, megatron, torchtitan, nanotron, accelerate"),
     ],
 )
 def test_what_is_refused_of_a_search(

@@ -71,20 +71,6 @@ def test_an_impossible_budget_has_its_own_exit_code(
     assert not list(Path().glob("*.yaml"))
 
 
-def test_a_task_for_skypilot_is_written_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    run = simple_run(tmp_path / "run")
-    manifest = Manifest.read(run)
-    arguments = ["recommend", str(run), "--budget", "30d", "--epochs", "3", "--emit", "skypilot"]
-    assert ddlprof(monkeypatch, *arguments) == 0
-    assert "sky launch train.sky.yaml" in capsys.readouterr().err
-    text = Path("train.sky.yaml").read_text(encoding="utf-8")
-    assert text.endswith(f"  {' '.join(manifest.argv)}\n")
-    assert ddlprof(monkeypatch, *arguments) == 2
-    assert "train.sky.yaml exists already" in capsys.readouterr().err
-
-
 def test_runs_on_other_placements_are_put_together(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str, tmp_path: Path
 ) -> None:
@@ -130,7 +116,7 @@ def test_predict_shows_the_classes(
         (["recommend", "FILE", *WORK, "--cloud", "nimbus"], "unknown cloud 'nimbus'"),
         (["recommend", "FILE", *WORK, "--pricing", "free"], "unknown pricing 'free'; known: on_demand, spot"),
         (["recommend", "FILE", *WORK, "--batch", "many"], "--batch takes whole numbers above 0, as in 4,4: not 'many'"),
-        (["recommend", "FILE", *WORK, "--emit", "pulumi"], "unknown engine 'pulumi' for --emit; known: skypilot"),
+        (["recommend", "FILE", *WORK, "--emit", "pulumi"], "unknown engine 'pulumi' for --emit; known: slurm, kube"),
         (["recommend", "FILE", *WORK, "-o", "no/such/file"], "no/such/file: cannot be written"),
         (["predict", "FILE", "--instance", "g4dn.xlarge", "--placement", "two"], "--placement takes whole numbers"),
         (["predict", "FILE", "--instance", "g4dn.xlarge", "--placement", "2"], "g4dn.xlarge has 1 GPU"),

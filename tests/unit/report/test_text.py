@@ -60,9 +60,7 @@ def test_no_other_way_to_text(path: Path) -> None:
         "report/text.py": {"textwrap."},
         "report/json_csv.py": {"json.dumps"},
         "report/html/element.py": {"json.dumps"},
-        "report/plans/skypilot.py": {"json.dumps"},
-        "report/advice/volcano.py": {"json.dumps"},  # YAML's strings are JSON's
-        "report/launch/launch.py": {"json.dumps"},  # those of TOML, too
+        "report/launch/launch.py": {"json.dumps"},  # TOML's strings are JSON's
         "report/trace_format.py": {"json.dumps"},  # names are plain before
         "cli/screen.py": {"typer.echo"},
     }

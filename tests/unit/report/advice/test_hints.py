@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ddlprof.cluster.advice import Advice, Slowdown, SpreadCost, Wait, Worth
 from ddlprof.cluster.machines import Level
-from ddlprof.report.advice import slurm, volcano
+from ddlprof.report.advice import kubernetes, slurm, volcano
 from ddlprof.report.advice import text as table
 from ddlprof.report.advice.data import JobAdvice
 
@@ -186,3 +186,57 @@ def test_the_table() -> None:
     assert "Unknown  several racks: the network between racks is not known" in text
     assert "one GPU: there is nothing to spread" in text
     assert "50 % [25 % - 100 %] of the rest of the run" in table.render([large(rest_s=None)])
+
+
+def pods_of(text: str) -> list[dict[str, Any]]:
+    """The templates of the pods of the one JobSet."""
+    (job,) = yaml.safe_load_all(text)
+    assert (job["apiVersion"], job["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+    assert _LABEL.fullmatch(job["metadata"]["name"])
+    parts = job["spec"]["replicatedJobs"]
+    assert len({part["name"] for part in parts}) == len(parts)
+    return [part["template"]["spec"]["template"] for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("job", "asked"),
+    [
+        (large(2.0), "required"), (large(0.5), "preferred"), (large(None), None), (large(0.0), None), (small(), None),
+        (large(1.0, history=[Wait(16, "rack", 3600.0)]), "required"),
+    ],
+)  # fmt: skip
+def test_kubernetes_is_strict_only_where_being_spread_never_pays(job: JobAdvice, asked: str | None) -> None:
+    rack = "YOUR_RACK_LABEL"
+    with_kueue = kubernetes.render([job], kueue=True)
+    (template,) = pods_of(with_kueue)
+    annotations = {f"kueue.x-k8s.io/podset-{asked}-topology": rack} if asked else {}
+    assert template.get("metadata", {}).get("annotations", {}) == annotations
+    assert "affinity" not in template["spec"]
+    assert yaml.safe_load(with_kueue)["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "YOUR_QUEUE"}
+
+    without = kubernetes.render([job], kueue=False)
+    (template,) = pods_of(without)
+    assert "metadata" not in template
+    affinity = template["spec"].get("affinity", {}).get("podAffinity", {})
+    terms = affinity.get(f"{asked}DuringSchedulingIgnoredDuringExecution", [])
+    assert len(affinity) == len(terms) == (1 if asked else 0)
+    for term in terms:
+        inner = term if asked == "required" else term["podAffinityTerm"]
+        assert inner["topologyKey"] == rack
+        assert inner["labelSelector"]["matchLabels"] == {
+            "jobset.sigs.k8s.io/jobset-name": yaml.safe_load(without)["metadata"]["name"]
+        }
+    for text in (with_kueue, without):
+        assert (f"#   {rack}: " in text) == (asked is not None)
+
+
+def test_pods_of_machines_that_are_not_filled_alike_count_on() -> None:
+    job = JobAdvice(Advice("j", 17, (6, 6, 5), None), ("train.py",), rest_s=1.0)
+    six, five = pods_of(kubernetes.render([job], kueue=True))
+    scripts = [each["spec"]["containers"][0]["args"][0] for each in (six, five)]
+    assert '--node-rank "$JOB_COMPLETION_INDEX" ' in scripts[0]
+    assert "--node-rank $((2 + JOB_COMPLETION_INDEX)) " in scripts[1]
+    for script, gpus in zip(scripts, (6, 5), strict=True):
+        assert "--nnodes 3 " in script
+        assert f"--nproc-per-node {gpus} " in script
+        assert "--master-addr j-workers-6-0-0.j " in script

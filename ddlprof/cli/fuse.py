@@ -12,8 +12,8 @@ from ddlprof.cli.output import Out, Wanted, format_option, wanted
 from ddlprof.model.naming import on_this_machine
 
 if TYPE_CHECKING:
-    from ddlprof.fusion.hyperparameters import Value
-    from ddlprof.fusion.job import Options
+    from ddlprof.fusion.part import Options
+    from ddlprof.fusion.sweeps import Choices
     from ddlprof.fusion.task import Names
 
 FORMATS = ("table", "json", "csv")
@@ -31,9 +31,49 @@ _Sweep = Annotated[
     typer.Option(
         "--sweep",
         metavar="NAME=V,V,...",
-        help="Values of a hyper-parameter of the optimizer, of a parameter of FACTORY or BATCHES, or of `seed`."
+        help="Values of a hyper-parameter of the optimizer, of a parameter of FACTORY, BATCHES or the schedule, of"
+        " `seed` or of `optimizer`; also log(LOW,HIGH,N), uniform(LOW,HIGH,N), choice(A,B,...)."
         " Several: every combination.",
     ),
+]
+_Trials = Annotated[
+    int | None,
+    typer.Option("--trials", metavar="N", help="Draw so many trials (by --seed); ranges are then log(LOW,HIGH)."),
+]
+_Schedule = Annotated[
+    str | None,
+    typer.Option("--schedule", metavar="NAME", help="cosine, onecycle, or MODULE:FUNCTION of step, steps and lr."),
+]
+_GradAccum = Annotated[
+    int, typer.Option("--grad-accum", metavar="N", min=1, help="Batches of a step, whose mean gradient it uses.")
+]
+_Halving = Annotated[
+    int | None,
+    typer.Option(
+        "--halving",
+        metavar="N",
+        help="Successive halving: the best of N trials go on, N times as long, until the next are ended.",
+    ),
+]
+_FirstRung = Annotated[
+    int | None,
+    typer.Option(
+        "--first-rung", metavar="STEPS", min=1, help="Steps before --halving ends the first trials; else chosen."
+    ),
+]
+_Optimizer = Annotated[str, typer.Option("--optimizer", metavar="NAME", help="sgd, adam or adamw.")]
+_MaxSteps = Annotated[
+    int | None, typer.Option("--max-steps", metavar="N", min=1, help="Steps to train, in place of epochs.")
+]
+_Epochs = Annotated[int, typer.Option("--epochs", metavar="N", min=1, help="Epochs to train.")]
+_MaxModels = Annotated[
+    str, typer.Option("--max-models", metavar="auto|N", help="The most models at once; auto: what memory holds.")
+]
+_Seed = Annotated[
+    int, typer.Option("--seed", metavar="N", help="Seed of each model and of draws; a sweep over `seed` has several.")
+]
+_ClipNorm = Annotated[
+    float | None, typer.Option("--clip-norm", metavar="NORM", help="The longest gradient of each model.")
 ]
 _Loss = Annotated[
     str,
@@ -84,24 +124,21 @@ def fuse(
     ],
     data: _Data,
     sweep: _Sweep = None,
-    optimizer: Annotated[str, typer.Option("--optimizer", metavar="NAME", help="sgd, adam or adamw.")] = "adam",
+    trials: _Trials = None,
+    optimizer: _Optimizer = "adam",
+    schedule: _Schedule = None,
     loss: _Loss = "cross_entropy",
     metric: _Metric = None,
     evaluation: _Eval = None,
-    max_steps: Annotated[
-        int | None, typer.Option("--max-steps", metavar="N", min=1, help="Steps to train, in place of epochs.")
-    ] = None,
-    epochs: Annotated[int, typer.Option("--epochs", metavar="N", min=1, help="Epochs to train.")] = 1,
-    max_models: Annotated[
-        str, typer.Option("--max-models", metavar="auto|N", help="The most models at once; auto: what memory holds.")
-    ] = "auto",
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", help="Seed of each model; a sweep over `seed` has several.")
-    ] = 0,
+    max_steps: _MaxSteps = None,
+    epochs: _Epochs = 1,
+    grad_accum: _GradAccum = 1,
+    halving: _Halving = None,
+    first_rung: _FirstRung = None,
+    max_models: _MaxModels = "auto",
+    seed: _Seed = 0,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu or cuda.")] = "auto",
-    clip_norm: Annotated[
-        float | None, typer.Option("--clip-norm", metavar="NORM", help="The longest gradient of each model.")
-    ] = None,
+    clip_norm: _ClipNorm = None,
     precision: _Precision = "fp32",
     cuda_graph: _CudaGraph = False,
     processes: _Processes = None,
@@ -113,29 +150,45 @@ def fuse(
 ) -> None:
     """Train models of one shape with different hyper-parameters as one, if that is faster than one by one."""
     from ddlprof.base.torch_needed import require_torch
-    from ddlprof.fusion.hyperparameters import check_sweeps, defaults_of
+    from ddlprof.fusion.hyperparameters import defaults_of
+    from ddlprof.fusion.sweeps import parse_sweeps, trials_of
 
-    sweeps = check_sweeps(sweep or [])
+    sweeps = parse_sweeps(sweep or [])
+    trials_of(sweeps, trials, seed)  # says what is wrong before torch is imported
     defaults_of(optimizer)
     most = _most(max_models)
     places = wanted(out, format, FORMATS)
-    if clip_norm is not None and not 0 < clip_norm < float("inf"):
-        raise UserError(f"--clip-norm {clip_norm:g}: must be more than zero")
+    _check(clip_norm, halving, first_rung)
     require_torch()
-    from ddlprof.fusion.job import Options, prepare
+    from ddlprof.fusion.halving import Halving
+    from ddlprof.fusion.loop import Length
+    from ddlprof.fusion.part import Options
+    from ddlprof.fusion.saving import prepare
     from ddlprof.fusion.task import Names, device_of
-    from ddlprof.fusion.training import Length
 
-    names = Names(model, data, loss, metric, evaluation, optimizer, seed, device_of(device), clip_norm, precision)
+    names = Names(
+        model, data, loss, metric, evaluation, optimizer, seed, device_of(device), clip_norm, precision, schedule,
+        grad_accum,
+    )  # fmt: skip
     if save is not None and not dry_run:
         prepare(save)
     options = Options(
-        Length(max_steps, epochs), most, dry_run, force, bool(evaluation or metric), save, processes, cuda_graph
-    )
+        Length(max_steps, epochs), most, dry_run, force, bool(evaluation or metric), save, processes, cuda_graph,
+        trials, None if halving is None else Halving(halving, first_rung),
+    )  # fmt: skip
     _run(names, sweeps, options, places)
 
 
-def _run(names: Names, sweeps: dict[str, list[Value]], options: Options, places: Wanted) -> None:
+def _check(clip_norm: float | None, halving: int | None, first_rung: int | None) -> None:
+    if clip_norm is not None and not 0 < clip_norm < float("inf"):
+        raise UserError(f"--clip-norm {clip_norm:g}: must be more than zero")
+    if halving is not None and halving < 2:
+        raise UserError(f"--halving {halving}: must be 2 or more: of so many trials one goes on")
+    if first_rung is not None and halving is None:
+        raise UserError("--first-rung needs --halving N, which says how many of the trials go on")
+
+
+def _run(names: Names, sweeps: dict[str, Choices], options: Options, places: Wanted) -> None:
     from ddlprof.cli.screen import progress
     from ddlprof.fusion.job import run
     from ddlprof.report.fusion import as_csv, as_json, as_page

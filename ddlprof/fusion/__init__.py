@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ddlprof.fusion.fused import Fused
     from ddlprof.fusion.scaling import Scaler
+    from ddlprof.fusion.studies import ask_tell
 
-__all__ = ["Fused", "Scaler"]
+__all__ = ["Fused", "Scaler", "ask_tell"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a class on first use, as it needs torch, which commands and reports that only read results do not."""
+    """Imports each on first use, as it needs torch, which commands and reports that only read results do not."""
     if name == "Fused":
         from ddlprof.fusion.fused import Fused
 
@@ -21,4 +22,8 @@ def __getattr__(name: str) -> Any:
         from ddlprof.fusion.scaling import Scaler
 
         return Scaler
+    if name == "ask_tell":
+        from ddlprof.fusion.studies import ask_tell
+
+        return ask_tell
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
-from torch.nn.modules import module as of_all_modules
-from torch.overrides import TorchFunctionMode
 
 from ddlprof.base.errors import UserError
 from ddlprof.fusion.hyperparameters import per_model
 from ddlprof.fusion.mapping import mappable
-from ddlprof.fusion.optimizers import OPTIMIZERS, Optimizer
-from ddlprof.fusion.random_state import draws_undone
+from ddlprof.fusion.optimizers import OPTIMIZERS, Optimizer, OptimizerState
 from ddlprof.fusion.recurrent import decompose
 from ddlprof.fusion.scaling import Scaler
+from ddlprof.fusion.stackable import check_alike, check_forward, check_model
 from ddlprof.fusion.traced import OfAll, Traced
 
 Function = Callable[..., Any]
@@ -74,6 +71,8 @@ class Fused:
         self.device = next(models[0].parameters()).device
         self._optimizers: list[tuple[list[str], Optimizer]] = []
         self._is_checked = False
+        self._adds = False
+        """Whether gradients of further batches are added to those that are there."""
         with torch.no_grad():
             self._stack(models, OPTIMIZERS[optimizer], chosen)
 
@@ -130,12 +129,14 @@ class Fused:
         *batch: Any,
         losses: Callable[..., Tensor] | None = None,
         scaler: Scaler | None = None,
+        batches: int = 1,
     ) -> Tensor:
         """The loss of each model, of shape (B,); sets the gradients in the parameters' `grad`.
 
         Equal to `forward` and `backward`, but recorded as a whole if `traced`. `losses(found, *batch)`: computes the
         losses from the results of `function` for all models, if that takes fewer operators than for each. `scaler`:
-        gradients are those of scaled losses; `step` gets it, too.
+        gradients are those of scaled losses; `step` gets it, too. `batches`: this is one of so many batches of a step,
+        whose mean gradient it is to use. The gradients are added to those since the last step.
         """
 
         def with_gradients(trained: dict[str, Tensor], rest: dict[str, Tensor], given: tuple[Any, ...]) -> Any:
@@ -149,10 +150,14 @@ class Fused:
             return (each.detach(), gradients), changed
 
         self._check(function, batch)
-        given = (None if scaler is None else scaler.scales, *batch)
+        scales = None if scaler is None else scaler.scales
+        if batches > 1:
+            scales = (torch.ones(self.size, device=self.device) if scales is None else scales) / batches
+        given = (scales, *batch)
         each, gradients = self._computed((function, losses), with_gradients, given, differentiable=False)
         for parameter, gradient in zip(self._trained.values(), gradients, strict=True):
-            parameter.grad = gradient
+            parameter.grad = _added(parameter.grad if self._adds else None, gradient) if batches > 1 else gradient
+        self._adds = batches > 1
         return each.clone()  # type: ignore[no-any-return] # a CUDA graph writes to the same place the next time
 
     def _check(self, function: Function, batch: tuple[Any, ...]) -> None:
@@ -209,6 +214,7 @@ class Fused:
         `clip_norm`: the largest norm of all gradients of a model; larger ones are scaled down. `scaler`: by which the
         losses were scaled; models whose gradients are not finite are not updated.
         """
+        self._adds = False
         skipped = [] if scaler is None else self._unscale(scaler)
         if clip_norm is not None:
             self._clip(clip_norm)
@@ -244,12 +250,23 @@ class Fused:
         """Changes hyper-parameters, as a schedule does. Each value is a number for all models, or a number for each."""
         for _, optimizer in self._optimizers:
             for name, value in values.items():
-                if name not in optimizer.values:
-                    raise UserError(f"the optimizer has no {name}; it has {', '.join(optimizer.values)}")
                 each = [float(value)] * self.size if isinstance(value, (int, float)) else [float(v) for v in value]
-                if len(each) != self.size:
-                    raise UserError(f"{name}: {len(each)} values for {self.size} models")
-                optimizer.values[name] = each
+                optimizer.set(name, each)
+
+    def broken(self) -> list[bool]:
+        """Of each model, whether a trained parameter is infinite or NaN."""
+        found = torch.stack([~each.matrix.isfinite().all(1).cpu() for _, each in self._optimizers])
+        return found.any(0).tolist()
+
+    def optimizer_state(self, model: int) -> list[OptimizerState]:
+        """What the optimizer knows of one of the models, as copies."""
+        return [optimizer.state_of(model) for _, optimizer in self._optimizers]
+
+    def load_optimizer_states(self, states: Sequence[list[OptimizerState]]) -> None:
+        """Goes on with what another optimizer of this kind knew of each of these models."""
+        with torch.no_grad():
+            for number, (_, optimizer) in enumerate(self._optimizers):
+                optimizer.load([each[number] for each in states])
 
     def state_dict(self, model: int) -> dict[str, Tensor]:
         """The parameters and buffers of one of the models, as copies."""
@@ -271,67 +288,8 @@ class Fused:
         return found
 
 
-def check_alike(models: Sequence[nn.Module]) -> None:
-    """Raises UserError unless the models can be stacked."""
-    if not models:
-        raise UserError("no models to fuse")
-    if not any(each.requires_grad for each in models[0].parameters()):
-        raise UserError("the model has nothing to train")
-    kinds = [_shapes(model) for model in models]
-    for number, kind in enumerate(kinds):
-        if kind != kinds[0]:
-            differ = sorted(name for name in {*kind, *kinds[0]} if kind.get(name) != kinds[0].get(name))
-            raise UserError(f"models of different shapes cannot be fused: model {number} differs in {differ[0]}")
-
-
-def _shapes(model: nn.Module) -> Mapping[str, object]:
-    tensors = (*model.named_parameters(), *model.named_buffers())
-    return {name: (tuple(each.shape), each.dtype, each.device, each.requires_grad) for name, each in tensors}
-
-
-_REGISTERS = (Tensor.register_hook, Tensor.register_post_accumulate_grad_hook)
-
-
-def check_model(model: nn.Module) -> None:
-    """Raises UserError for a model with hooks on gradients, or with a forward that cannot be copied.
-
-    The gradients of models that train as one belong to all of them, so hooks of one model could not be called.
-    """
-    for name, module in model.named_modules():
-        if _has_hooks(module):
-            raise _hooked(f"module {name or type(module).__name__}")
-        own = vars(module).get("forward")
-        if isinstance(own, FunctionType) and own.__closure__ is not None:
-            raise UserError(
-                f"the forward of module {name or type(module).__name__} was set to a function that may refer to this"
-                " one model: set a method in its place (types.MethodType)"
-            )
-    for name, parameter in model.named_parameters():
-        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
-            raise _hooked(f"parameter {name}")
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    own = (module._backward_hooks, module._backward_pre_hooks)
-    return any(own) or bool(of_all_modules._global_backward_hooks or of_all_modules._global_backward_pre_hooks)
-
-
-def check_forward(function: Callable[..., object], model: nn.Module, batch: tuple[Any, ...]) -> None:
-    """Calls `function(model, *batch)`. Raises UserError if that registers hooks on gradients.
-
-    While models train as one, their tensors say that they need no gradients, so such code would register no hooks.
-    """
-    device = next(model.parameters()).device
-    with _Refuses(), torch.enable_grad(), draws_undone(device):
-        function(model, *batch)
-
-
-class _Refuses(TorchFunctionMode):
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _REGISTERS:
-            raise _hooked("a tensor of forward")
-        return func(*args, **(kwargs or {}))
-
-
-def _hooked(what: str) -> UserError:
-    return UserError(f"{what} has hooks on its gradient, which are of one model")
+def _added(before: Tensor | None, gradient: Tensor | None) -> Tensor | None:
+    """The sum, in memory of its own: a CUDA graph writes its gradients to the same place the next time."""
+    if gradient is None:
+        return before
+    return gradient.clone() if before is None else before.add_(gradient)

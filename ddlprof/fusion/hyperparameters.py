@@ -1,14 +1,9 @@
-"""The trials of a sweep (all combinations of its values), and the hyper-parameters of the optimizers.
-
-Models that train as one may each have their own values of the optimizers' hyper-parameters.
-"""
+"""The hyper-parameters of the optimizers, of which each model may have its own values, and groups of trials."""
 
 from __future__ import annotations
 
 import difflib
-import itertools
 import math
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -16,65 +11,16 @@ from ddlprof.base.errors import UserError
 
 Value: TypeAlias = "int | float | bool | str"
 Values: TypeAlias = "dict[str, Value]"
-MOST_TRIALS = 100_000
-"""The most trials; more are taken for a typing error."""
-
-
-def parse_sweeps(texts: Sequence[str]) -> dict[str, list[Value]]:
-    """Parses `["lr=1e-3,3e-3", "width=64"]` to values by name. Raises UserError."""
-    sweeps: dict[str, list[Value]] = {}
-    for text in texts:
-        name, equals, listed = text.partition("=")
-        name = name.strip()
-        if not equals or not name or not listed.strip():
-            raise UserError(f"--sweep {text}: not of the form NAME=VALUE,VALUE,...")
-        if name in sweeps:
-            raise UserError(f"--sweep {name} is given twice: list its values once, with commas")
-        values = [_value(part.strip()) for part in listed.split(",")]
-        if "" in values:
-            raise UserError(f"--sweep {text}: a value is missing between commas")
-        twice = [value for number, value in enumerate(values) if value in values[:number]]
-        if twice:
-            raise UserError(f"--sweep {text}: {twice[0]} stands there twice")
-        sweeps[name] = values
-    return sweeps
-
-
-def _value(text: str) -> Value:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return int(text) if re.fullmatch(r"[+-]?\d+", text) else number
-
-
-def check_sweeps(texts: Sequence[str]) -> dict[str, list[Value]]:
-    """The sweeps of the command line. Raises UserError if they cannot be read or have only one trial."""
-    sweeps = parse_sweeps(texts)
-    combinations(sweeps)
-    return sweeps
-
-
-def combinations(sweeps: Mapping[str, Sequence[Value]]) -> list[Values]:
-    """All trials; the last sweep changes fastest. Raises UserError if there are fewer than two."""
-    number = 1
-    for values in sweeps.values():
-        number *= len(values)
-    if number < 2:
-        raise UserError("one trial: nothing to fuse; give --sweep NAME=VALUE,VALUE,... at least two values")
-    if number > MOST_TRIALS:
-        raise UserError(f"{number:,} trials: more than {MOST_TRIALS:,}")
-    return [dict(zip(sweeps, each, strict=True)) for each in itertools.product(*sweeps.values())]
+OPTIMIZER = "optimizer"
+"""The name of a sweep over optimizers. Trials of one optimizer can train as one."""
 
 
 def partition(trials: Sequence[Values], shared: Collection[str]) -> list[tuple[Values, list[int]]]:
     """Trials that can train as one, as they agree on all values in `shared`: these values, and the trials' numbers."""
-    parts: dict[tuple[Value, ...], tuple[Values, list[int]]] = {}
+    parts: dict[tuple[tuple[str, Value], ...], tuple[Values, list[int]]] = {}
     for number, trial in enumerate(trials):
         common = {name: value for name, value in trial.items() if name in shared}
-        parts.setdefault(tuple(common.values()), (common, []))[1].append(number)
+        parts.setdefault(tuple(common.items()), (common, []))[1].append(number)
     return list(parts.values())
 
 
@@ -90,15 +36,16 @@ def chunks(numbers: Sequence[int], most: int) -> list[list[int]]:
     return found
 
 
-_ADAM = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
+_ADAM = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "amsgrad": 0.0}
 DEFAULTS: dict[str, dict[str, float]] = {
     "sgd": {"lr": 1e-3, "momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0, "nesterov": 0.0},
     "adam": _ADAM,
     "adamw": {**_ADAM, "weight_decay": 1e-2},
 }
-"""The hyper-parameters of each optimizer, with the defaults of torch.optim. `nesterov` is 0 or 1."""
+"""The hyper-parameters of each optimizer, with the defaults of torch.optim. Those of `YES_OR_NO` are 0 or 1."""
 
 _BELOW_ONE = ("beta1", "beta2")
+YES_OR_NO = ("nesterov", "amsgrad")
 
 
 def defaults_of(optimizer: str) -> dict[str, float]:
@@ -118,7 +65,7 @@ def check_value(name: str, value: object) -> float:
         raise UserError(f"{name}={value}: must not be negative")
     if name in _BELOW_ONE and value >= 1:
         raise UserError(f"{name}={value}: must be less than 1")
-    if name == "nesterov" and value not in (0, 1):
+    if name in YES_OR_NO and value not in (0, 1):
         raise UserError(f"{name}={value}: must be true or false")
     return float(value)
 

@@ -11,12 +11,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from ddlprof.fusion.hyperparameters import DEFAULTS
+from ddlprof.base.errors import UserError
+from ddlprof.fusion.hyperparameters import DEFAULTS, YES_OR_NO
 
 Value: TypeAlias = "float | Tensor"
 
@@ -27,6 +29,16 @@ _LEAST_EPS = 1e-15
 
 _MOST_COLUMNS = 32
 """The most columns of values that are kept on the device for the next update."""
+
+
+@dataclass(frozen=True)
+class OptimizerState:
+    """What an optimizer knows of one model."""
+
+    updates: list[int]
+    """The updates that each parameter had."""
+    rows: list[Tensor]
+    """The model's row of each state."""
 
 
 class Optimizer(ABC):
@@ -53,6 +65,32 @@ class Optimizer(ABC):
     @abstractmethod
     def _update(self, rows: Tensor, gradients: Tensor, states: Sequence[Tensor], updates: Sequence[int]) -> None:
         """Updates some columns of the matrix in place. `updates`: the number of the update of each model, from 1."""
+
+    def set(self, name: str, each: Sequence[float]) -> None:
+        """Changes a hyper-parameter of all models, one value for each. Raises UserError."""
+        before = self.values.get(name)
+        if before is None:
+            raise UserError(f"the optimizer has no {name}; it has {', '.join(self.values)}")
+        if len(each) != len(before):
+            raise UserError(f"{name}: {len(each)} values for {len(before)} models")
+        if name in YES_OR_NO and list(each) != before:
+            raise UserError(f"{name} cannot change while models train")
+        if name == "momentum" and any(new and not old for new, old in zip(each, before, strict=True)):
+            raise UserError("momentum cannot begin while models train: begin with more than 0")
+        self.values[name] = list(each)
+
+    def state_of(self, model: int) -> OptimizerState:
+        """What it knows of one of the models, as copies."""
+        return OptimizerState([each[model] for each in self._updates], [each[model].clone() for each in self._states])
+
+    def load(self, states: Sequence[OptimizerState]) -> None:
+        """Goes on from the state of each model."""
+        counts: dict[tuple[int, ...], list[int]] = {}
+        updates = [tuple(each) for each in zip(*(state.updates for state in states), strict=True)]
+        self._updates = [counts.setdefault(each, list(each)) for each in updates]
+        for number, tensor in enumerate(self._states):  # models without momentum or AMSGrad may lack the last one
+            rows = [state.rows[number] if number < len(state.rows) else tensor[0] * 0 for state in states]
+            tensor.copy_(torch.stack([row.to(tensor.device) for row in rows]))
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor | None], skipped: Sequence[int] = ()) -> None:
@@ -122,8 +160,8 @@ class Optimizer(ABC):
         return any(self.values[name])
 
 
-def _same(updates: Sequence[int]) -> bool:
-    return min(updates) == max(updates)
+def _same(values: Sequence[float]) -> bool:
+    return min(values) == max(values)
 
 
 def _are_flushed() -> bool:
@@ -169,14 +207,14 @@ class Sgd(Optimizer):
 
 
 class Adam(Optimizer):
-    """torch.optim.Adam, without AMSGrad."""
+    """torch.optim.Adam, with AMSGrad for the models that want it."""
 
     decoupled = False
 
     @staticmethod
     def states(values: Mapping[str, Sequence[float]]) -> int:
-        """The means of gradients and of their squares, and space for the direction of an update."""
-        return 3
+        """The means of gradients and of their squares, space for the direction of an update, and AMSGrad's largest."""
+        return 4 if any(values["amsgrad"]) else 3
 
     def _update(self, rows: Tensor, gradients: Tensor, states: Sequence[Tensor], updates: Sequence[int]) -> None:
         if self._is_used("weight_decay"):
@@ -184,22 +222,23 @@ class Adam(Optimizer):
                 rows.mul_(self._value(lambda lr, decay: 1 - lr * decay, "lr", "weight_decay"))
             else:
                 gradients += rows * self._value(float, "weight_decay")
-        mean, square, direction = states
+        mean, square, direction, *largest = states
         one, two, eps = (self._value(float, name) for name in ("beta1", "beta2", "eps"))
         whole = direction.is_contiguous()  # not for some columns only
-        if isinstance(one, float) and isinstance(two, float) and isinstance(eps, float) and whole and _same(updates):
+        alike = whole and _same(updates) and _same(self.values["amsgrad"])
+        if isinstance(one, float) and isinstance(two, float) and isinstance(eps, float) and alike:
             # torch's own update goes through memory once, ours ten times; so it is applied to zeros at rate -1.
             done = torch.full((), float(updates[0]), device=rows.device)
             torch._fused_adam_(
-                [direction.zero_()], [gradients], [mean], [square], [], [done],
-                lr=-1.0, beta1=one, beta2=two, weight_decay=0.0, eps=eps, amsgrad=False, maximize=False,
+                [direction.zero_()], [gradients], [mean], [square], largest, [done],
+                lr=-1.0, beta1=one, beta2=two, weight_decay=0.0, eps=eps, amsgrad=bool(largest), maximize=False,
             )  # fmt: skip
         else:
             mean.lerp_(gradients, self._value(lambda beta: 1 - beta, "beta1"))
             square.mul_(two).add_(gradients.square() * self._value(lambda beta: 1 - beta, "beta2"))
             root = self._value(lambda beta, update: math.sqrt(1 - beta**update), "beta2", updates=updates)
             # On a CPU the root of zero takes twenty times as long; weights that never had a gradient need it.
-            size = square.clamp_min(torch.finfo(square.dtype).tiny).sqrt_().div_(root).add_(eps)
+            size = self._squares(square, largest).clamp_min(torch.finfo(square.dtype).tiny).sqrt_().div_(root).add_(eps)
             scale = self._value(lambda beta, update: 1 / (1 - beta**update), "beta1", updates=updates)
             torch.div(mean, size, out=direction).mul_(scale)
         rate = self._value(float, "lr")
@@ -207,6 +246,14 @@ class Adam(Optimizer):
             rows.sub_(direction, alpha=rate)
         else:
             rows.addcmul_(direction, rate, value=-1)
+
+    def _squares(self, square: Tensor, largest: Sequence[Tensor]) -> Tensor:
+        """The mean squares that divide an update: for AMSGrad the largest so far."""
+        if not largest:
+            return square
+        torch.maximum(largest[0], square, out=largest[0])
+        which = self._value(float, "amsgrad")
+        return largest[0] if isinstance(which, float) else torch.where(which.bool(), largest[0], square)
 
 
 class AdamW(Adam):
@@ -227,7 +274,19 @@ def torch_optimizer(name: str, parameters: Sequence[Tensor], values: Mapping[str
             parameters, lr, chosen["momentum"], chosen["dampening"], decay, nesterov=bool(chosen["nesterov"])
         )
     kind = _without_compiler(torch.optim.AdamW if name == "adamw" else torch.optim.Adam)
-    return kind(parameters, lr, (chosen["beta1"], chosen["beta2"]), chosen["eps"], decay)
+    betas = chosen["beta1"], chosen["beta2"]
+    return kind(parameters, lr, betas, chosen["eps"], decay, bool(chosen["amsgrad"]))
+
+
+def set_values(optimizer: torch.optim.Optimizer, values: Mapping[str, float]) -> None:
+    """Changes hyper-parameters of torch's own optimizer, by the names that they have here."""
+    for group in optimizer.param_groups:
+        for name, value in values.items():
+            if name in ("beta1", "beta2"):
+                one, two = group["betas"]
+                group["betas"] = (value, two) if name == "beta1" else (one, value)
+            else:
+                group[name] = value
 
 
 def _without_compiler(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from ddlprof.fusion.hyperparameters import Values
 
+DIVERGED, HALVING = "diverged", "halving"
+"""Why a trial was stopped: its parameters are no numbers any more, or others were better."""
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -111,6 +114,8 @@ class Trial:
     metric: float | None = None
     diverged: bool = False
     """Whether a loss was infinite or NaN."""
+    stopped: str = ""
+    """Why it ended before the others, `diverged` or `halving`; empty if it did not."""
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class ScalerState(NamedTuple):
+    """The scale of one model, and its steps since the last overflow."""
+
+    scale: float
+    good: int
 
 
 class Scaler:
@@ -28,6 +36,15 @@ class Scaler:
         self.scales = torch.full((models,), init_scale, device=device)
         self._good = torch.zeros(models, dtype=torch.int64, device=device)
         self._growth, self._backoff, self._interval = growth_factor, backoff_factor, growth_interval
+
+    def state_of(self, model: int) -> ScalerState:
+        """What it knows of one of the models."""
+        return ScalerState(float(self.scales[model]), int(self._good[model]))
+
+    def load(self, states: Sequence[ScalerState]) -> None:
+        """Goes on from the state of each model."""
+        self.scales = torch.tensor([each.scale for each in states], device=self.scales.device)
+        self._good = torch.tensor([each.good for each in states], device=self.scales.device)
 
     def scale(self, losses: Tensor) -> Tensor:
         """The losses, one for each model, times its scale."""

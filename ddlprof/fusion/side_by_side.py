@@ -23,15 +23,20 @@ from ddlprof.fusion.task import Names
 _WARM_UP = 3
 
 
-def time_beside(names: Names, trials: Sequence[Values], threads: int, steps: int) -> tuple[float, float]:
+def time_beside(
+    names: Names, trials: Sequence[Values], threads: int, steps: int, of_steps: int | None = None
+) -> tuple[float, float]:
     """Trains each trial in its own process, all at once. Returns seconds a step, and seconds until all were ready.
+
+    `of_steps`: all steps of a training, if a schedule needs to know.
 
     The seconds of a step are those of the slowest process. They are processor time if each process has one thread of a
     CPU, which leaves out other work on the machine; else wall time. Raises UserError if a process fails.
     """
     begin = time.perf_counter()
     environment = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    specs = [{"names": asdict(names), "values": values, "threads": threads, "steps": steps} for values in trials]
+    common = {"names": asdict(names), "threads": threads, "steps": steps, "of_steps": of_steps}
+    specs = [{**common, "values": values} for values in trials]
     try:
         with WorkerProcesses(
             "ddlprof.fusion.side_by_side", [[json.dumps(spec)] for spec in specs], environment
@@ -51,17 +56,20 @@ def _work(spec: dict[str, Any], stdin: IO[bytes], stdout: IO[bytes]) -> None:
 
     torch.set_num_threads(spec["threads"])
     task = Names(**spec["names"]).load()
-    training = Alone(task, spec["values"])
+    training = Alone(task, spec["values"], spec["of_steps"])
     epochs = itertools.chain.from_iterable(task.batches(spec["values"]) for _ in itertools.count())
-    for batch, _ in itertools.islice(epochs, _WARM_UP):
-        training.step(batch)
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            training.step(*(batch for batch, _ in itertools.islice(epochs, task.grad_accum)))
+
+    train(_WARM_UP)
     stdout.write(b"ready\n")
     stdout.flush()
     stdin.readline()
     clock = time.process_time if task.device.type == "cpu" and spec["threads"] == 1 else time.perf_counter
     begin = clock()
-    for batch, _ in itertools.islice(epochs, spec["steps"]):
-        training.step(batch)
+    train(spec["steps"])
     if task.device.type == "cuda":
         torch.cuda.synchronize()
     stdout.write(b"%.9f\n" % (clock() - begin))

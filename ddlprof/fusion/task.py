@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ddlprof.base.errors import UserError
-from ddlprof.fusion.hyperparameters import DEFAULTS, Value, closest, defaults_of
+from ddlprof.fusion.hyperparameters import DEFAULTS, OPTIMIZER, Value, closest, defaults_of
+from ddlprof.fusion.schedules import Schedule, named_schedule
 from ddlprof.launch.users_code import find, split_name, users_own
 
 SEED = "seed"
@@ -51,6 +52,9 @@ class Task:
     """The largest norm of all gradients of a model together."""
     precision: str = "fp32"
     """One of `PRECISIONS`."""
+    schedule: Schedule | None = None
+    grad_accum: int = 1
+    """The batches of a step, whose mean gradient it uses."""
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of forward and loss."""
@@ -61,28 +65,35 @@ class Task:
         """Whether losses are scaled, so that small gradients do not become zero."""
         return self.precision == "amp-fp16"
 
-    def names(self) -> dict[str, tuple[str, ...]]:
-        """For each part of the task, the parameters that a sweep could set."""
-        return {
-            "the optimizer": tuple(DEFAULTS[self.optimizer]),
-            "the factory": _parameters(self.factory),
-            "the batches": _parameters(self.data),
-        }
+    def shared_names(self) -> set[str]:
+        """What models that train as one have to agree on, if a sweep sets it."""
+        return {*_parameters(self.factory), *_parameters(self.data), OPTIMIZER} - {SEED}
 
-    def check_names(self, sweeps: Iterable[str]) -> None:
-        """Raises UserError for a name that is a parameter of no part."""
-        names = self.names()
-        known = [name for each in names.values() for name in each] + [SEED]
+    def other_names(self) -> set[str]:
+        """What a sweep could set besides the hyper-parameters of optimizers."""
+        scheduled = () if self.schedule is None else self.schedule.parameters
+        return {*_parameters(self.factory), *_parameters(self.data), *scheduled, SEED}
+
+    def check_names(self, sweeps: Mapping[str, Any], optimizers: Iterable[str]) -> None:
+        """Raises UserError for a name that is a parameter of no part, or a parameter that needs a value and has none.
+
+        `optimizers`: those of all trials.
+        """
+        of_optimizers = {name: None for each in optimizers for name in defaults_of(each)}
+        named = ", ".join(optimizers)
+        known = [*of_optimizers, *sorted(self.other_names()), OPTIMIZER]
         for name in sweeps:
             if name not in known:
                 raise UserError(
-                    f"--sweep {name}: neither {self.optimizer}, {self.factory_name} nor {self.data_name} has a"
-                    f" parameter {name}{closest(name, known)}; {self.optimizer} has"
-                    f" {', '.join(names['the optimizer'])}"
+                    f"--sweep {name}: neither {named}, {self.factory_name} nor {self.data_name} has a"
+                    f" parameter {name}{closest(name, known)}; {named} has {', '.join(of_optimizers)}"
                 )
-        self._check_callable(self.factory, self.factory_name, names["the factory"], sweeps)
+        self._check_callable(self.factory, self.factory_name, _parameters(self.factory), sweeps)
         if callable(self.data):
-            self._check_callable(self.data, self.data_name, names["the batches"], sweeps)
+            self._check_callable(self.data, self.data_name, _parameters(self.data), sweeps)
+        if self.schedule is not None:
+            given = [*sweeps, *of_optimizers]
+            self._check_callable(self.schedule.function, self.schedule.name, self.schedule.parameters, given)
 
     @staticmethod
     def _check_callable(function: Any, name: str, parameters: Iterable[str], sweeps: Iterable[str]) -> None:
@@ -92,9 +103,19 @@ class Task:
                 f"{name} needs {', '.join(needed)}: give it with --sweep {needed[0]}=VALUE, or a function without it"
             )
 
+    def optimizer_of(self, values: Mapping[str, Value]) -> str:
+        """The optimizer of a trial."""
+        return str(values.get(OPTIMIZER, self.optimizer))
+
     def optimizer_values(self, values: Mapping[str, Value]) -> dict[str, Any]:
-        """The values of a trial that are hyper-parameters of the optimizer."""
-        return {name: value for name, value in values.items() if name in DEFAULTS[self.optimizer]}
+        """The values of a trial that are hyper-parameters of its optimizer."""
+        return {name: value for name, value in values.items() if name in DEFAULTS[self.optimizer_of(values)]}
+
+    def values_at(self, step: int, steps: int | None, values: Mapping[str, Value]) -> dict[str, float]:
+        """The hyper-parameters that the schedule gives a trial for this update; none without a schedule."""
+        if self.schedule is None or steps is None:
+            return {}
+        return self.schedule.values_at(min(step, steps - 1), steps, self.optimizer_of(values), values)
 
     def model(self, values: Mapping[str, Value]) -> nn.Module:
         """The model of a trial as it would start alone: the seed is set first."""
@@ -249,6 +270,8 @@ class Names:
     device: str = "cpu"
     clip_norm: float | None = None
     precision: str = "fp32"
+    schedule: str | None = None
+    grad_accum: int = 1
 
     def load(self) -> Task:
         """Imports everything that is named. Raises UserError."""
@@ -274,6 +297,8 @@ class Names:
             device=torch.device(self.device),
             clip_norm=self.clip_norm,
             precision=self.precision,
+            schedule=named_schedule(self.schedule),
+            grad_accum=self.grad_accum,
         )
 
 

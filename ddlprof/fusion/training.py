@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
-from torch.nn import functional
 
 from ddlprof.base.errors import UserError
 from ddlprof.fusion.fused import Fused
 from ddlprof.fusion.hyperparameters import Values
-from ddlprof.fusion.mapping import HALVES, mappable
-from ddlprof.fusion.optimizers import torch_optimizer
+from ddlprof.fusion.losses import of_all
+from ddlprof.fusion.optimizers import OptimizerState, set_values, torch_optimizer
 from ddlprof.fusion.random_state import draws_undone
-from ddlprof.fusion.scaling import Scaler
+from ddlprof.fusion.scaling import Scaler, ScalerState
 from ddlprof.fusion.task import Task, one_number
 from ddlprof.launch.users_code import users_own
+
+
+@dataclass(frozen=True)
+class Way:
+    """How models train as one."""
+
+    traced: bool = True
+    """Whether steps are recorded."""
+    cuda_graph: bool = False
+    steps: int | None = None
+    """All steps of a training, if a schedule needs to know."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """One model in the middle of a training, on the host, to go on with in another group."""
+
+    trial: Values
+    model: nn.Module
+    optimizer: list[OptimizerState]
+    scale: ScalerState | None
+    step: int
 
 
 class Training(Protocol):
     """One or more models that are trained step by step."""
 
-    def step(self, batch: Any) -> Tensor:
-        """Does forward, backward and update; returns the loss of each model."""
+    def step(self, *batches: Any) -> Tensor:
+        """Does forward and backward of each batch, and an update; returns the loss of each model."""
 
     def evaluate(self, batch: Any) -> tuple[Tensor, Tensor]:
         """The loss and metric of each model, without training."""
@@ -35,32 +55,82 @@ class Training(Protocol):
     def models(self) -> list[nn.Module]:
         """The models in their present state."""
 
+    def broken(self) -> list[bool]:
+        """Of each model, whether a trained parameter is infinite or NaN, from which no training comes back."""
+
+
+_USUAL = Way()
+
 
 class Together:
     """Trains several trials as one."""
 
-    def __init__(self, task: Task, trials: Sequence[Values], traced: bool = True, cuda_graph: bool = False) -> None:
-        self._task = task
+    def __init__(self, task: Task, trials: Sequence[Values], way: Way = _USUAL) -> None:
         first = task.model(trials[0])
         with draws_undone(task.device):  # batches are shuffled as for the first trial alone
             models = [first, *(task.model(values) for values in trials[1:])]
+        self._begin(task, trials, models, way)
+
+    def _begin(self, task: Task, trials: Sequence[Values], models: Sequence[nn.Module], way: Way) -> None:
+        self._task, self._trials, self.way, self._step = task, list(trials), way, 0
         swept = [task.optimizer_values(values) for values in trials]
         values = {name: [float(each[name]) for each in swept] for name in swept[0]}
-        self.fused = Fused(models, task.optimizer, traced=traced, cuda_graph=cuda_graph and traced, **values)
+        optimizer = task.optimizer_of(trials[0])
+        graph = way.cuda_graph and way.traced
+        self.fused = Fused(models, optimizer, traced=way.traced, cuda_graph=graph, **values)
         self._scaler = Scaler(len(models), task.device) if task.is_scaled else None
 
-    def step(self, batch: Any) -> Tensor:
-        """Does forward, backward and update; returns the loss of each model."""
-        losses = self.gradients(batch, self._scaler)
+    @classmethod
+    def resumed(cls, task: Task, held: Sequence[Held], way: Way) -> Together:
+        """Goes on with models that are all at the same step."""
+        training = cls.__new__(cls)
+        models = [each.model.to(task.device) for each in held]
+        training._begin(task, [each.trial for each in held], models, way)
+        training._step = held[0].step
+        training.fused.load_optimizer_states([each.optimizer for each in held])
+        if training._scaler is not None:
+            training._scaler.load([each.scale for each in held if each.scale is not None])
+        return training
+
+    def held(self, models: Sequence[int]) -> list[Held]:
+        """Some of its models, as they are now."""
+        every = self.fused.models()
+        scales = [None if self._scaler is None else self._scaler.state_of(model) for model in models]
+        return [
+            Held(self._trials[model], every[model].cpu(), self._optimizer_state(model), scale, self._step)
+            for model, scale in zip(models, scales, strict=True)
+        ]
+
+    def _optimizer_state(self, model: int) -> list[OptimizerState]:
+        found = self.fused.optimizer_state(model)
+        return [OptimizerState(each.updates, [row.cpu() for row in each.rows]) for each in found]
+
+    def step(self, *batches: Any) -> Tensor:
+        """Does forward and backward of each batch, and an update; returns the loss of each model."""
+        self._schedule()
+        if len(batches) == 1:
+            losses = self.gradients(batches[0], self._scaler)
+        else:
+            losses = torch.stack([self.gradients(each, self._scaler, len(batches)) for each in batches]).mean(0)
         self.fused.step(self._task.clip_norm, self._scaler)
+        self._step += 1
         return losses
 
-    def gradients(self, batch: Any, scaler: Scaler | None = None) -> Tensor:
-        """Does forward and backward; returns the loss of each model."""
+    def _schedule(self) -> None:
+        found = [self._task.values_at(self._step, self.way.steps, values) for values in self._trials]
+        names = {name for each in found for name in each}
+        if any(len(each) != len(names) for each in found):
+            raise UserError("--schedule: it has to give values of the same names for each model")
+        if names:
+            self.fused.set(**{name: [each[name] for each in found] for name in names})
+
+    def gradients(self, batch: Any, scaler: Scaler | None = None, batches: int = 1) -> Tensor:
+        """Does forward and backward of one batch of `batches` of a step; returns the loss of each model."""
         with self._task.autocast():
-            if self._is_of_outputs(batch):
-                return self.fused.gradients(_output_of, batch[:-1], batch[-1], losses=self._of_all, scaler=scaler)
-            return self.fused.gradients(self._task.loss_of, batch, scaler=scaler)
+            if not self._is_of_outputs(batch):
+                return self.fused.gradients(self._task.loss_of, batch, scaler=scaler, batches=batches)
+            inputs, target = batch[:-1], batch[-1]
+            return self.fused.gradients(_output_of, inputs, target, losses=self._of_all, scaler=scaler, batches=batches)
 
     def _is_of_outputs(self, batch: Any) -> bool:
         """Whether the loss is computed from outputs and targets, so that it can be computed for all models at once."""
@@ -93,6 +163,10 @@ class Together:
         """The models in their present state."""
         return self.fused.models()
 
+    def broken(self) -> list[bool]:
+        """Of each model, whether a trained parameter is infinite or NaN."""
+        return self.fused.broken()
+
 
 def _output_of(model: Callable[..., Any], inputs: Sequence[Any], target: Any) -> Any:
     return model(*inputs)
@@ -101,30 +175,38 @@ def _output_of(model: Callable[..., Any], inputs: Sequence[Any], target: Any) ->
 class Alone:
     """Trains one trial as an ordinary loop would."""
 
-    def __init__(self, task: Task, trial: Values) -> None:
+    def __init__(self, task: Task, trial: Values, steps: int | None = None) -> None:
+        """`steps`: all steps of the training, if a schedule needs to know."""
         self._task, self._model = task, task.model(trial)
+        self._trial, self._steps, self._step = trial, steps, 0
         trained = [each for each in self._model.parameters() if each.requires_grad]
         if not trained:
             raise UserError("the model has nothing to train")
         values = {name: float(value) for name, value in task.optimizer_values(trial).items()}
-        self._optimizer = torch_optimizer(task.optimizer, trained, values)
+        self._optimizer = torch_optimizer(task.optimizer_of(trial), trained, values)
         self._scaler = torch.amp.GradScaler(task.device.type, enabled=task.is_scaled)
 
-    def step(self, batch: Any) -> Tensor:
-        """Does forward, backward and update; returns the loss."""
+    def step(self, *batches: Any) -> Tensor:
+        """Does forward and backward of each batch, and an update; returns the loss."""
+        set_values(self._optimizer, self._task.values_at(self._step, self._steps, self._trial))
         self._optimizer.zero_grad()
-        loss = users_own(f"a step of {self._task.factory_name}", lambda: self._forward_and_backward(batch))
+        what = f"a step of {self._task.factory_name}"
+        found = [
+            users_own(what, lambda batch=batch: self._forward_and_backward(batch, len(batches)))  # type: ignore[misc]
+            for batch in batches
+        ]
         if self._task.clip_norm is not None:
             self._scaler.unscale_(self._optimizer)
             torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._task.clip_norm)
         self._scaler.step(self._optimizer)
         self._scaler.update()
-        return loss.detach().reshape(1)
+        self._step += 1
+        return (found[0] if len(found) == 1 else torch.stack(found).mean()).reshape(1)
 
-    def _forward_and_backward(self, batch: Any) -> Tensor:
+    def _forward_and_backward(self, batch: Any, batches: int) -> Tensor:
         loss: Tensor = self._task.loss_of(self._model, batch)
-        self._scaler.scale(loss).backward()
-        return loss
+        self._scaler.scale(loss if batches == 1 else loss / batches).backward()
+        return loss.detach()
 
     def evaluate(self, batch: Any) -> tuple[Tensor, Tensor]:
         """The loss and metric, without training."""
@@ -141,118 +223,6 @@ class Alone:
         """The model in its present state."""
         return [self._model]
 
-
-@dataclass(frozen=True)
-class Length:
-    """The length of a training in steps, or in epochs if steps are not given."""
-
-    steps: int | None
-    epochs: int
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of one model."""
-
-    steps: int
-    loss: float | None
-    eval_loss: float | None
-    metric: float | None
-    diverged: bool
-
-
-def train(
-    training: Training, task: Task, values: Values, length: Length, step_done: Callable[[int], None], evaluate: bool
-) -> list[Outcome]:
-    """Trains to the end and evaluates; returns the result of each model."""
-    recent: list[Tensor] = []
-    steps, epoch_begin, ended = 0, 0, None
-    for batch, is_first in _over_epochs(task, values, length):
-        if is_first:
-            epoch_begin, recent = steps, [] if length.steps is None else recent
-        losses = training.step(batch)
-        recent.append(losses)
-        ended = losses if ended is None else ended + losses
-        steps += 1
-        step_done(steps)
-    if ended is None:
-        raise UserError(f"{task.data_name} gave no batches")
-    last = recent[-max(1, steps // 10) :] if length.steps is not None else recent[: steps - epoch_begin]
-    means = torch.stack(last).double().mean(0).tolist()
-    diverged = [not math.isfinite(each) for each in ended.double().tolist()]
-    found = _evaluated(training, task, values) if evaluate else [(None, None)] * len(means)
-    return [
-        Outcome(steps, _finite(mean), _finite(loss), _finite(metric), is_off)
-        for mean, (loss, metric), is_off in zip(means, found, diverged, strict=True)
-    ]
-
-
-def _over_epochs(task: Task, values: Values, length: Length) -> Iterator[tuple[Any, bool]]:
-    done = 0
-    for _ in range(length.epochs) if length.steps is None else iter(int, 1):
-        before = done
-        for batch, _ in task.batches(values):
-            if length.steps is not None and done >= length.steps:
-                return
-            yield batch, done == before
-            done += 1
-        if done == before:
-            if done:
-                raise UserError(f"{task.data_name} gave no batches the second time: it has to make them anew each time")
-            return
-
-
-def _evaluated(training: Training, task: Task, values: Values) -> list[tuple[float | None, float | None]]:
-    losses = metrics = None
-    samples = 0
-    for batch, size in task.evaluation_batches(values):
-        loss, metric = (each.double() * size for each in training.evaluate(batch))
-        losses, metrics = (loss, metric) if losses is None or metrics is None else (losses + loss, metrics + metric)
-        samples += size
-    if losses is None or metrics is None:
-        raise UserError(f"{task.evaluation_name or task.data_name} gave no batches to evaluate")
-    shown = metrics.div(samples).tolist() if task.metric is not None else [None] * len(losses)
-    return list(zip(losses.div(samples).tolist(), shown, strict=True))
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-_IGNORED = -100
-"""The target that cross_entropy ignores."""
-
-
-def _cross_entropy(outputs: Tensor, target: Tensor) -> Tensor | None:
-    """The cross-entropy of outputs (B, N, C, ...) against shared classes (N, ...); None for other shapes."""
-    if target.is_floating_point() or outputs.dim() < 3 or outputs.shape[1] != len(target):
-        return None
-    models = len(outputs)
-    targets = target.expand(models, *target.shape).flatten(0, 1)
-    each = functional.cross_entropy(outputs.flatten(0, 1), targets, reduction="none", ignore_index=_IGNORED)
-    return each.view(models, -1).sum(1) / (target != _IGNORED).sum()
-
-
-def _mse_loss(outputs: Tensor, target: Tensor) -> Tensor | None:
-    if outputs.shape[1:] != target.shape or outputs.dtype != target.dtype:
-        return None
-    return (outputs - target).square().flatten(1).mean(1)
-
-
-_OF_ALL: dict[Callable[..., Any], Callable[[Tensor, Tensor], Tensor | None]] = {
-    functional.cross_entropy: _cross_entropy,
-    functional.mse_loss: _mse_loss,
-}
-
-
-def of_all(loss: Callable[..., Any], outputs: Any, target: Any) -> Any:
-    """The loss of each model from the outputs of all models."""
-    known = _OF_ALL.get(loss)
-    if known is not None and isinstance(outputs, Tensor) and isinstance(target, Tensor):
-        if torch.is_autocast_enabled(outputs.device.type):  # which computes these losses in single precision
-            outputs, target = (each.float() if each.dtype in HALVES else each for each in (outputs, target))
-        found = known(outputs, target)
-        if found is not None:
-            return found
-    with mappable(target.device if isinstance(target, Tensor) else torch.device("cpu")):
-        return vmap(loss, in_dims=(0, None), randomness="different")(outputs, target)
+    def broken(self) -> list[bool]:
+        """Whether a trained parameter is infinite or NaN."""
+        return [any(not each.isfinite().all() for each in self._model.parameters() if each.requires_grad)]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ddlprof.base.errors import UserError
 from ddlprof.fusion.hyperparameters import Values
 from ddlprof.fusion.task import Task
-from ddlprof.fusion.training import Together
+from ddlprof.fusion.training import Together, Way
 
 _NOT_THE_USERS = (
     os.path.join(os.path.dirname(torch.__file__), ""),
@@ -138,7 +138,7 @@ def _alone(task: Task, values: Values, batch: Any, is_training: bool, draws: int
 
 
 def _together(task: Task, trials: Sequence[Values], batch: Any, is_training: bool) -> list[Gradients]:
-    training = Together(task, trials)
+    training = Together(task, trials, Way(traced=False))
     training.fused.train(is_training)
     training.gradients(batch)
     return [_gradients(model) for model in training.models()]

@@ -24,6 +24,9 @@ _NEAR_BYTES = 1_500_000
 class Dropped(Protocol):
     """The products of one weight, of which some inputs are dropped in each time step."""
 
+    mask: Any
+    """What inputs are multiplied with, (T, 1 or B, n): 0 for dropped ones; None: nothing is dropped."""
+
     def add(self, gates: Any, values: Any, step: int) -> None:
         """Adds the product of values (B, n) to gates (B, G)."""
 
@@ -48,12 +51,12 @@ class Masked:
 
     def __init__(self, weight: Any, mask: Any = None) -> None:
         """`mask`: (T, B, n), 0 for dropped inputs and the scaling factor for kept ones; None drops nothing."""
-        self._weight, self._mask = weight, mask
+        self._weight, self.mask = weight, mask
 
     def _masked(self, values: Any, step: int | None = None) -> Any:
-        if self._mask is None:
+        if self.mask is None:
             return values
-        return values * (self._mask if step is None else self._mask[step])
+        return values * (self.mask if step is None else self.mask[step])
 
     def add(self, gates: Any, values: Any, step: int) -> None:
         gates.addmm_(self._masked(values, step), self._weight)
@@ -79,6 +82,7 @@ class Kept(Masked):
 
     def __init__(self, weight: Any, kept: Any, factor: float) -> None:
         """`kept`: (T, k), the indices of the neurons kept in each step; `factor` scales the kept inputs."""
+        weight = weight.contiguous()
         mask = weight.new_zeros(len(kept), len(weight)).scatter_(1, kept, factor)
         super().__init__(weight, mask.unsqueeze(1))
         self._kept, self._factor = kept, factor

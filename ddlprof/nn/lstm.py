@@ -61,17 +61,16 @@ class StructuredDropoutLSTM(nn.LSTM):
         self.recurrent_dropout = recurrent_dropout
         self.input_dropout = input_dropout
         self.structured = structured
-        for weight in self.parameters():
-            if weight.dim() == 2 and weight.device.type == "cpu":
-                weight.data = weight.data.t().contiguous().t()  # neuron after neuron; a GPU's LSTM wants its own order
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The state dict of torch.nn.LSTM, contiguous like that one: some file formats refuse another memory order."""
-        found = super().state_dict(*args, **kwargs)
-        for key, value in found.items():
-            if isinstance(value, torch.Tensor) and not value.is_contiguous():
-                found[key] = value.contiguous()
-        return found
+    def __prepare_scriptable__(self) -> nn.LSTM:
+        """Called by `torch.jit.script`, which would fail far from here. Raises UserError.
+
+        An nn.LSTM given in its place would take its place in the model for good.
+        """
+        raise UserError(
+            "torch.jit.script cannot compile StructuredDropoutLSTM: load its state_dict into a torch.nn.LSTM of"
+            " the same sizes, which computes the same in evaluation, and script that"
+        )
 
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults."""
@@ -115,7 +114,13 @@ class StructuredDropoutLSTM(nn.LSTM):
             x, h, c = (each.to(kind) for each in (x, h, c))
             for layer in range(self.num_layers):
                 p = self.dropout if layer else self.input_dropout
-                w_ih, w_hh, *biases = (each.to(kind) for each in self.all_weights[layer])
+                weights = [each.to(kind) for each in self.all_weights[layer]]
+                if not self.recurrent_dropout:
+                    x, cell = self._by_torch(self._masked(x, p), h[layer], c[layer], weights)
+                    last_h.append(x[-1])
+                    last_c.append(cell)
+                    continue
+                w_ih, w_hh, *biases = weights
                 bias = biases[0] + biases[1] if biases else x.new_zeros(len(w_ih))
                 drops = self._drop(x, p, x.shape[2]), self._drop(x, self.recurrent_dropout, self.hidden_size)
                 x, cell = apply(x, h[layer], c[layer], w_ih, w_hh, bias, *drops)
@@ -123,15 +128,37 @@ class StructuredDropoutLSTM(nn.LSTM):
                 last_c.append(cell)
         return x, torch.stack(last_h), torch.stack(last_c)
 
+    def _by_torch(self, x: Any, h: Any, c: Any, weights: list[Any]) -> tuple[Any, Any]:
+        """One layer by torch's kernel, which a loop over steps does not reach unless its products are far smaller."""
+        given = (h.unsqueeze(0).contiguous(), c.unsqueeze(0).contiguous())
+        y, _, cell = torch.lstm(x, given, weights, self.bias, 1, 0.0, True, False, False)
+        return y, cell[0]
+
+    def _masked(self, x: Any, p: float) -> Any:
+        """The inputs of a layer, some of which are dropped: those that `_drop` would draw."""
+        if not p:
+            return x
+        size = x.shape[2]
+        if not self.structured:
+            return x * _mask(x, p, size)
+        kept = _number_kept(p, size)
+        drawn = torch.rand(len(x), size, device=x.device)
+        last = drawn.kthvalue(kept, 1, keepdim=True).values
+        return torch.where((drawn <= last).unsqueeze(1), x * (size / kept), 0.0)
+
     def _drop(self, x: Any, p: float, size: int) -> MakeDropped:
         """Draws which of the `size` inputs of a weight are dropped in a sequence like x; returns how to multiply."""
         if not p:
             return Masked
         if not self.structured:
             return partial(Masked, mask=_mask(x, p, size))
-        kept = max(1, round(size * (1 - p)))
+        kept = _number_kept(p, size)
         order = torch.rand(len(x), size, device=x.device).argsort(1)
         return partial(Kept, kept=order[:, :kept].sort(1).values, factor=size / kept)
+
+
+def _number_kept(p: float, size: int) -> int:
+    return max(1, round(size * (1 - p)))
 
 
 def _mask(x: Any, p: float, size: int) -> Any:
@@ -168,7 +195,7 @@ class Recurrence(torch.autograd.Function):
         drop_input: MakeDropped,
         drop_hidden: MakeDropped,
     ) -> tuple[Any, Any]:
-        inputs, hidden = drop_input(w_ih.t().contiguous()), drop_hidden(w_hh.t().contiguous())
+        inputs, hidden = drop_input(w_ih.t()), drop_hidden(w_hh.t())
         steps, batch, size = len(x), x.shape[1], h.shape[1]
         gates = bias.expand(steps, batch, -1).contiguous()
         inputs.add_all(gates, x)

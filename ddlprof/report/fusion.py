@@ -11,7 +11,7 @@ from ddlprof.fusion.results import Measured, Prediction, Result, Trial, TrialGro
 from ddlprof.report.json_csv import cell, csv_text, json_text
 from ddlprof.report.text import aligned, text_of
 
-COLUMNS = ("trial", "fused", "steps", "loss", "eval_loss", "metric", "diverged")
+COLUMNS = ("trial", "fused", "steps", "loss", "eval_loss", "metric", "diverged", "stopped")
 """The columns of the CSV file; after `trial` it has one more for each name of the sweep."""
 _LABEL = 10
 
@@ -35,22 +35,28 @@ def as_json(result: Result) -> str:
 
 def as_csv(result: Result) -> str:
     """One row for each trial."""
-    names = list(result.trials[0].values) if result.trials else []
+    names = _names(result)
     columns = (COLUMNS[0], *(str(cell(name)) for name in names), *COLUMNS[1:])
     rows = [
         {
             "trial": trial.number,
-            **{f"sweep {name}": trial.values[name] for name in names},
+            **{f"sweep {name}": trial.values.get(name) for name in names},
             "fused": trial.fused,
             "steps": trial.steps,
             "loss": trial.loss,
             "eval_loss": trial.eval_loss,
             "metric": trial.metric,
             "diverged": trial.diverged,
+            "stopped": trial.stopped,
         }
         for trial in result.trials
     ]
     return csv_text(columns, rows)
+
+
+def _names(result: Result) -> list[str]:
+    """The names of the sweep. A trial lacks those that its optimizer does not have."""
+    return list(dict.fromkeys(name for trial in result.trials for name in trial.values))
 
 
 def _part_values(part: TrialGroup) -> dict[str, Any]:
@@ -144,16 +150,18 @@ def _side_by_side(found: Prediction | Measured, step_s: float | None, scale: Sca
 
 
 def _trials(result: Result) -> list[str]:
-    names = list(result.trials[0].values)
+    names, is_stopped = _names(result), any(trial.stopped for trial in result.trials)
     has_eval = any(trial.eval_loss is not None for trial in result.trials)
     head = ["TRIAL", *(name.upper() for name in names), "LOSS"]
     head += ["EVAL LOSS"] if has_eval else []
     head += ["METRIC"] if result.metric is not None else []
+    head += ["STEPS", "STOPPED"] if is_stopped else []
     rows = [head]
     for trial in result.trials:
-        cells = [str(trial.number), *(str(trial.values[name]) for name in names), _figure(trial.loss, trial)]
+        cells = [str(trial.number), *(str(trial.values.get(name, "")) for name in names), _figure(trial.loss, trial)]
         cells += [_figure(trial.eval_loss, trial)] if has_eval else []
         cells += [_figure(trial.metric, trial)] if result.metric is not None else []
+        cells += [str(trial.steps), trial.stopped] if is_stopped else []
         rows.append(cells)
     return aligned(rows, right=range(len(head)))
 

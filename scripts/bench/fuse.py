@@ -2,13 +2,15 @@
 
 `python -m scripts.bench.fuse sweep` (minutes): eight learning rates on scikit-learn's digits as one, against a loop in
 one process, and against eight processes, two at a time. `python -m scripts.bench.fuse nets` (minutes): the gain
-predicted from few models against the gain measured, for ten networks. One thread; wall time from start to end, and the
-processor time of all processes; steps take turns. What is compared with is a script as a user writes it, without us.
-The load of the machine is printed, as it is in every wall time.
+predicted from few models against the gain measured, for ten networks; `others`: for ten networks of others, with
+whether the verdict is what the measurement says; a number of models and of cases may follow (`others 4 0,1`). One
+thread; wall time from start to end, and the processor time of all processes; steps take turns. What is compared with is
+a script as a user writes it, without us. The load of the machine is printed, as it is in every wall time.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import resource
 import statistics
@@ -20,7 +22,7 @@ from collections.abc import Callable
 from ddlprof.base.cores import available_cores
 
 RATES = "1e-3,2e-3,3e-3,5e-3,1e-2,2e-2,3e-2,5e-2"
-_NETS = "scripts.bench.fuse_cases"
+_NETS, _OTHERS = "scripts.bench.fuse_cases", "scripts.bench.fuse_others"
 _ONE = """
 import sys, torch
 from torch.nn import functional
@@ -49,11 +51,13 @@ digits_net()
 _FUSED = """
 import sys, torch
 from ddlprof.fusion.task import Names
-from ddlprof.fusion.training import Together, Length, train
+from ddlprof.fusion.loop import Course, Length, train
+from ddlprof.fusion.training import Together
 torch.set_num_threads(1)
 task = Names("{nets}:digits_net", "{nets}:digits_train", metric="accuracy", evaluation="{nets}:digits_test").load()
 values = [{{"lr": float(rate)}} for rate in sys.argv[2].split(",")]
-for each in train(Together(task, values), task, values[0], Length(None, int(sys.argv[1])), lambda done: None, True):
+course = Course(task, Together(task, values), range(len(values)), values[0], Length(None, int(sys.argv[1])), True)
+for each in train(course, lambda done: None):
     print(each)
 """
 _COMMAND = """
@@ -71,8 +75,9 @@ def main() -> int:
     what = sys.argv[1] if len(sys.argv) > 1 else ""
     if what == "sweep":
         _sweep(int(sys.argv[2]) if len(sys.argv) > 2 else 40, int(sys.argv[3]) if len(sys.argv) > 3 else 3)
-    elif what == "nets":
-        _nets(int(sys.argv[2]) if len(sys.argv) > 2 else 8)
+    elif what in ("nets", "others"):
+        which = [int(each) for each in sys.argv[3].split(",")] if len(sys.argv) > 3 else None
+        _nets(_NETS if what == "nets" else _OTHERS, int(sys.argv[2]) if len(sys.argv) > 2 else 8, which)
     else:
         print(__doc__)
         return 2
@@ -128,23 +133,27 @@ def _children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _nets(models: int) -> None:
+def _nets(module: str, models: int, which: list[int] | None) -> None:
     import torch
 
-    from ddlprof.fusion.job import Options, run
+    from ddlprof.fusion.job import run
+    from ddlprof.fusion.loop import Length
+    from ddlprof.fusion.part import Options
+    from ddlprof.fusion.prediction import WORTH_GAIN
     from ddlprof.fusion.task import Names
-    from ddlprof.fusion.training import Length
-    from scripts.bench.fuse_cases import CASES
 
+    cases = list(importlib.import_module(module).CASES)
     torch.set_num_threads(1)
     print(f"{models} models; load average {os.getloadavg()[0]:.1f}; {available_cores()} cores; required: within 30 %\n")
     print(
         "| network | alone ms | same share | predicted | measured | off | two processes: predicted | measured | said |"
+        " right |"
     )
-    print("|---|---:|---:|---:|---:|---:|---:|---:|---|")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---|---|")
     off = []
-    for number, name in enumerate(CASES):
-        names = Names(f"{_NETS}:case_net", f"{_NETS}:case_batches", optimizer="sgd")
+    for number in range(len(cases)) if which is None else which:
+        name = cases[number]
+        names = Names(f"{module}:case_net", f"{module}:case_batches", optimizer="sgd")
         rates = [0.001 * (1 + each) for each in range(models)]
         options = Options(Length(2, 1), force=True, budget_s=3.0, beside=2)
         part = run(names, {"lr": list(rates), "number": [number], "momentum": [0.9]}, options).parts[0]
@@ -155,10 +164,12 @@ def _nets(models: int) -> None:
         off.append(abs(found.gain / measured.gain - 1))
         beside = [found.gain_beside, measured.gain_beside]
         said = "do not" if "--force" in part.reason else "fuse"
+        should = "fuse" if measured.gain >= WORTH_GAIN and (beside[1] or 1) >= 1 else "do not"
         print(
             f"| {name} | {1e3 * found.alone_s:.2f} | {100 * found.launch_share:.0f} % | {found.gain:.2f} |"
             f" {measured.gain:.2f} | {100 * off[-1]:.0f} % |"
-            f" {' | '.join('' if each is None else f'{each:.2f}' for each in beside)} | {said} |",
+            f" {' | '.join('' if each is None else f'{each:.2f}' for each in beside)} | {said} |"
+            f" {'yes' if said == should else 'no'} |",
             flush=True,
         )
     print(f"\noff: median {100 * statistics.median(off):.0f} %, worst {100 * max(off):.0f} %")

@@ -111,6 +111,12 @@ TORCH_AT_TOP = (
     "ddlprof.fusion.mapping",
     "ddlprof.fusion.random_state",
     "ddlprof.fusion.scaling",
+    "ddlprof.fusion.stackable",
+    "ddlprof.fusion.losses",
+    "ddlprof.fusion.loop",
+    "ddlprof.fusion.part",
+    "ddlprof.fusion.saving",
+    "ddlprof.fusion.studies",
     "ddlprof.collect.sparsity",
     "ddlprof.nn",
 )

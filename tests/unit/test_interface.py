@@ -76,8 +76,9 @@ OPTIONS = {
         "--format --gpu --gpus --gpus-per-node --help --instance --jobs --learned --out --seed --simulate --stat-eff -o"
     ),
     "fuse": (
-        "--clip-norm --cuda-graph --data --device --dry-run --epochs --eval --force --format --help --loss --max-models"
-        " --max-steps --metric --optimizer --out --precision --processes --save --seed --sweep -o"
+        "--clip-norm --cuda-graph --data --device --dry-run --epochs --eval --first-rung --force --format --grad-accum"
+        " --halving --help --loss --max-models --max-steps --metric --optimizer --out --precision --processes --save"
+        " --schedule --seed --sweep --trials -o"
     ),
     "sparsity": "--every --format --help --max-steps --module --out --try-structured -m -o",
     "doctor": "--format --help --out -o",
@@ -163,10 +164,11 @@ def test_python_api() -> None:
 
 
 def test_python_api_of_fusion() -> None:
-    assert fusion.__all__ == ["Fused", "Scaler"]
+    assert fusion.__all__ == ["Fused", "Scaler", "ask_tell"]
     public = {name for name in dir(fusion.Fused) if not name.startswith("_")}
     assert " ".join(sorted(public)) == (
-        "backward eval forward gradients models not_graphed recordings set state_dict step train"
+        "backward broken eval forward gradients load_optimizer_states models not_graphed optimizer_state recordings set"
+        " state_dict step train"
     )
     assert str(inspect.signature(fusion.Fused, eval_str=False)).startswith(
         "(models: 'Sequence[nn.Module]', optimizer: 'str' = 'sgd', *, traced: 'bool' = False,"
@@ -175,7 +177,7 @@ def test_python_api_of_fusion() -> None:
 
 
 def test_columns_of_fused_trials() -> None:
-    assert ",".join(TRIAL_COLUMNS) == "trial,fused,steps,loss,eval_loss,metric,diverged"
+    assert ",".join(TRIAL_COLUMNS) == "trial,fused,steps,loss,eval_loss,metric,diverged,stopped"
 
 
 def test_python_api_of_the_recommender_and_the_catalogue() -> None:

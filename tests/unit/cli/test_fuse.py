@@ -125,7 +125,7 @@ def fuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "made_up_sweep", raising=False)
-    monkeypatch.setattr("ddlprof.fusion.job.Options.budget_s", 0.01)
+    monkeypatch.setattr("ddlprof.fusion.part.Options.budget_s", 0.01)
 
     def run(model: str, *arguments: str, data: str = "made_up_sweep:batches") -> tuple[int, str, str]:
         model = model if ":" in model else f"made_up_sweep:{model}"
@@ -228,7 +228,7 @@ def test_parts_and_groups(fuse: Fuse) -> None:
 
 def test_what_loses_is_not_fused_and_still_trained(fuse: Fuse, monkeypatch: pytest.MonkeyPatch) -> None:
     times = {1: 1.0, 2: 2.0, 0: 1.0}
-    monkeypatch.setattr("ddlprof.fusion.job.interleaved", lambda ways, *_: {way: times[way] for way in ways})
+    monkeypatch.setattr("ddlprof.fusion.part.interleaved", lambda ways, *_: {way: times[way] for way in ways})
     code, out, _ = fuse("make", "--sweep", "lr=0.1,0.2", "--max-steps", "2", "--processes", "0")
     assert code == 0
     assert "Verdict    do not fuse: 0 % of a step is the same for one model and for many: 1.00 times" in out

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from ddlprof.fusion.job import Options, run
+from ddlprof.fusion.halving import Halving
+from ddlprof.fusion.job import run
+from ddlprof.fusion.loop import Length
 from ddlprof.fusion.memory import free_bytes
+from ddlprof.fusion.part import Options
 from ddlprof.fusion.results import Result
 from ddlprof.fusion.task import Names
-from ddlprof.fusion.training import Length
 from ddlprof.report.fusion import as_page
 from scripts.lab import simulated_cuda
 
@@ -57,6 +59,25 @@ def test_a_sweep_with_graphs_has_the_losses_of_one_after_another(names: str, pre
     assert [trial.loss for trial in together.trials] == pytest.approx([each.loss for each in alone.trials], rel=1e-2)
     assert part.peak_memory_bytes is not None
     assert "GiB of tensors at most" in as_page(together)
+
+
+@pytest.mark.parametrize(("precision", "off"), [("fp32", 1e-4), ("amp-fp16", 3e-2)])
+def test_groups_that_wait_on_the_host_and_several_batches_with_graphs(names: str, precision: str, off: float) -> None:
+    task = Names(
+        f"{names}:make", f"{names}:batches", device="cuda", precision=precision, schedule="cosine", grad_accum=3
+    )
+    found = []
+    with simulated_cuda.simulated():
+        for most in (2, 1):
+            options = Options(
+                Length(16, 1), most, force=True, beside=0, cuda_graph=True, budget_s=0.01, halving=Halving(2)
+            )
+            found.append(run(task, {"lr": [0.001, 0.01, 0.05, 0.1]}, options).trials)
+    assert [each.fused for trials in found for each in trials] == [True] * 4 + [False] * 4
+    for one, other in zip(*found, strict=True):
+        assert (one.steps, one.stopped) == (other.steps, other.stopped)
+        assert one.loss == pytest.approx(other.loss, rel=off)
+    assert sorted(each.steps for each in found[0]) == [4, 4, 8, 16]
 
 
 def test_memory_that_torch_holds_in_reserve_is_free(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from ddlprof.base.errors import UserError
 from ddlprof.nn import StructuredDropoutLSTM, dropped
@@ -42,7 +43,7 @@ def masks(module: StructuredDropoutLSTM, x: Any, seed: int) -> list[Any]:
             (module.recurrent_dropout, HIDDEN),
         ):
             made: Any = module._drop(x, p, neurons)(x.new_ones(neurons, 1))
-            found.append(made._mask if made._mask is not None else x.new_ones(len(x), 1, neurons))
+            found.append(made.mask if made.mask is not None else x.new_ones(len(x), 1, neurons))
     return found
 
 
@@ -209,3 +210,69 @@ def test_second_derivatives_are_refused() -> None:
     module, (x, _, _) = structured(), inputs()
     with pytest.raises(RuntimeError, match="no second derivatives"):
         torch.autograd.grad(module(x)[0].sum(), x, create_graph=True)
+
+
+@pytest.mark.parametrize("is_structured", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_without_recurrent_dropout_it_is_torchs_kernel_over_masked_inputs(is_structured: bool, bias: bool) -> None:
+    module, (x, h, c) = structured(recurrent_dropout=0.0, structured=is_structured, bias=bias), inputs()
+    torch.manual_seed(3)
+    y, state = module(x, (h, c))
+    found = gradients(module, (y, *state), (x, h, c))
+    one, two = (nn.LSTM(size, HIDDEN, bias=bias).double() for size in (INPUTS, HIDDEN))
+    for layer, plain_one in enumerate((one, two)):
+        plain_one.load_state_dict(
+            {
+                name.replace(f"_l{layer}", "_l0"): each
+                for name, each in module.state_dict().items()
+                if name[-1] == f"{layer}"
+            }
+        )
+    first, _, second, _ = masks(module, x, 3)
+    middle, (h_one, c_one) = one(x * first, (h[:1], c[:1]))
+    out, (h_two, c_two) = two(middle * second, (h[1:], c[1:]))
+    expected = out, torch.cat((h_one, h_two)), torch.cat((c_one, c_two))
+    torch.testing.assert_close((y, *state), expected, rtol=0, atol=1e-12)
+    wanted = gradients(nn.ModuleList([one, two]), expected, (x, h, c))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-11)
+
+
+def test_parameters_are_contiguous_for_what_takes_them_as_one_vector() -> None:
+    module, (x, h, c) = structured(), inputs()
+    assert all(each.is_contiguous() for each in module.parameters())
+    vector = nn.utils.parameters_to_vector(module.parameters())
+    nn.utils.vector_to_parameters(vector / 2, module.parameters())
+    assert torch.equal(nn.utils.parameters_to_vector(module.parameters()), vector / 2)
+    optimizer = torch.optim.LBFGS(module.parameters(), max_iter=2)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        torch.manual_seed(0)
+        loss = module(x, (h, c))[0].square().sum()
+        loss.backward()
+        return loss
+
+    before = float(closure().detach())
+    optimizer.step(closure)
+    assert float(closure().detach()) < before
+
+
+def test_weights_can_be_pruned() -> None:
+    (x, h, c), module = inputs(), structured()
+    prune.random_unstructured(module, "weight_hh_l0", amount=0.5)
+    module(x, (h, c))[0].sum().backward()
+    gradient: Any = dict(module.named_parameters())["weight_hh_l0_orig"].grad
+    mask = dict(module.named_buffers())["weight_hh_l0_mask"]
+    assert (gradient[mask == 0] == 0).all()
+    assert (gradient[mask == 1] != 0).any()
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+def test_scripting_is_refused_with_what_to_do_and_that_works() -> None:
+    module, (x, _, _) = structured().eval(), inputs()
+    for made in (module, nn.Sequential(module)):
+        with pytest.raises(UserError, match=r"load its state_dict into a torch\.nn\.LSTM of the same sizes"):
+            torch.jit.script(made)
+    theirs = nn.Sequential(nn.LSTM(INPUTS, HIDDEN, 2).double()).eval()
+    theirs[0].load_state_dict(module.state_dict())
+    torch.testing.assert_close(torch.jit.script(theirs)(x), module(x), rtol=0, atol=1e-12)

@@ -1,0 +1,116 @@
+"""The trials of a study elsewhere (Optuna, Ray Tune, W&B), several at once as one training, and told together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from ddlprof.base.errors import UserError
+from ddlprof.fusion.hyperparameters import defaults_of
+from ddlprof.fusion.job import run_trials
+from ddlprof.fusion.loop import Length
+from ddlprof.fusion.part import Options
+from ddlprof.fusion.results import Trial
+from ddlprof.fusion.schedules import as_schedule, named_schedule
+from ddlprof.fusion.task import PRECISIONS, Task, named_loss, named_metric
+from ddlprof.fusion.tuners import Space, tuner_of
+
+_OBJECTIVES = ("loss", "eval_loss", "metric")
+
+
+def ask_tell(
+    study: Any,
+    factory: Callable[..., nn.Module],
+    data: Any,
+    space: Space | None = None,
+    *,
+    trials: int,
+    at_once: int = 8,
+    objective: str | None = None,
+    max_steps: int | None = None,
+    epochs: int = 1,
+    loss: str | Callable[..., Any] = "cross_entropy",
+    metric: str | Callable[..., Any] | None = None,
+    evaluation: Any = None,
+    optimizer: str = "adam",
+    schedule: str | Callable[..., Any] | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    clip_norm: float | None = None,
+    precision: str = "fp32",
+    grad_accum: int = 1,
+) -> list[Trial]:
+    """Trains `trials` trials of a study, `at_once` of them as one, and tells the study of these together.
+
+    `study` is a study of Optuna with `space`, a function of its trial that returns the values of ours; or a searcher of
+    Ray Tune; or a sweep configuration of W&B; or dicts of values, such as scikit-learn's ParameterGrid. Values have the
+    names of `ddlprof fuse --sweep`. Trials that cannot share a training, such as those of other shapes, are trained
+    one after another. The study is told the `objective`: `loss`, `eval_loss` or `metric`, by default the first of the
+    last two that is computed. A trial that diverges is told as failed. The other arguments are those of `ddlprof fuse`.
+    Raises UserError.
+    """
+    if trials < 1 or at_once < 1:
+        raise UserError("ask_tell: trials and at_once have to be at least 1")
+    defaults_of(optimizer)
+    if precision not in PRECISIONS:
+        raise UserError(f"ask_tell: precision {precision}: known are {', '.join(PRECISIONS)}")
+    task = Task(
+        factory=factory,
+        factory_name=getattr(factory, "__name__", "the factory"),
+        data=data,
+        data_name=getattr(data, "__name__", "the data"),
+        loss=named_loss(loss) if isinstance(loss, str) else loss,
+        metric=named_metric(metric) if isinstance(metric, str) or metric is None else metric,
+        evaluation=evaluation,
+        evaluation_name=getattr(evaluation, "__name__", "the evaluation"),
+        optimizer=optimizer,
+        seed=seed,
+        device=torch.device(device),
+        clip_norm=clip_norm,
+        precision=precision,
+        schedule=as_schedule(schedule) if callable(schedule) else named_schedule(schedule),
+        grad_accum=grad_accum,
+    )
+    evaluates = evaluation is not None or metric is not None
+    options = Options(Length(max_steps, epochs), evaluate=evaluates, is_timed=False)
+    return _ask_and_tell(study, space, task, options, trials, at_once, _objective(objective, task, evaluates))
+
+
+def _objective(named: str | None, task: Task, evaluates: bool) -> str:
+    if named is None:
+        return "eval_loss" if evaluates else "loss"
+    if named not in _OBJECTIVES:
+        raise UserError(f"ask_tell: objective {named}: known are {', '.join(_OBJECTIVES)}")
+    if named == "metric" and task.metric is None:
+        raise UserError("ask_tell: objective metric needs metric=..., such as accuracy")
+    if named == "eval_loss" and not evaluates:
+        raise UserError("ask_tell: objective eval_loss needs evaluation=... or metric=...")
+    return named
+
+
+def _ask_and_tell(
+    study: Any, space: Space | None, task: Task, options: Options, trials: int, at_once: int, objective: str
+) -> list[Trial]:
+    tuner = tuner_of(study, space, objective)
+    found: list[Trial] = []
+    while len(found) < trials:
+        asked = tuner.ask(min(at_once, trials - len(found)))
+        if not asked:
+            break
+        told: list[float | None] = [None] * len(asked)
+        try:
+            task.check_names(dict.fromkeys(name for each in asked for name in each), _optimizers(task, asked))
+            trained = run_trials(task, asked, options).trials
+            told = [None if each.diverged else getattr(each, objective) for each in trained]
+        finally:  # also where the user's code failed: no trial of the study stays open
+            tuner.tell(told)
+        found += [replace(each, number=len(found) + each.number) for each in trained]
+    return found
+
+
+def _optimizers(task: Task, asked: list[Any]) -> list[str]:
+    return list(dict.fromkeys(task.optimizer_of(each) for each in asked))

@@ -15,7 +15,7 @@ from torch.nn import functional
 from ddlprof.base.errors import UserError
 from ddlprof.fusion.hyperparameters import DEFAULTS, OPTIMIZER, Value, closest, defaults_of
 from ddlprof.fusion.schedules import Schedule, named_schedule
-from ddlprof.launch.users_code import find, split_name, users_own
+from ddlprof.launch.users_code import find, named_parameters, split_name, users_own
 
 SEED = "seed"
 """The name of a sweep over seeds. Each model starts as a separate training with its seed would."""
@@ -67,12 +67,12 @@ class Task:
 
     def shared_names(self) -> set[str]:
         """What models that train as one have to agree on, if a sweep sets it."""
-        return {*_parameters(self.factory), *_parameters(self.data), OPTIMIZER} - {SEED}
+        return {*named_parameters(self.factory), *named_parameters(self.data), OPTIMIZER} - {SEED}
 
     def other_names(self) -> set[str]:
         """What a sweep could set besides the hyper-parameters of optimizers."""
         scheduled = () if self.schedule is None else self.schedule.parameters
-        return {*_parameters(self.factory), *_parameters(self.data), *scheduled, SEED}
+        return {*named_parameters(self.factory), *named_parameters(self.data), *scheduled, SEED}
 
     def check_names(self, sweeps: Mapping[str, Any], optimizers: Iterable[str]) -> None:
         """Raises UserError for a name that is a parameter of no part, or a parameter that needs a value and has none.
@@ -88,9 +88,9 @@ class Task:
                     f"--sweep {name}: neither {named}, {self.factory_name} nor {self.data_name} has a"
                     f" parameter {name}{closest(name, known)}; {named} has {', '.join(of_optimizers)}"
                 )
-        self._check_callable(self.factory, self.factory_name, _parameters(self.factory), sweeps)
+        self._check_callable(self.factory, self.factory_name, named_parameters(self.factory), sweeps)
         if callable(self.data):
-            self._check_callable(self.data, self.data_name, _parameters(self.data), sweeps)
+            self._check_callable(self.data, self.data_name, named_parameters(self.data), sweeps)
         if self.schedule is not None:
             given = [*sweeps, *of_optimizers]
             self._check_callable(self.schedule.function, self.schedule.name, self.schedule.parameters, given)
@@ -236,23 +236,12 @@ def _function(text: str, option: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _parameters(function: Any) -> tuple[str, ...]:
-    if not callable(function):
-        return ()
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return ()
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return tuple(name for name, each in signature.parameters.items() if each.kind in kinds)
-
-
 def _needs(function: Any, name: str) -> bool:
     return inspect.signature(function).parameters[name].default is inspect.Parameter.empty
 
 
 def _taken(function: Any, values: Mapping[str, Value]) -> dict[str, Value]:
-    taken = _parameters(function)
+    taken = named_parameters(function)
     return {name: value for name, value in values.items() if name in taken}
 
 

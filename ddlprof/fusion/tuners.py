@@ -22,7 +22,7 @@ class Tuner(Protocol):
         """The values of so many further trials, or of fewer where there are no more."""
 
     def tell(self, results: Sequence[float | None]) -> None:
-        """The result of each trial that was asked last; None: it diverged or could not be trained."""
+        """The result of each trial that was asked last; None, or none for it: it diverged or could not be trained."""
 
 
 def tuner_of(study: Any, space: Space | None, objective: str) -> Tuner:
@@ -43,6 +43,18 @@ def tuner_of(study: Any, space: Space | None, objective: str) -> Tuner:
     )
 
 
+def check_direction(study: Any, objective: str) -> None:
+    """Raises UserError for a study that looks for the largest loss, or for the best of several numbers."""
+    directions = [each.name for each in getattr(study, "directions", ())]
+    if len(directions) > 1:
+        raise UserError(f"ask_tell: the study has {len(directions)} objectives, but is told only {objective}")
+    metric = study.get("metric", {}) if isinstance(study, Mapping) else {}
+    if objective != "metric" and (
+        "MAXIMIZE" in directions or "max" in (getattr(study, "mode", None), metric.get("goal", "")[:3])
+    ):
+        raise UserError(f"ask_tell: the study looks for the largest {objective}: minimize, or give objective='metric'")
+
+
 class _Optuna:
     def __init__(self, study: Any, space: Space | None) -> None:
         if space is None:
@@ -54,18 +66,14 @@ class _Optuna:
         found = []
         self._asked = []
         for _ in range(number):
-            if callable(self._space):
-                trial = self._study.ask()
-                found.append(plain(self._space(trial)))
-            else:
-                trial = self._study.ask(dict(self._space))
-                found.append(plain(trial.params))
-            self._asked.append(trial)
+            trial = self._study.ask() if callable(self._space) else self._study.ask(dict(self._space))
+            self._asked.append(trial)  # before what may fail
+            found.append(plain(self._space(trial) if callable(self._space) else trial.params))
         return found
 
     def tell(self, results: Sequence[float | None]) -> None:
         failed = importlib.import_module("optuna").trial.TrialState.FAIL
-        for trial, result in zip(self._asked, results, strict=True):
+        for trial, result in itertools.zip_longest(self._asked, results):
             if result is None:
                 self._study.tell(trial, state=failed)
             else:
@@ -78,14 +86,13 @@ class _Tune:
     def __init__(self, searcher: Any, objective: str) -> None:
         self._searcher = searcher
         self._metric = searcher.metric or objective
-        self._names = (f"ddlprof-{number}" for number in itertools.count())
         self._asked: list[str] = []
 
     def ask(self, number: int) -> list[Values]:
         found = []
         self._asked = []
         for _ in range(number):
-            name = next(self._names)
+            name = uuid.uuid4().hex  # a searcher that is used again must not take it for a trial of before
             values = self._searcher.suggest(name)
             if not isinstance(values, Mapping):  # it has no more, or wants to hear of these first
                 break
@@ -94,7 +101,7 @@ class _Tune:
         return found
 
     def tell(self, results: Sequence[float | None]) -> None:
-        for name, result in zip(self._asked, results, strict=True):
+        for name, result in itertools.zip_longest(self._asked, results):
             if result is None:
                 self._searcher.on_trial_complete(name, error=True)
             else:
@@ -123,7 +130,7 @@ class _Wandb:
 
     def tell(self, results: Sequence[float | None]) -> None:
         states = self._engine.RunState
-        for run, result in zip(self._asked, results, strict=True):
+        for run, result in itertools.zip_longest(self._asked, results):
             measured = {} if result is None else {self._metric: result}
             self._runs.append(
                 self._engine.SweepRun(

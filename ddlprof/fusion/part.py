@@ -184,13 +184,18 @@ class Part:
     def _halved(
         self, groups: Sequence[list[int]], part: TrialGroup, halving: Halving, advance: Callable[[int, int], None]
     ) -> list[Course]:
-        courses = [self._course(group, part.fuse) for group in groups]
+        if len(groups) > 1 or (self._options.evaluate and self._task.evaluation is None):
+            self._task.check_interruptible(self._common)
         done = itertools.count(1)
 
         def between(course: Course) -> None:
             if len(groups) > 1:
                 course.pause()
 
+        courses = []
+        for group in groups:
+            courses.append(self._course(group, part.fuse))
+            between(courses[-1])
         rungs = halving.rungs(len(self._numbers), self._steps or 1)
         left = halve(
             courses, halving, rungs, between, lambda going: _regrouped(going, part),

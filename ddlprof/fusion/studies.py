@@ -51,7 +51,9 @@ def ask_tell(
     Ray Tune; or a sweep configuration of W&B; or dicts of values, such as scikit-learn's ParameterGrid. Values have the
     names of `ddlprof fuse --sweep`. Trials that cannot share a training, such as those of other shapes, are trained
     one after another. The study is told the `objective`: `loss`, `eval_loss` or `metric`, by default `eval_loss`, or
-    `loss` where there is neither an evaluation nor a metric. A trial that diverges is told as failed. The other arguments are those of `ddlprof fuse`.
+    `loss` where there is neither an evaluation nor a metric. A trial that diverges is told as failed. The other
+    arguments are those of `ddlprof fuse`.
+
     Raises UserError.
     """
     _check_numbers(trials=trials, at_once=at_once, epochs=epochs, grad_accum=grad_accum, max_steps=max_steps)

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from ddlprof.base.errors import UserError
 from ddlprof.fusion.hyperparameters import DEFAULTS, OPTIMIZER, Value, closest, defaults_of
+from ddlprof.fusion.random_state import draws_undone
 from ddlprof.fusion.schedules import Schedule, named_schedule
 from ddlprof.launch.users_code import find, named_parameters, split_name, users_own
 
@@ -136,13 +137,27 @@ class Task:
         return self._batches(self.evaluation, self.evaluation_name, values)
 
     def _batches(self, source: Any, name: str, values: Mapping[str, Value]) -> Iterator[tuple[Any, int]]:
-        made = users_own(name, lambda: source(**_taken(source, values))) if callable(source) else source
-        if not isinstance(made, Iterable):
-            raise UserError(f"{name} gave {type(made).__name__}, not batches that can be iterated")
-        iterator = users_own(name, lambda: iter(made))
+        iterator = self._iterator(source, name, values)
         ended = object()
         while (batch := users_own(name, lambda: next(iterator, ended))) is not ended:
             yield self._on_device(batch, name)
+
+    @staticmethod
+    def _iterator(source: Any, name: str, values: Mapping[str, Value]) -> Iterator[Any]:
+        made = users_own(name, lambda: source(**_taken(source, values))) if callable(source) else source
+        if not isinstance(made, Iterable):
+            raise UserError(f"{name} gave {type(made).__name__}, not batches that can be iterated")
+        return users_own(name, lambda: iter(made))
+
+    def check_interruptible(self, values: Mapping[str, Value]) -> None:
+        """Raises UserError if a second loop over the batches of the training would disturb one that is under way."""
+        with draws_undone(self.device):
+            one, other = (self._iterator(self.data, self.data_name, values) for _ in range(2))
+        if one is other:
+            raise UserError(
+                f"--halving: {self.data_name} iterates over its batches only once at a time, as a DataLoader with"
+                " persistent_workers=True does, but groups of trials take turns: give one without"
+            )
 
     def _on_device(self, batch: Any, name: str) -> tuple[Any, int]:
         if isinstance(batch, Mapping):

@@ -62,6 +62,9 @@ def _check_values(task: Task, trials: Sequence[Values]) -> None:
     for values in trials:
         for name, value in task.optimizer_values(values).items():
             check_value(name, value)
-        if not isinstance(values.get(SEED, 0), int):
-            raise UserError(f"--sweep {SEED}: {values[SEED]} is no whole number: give choice(0,1,2) or a list")
+        seed = values.get(SEED, task.seed)
+        if not isinstance(seed, int):
+            raise UserError(f"--sweep {SEED}: {seed} is no whole number: give choice(0,1,2) or a list")
+        if not -(2**63) <= seed < 2**64:
+            raise UserError(f"{SEED} {seed}: torch takes whole numbers of 64 bits: give a smaller one")
         task.values_at(0, 1, values)

@@ -45,6 +45,7 @@ _LONG_S = 60.0
 _NOT_TRACED = "forward is not the same at each step, so it was not recorded, which is slower"
 _NOT_TWO = "two models do not fit into memory"
 _NOT_HALVED = "no successive halving, for which all models have to be held: each trial was trained to its end"
+_TOO_FEW = "no successive halving: fewer trials than it ends at once, or too few steps"
 
 
 @dataclass(frozen=True)
@@ -197,6 +198,8 @@ class Part:
             courses.append(self._course(group, part.fuse))
             between(courses[-1])
         rungs = halving.rungs(len(self._numbers), self._steps or 1)
+        if not rungs:
+            self._notes.append(_TOO_FEW)
         left = halve(
             courses, halving, rungs, between, lambda going: _regrouped(going, part),
             lambda _: advance(next(done), 0),

@@ -85,6 +85,23 @@ def test_a_trial_is_evaluated_once_for_a_decision(names: str) -> None:
     assert len(evaluations) == 4 + 2 + 1 + 1  # groups before each decision, and the last
 
 
+def test_too_few_trials_for_a_decision_are_said(names: str) -> None:
+    options = Options(Length(16, 1), halving=Halving(9), is_timed=False)
+    (part,) = run(Names(f"{names}:make", f"{names}:plain"), {"lr": RATES}, options).parts
+    assert part.notes == ("no successive halving: fewer trials than it ends at once, or too few steps",)
+
+
+@pytest.mark.parametrize("seed", [2**64, -(2**63) - 1])
+def test_a_seed_that_torch_cannot_take_is_one_line(names: str, seed: int) -> None:
+    options = Options(Length(16, 1), is_timed=False)
+    for task, sweeps in (
+        (Names(f"{names}:make", f"{names}:plain", seed=seed), {"lr": RATES}),
+        (Names(f"{names}:make", f"{names}:plain"), {"seed": [1, seed]}),
+    ):
+        with pytest.raises(UserError, match=f"seed {seed}: torch takes whole numbers of 64 bits"):
+            run(task, sweeps, options)
+
+
 @pytest.mark.parametrize(("most", "metric"), [(2, None), (8, "accuracy")])
 def test_batches_that_a_second_loop_disturbs_are_refused(names: str, most: int, metric: str | None) -> None:
     task = Names(f"{names}:make", f"{names}:lasting", metric=metric)

@@ -87,6 +87,13 @@ def test_a_measured_speed_up_has_no_interval() -> None:
     assert (round(found.factor, 6), found.low, found.high) == (1.6, None, None)
 
 
+def test_runs_of_more_forward_passes_are_other_steps() -> None:
+    runs = [ran((8,), 0.2), replace(ran((8,), 0.4), grad_accum=2), ran((8, 8), 0.25)]
+    found = scaled(Ask(8, 8, replace(TARGET, grad_accum=2)), {}, runs).speed_up
+    assert found is not None
+    assert round(found.factor, 6) == 1.6
+
+
 def test_what_cannot_be_halved_is_not_scaled() -> None:
     odd = scaled(Ask(8, 8, replace(TARGET, batch_per_gpu=1)), {(8,): 0.4, (8, 8): 0.25})
     assert (odd.speed_up, odd.why_not) == (None, "the batch of 1 of a GPU cannot be halved")

@@ -107,7 +107,9 @@ class Part:
         if self._task.schedule is not None or self._options.halving is not None:
             self._steps = count_steps(self._task, self._common, self._options.length)
         if self._options.halving is not None:
-            self._options.halving.rungs(len(self._numbers), self._steps or 1)  # finds a first rung that is too late
+            rungs = self._options.halving.rungs(len(self._numbers), self._steps or 1)  # raises if the first is too late
+            if not rungs:
+                self._notes.append(_TOO_FEW)
         self._step(self._alone(self._numbers[0]))()
         if len(self._numbers) == 1:
             return replace(part, reason="no other trial has these values")
@@ -198,8 +200,6 @@ class Part:
             courses.append(self._course(group, part.fuse))
             between(courses[-1])
         rungs = halving.rungs(len(self._numbers), self._steps or 1)
-        if not rungs:
-            self._notes.append(_TOO_FEW)
         left = halve(
             courses, halving, rungs, between, lambda going: _regrouped(going, part),
             lambda _: advance(next(done), 0),

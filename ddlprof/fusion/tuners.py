@@ -59,6 +59,8 @@ class _Optuna:
     def __init__(self, study: Any, space: Space | None) -> None:
         if space is None:
             raise UserError("ask_tell: Optuna needs a space: a function of a trial that returns its values")
+        if not callable(space) and not isinstance(space, Mapping):
+            raise UserError(f"ask_tell: space is {type(space).__name__}: it has to be a function or a dict")
         self._study, self._space = study, space
         self._asked: list[Any] = []
 
@@ -153,11 +155,13 @@ class _Listed:
         """Nothing is learned from them."""
 
 
-def plain(values: Mapping[str, Any]) -> Values:
+def plain(values: Any) -> Values:
     """The values as Python's own; numpy's numbers have a method for it. Raises UserError for others."""
+    if not isinstance(values, Mapping):
+        raise UserError(f"ask_tell: a trial is {type(values).__name__}: it has to be a dict of values by name")
     found: dict[str, Value] = {}
     for name, value in values.items():
-        own = value.item() if hasattr(value, "item") else value
+        own = value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else value
         if not isinstance(own, (bool, int, float, str)):
             raise UserError(f"ask_tell: {name} is {type(value).__name__}: it has to be a number, a text or a bool")
         found[name] = own

@@ -188,6 +188,8 @@ def test_a_study_for_the_largest_loss_or_of_several_objectives_is_refused() -> N
     [
         (3, {}, "int is no study of Optuna, no searcher of Ray Tune"),
         ([], {"space": dict}, "only a study of Optuna takes a space"),
+        ("abc", {}, "a trial is str: it has to be a dict of values by name"),
+        ([{"lr": torch.ones(2)}], {}, "lr is Tensor: it has to be a number"),
         ([{"lr": [1]}], {}, "lr is list: it has to be a number, a text or a bool"),
         ([{"lr": 0.1}], {"trials": 0}, "trials 0: has to be a whole number of at least 1"),
         ([{"lr": 0.1}], {"at_once": 1.5}, "at_once 1.5: has to be a whole number"),
@@ -220,5 +222,7 @@ def test_a_study_of_optuna_needs_a_space_and_numbers_of_numpy_are_numbers() -> N
 
     with pytest.raises(UserError, match="Optuna needs a space"):
         tuner_of(Study(), None, "loss")
+    with pytest.raises(UserError, match="space is int: it has to be a function or a dict"):
+        tuner_of(Study(), 3, "loss")  # type: ignore[arg-type]
     numpy = pytest.importorskip("numpy")
     assert plain({"lr": numpy.float64(0.5), "width": numpy.int64(3)}) == {"lr": 0.5, "width": 3}

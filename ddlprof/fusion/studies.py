@@ -58,11 +58,7 @@ def ask_tell(
     """
     _check_numbers(trials=trials, at_once=at_once, epochs=epochs, grad_accum=grad_accum, max_steps=max_steps)
     _check_functions(factory=factory, loss=loss, metric=metric, schedule=schedule)
-    defaults_of(optimizer)
-    if precision not in PRECISIONS:
-        raise UserError(f"ask_tell: precision {precision}: known are {', '.join(PRECISIONS)}")
-    if clip_norm is not None and not 0 < clip_norm < math.inf:
-        raise UserError(f"ask_tell: clip_norm {clip_norm:g}: must be more than zero")
+    _check_step(optimizer, precision, clip_norm)
     task = Task(
         factory=factory,
         factory_name=getattr(factory, "__name__", "the factory"),
@@ -97,6 +93,14 @@ def _check_functions(factory: Any, **named: Any) -> None:
     for name, given in named.items():
         if given is not None and not isinstance(given, str) and not callable(given):
             raise UserError(f"ask_tell: {name} is {type(given).__name__}: it has to be a name or a function")
+
+
+def _check_step(optimizer: str, precision: str, clip_norm: float | None) -> None:
+    defaults_of(optimizer)
+    if precision not in PRECISIONS:
+        raise UserError(f"ask_tell: precision {precision}: known are {', '.join(PRECISIONS)}")
+    if clip_norm is not None and not 0 < clip_norm < math.inf:
+        raise UserError(f"ask_tell: clip_norm {clip_norm:g}: must be more than zero")
 
 
 def _objective(named: str | None, task: Task, evaluates: bool) -> str:

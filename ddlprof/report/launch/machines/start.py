@@ -148,8 +148,8 @@ def torchrun(words: Sequence[str], nodes: int, gpus_per_node: int, out: str, ran
 
 
 def file_name(job: str) -> str:
-    """A name of letters, digits, dashes, underscores and dots."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", job).strip("-.") or "train"
+    """A name of letters and digits, with single dashes, underscores and dots between them."""
+    return "-".join(re.findall(r"[A-Za-z0-9]+(?:[_.][A-Za-z0-9]+)*", job)) or "train"
 
 
 def start_of(plans: Sequence[Plan], number: int, job: str, words: Sequence[str], asked: str, catalog: Catalog) -> Start:

@@ -285,6 +285,7 @@ def test_sagemaker_takes_the_request(case: str) -> None:
     assert re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", request["TrainingJobName"])
     assert request["ResourceConfig"]["InstanceType"] in sagemaker.known_types()
     assert request["EnableManagedSpotTraining"] == STARTS[case].machine.is_spot
+    assert request["ResourceConfig"]["VolumeSizeInGB"] <= 125  # no more than a g4dn.xlarge has of its own
     limits = request["StoppingCondition"]
     assert limits["MaxRuntimeInSeconds"] == 10_000
     assert ("MaxWaitTimeInSeconds" in limits) == STARTS[case].machine.is_spot
@@ -322,7 +323,8 @@ def test_sagemaker_gives_each_machine_its_number(tmp_path: Path) -> None:
         ("sagemaker", replace(ONE, machine=replace(P4D, cloud="gcp")), "SageMaker has no ml.p4d.24xlarge"),
         ("sagemaker", replace(ONE, machine=replace(P4D, instance_type="p9.huge")), "SageMaker has no ml.p9.huge"),
         ("sagemaker", replace(ONE, words=("x",) * 101), "at most 100 arguments"),
-        ("sagemaker", replace(ONE, words=("x" * 257,)), "at most 100 arguments of 256 characters"),
+        ("sagemaker", replace(ONE, words=("x" * 257,)), "at most 100 arguments of a line of 256 characters"),
+        ("sagemaker", replace(ONE, words=("train.py", "a\nb")), "arguments of a line of 256 characters"),
     ],
 )
 def test_what_an_engine_cannot_be_asked_for_is_refused(engine: str, start: Start, says: str) -> None:

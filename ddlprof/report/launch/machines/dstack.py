@@ -7,7 +7,7 @@ from typing import Any
 
 from ddlprof.base.errors import UserError
 from ddlprof.report.launch.machines.pods import job_name
-from ddlprof.report.launch.machines.start import Start
+from ddlprof.report.launch.machines.start import ENDS, Start
 from ddlprof.report.yaml_text import yaml_text
 
 ENDING = "dstack.yml"
@@ -54,7 +54,9 @@ def render(start: Start) -> str:
         "max_duration": f"{max(math.ceil(start.longest_s / 60), 1)}m",
     }
     fill_in = {**DDLPROF, **(volume if machine.is_spot else {})}
-    return yaml_text([(start.comments(how(start).format(path="THIS_FILE"), fill_in), task)])
+    lost = f"What the job writes in {_HERE}, this run too, ends with it: let the script send away what is to be kept."
+    more = () if machine.is_spot else (lost,)
+    return yaml_text([(start.comments(how(start).format(path="THIS_FILE"), fill_in, ENDS, *more), task)])
 
 
 def _machines(start: Start) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ddlprof.model.naming import RUNS_FOLDER
 from ddlprof.report.launch.machines import pods
-from ddlprof.report.launch.machines.start import Start
+from ddlprof.report.launch.machines.start import ENDS, Start
 from ddlprof.report.yaml_text import yaml_text
 
 ENDING = "pytorchjob.yaml"
@@ -44,4 +44,4 @@ def render(start: Start) -> str:
         "spec": {"runPolicy": run_policy, "pytorchReplicaSpecs": replicas},
     }
     fill_in = {**pods.FILL_IN, **pods.QUEUE, **(pods.LEVEL if several else {})}
-    return yaml_text([(start.comments(how(start).format(path="THIS_FILE"), fill_in), job)])
+    return yaml_text([(start.comments(how(start).format(path="THIS_FILE"), fill_in, ENDS), job)])

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from ddlprof.base.errors import UserError
-from ddlprof.report.launch.machines.start import PORT, SCRIPT, Start
+from ddlprof.report.launch.machines.start import ENDS, PORT, SCRIPT, Start
 from ddlprof.report.yaml_text import yaml_text
 
 ENDING = "sagemaker.yaml"
@@ -37,7 +37,7 @@ def how(start: Start) -> str:
 
 def render(start: Start) -> str:
     """The YAML. Raises UserError for machines that SageMaker does not have, and arguments that it does not take."""
-    return yaml_text([(start.comments(how(start).format(path="THIS_FILE"), FILL_IN), request(start))])
+    return yaml_text([(start.comments(how(start).format(path="THIS_FILE"), FILL_IN, ENDS), request(start))])
 
 
 def request(start: Start) -> dict[str, Any]:
@@ -53,7 +53,9 @@ def request(start: Start) -> dict[str, Any]:
             " a shorter command, or choose another --emit"
         )
     name = re.sub(r"[^A-Za-z0-9]+", "-", start.job)[:_LONGEST_NAME].strip("-") or "train"
-    longest_s = min(math.ceil(start.longest_s), _LONGEST_S)
+    longest_s = math.ceil(start.longest_s)
+    if longest_s > _LONGEST_S:
+        raise UserError("SageMaker ends every job after 28 days: name another --plan or --emit")
     return {
         "TrainingJobName": name,
         "RoleArn": "YOUR_ROLE_ARN",

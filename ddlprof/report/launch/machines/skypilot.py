@@ -48,6 +48,7 @@ def render(start: Start) -> str:
         how(start).format(path="THIS_FILE"), {**DDLPROF, **(bucket if machine.is_spot else {})},
         f"SkyPilot shows the price of one hour; the job is expected to take {duration(start.time_s)}.",
         *_tried(others),
+        *([] if machine.is_spot else ["Its machines are paid for until `sky down`: fetch the run first."]),
     )  # fmt: skip
     return yaml_text([(comments, task)])
 

@@ -24,6 +24,8 @@ IMAGE = {"YOUR_IMAGE": "an image with torch, ddlprof, the script and what it imp
 """What is to be filled in by its name in a file; so are other such tables."""
 NOW = "$(date -u +%Y%m%d-%H%M%S)"
 """What makes the run directory of each start another one, in words of bash."""
+ENDS = "The time limit is the upper end of the interval, which one job in ten exceeds."
+"""What files say of the time after which a job is ended."""
 _HIDDEN = "***"
 _FEWEST_STARTS, _STARTS_PER_EXPECTED = 10, 3
 """A job that is interrupted is started again at least so often, and so many times as often as is expected."""

@@ -212,6 +212,8 @@ def test_dstack() -> None:
     assert (task["backends"], task["regions"], task["instance_types"]) == (["aws"], ["us-east-1"], ["p4d.24xlarge"])
     assert (task["spot_policy"], "retry" in task, "volumes" in task) == ("on-demand", False, False)
     spot = document("dstack", TWO_ON_SPOT)
+    assert "ends with it: let the script send away" in rendered("dstack", TWO)
+    assert "ends with it" not in rendered("dstack", TWO_ON_SPOT)
     assert (spot["spot_policy"], spot["retry"]["on_events"]) == ("spot", ["no-capacity", "interruption"])
     assert spot["volumes"] == ["data-${{ dstack.node_rank }}:/checkpoints"]
     assert document("dstack", ONE_ON_SPOT)["volumes"] == ["data:/checkpoints"]
@@ -231,6 +233,7 @@ def test_skypilot_tries_the_next_plans_in_their_order() -> None:
     assert "# SkyPilot shows the price of one hour; the job is expected to take 2 h.\n" in text
     assert "# If its machines are not to be had, those of the next plans that train alike are" in text
     assert "start it with: sky launch THIS_FILE" in text
+    assert "# Its machines are paid for until `sky down`: fetch the run first.\n" in text
 
 
 def test_skypilot_keeps_checkpoints_of_spot_machines() -> None:
@@ -324,12 +327,18 @@ def test_sagemaker_gives_each_machine_its_number(tmp_path: Path) -> None:
         ("sagemaker", replace(ONE, machine=replace(P4D, instance_type="p9.huge")), "SageMaker has no ml.p9.huge"),
         ("sagemaker", replace(ONE, words=("x",) * 101), "at most 100 arguments"),
         ("sagemaker", replace(ONE, words=("x" * 257,)), "at most 100 arguments of a line of 256 characters"),
+        ("sagemaker", replace(ONE, longest_s=3e6), "ends every job after 28 days"),
         ("sagemaker", replace(ONE, words=("train.py", "a\nb")), "arguments of a line of 256 characters"),
     ],
 )
 def test_what_an_engine_cannot_be_asked_for_is_refused(engine: str, start: Start, says: str) -> None:
     with pytest.raises(UserError, match=says):
         rendered(engine, start)
+
+
+def test_a_time_limit_is_explained_where_there_is_one() -> None:
+    limited = [engine for engine in MACHINES if "The time limit is the upper end" in rendered(engine, TWO)]
+    assert limited == ["slurm", "kubernetes", "pytorchjob", "dstack", "sagemaker"]
 
 
 def test_spot_is_said_to_every_engine() -> None:

@@ -29,10 +29,15 @@ def how(start: Start) -> str:
 
 
 def render(start: Start) -> str:
-    """The YAML. Raises UserError for a cloud on which dstack rents no machines."""
+    """The YAML. Raises UserError for machines that dstack does not rent."""
     machine = start.machine
     if machine.cloud not in _BACKENDS:
         raise UserError(f"dstack rents no machines of {machine.cloud}: choose another --emit, or name a --cloud")
+    if machine.cpu_arch != "x86_64" or machine.is_amd:
+        raise UserError(
+            f"dstack rents no {machine.instance_type}, only machines with x86 processors and NVIDIA's GPUs: name"
+            " another --plan, --instance or --emit"
+        )
     out = start.run_directory(f"{_KEPT if machine.is_spot else _HERE}/ddlprof-runs")
     volume = {"YOUR_VOLUME": f"a volume of dstack for checkpoints and the run, in {_KEPT}"}
     if start.nodes > 1:

@@ -322,6 +322,8 @@ def test_sagemaker_gives_each_machine_its_number(tmp_path: Path) -> None:
         ("skypilot", replace(ONE, machine=replace(P4D, cloud="vast")), "rents no machines of vast by type"),
         ("skypilot", replace(ONE, machine=replace(P4D, cloud="coreweave")), "rents no machines of coreweave by type"),
         ("dstack", replace(ONE, machine=replace(P4D, cloud="coreweave")), "dstack rents no machines of coreweave"),
+        ("dstack", replace(ONE, machine=replace(P4D, cpu_arch="arm64")), "dstack rents no p4d.24xlarge, only"),
+        ("dstack", replace(ONE, machine=replace(P4D, is_amd=True)), "dstack rents no p4d.24xlarge, only"),
         ("parallelcluster", replace(ONE, machine=replace(P4D, cloud="gcp")), "machines of aws, not of gcp"),
         ("sagemaker", replace(ONE, machine=replace(P4D, cloud="gcp")), "SageMaker has no ml.p4d.24xlarge"),
         ("sagemaker", replace(ONE, machine=replace(P4D, instance_type="p9.huge")), "SageMaker has no ml.p9.huge"),

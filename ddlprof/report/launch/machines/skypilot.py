@@ -11,8 +11,8 @@ from ddlprof.report.launch.machines.start import Machine, Start
 from ddlprof.report.yaml_text import yaml_text
 
 ENDING = "sky.yaml"
-_NOT_BY_TYPE = ("coreweave", "vast")
-"""Clouds whose machines SkyPilot does not rent by the catalogue's names of types."""
+_NOT_BY_TYPE = ("coreweave", "hyperstack", "vast")
+"""Clouds whose machines SkyPilot does not rent, or not by the catalogue's names of types."""
 _KEPT = "/checkpoints"
 _MOST_OTHERS = 4
 
@@ -27,7 +27,9 @@ def render(start: Start) -> str:
     had. Raises UserError for a cloud whose machines SkyPilot cannot be told to rent."""
     machine = start.machine
     if machine.cloud in _NOT_BY_TYPE:
-        raise UserError(f"SkyPilot rents no machines of {machine.cloud} by type: leave --emit out, or name a --cloud")
+        raise UserError(
+            f"SkyPilot rents no machines of {machine.cloud} by type: choose another --emit, or name a --cloud"
+        )
     others = [each for each in start.others if each.cloud not in _NOT_BY_TYPE and each.is_spot == machine.is_spot]
     others = others[:_MOST_OTHERS]
     folder = f"{_KEPT}/ddlprof-runs" if machine.is_spot else "ddlprof-runs"

@@ -321,6 +321,7 @@ def test_sagemaker_gives_each_machine_its_number(tmp_path: Path) -> None:
     [
         ("skypilot", replace(ONE, machine=replace(P4D, cloud="vast")), "rents no machines of vast by type"),
         ("skypilot", replace(ONE, machine=replace(P4D, cloud="coreweave")), "rents no machines of coreweave by type"),
+        ("skypilot", replace(ONE, machine=replace(P4D, cloud="hyperstack")), "no machines of hyperstack by type"),
         ("dstack", replace(ONE, machine=replace(P4D, cloud="coreweave")), "dstack rents no machines of coreweave"),
         ("dstack", replace(ONE, machine=replace(P4D, cpu_arch="arm64")), "dstack rents no p4d.24xlarge, only"),
         ("dstack", replace(ONE, machine=replace(P4D, is_amd=True)), "dstack rents no p4d.24xlarge, only"),

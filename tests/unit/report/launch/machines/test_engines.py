@@ -18,10 +18,12 @@ import yaml
 from botocore.validate import ParamValidator
 
 from ddlprof.base.errors import UserError
+from ddlprof.base.text import plain
 from ddlprof.report.launch.machines import pods, sagemaker, slurm
 from ddlprof.report.launch.machines.engines import MACHINES
 from ddlprof.report.launch.machines.start import Machine, Start
 from scripts.lab.launch_files import P4D, STARTS, filled_in
+from tests.unit.cli.hostile import NAME
 from tests.unit.report.launch.machines.made import (
     ONE,
     ONE_ON_SPOT,
@@ -342,6 +344,19 @@ def test_what_an_engine_cannot_be_asked_for_is_refused(engine: str, start: Start
 def test_a_time_limit_is_explained_where_there_is_one() -> None:
     limited = [engine for engine in MACHINES if "The time limit is the upper end" in rendered(engine, TWO)]
     assert limited == ["slurm", "kubernetes", "pytorchjob", "dstack", "sagemaker"]
+
+
+@pytest.mark.parametrize("engine", MACHINES)
+def test_names_forge_no_line_of_a_file_for_two_spot_machines(engine: str) -> None:
+    """SageMaker takes no argument of several lines; the others get it as it is, quoted for bash."""
+    hostile = NAME.replace("\n", " ") if engine == "sagemaker" else NAME
+    texts = [rendered(engine, replace(TWO_ON_SPOT, job=name, words=("train.py", name))) for name in (hostile, "x" * 9)]
+    assert not {each for line in texts[0].splitlines() for each in line if plain(each) != each}
+    assert texts[0].count("\n") == texts[1].count("\n")
+    if MACHINES[engine].ending.endswith("sh"):
+        assert subprocess.run(["bash", "-n"], input=texts[0], text=True).returncode == 0
+    else:
+        assert list(yaml.safe_load(texts[0])) == list(yaml.safe_load(texts[1]))
 
 
 def test_spot_is_said_to_every_engine() -> None:

@@ -220,7 +220,7 @@ class Experiment:
     devices: int = 1
     on_host: bool = False
     """A rehearsal of it takes a stand-in on the processor, not simulated devices."""
-    question: str = "j"
+    question: str = "k"
     """The question it answers, or a part of; see `plan.QUESTIONS`."""
 
 

@@ -13,16 +13,17 @@ START_S = 25
 """Seconds of a part beside its experiments: installing, importing torch, and writing."""
 NO_TIME = "no time was left"
 QUESTIONS: Mapping[str, str] = {
-    "a": "predicted against measured steps of ten models, and what probe measures beside the shipped figures",
-    "b": "device lag as a detector of launch-bound steps, beside Kineto's idle share",
-    "c": "captures of every kind beside the helper's queries, in relaxed mode and without",
-    "d": "classes of a step beside `ddlprof import` of Kineto's trace of the same run",
-    "e": "overhead at 50, 500 and 5,000 kernels a step, and for networks",
-    "f": "FSDP2 and DDP at world size 1 with NCCL: host cost and peak memory with and without",
-    "g": "fuse's sweep and sparsity on CUDA, under autocast",
-    "h": "compilation in all modes, and fused AdamW with a GradScaler",
-    "i": "memory expected against that of ten models",
-    "j": "the rest: tests/gpu, windows, loaders, copies, communication, faults, several GPUs, Nsight",
+    "a": "overhead at 50, 500 and 5,000 kernels a step, and for networks",
+    "b": "FSDP2 and DDP at world size 1 with NCCL: host cost and peak memory with and without",
+    "c": "tests/gpu: clock, copies, streams, graphs, counters, probe",
+    "d": "predicted against measured steps of ten models, and what probe measures beside the shipped figures",
+    "e": "device lag as a detector of launch-bound steps, beside Kineto's idle share",
+    "f": "classes of a step beside `ddlprof import` of Kineto's trace of the same run",
+    "g": "captures of every kind beside the helper's queries, in relaxed mode and without",
+    "h": "memory expected against that of ten models",
+    "i": "fuse's sweep and sparsity on CUDA, under autocast",
+    "j": "compilation in all modes, and fused AdamW with a GradScaler",
+    "k": "the rest: windows, loaders, copies, communication, faults, several GPUs, Nsight",
 }
 """In the order of what is worth most to know."""
 

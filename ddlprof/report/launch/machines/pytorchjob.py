@@ -33,7 +33,7 @@ def render(start: Start) -> str:
     replica = {"restartPolicy": "OnFailure" if start.machine.is_spot else "Never", "template": template}
     run_policy: dict[str, Any] = {"activeDeadlineSeconds": math.ceil(start.longest_s), "cleanPodPolicy": "Running"}
     if start.machine.is_spot:
-        run_policy["backoffLimit"] = start.starts
+        run_policy["backoffLimit"] = start.starts * start.nodes  # the operator adds up the restarts of all pods
     replicas = {"Master": {"replicas": 1, **replica}}
     if several:
         replicas["Worker"] = {"replicas": start.nodes - 1, **replica}

@@ -179,7 +179,8 @@ def test_a_pytorchjob_has_a_master_and_workers() -> None:
     assert spec["runPolicy"]["activeDeadlineSeconds"] == 10_000
     assert list(document("pytorchjob", ONE)["spec"]["pytorchReplicaSpecs"]) == ["Master"]
     spot = document("pytorchjob", TWO_ON_SPOT)["spec"]
-    assert spot["runPolicy"]["backoffLimit"] == 14
+    assert spot["runPolicy"]["backoffLimit"] == 28  # 14 times, and both pods start again each time
+    assert document("pytorchjob", ONE_ON_SPOT)["spec"]["runPolicy"]["backoffLimit"] == 14
     assert {each["restartPolicy"] for each in spot["pytorchReplicaSpecs"].values()} == {"OnFailure"}
 
 

@@ -16,6 +16,8 @@ _BACKENDS = {
     **{name: name for name in ("aws", "azure", "gcp", "lambda", "nebius", "oci", "runpod", "verda")},
 }
 """dstack's names of the catalogue's clouds."""
+_ALONE = ("lambda", "vast", "verda")
+"""Clouds of which dstack gives a job one machine only."""
 _HERE = "/job"
 _KEPT = "/checkpoints"
 _WAITS = "4h"
@@ -33,6 +35,8 @@ def render(start: Start) -> str:
     machine = start.machine
     if machine.cloud not in _BACKENDS:
         raise UserError(f"dstack rents no machines of {machine.cloud}: choose another --emit, or name a --cloud")
+    if start.nodes > 1 and machine.cloud in _ALONE:
+        raise UserError(f"dstack connects no machines of {machine.cloud}: name another --plan, --cloud or --emit")
     if machine.cpu_arch != "x86_64" or machine.is_amd:
         raise UserError(
             f"dstack rents no {machine.instance_type}, only machines with x86 processors and NVIDIA's GPUs: name"

@@ -239,6 +239,13 @@ def test_skypilot_tries_the_next_plans_in_their_order() -> None:
     assert "# Its machines are paid for until `sky down`: fetch the run first.\n" in text
 
 
+def test_skypilot_tries_no_machines_that_it_does_not_connect() -> None:
+    others = (replace(P4D, cloud="runpod"), replace(P4D, cloud="gcp"))
+    (first, second) = document("skypilot", replace(TWO, others=others))["resources"]["ordered"]
+    assert (first["infra"], second["infra"]) == ("aws/us-east-1", "gcp/us-east-1")
+    assert len(document("skypilot", replace(ONE, others=others))["resources"]["ordered"]) == 3
+
+
 def test_skypilot_keeps_checkpoints_of_spot_machines() -> None:
     task = document("skypilot", replace(TWO_ON_SPOT, others=(P4D,)))  # one on demand is no machine of a spot plan
     assert task["resources"] == {
@@ -325,6 +332,9 @@ def test_sagemaker_gives_each_machine_its_number(tmp_path: Path) -> None:
         ("skypilot", replace(ONE, machine=replace(P4D, cloud="vast")), "rents no machines of vast by type"),
         ("skypilot", replace(ONE, machine=replace(P4D, cloud="coreweave")), "rents no machines of coreweave by type"),
         ("skypilot", replace(ONE, machine=replace(P4D, cloud="hyperstack")), "no machines of hyperstack by type"),
+        ("skypilot", replace(TWO, machine=replace(P4D, cloud="verda")), "SkyPilot connects no machines of verda"),
+        ("skypilot", replace(ONE, machine=replace(SPOT, cloud="verda")), "SkyPilot mounts no bucket on verda"),
+        ("dstack", replace(TWO, machine=replace(P4D, cloud="verda")), "dstack connects no machines of verda"),
         ("dstack", replace(ONE, machine=replace(P4D, cloud="coreweave")), "dstack rents no machines of coreweave"),
         ("dstack", replace(ONE, machine=replace(P4D, cpu_arch="arm64")), "dstack rents no p4d.24xlarge, only"),
         ("dstack", replace(ONE, machine=replace(P4D, is_amd=True)), "dstack rents no p4d.24xlarge, only"),

@@ -128,6 +128,8 @@ def test_what_the_wheel_imports_is_declared_and_used() -> None:
         "otel",
         "learn",
         "cluster",
+        "dask",
+        "ray",
         "optuna",
         "wandb-sweeps",
         "tensorboard",

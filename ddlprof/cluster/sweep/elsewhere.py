@@ -8,8 +8,8 @@ from importlib.util import find_spec
 
 from ddlprof.base.errors import UserError
 
-PACKAGES = {"dask": ("dask[distributed]", "distributed"), "ray": ("ray", "ray")}
-"""What has to be installed, and the module that is there then."""
+MODULES = {"dask": "distributed", "ray": "ray"}
+"""The module that is there where what is needed is installed."""
 
 
 @contextmanager
@@ -24,11 +24,10 @@ def on_cluster(where: str | None) -> Iterator[None]:
         yield
         return
     kind, _, address = where.partition(":")
-    if kind not in PACKAGES:
+    if kind not in MODULES:
         raise UserError(f"--on {where}: expected dask, dask:ADDRESS, ray or ray:ADDRESS")
-    package, module = PACKAGES[kind]
-    if find_spec("joblib") is None or find_spec(module) is None:
-        raise UserError(f"--on {where}: needs pip install 'ddlprof[cluster]' '{package}'")
+    if find_spec("joblib") is None or find_spec(MODULES[kind]) is None:
+        raise UserError(f"--on {where}: needs pip install 'ddlprof[{kind}]'")
     from joblib import parallel_config
 
     connected = _dask(address or None) if kind == "dask" else _ray(address or None)

@@ -26,15 +26,16 @@ def goodput_of(processes: Processes, *runs: str) -> dict[str, Any]:
 
 
 def require_truth(found: dict[str, Any], folder: Path, ranks: int) -> None:
-    """What was done again is known exactly by its number of steps, and times to a few per cent."""
+    """What was done again is known exactly by its number of steps. Of its time only the mean step of its attempt is, so
+    on a busy machine the slow steps may be those that count as new, or as repeated."""
     new, again = read_log(folder / "log")
     assert found["new_steps"] == len(new) == STEPS
     assert sum(each["repeated"] for each in found["attempts"]) == len(again) > 0
     hour = 3600 / ranks
     parts = found["parts_h"]
-    # All steps of an attempt count as equally long.
-    assert hour * parts["new_steps"] == pytest.approx(sum(new), rel=0.1)
-    assert hour * parts["repeated_steps"] == pytest.approx(sum(again), rel=0.25)
+    trained_h = parts["new_steps"] + parts["repeated_steps"]
+    assert hour * trained_h == pytest.approx(sum(new) + sum(again), rel=0.25)
+    assert parts["new_steps"] / trained_h == pytest.approx(len(new) / (len(new) + len(again)), abs=0.05)
     assert sum(parts.values()) == pytest.approx(found["rank_hours"])
     assert 0 < found["goodput"] < 1
     assert found["goodput"] == pytest.approx(parts["new_steps"] / found["rank_hours"], rel=0.2)

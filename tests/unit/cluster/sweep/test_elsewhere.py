@@ -23,7 +23,7 @@ def test_other_clusters_are_not_known() -> None:
 @pytest.mark.parametrize("kind", ["dask", "ray"])
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(elsewhere, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=f"pip install 'ddlprof.cluster.' '{kind}"), elsewhere.on_cluster(kind):
+    with pytest.raises(UserError, match=rf"pip install 'ddlprof\[{kind}\]'"), elsewhere.on_cluster(kind):
         pass
 
 

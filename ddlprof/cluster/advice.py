@@ -189,7 +189,7 @@ def _scaled(near: _Step, ask: Ask, measured: Sequence[Measurement], predictor: P
         half = replace(target, batch_per_gpu=batch // 2)
     else:
         return Scaled(gpus, placement, None, f"the batch of {batch} of a GPU cannot be halved")
-    far = _step(placement, half, [run for run in measured if run.grad_accum == (half.grad_accum or 1)], predictor)
+    far = _step(placement, half, measured, predictor)
     if near.measured_s is not None and far.measured_s is not None:
         return Scaled(gpus, placement, SpeedUp(near.measured_s / far.measured_s, None, None))
     if near.predicted is None or far.predicted is None:
@@ -248,13 +248,16 @@ def _outside(*steps: _Step) -> str | None:
 
 
 def _measured_s(measured: Sequence[Measurement], placement: tuple[int, ...], target: Target) -> float | None:
-    """The mean step in seconds of the runs with this placement, machine and batch; None: there was no such run."""
-    wanted = (target.instance_type, target.gpu_model, target.network_gbps, target.batch_per_gpu)
+    """The mean step in seconds of the runs with this placement, machine, batch and number of passes; None: there was no
+    such run."""
+    wanted = (
+        target.instance_type, target.gpu_model, target.network_gbps, target.batch_per_gpu, target.grad_accum or 1
+    )  # fmt: skip
     found = [
         run.step_s
         for run in measured
         if tuple(sorted(run.placement, reverse=True)) == placement
-        and (run.instance_type, run.gpu_model, run.network_gbps, run.batch_per_gpu) == wanted
+        and (run.instance_type, run.gpu_model, run.network_gbps, run.batch_per_gpu, run.grad_accum) == wanted
     ]
     return sum(found) / len(found) if found else None
 

@@ -248,10 +248,11 @@ def _outside(*steps: _Step) -> str | None:
 
 
 def _measured_s(measured: Sequence[Measurement], placement: tuple[int, ...], target: Target) -> float | None:
-    """The mean step in seconds of the runs with this placement, machine, batch and as many forward passes; None: there
-    was no such run."""
-    passes = target.grad_accum or 1
-    wanted = (target.instance_type, target.gpu_model, target.network_gbps, target.batch_per_gpu, passes)
+    """The mean step in seconds of the runs with this placement, machine, batch and number of passes; None: there was no
+    such run."""
+    wanted = (
+        target.instance_type, target.gpu_model, target.network_gbps, target.batch_per_gpu, target.grad_accum or 1
+    )  # fmt: skip
     found = [
         run.step_s
         for run in measured

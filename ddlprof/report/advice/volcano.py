@@ -8,7 +8,7 @@ from typing import Any
 from ddlprof.cluster.machines import Level
 from ddlprof.report.advice.data import JobAdvice
 from ddlprof.report.advice.text import spread_comments
-from ddlprof.report.launch.machines.pods import job_name
+from ddlprof.report.launch.machines.pods import job_name, unexpanded
 from ddlprof.report.yaml_text import yaml_text
 
 
@@ -38,7 +38,7 @@ def _task(job: JobAdvice, gpus: int) -> dict[str, Any]:
     container = {
         "name": "worker",
         "image": "YOUR_IMAGE",
-        **({"command": ["python", *job.command]} if job.command else {}),
+        **({"command": ["python", *map(unexpanded, job.command)]} if job.command else {}),
         "resources": {"limits": {"nvidia.com/gpu": gpus}},
     }
     return {

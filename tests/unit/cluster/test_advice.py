@@ -87,11 +87,15 @@ def test_a_measured_speed_up_has_no_interval() -> None:
     assert (round(found.factor, 6), found.low, found.high) == (1.6, None, None)
 
 
-def test_runs_of_more_forward_passes_are_other_steps() -> None:
-    runs = [ran((8,), 0.2), replace(ran((8,), 0.4), grad_accum=2), ran((8, 8), 0.25)]
-    found = scaled(Ask(8, 8, replace(TARGET, grad_accum=2)), {}, runs).speed_up
-    assert found is not None
-    assert round(found.factor, 6) == 1.6
+def test_steps_of_other_numbers_of_passes_are_not_taken() -> None:
+    twice = replace(TARGET, grad_accum=2)
+    of_two = [replace(ran((8,), 0.4), grad_accum=2), replace(ran((4, 4), 0.6), grad_accum=2)]
+    of_one = [ran((8,), 0.2), ran((4, 4), 0.4), ran((8, 8), 0.25)]
+    found = advise("job", Ask(8, 8, twice), [*of_two, *of_one], Told({}))
+    assert found.step_s == 0.4
+    assert told(of(found, Level.RACK)) == [1.5]
+    assert found.scaled is not None
+    assert found.scaled.speed_up == pytest.approx((0.4 / 0.25, None, None))
 
 
 def test_what_cannot_be_halved_is_not_scaled() -> None:

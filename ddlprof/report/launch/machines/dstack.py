@@ -7,7 +7,7 @@ from typing import Any
 
 from ddlprof.base.errors import UserError
 from ddlprof.report.launch.machines.pods import job_name
-from ddlprof.report.launch.machines.start import Start
+from ddlprof.report.launch.machines.start import ENDS, Start
 from ddlprof.report.yaml_text import yaml_text
 
 ENDING = "dstack.yml"
@@ -16,6 +16,8 @@ _BACKENDS = {
     **{name: name for name in ("aws", "azure", "gcp", "lambda", "nebius", "oci", "runpod", "verda")},
 }
 """dstack's names of the catalogue's clouds."""
+_ALONE = ("lambda", "vast", "verda")
+"""Clouds of which dstack gives a job one machine only."""
 _HERE = "/job"
 _KEPT = "/checkpoints"
 _WAITS = "4h"
@@ -29,10 +31,17 @@ def how(start: Start) -> str:
 
 
 def render(start: Start) -> str:
-    """The YAML. Raises UserError for a cloud on which dstack rents no machines."""
+    """The YAML. Raises UserError for machines that dstack does not rent."""
     machine = start.machine
     if machine.cloud not in _BACKENDS:
         raise UserError(f"dstack rents no machines of {machine.cloud}: choose another --emit, or name a --cloud")
+    if start.nodes > 1 and machine.cloud in _ALONE:
+        raise UserError(f"dstack connects no machines of {machine.cloud}: name another --plan, --cloud or --emit")
+    if machine.cpu_arch != "x86_64" or machine.is_amd:
+        raise UserError(
+            f"dstack rents no {machine.instance_type}, only machines with x86 processors and NVIDIA's GPUs: name"
+            " another --plan, --instance or --emit"
+        )
     out = start.run_directory(f"{_KEPT if machine.is_spot else _HERE}/ddlprof-runs")
     volume = {"YOUR_VOLUME": f"a volume of dstack for checkpoints and the run, in {_KEPT}"}
     if start.nodes > 1:
@@ -54,7 +63,9 @@ def render(start: Start) -> str:
         "max_duration": f"{max(math.ceil(start.longest_s / 60), 1)}m",
     }
     fill_in = {**DDLPROF, **(volume if machine.is_spot else {})}
-    return yaml_text([(start.comments(how(start).format(path="THIS_FILE"), fill_in), task)])
+    lost = f"What the job writes in {_HERE}, this run too, ends with it: let the script send away what is to be kept."
+    more = () if machine.is_spot else (lost,)
+    return yaml_text([(start.comments(how(start).format(path="THIS_FILE"), fill_in, ENDS, *more), task)])
 
 
 def _machines(start: Start) -> dict[str, Any]:

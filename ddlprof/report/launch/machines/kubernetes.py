@@ -8,7 +8,7 @@ from typing import Any
 
 from ddlprof.model.naming import RUNS_FOLDER
 from ddlprof.report.launch.machines import pods
-from ddlprof.report.launch.machines.start import Start
+from ddlprof.report.launch.machines.start import ENDS, Start
 from ddlprof.report.yaml_text import yaml_text
 
 ENDING = "kubernetes.yaml"
@@ -36,7 +36,7 @@ def render(start: Start) -> str:
     if start.machine.is_spot:
         too_long = {"name": "tooLong", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}
         spec = {"failurePolicy": {"maxRestarts": start.starts, "rules": [too_long]}, **spec}
-    comments = start.comments(how(start).format(path="THIS_FILE"), fill_in)
+    comments = start.comments(how(start).format(path="THIS_FILE"), fill_in, ENDS)
     return yaml_text([(comments, job_set(name, {pods.QUEUE_LABEL: "YOUR_QUEUE"}, spec))])
 
 

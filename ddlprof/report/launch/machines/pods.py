@@ -18,9 +18,11 @@ FILL_IN = {
 LEVEL = {"YOUR_TOPOLOGY_LEVEL": "the node label of a rack or block in the cluster's Topology"}
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PREFERRED, REQUIRED = (f"kueue.x-k8s.io/podset-{how}-topology" for how in ("preferred", "required"))
-_NAME_CHARACTERS = 45
-"""The most characters of a job's name: the names of its pods, `NAME-workers-0-12-xxxxx`, must have room in the 63 of a
-label."""
+_NAME_CHARACTERS = 39
+"""The most characters of a job's name: the names of its pods, `NAME-workers-16-0-1023-xxxxx`, must have room in the 63
+of a label, and dstack takes at most 41."""
+_VARIABLE = re.compile(r"\$(?=\$|\([A-Za-z_][A-Za-z0-9_]*\))")
+"""What Kubernetes replaces in a command before anything runs: `$$` by `$`, and `$(NAME)` by a variable's value."""
 _SPOT_LABELS = {
     "aws": {"eks.amazonaws.com/capacityType": "SPOT"},
     "azure": {"kubernetes.azure.com/scalesetpriority": "spot"},
@@ -34,9 +36,17 @@ _NAMED_BY_TYPE = (*_SPOT_LABELS, "oci")
 
 
 def job_name(text: str) -> str:
-    """A name that Kubernetes takes: lower-case letters, digits and hyphens, beginning with a letter."""
-    name = re.sub(r"[^a-z0-9]+", "-", text.lower())[:_NAME_CHARACTERS].strip("-")
-    return name if name[:1].isalpha() else f"job-{name}".rstrip("-")
+    """A name that Kubernetes and dstack take: lower-case letters, digits and hyphens, at least two characters, of which
+    the first is a letter."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    if len(name) < 2 or not name[0].isalpha():
+        name = f"job-{name}"
+    return name[:_NAME_CHARACTERS].strip("-")
+
+
+def unexpanded(text: str) -> str:
+    """The text of a container's command that reaches it as `text`."""
+    return _VARIABLE.sub("$$", text)
 
 
 def chosen_nodes(machine: Machine) -> dict[str, Any]:
@@ -84,7 +94,7 @@ def pod(
                 "name": container,
                 "image": "YOUR_IMAGE",
                 "command": ["bash", "-c"],
-                "args": ["\n".join(script) + "\n"],
+                "args": [unexpanded("\n".join(script) + "\n")],
                 "resources": {"limits": dict(limits)},
                 "volumeMounts": [{"name": "memory", "mountPath": "/dev/shm"}, {"name": "shared", "mountPath": SHARED}],
             }

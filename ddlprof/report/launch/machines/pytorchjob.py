@@ -7,7 +7,7 @@ from typing import Any
 
 from ddlprof.model.naming import RUNS_FOLDER
 from ddlprof.report.launch.machines import pods
-from ddlprof.report.launch.machines.start import Start
+from ddlprof.report.launch.machines.start import ENDS, Start
 from ddlprof.report.yaml_text import yaml_text
 
 ENDING = "pytorchjob.yaml"
@@ -33,7 +33,7 @@ def render(start: Start) -> str:
     replica = {"restartPolicy": "OnFailure" if start.machine.is_spot else "Never", "template": template}
     run_policy: dict[str, Any] = {"activeDeadlineSeconds": math.ceil(start.longest_s), "cleanPodPolicy": "Running"}
     if start.machine.is_spot:
-        run_policy["backoffLimit"] = start.starts
+        run_policy["backoffLimit"] = start.starts * start.nodes  # the operator adds up the restarts of all pods
     replicas = {"Master": {"replicas": 1, **replica}}
     if several:
         replicas["Worker"] = {"replicas": start.nodes - 1, **replica}
@@ -44,4 +44,4 @@ def render(start: Start) -> str:
         "spec": {"runPolicy": run_policy, "pytorchReplicaSpecs": replicas},
     }
     fill_in = {**pods.FILL_IN, **pods.QUEUE, **(pods.LEVEL if several else {})}
-    return yaml_text([(start.comments(how(start).format(path="THIS_FILE"), fill_in), job)])
+    return yaml_text([(start.comments(how(start).format(path="THIS_FILE"), fill_in, ENDS), job)])

@@ -8,13 +8,15 @@ from functools import cache
 from typing import Any
 
 from ddlprof.base.errors import UserError
-from ddlprof.report.launch.machines.start import PORT, SCRIPT, Start
+from ddlprof.report.launch.machines.start import ENDS, PORT, SCRIPT, Start
 from ddlprof.report.yaml_text import yaml_text
 
 ENDING = "sagemaker.yaml"
 _LONGEST_NAME = 48
 _LONGEST_S = 28 * 86400
 """The most seconds that a training job may take, by its API."""
+_DISK_GB = 100
+"""Less than any machine has that comes with disks of its own, on which no more may be asked for (g4dn.xlarge: 125)."""
 _WAITS_S = 4 * 3600
 """How much longer than it may run a job may wait for spot machines."""
 _MOST_WORDS, _LONGEST_WORD = 100, 256
@@ -35,7 +37,7 @@ def how(start: Start) -> str:
 
 def render(start: Start) -> str:
     """The YAML. Raises UserError for machines that SageMaker does not have, and arguments that it does not take."""
-    return yaml_text([(start.comments(how(start).format(path="THIS_FILE"), FILL_IN), request(start))])
+    return yaml_text([(start.comments(how(start).format(path="THIS_FILE"), FILL_IN, ENDS), request(start))])
 
 
 def request(start: Start) -> dict[str, Any]:
@@ -45,13 +47,15 @@ def request(start: Start) -> dict[str, Any]:
     if machine.cloud != "aws" or type_ not in known_types():
         raise UserError(f"SageMaker has no {type_}: name another --plan, --instance or --emit")
     words = start.words or (SCRIPT,)
-    if len(words) > _MOST_WORDS or max(map(len, words)) > _LONGEST_WORD:
+    if len(words) > _MOST_WORDS or any(len(word) > _LONGEST_WORD or "\n" in word for word in words):
         raise UserError(
-            f"SageMaker takes at most {_MOST_WORDS} arguments of {_LONGEST_WORD} characters: give the script a shorter"
-            " command, or choose another --emit"
+            f"SageMaker takes at most {_MOST_WORDS} arguments of a line of {_LONGEST_WORD} characters: give the script"
+            " a shorter command, or choose another --emit"
         )
     name = re.sub(r"[^A-Za-z0-9]+", "-", start.job)[:_LONGEST_NAME].strip("-") or "train"
-    longest_s = min(math.ceil(start.longest_s), _LONGEST_S)
+    longest_s = math.ceil(start.longest_s)
+    if longest_s > _LONGEST_S:
+        raise UserError("SageMaker ends every job after 28 days: name another --plan or --emit")
     return {
         "TrainingJobName": name,
         "RoleArn": "YOUR_ROLE_ARN",
@@ -61,7 +65,7 @@ def request(start: Start) -> dict[str, Any]:
             "ContainerEntrypoint": ["bash", "-c", _command(start), "torchrun"],
             "ContainerArguments": list(words),
         },
-        "ResourceConfig": {"InstanceType": type_, "InstanceCount": start.nodes, "VolumeSizeInGB": 200},
+        "ResourceConfig": {"InstanceType": type_, "InstanceCount": start.nodes, "VolumeSizeInGB": _DISK_GB},
         "OutputDataConfig": {"S3OutputPath": f"s3://YOUR_BUCKET/{name}/results"},
         "CheckpointConfig": {"S3Uri": f"s3://YOUR_BUCKET/{name}/checkpoints", "LocalPath": _KEPT},
         "EnableManagedSpotTraining": machine.is_spot,

@@ -11,8 +11,12 @@ from ddlprof.report.launch.machines.start import Machine, Start
 from ddlprof.report.yaml_text import yaml_text
 
 ENDING = "sky.yaml"
-_NOT_BY_TYPE = ("coreweave", "vast")
-"""Clouds whose machines SkyPilot does not rent by the catalogue's names of types."""
+_NOT_BY_TYPE = ("coreweave", "hyperstack", "vast")
+"""Clouds whose machines SkyPilot does not rent, or not by the catalogue's names of types."""
+_ALONE = ("runpod", "verda")
+"""Clouds of which SkyPilot gives a job one machine only."""
+_WITHOUT_BUCKETS = ("runpod", "verda")
+"""Clouds on whose machines SkyPilot mounts no buckets."""
 _KEPT = "/checkpoints"
 _MOST_OTHERS = 4
 
@@ -24,11 +28,11 @@ def how(start: Start) -> str:
 
 def render(start: Start) -> str:
     """The YAML. The machines of other plans that train alike are tried in their order where the first are not to be
-    had. Raises UserError for a cloud whose machines SkyPilot cannot be told to rent."""
+    had. Raises UserError for a cloud whose machines SkyPilot cannot be told to rent, or not for such a job."""
     machine = start.machine
-    if machine.cloud in _NOT_BY_TYPE:
-        raise UserError(f"SkyPilot rents no machines of {machine.cloud} by type: leave --emit out, or name a --cloud")
-    others = [each for each in start.others if each.cloud not in _NOT_BY_TYPE and each.is_spot == machine.is_spot]
+    if lacking := _lacking(machine, start.nodes):
+        raise UserError(f"SkyPilot {lacking}: choose another --emit, or name a --cloud")
+    others = [each for each in start.others if each.is_spot == machine.is_spot and not _lacking(each, start.nodes)]
     others = others[:_MOST_OTHERS]
     folder = f"{_KEPT}/ddlprof-runs" if machine.is_spot else "ddlprof-runs"
     command = start.torchrun(
@@ -48,8 +52,20 @@ def render(start: Start) -> str:
         how(start).format(path="THIS_FILE"), {**DDLPROF, **(bucket if machine.is_spot else {})},
         f"SkyPilot shows the price of one hour; the job is expected to take {duration(start.time_s)}.",
         *_tried(others),
+        *([] if machine.is_spot else ["Its machines are paid for until `sky down`: fetch the run first."]),
     )  # fmt: skip
     return yaml_text([(comments, task)])
+
+
+def _lacking(machine: Machine, nodes: int) -> str | None:
+    """What SkyPilot does not do that a job on so many of these machines needs; None: nothing."""
+    if machine.cloud in _NOT_BY_TYPE:
+        return f"rents no machines of {machine.cloud} by type"
+    if nodes > 1 and machine.cloud in _ALONE:
+        return f"connects no machines of {machine.cloud}"
+    if machine.is_spot and machine.cloud in _WITHOUT_BUCKETS:
+        return f"mounts no bucket on {machine.cloud}, where a spot job would keep its checkpoints"
+    return None
 
 
 def _tried(others: list[Machine]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ddlprof.report.launch.machines.start import Start
+from ddlprof.report.launch.machines.start import ENDS, Start
 from ddlprof.report.text import text_of
 
 ENDING = "sbatch.sh"
@@ -22,7 +22,7 @@ def render(start: Start) -> str:
     """Directives, and one task of srun on each machine, which starts a process for each GPU."""
     comments = start.comments(
         how(start).format(path="THIS_FILE"), {},
-        "The time limit is the upper end of the interval, which one job in ten exceeds.",
+        ENDS,
         f"A partition, an account and a constraint (nodes with {start.machine.gpu_model}) are yours to add.",
     )  # fmt: skip
     out = start.run_directory(stamp="$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}")

@@ -24,6 +24,8 @@ IMAGE = {"YOUR_IMAGE": "an image with torch, ddlprof, the script and what it imp
 """What is to be filled in by its name in a file; so are other such tables."""
 NOW = "$(date -u +%Y%m%d-%H%M%S)"
 """What makes the run directory of each start another one, in words of bash."""
+ENDS = "The time limit is the upper end of the interval, which one job in ten exceeds."
+"""What files say of the time after which a job is ended."""
 _HIDDEN = "***"
 _FEWEST_STARTS, _STARTS_PER_EXPECTED = 10, 3
 """A job that is interrupted is started again at least so often, and so many times as often as is expected."""
@@ -148,8 +150,8 @@ def torchrun(words: Sequence[str], nodes: int, gpus_per_node: int, out: str, ran
 
 
 def file_name(job: str) -> str:
-    """A name of letters, digits, dashes, underscores and dots."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", job).strip("-.") or "train"
+    """A name of letters and digits, with single dashes, underscores and dots between them."""
+    return "-".join(re.findall(r"[A-Za-z0-9]+(?:[_.][A-Za-z0-9]+)*", job)) or "train"
 
 
 def start_of(plans: Sequence[Plan], number: int, job: str, words: Sequence[str], asked: str, catalog: Catalog) -> Start:

@@ -179,6 +179,12 @@ def test_any_name_is_one_that_kubernetes_takes(name: str) -> None:
     directives(slurm.render([job]))
 
 
+def test_arguments_that_kubernetes_would_expand_are_escaped() -> None:
+    spec = volcano_job(volcano.render([large(command=("train.py", "a$$b", "$(HOME)", "$HOME"))]))
+    command = spec["tasks"][0]["template"]["spec"]["containers"][0]["command"]
+    assert command == ["python", "train.py", "a$$$b", "$$(HOME)", "$HOME"]  # Kubernetes takes `$$` for one dollar
+
+
 def test_the_table() -> None:
     text = table.render([small(), large(None), JobAdvice(Advice("one", 1, (1,), 0.1))])
     assert "machines of a rack  4,4   1.50x measured     one machine        5 h 0 min" in text
@@ -239,4 +245,4 @@ def test_pods_of_machines_that_are_not_filled_alike_count_on() -> None:
     for script, gpus in zip(scripts, (6, 5), strict=True):
         assert "--nnodes 3 " in script
         assert f"--nproc-per-node {gpus} " in script
-        assert "--master-addr j-workers-6-0-0.j " in script
+        assert "--master-addr job-j-workers-6-0-0.job-j " in script

@@ -18,10 +18,12 @@ import yaml
 from botocore.validate import ParamValidator
 
 from ddlprof.base.errors import UserError
+from ddlprof.base.text import plain
 from ddlprof.report.launch.machines import pods, sagemaker, slurm
 from ddlprof.report.launch.machines.engines import MACHINES
 from ddlprof.report.launch.machines.start import Machine, Start
 from scripts.lab.launch_files import P4D, STARTS, filled_in
+from tests.unit.cli.hostile import NAME
 from tests.unit.report.launch.machines.made import (
     ONE,
     ONE_ON_SPOT,
@@ -177,7 +179,8 @@ def test_a_pytorchjob_has_a_master_and_workers() -> None:
     assert spec["runPolicy"]["activeDeadlineSeconds"] == 10_000
     assert list(document("pytorchjob", ONE)["spec"]["pytorchReplicaSpecs"]) == ["Master"]
     spot = document("pytorchjob", TWO_ON_SPOT)["spec"]
-    assert spot["runPolicy"]["backoffLimit"] == 14
+    assert spot["runPolicy"]["backoffLimit"] == 28  # 14 times, and both pods start again each time
+    assert document("pytorchjob", ONE_ON_SPOT)["spec"]["runPolicy"]["backoffLimit"] == 14
     assert {each["restartPolicy"] for each in spot["pytorchReplicaSpecs"].values()} == {"OnFailure"}
 
 
@@ -212,6 +215,8 @@ def test_dstack() -> None:
     assert (task["backends"], task["regions"], task["instance_types"]) == (["aws"], ["us-east-1"], ["p4d.24xlarge"])
     assert (task["spot_policy"], "retry" in task, "volumes" in task) == ("on-demand", False, False)
     spot = document("dstack", TWO_ON_SPOT)
+    assert "ends with it: let the script send away" in rendered("dstack", TWO)
+    assert "ends with it" not in rendered("dstack", TWO_ON_SPOT)
     assert (spot["spot_policy"], spot["retry"]["on_events"]) == ("spot", ["no-capacity", "interruption"])
     assert spot["volumes"] == ["data-${{ dstack.node_rank }}:/checkpoints"]
     assert document("dstack", ONE_ON_SPOT)["volumes"] == ["data:/checkpoints"]
@@ -231,6 +236,14 @@ def test_skypilot_tries_the_next_plans_in_their_order() -> None:
     assert "# SkyPilot shows the price of one hour; the job is expected to take 2 h.\n" in text
     assert "# If its machines are not to be had, those of the next plans that train alike are" in text
     assert "start it with: sky launch THIS_FILE" in text
+    assert "# Its machines are paid for until `sky down`: fetch the run first.\n" in text
+
+
+def test_skypilot_tries_no_machines_that_it_does_not_connect() -> None:
+    others = (replace(P4D, cloud="runpod"), replace(P4D, cloud="gcp"))
+    (first, second) = document("skypilot", replace(TWO, others=others))["resources"]["ordered"]
+    assert (first["infra"], second["infra"]) == ("aws/us-east-1", "gcp/us-east-1")
+    assert len(document("skypilot", replace(ONE, others=others))["resources"]["ordered"]) == 3
 
 
 def test_skypilot_keeps_checkpoints_of_spot_machines() -> None:
@@ -285,6 +298,7 @@ def test_sagemaker_takes_the_request(case: str) -> None:
     assert re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", request["TrainingJobName"])
     assert request["ResourceConfig"]["InstanceType"] in sagemaker.known_types()
     assert request["EnableManagedSpotTraining"] == STARTS[case].machine.is_spot
+    assert request["ResourceConfig"]["VolumeSizeInGB"] <= 125  # no more than a g4dn.xlarge has of its own
     limits = request["StoppingCondition"]
     assert limits["MaxRuntimeInSeconds"] == 10_000
     assert ("MaxWaitTimeInSeconds" in limits) == STARTS[case].machine.is_spot
@@ -317,17 +331,43 @@ def test_sagemaker_gives_each_machine_its_number(tmp_path: Path) -> None:
     [
         ("skypilot", replace(ONE, machine=replace(P4D, cloud="vast")), "rents no machines of vast by type"),
         ("skypilot", replace(ONE, machine=replace(P4D, cloud="coreweave")), "rents no machines of coreweave by type"),
+        ("skypilot", replace(ONE, machine=replace(P4D, cloud="hyperstack")), "no machines of hyperstack by type"),
+        ("skypilot", replace(TWO, machine=replace(P4D, cloud="verda")), "SkyPilot connects no machines of verda"),
+        ("skypilot", replace(ONE, machine=replace(SPOT, cloud="verda")), "SkyPilot mounts no bucket on verda"),
+        ("dstack", replace(TWO, machine=replace(P4D, cloud="verda")), "dstack connects no machines of verda"),
         ("dstack", replace(ONE, machine=replace(P4D, cloud="coreweave")), "dstack rents no machines of coreweave"),
+        ("dstack", replace(ONE, machine=replace(P4D, cpu_arch="arm64")), "dstack rents no p4d.24xlarge, only"),
+        ("dstack", replace(ONE, machine=replace(P4D, is_amd=True)), "dstack rents no p4d.24xlarge, only"),
         ("parallelcluster", replace(ONE, machine=replace(P4D, cloud="gcp")), "machines of aws, not of gcp"),
         ("sagemaker", replace(ONE, machine=replace(P4D, cloud="gcp")), "SageMaker has no ml.p4d.24xlarge"),
         ("sagemaker", replace(ONE, machine=replace(P4D, instance_type="p9.huge")), "SageMaker has no ml.p9.huge"),
         ("sagemaker", replace(ONE, words=("x",) * 101), "at most 100 arguments"),
-        ("sagemaker", replace(ONE, words=("x" * 257,)), "at most 100 arguments of 256 characters"),
+        ("sagemaker", replace(ONE, words=("x" * 257,)), "at most 100 arguments of a line of 256 characters"),
+        ("sagemaker", replace(ONE, longest_s=3e6), "ends every job after 28 days"),
+        ("sagemaker", replace(ONE, words=("train.py", "a\nb")), "arguments of a line of 256 characters"),
     ],
 )
 def test_what_an_engine_cannot_be_asked_for_is_refused(engine: str, start: Start, says: str) -> None:
     with pytest.raises(UserError, match=says):
         rendered(engine, start)
+
+
+def test_a_time_limit_is_explained_where_there_is_one() -> None:
+    limited = [engine for engine in MACHINES if "The time limit is the upper end" in rendered(engine, TWO)]
+    assert limited == ["slurm", "kubernetes", "pytorchjob", "dstack", "sagemaker"]
+
+
+@pytest.mark.parametrize("engine", MACHINES)
+def test_names_forge_no_line_of_a_file_for_two_spot_machines(engine: str) -> None:
+    """SageMaker takes no argument of several lines; the others get it as it is, quoted for bash."""
+    hostile = NAME.replace("\n", " ") if engine == "sagemaker" else NAME
+    texts = [rendered(engine, replace(TWO_ON_SPOT, job=name, words=("train.py", name))) for name in (hostile, "x" * 9)]
+    assert not {each for line in texts[0].splitlines() for each in line if plain(each) != each}
+    assert texts[0].count("\n") == texts[1].count("\n")
+    if MACHINES[engine].ending.endswith("sh"):
+        assert subprocess.run(["bash", "-n"], input=texts[0], text=True).returncode == 0
+    else:
+        assert list(yaml.safe_load(texts[0])) == list(yaml.safe_load(texts[1]))
 
 
 def test_spot_is_said_to_every_engine() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -114,8 +115,14 @@ def test_what_is_missing_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "name"), [("train", "train"), ("my net (v2)", "my-net-v2"), ("../x", "x"), ("é", "train")]
-)
+    ("job", "name"),
+    [
+        ("train", "train"), ("my net (v2)", "my-net-v2"), ("../x", "x"), ("é", "train"), ("__main__", "main"),
+        ("a - b", "a-b"), ("a_b.c", "a_b.c"), ("a___b", "a-b"),
+    ],
+)  # fmt: skip
 def test_names_are_what_engines_take(job: str, name: str) -> None:
     assert file_name(job) == name
+    # The names of SkyPilot's tasks.
+    assert re.fullmatch("[a-zA-Z0-9]+(?:[._-]{1,2}[a-zA-Z0-9]+)*", name)
     assert replace(TWO, job=job).run_directory("a", "$X") == f'"a/{name}-$X"'

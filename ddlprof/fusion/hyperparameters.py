@@ -17,10 +17,10 @@ OPTIMIZER = "optimizer"
 
 def partition(trials: Sequence[Values], shared: Collection[str]) -> list[tuple[Values, list[int]]]:
     """Trials that can train as one, as they agree on all values in `shared`: these values, and the trials' numbers."""
-    parts: dict[tuple[tuple[str, Value], ...], tuple[Values, list[int]]] = {}
+    parts: dict[frozenset[tuple[str, Value]], tuple[Values, list[int]]] = {}
     for number, trial in enumerate(trials):
         common = {name: value for name, value in trial.items() if name in shared}
-        parts.setdefault(tuple(common.items()), (common, []))[1].append(number)
+        parts.setdefault(frozenset(common.items()), (common, []))[1].append(number)
     return list(parts.values())
 
 

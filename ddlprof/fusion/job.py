@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from ddlprof.base.errors import UserError
-from ddlprof.fusion.hyperparameters import Values, check_value, defaults_of, partition
+from ddlprof.fusion.hyperparameters import Values, defaults_of, partition, per_model
 from ddlprof.fusion.part import Options, Part
 from ddlprof.fusion.results import Result
 from ddlprof.fusion.sweeps import Choices, for_optimizers, trials_of
@@ -60,8 +60,11 @@ def run_trials(
 
 def _check_values(task: Task, trials: Sequence[Values]) -> None:
     for values in trials:
-        for name, value in task.optimizer_values(values).items():
-            check_value(name, value)
-        if not isinstance(values.get(SEED, 0), int):
-            raise UserError(f"--sweep {SEED}: {values[SEED]} is no whole number: give choice(0,1,2) or a list")
+        given = {name: [value] for name, value in task.optimizer_values(values).items()}
+        per_model(task.optimizer_of(values), 1, given)
+        seed = values.get(SEED, task.seed)
+        if not isinstance(seed, int):
+            raise UserError(f"--sweep {SEED}: {seed} is no whole number: give choice(0,1,2) or a list")
+        if not -(2**63) <= seed < 2**64:
+            raise UserError(f"{SEED} {seed}: torch takes whole numbers of 64 bits: give a smaller one")
         task.values_at(0, 1, values)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ddlprof.base.errors import UserError
 from ddlprof.fusion.hyperparameters import Values
 from ddlprof.fusion.random_state import OwnDraws, draws_undone
-from ddlprof.fusion.results import DIVERGED
+from ddlprof.fusion.results import DIVERGED, HALVING
 from ddlprof.fusion.task import Task
 from ddlprof.fusion.training import Held, Together, Training, Way
 
@@ -80,6 +80,8 @@ class Course:
         self._losses: list[Tensor] = []
         self._epoch_begin = self._forgotten = 0
         self._sum: Tensor | None = None
+        self._scored: list[Outcome] | None = None
+        """What was found for `scores`, until trials end or the next step."""
 
     @property
     def training(self) -> Training:
@@ -92,11 +94,13 @@ class Course:
     def pause(self) -> None:
         """Makes room for another group: puts the models of several that train as one on the host."""
         if isinstance(self._training, Together):
+            self.notes.add(self._training.fused.not_graphed)
             self._way, self._held = self._training.way, self._training.held(range(len(self.numbers)))
             self._training = None
 
     def advance(self, until: int | None, step_done: Callable[[int], None]) -> None:
         """Trains until this number of steps, or to the end."""
+        self._scored = None
         with self._draws.continued():
             while self.numbers and (until is None or self.steps < until):
                 following = next(self._over, None)
@@ -136,26 +140,29 @@ class Course:
 
     def leave(self, places: Positions, why: str) -> None:
         """Ends some of the trials here; the others go on with fewer models."""
-        found = self._outcomes(why, self._evaluate and why != DIVERGED)
-        self._keep(places, found)
+        scored, self._scored = self._scored if why == HALVING else None, None
+        found = self._outcomes(why, self._evaluate and why != DIVERGED) if scored is None else scored
+        self.pause()
+        self._keep(places, found, [each.model for each in self._held])
         rest = [place for place in range(len(self.numbers)) if place not in set(places)]
         self.numbers = [self.numbers[place] for place in rest]
         self._losses = [each[rest] for each in self._losses]
         self._sum = None if self._sum is None else self._sum[rest]
-        if rest and isinstance(self.training, Together):
-            self.notes.add(self.training.fused.not_graphed)
-            self._way, self._held = self.training.way, self.training.held(rest)
-            self._training = None
+        self._held = [self._held[place] for place in rest if self._held]
+        if not rest:
+            self._training = None  # which frees its memory
 
     def finish(self) -> None:
         """Ends the training of all that are left."""
         if self.numbers:
-            self._keep(range(len(self.numbers)), self._outcomes("", self._evaluate))
+            self._keep(range(len(self.numbers)), self._outcomes("", self._evaluate), [])
             if isinstance(self.training, Together):
                 self.notes.add(self.training.fused.not_graphed)
 
-    def _keep(self, places: Positions, found: Sequence[Outcome]) -> None:
-        models = self.training.models() if self.models is not None else []
+    def _keep(self, places: Positions, found: Sequence[Outcome], models: Sequence[nn.Module]) -> None:
+        """`models`: those of the training, if they are at hand."""
+        if self.models is not None and not models:
+            models = self.training.models()
         for place in places:
             self.outcomes[self.numbers[place]] = found[place]
             if self.models is not None:
@@ -163,7 +170,7 @@ class Course:
 
     def scores(self) -> list[float]:
         """What trials are ranked by, less being better: the loss of the evaluation if there is one, or the recent."""
-        found = self._outcomes("halving", self._evaluate)
+        found = self._scored = self._outcomes(HALVING, self._evaluate)
         each = [one.eval_loss if self._evaluate else one.loss for one in found]
         return [math.inf if one is None else one for one in each]
 

@@ -45,6 +45,7 @@ _LONG_S = 60.0
 _NOT_TRACED = "forward is not the same at each step, so it was not recorded, which is slower"
 _NOT_TWO = "two models do not fit into memory"
 _NOT_HALVED = "no successive halving, for which all models have to be held: each trial was trained to its end"
+_TOO_FEW = "no successive halving: fewer trials than it ends at once, or too few steps"
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,9 @@ class Part:
         if self._task.schedule is not None or self._options.halving is not None:
             self._steps = count_steps(self._task, self._common, self._options.length)
         if self._options.halving is not None:
-            self._options.halving.rungs(len(self._numbers), self._steps or 1)  # finds a first rung that is too late
+            rungs = self._options.halving.rungs(len(self._numbers), self._steps or 1)  # raises if the first is too late
+            if not rungs:
+                self._notes.append(_TOO_FEW)
         self._step(self._alone(self._numbers[0]))()
         if len(self._numbers) == 1:
             return replace(part, reason="no other trial has these values")
@@ -184,13 +187,18 @@ class Part:
     def _halved(
         self, groups: Sequence[list[int]], part: TrialGroup, halving: Halving, advance: Callable[[int, int], None]
     ) -> list[Course]:
-        courses = [self._course(group, part.fuse) for group in groups]
+        if len(groups) > 1 or (self._options.evaluate and self._task.evaluation is None):
+            self._task.check_interruptible(self._common)
         done = itertools.count(1)
 
         def between(course: Course) -> None:
             if len(groups) > 1:
                 course.pause()
 
+        courses = []
+        for group in groups:
+            courses.append(self._course(group, part.fuse))
+            between(courses[-1])
         rungs = halving.rungs(len(self._numbers), self._steps or 1)
         left = halve(
             courses, halving, rungs, between, lambda going: _regrouped(going, part),

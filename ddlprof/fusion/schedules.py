@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any
 
 from ddlprof.base.errors import UserError
 from ddlprof.fusion.hyperparameters import DEFAULTS, YES_OR_NO, Value, check_value, closest
-from ddlprof.launch.users_code import find, split_name, users_own
+from ddlprof.launch.users_code import find, named_parameters, split_name, users_own
 
 _COUNTS = ("step", "steps")
 """What a schedule is told besides values: the number of the update, from 0, and the number of all updates."""
@@ -51,7 +50,7 @@ class Schedule:
     name: str
     function: Callable[..., Any]
     parameters: tuple[str, ...]
-    """The names of its parameters, without the counts."""
+    """The names of its parameters that a trial may set, without the counts."""
 
     def values_at(self, step: int, steps: int, optimizer: str, values: Mapping[str, Value]) -> dict[str, float]:
         """The hyper-parameters of update `step` of `steps`. Raises UserError for what the optimizer does not have."""
@@ -63,7 +62,14 @@ class Schedule:
             if name not in DEFAULTS[optimizer] or name in YES_OR_NO:
                 changing = [each for each in DEFAULTS[optimizer] if each not in YES_OR_NO]
                 raise UserError(f"--schedule {self.name}: {optimizer} has no {name} to change: {', '.join(changing)}")
-        return {name: check_value(name, value) for name, value in named.items()}
+        # Numbers of numpy and torch have a method for Python's own.
+        own = users_own(
+            self.name, lambda: {name: each.item() if hasattr(each, "item") else each for name, each in named.items()}
+        )
+        try:
+            return {name: check_value(name, value) for name, value in own.items()}
+        except UserError as error:
+            raise UserError(f"--schedule {self.name} gave {error}") from None
 
 
 def named_schedule(text: str | None) -> Schedule | None:
@@ -84,10 +90,7 @@ def named_schedule(text: str | None) -> Schedule | None:
 def as_schedule(function: Callable[..., Any], text: str | None = None) -> Schedule:
     """A function of step, steps and values as a schedule. `text`: its name as it was typed. Raises UserError."""
     text = text or str(getattr(function, "__name__", "the schedule"))
-    try:
-        parameters = tuple(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        parameters = ()
+    parameters = named_parameters(function)
     lacking = [name for name in _COUNTS if name not in parameters]
     if lacking:
         raise UserError(f"--schedule {text}: it has no parameter {lacking[0]}; write it as f(step, steps, lr)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,8 +17,8 @@ from ddlprof.fusion.loop import Length
 from ddlprof.fusion.part import Options
 from ddlprof.fusion.results import Trial
 from ddlprof.fusion.schedules import as_schedule, named_schedule
-from ddlprof.fusion.task import PRECISIONS, Task, named_loss, named_metric
-from ddlprof.fusion.tuners import Space, tuner_of
+from ddlprof.fusion.task import PRECISIONS, Task, device_of, named_loss, named_metric
+from ddlprof.fusion.tuners import Space, check_direction, tuner_of
 
 _OBJECTIVES = ("loss", "eval_loss", "metric")
 
@@ -49,15 +50,15 @@ def ask_tell(
     `study` is a study of Optuna with `space`, a function of its trial that returns the values of ours; or a searcher of
     Ray Tune; or a sweep configuration of W&B; or dicts of values, such as scikit-learn's ParameterGrid. Values have the
     names of `ddlprof fuse --sweep`. Trials that cannot share a training, such as those of other shapes, are trained
-    one after another. The study is told the `objective`: `loss`, `eval_loss` or `metric`, by default the first of the
-    last two that is computed. A trial that diverges is told as failed. The other arguments are those of `ddlprof fuse`.
+    one after another. The study is told the `objective`: `loss`, `eval_loss` or `metric`, by default `eval_loss`, or
+    `loss` where there is neither an evaluation nor a metric. A trial that diverges is told as failed. The other
+    arguments are those of `ddlprof fuse`.
+
     Raises UserError.
     """
-    if trials < 1 or at_once < 1:
-        raise UserError("ask_tell: trials and at_once have to be at least 1")
-    defaults_of(optimizer)
-    if precision not in PRECISIONS:
-        raise UserError(f"ask_tell: precision {precision}: known are {', '.join(PRECISIONS)}")
+    _check_numbers(trials=trials, at_once=at_once, epochs=epochs, grad_accum=grad_accum, max_steps=max_steps)
+    _check_functions(factory=factory, loss=loss, metric=metric, schedule=schedule)
+    _check_step(optimizer, precision, clip_norm)
     task = Task(
         factory=factory,
         factory_name=getattr(factory, "__name__", "the factory"),
@@ -69,7 +70,7 @@ def ask_tell(
         evaluation_name=getattr(evaluation, "__name__", "the evaluation"),
         optimizer=optimizer,
         seed=seed,
-        device=torch.device(device),
+        device=torch.device(device_of(device)),
         clip_norm=clip_norm,
         precision=precision,
         schedule=as_schedule(schedule) if callable(schedule) else named_schedule(schedule),
@@ -78,6 +79,28 @@ def ask_tell(
     evaluates = evaluation is not None or metric is not None
     options = Options(Length(max_steps, epochs), evaluate=evaluates, is_timed=False)
     return _ask_and_tell(study, space, task, options, trials, at_once, _objective(objective, task, evaluates))
+
+
+def _check_numbers(**numbers: int | None) -> None:
+    for name, number in numbers.items():
+        if number is not None and (not isinstance(number, int) or number < 1):
+            raise UserError(f"ask_tell: {name} {number}: has to be a whole number of at least 1")
+
+
+def _check_functions(factory: Any, **named: Any) -> None:
+    if not callable(factory) or isinstance(factory, nn.Module):
+        raise UserError("ask_tell: factory is no function: it has to return a new model at each call")
+    for name, given in named.items():
+        if given is not None and not isinstance(given, str) and not callable(given):
+            raise UserError(f"ask_tell: {name} is {type(given).__name__}: it has to be a name or a function")
+
+
+def _check_step(optimizer: str, precision: str, clip_norm: float | None) -> None:
+    defaults_of(optimizer)
+    if precision not in PRECISIONS:
+        raise UserError(f"ask_tell: precision {precision}: known are {', '.join(PRECISIONS)}")
+    if clip_norm is not None and not 0 < clip_norm < math.inf:
+        raise UserError(f"ask_tell: clip_norm {clip_norm:g}: must be more than zero")
 
 
 def _objective(named: str | None, task: Task, evaluates: bool) -> str:
@@ -96,13 +119,14 @@ def _ask_and_tell(
     study: Any, space: Space | None, task: Task, options: Options, trials: int, at_once: int, objective: str
 ) -> list[Trial]:
     tuner = tuner_of(study, space, objective)
+    check_direction(study, objective)
     found: list[Trial] = []
     while len(found) < trials:
-        asked = tuner.ask(min(at_once, trials - len(found)))
-        if not asked:
-            break
-        told: list[float | None] = [None] * len(asked)
+        told: list[float | None] = []
         try:
+            asked = tuner.ask(min(at_once, trials - len(found)))
+            if not asked:
+                break
             task.check_names(dict.fromkeys(name for each in asked for name in each), _optimizers(task, asked))
             trained = run_trials(task, asked, options).trials
             told = [None if each.diverged else getattr(each, objective) for each in trained]

@@ -37,7 +37,7 @@ class Range:
             found = math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
         else:
             found = self.low + share * (self.high - self.low)
-        return float(f"{found:.{_DIGITS}g}")
+        return min(max(float(f"{found:.{_DIGITS}g}"), self.low), self.high)
 
     def spread(self, number: int) -> list[Value]:
         """So many numbers at equal distances, the ends among them."""
@@ -95,7 +95,10 @@ def _of_range(text: str, kind: str, given: Sequence[Value]) -> Choices:
     number = given[2]
     if not isinstance(number, int) or not 2 <= number <= MOST_TRIALS:
         raise UserError(f"--sweep {text}: N has to be a whole number from 2 to {MOST_TRIALS:,} in {form}")
-    return found.spread(number)
+    spread = found.spread(number)
+    if len(set(spread)) < number:
+        raise UserError(f"--sweep {text}: LOW and HIGH are too close for {number} values of {_DIGITS} digits")
+    return spread
 
 
 def _values(text: str, listed: str) -> list[Value]:

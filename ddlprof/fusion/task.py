@@ -14,8 +14,9 @@ from torch.nn import functional
 
 from ddlprof.base.errors import UserError
 from ddlprof.fusion.hyperparameters import DEFAULTS, OPTIMIZER, Value, closest, defaults_of
+from ddlprof.fusion.random_state import draws_undone
 from ddlprof.fusion.schedules import Schedule, named_schedule
-from ddlprof.launch.users_code import find, split_name, users_own
+from ddlprof.launch.users_code import find, named_parameters, split_name, users_own
 
 SEED = "seed"
 """The name of a sweep over seeds. Each model starts as a separate training with its seed would."""
@@ -67,12 +68,12 @@ class Task:
 
     def shared_names(self) -> set[str]:
         """What models that train as one have to agree on, if a sweep sets it."""
-        return {*_parameters(self.factory), *_parameters(self.data), OPTIMIZER} - {SEED}
+        return {*named_parameters(self.factory), *named_parameters(self.data), OPTIMIZER} - {SEED}
 
     def other_names(self) -> set[str]:
         """What a sweep could set besides the hyper-parameters of optimizers."""
         scheduled = () if self.schedule is None else self.schedule.parameters
-        return {*_parameters(self.factory), *_parameters(self.data), *scheduled, SEED}
+        return {*named_parameters(self.factory), *named_parameters(self.data), *scheduled, SEED}
 
     def check_names(self, sweeps: Mapping[str, Any], optimizers: Iterable[str]) -> None:
         """Raises UserError for a name that is a parameter of no part, or a parameter that needs a value and has none.
@@ -88,9 +89,9 @@ class Task:
                     f"--sweep {name}: neither {named}, {self.factory_name} nor {self.data_name} has a"
                     f" parameter {name}{closest(name, known)}; {named} has {', '.join(of_optimizers)}"
                 )
-        self._check_callable(self.factory, self.factory_name, _parameters(self.factory), sweeps)
+        self._check_callable(self.factory, self.factory_name, named_parameters(self.factory), sweeps)
         if callable(self.data):
-            self._check_callable(self.data, self.data_name, _parameters(self.data), sweeps)
+            self._check_callable(self.data, self.data_name, named_parameters(self.data), sweeps)
         if self.schedule is not None:
             given = [*sweeps, *of_optimizers]
             self._check_callable(self.schedule.function, self.schedule.name, self.schedule.parameters, given)
@@ -136,13 +137,27 @@ class Task:
         return self._batches(self.evaluation, self.evaluation_name, values)
 
     def _batches(self, source: Any, name: str, values: Mapping[str, Value]) -> Iterator[tuple[Any, int]]:
-        made = users_own(name, lambda: source(**_taken(source, values))) if callable(source) else source
-        if not isinstance(made, Iterable):
-            raise UserError(f"{name} gave {type(made).__name__}, not batches that can be iterated")
-        iterator = users_own(name, lambda: iter(made))
+        iterator = self._iterator(source, name, values)
         ended = object()
         while (batch := users_own(name, lambda: next(iterator, ended))) is not ended:
             yield self._on_device(batch, name)
+
+    @staticmethod
+    def _iterator(source: Any, name: str, values: Mapping[str, Value]) -> Iterator[Any]:
+        made = users_own(name, lambda: source(**_taken(source, values))) if callable(source) else source
+        if not isinstance(made, Iterable):
+            raise UserError(f"{name} gave {type(made).__name__}, not batches that can be iterated")
+        return users_own(name, lambda: iter(made))
+
+    def check_interruptible(self, values: Mapping[str, Value]) -> None:
+        """Raises UserError if a second loop over the batches of the training would disturb one that is under way."""
+        with draws_undone(self.device):
+            one, other = (self._iterator(self.data, self.data_name, values) for _ in range(2))
+        if one is other:
+            raise UserError(
+                f"--halving: {self.data_name} iterates over its batches only once at a time, as a DataLoader with"
+                " persistent_workers=True does, but groups of trials take turns: give one without"
+            )
 
     def _on_device(self, batch: Any, name: str) -> tuple[Any, int]:
         if isinstance(batch, Mapping):
@@ -236,23 +251,12 @@ def _function(text: str, option: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _parameters(function: Any) -> tuple[str, ...]:
-    if not callable(function):
-        return ()
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return ()
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return tuple(name for name, each in signature.parameters.items() if each.kind in kinds)
-
-
 def _needs(function: Any, name: str) -> bool:
     return inspect.signature(function).parameters[name].default is inspect.Parameter.empty
 
 
 def _taken(function: Any, values: Mapping[str, Value]) -> dict[str, Value]:
-    taken = _parameters(function)
+    taken = named_parameters(function)
     return {name: value for name, value in values.items() if name in taken}
 
 

@@ -12,7 +12,7 @@ from torch.func import vmap
 
 from ddlprof.base.errors import UserError
 from ddlprof.fusion.fused import Fused
-from ddlprof.fusion.hyperparameters import Values
+from ddlprof.fusion.hyperparameters import Values, defaults_of
 from ddlprof.fusion.losses import of_all
 from ddlprof.fusion.optimizers import OptimizerState, set_values, torch_optimizer
 from ddlprof.fusion.random_state import draws_undone
@@ -74,8 +74,11 @@ class Together:
     def _begin(self, task: Task, trials: Sequence[Values], models: Sequence[nn.Module], way: Way) -> None:
         self._task, self._trials, self.way, self._step = task, list(trials), way, 0
         swept = [task.optimizer_values(values) for values in trials]
-        values = {name: [float(each[name]) for each in swept] for name in swept[0]}
         optimizer = task.optimizer_of(trials[0])
+        known = {
+            name: default for name, default in defaults_of(optimizer).items() if any(name in each for each in swept)
+        }
+        values = {name: [float(each.get(name, default)) for each in swept] for name, default in known.items()}
         graph = way.cuda_graph and way.traced
         self.fused = Fused(models, optimizer, traced=way.traced, cuda_graph=graph, **values)
         self._scaler = Scaler(len(models), task.device) if task.is_scaled else None

@@ -22,7 +22,7 @@ class Tuner(Protocol):
         """The values of so many further trials, or of fewer where there are no more."""
 
     def tell(self, results: Sequence[float | None]) -> None:
-        """The result of each trial that was asked last; None: it diverged or could not be trained."""
+        """The result of each trial that was asked last; None, or none for it: it diverged or could not be trained."""
 
 
 def tuner_of(study: Any, space: Space | None, objective: str) -> Tuner:
@@ -43,10 +43,24 @@ def tuner_of(study: Any, space: Space | None, objective: str) -> Tuner:
     )
 
 
+def check_direction(study: Any, objective: str) -> None:
+    """Raises UserError for a study that looks for the largest loss, or for the best of several numbers."""
+    directions = [each.name for each in getattr(study, "directions", ())]
+    if len(directions) > 1:
+        raise UserError(f"ask_tell: the study has {len(directions)} objectives, but is told only {objective}")
+    metric = study.get("metric", {}) if isinstance(study, Mapping) else {}
+    if objective != "metric" and (
+        "MAXIMIZE" in directions or "max" in (getattr(study, "mode", None), metric.get("goal", "")[:3])
+    ):
+        raise UserError(f"ask_tell: the study looks for the largest {objective}: minimize, or give objective='metric'")
+
+
 class _Optuna:
     def __init__(self, study: Any, space: Space | None) -> None:
         if space is None:
             raise UserError("ask_tell: Optuna needs a space: a function of a trial that returns its values")
+        if not callable(space) and not isinstance(space, Mapping):
+            raise UserError(f"ask_tell: space is {type(space).__name__}: it has to be a function or a dict")
         self._study, self._space = study, space
         self._asked: list[Any] = []
 
@@ -54,18 +68,14 @@ class _Optuna:
         found = []
         self._asked = []
         for _ in range(number):
-            if callable(self._space):
-                trial = self._study.ask()
-                found.append(plain(self._space(trial)))
-            else:
-                trial = self._study.ask(dict(self._space))
-                found.append(plain(trial.params))
-            self._asked.append(trial)
+            trial = self._study.ask() if callable(self._space) else self._study.ask(dict(self._space))
+            self._asked.append(trial)  # before what may fail
+            found.append(plain(self._space(trial) if callable(self._space) else trial.params))
         return found
 
     def tell(self, results: Sequence[float | None]) -> None:
         failed = importlib.import_module("optuna").trial.TrialState.FAIL
-        for trial, result in zip(self._asked, results, strict=True):
+        for trial, result in itertools.zip_longest(self._asked, results):
             if result is None:
                 self._study.tell(trial, state=failed)
             else:
@@ -78,14 +88,13 @@ class _Tune:
     def __init__(self, searcher: Any, objective: str) -> None:
         self._searcher = searcher
         self._metric = searcher.metric or objective
-        self._names = (f"ddlprof-{number}" for number in itertools.count())
         self._asked: list[str] = []
 
     def ask(self, number: int) -> list[Values]:
         found = []
         self._asked = []
         for _ in range(number):
-            name = next(self._names)
+            name = uuid.uuid4().hex  # a searcher that is used again must not take it for a trial of before
             values = self._searcher.suggest(name)
             if not isinstance(values, Mapping):  # it has no more, or wants to hear of these first
                 break
@@ -94,7 +103,7 @@ class _Tune:
         return found
 
     def tell(self, results: Sequence[float | None]) -> None:
-        for name, result in zip(self._asked, results, strict=True):
+        for name, result in itertools.zip_longest(self._asked, results):
             if result is None:
                 self._searcher.on_trial_complete(name, error=True)
             else:
@@ -123,7 +132,7 @@ class _Wandb:
 
     def tell(self, results: Sequence[float | None]) -> None:
         states = self._engine.RunState
-        for run, result in zip(self._asked, results, strict=True):
+        for run, result in itertools.zip_longest(self._asked, results):
             measured = {} if result is None else {self._metric: result}
             self._runs.append(
                 self._engine.SweepRun(
@@ -146,11 +155,13 @@ class _Listed:
         """Nothing is learned from them."""
 
 
-def plain(values: Mapping[str, Any]) -> Values:
+def plain(values: Any) -> Values:
     """The values as Python's own; numpy's numbers have a method for it. Raises UserError for others."""
+    if not isinstance(values, Mapping):
+        raise UserError(f"ask_tell: a trial is {type(values).__name__}: it has to be a dict of values by name")
     found: dict[str, Value] = {}
     for name, value in values.items():
-        own = value.item() if hasattr(value, "item") else value
+        own = value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else value
         if not isinstance(own, (bool, int, float, str)):
             raise UserError(f"ask_tell: {name} is {type(value).__name__}: it has to be a number, a text or a bool")
         found[name] = own

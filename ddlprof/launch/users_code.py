@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 import sys
 import traceback
@@ -36,6 +37,18 @@ def find(module: str, name: str) -> Any:
             raise UserError(f"{module} has no {name}{_closest(part, found)}")
         found = getattr(found, part)
     return found
+
+
+def named_parameters(function: Any) -> tuple[str, ...]:
+    """The names of the parameters that can be given by name; none for what is no function."""
+    if not callable(function):
+        return ()
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return ()
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return tuple(name for name, each in signature.parameters.items() if each.kind in kinds)
 
 
 def users_own(what: str, call: Callable[[], T]) -> T:

@@ -112,7 +112,7 @@ class MeasuredPredictor:
         """The `step_s` of `predict` for many steps at once, each on the placement of the number in `which`, with
         `samples` of each rank in each of `passes`. Raises `PredictionError` as `predict` does."""
         gpus = np.array([sum(placement) for placement in placements])[which]
-        if gpus.max() > 1 and self.most_gpus == 1:
+        if self.most_gpus == 1 and (gpus > 1).any():
             self.predict(replace(target, placement=placements[int(which[gpus.argmax()])], batch_per_gpu=1))
         nodes = np.array([len(placement) for placement in placements])[which]
         terms = (passes, passes * samples, gpus > 1, (gpus > 1) * np.maximum(gpus - 2, 0), nodes > 1)

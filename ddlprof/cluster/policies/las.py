@@ -21,6 +21,8 @@ _EVEN = ("resnet", "inception", "googlenet")
 """Families of models without a tensor much larger than the others, which Tiresias places anywhere: a part of
 `model_key`. The word embedding of BERT and its like is ten times as large as any of their other tensors."""
 _NEXT_QUEUE = 10.0
+_MOST_QUEUES = 100
+"""The most queues; no job attains as much service as the last of so many begins with."""
 _SLACK_GPU_S = 1e-3
 
 
@@ -37,8 +39,10 @@ class Las:
         `promote` is the PROMOTEKNOB of Tiresias: a job that waits so many times as long as it ran starts anew in the
         first queue; infinity: none does.
         """
-        if queues < 1 or limit_gpu_h <= 0 or not promote > 0:
-            raise UserError("--policy las: queues must be 1 or more, limit_gpu_h and promote more than 0")
+        if not (1 <= queues <= _MOST_QUEUES and limit_gpu_h > 0 and promote > 0):
+            raise UserError(
+                f"--policy las: queues must be from 1 to {_MOST_QUEUES}, limit_gpu_h and promote more than 0"
+            )
         self._promote = promote
         self._forgiven_gpu_s: dict[str, float] = {}
         """The service that promoted jobs had attained by then."""

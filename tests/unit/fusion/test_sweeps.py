@@ -33,6 +33,10 @@ def test_the_values_of_a_log_range_grow_by_one_factor() -> None:
     assert steps == pytest.approx([math.log(1000) / 7] * 7, rel=1e-4)
 
 
+def test_rounding_does_not_leave_the_range() -> None:
+    assert parse_sweeps(["beta1=uniform(0.9,0.9999999,2)"]) == {"beta1": [0.9, 0.9999999]}
+
+
 def test_draws_are_within_their_ranges_different_and_those_of_the_seed() -> None:
     sweeps = parse_sweeps(["lr=log(1e-4,1e-1)", "width=4,8", "wd=uniform(0,1)"])
     found = trials_of(sweeps, 200, seed=3)
@@ -84,6 +88,7 @@ def test_values_that_an_optimizer_does_not_have_make_no_trials() -> None:
         ("lr=log(1,2,1)", "N has to be a whole number from 2 to 100,000"),
         ("lr=log(1,2,2.5)", "N has to be a whole number"),
         ("lr=log(1,2,1e9)", "N has to be a whole number"),
+        ("lr=uniform(0.1,0.1000001,5)", "LOW and HIGH are too close for 5 values of 6 digits"),
         ("lr=choice()", "a value is missing between commas"),
         ("lr=choice(1,1)", "1 stands there twice"),
         ("lr=", "not of the form NAME=VALUE,VALUE,..."),

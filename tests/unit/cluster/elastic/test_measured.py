@@ -67,6 +67,12 @@ def test_what_nobody_measured_is_refused_or_said() -> None:
     assert "several machines were not measured: taken for one" in over.basis
 
 
+def test_no_steps_take_no_seconds() -> None:
+    none = np.array([], dtype=np.int64)
+    for predictor in (measured(((1,), 16)), measured(((1,), 16), ((2,), 16))):
+        assert len(predictor.step_seconds(Target(), [(2,)], none, none, none)) == 0
+
+
 def test_the_fit_is_the_one_of_scipy() -> None:
     draw = np.random.default_rng(0)
     for _ in range(200):

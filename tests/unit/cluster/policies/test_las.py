@@ -108,7 +108,18 @@ def test_a_promotion_is_at_its_time() -> None:
     assert later.wake_s == 550.0 + 900
 
 
-@pytest.mark.parametrize("text", ["las;queues=0", "las;limit_gpu_h=0", "las;promote=0", "las;promote=nan"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "las;queues=0",
+        "las;queues=nan",
+        "las;queues=1e9",
+        "las;limit_gpu_h=0",
+        "las;limit_gpu_h=nan",
+        "las;promote=0",
+        "las;promote=nan",
+    ],
+)
 def test_bad_parameters(text: str) -> None:
     with pytest.raises(UserError, match="must be"):
         policy_factory(text)()

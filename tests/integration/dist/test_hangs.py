@@ -13,7 +13,7 @@ pytestmark = pytest.mark.dist
 
 SHORT = ("early-return", "skip")
 """Faults of the short suite: a rank that stands alone, and an error that ends all of them at once."""
-IN_CI = ("order", "worker-blocked", "stopped", "locks")
+IN_CI = ("order", "worker-blocked", "stopped")
 """Faults of CI; `python -m scripts.bench.hangs` tries all of them, and so does the nightly workflow."""
 
 

@@ -48,7 +48,7 @@ def times_of(found: Any, micro_batches: int) -> float:
         ("Schedule1F1B", 2, 4, 1),
         ("Schedule1F1B", 4, 8, 1),
         ("ScheduleInterleaved1F1B", 2, 4, 2),
-        ("ScheduleInterleaved1F1B", 4, 8, 2),
+        pytest.param("ScheduleInterleaved1F1B", 4, 8, 2, marks=pytest.mark.nightly),
         ("by_hand", 4, 4, 1),
     ],
 )

@@ -46,6 +46,16 @@ class JobAdvice:
             return loss.wait_share.surely >= 1
         return loss.wait_share.surely * self.rest_s >= usual_wait_s(self.history, self.advice.gpus, level)
 
+    @property
+    def requires_rack(self) -> bool | None:
+        """Whether the job's machines are to be of one rack: required where it never pays to take several, preferred
+        (False) where it is worth a wait; None: it is not asked for."""
+        if len(self.advice.closest) == 1:
+            return None
+        if self.stays_together(Level.NETWORK):
+            return True
+        return False if self.hint_s(Level.NETWORK) else None
+
 
 def rounded_s(seconds: float) -> int:
     """A time rounded to two or three digits: no wait is known better than that."""

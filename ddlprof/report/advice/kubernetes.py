@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ddlprof.cluster.machines import Level
 from ddlprof.model.naming import RUNS_FOLDER
 from ddlprof.report.advice.data import JobAdvice
 from ddlprof.report.advice.text import spread_comments
@@ -28,7 +27,7 @@ def render(jobs: Sequence[JobAdvice], kueue: bool) -> str:
 def _job(job: JobAdvice, kueue: bool) -> tuple[list[str], dict[str, Any]]:
     advice = job.advice
     name = pods.job_name(advice.name)
-    why, required = _rack(job)
+    required = job.requires_rack
     annotations, affinity = {}, {}
     if required is not None and kueue:
         annotations = {pods.REQUIRED if required else pods.PREFERRED: _RACK}
@@ -42,21 +41,21 @@ def _job(job: JobAdvice, kueue: bool) -> tuple[list[str], dict[str, Any]]:
         **({} if job.command else FILL_IN_SCRIPT),
         **({_RACK: "the label that is equal on all nodes of a rack"} if required is not None else {}),
     }
-    comments = [*spread_comments(advice), why, "Fill in:", *(f"  {each}: {what}" for each, what in fill_in.items())]
+    comments = [*spread_comments(advice), _why(job), "Fill in:", *(f"  {each}: {what}" for each, what in fill_in.items())]
     if not kueue:
         comments.append("Kubernetes alone starts pods one by one, not all or none: with Kueue none waits for another.")
     return comments, kubernetes.job_set(name, labels, {"replicatedJobs": parts})
 
 
-def _rack(job: JobAdvice) -> tuple[str, bool | None]:
-    """Why the job is kept in a rack, and whether that is required; None: it is not asked for."""
+def _why(job: JobAdvice) -> str:
+    """Why the job is kept in a rack, or is not."""
     if len(job.advice.closest) == 1:
-        return "one pod: its GPUs are those of one machine", None
-    if job.stays_together(Level.NETWORK):
-        return "it never pays to take several racks: it waits for one", True
-    if job.hint_s(Level.NETWORK):
-        return "one rack is better, but several are taken where none is free", False
-    return "no rack is asked for: no wait is known to pay", None
+        return "one pod: its GPUs are those of one machine"
+    return {
+        True: "it never pays to take several racks: it waits for one",
+        False: "one rack is better, but several are taken where none is free",
+        None: "no rack is asked for: no wait is known to pay",
+    }[job.requires_rack]
 
 
 def _affinity(name: str, required: bool) -> dict[str, Any]:

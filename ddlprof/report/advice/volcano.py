@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ddlprof.cluster.machines import Level
 from ddlprof.report.advice.data import JobAdvice
 from ddlprof.report.advice.text import spread_comments
 from ddlprof.report.launch.machines.pods import job_name, unexpanded
@@ -52,8 +51,9 @@ def _topology(job: JobAdvice, rack_tier: int) -> tuple[str, dict[str, object] | 
     """Why a job has this `networkTopology`. Volcano knows no timers: one rack is either required or preferred."""
     if len(job.advice.closest) == 1:
         return "one pod: its GPUs are those of one machine", None
-    if job.stays_together(Level.NETWORK):
+    required = job.requires_rack
+    if required is None:
+        return "no networkTopology: no wait is known to pay", None
+    if required:
         return "it never pays to take several racks", {"mode": "hard", "highestTierAllowed": rack_tier}
-    if job.hint_s(Level.NETWORK):
-        return "one rack is better, but several are taken", {"mode": "soft"}
-    return "no networkTopology: no wait is known to pay", None
+    return "one rack is better, but several are taken", {"mode": "soft"}

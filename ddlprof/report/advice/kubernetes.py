@@ -41,7 +41,12 @@ def _job(job: JobAdvice, kueue: bool) -> tuple[list[str], dict[str, Any]]:
         **({} if job.command else FILL_IN_SCRIPT),
         **({_RACK: "the label that is equal on all nodes of a rack"} if required is not None else {}),
     }
-    comments = [*spread_comments(advice), _why(job), "Fill in:", *(f"  {each}: {what}" for each, what in fill_in.items())]
+    comments = [
+        *spread_comments(advice),
+        _why(job),
+        "Fill in:",
+        *(f"  {each}: {what}" for each, what in fill_in.items()),
+    ]
     if not kueue:
         comments.append("Kubernetes alone starts pods one by one, not all or none: with Kueue none waits for another.")
     return comments, kubernetes.job_set(name, labels, {"replicatedJobs": parts})

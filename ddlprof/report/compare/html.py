@@ -9,7 +9,7 @@ from ddlprof.base.units import count, listed, percent
 from ddlprof.model.classes import CLASSES
 from ddlprof.report.compare import text as words
 from ddlprof.report.compare.data import ComparisonData, RowLine, SideLine
-from ddlprof.report.html.chart import chart, short
+from ddlprof.report.html.chart import chart, short, stacks
 from ddlprof.report.html.element import Content, Html, bullets, facts, joined, table, tag
 from ddlprof.report.html.shell import Absent, Section, page, verdict_box
 
@@ -50,21 +50,10 @@ def _step(data: ComparisonData) -> Section:
     scale = words.scale_of(data)
     rows = {row.name: row for row in data.rows}
     used = [name for name in CLASSES if name in rows and (rows[name].a_s or rows[name].b_s)]
-    drawn = {
-        "unit": scale.unit,
-        "labels": ["A", "B"],
-        "series": [
-            {
-                "name": name,
-                "label": name,
-                "values": [round((s or 0.0) * scale.per_second, 4) for s in (rows[name].a_s, rows[name].b_s)],
-            }
-            for name in used
-        ],
-    }
+    seconds = {name: [each or 0.0 for each in (rows[name].a_s, rows[name].b_s)] for name in used}
     whole = [scale.time(seconds or 0.0) for seconds in (data.step.a_s, data.step.b_s)]
     figure = chart(
-        "step", "stacks", drawn,
+        "step", "stacks", stacks(scale, ["A", "B"], seconds),
         caption=f"The mean {data.basis} of each side, class by class.",
         alt=f"A stacked bar for A, {whole[0]}, and one for B, {whole[1]}.",
         table=_table(data, [row for row in data.rows if row.name in ("step", *CLASSES)]), height=180,

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ddlprof.base.units import Scale
 from ddlprof.report.html.element import Content, Html, data_block, tag
 
 LONGEST_LABEL = 60
@@ -69,6 +70,28 @@ def _window(name: str, first: int, last: int) -> Html:
 
     buttons = [tag("button", "All steps", type="button", data_window="all")]
     return tag("p", field("first", first), " ", field("last", last), " ", buttons, class_="controls")
+
+
+def stacks(
+    scale: Scale,
+    labels: Sequence[str],
+    seconds: Mapping[str, Sequence[float]],
+    colours: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The data of a chart of the kind `stacks`, a bar for each label: by class the seconds in each bar. `colours` names
+    the classes whose colours other names have."""
+    return {
+        "unit": scale.unit,
+        "labels": list(labels),
+        "series": [
+            {
+                "name": (colours or {}).get(name, name),
+                "label": name,
+                "values": [round(each * scale.per_second, 4) for each in of_bars],
+            }
+            for name, of_bars in seconds.items()
+        ],
+    }
 
 
 def numbers(values: NDArray[Any], digits: int) -> list[float | None]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.units import Scale, count, duration, scale_for, significant
-from ddlprof.report.html.chart import Choice, chart, rounded, short
+from ddlprof.report.html.chart import Choice, chart, rounded, short, stacks
 from ddlprof.report.html.element import Content, Html, facts, joined, table, tag
 from ddlprof.report.html.shell import Absent, Section, page, verdict_box
 from ddlprof.report.plans.changes import changes_of, unchanged_in_words
@@ -190,18 +190,8 @@ def _classes(plans: Sequence[Plan]) -> Section | Absent:
         return Absent(title, "no step was predicted for a plan that meets the budget")
     scale = scale_for(min(plan.step_s or 0.0 for plan in drawn))
     used = [name for name in CLASSES if any(plan.times and plan.times.of(name) for plan in drawn)]
-    data = {
-        "unit": scale.unit,
-        "labels": [short(where(plan), 40) for plan in drawn],
-        "series": [
-            {
-                "name": name,
-                "label": name,
-                "values": [round(_seconds(plan, name) * scale.per_second, 4) for plan in drawn],
-            }
-            for name in used
-        ],
-    }
+    labels = [short(where(plan), 40) for plan in drawn]
+    seconds = {name: [_seconds(plan, name) for plan in drawn] for name in used}
     rows: list[list[Content]] = [
         [where(plan), plan.bound_by or "", scale.number(plan.step_s or 0.0), _interval(plan, scale),
          *(scale.number(_seconds(plan, name)) for name in used)]
@@ -209,7 +199,7 @@ def _classes(plans: Sequence[Plan]) -> Section | Absent:
     ]  # fmt: skip
     head = ["Plan", "Bound by", f"Step {scale.unit}", "80 %", *(f"{name} {scale.unit}" for name in used)]
     figure = chart(
-        "classes", "stacks", data,
+        "classes", "stacks", stacks(scale, labels, seconds),
         caption="The predicted step of the best plans, class by class. What bounds it can change with the machine.",
         alt=f"A stacked bar for each of {count(len(drawn), 'plan')}. The first is bound by {drawn[0].bound_by}.",
         table=table("Predicted steps", head, rows, left={0, 1}), height=90 + 32 * len(drawn),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.units import Scale, count, duration, percent, scale_for, significant
-from ddlprof.report.html.chart import chart, rounded, short
+from ddlprof.report.html.chart import chart, rounded, short, stacks
 from ddlprof.report.html.element import Content, Html, table
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.plans.tried import time_and_cost
@@ -68,20 +68,9 @@ def _step(plans: Sequence[Plan]) -> Section | Absent:
     scale = scale_for(min(plan.step_s or 0.0 for plan in plans))
     used = [name for name in _SHOWN if any(_seconds(plan, name) for plan in plans)]
     labels = [short(f"{where(plan)}: {plan.layout}", 55) for plan in plans]
-    data = {
-        "unit": scale.unit,
-        "labels": labels,
-        "series": [
-            {
-                "name": _SHOWN[name],
-                "label": name,
-                "values": [round(_seconds(plan, name) * scale.per_second, 4) for plan in plans],
-            }
-            for name in used
-        ],
-    }
+    seconds = {name: [_seconds(plan, name) for plan in plans] for name in used}
     figure = chart(
-        "dimensions", "stacks", data,
+        "dimensions", "stacks", stacks(scale, labels, seconds, _SHOWN),
         caption="The predicted step of the best layouts: computation, the pipeline's bubble, and the communication of"
         " each dimension that nothing hides.",
         alt=f"A stacked bar for each of {count(len(plans), 'layout')}.", table=_step_table(plans, used, scale),

@@ -105,7 +105,7 @@ def _add_sums(
 ) -> IntArray:
     """Adds sums of steps without rows to the bins in which they begin. Returns the number of such steps by bin."""
     count = np.zeros(len(bins), dtype=np.int64)
-    for aggregate in rank.times.aggregates:
+    for aggregate in rank.data.aggregates:
         first = np.array([aggregate.first_step], dtype=np.int64)
         if not _inside(bins, first)[0]:
             continue

@@ -197,7 +197,8 @@ class Bubbles:
         may_be = by_rank[pipeline.ranks.index(rank.rank)][places] if len(steps) else np.zeros(len(comm), dtype=np.int64)
         waited = self._waited_ns(rank, matched, pipeline)
         known = comm != MISSING
-        known[rank.collectives_until :] &= comm[rank.collectives_until :] == 0
+        if rank.untold is not None:
+            known &= ~rank.untold | (comm == 0)
         return np.where(known, np.minimum(np.minimum(may_be, waited), comm), MISSING)
 
     def _ideal_ns(self, pipeline: Pipeline) -> tuple[IntArray, list[IntArray]] | None:

@@ -72,8 +72,8 @@ def exposed_by_dimension(
     little = (comm - found <= allowed) & (found > 0)
     exposed[:, -1] += np.where(little, 0, np.maximum(comm - found, 0))
     parts = fitted(exposed, np.where(exposed > 0, comm[:, None], 0), np.maximum(comm, 0))
-    lost = np.arange(len(comm)) >= rank.collectives_until
-    parts[(comm == MISSING) | (lost & (comm > 0))] = MISSING
+    lost = (comm > 0) & rank.untold if rank.untold is not None else False
+    parts[(comm == MISSING) | lost] = MISSING
     return parts
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddlprof.analysis.job_time import JobTime
-from ddlprof.analysis.steady import unusual_here
 from ddlprof.model.records import CHECKPOINT, EVALUATION, Flag, LoaderCost
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def recurring_work(attempt: Attempt, job: JobTime) -> dict[str, RecurringWork]:
         # Of one rank: ranks do it at the same time.
         rank = max(attempt.ranks, key=lambda rank: sum(span.what == what for span in rank.data.spans))
         habit = _recurring(rank, what)
-        if habit is not None and unusual_here(rank.data.steps["flags"]) & flag:  # otherwise it is in the mean step
+        if habit is not None and attempt.window.unusual_flags & flag:  # otherwise it is in the mean step
             found[what] = habit
     waited = job.parts_s["epoch_start"]
     if job.epochs and waited is not None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.analysis.steady import unusual_here
 from ddlprof.model.records import CHECKPOINT, COMPILATION, EVALUATION, MISSING, PROFILING, SPANS, Flag
 
 if TYPE_CHECKING:
@@ -163,6 +162,7 @@ class _Steps:
     mean: int | None
     """The mean steady step; None, like the next field, if there was none."""
     mean_data: int
+    unusual_flags: int
 
     @classmethod
     def of(cls, rank: RankAnalysis, attempt: Attempt, shift: int) -> _Steps:
@@ -184,6 +184,7 @@ class _Steps:
             summed=sum(each.step_ns for each in aggregates) - behind,
             mean=None if mean is None else round(mean),
             mean_data=round(summary.mean_ns("data") or 0),
+            unusual_flags=attempt.window.unusual_flags,
         )
 
 
@@ -212,7 +213,7 @@ def _partition(steps: _Steps, spans: dict[str, list[tuple[int, int]]], wall: int
 def _of_steps(steps: _Steps, took: IntArray, timed: bool) -> Iterable[tuple[str, int]]:
     """The time of steps outside of spans, by part, in ns."""
     flags = steps.flags
-    unusual = flags & (unusual_here(flags) | int(Flag.WARMUP)) != 0
+    unusual = flags & (steps.unusual_flags | int(Flag.WARMUP)) != 0
     usual = np.where(unusual, np.minimum(took, took if steps.mean is None else steps.mean), took)
     yield "steps", int(usual.sum())
     longer = took - usual

@@ -134,8 +134,8 @@ def headline_attempt(attempts: Sequence[Attempt]) -> Attempt | None:
 
 
 def _analyse_attempt(ranks: list[RankData], training: TrainingFacts) -> Attempt:
-    capped = [aggregate.first_step for rank in ranks for aggregate in rank.aggregates]
-    window = find_steady([r.steps for r in ranks], training.loader_workers or 0, min(capped, default=None))
+    summed = [aggregate for rank in ranks for aggregate in rank.aggregates]
+    window = find_steady([r.steps for r in ranks], training.loader_workers or 0, summed)
     matching = match_collectives(ranks)
     clocks = clock_offsets(ranks, matching)
     split = split_by_arrival(ranks, matching, clocks)
@@ -189,7 +189,8 @@ def _analyse_rank(
     flags = rank.steps["flags"] | np.where(window.is_warmup(number), int(Flag.WARMUP), 0)
     profiled = (flags & int(Flag.TRACED) != 0) & (parts.straggler != MISSING)
     profiled &= rank.header.clock == DEVICE_CLOCK  # on the host's clock, TRACED does not mean a profiler window
-    rank_times = RankTimes(number, times, window.is_steady(number), rank.aggregates, profiled, parts.by_dimension)
+    usual = [each for each in rank.aggregates if not each.flags & window.unusual_flags]
+    rank_times = RankTimes(number, times, window.is_steady(number), usual, profiled, parts.by_dimension)
     traffic = rank_traffic(matched, rank_times.steady, rank.groups)
     summary = summarise([rank_times], means_only=True)
     return RankAnalysis(rank, flags, rank_times, parts, traffic, summary, clock, match)

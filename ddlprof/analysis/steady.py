@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.model.records import Flag
+from ddlprof.model.records import Aggregate, Flag
 
 if TYPE_CHECKING:
     from ddlprof.store import IntArray, StepTable
@@ -40,6 +40,8 @@ class SteadyWindow:
     steady: NDArray[np.bool_]
     warmup: NDArray[np.bool_]
     notes: list[str] = field(default_factory=list)
+    unusual_flags: int = 0
+    """The flags that make a step unusual in this job."""
 
     def is_steady(self, steps: IntArray) -> NDArray[np.bool_]:
         """A mask over the step numbers of one rank."""
@@ -54,11 +56,11 @@ def _look_up(steps: IntArray, mask: NDArray[np.bool_], wanted: IntArray) -> NDAr
     return np.asarray(mask[np.searchsorted(steps, wanted)])
 
 
-def find_steady(ranks: Sequence[StepTable], loader_workers: int = 0, capped_from: int | None = None) -> SteadyWindow:
+def find_steady(ranks: Sequence[StepTable], loader_workers: int = 0, summed: Sequence[Aggregate] = ()) -> SteadyWindow:
     """The steady window of an attempt.
 
-    `capped_from`: from this step on, not every step was kept; the sums of the others are exact, so together they
-    fill whole rounds.
+    `summed`: the steps of all ranks that were not kept. Their sums are exact, so from the first of them on the steps
+    fill whole rounds together with the others.
     """
     number = np.concatenate([t["step"] for t in ranks]) if ranks else np.zeros(0, dtype=np.int64)
     steps, index, present = np.unique(number, return_inverse=True, return_counts=True)
@@ -70,14 +72,15 @@ def find_steady(ranks: Sequence[StepTable], loader_workers: int = 0, capped_from
     np.bitwise_or.at(flags, index, np.concatenate([t["flags"] for t in ranks]))
 
     round_steps = steps_per_round(loader_workers, _usual(np.concatenate([t["microbatches"] for t in ranks])))
-    unusual = flags & unusual_here(flags) != 0
+    unusual_flags = unusual_here(flags, summed, len(ranks))
+    unusual = flags & unusual_flags != 0
     # An import may begin in the middle of a training, whose first steps are then not there to be left out.
     warm = steps < warmup_steps(step_ns, unusual, loader_workers)
     everywhere = present == len(ranks)
     if everywhere.sum() < SHARED_SHARE * len(steps):
         everywhere[:] = True
     plain = ~warm & ~unusual & everywhere
-    rounds = _whole_rounds(steps, plain, round_steps, capped_from)
+    rounds = _whole_rounds(steps, plain, round_steps, min((each.first_step for each in summed), default=None))
     choices = (
         (rounds, ""),
         (
@@ -89,7 +92,7 @@ def find_steady(ranks: Sequence[StepTable], loader_workers: int = 0, capped_from
         (np.ones(len(steps), dtype=bool), "a single step was measured: it is warm-up, and all there is"),
     )
     steady, note = next((mask, note) for mask, note in choices if mask.any())
-    return SteadyWindow(steps, steady, warm & ~steady, [note] if note else [])
+    return SteadyWindow(steps, steady, warm & ~steady, [note] if note else [], unusual_flags)
 
 
 def steps_per_round(loader_workers: int, microbatches: int) -> int:
@@ -111,9 +114,17 @@ def warmup_steps(step_ns: IntArray, unusual: NDArray[np.bool_], loader_workers: 
     return max(least, int(slow[-1]) + 1 if len(slow) else 0)
 
 
-def unusual_here(flags: IntArray) -> int:
-    """The flags that make a step unusual in this job: those of `UNUSUAL` that at most half of the steps carry."""
-    return sum(int(f) for f in UNUSUAL if np.count_nonzero(flags & f) <= len(flags) / 2)
+def unusual_here(flags: IntArray, summed: Sequence[Aggregate] = (), ranks: int = 1) -> int:
+    """The flags that make a step unusual in this job: those of `UNUSUAL` that at most half of the steps carry.
+
+    `summed`: further steps, of so many ranks.
+    """
+    half = (len(flags) + sum(each.steps for each in summed) / ranks) / 2
+    return sum(
+        int(f)
+        for f in UNUSUAL
+        if np.count_nonzero(flags & f) + sum(each.steps for each in summed if each.flags & f) / ranks <= half
+    )
 
 
 def _usual(values: IntArray) -> int:

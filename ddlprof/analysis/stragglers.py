@@ -77,7 +77,8 @@ def split_comm(
     unsplit_ns = comm - np.minimum(splittable_ns, comm)
     allowed = np.maximum(UNSPLIT_SHARE_OF_COMM * comm, UNSPLIT_SHARE_OF_STEP * rank.steps["step_ns"])
     known = (comm != MISSING) & (unsplit_ns <= allowed)
-    known[rank.collectives_until :] &= comm[rank.collectives_until :] == 0
+    if rank.untold is not None:
+        known &= ~rank.untold | (comm == 0)
     doubt_ns = 1000 * _sum_by_step(table.row, np.where(split, np.minimum(matched.doubt_us, exposed), 0), steps)
     clear = doubt_ns <= DOUBT_SHARE_OF_STEP * rank.steps["step_ns"]
     known &= clear

@@ -1,42 +1,49 @@
-"""Appends the records of one rank to its files. Disk space is limited: past a cap only every k-th step is kept as a
-row, and the sums of the others go into exact aggregates.
+"""Appends the records of one rank to its files: steps as blocks (`ddlprof.model.blocks`), all else as lines.
 
-Each write is one call with whole lines, so a killed process leaves at most one torn line at the end. The last line of
-each write has checksums of that write, so that damage is detected. A full disk stops the writing, not the training.
+Disk space is limited: `Retention` decides which steps are kept as rows, and the sums of the others are exact. Each
+write is one call with whole blocks or lines, with checksums, so a killed process leaves at most one torn end. A write
+that fails is tried again, with growing pauses; what is held meanwhile is bounded, and the gap is noted.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
-from ddlprof.collect.process.kept_file import KeptFile
+from ddlprof.base.real_time import time
+from ddlprof.collect.process.kept_file import ResumedFile
+from ddlprof.collect.retention import Budget, Retention
+from ddlprof.collect.step_buffer import StepBuffer
 from ddlprof.collect.steps.sums import Step, relative_us
 from ddlprof.model import codec
 from ddlprof.model.records import (
     NEVER,
-    Aggregate,
     CollectiveShape,
     CollectiveTimes,
     Flush,
     RankHeader,
     StepRow,
+    Stride,
     is_all_to_all,
 )
 from ddlprof.model.source_places import SourcePlace
 
-CAP_STEPS = 200_000
-"""Rows kept at each stride: the stride is 1 for the first 200,000 rows, 2 for the next 200,000, then 4, and so on."""
 _MAX_SIGNATURES = 1000
-_SUMMED = tuple(f.name for f in fields(Aggregate))[2:]  # all but where it begins and of how many steps it is
+_MOST_PLACES = 20_000
+_MOST_NOTES = 1000
+_MOST_HELD_BYTES = 4 << 20
+"""The most bytes of rows, and of lines, that are held while nothing can be written; later steps are only summed."""
+_LONGEST_PAUSE_S = 60.0
+"""Between two tries of a write: 1 s after the first failure, then twice as long after each, up to this."""
+_LAST_TRIES, _LAST_PAUSE_S = 5, 0.2
 
 
 def rank_files(directory: Path, attempt: int, rank: int) -> tuple[Path, Path]:
-    """The paths of one rank's text file and of its file with the times of collectives."""
+    """The paths of one rank's text file and of its file with the steps."""
     folder = directory / f"attempt-{attempt}"
-    return folder / f"rank-{rank}.jsonl", folder / f"rank-{rank}.collectives"
+    return folder / f"rank-{rank}.jsonl", folder / f"rank-{rank}.steps"
 
 
 def _without_sizes(shapes: tuple[CollectiveShape, ...]) -> tuple[CollectiveShape, ...]:
@@ -47,20 +54,19 @@ def _without_sizes(shapes: tuple[CollectiveShape, ...]) -> tuple[CollectiveShape
 class RankWriter:
     """Buffers text until `flush`; holds everything in memory until `open` says where the run directory is."""
 
-    def __init__(self, header: RankHeader, cap_steps: int = CAP_STEPS) -> None:
+    def __init__(self, header: RankHeader, budget: Budget = Budget()) -> None:  # noqa: B008
         self.header = header
         self.failure: str | None = None
+        """Why nothing is written any more."""
         self._lines: list[str] = []
-        self._times: list[bytes] = []
-        self._times_bytes = 0
-        self._text_file: KeptFile | None = None
-        self._times_file: KeptFile | None = None
-        self._cap = cap_steps
-        self._kept_at_stride = 0
-        self._stride = 1
-        self._sums: dict[str, int | None] | None = None
-        self._summed_first = 0
-        self._summed_steps = 0
+        self._lines_size = 0
+        self._steps = StepBuffer()
+        self._retention = Retention(budget)
+        self._text_file: ResumedFile | None = None
+        self._steps_file: ResumedFile | None = None
+        self._trouble: _Trouble | None = None
+        self._last_step = 0
+        """The last step that was kept as a row."""
         self._signatures: dict[tuple[CollectiveShape, ...], int] = {}
         self._alike: dict[tuple[CollectiveShape, ...], int] = {}
         """The first of the signatures that differ in the sizes of all-to-alls only."""
@@ -69,32 +75,51 @@ class RankWriter:
 
     def open(self, directory: Path) -> None:
         """Creates this rank's files. Raises OSError, FileExistsError if the rank has files already."""
-        text, times = rank_files(directory, self.header.attempt, self.header.rank)
+        text, steps = rank_files(directory, self.header.attempt, self.header.rank)
         text.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL
-        self._times_file = KeptFile(str(times), flags)
-        self._text_file = KeptFile(str(text), flags)
-        self._append([codec.encode_header(self.header)], [])  # by itself: without it, nothing can be read
+        self._steps_file = ResumedFile(str(steps), flags)
+        self._text_file = ResumedFile(str(text), flags)
+        self._text_file.append(_checked(codec.encode_header(self.header)))  # without it, nothing can be read
         self.flush()
 
     # -- records --------------------------------------------------------------------------------------------------
 
     def step(self, step: Step) -> None:
-        """Writes a finished step. Its collectives must have ended, or count as never ending."""
+        """Takes a finished step. Its collectives must have ended, or count as never ending."""
         row = step.row
-        if not row.flags and row.step % self._stride:
-            self._sum(row)
+        keeps = self._retention.keeps(row.step, row.flags)
+        if keeps and self._is_full(self._steps.size, self._steps_file):
+            keeps = False
+            if self._trouble is not None:
+                self._trouble.summed_steps += 1
+        if not keeps:
+            self._steps.add(row)
             return
-        self._write_aggregate()
-        self._kept_at_stride += 1
-        if self._kept_at_stride >= self._cap:
-            self._stride *= 2
-            self._kept_at_stride = 0
+        times: list[CollectiveTimes] = []
         if step.collectives:
-            row = self._with_collectives(step)
-        self._lines.append(codec.encode_step(row))
+            row, times = self._with_collectives(step)
+        self._last_step = row.step
+        self._spend(self._steps.keep(row, times), row.step)
 
-    def _with_collectives(self, step: Step) -> StepRow:
+    def _spend(self, size: int, step: int = 0) -> None:
+        if self._retention.spend(step, size):
+            self._add_line(codec.encode(Stride(self._last_step + 1, self._retention.stride)))
+
+    def _is_full(self, held_bytes: int, file: ResumedFile | None) -> bool:
+        if self._trouble is None and file is not None:  # it is written at the next flush
+            return False
+        return held_bytes + (file.unwritten_bytes if file is not None else 0) > _MOST_HELD_BYTES
+
+    def _add_line(self, line: str) -> None:
+        if self._is_full(self._lines_size, self._text_file):
+            if self._trouble is not None:
+                self._trouble.lost_lines += 1
+            return
+        self._lines.append(line)
+        self._lines_size += len(line)
+
+    def _with_collectives(self, step: Step) -> tuple[StepRow, list[CollectiveTimes]]:
         groups: dict[str, int] = {}
         shapes = []
         for c in step.collectives:
@@ -106,11 +131,11 @@ class RankWriter:
         if number is None and len(self._signatures) < _MAX_SIGNATURES:
             number = self._signatures[key] = len(self._signatures)
             self._alike.setdefault(_without_sizes(key), number)
-            self._lines.append(codec.encode_signature(number, shapes))
+            self._add_line(codec.encode_signature(number, shapes))
         if number is None:  # shapes that change every step: those of experts are taken for the first such
             number = self._alike.get(_without_sizes(key))
         if number is None:  # no details
-            return row
+            return row, []
         times = [
             CollectiveTimes(
                 relative_us(c.ready, step.start),
@@ -120,77 +145,108 @@ class RankWriter:
             )
             for c in step.collectives
         ]
-        self._times.append(codec.encode_times(times))
-        return replace(row, signature=number, first_seqs=tuple(groups.values()))
-
-    def _sum(self, row: StepRow) -> None:
-        if self._sums is None:
-            self._sums = {name: getattr(row, name) for name in _SUMMED}
-            self._summed_first, self._summed_steps = row.step, 1
-            return
-        for name in _SUMMED:
-            old, new = self._sums[name], getattr(row, name)
-            self._sums[name] = None if old is None or new is None else old + new
-        self._summed_steps += 1
-
-    def _write_aggregate(self) -> None:
-        if self._sums is not None:
-            values = {name: self._sums[name] for name in _SUMMED}
-            self._lines.append(codec.encode(Aggregate(self._summed_first, self._summed_steps, **values)))  # type: ignore[arg-type]
-            self._sums = None
+        return replace(row, signature=number, first_seqs=tuple(groups.values())), times
 
     def context(self, row: codec.Record) -> None:
         """Writes any record that is a line by itself."""
-        self._lines.append(codec.encode(row))
+        self._add_line(codec.encode(row))
 
     def note(self, hook: str, message: str) -> None:
         """Writes what was not measured, and why; the same note is written only once."""
         line = codec.encode_note(hook, message)
-        if line not in self._notes:
+        if line not in self._notes and len(self._notes) < _MOST_NOTES:
             self._notes.add(line)
-            self._lines.append(line)
+            self._add_line(line)
 
     def samples(self, step: int, counts: dict[SourcePlace, int]) -> None:
         """Writes the numbers of stack samples taken in the `other` of a step, by source line."""
         numbered = {}
         for place, count in counts.items():
             if place not in self._places:
+                if len(self._places) >= _MOST_PLACES:
+                    continue
                 self._places[place] = len(self._places)
-                self._lines.append(codec.encode_place(self._places[place], place))
+                self._add_line(codec.encode_place(self._places[place], place))
             numbered[self._places[place]] = count
         if numbered:
-            self._lines.append(codec.encode_samples(step, numbered))
+            self._add_line(codec.encode_samples(step, numbered))
 
     # -- files ----------------------------------------------------------------------------------------------------
 
     def flush(self, last: bool = False) -> None:
-        """Writes the buffered records; collectives first, so that each step on disk has its collectives on disk."""
-        if last:
-            self._write_aggregate()
+        """Writes what is buffered: lines first, as they explain the steps. What cannot be written is kept for later."""
         if self.failure is not None:  # nothing is written any more, so nothing is kept
-            self._lines, self._times = [], []
+            self._lines, self._lines_size, self._steps = [], 0, StepBuffer()
             return
-        if self._text_file is None or self._times_file is None or not self._lines:
+        files = self._text_file, self._steps_file
+        trouble = self._trouble
+        if None in files or (trouble is not None and not last and time.perf_counter() < trouble.try_again_at):
             return
-        lines, self._lines = self._lines, []
-        times, self._times = self._times, []
-        try:
-            self._append(lines, times)
-        except OSError as error:
-            self.failure = f"{error.strerror or error} while writing the run"
+        lines, self._lines, self._lines_size = self._lines, [], 0
+        text = _checked("".join(lines)) if lines else b""
+        error = _append(self._text_file, text) or _append(self._steps_file, self._taken(last))
+        if error is not None:
+            self._trouble = trouble = trouble or _Trouble(error, time.perf_counter())
+            trouble.failed()
+        elif trouble is not None:
+            self._trouble = None
+            self.note("files", trouble.told(time.perf_counter()))
 
-    def _append(self, lines: list[str], times: list[bytes]) -> None:
-        text, packed = codec.as_bytes("".join(lines)), b"".join(times)
-        self._times_bytes += len(packed)
-        end = codec.encode(Flush(crc32(text), self._times_bytes, crc32(packed)))
-        if self._times_file is not None and self._text_file is not None:
-            self._times_file.append(packed)
-            self._text_file.append(text + codec.as_bytes(end))
+    def _taken(self, last: bool) -> bytes:
+        rows = self._steps.size
+        taken = self._steps.take(last)
+        self._spend(len(taken) - rows)
+        return taken
 
     def close(self) -> None:
-        """Flushes and closes the files."""
+        """Writes what is left and closes the files. Tries for a second where that fails."""
         self.flush(last=True)
-        for file in (self._text_file, self._times_file):
+        for _ in range(_LAST_TRIES):
+            if self._trouble is None:
+                break
+            time.sleep(_LAST_PAUSE_S)
+            self.flush(last=True)
+        if self._trouble is not None:
+            self.failure = f"{self._trouble.reason} while writing the run"
+        elif self._lines:  # the note about a trouble that has just ended
+            self.flush(last=True)
+        for file in (self._text_file, self._steps_file):
             if file is not None:
                 file.close()
-        self._text_file = self._times_file = None
+        self._text_file = self._steps_file = None
+
+
+class _Trouble:
+    """A write that failed, and what was lost since then."""
+
+    def __init__(self, error: OSError, now_s: float) -> None:
+        self.reason = error.strerror or str(error)
+        self.try_again_at = now_s
+        self.summed_steps = self.lost_lines = 0
+        self._since_s = now_s
+        self._failures = 0
+
+    def failed(self) -> None:
+        """Another try has failed."""
+        self._failures += 1
+        self.try_again_at = time.perf_counter() + min(2 ** (self._failures - 1), _LONGEST_PAUSE_S)
+
+    def told(self, now_s: float) -> str:
+        """What is said of it once it is over."""
+        lost = f"{self.summed_steps} steps of it are there as sums, {self.lost_lines} other lines are lost"
+        return f"{self.reason}: for {now_s - self._since_s:.0f} s nothing could be written; {lost}"
+
+
+def _checked(lines: str) -> bytes:
+    """The lines as they are on disk, with a line of their checksum."""
+    text = codec.as_bytes(lines)
+    return text + codec.as_bytes(codec.encode(Flush(crc32(text))))
+
+
+def _append(file: ResumedFile | None, data: bytes) -> OSError | None:
+    try:
+        if file is not None:
+            file.append(data)
+    except OSError as error:
+        return error
+    return None

@@ -11,13 +11,13 @@ from time import monotonic
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.reading import ReadingError
-from ddlprof.live.growing import CHUNK_BYTES, GrowingRank
+from ddlprof.live.growing import GrowingRank
 from ddlprof.model.hang import RankState
 from ddlprof.model.manifest import Manifest, decode_manifest
 from ddlprof.model.records import Note
 from ddlprof.store import RankData
 from ddlprof.store.hangs import read_standing
-from ddlprof.store.parts import RankFiles, RunPart, belongs_elsewhere, find_parts, of_one_job, times_name
+from ddlprof.store.parts import RankFiles, RunPart, belongs_elsewhere, find_parts, of_one_job
 
 RECENT_S = 60.0
 """The recent steps are those of the last minute, within the bounds below."""
@@ -118,17 +118,21 @@ class RunFollower:
         for key, (part, files) in self._where.items():
             rank = self._ranks.setdefault(key, GrowingRank(files.label, most_steps))
             rank.most_steps = most_steps
-            read = partial(_piece, part, files.text)
+            steps_size = files.size - files.text_size
+            read = partial(_piece, part, files.text), partial(_piece, part, files.steps or files.text)
             try:
-                while budget > 0 and rank.advance(files.text_size, read):
+                behind = rank.behind(files.text_size, steps_size)
+                while budget > 0 and rank.advance(files.text_size, read[0], steps_size, read[1]):
                     changed = True
-                    budget -= CHUNK_BYTES
+                    behind, before = rank.behind(files.text_size, steps_size), behind
+                    budget -= max(before - behind, 0)
             except ReadingError as error:
                 self._unreadable[files.label] = str(error)
             if rank.problem is not None:
                 self._unreadable[files.label] = rank.problem
-            self.behind_bytes += rank.behind(files.text_size)
-            self.size_bytes += files.text_size
+            if rank.problem is None and files.label not in self._unreadable:  # nobody waits for what cannot be read
+                self.behind_bytes += rank.behind(files.text_size, steps_size)
+            self.size_bytes += files.size
         return changed
 
     def _read_standing(self, parts: list[RunPart], was_behind: bool) -> bool:
@@ -150,7 +154,7 @@ class RunFollower:
         self.notes = [Note(source, f"cannot be read: {why}") for source, why in self._unreadable.items()]
         found = []
         for key, growing in sorted(self._ranks.items()):
-            followed = self._followed(growing, *self._where[key]) if key[0] == latest else None
+            followed = self._followed(growing, self._where[key][1]) if key[0] == latest else None
             if followed is not None:
                 found.append(followed)
         try:
@@ -163,10 +167,9 @@ class RunFollower:
             each.recent.node = self._nodes[each.recent.header.node_id]
         return [each for each in found if any(each.recent is rank for rank in kept)]
 
-    def _followed(self, growing: GrowingRank, part: RunPart, files: RankFiles) -> Followed | None:
-        read_times = partial(_piece, part, times_name(files.text))
+    def _followed(self, growing: GrowingRank, files: RankFiles) -> Followed | None:
         try:
-            recent = growing.recent(read_times, RECENT_S, LEAST_STEPS)
+            recent = growing.recent(RECENT_S, LEAST_STEPS)
         except ValueError as error:
             self.notes.append(Note(files.label, f"cannot be read: {error}"))
             return None

@@ -1,15 +1,15 @@
-"""Follows one rank's file as it grows: what has been read once is not read again, and memory is bounded.
+"""Follows one rank's files as they grow: what has been read once is not read again, and memory is bounded.
 
-A part of the file counts once the line with its checksums is there; what comes after the last of them may be half
-written. Kept are the parts with the most recent steps, the few lines that explain them, and sums over all steps. A file
-that does not go on as it was has been replaced, and is read from its beginning.
+A part of the text counts once the line with its checksum is there, and a block of steps once it is whole; what comes
+after may be half written. Kept are the most recent parts and blocks, the few lines that explain them, and sums over all
+steps. Files that do not go on as they were have been replaced, and are read from their beginning.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from zlib import crc32
@@ -17,18 +17,18 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.base.reading import ReadingError, parse_json
 from ddlprof.live.readings import EnergyMeter, HealthReadings
-from ddlprof.model import codec
+from ddlprof.model import blocks
+from ddlprof.model.blocks import Block, BlockStream
 from ddlprof.model.checkpoint_files import CheckpointFile
 from ddlprof.model.classes import CLASSES, OPTIONAL
-from ddlprof.model.codec import Columns, columns_of
 from ddlprof.model.hang import standstill_s
-from ddlprof.model.records import MISSING, End, Flag, Flush, RankHeader
+from ddlprof.model.records import MISSING, End, Flag, RankHeader
 from ddlprof.store import RankData
 from ddlprof.store.flushes import FLUSH, decode_flush
+from ddlprof.store.lines import FIRST_SCHEMA_WITH_BLOCKS, Head, read_header
 from ddlprof.store.numbers import DAMAGE
-from ddlprof.store.rankfile import decode_rank
+from ddlprof.store.rankfile import rank_of_blocks
 from ddlprof.store.tables import CONTEXT_FIELDS
 
 Read = Callable[[int, int], bytes]
@@ -46,8 +46,7 @@ _MOST_FILES = 1000
 """The most checkpoints, read or written, that are kept of a rank."""
 _TAIL_BYTES = 64
 """The last bytes read, which are compared to detect a replaced file; a line of checksums is about as long."""
-_STEP = b'\n["s",'
-_EXPLAINING = re.compile(rb'^\["[gltbn]",[^\n]*\n', re.MULTILINE)
+_EXPLAINING = re.compile(rb'^\["[gltbni]",[^\n]*\n', re.MULTILINE)
 """Lines that later ones refer to, or that hold for the whole run: shapes, sources, clocks, calibration, notes."""
 _TIMES = ("step", *CLASSES)
 
@@ -90,11 +89,8 @@ class StepSums:
             flags = steps["flags"]
             took = steps["step_ns"][(flags == 0) & (steps["step_ns"] <= _hang_ns(steps["step_ns"]))]
             self._add_usual(len(took), int(took.sum()))
-            for flag in Flag:
-                found = int(np.count_nonzero(flags & int(flag)))
-                if found:
-                    name = (flag.name or "").lower()
-                    self.unusual[name] = self.unusual.get(name, 0) + found
+            for value, count in zip(*np.unique(flags, return_counts=True), strict=True):
+                self._add_unusual(int(value), int(count))
             epochs = np.flatnonzero(flags & int(Flag.EPOCH_START))
             for step in steps["step"][epochs].tolist():
                 self.epochs += 1
@@ -105,11 +101,19 @@ class StepSums:
             self._add_times(rank)
         for sums in rank.aggregates:
             self.steps += sums.steps
-            self._add_usual(sums.steps, sums.step_ns)
+            if not sums.flags:
+                self._add_usual(sums.steps, sums.step_ns)
+            self._add_unusual(sums.flags, sums.steps)
             self._add_samples(sums.samples)
             pattern = frozenset(name for name in OPTIONAL if getattr(sums, f"{name}_ns") is not None)
             times = {name: getattr(sums, f"{name}_ns") or 0 for name in _TIMES}
             self._add_sums(pattern, sums.steps, times)
+
+    def _add_unusual(self, flags: int, steps: int) -> None:
+        for flag in Flag:
+            if flags & flag:
+                name = (flag.name or "").lower()
+                self.unusual[name] = self.unusual.get(name, 0) + steps
 
     def _add_usual(self, steps: int, step_ns: int) -> None:
         self.usual_steps += steps
@@ -164,15 +168,46 @@ def _hang_ns(step_ns: NDArray[np.int64]) -> float:
 
 
 @dataclass
-class FlushedPart:
-    """The data of one flush to a rank's two files, without the lines that explain others."""
+class GrowingFile:
+    """One file. `rest`: what was read and is not taken yet."""
 
-    text: bytes
-    steps: int
-    times_begin: int
-    flush: Flush | None
-    times: bytes | None = None
-    """The collectives of its steps; None until they have been read and match their checksum."""
+    offset: int = 0
+    rest: bytes = b""
+    caught_up: bool = False
+    """Whether all that was there has been read at some look."""
+    _tail: bytes = b""
+
+    def advance(self, size: int, read: Read) -> bool | None:
+        """Reads up to one more chunk; returns whether there was any, None if the file was replaced.
+
+        Raises ReadingError.
+        """
+        if size < self.offset:
+            return None
+        if size == self.offset:
+            self.caught_up = True
+            return False
+        data = read(self.offset - len(self._tail), min(size, self.offset + CHUNK_BYTES))
+        if not data.startswith(self._tail):
+            return None
+        data = data[len(self._tail) :]
+        self.offset += len(data)
+        self._tail = (self._tail + data)[-_TAIL_BYTES:]
+        self.rest += data
+        return bool(data)
+
+
+@dataclass(frozen=True)
+class _Text:
+    """What was written to the text at once."""
+
+    content: bytes
+    steps_before: int
+    """How many steps had been read before it."""
+
+
+def _steps_of(block: Block) -> int:
+    return 0 if block.kind == blocks.SUMS else block.rows
 
 
 class GrowingRank:
@@ -191,131 +226,108 @@ class GrowingRank:
         """The latest `ContextRow` by name, NaN where a counter is not available."""
         self.device_energy, self.host_energy = EnergyMeter(), EnergyMeter()
         self.damaged = 0
-        """Parts that do not match their checksum."""
+        """Parts of the text that do not match their checksum, and blocks that are missing."""
         self.problem: str | None = None
-        """Why the file is not read any further."""
+        """Why the files are not read any further."""
         self.last_entry_unix_ns = 0
         self.grew_at: float | None = None
-        """When the file last grew, in seconds of this process's monotonic clock; None: not since the first look."""
-        self._columns: Columns = {}
-        self._head = b""
-        self._has_checksums = True
-        self._offset = 0
-        self._tail = b""
-        self._rest = b""
+        """When a file last grew, in seconds of this process's monotonic clock; None: not since the first look."""
+        self._head: Head | None = None
+        self._head_line = b""
+        self._text, self._blocks = GrowingFile(), GrowingFile()
+        self._stream = BlockStream({})
         self._kept = b""
         self._health = HealthReadings()
         self.checkpoint_files: list[CheckpointFile] = []
-        self._window: deque[FlushedPart] = deque()
-        self._times_end = 0
-        self._caught_up = False
+        self._window: deque[Block] = deque()
+        """The recent blocks."""
+        self._texts: deque[_Text] = deque()
+        self._steps_in_blocks = 0
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def behind(self, size: int) -> int:
-        """How many bytes are still to be read."""
-        return max(0, size - self._offset)
+    def behind(self, text_size: int, steps_size: int) -> int:
+        """How many bytes of the two files are still to be read."""
+        return max(0, text_size - self._text.offset) + max(0, steps_size - self._blocks.offset)
 
-    def advance(self, size: int, read: Read) -> bool:
-        """Reads up to one more chunk; returns whether there was anything new. Raises ReadingError."""
-        if size < self._offset:
-            self._begin_anew()
-        if size == self._offset:
-            self._caught_up = True
-            return False
-        begin = self._offset - len(self._tail)
-        data = read(begin, min(size, self._offset + CHUNK_BYTES))
-        if not data.startswith(self._tail):
+    def advance(self, text_size: int, read_text: Read, steps_size: int, read_steps: Read) -> bool:
+        """Reads up to one more chunk of each file; returns whether there was anything new. Raises ReadingError."""
+        found = [self._text.advance(text_size, read_text), self._blocks.advance(steps_size, read_steps)]
+        if None in found:
             self._begin_anew()
             return True
-        data = data[len(self._tail) :]
-        if not data:
+        if not any(found):
             return False
-        self._offset += len(data)
-        self._tail = (self._tail + data)[-_TAIL_BYTES:]
-        if self._caught_up:
+        if self._text.caught_up:
             self.grew_at = monotonic()
         if self.problem is None:
-            self._rest += data
             try:
                 self._take()
             except ValueError as error:
-                self.problem, self._rest = str(error), b""
+                self.problem = str(error)
+        if self.problem is not None:
+            self._text.rest = self._blocks.rest = b""
         return True
 
     def _take(self) -> None:
-        if not self._head and not self._take_header():
+        if self._head is None and not self._take_header():
             return
-        if not self._has_checksums:  # an old file: whole lines are all there is
-            end = self._rest.rfind(b"\n") + 1
-            parts = [FlushedPart(self._rest[:end], 0, 0, None)] if end else []
-            self._rest = self._rest[end:]
-        else:
-            parts = self._sound_parts()
-            if len(self._rest) > MAX_PART_BYTES:
-                self._rest = b""
-                self._lost()
-        self._add(parts)
+        texts = self._sound_parts()
+        if max(len(self._text.rest), len(self._blocks.rest)) > MAX_PART_BYTES + CHUNK_BYTES:
+            self._text.rest = self._blocks.rest = b""
+            self.damaged += 1
+        lost = self._stream.lost
+        found, end = self._stream.take(self._blocks.rest)
+        self.damaged += self._stream.lost - lost
+        found = [each.copied() for each in found]
+        self._blocks.rest = self._blocks.rest[end:]
+        self._add(texts, found)
 
     def _take_header(self) -> bool:
-        line, end, rest = self._rest.partition(b"\n")
+        line, end, rest = self._text.rest.partition(b"\n")
         if not rest:
             if len(line) > MAX_PART_BYTES:
                 raise ValueError("the file has no header")
             return False
-        self.header = decode_rank(line + end, b"", self._label).header
-        self._columns = columns_of(codec.header_fields(line.decode(errors="replace"), parse_json))
-        self._head = line + end
-        self._has_checksums = rest.startswith(FLUSH[: len(rest)])
-        if not self._has_checksums:
-            self._rest = rest
+        head = read_header(line.decode(errors="replace"), self._label)
+        self.header = head.header
+        if head.header.schema < FIRST_SCHEMA_WITH_BLOCKS:
+            raise ValueError("written by an older ddlprof, which only `ddlprof report` reads")
+        self._head, self._head_line = head, line + end
+        self._stream = BlockStream(head.layouts)
         return True
 
-    def _sound_parts(self) -> list[FlushedPart]:
-        parts: list[FlushedPart] = []
-        data, begin, search = self._rest, 0, 0
+    def _sound_parts(self) -> list[bytes]:
+        """Takes the parts of the text whose checksum is there; of the first one, what comes after the header."""
+        assert self._head is not None
+        parts: list[bytes] = []
+        data, begin, search = self._text.rest, 0, 0
         while (at := data.find(b"\n" + FLUSH, search)) >= 0:
             line_end = data.find(b"\n", at + 1)
             if line_end < 0:
                 break
             search = line_end
-            flush = decode_flush(data[at + 1 : line_end], self._columns)
+            flush = decode_flush(data[at + 1 : line_end], self._head.columns)
             if flush is None:
                 continue  # it is part of the next part, which is damaged by it
             text = data[begin : at + 1]
             if crc32(text) == flush.text_crc32:
-                if not text.startswith(self._head):
-                    parts.append(FlushedPart(text, 0, self._times_end, flush))
+                parts.append(text.removeprefix(self._head_line))
             else:
-                self._add(parts)
-                parts = []
-                self._lost()
-            self._times_end = flush.collectives_bytes
+                self.damaged += 1
             begin = line_end + 1
-        self._rest = data[begin:]
+        self._text.rest = data[begin:]
         return parts
-
-    def _lost(self) -> None:
-        """Forgets the steps: after a damaged part, nobody knows which collectives belong to them."""
-        self.damaged += 1
-        self._window.clear()
 
     # -- what is kept ---------------------------------------------------------------------------------------------
 
-    def _add(self, parts: list[FlushedPart]) -> None:
-        if not parts:
-            return
-        explaining: list[bytes] = []
-        for part in parts:
-            found = _EXPLAINING.findall(part.text)
-            if found:
-                explaining += found
-                part.text = _EXPLAINING.sub(b"", part.text)
-            part.steps = part.text.count(_STEP) + part.text.startswith(_STEP[1:])
-        kept = b"".join(explaining)
-        if len(self._kept) + len(kept) <= MAX_KEPT_BYTES:
-            self._kept += kept
-        rank = self._decoded(parts, [], b"")
+    def _add(self, texts: list[bytes], new: list[Block]) -> None:
+        for text in texts:
+            kept = b"".join(_EXPLAINING.findall(text))
+            if len(self._kept) + len(kept) <= MAX_KEPT_BYTES:
+                self._kept += kept
+            self._texts.append(_Text(_EXPLAINING.sub(b"", text), self._steps_in_blocks))
+        rank = self._decoded(texts, new)
         self.sums.add(rank)
         self.end = rank.end or self.end
         self.last_entry_unix_ns = max(self.last_entry_unix_ns, rank.last_seen_unix_ns)
@@ -325,39 +337,41 @@ class GrowingRank:
         self.host_energy.add(rank.context["time_ns"], rank.context["host_energy_j"])
         self._health.add(rank.health)
         self.checkpoint_files = [*self.checkpoint_files, *rank.checkpoint_files][-_MOST_FILES:]
-        self._window.extend(parts)
-        steps = sum(part.steps for part in self._window)
+        self._window.extend(new)
+        self._steps_in_blocks += sum(map(_steps_of, new))
+        steps = sum(map(_steps_of, self._window))
         while len(self._window) > 1 and (
-            steps - self._window[0].steps >= self.most_steps or len(self._window) > _MOST_PARTS
+            steps - _steps_of(self._window[0]) >= self.most_steps or len(self._window) > _MOST_PARTS
         ):
-            steps -= self._window.popleft().steps
+            steps -= _steps_of(self._window.popleft())
+        self._drop_texts(steps)
 
-    def _decoded(self, parts: list[FlushedPart], times: list[bytes], explaining: bytes) -> RankData:
+    def _drop_texts(self, steps: int) -> None:
+        """Drops parts of the text that came before all of the last `steps` steps, but for the last of them."""
+        first = self._steps_in_blocks - steps
+        while len(self._texts) > 1 and (self._texts[1].steps_before < first or len(self._texts) > _MOST_PARTS):
+            self._texts.popleft()
+
+    def _decoded(self, texts: list[bytes], found: Sequence[Block]) -> RankData:
+        assert self._head is not None
         try:
-            text = b"".join([self._head, explaining, *(part.text for part in parts)])
-            return decode_rank(text, b"".join(times), self._label)
+            return rank_of_blocks(self._head, b"".join([self._head_line, *texts]), found, self._label)
         except DAMAGE as error:
             raise ValueError(str(error)) from None
 
     def forget_steps(self) -> None:
         """Forgets the recent steps, and keeps their sums."""
         self._window.clear()
+        self._texts.clear()
 
-    def recent(self, read_times: Read, seconds: float, least_steps: int) -> RankData | None:
+    def recent(self, seconds: float, least_steps: int) -> RankData | None:
         """The rank with its most recent steps; None before the header.
 
         Steps that began more than `seconds` before the last one are not kept for the next time, but for `least_steps`.
         """
-        if self.header is None:
+        if self._head is None:
             return None
-        times: list[bytes] = []
-        for part in self._window:
-            if part.times is None:
-                part.times = _times_of(part, read_times)
-            if part.times is None:
-                break
-            times.append(part.times)
-        rank = self._decoded(list(self._window), times, self._kept)
+        rank = self._decoded([self._kept, *(text.content for text in self._texts)], self._window)
         rank.end = self.end
         if len(rank.steps):
             self._health.drop_before(int(rank.steps["start_ns"][0]))
@@ -372,23 +386,9 @@ class GrowingRank:
         old = int((starts < starts[-1] - seconds * 1e9).sum())
         left = len(starts)
         while len(self._window) > 1:
-            steps = self._window[0].steps
+            steps = _steps_of(self._window[0])
             if steps > old or left - steps < least_steps:
                 break
             self._window.popleft()
             old, left = old - steps, left - steps
-
-
-def _times_of(part: FlushedPart, read: Read) -> bytes | None:
-    """The collectives of a part's steps; None where they are not there yet, or damaged."""
-    flush = part.flush
-    try:
-        if flush is None:  # without checksums the collectives cannot be split by part: the first part gets all
-            return read(0, MAX_PART_BYTES)
-        size = flush.collectives_bytes - part.times_begin
-        if not 0 <= size <= MAX_PART_BYTES:
-            return None
-        data = read(part.times_begin, flush.collectives_bytes) if size else b""
-    except ReadingError:
-        return None
-    return data if crc32(data) == flush.collectives_crc32 else None
+        self._drop_texts(left)

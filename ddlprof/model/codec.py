@@ -1,19 +1,19 @@
 """The text form of records: each line is a JSON array of a one-letter tag and the values of the tag's columns.
 
-`rank-N.jsonl` begins with the header, a JSON object that names the columns of each tag. Readers use only these names: a
-value without a column was not measured, and unknown columns are ignored. `rank-N.collectives` holds its columns as
-little-endian uint32 for every collective of every kept step, in order.
+`rank-N.jsonl` begins with the header, a JSON object that names the columns of each tag and those of the blocks in
+`rank-N.steps` (`ddlprof.model.blocks`). Readers use only these names: a value without a column was not measured, and
+unknown columns are ignored.
 """
 
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from operator import attrgetter
 from typing import Any, TypeAlias
 
+from ddlprof.model.blocks import LAYOUTS
 from ddlprof.model.checkpoint_files import CheckpointFile
 from ddlprof.model.experts import RoutedTokens
 from ddlprof.model.health import HealthReading
@@ -39,6 +39,7 @@ from ddlprof.model.records import (
     Signature,
     SourceLine,
     StepRow,
+    Stride,
     WindowRow,
 )
 from ddlprof.model.source_places import SourcePlace
@@ -50,13 +51,13 @@ KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
     "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
     "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts, "h": PipelinePlace, "x": RoutedTokens,
-    "r": CheckpointFile, "y": HealthReading,
+    "r": CheckpointFile, "y": HealthReading, "i": Stride,
 }  # fmt: skip
-"""The type of record of each tag."""
+"""The type of record of each tag. `s` and `a` are only in files of schema 2."""
 SHAPES = "shapes"
 """The columns of the shapes in a signature."""
 COLLECTIVES = "collectives"
-"""The columns of `rank-N.collectives`, each an unsigned 32-bit number."""
+"""The columns of the file of collectives of schema 2, each an unsigned 32-bit number."""
 REST = "..."
 """The end of the name of a column that takes all remaining values of its line."""
 
@@ -72,7 +73,8 @@ COLUMNS: Columns = {
     SHAPES: _names(CollectiveShape),
     COLLECTIVES: _names(CollectiveTimes),
 }
-"""The columns that this version writes."""
+"""The columns of all that this version reads."""
+_IN_BLOCKS = ("s", "a", COLLECTIVES)
 
 
 def columns_of(header: dict[str, Any]) -> Columns:
@@ -115,10 +117,10 @@ Record: TypeAlias = (
     | CheckpointFile
     | GroupFacts
     | HealthReading
+    | Stride
 )
 """Records that consist of plain numbers or text and take one line each."""
 
-_TIMES = struct.Struct(f"<{len(COLUMNS[COLLECTIVES])}I")
 _TAGS = {kind: tag for tag, kind in KINDS.items()}
 _FIELDS = {kind: tuple(f.name for f in fields(kind)) for kind in KINDS.values()}
 
@@ -127,7 +129,6 @@ _VALUES: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
     kind: attrgetter(*names)  # several values each
     for kind, names in _FIELDS.items()
 }
-_STEP_VALUES: Callable[[StepRow], tuple[Any, ...]] = attrgetter(*_FIELDS[StepRow][:-1])
 # Not escaped: a name of a file that is no text ends up as a question mark, not as half a character.
 _text = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
@@ -143,12 +144,8 @@ def as_bytes(lines: str) -> bytes:
 
 def encode_header(header: RankHeader) -> str:
     """The first line of a rank's file."""
-    return _line({**asdict(header), "columns": COLUMNS})
-
-
-def encode_step(row: StepRow) -> str:
-    """The line of a step; at most 200 bytes for up to two process groups."""
-    return _line(("s", *_STEP_VALUES(row), *row.first_seqs))
+    columns = {tag: names for tag, names in COLUMNS.items() if tag not in _IN_BLOCKS}
+    return _line({**asdict(header), "columns": columns, "blocks": LAYOUTS})
 
 
 def encode(record: Record | Note | SourceLine) -> str:
@@ -176,11 +173,6 @@ def encode_samples(step: int, counts: dict[int, int]) -> str:
 def encode_note(source: str, message: str) -> str:
     """The line about something that was not measured, and why."""
     return encode(Note(source, message))
-
-
-def encode_times(times: list[CollectiveTimes]) -> bytes:
-    """The times of collectives, 16 bytes for each."""
-    return b"".join(_TIMES.pack(t.ready_us, t.end_us, t.need_us, t.exposed_us) for t in times)
 
 
 def _loads(line: str) -> Any:

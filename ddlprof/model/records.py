@@ -10,8 +10,8 @@ from ddlprof.model.classes import TIMES
 SCHEMA_VERSION = 1
 """The schema of the manifest and of JSON reports."""
 
-RANK_SCHEMA_VERSION = 2
-"""The schema of a rank's files."""
+RANK_SCHEMA_VERSION = 3
+"""The schema of a rank's files. Those of schema 2 had steps as lines of text (`ddlprof.store.schema2`)."""
 
 DEVICE_CLOCK = "device"
 """The value of `RankHeader.clock` if the classes are on a device's timeline."""
@@ -88,7 +88,10 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Exact sums over `steps` unflagged steps that were measured but not kept as rows, as there were too many."""
+    """Exact sums over `steps` steps that were measured but not kept as rows, as there were too many.
+
+    None: not measured in each of them.
+    """
 
     first_step: int
     steps: int
@@ -102,6 +105,16 @@ class Aggregate:
     other_ns: int
     microbatches: int
     samples: int | None
+    flags: int = 0
+    """The flags of each of these steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stride:
+    """From this step on, of steps without a flag only those with a multiple of `stride` are kept as rows."""
+
+    first_step: int
+    stride: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,10 +367,10 @@ class Flush:
 
     text_crc32: int
     """The checksum of the lines since the last `Flush`."""
-    collectives_bytes: int
-    """The size of the collectives' file after this flush, in bytes."""
-    collectives_crc32: int
-    """The checksum of what this flush added to the collectives' file."""
+    collectives_bytes: int = 0
+    """Schema 2: the size of the file with the times of collectives after this flush, in bytes."""
+    collectives_crc32: int = 0
+    """Schema 2: the checksum of what this flush added to that file."""
 
 
 @dataclass(frozen=True, slots=True)

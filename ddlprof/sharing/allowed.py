@@ -15,6 +15,8 @@ from typing import Any
 
 from ddlprof.base.reading import parse_json
 from ddlprof.model import codec
+from ddlprof.model.blocks import COLLECTIVES as COUNT
+from ddlprof.model.blocks import FIRST_SEQS, LONG_STEP, STEP, SUMS, TIMES, BlockStream
 from ddlprof.model.codec import COLLECTIVES, REST, SHAPES, Columns
 from ddlprof.model.manifest import LayoutFacts, Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.operators import OPERATORS_SCHEMA, Operator, StepMemory, StepOperators
@@ -22,8 +24,10 @@ from ddlprof.model.records import RankHeader
 from ddlprof.sharing import names as words
 from ddlprof.sharing.names import Names
 from ddlprof.store.flushes import undamaged_parts
+from ddlprof.store.lines import MAX_DAMAGED_LINES, MAX_LINE_CHARACTERS, Head, read_header, read_record
 from ddlprof.store.numbers import DAMAGE
-from ddlprof.store.rankfile import MAX_DAMAGED_LINES, MAX_LINE_CHARACTERS, read_header, read_record
+from ddlprof.store.schema2 import undamaged_times
+from ddlprof.store.step_blocks import with_columns
 
 Fit = Callable[[Any], Any]
 """Makes a value fit for sharing. Raises ValueError if it is not of the kind that the column holds."""
@@ -34,7 +38,7 @@ _DAMAGED = "[]\n"
 _CHIP = re.compile(r"gfx[0-9a-f]{3,6}")
 """The architecture of one of AMD's devices."""
 _TIMES = ("ready_us", "end_us", "need_us", "exposed_us")
-"""The columns of the collectives' file. It has no separators, so it has all of them or none."""
+"""The columns of the times of collectives. There are all of them or none."""
 
 
 def number(value: Any) -> Any:
@@ -63,8 +67,9 @@ def _allowed(names: Names) -> dict[str, dict[str, Fit]]:
         },
         "a": _all(
             "first_step steps step_ns compute_ns data_ns data_fetch_ns data_prep_ns h2d_ns comm_ns other_ns"
-            " microbatches samples"
+            " microbatches samples flags"
         ),
+        "i": _all("first_step stride"),
         "g": {"number": number, "shapes": lambda shapes: shapes},  # its columns are below
         SHAPES: {"group": names.group, "op": names.operation, **_all("bytes ranks root")},
         "l": {"number": number, "text": names.place, "what": words.what},
@@ -135,36 +140,59 @@ def shared_header(header: RankHeader, names: Names, origins: Origins) -> RankHea
         launcher="",
         age_ns=header.age_ns,
         spans=header.spans,
+        schema=header.schema,
     )
 
 
-def shared_rank(text: bytes, times: bytes, label: str, names: Names, origins: Origins) -> tuple[bytes, bytes]:
+def shared_rank(text: bytes, steps: bytes, label: str, names: Names, origins: Origins) -> tuple[bytes, bytes]:
     """The two files of a rank in shared form. Raises ValueError if not even the header can be read."""
-    header, columns = read_header(text[: text.index(b"\n")].decode(errors="replace"), label)
-    undamaged = undamaged_parts(text, times, columns)
+    head = read_header(text[: text.index(b"\n")].decode(errors="replace"), label)
+    columns = head.columns
+    undamaged = undamaged_parts(text, columns)
     allowed = _allowed(names)
     kept: Columns = {
         tag: tuple(name for name in columns[tag] if name.removesuffix(REST) in fits)
         for tag, fits in allowed.items()
         if tag in columns
     }
-    has_times = columns.get(COLLECTIVES) == _TIMES
-    if has_times:
+    layouts: dict[str, list[tuple[str, str]]] = {}
+    if head.layouts:
+        layouts, shared_steps = _shared_blocks(head, steps, allowed)
+    elif columns.get(COLLECTIVES) == _TIMES:
         kept[COLLECTIVES] = _TIMES
-    shared = shared_header(header, names, origins)
-    head = {name: getattr(shared, name) for name in RankHeader.__slots__}
-    lines = [json.dumps({**head, "columns": kept}, separators=(",", ":")) + "\n"]
+        shared_steps, _ = undamaged_times(steps, undamaged.flushes)
+    else:
+        shared_steps = b""
+    shared = shared_header(head.header, names, origins)
+    values = {name: getattr(shared, name) for name in RankHeader.__slots__}
+    lines = [json.dumps({**values, "columns": kept, "blocks": layouts}, separators=(",", ":")) + "\n"]
     damaged = 0
-    for index, line in enumerate(undamaged.lines):
-        if index == undamaged.first_lost:
-            lines.append(_DAMAGED)
+    if undamaged.lost_parts:
+        lines.append(_DAMAGED)
+    for line in undamaged.lines:
         lines.append(_shared_line(line, columns, kept, allowed))
         damaged += lines[-1] is _DAMAGED
         if damaged > MAX_DAMAGED_LINES:  # readers stop here
             break
-    if undamaged.first_lost == len(undamaged.lines):
-        lines.append(_DAMAGED)
-    return "".join(lines).encode(), undamaged.times if has_times else b""
+    return "".join(lines).encode(), shared_steps
+
+
+def _shared_blocks(
+    head: Head, steps: bytes, allowed: Mapping[str, dict[str, Fit]]
+) -> tuple[dict[str, list[tuple[str, str]]], bytes]:
+    """The columns and the content of the file of steps, with those columns only that may be shared."""
+    of_steps = {*(name.removesuffix(REST) for name in allowed["s"]), FIRST_SEQS, COUNT}
+    names = {STEP: of_steps, LONG_STEP: of_steps, SUMS: set(allowed["a"]), TIMES.encode(): set(_TIMES)}
+    layouts = {
+        kind: [column for column in layout if column[0] in names[kind.encode()]]
+        for kind, layout in head.layouts.items()
+        if kind.encode() in names
+    }
+    if [name for name, _ in head.layouts.get(TIMES, ())] != list(_TIMES):
+        raise ValueError("the header does not name the columns of collectives")
+    found, _ = BlockStream(head.layouts).take(steps)
+    blocks = [each for each in found if each.kind in names]
+    return layouts, b"".join(with_columns(e, head.layouts[e.kind.decode()], sorted(names[e.kind])) for e in blocks)
 
 
 def _shared_line(line: str, columns: Columns, kept: Columns, allowed: Mapping[str, dict[str, Fit]]) -> str:

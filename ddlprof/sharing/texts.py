@@ -48,7 +48,7 @@ def _texts(name: str, content: bytes | ReadingError) -> Counter[str]:
     found: Counter[str] = Counter()
     if isinstance(content, ReadingError):
         raise UserError(f"{name}: {content}")
-    if name.endswith(".collectives"):
+    if name.endswith((".steps", ".collectives")):
         return found
     if not name.endswith(".jsonl") and len(content) > MAX_BYTES:
         raise UserError(f"{name}: has {len(content):,} bytes; at most {MAX_BYTES:,} are read")

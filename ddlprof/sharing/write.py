@@ -17,7 +17,7 @@ from ddlprof.sharing.allowed import Origins, manifest_text, shared_manifest, sha
 from ddlprof.sharing.names import Names
 from ddlprof.store import RunData, load_run
 from ddlprof.store.archive import SUFFIX, ZipFolder
-from ddlprof.store.parts import RankFiles, RunPart, times_name, without_copies
+from ddlprof.store.parts import RankFiles, RunPart, without_copies
 from ddlprof.store.reader import parts_in
 
 SHOWN_ORIGIN_UNIX_NS = 946_684_800_000_000_000
@@ -82,11 +82,11 @@ def _members(run: RunData, paths: Sequence[str], names: Names) -> Iterator[tuple
     if run.step is not None:
         yield OPERATORS_NAME, (json.dumps(shared_operators(run.step, names.job_id), allow_nan=False) + "\n").encode()
     for part, files in _rank_files(run, paths):
-        text, times = _contents(part, files)
-        shared_text, shared_times = shared_rank(text, times, files.label, names, origins)
+        text, steps = _contents(part, files)
+        shared_text, shared_steps = shared_rank(text, steps, files.label, names, origins)
         yield files.label, shared_text
-        if files.times is not None:
-            yield times_name(files.label), shared_times
+        if files.steps is not None:
+            yield files.steps_label, shared_steps
 
 
 def _origins(run: RunData) -> Origins:
@@ -106,7 +106,7 @@ def _rank_files(run: RunData, paths: Sequence[str]) -> Iterator[tuple[RunPart, R
 
 
 def _contents(part: RunPart, files: RankFiles) -> tuple[bytes, bytes]:
-    text, *times = part.folder.contents(files.names)
+    text, *steps = part.folder.contents(files.names)
     if isinstance(text, ReadingError):
         raise UserError(f"{part.name}: {files.label}: {text}")
-    return text, b"".join(each for each in times if not isinstance(each, ReadingError))
+    return text, b"".join(each for each in steps if not isinstance(each, ReadingError))

@@ -33,7 +33,7 @@ MAX_RATIO = 50
 SMALL_BYTES = 16 << 20
 _NUMBER = "(?:0|[1-9][0-9]{0,8})"
 _MEMBER = re.compile(
-    rf"{re.escape(MANIFEST_NAME)}|{re.escape(OPERATORS_NAME)}|attempt-{_NUMBER}/rank-{_NUMBER}\.(?:jsonl|collectives)"
+    rf"{re.escape(MANIFEST_NAME)}|{re.escape(OPERATORS_NAME)}|attempt-{_NUMBER}/rank-{_NUMBER}\.(?:jsonl|steps|collectives)"
 )
 _DAMAGE = (
     zipfile.BadZipFile,

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.model.records import MISSING, CollectiveShape, CollectiveTimes
-from ddlprof.store.tables import CollectiveTable, IntArray
+from ddlprof.store.step_blocks import StepArrays
+from ddlprof.store.tables import STEP_FIELDS, CollectiveTable, IntArray
 
+_SIGNATURE = STEP_FIELDS.index("signature")
 _TIMES = tuple(f.name for f in fields(CollectiveTimes))
 
 
@@ -43,44 +45,24 @@ class Packed:
         return CollectiveTable(self.shapes, row, shape, seq, *columns)
 
 
-@dataclass(frozen=True)
-class StepCollectives:
-    """The columns of steps about their collectives: for each step its signature, and where its sequence numbers are."""
-
-    signatures: IntArray
-    begins: IntArray
-    ends: IntArray
-    seqs: IntArray
-
-    def __len__(self) -> int:
-        return len(self.signatures)
-
-
-def times_of(data: bytes, names: tuple[str, ...]) -> NDArray[np.void]:
-    """The collectives' file as a table with the columns `names`. A torn last row is dropped."""
-    if not set(_TIMES) <= set(names):
-        raise ValueError("the header does not name the columns of collectives")
-    row = np.dtype([(name, "<u4") for name in names])
-    return np.frombuffer(data[: len(data) - len(data) % row.itemsize], dtype=row)
-
-
-def pack(steps: StepCollectives, known: Mapping[int, Sequence[CollectiveShape]], times: NDArray[np.void]) -> Packed:
-    """The collectives of the leading steps, up to the first step some of whose collectives are missing."""
-    numbers, code = np.unique(steps.signatures, return_inverse=True)
+def pack(steps: StepArrays, known: Mapping[int, Sequence[CollectiveShape]]) -> tuple[Packed, NDArray[np.bool_]]:
+    """The collectives of all steps, and a mask of the steps whose collectives are missing or unexplained."""
+    numbers, code = np.unique(steps.steps[:, _SIGNATURE], return_inverse=True)
     shapes: dict[CollectiveShape, int] = {}
-    spans = [_span(known.get(number, ()), shapes) for number in numbers.tolist()]
+    spans = [span_of(known.get(number, ()), shapes) for number in numbers.tolist()]
     readable = np.array([number == MISSING or number in known for number in numbers.tolist()], dtype=bool)
     lengths = np.array([len(span) for span in spans], dtype=np.int64)
     groups = np.array([span[:, 1].max(initial=-1) + 1 for span in spans], dtype=np.int64)
+    told = readable[code] & (lengths[code] == steps.time_counts) & (groups[code] <= steps.seq_counts)
+    times = steps.times
+    if not told.all():
+        times = times[np.repeat(told, np.maximum(steps.time_counts, 0))]
+        code = np.where(told, code, len(spans))
+        spans.append(span_of((), shapes))
+    return Packed(list(shapes), spans, code, steps.seq_begins, steps.seqs, times), ~told
 
-    ends = np.cumsum(lengths[code])
-    good = readable[code] & (ends <= len(times)) & (groups[code] <= steps.ends - steps.begins)
-    until = len(good) if good.all() else int(np.argmin(good))
-    kept = int(ends[until - 1]) if until else 0
-    return Packed(list(shapes), spans, code[:until], steps.begins[:until], steps.seqs, times[:kept])
 
-
-def _span(signature: Sequence[CollectiveShape], shapes: dict[CollectiveShape, int]) -> IntArray:
+def span_of(signature: Sequence[CollectiveShape], shapes: dict[CollectiveShape, int]) -> IntArray:
     """For each collective of a signature: its shape's index, its group's ordinal, its number within the group.
 
     Shapes that are not yet in `shapes` are added to it.

@@ -25,7 +25,7 @@ MAX_ENTRIES = 5_000_000
 """The most names that are read."""
 _TOGETHER = 16  # requests to an object store, enough to hide its latency
 _ATTEMPT = re.compile(r"attempt-(?:0|[1-9][0-9]{0,8})")
-_RANK = re.compile(r"rank-(?:0|[1-9][0-9]{0,8})\.(?:jsonl|collectives)")
+_RANK = re.compile(r"rank-(?:0|[1-9][0-9]{0,8})\.(?:jsonl|steps|collectives)")
 _FILES = "|".join((re.escape(MANIFEST_NAME), re.escape(SUMMARY_NAME), f"{_ATTEMPT.pattern}/{_RANK.pattern}"))
 _OF_A_RUN = re.compile(rf"(?:(?P<run>.+)/)?(?P<file>{_FILES})")
 

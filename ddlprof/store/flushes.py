@@ -1,4 +1,4 @@
-"""Checks the checksums in a rank's files. Each covers the part that was written at once (a flush).
+"""Checks the checksums in a rank's text file. Each covers the part that was written at once (a flush).
 
 A damaged part is left out as a whole, as it is unknown which of its numbers are wrong. What follows the last checksum
 is accepted: the process was killed while it wrote, or still writes. Files without checksums are accepted, too.
@@ -6,7 +6,7 @@ is accepted: the process was killed while it wrote, or still writes. Files witho
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from zlib import crc32
 
@@ -21,18 +21,13 @@ FLUSH = b'["f",'
 
 @dataclass
 class Undamaged:
-    """The undamaged parts of a rank's two files."""
+    """The undamaged parts of a rank's text file."""
 
     text: bytes = b""
     """The whole lines, each with its end, without the header and without those that end a flush."""
     lost_parts: int = 0
     lost_lines: int = 0
-    first_lost: int | None = None
-    """The index of the first line after a lost part."""
-    times: bytes = b""
-    """The bytes of the collectives, up to the first damage."""
-    times_problem: str | None = None
-    """A description of that damage."""
+    flushes: list[Flush] = field(default_factory=list)
 
     @cached_property
     def lines(self) -> list[str]:
@@ -40,11 +35,10 @@ class Undamaged:
         return self.text.decode(errors="replace").split("\n")[:-1]
 
 
-def undamaged_parts(text: bytes, times: bytes, columns: Columns) -> Undamaged:
+def undamaged_parts(text: bytes, columns: Columns) -> Undamaged:
     """Separates undamaged from damaged parts. Raises ValueError if the header is damaged."""
     undamaged = Undamaged()
     parts: list[bytes] = []
-    flushes: list[Flush] = []
     view = memoryview(text)
     end = text.rfind(b"\n") + 1  # a line without its end is torn: the process was killed while writing it
     begin = text.index(b"\n") + 1  # of the part; the first is the header alone
@@ -56,7 +50,7 @@ def undamaged_parts(text: bytes, times: bytes, columns: Columns) -> Undamaged:
         flush = decode_flush(text[at + 1 : line_end], columns)
         if flush is None:
             continue  # the damage is then in the next part
-        flushes.append(flush)
+        undamaged.flushes.append(flush)
         sound = crc32(view[part : at + 1]) == flush.text_crc32
         if not sound and part == 0:
             raise ValueError("the header is damaged")
@@ -64,7 +58,6 @@ def undamaged_parts(text: bytes, times: bytes, columns: Columns) -> Undamaged:
         part = begin = line_end + 1
     _keep(undamaged, parts, text[begin:end], True)
     undamaged.text = b"".join(parts)
-    undamaged.times, undamaged.times_problem = _undamaged_times(times, flushes)
     return undamaged
 
 
@@ -74,8 +67,6 @@ def _keep(undamaged: Undamaged, parts: list[bytes], part: bytes, sound: bool) ->
         return
     undamaged.lost_parts += 1
     undamaged.lost_lines += part.count(b"\n")
-    if undamaged.first_lost is None:
-        undamaged.first_lost = sum(kept.count(b"\n") for kept in parts)
 
 
 def decode_flush(line: bytes, columns: Columns) -> Flush | None:
@@ -85,15 +76,3 @@ def decode_flush(line: bytes, columns: Columns) -> Flush | None:
         return decode(Flush, values, numbers_are=NOT_NEGATIVE)
     except ValueError:
         return None
-
-
-def _undamaged_times(times: bytes, flushes: list[Flush]) -> tuple[bytes, str | None]:
-    view, begin = memoryview(times), 0
-    for flush in flushes:
-        end = flush.collectives_bytes
-        if end > len(times):
-            return times[:begin], "cut short"
-        if end < begin or crc32(view[begin:end]) != flush.collectives_crc32:
-            return times[:begin], "damaged"
-        begin = end
-    return times, None

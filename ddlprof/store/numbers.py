@@ -1,7 +1,6 @@
 """Parses lines that contain only numbers, thousands at once, into columns; `ddlprof.store.rankfile` chooses the lines.
 
-`Lines` tells lines apart by their beginning, without making a string for each. Each function raises one of `DAMAGE`
-unless all lines are valid.
+Each function raises one of `DAMAGE` unless all lines are valid.
 """
 
 from __future__ import annotations
@@ -27,36 +26,6 @@ _NULL_IS_0 = bytes.maketrans(b"n", b"0")
 _DIGITS = 10
 _MOST_DIGITS = 18
 _PIECE = 1 << 16
-
-
-class Lines:
-    """The lines of a text with their ends. `has_prefix`: which of them begin with `prefix` and are not too long."""
-
-    def __init__(self, text: bytes, prefix: bytes, longest: int) -> None:
-        self._text = text
-        letters = np.frombuffer(text, dtype=np.uint8)
-        ends = np.flatnonzero(letters == ord("\n"))
-        begins = np.concatenate([[0], ends + 1])
-        self._begins = begins
-        """The first byte of each line, and after the last line the end of the text."""
-        self.has_prefix = ends - begins[:-1] <= longest
-        for place, letter in enumerate(prefix):  # a shorter line ends within the prefix and differs there
-            self.has_prefix &= letters[np.minimum(begins[:-1] + place, len(letters) - 1)] == letter
-        self.before = np.concatenate([[0], np.cumsum(self.has_prefix)])
-        """The number of lines with the prefix before each line; at the end, their number in all."""
-
-    def __len__(self) -> int:
-        return len(self.has_prefix)
-
-    def text_of(self, index: int) -> str:
-        """A line without its end. Bytes that are not UTF-8 are replaced."""
-        return self._text[self._begins[index] : self._begins[index + 1] - 1].decode(errors="replace")
-
-    def joined(self, until: int) -> bytes:
-        """The lines with the prefix before the line `until`."""
-        edges = np.flatnonzero(np.diff(self.has_prefix[:until], prepend=False, append=False))
-        places = self._begins[edges].tolist()
-        return b"".join(self._text[begin:end] for begin, end in zip(places[::2], places[1::2], strict=True))
 
 
 def whole_numbers(

@@ -32,8 +32,13 @@ def label_of(attempt: int, rank: int) -> str:
     return f"attempt-{attempt}/rank-{rank}.jsonl"
 
 
-def times_name(text: str) -> str:
-    """The name of the file of collectives that belongs to a rank's file."""
+def steps_name(text: str) -> str:
+    """The name of the file of steps that belongs to a rank's text file."""
+    return text.removesuffix(".jsonl") + ".steps"
+
+
+def _old_times_name(text: str) -> str:
+    """The name of the file of collectives that belongs to a rank's text file of schema 2."""
     return text.removesuffix(".jsonl") + ".collectives"
 
 
@@ -44,8 +49,8 @@ class RankFiles:
     attempt: int
     rank: int
     text: str
-    times: str | None
-    """The path of the collectives' file; None if the rank has none."""
+    steps: str | None
+    """The path of the file of steps, or in schema 2 of collectives; None if the rank has none."""
     size: int
     """The size of both files in bytes."""
     text_size: int = 0
@@ -54,12 +59,17 @@ class RankFiles:
     @property
     def names(self) -> list[str]:
         """The paths of the files that exist."""
-        return [self.text] if self.times is None else [self.text, self.times]
+        return [self.text] if self.steps is None else [self.text, self.steps]
 
     @property
     def label(self) -> str:
-        """The name of the files in messages."""
+        """The name of the text file in messages."""
         return label_of(self.attempt, self.rank)
+
+    @property
+    def steps_label(self) -> str:
+        """The name of the other file in messages."""
+        return Path(self.label).with_suffix(Path(self.steps or ".steps").suffix).as_posix()
 
 
 @dataclass(frozen=True)
@@ -89,10 +99,10 @@ def _part(path: str, name: str, folder: Folder, files: dict[str, int]) -> RunPar
     for text, size in files.items():
         match = _RANK_FILE.fullmatch(text)
         if match and (match["part"] or "") == name:
-            times = times_name(text)
+            steps = next((each for each in (steps_name(text), _old_times_name(text)) if each in files), None)
             number = (int(match["attempt"]), int(match["rank"]))
-            both = size + files.get(times, 0)
-            ranks.append(RankFiles(*number, text, times if times in files else None, both, size))
+            both = size + (files[steps] if steps is not None else 0)
+            ranks.append(RankFiles(*number, text, steps, both, size))
     ranks.sort(key=_key)
     manifest, operators = (f"{name}/{file}" if name else file for file in (MANIFEST_NAME, OPERATORS_NAME))
     shown = f"{path.rstrip('/')}/{name}" if name else path
@@ -123,12 +133,12 @@ def without_copies(parts: Sequence[RunPart]) -> list[RunPart]:
 
 def _require_copies(*found: tuple[RunPart, RankFiles]) -> None:
     """Raises UserError unless one file is a beginning of the other, as files only grow."""
-    one, two = (next(part.folder.contents([files.text])) for part, files in found)
-    if isinstance(one, ReadingError) or isinstance(two, ReadingError):
-        return  # an error is reported when they are read
-    if not one.startswith(two) and not two.startswith(one):
-        names = " and ".join(part.name for part, _ in found)
-        raise UserError(f"{names} have different files {found[0][1].label}: name the directories of one job")
+    for one, two in zip(*(part.folder.contents(files.names) for part, files in found), strict=False):
+        if isinstance(one, ReadingError) or isinstance(two, ReadingError):
+            return  # an error is reported when they are read
+        if not one.startswith(two) and not two.startswith(one):
+            names = " and ".join(part.name for part, _ in found)
+            raise UserError(f"{names} have different files {found[0][1].label}: name the directories of one job")
 
 
 _Value = TypeVar("_Value", str, int)

@@ -21,10 +21,10 @@ from ddlprof.store.parts import (
     belongs_elsewhere,
     find_parts,
     of_one_job,
-    times_name,
     without_copies,
 )
 from ddlprof.store.rankfile import decode_rank
+from ddlprof.store.strides import align_strides
 from ddlprof.store.tables import RankData, RunData
 
 DEFAULT_RUNS = Path("ddlprof-runs")
@@ -62,6 +62,7 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
     except ValueError as error:
         raise UserError(f"{named[0]}: {error}") from None
     notes += foreign
+    align_strides(ranks)
     step = None
     if any(part.operators is not None for part in parts):
         from ddlprof.store.operators import read_operators  # not at the top: many cards are of runs without operators
@@ -159,9 +160,9 @@ def _read_ranks(parts: list[RunPart], progress: Progress | None) -> tuple[list[R
     notes: list[Note] = []
     total = sum(files.size for part in parts for files in part.ranks)
     done = 0
-    for files, text, times in _contents(parts):
+    for files, text, steps in _contents(parts):
         try:
-            rank = _rank(files, text, times, notes)
+            rank = _rank(files, text, steps, notes)
         except DAMAGE as error:
             notes.append(Note(files.label, f"unreadable ({error}){_WITHOUT_RANK}"))
         else:
@@ -181,17 +182,16 @@ def _contents(parts: list[RunPart]) -> Iterator[tuple[RankFiles, bytes | Reading
     for part in parts:
         contents = part.folder.contents([name for files in part.ranks for name in files.names])
         for files in part.ranks:
-            yield files, next(contents), b"" if files.times is None else next(contents)
+            yield files, next(contents), b"" if files.steps is None else next(contents)
 
 
-def _rank(files: RankFiles, text: bytes | ReadingError, times: bytes | ReadingError, notes: list[Note]) -> RankData:
+def _rank(files: RankFiles, text: bytes | ReadingError, steps: bytes | ReadingError, notes: list[Note]) -> RankData:
     if isinstance(text, ReadingError):
         raise text
-    if isinstance(times, ReadingError):
-        label = times_name(files.label)
-        notes.append(Note(label, f"{times}: the communication of this rank is not told apart"))
-        times = b""
-    return decode_rank(text, times, files.label)
+    if isinstance(steps, ReadingError):
+        notes.append(Note(files.steps_label, f"{steps}: what it holds of this rank's steps is not known"))
+        steps = b""
+    return decode_rank(text, steps, files.label)
 
 
 def _require_one_job(parts: list[RunPart], ranks: list[RankData], jobs: dict[str, str]) -> None:

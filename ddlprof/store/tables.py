@@ -37,6 +37,7 @@ from ddlprof.model.records import (
     Overhead,
     RankHeader,
     StepRow,
+    Stride,
     WindowRow,
 )
 from ddlprof.model.source_places import SourcePlace
@@ -54,11 +55,26 @@ CLASS_FIELDS = tuple(f"{name}_ns" for name in CLASSES)
 CONTEXT_FIELDS = tuple(f.name for f in fields(ContextRow))
 
 
+def column_default(name: str) -> int:
+    """What stands in a column of `StepTable` that a file does not have. Raises ValueError if there must be one."""
+    default = next((f.default for f in fields(StepRow) if f.name == name), 0)
+    if isinstance(default, int):
+        return default
+    if name in OPTIONAL_FIELDS:
+        return MISSING
+    raise ValueError(f"the header names no column {name}")
+
+
 class StepTable:
-    """The steps of one rank. `table["data_ns"]` is a column; names are those of the fields of `StepRow`."""
+    """The steps of one rank. `table["data_ns"]` is a column; names are those of the fields of `StepRow`.
+
+    A column that is the same in each step takes no memory. Columns are not to be changed.
+    """
 
     def __init__(self, values: IntArray) -> None:
-        self._values = values
+        """`values`: a row for each step, with the columns `STEP_FIELDS`."""
+        self._length = len(values)
+        self._columns = [_held(column) for column in values.T]
 
     @classmethod
     def from_rows(cls, rows: Iterable[StepRow]) -> StepTable:
@@ -67,22 +83,33 @@ class StepTable:
         return cls(np.array(values, dtype=np.int64).reshape(-1, len(STEP_FIELDS)))
 
     def __len__(self) -> int:
-        return len(self._values)
+        return self._length
 
     def __getitem__(self, name: str) -> IntArray:
-        return self._values[:, STEP_FIELDS.index(name)]
+        return self._columns[STEP_FIELDS.index(name)]
+
+    def only(self, kept: NDArray[np.bool_]) -> StepTable:
+        """The steps of a mask."""
+        return StepTable(np.stack([self[name][kept] for name in STEP_FIELDS]).T)
 
     def rows(self) -> list[StepRow]:
         """The steps as records, without the sequence numbers of their collectives."""
         columns = [(name, name in OPTIONAL_FIELDS) for name in STEP_FIELDS]
         rows = []
-        for values in self._values.tolist():
+        for values in zip(*(self[name].tolist() for name in STEP_FIELDS), strict=True):
             row: dict[str, Any] = {
                 name: None if value == MISSING and may_be_none else value
                 for (name, may_be_none), value in zip(columns, values, strict=True)
             }
             rows.append(StepRow(**row))
         return rows
+
+
+def _held(column: IntArray) -> IntArray:
+    """A copy of the column; of equal values, one."""
+    if len(column) and (column == column[0]).all():
+        return np.broadcast_to(column[0], column.shape)
+    return np.array(column)
 
 
 class ContextTable:
@@ -138,9 +165,11 @@ class RankData:
     node: int = 0
     expand: Callable[[], CollectiveTable] = CollectiveTable.empty
     """Makes the table of collectives from a compact form that takes a quarter of its memory."""
-    collectives_until: int = 0
-    """From this step index on, collectives are missing: the end of the file is torn or damaged."""
+    untold: NDArray[np.bool_] | None = None
+    """For each step whether its collectives are missing or unexplained, as a file is damaged. None: of none."""
     aggregates: list[Aggregate] = field(default_factory=list)
+    strides: list[Stride] = field(default_factory=list)
+    """From which step on fewer steps were kept as rows."""
     samples: list[tuple[int, SourcePlace, int]] = field(default_factory=list)
     """Stack samples taken in `other`: step, source line, number of samples."""
     context: ContextTable = field(default_factory=ContextTable.empty)

@@ -13,15 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.model import codec
+from ddlprof.model.blocks import LAYOUTS, STEP, encode_block
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.records import (
+    MISSING,
     Calibration,
     CollectiveShape,
     ContextRow,
     End,
     Overhead,
     RankHeader,
-    StepRow,
 )
 
 IntArray: TypeAlias = NDArray[np.int64]
@@ -33,9 +34,9 @@ TRANSFER_US = 20_000
 SLOW_US = 9_000
 """What the slow rank waits longer for its data."""
 CLOCK_SPREAD_NS = 4_000_000
-_NUMBERS = 10
-"""Of a step: what `_rows` gives of it, and `_record` takes."""
-_STAND_IN = 10**9
+_NOT_MEASURED = 2**32 - 1
+_STEPS_A_BLOCK = 4
+"""About those of a second."""
 
 
 def write_job(directory: Path, ranks: int, steps: int, nodes: int, seed: int = 0) -> None:
@@ -47,7 +48,6 @@ def write_job(directory: Path, ranks: int, steps: int, nodes: int, seed: int = 0
     shapes = [CollectiveShape("0", "allreduce", 25 << 20, ranks)] * BUCKETS
     folder = directory / "attempt-0"
     folder.mkdir(parents=True)
-    step_line = _step_line()
     for rank in range(ranks):
         node = rank // per_node
         # Every machine counts time from its own boot, and its unix clock is off by a little.
@@ -58,11 +58,10 @@ def write_job(directory: Path, ranks: int, steps: int, nodes: int, seed: int = 0
         seconds = int(rows[-1, 1] + rows[-1, 2]) // 10**9
         calibration = [Calibration(per_node, 1 << bits, 20_000 + (1 << bits) // 10) for bits in range(10, 27, 4)]
         text = [codec.encode_header(header), codec.encode_signature(0, shapes), *map(codec.encode, calibration)]
-        text += [step_line * steps % tuple(rows.ravel().tolist())]
         text += [_once_a_second(second) for second in range(seconds)]
         text += [codec.encode(End("ok", 0, int(rows[-1, 1] + rows[-1, 2])))]
         (folder / f"rank-{rank}.jsonl").write_text("".join(text), encoding="utf-8")
-        times[rank].astype("<u4").tofile(folder / f"rank-{rank}.collectives")
+        (folder / f"rank-{rank}.steps").write_bytes(_blocks(rows, times[rank]))
     Manifest(
         name="synthetic", argv=["train.py"], job_id="synthetic", created_unix_ns=ORIGIN_UNIX_NS, world_size=ranks,
         origin_unix_ns=ORIGIN_UNIX_NS, model=ModelFacts("ResNet", 54, 161, 25_557_032, 102_228_128),
@@ -97,7 +96,7 @@ def _simulate(random: np.random.Generator, ranks: int, steps: int) -> tuple[IntA
 
 
 def _rows(start_us: IntArray, data_us: IntArray, compute_us: IntArray, times: IntArray) -> IntArray:
-    """The numbers of a step's line, a row a step, in nanoseconds that add up."""
+    """The numbers of a step, a row a step, in nanoseconds that add up."""
     steps = len(start_us)
     start, data, compute = start_us * 1000, data_us * 1000 + 7, compute_us * 1000 + 123
     comm = times[:, :, 3].sum(axis=1, dtype=np.int64) * 1000
@@ -108,18 +107,41 @@ def _rows(start_us: IntArray, data_us: IntArray, compute_us: IntArray, times: In
     return np.stack(columns, axis=1)
 
 
-def _record(row: IntArray) -> StepRow:
-    number, start, step, compute, data, fetch, prep, comm, other, seq = row.tolist()
-    return StepRow(number, start, step, compute, data, fetch, prep, 0, comm, other, 1, 32, 0, 0, (seq,))
-
-
-def _step_line() -> str:
-    """The line of a step with `%d` for each of its numbers: a million lines one by one would take minutes."""
-    numbers = np.arange(_STAND_IN, _STAND_IN + _NUMBERS)
-    line = codec.encode_step(_record(numbers))
-    for number in numbers:
-        line = line.replace(str(number), "%d")
-    return line
+def _blocks(rows: IntArray, times: IntArray) -> bytes:
+    """The file of steps: a block for each second."""
+    names = (
+        "step",
+        "start_ns",
+        "step_ns",
+        "compute_ns",
+        "data_ns",
+        "data_fetch_ns",
+        "data_prep_ns",
+        "comm_ns",
+        "other_ns",
+    )
+    layout = LAYOUTS[STEP.decode()]
+    table = np.zeros(len(rows), dtype=[(name, f"<{letter}") for name, letter in layout])
+    for name, values in zip(names, rows.T, strict=False):
+        table[name] = values
+    for name in ("compute_forward_ns", "compute_backward_ns", "compute_optimizer_ns", "rollout_ns", "device_lag_ns"):
+        table[name] = _NOT_MEASURED
+    table["peak_memory_bytes"] = MISSING
+    table["microbatches"], table["samples"], table["first_seqs"], table["collectives"] = 1, 32, 1, BUCKETS
+    seqs, packed = rows[:, -1].astype("<i8"), times.astype("<u4")
+    found = []
+    for number, begin in enumerate(range(0, len(rows), _STEPS_A_BLOCK)):
+        here = slice(begin, begin + _STEPS_A_BLOCK)
+        each = table[here]
+        found.append(
+            encode_block(
+                STEP,
+                number,
+                (len(each), len(each), BUCKETS * len(each)),
+                each.tobytes() + seqs[here].tobytes() + packed[here].tobytes(),
+            )
+        )
+    return b"".join(found)
 
 
 def _once_a_second(second: int) -> str:

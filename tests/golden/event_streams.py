@@ -19,9 +19,12 @@ from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.frozen import FrozenCalls, FrozenModule, Read
 from ddlprof.collect.steps.loop import Gap
 from ddlprof.collect.writer import RankWriter, rank_files
+from ddlprof.model.blocks import LAYOUTS, BlockStream
 from ddlprof.model.events import Event, Kind, Round
 from tests.property.test_attribution import PAIRS, SINGLE, Tree, flatten
+from tests.records import records_in
 from tests.unit.collect.test_writer import header
+from tests.unit.store.old_runs import step_line
 
 STREAMS = 40
 STEPS = 14
@@ -204,7 +207,7 @@ def streams(seeds: range = range(STREAMS)) -> Iterator[tuple[Chance, list[Event]
 
 
 def lines_of(chance: Chance, events: list[Event]) -> list[str]:
-    """What is written of a stream, and the times of its collectives as the last line."""
+    """What is written of a stream: the lines of steps, all others, and the times of its collectives as the last."""
     assembler = StepAssembler(1_000_000)
     if "unmeasured" in chance.features:
         assembler.unmeasured.update(chance.of((("h2d", "comm"), ("data",), ("compute",))))
@@ -222,8 +225,12 @@ def lines_of(chance: Chance, events: list[Event]) -> list[str]:
         for span in assembler.spans.take():
             writer.context(span)
         writer.close()
-        text, times = rank_files(Path(folder), 0, 0)
-        return [*text.read_text(encoding="utf-8").splitlines()[2:], times.read_bytes().hex()]
+        text, steps = rank_files(Path(folder), 0, 0)
+        rows = [step_line(record).strip() for tag, record in records_in(text) if tag == "s"]
+        found, _ = BlockStream(LAYOUTS).take(steps.read_bytes())
+        times = "".join(block.whole[block.times_at :].hex() for block in found)
+        lines = text.read_text(encoding="utf-8").splitlines()[2:]
+        return [*rows, *(line for line in lines if not line.startswith('["f"')), times]
 
 
 def _write(writer: RankWriter, assembler: StepAssembler, step: Any) -> None:

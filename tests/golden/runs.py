@@ -14,9 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from ddlprof.model import codec
+from ddlprof.collect.step_buffer import StepBuffer
+from ddlprof.model import blocks, codec
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.records import (
+    Aggregate,
     CollectiveShape,
     CollectiveTimes,
     ContextRow,
@@ -84,18 +86,32 @@ def write_rank(
     records: Sequence[Record] = (),
     lines: Sequence[str] = (),
 ) -> Path:
-    """Writes the files of one rank; `records` and `lines` come after the steps. Returns the text file."""
+    """Writes the files of one rank; returns the text file. Steps with a signature have a time for each shape."""
     folder = directory / f"attempt-{head.attempt}"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"rank-{head.rank}.jsonl"
     text = [codec.encode_header(head)]
     if shapes:
         text.append(codec.encode_signature(0, list(shapes)))
-    text += [codec.encode_step(row) for row in rows]
-    text += [codec.encode(record) for record in records]
+    buffer, left = StepBuffer(), list(times)
+    for row in rows:
+        count = 0 if row.signature < 0 else len(shapes)
+        buffer.keep(row, left[:count])
+        left = left[count:]
+    steps = buffer.take()
+    sums = [record for record in records if isinstance(record, Aggregate)]
+    if sums:
+        packed = b"".join(map(blocks.encode_sums, sums))
+        steps += blocks.encode_block(blocks.SUMS, number_of_blocks(steps), (len(sums), 0, 0), packed)
+    text += [codec.encode(record) for record in records if not isinstance(record, Aggregate)]
     path.write_text("".join([*text, *lines]), encoding="utf-8")
-    path.with_suffix(".collectives").write_bytes(codec.encode_times(list(times)))
+    path.with_suffix(".steps").write_bytes(steps)
     return path
+
+
+def number_of_blocks(steps: bytes) -> int:
+    """How many undamaged blocks a file of steps has."""
+    return len(blocks.BlockStream(blocks.LAYOUTS).take(steps)[0])
 
 
 def manifest(world_size: int = 1, workers: int | None = 0) -> Manifest:
@@ -187,9 +203,12 @@ def write_golden_run(directory: Path) -> None:
             [*samples, *notes],
         )
         if rank == 1:
-            text = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            last = max(number for number, line in enumerate(text) if line.startswith('["s"'))
-            path.write_text("".join([*text[:last], *text[last + 1 :], text[last][:40]]), encoding="utf-8")
+            buffer = StepBuffer()
+            for row, times in made[:-1]:
+                buffer.keep(row, times)
+            written = buffer.take()
+            buffer.keep(*made[-1])
+            path.with_suffix(".steps").write_bytes(written + buffer.take()[:80])
     manifest(2, workers=2).write(directory)
 
 

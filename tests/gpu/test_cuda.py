@@ -15,6 +15,7 @@ from ddlprof.collect.session import Session
 from ddlprof.model import codec
 from ddlprof.model.options import Options
 from ddlprof.model.records import Note, StepRow
+from tests.records import records_in
 
 pytestmark = pytest.mark.gpu
 
@@ -35,9 +36,9 @@ def measured(tmp_path: Path) -> Callable[[Loop], list[StepRow]]:
             loop()
         finally:
             session.finish("ok", 0)
-        lines = (tmp_path / "run" / "attempt-0" / "rank-0.jsonl").read_text().splitlines()
-        assert codec.decode_header(lines[0]).clock == "device"
-        records = [codec.decode(line) for line in lines[1:]]
+        text = tmp_path / "run" / "attempt-0" / "rank-0.jsonl"
+        assert codec.decode_header(text.read_text().split("\n")[0]).clock == "device"
+        records = records_in(text)
         notes: list[Note] = [record for tag, record in records if tag == "n"]
         assert [note for note in notes if note.source != "context"] == []  # which tells of other work on the GPU
         rows: list[StepRow] = [record for tag, record in records if tag == "s"]

@@ -93,7 +93,7 @@ def simulate(job: Job, shifts_us: list[int] | None = None) -> list[RankData]:
         seq = table[:, 0] * count + np.array([job.groups[:i].count(g) for i, g in enumerate(job.groups)])[table[:, 1]]
         collectives = CollectiveTable(shapes, table[:, 0], table[:, 1], seq, *table[:, 2:].T)
         steps = StepTable.from_rows(rows[rank])
-        result.append(RankData(_header(rank, ranks, shifts[rank]), steps, 0, partial(_itself, collectives), len(steps)))
+        result.append(RankData(_header(rank, ranks, shifts[rank]), steps, 0, partial(_itself, collectives)))
     return result
 
 

@@ -88,7 +88,7 @@ def simulate(job: Job) -> list[RankData]:
         table = CollectiveTable(shapes, *np.array(columns[rank], dtype=np.int64).reshape(-1, 7).T)
         steps = StepTable.from_rows([with_collectives(row, (0,)) for row in rows])
         head = replace(head, origin_unix_ns=origin, origin_ns=job.starts_ns[rank])
-        result.append(RankData(head, steps, node, partial(_itself, table), len(rows)))
+        result.append(RankData(head, steps, node, partial(_itself, table)))
     return result
 
 

@@ -106,6 +106,23 @@ class KeptFile(_Kept):
         return self._open_again(self._identity)
 
 
+class ResumedFile(KeptFile):
+    """A file whose `append` goes on where it failed: what could not be written is written first the next time."""
+
+    _unwritten = b""
+
+    def append(self, data: bytes) -> None:
+        """Appends what is left of earlier data, and `data`."""
+        self._unwritten += data
+        while self._unwritten:
+            self._unwritten = self._unwritten[os.write(self._ours(), self._unwritten) :]
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """The number of bytes that could not be written yet."""
+        return len(self._unwritten)
+
+
 class KernelFile(_Kept):
     """A file of figures that the kernel makes on each read, such as those in /proc."""
 

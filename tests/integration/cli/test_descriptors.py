@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from ddlprof.model import codec
 from ddlprof.model.records import End, StepRow
 
 Execute = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -22,6 +21,7 @@ import os, resource, sys, time
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
+from tests.records import records_in
 
 who, workers, method = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 mine = []
@@ -100,8 +100,7 @@ def run(ddlprof: Execute, tmp_path: Path) -> Callable[..., Any]:
         complaints = [line for line in done.stderr.decode().splitlines() if line.startswith("ddlprof: ")]
         assert len(complaints) == bool(says), complaints
         assert not says or says in complaints[0]
-        text = (tmp_path / "run" / "attempt-0" / "rank-0.jsonl").read_text()
-        return [codec.decode(line) for line in text.split("\n")[1:-1]]
+        return records_in(tmp_path / "run" / "attempt-0" / "rank-0.jsonl")
 
     return lines
 

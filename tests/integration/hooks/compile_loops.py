@@ -360,16 +360,15 @@ def _reason(text: str) -> str:
 
 def profiled(loop: Loop, directory: Path) -> dict[str, Any]:
     from ddlprof.collect.session import Session
-    from ddlprof.model import codec
     from ddlprof.model.options import Options
     from ddlprof.model.records import Flag
+    from tests.records import records_in
 
     session = Session(Options(out=str(directory), quiet=True), "compile", [])
     session.begin()
     result = counted(loop)
     session.finish("ok", 0)
-    lines = (directory / "attempt-0" / "rank-0.jsonl").read_text().splitlines()[1:]
-    records = [codec.decode(line) for line in lines]
+    records = records_in(directory / "attempt-0" / "rank-0.jsonl")
     rows = [record for tag, record in records if tag == "s"]
     result["microbatches"] = [row.microbatches for row in rows]
     result["samples"] = [row.samples for row in rows]

@@ -20,13 +20,13 @@ from torch.utils.data import DataLoader, dataloader
 from ddlprof.collect.session import Session
 from ddlprof.collect.steps.loop import OperatorLog
 from ddlprof.collect.writer import rank_files
-from ddlprof.model import codec
 from ddlprof.model.options import Options
 from ddlprof.model.records import StepRow
 from scripts.lab import simulated_cuda
 from scripts.lab.simulated_cuda import Machine
 from scripts.lab.virtual_clock import VirtualClock, installed
 from tests.integration.hooks.simulated_runs import Run
+from tests.records import records_in
 
 PATCHED: list[tuple[Any, str]] = [
     (DataLoader, "__iter__"),
@@ -85,7 +85,7 @@ class Profile:
     def finish(self) -> None:
         self.session.finish("ok", 0)
         text, _ = rank_files(self.directory, 0, 0)
-        self.lines = [codec.decode(line) for line in text.read_text().splitlines()[1:]]
+        self.lines = records_in(text)
 
 
 Profiling = Callable[..., AbstractContextManager[Profile]]

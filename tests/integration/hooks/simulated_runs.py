@@ -14,6 +14,7 @@ from torch import nn
 from ddlprof.model import codec
 from ddlprof.model.records import JobSpan, StepRow
 from scripts.lab.simulated_cuda import Machine
+from tests.records import records_in
 
 STEPS = 12
 MS = 1_000_000
@@ -25,9 +26,9 @@ class Run:
     """What a run left on disk."""
 
     def __init__(self, directory: Path) -> None:
-        lines = (directory / "attempt-0" / "rank-0.jsonl").read_text().splitlines()
-        records = [codec.decode(line) for line in lines[1:]]
-        self.header = codec.decode_header(lines[0])
+        text = directory / "attempt-0" / "rank-0.jsonl"
+        records = records_in(text)
+        self.header = codec.decode_header(text.read_text().split("\n")[0])
         self.rows: list[StepRow] = [record for tag, record in records if tag == "s"]
         self.spans: list[JobSpan] = [record for tag, record in records if tag == "p"]
         self.notes = {record.source: record.message for tag, record in records if tag == "n"}

@@ -22,7 +22,8 @@ def rank(numbers: list[int], steps_ns: list[int], aggregates: tuple[Aggregate, .
     times = {name: np.zeros(len(step), dtype=np.int64) for name in (*CLASSES, *COMM_PARTS)}
     times |= {"step": step, "data": np.full(len(step), data), "compute": step - max(data, 0)}
     steady = np.ones(len(step), dtype=bool)
-    return SimpleNamespace(times=RankTimes(np.array(numbers, dtype=np.int64), times, steady, aggregates))
+    times_of = RankTimes(np.array(numbers, dtype=np.int64), times, steady, aggregates)
+    return SimpleNamespace(times=times_of, data=SimpleNamespace(aggregates=aggregates))
 
 
 def numbers(ranks: list[Any]) -> Any:

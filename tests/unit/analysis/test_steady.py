@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddlprof.analysis.steady import find_steady, steps_per_round, warmup_steps
-from ddlprof.model.records import Flag
+from ddlprof.model.records import Aggregate, Flag
 from ddlprof.store import IntArray, StepTable
 from tests.golden.runs import step
 
@@ -20,7 +20,8 @@ def table(times_ms: Sequence[float], flags: dict[int, Flag] | None = None, first
 
 
 def steady_steps(*ranks: StepTable, workers: int = 0, capped_from: int | None = None) -> list[int]:
-    window = find_steady(ranks, workers, capped_from)
+    summed = [] if capped_from is None else [Aggregate(capped_from, 5, 5, 5, 0, None, None, 0, 0, 0, 5, None)]
+    window = find_steady(ranks, workers, summed)
     return [int(n) for n in window.steps[window.steady]]
 
 

@@ -17,11 +17,11 @@ from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.session import Session
 from ddlprof.collect.writer import rank_files
-from ddlprof.model import codec
 from ddlprof.model.events import Kind
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
 from ddlprof.model.records import End, Note, WindowRow
+from tests.records import records_in
 from tests.unit.collect.lagging_device import MS, UNIX, LaggingDevice, Profiler, train
 from tests.unit.collect.toy_accelerator import Toy
 
@@ -44,7 +44,7 @@ def update(session: Session, times: int = 1) -> None:
 
 def records(directory: Path, rank: int = 0) -> list[tuple[str, object]]:
     text, _ = rank_files(directory, 0, rank)
-    return [codec.decode(line) for line in text.read_text().splitlines()[1:]]
+    return records_in(text)
 
 
 def test_steps_are_awaited_where_measuring_ends_with_one_or_somebody_asks_for_them(tmp_path: Path) -> None:

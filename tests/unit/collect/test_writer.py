@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
-import struct
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ddlprof.collect import writer as module
+from ddlprof.collect.retention import Budget
 from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter, rank_files
 from ddlprof.model import codec
 from ddlprof.model.records import (
     NEVER,
-    CollectiveTimes,
     End,
     Flag,
+    LossValue,
     Note,
     RankHeader,
     Samples,
@@ -27,15 +30,13 @@ from ddlprof.model.records import (
     StepRow,
 )
 from ddlprof.model.source_places import SourcePlace
+from ddlprof.store import RankData, load_run
+from tests.records import records_in
 
 SUMMED = (
     "step_ns", "compute_ns", "data_ns", "data_fetch_ns", "data_prep_ns", "h2d_ns", "comm_ns", "other_ns",
     "microbatches", "samples",
 )  # fmt: skip
-
-
-def times_in(path: Path) -> list[CollectiveTimes]:
-    return [CollectiveTimes(*values) for values in struct.iter_unpack("<4I", path.read_bytes())]
 
 
 def header(**changes: Any) -> RankHeader:
@@ -67,9 +68,8 @@ def make_collective(
 
 def lines_of(directory: Path, rank: int = 0, attempt: int = 0) -> list[tuple[str, Any]]:
     text, _ = rank_files(directory, attempt, rank)
-    first, *rest = text.read_text().splitlines()
-    assert codec.decode_header(first).rank == rank
-    return [(tag, record) for tag, record in map(codec.decode, rest) if tag != "f"]
+    assert codec.decode_header(text.read_text().split("\n")[0]).rank == rank
+    return [(tag, record) for tag, record in records_in(text) if tag != "f"]
 
 
 def records(directory: Path, tag: str) -> list[Any]:
@@ -86,47 +86,104 @@ def test_the_root_of_a_rooted_operation(tmp_path: Path) -> None:
     assert [shape.root for shape in signature.shapes] == [None, 3]
 
 
+def steps_of(directory: Path) -> RankData:
+    return load_run(directory).ranks[0]
+
+
 def test_rows_as_they_came(tmp_path: Path) -> None:
     writer = RankWriter(header())
-    steps = [make_step(i) for i in range(5)]
+    steps = [make_step(i) for i in range(4)] + [make_step(4, scale=10**9)]  # the last one takes 100 s
     writer.step(steps[0])
     writer.open(tmp_path)  # what came before is written too
     for step in steps[1:]:
         writer.step(step)
     writer.close()
-    assert records(tmp_path, "s") == [step.row for step in steps]
+    assert steps_of(tmp_path).steps.rows() == [step.row for step in steps]
 
 
-def test_past_the_cap_every_kth_row_is_kept_and_the_sums_are_exact(tmp_path: Path) -> None:
-    writer = RankWriter(header(), cap_steps=10)
+@pytest.mark.parametrize("value", [None, 0, 2**32 - 2, 2**32 - 1, 2**32, 2**50 - 1])
+def test_every_value_survives(tmp_path: Path, value: int | None) -> None:
+    """Not measured is told from the largest number that fits."""
+    writer = RankWriter(header())
     writer.open(tmp_path)
-    rows = [make_step(i, flags=Flag.CHECKPOINT if i == 33 else 0).row for i in range(200)]
+    row = make_step(0).row
+    names = ("data_fetch_ns", "samples", "peak_memory_bytes", "device_lag_ns", "rollout_ns")
+    rows = [replace(row, step=index, **{name: value}) for index, name in enumerate(names)]
+    for each in rows:
+        writer.step(Step(each, [], 0, True))
+    writer.close()
+    assert steps_of(tmp_path).steps.rows() == rows
+
+
+BUDGET = Budget(first=2000, later=600)
+
+
+def test_past_the_budget_every_kth_row_is_kept_and_the_sums_are_exact(tmp_path: Path) -> None:
+    writer = RankWriter(header(), BUDGET)
+    writer.open(tmp_path)
+    rows = [make_step(i, flags=Flag.CHECKPOINT if i == 33 else 0).row for i in range(1000)]
     for row in rows:
         writer.step(Step(row, [], row.start_ns, True))
+        if row.step % 7 == 0:
+            writer.flush()
     writer.close()
-    kept, sums = records(tmp_path, "s"), records(tmp_path, "a")
-    assert [row.step for row in kept[:15]] == [*range(10), 10, 12, 14, 16, 18]
-    assert rows[33] in kept  # unusual steps are always kept
-    assert len(kept) < 60
-    assert sum(s.steps for s in sums) + len(kept) == len(rows)
+    rank = steps_of(tmp_path)
+    kept, sums = rank.steps.rows(), rank.aggregates
+    assert rows[33] in kept
+    assert len(kept) < 80
+    assert rank.step_count == len(rows)
     for name in SUMMED:
         assert sum(getattr(x, name) for x in [*kept, *sums]) == sum(getattr(row, name) for row in rows)
-    for s in sums:
-        assert not any(s.first_step <= row.step < s.first_step + s.steps for row in kept)
+    assert [stride.stride for stride in rank.strides] == [2 << n for n in range(len(rank.strides))]
+    for row in kept:
+        stride = max((s.stride for s in rank.strides if s.first_step <= row.step), default=1)
+        assert row.step % stride == 0 or row.flags
+    numbers = [row.step for row in kept]
+    assert numbers[:20] == list(range(20))
+
+
+def test_a_flag_in_each_step_does_not_bypass_the_budget(tmp_path: Path) -> None:
+    writer = RankWriter(header(), BUDGET)
+    writer.open(tmp_path)
+    for i in range(5000):
+        writer.step(make_step(i, flags=Flag.EPOCH_START | (Flag.CHECKPOINT if i % 10 == 0 else 0)))
+    writer.close()
+    rank = steps_of(tmp_path)
+    assert len(rank.steps) < 150
+    assert rank.step_count == 5000
+    flagged = [a for a in rank.aggregates if a.flags & Flag.CHECKPOINT]
+    saved = sum(a.steps for a in flagged) + int(np.count_nonzero(rank.steps["flags"] & int(Flag.CHECKPOINT)))
+    assert saved == 500
+
+
+def test_the_files_of_a_year_stay_small(tmp_path: Path) -> None:
+    """A budget a thousandth of the usual one, so a thousandth of the steps: 240 collectives in each, one a flush."""
+    writer = RankWriter(header(), Budget(*(size // 1000 for size in Budget())))
+    writer.open(tmp_path)
+    steps = 30_000
+    for i in range(steps):
+        writer.step(make_step(i, collectives=[make_collective(240 * i + k) for k in range(240)] if i % 64 == 0 else ()))
+        writer.flush()
+    writer.close()
+    text, rows = rank_files(tmp_path, 0, 0)
+    assert rows.stat().st_size < 90_000
+    assert text.stat().st_size < 10_000  # the header, and little else
+    assert steps_of(tmp_path).step_count == steps
 
 
 def test_an_unmeasured_class_stays_unmeasured_in_the_sums(tmp_path: Path) -> None:
-    writer = RankWriter(header(), cap_steps=1)
+    writer = RankWriter(header(), Budget(1, 1))
     writer.open(tmp_path)
-    for i in range(8):
-        row = make_step(i).row
-        values = {name: getattr(row, name) for name in row.__slots__}
-        row = StepRow(**{**values, "data_fetch_ns": None if i == 3 else 1})
+    for i in range(64):
+        row = replace(make_step(i).row, data_fetch_ns=None if i == 33 else 1)
         writer.step(Step(row, [], 0, True))
+        writer.flush()
     writer.close()
-    sums = records(tmp_path, "a")
-    assert {s.first_step: s.data_fetch_ns for s in sums}[3] is None
-    assert any(s.data_fetch_ns is not None for s in sums)
+    sums = steps_of(tmp_path).aggregates
+    without = [s for s in sums if s.data_fetch_ns is None]
+    assert len(without) == 1
+    assert without[0].first_step <= 33 < without[0].first_step + without[0].steps + 1
+    assert len(sums) > 1
 
 
 def test_shapes_of_collectives_are_written_once(tmp_path: Path) -> None:
@@ -137,11 +194,10 @@ def test_shapes_of_collectives_are_written_once(tmp_path: Path) -> None:
     writer.step(make_step(4, collectives=[make_collective(8)]))
     writer.close()
     assert [signature.number for signature in records(tmp_path, "g")] == [0, 1]
-    assert [(row.signature, row.first_seqs) for row in records(tmp_path, "s")] == [
-        (0, (0, 1)), (0, (2, 3)), (0, (4, 5)), (0, (6, 7)), (1, (8,)),
-    ]  # fmt: skip
-    _, times = rank_files(tmp_path, 0, 0)
-    assert len(times_in(times)) == 9
+    rank = steps_of(tmp_path)
+    assert rank.steps["signature"].tolist() == [0, 0, 0, 0, 1]
+    assert rank.collectives.row.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4]
+    assert rank.collectives.seq.tolist() == list(range(9))
 
 
 def test_all_to_alls_of_changing_sizes_keep_their_details(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,9 +212,9 @@ def test_all_to_alls_of_changing_sizes_keep_their_details(tmp_path: Path, monkey
     writer.step(make_step(4, collectives=[make_collective(4, size=77)]))  # another size of what is not routed
     writer.close()
     assert [signature.shapes[0].bytes for signature in records(tmp_path, "g")] == [1000, 1001]
-    assert [row.signature for row in records(tmp_path, "s")] == [0, 1, 0, 0, -1]
-    _, times = rank_files(tmp_path, 0, 0)
-    assert len(times_in(times)) == 4
+    rank = steps_of(tmp_path)
+    assert rank.steps["signature"].tolist() == [0, 1, 0, 0, -1]
+    assert len(rank.collectives) == 4
 
 
 def test_times_are_relative_to_the_step(tmp_path: Path) -> None:
@@ -169,81 +225,142 @@ def test_times_are_relative_to_the_step(tmp_path: Path) -> None:
     step = make_step(30, collectives=[make_collective(0, start=3_000_000), unfinished], scale=1000)
     writer.step(step)
     writer.close()
-    _, times = rank_files(tmp_path, 0, 0)
-    assert times_in(times) == [
-        CollectiveTimes(5, 9, 7, 2),
-        CollectiveTimes(0, NEVER, NEVER, NEVER),
-    ]
+    table = steps_of(tmp_path).collectives
+    columns = (table.ready_us, table.end_us, table.need_us, table.exposed_us)
+    assert [column.tolist() for column in columns] == [[5, 0], [9, NEVER], [7, NEVER], [2, NEVER]]
 
 
 def test_size_on_disk(tmp_path: Path) -> None:
-    """At most 200 bytes a step and 16 a collective, also late in a long run of long steps."""
+    """At most 200 bytes a step and 16 a collective, also late in a long run of long steps, written one at a time."""
     writer = RankWriter(header())
     writer.open(tmp_path)
-    text, times = rank_files(tmp_path, 0, 0)
+    files = rank_files(tmp_path, 0, 0)
     writer.step(make_step(0, collectives=[make_collective(k) for k in range(20)]))
     writer.flush()
-    before = text.stat().st_size
+    before = sum(path.stat().st_size for path in files)
     steps = 500
     for i in range(900_000_000, 900_000_000 + steps):
         big = make_step(i, flags=127, collectives=[make_collective(20 * i + k) for k in range(20)], scale=10**8)
         writer.step(big)
-    writer.flush()
-    assert text.stat().st_size - before <= 200 * steps
-    assert times.stat().st_size == 16 * 20 * (steps + 1)
+        writer.flush()
+    assert sum(path.stat().st_size for path in files) - before <= (200 + 16 * 20) * steps
 
 
-def test_a_kill_after_any_byte_leaves_whole_records_before_it(tmp_path: Path) -> None:
-    """The collectives of a step are on disk before the step is, and a torn end is only the end."""
-    writer = RankWriter(header())
+def test_a_kill_after_any_byte_leaves_whole_blocks_before_it(tmp_path: Path) -> None:
+    """What explains a step is on disk before the step is, and a torn end is only the end."""
+    writer = RankWriter(header(world_size=2))
     writer.open(tmp_path)
-    written: list[tuple[int, int]] = []
-    text, times = rank_files(tmp_path, 0, 0)
-    for i in range(6):
+    text, steps = rank_files(tmp_path, 0, 0)
+    ends = [0]
+    for i in range(4):
         writer.step(make_step(i, collectives=[make_collective(3 * i + k) for k in range(3)]))
         writer.flush()
-        written.append((text.stat().st_size, times.stat().st_size))
-    content = text.read_bytes()
-    for length in range(len(content)):
-        whole = content[:length].split(b"\n")[:-1]
-        steps = [codec.decode(line.decode()) for line in whole[1:] if line.startswith(b'["s"')]
-        if steps:
-            assert written[len(steps) - 1][1] == 16 * 3 * len(steps)
+        ends.append(steps.stat().st_size)
+    content = steps.read_bytes()
+    for length in range(len(content) + 1):
+        steps.write_bytes(content[:length])
+        rank = steps_of(tmp_path)
+        whole = sum(end <= length for end in ends[1:])
+        assert (len(rank.steps), len(rank.collectives), rank.notes) == (whole, 3 * whole, [])
+    assert b'"g"' in text.read_bytes()
 
 
-def test_full_disk_stops_the_writing_not_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class FailingDisk:
+    """Makes writes to one or both of the files fail for a while, some of them halfway."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, number: int = errno.ENOSPC) -> None:
+        self.room: float = math.inf
+        self._error = OSError(number, os.strerror(number))
+        self._write = os.write
+        patch.setattr(os, "write", self.write)
+
+    def write(self, file: int, data: Any) -> int:
+        if not self.room:
+            raise self._error
+        part = bytes(data)[: int(min(self.room, len(data)))]
+        self.room -= len(part)
+        return self._write(file, part)
+
+
+@pytest.mark.parametrize("room", [0, 1, 50, 133, 1000])
+def test_a_write_that_fails_is_tried_again_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    monkeypatch.setattr(module.time, "perf_counter", lambda: now)
+    now = 0.0
+    writer = RankWriter(header(world_size=2))
+    writer.open(tmp_path)
+    with monkeypatch.context() as patch:
+        disk = FailingDisk(patch, errno.ESTALE)
+        for i in range(1000):
+            now += 1
+            if i == 40:
+                disk.room = room
+            if i == 140:
+                disk.room = math.inf
+            writer.step(make_step(i, collectives=[make_collective(i)]))
+            writer.context(LossValue(i, 1.0))
+            writer.flush()
+    writer.context(End("ok", 0, 17))
+    writer.close()
+    assert writer.failure is None
+    rank = steps_of(tmp_path)
+    assert rank.steps["step"].tolist() == list(range(1000))
+    assert rank.collectives.seq.tolist() == list(range(1000))
+    assert [loss.update for loss in rank.training_loss] == list(range(1000))
+    assert rank.end == End("ok", 0, 17)
+    (note,) = rank.notes
+    assert note.source == "files"
+    assert note.message.startswith(f"{os.strerror(errno.ESTALE)}: for ")
+    assert note.message.endswith("0 steps of it are there as sums, 0 other lines are lost")
+
+
+def test_what_is_held_while_nothing_can_be_written_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_HELD_BYTES", 20_000)
+    monkeypatch.setattr(module.time, "perf_counter", lambda: now)
+    now = 0.0
+    writer = RankWriter(header())
+    writer.open(tmp_path)
+    with monkeypatch.context() as patch:
+        disk = FailingDisk(patch)
+        disk.room = 0
+        for i in range(3000):
+            now += 1
+            writer.step(make_step(i))
+            writer.context(LossValue(i, 1.0))
+            writer.flush()
+            assert writer._steps.size < 21_000
+            assert writer._lines_size < 21_000
+        disk.room = math.inf
+        now += 100
+        writer.flush()
+    writer.close()
+    rank = steps_of(tmp_path)
+    assert rank.step_count == 3000
+    assert 0 < len(rank.steps) < 300
+    assert int(rank.steps["step_ns"].sum()) + sum(a.step_ns for a in rank.aggregates) == 3000 * 100
+    (note,) = rank.notes
+    summed = 3000 - len(rank.steps)
+    lost = 3000 - len(rank.training_loss)
+    assert note.message.endswith(f"{summed} steps of it are there as sums, {lost} other lines are lost")
+
+
+def test_a_disk_that_stays_full_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LAST_PAUSE_S", 0)
     writer = RankWriter(header())
     writer.open(tmp_path)
     writer.step(make_step(0))
     writer.flush()
-    room = 100
-    write = os.write
-
-    def full(file: int, data: Any) -> int:
-        nonlocal room
-        if not room:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        part = bytes(data)[:room]
-        room -= len(part)
-        return write(file, part)
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full)
+        disk = FailingDisk(patch)
+        disk.room = 100
         for i in range(1, 10):
             writer.step(make_step(i))
         writer.flush()
+        assert writer.failure is None
+        writer.close()
     assert writer.failure == "No space left on device while writing the run"
-    for i in range(10, 2000):
-        writer.step(make_step(i))
-        writer.flush()
-    assert not writer._lines  # a failed writer keeps nothing in memory
-    writer.close()
-    text, _ = rank_files(tmp_path, 0, 0)
-    *whole, torn = text.read_bytes().split(b"\n")
-    steps = [codec.decode(line.decode())[1].step for line in whole if line.startswith(b'["s"')]
-    assert steps == list(range(len(steps)))
-    assert 1 <= len(steps) < 10
-    assert torn
+    assert steps_of(tmp_path).steps["step"].tolist() == [0]
 
 
 def test_files_of_another_are_never_written_over(tmp_path: Path) -> None:

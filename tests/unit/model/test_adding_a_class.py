@@ -43,6 +43,7 @@ from pathlib import Path
 from ddlprof.analysis.run import analyse
 from ddlprof.api import load
 from ddlprof.collect.steps.attribution import StepAssembler
+from ddlprof.collect.retention import Budget
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Kind
 from ddlprof.model.records import End, RankHeader
@@ -56,7 +57,7 @@ from recommender import Target, predict, recommend
 from tests.golden.runs import manifest
 
 MS, here = 1_000_000, Path(sys.argv[1])
-writer = RankWriter(RankHeader(0, 1, 0, 0, "host", "n", 1, "T4", "host", 0, 0), cap_steps=40)
+writer = RankWriter(RankHeader(0, 1, 0, 0, "host", "n", 1, "T4", "host", 0, 0), Budget(6000, 2000))
 writer.open(here / "run")
 manifest().write(here / "run")
 assembler, now = StepAssembler(0), 0

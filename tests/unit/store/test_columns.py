@@ -8,9 +8,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from ddlprof.model import codec
+from ddlprof.model import blocks, codec
 from ddlprof.model.codec import COLUMNS, KINDS
 from ddlprof.model.records import (
     MISSING,
@@ -37,8 +38,9 @@ RECORDS: list[Record] = [
     End("exit", -9, 99),
 ]
 LINES = ['["l",0,"train.py:3 main","sleep"]\n', '["q",2,0,4]\n', '["n","h2d","why"]\n']
-Change = Callable[[dict[str, list[str]], list[list[Any]]], None]
-"""Changes the columns of a file, and its lines."""
+IN_LINES = [tag for tag in KINDS if tag not in ("s", "a")]
+Change = Callable[[dict[str, list[str]], list[list[Any]], dict[str, list[list[str]]]], None]
+"""Changes the columns of a file, its lines, and the columns of its blocks."""
 
 
 def written(directory: Path) -> Path:
@@ -51,9 +53,28 @@ def changed(directory: Path, change: Change) -> RankData:
     """The same file by another version."""
     path = written(directory)
     head, *lines = map(json.loads, path.read_text().splitlines())
-    change(head["columns"], lines)
+    change(head["columns"], lines, head["blocks"])
     path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in [head, *lines]))
+    steps = path.with_suffix(".steps")
+    found, _ = blocks.BlockStream(blocks.LAYOUTS).take(steps.read_bytes())
+    steps.write_bytes(b"".join(with_layouts(block, head["blocks"]) for block in found))
     return load_run(directory).ranks[0]
+
+
+def with_layouts(block: blocks.Block, layouts: dict[str, list[list[str]]]) -> bytes:
+    """The block with other columns in its rows and times; new ones have the value 7."""
+
+    def changed(data: memoryview, kind: str) -> bytes:
+        old = np.frombuffer(data, dtype=[(name, f"<{letter}") for name, letter in blocks.LAYOUTS[kind]])
+        new = np.full(len(old), 7, dtype=[(name, f"<{letter}") for name, letter in layouts[kind]])
+        for name in set(old.dtype.names or ()) & set(new.dtype.names or ()):
+            new[name] = old[name]
+        return new.tobytes()
+
+    rows = changed(block.whole[blocks.HEAD_BYTES : block.seqs_at], block.kind.decode())
+    times = changed(block.whole[block.times_at :], blocks.TIMES)
+    seqs = bytes(block.whole[block.seqs_at : block.times_at])
+    return blocks.encode_block(block.kind, block.number, block.counts, rows + seqs + times)
 
 
 def contents(rank: RankData) -> dict[str, Any]:
@@ -63,7 +84,7 @@ def contents(rank: RankData) -> dict[str, Any]:
         "steps": rank.steps.rows(), "aggregates": rank.aggregates, "windows": rank.windows, "end": rank.end,
         "calibration": rank.calibration, "clocks": rank.clock_readings, "overhead": rank.overhead, "notes": rank.notes,
         "costs": rank.loader_costs, "samples": rank.samples, "shapes": collectives.shapes,
-        "seqs": collectives.seq.tolist(), "ready": collectives.ready_us.tolist(), "until": rank.collectives_until,
+        "seqs": collectives.seq.tolist(), "ready": collectives.ready_us.tolist(), "untold": rank.untold is None,
         "context": [rank.context[f.name].tolist()[0] for f in fields(ContextRow)[:2]],
     }  # fmt: skip
 
@@ -72,11 +93,14 @@ def test_the_columns_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
     written(tmp_path / "today")
     expected = contents(load_run(tmp_path / "today").ranks[0])
 
-    def change(columns: dict[str, list[str]], lines: list[list[Any]]) -> None:
-        for tag in KINDS:
+    def change(columns: dict[str, list[str]], lines: list[list[Any]], layouts: dict[str, list[list[str]]]) -> None:
+        for tag in IN_LINES:
             columns[tag].insert(1, "new")
         for line in lines:
-            line.insert(2, None if line[0] == "s" else 7)
+            line.insert(2, 7)
+        for place, (kind, layout) in enumerate(layouts.items()):
+            layout.insert(place, ["new", "u2" if kind == "s" else "i8"])
+        layouts["Z"] = [["newest", "u1"]]
         columns["z"] = ["newest"]
         lines.append(["z", {"what": "of a later version"}])
 
@@ -87,11 +111,13 @@ def test_columns_in_another_order(tmp_path: Path) -> None:
     written(tmp_path / "today")
     expected = contents(load_run(tmp_path / "today").ranks[0])
 
-    def change(columns: dict[str, list[str]], lines: list[list[Any]]) -> None:
+    def change(columns: dict[str, list[str]], lines: list[list[Any]], layouts: dict[str, list[list[str]]]) -> None:
+        for layout in layouts.values():
+            layout.reverse()
         for line in lines:
             fixed = len([name for name in columns[line[0]] if not name.endswith("...")])
             line[1 : fixed + 1] = line[fixed:0:-1]
-        for names in (columns[tag] for tag in KINDS):
+        for names in (columns[tag] for tag in IN_LINES):
             fixed = len([name for name in names if not name.endswith("...")])
             names[:fixed] = reversed(names[:fixed])
 
@@ -99,8 +125,10 @@ def test_columns_in_another_order(tmp_path: Path) -> None:
 
 
 def test_what_an_earlier_version_had_no_column_for_is_not_measured(tmp_path: Path) -> None:
-    def change(columns: dict[str, list[str]], lines: list[list[Any]]) -> None:
-        for tag, name in (("s", "data_fetch_ns"), ("c", "cpu_percent"), ("w", "kernels"), ("b", "op")):
+    def change(columns: dict[str, list[str]], lines: list[list[Any]], layouts: dict[str, list[list[str]]]) -> None:
+        for kind in "sS":
+            layouts[kind] = [column for column in layouts[kind] if column[0] != "data_fetch_ns"]
+        for tag, name in (("c", "cpu_percent"), ("w", "kernels"), ("b", "op")):
             place = columns[tag].index(name)
             del columns[tag][place]
             for line in lines:
@@ -117,7 +145,7 @@ def test_what_an_earlier_version_had_no_column_for_is_not_measured(tmp_path: Pat
     assert len(rank.collectives) == 8
 
 
-@pytest.mark.parametrize("damage", [{"s": ["step"]}, {"s": 3}, [], {"s": ["a", "a"]}, {"s": ["x...", "y"]}, None])
+@pytest.mark.parametrize("damage", [{"c": 3}, [], {"c": ["a", "a"]}, {"c": ["x...", "y"]}, None])
 def test_columns_that_cannot_be_are_said(tmp_path: Path, damage: Any) -> None:
     manifest(2).write(tmp_path)
     path = written(tmp_path)
@@ -130,11 +158,30 @@ def test_columns_that_cannot_be_are_said(tmp_path: Path, damage: Any) -> None:
     assert "column" in run.notes[0].message
 
 
+LAYOUTS = {kind: [list(column) for column in layout] for kind, layout in blocks.LAYOUTS.items()}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        None, [], {**LAYOUTS, "s": 3}, {**LAYOUTS, "s": [["a", "u4"], ["a", "u4"]]}, {**LAYOUTS, "s": [["step", "f8"]]},
+        {**LAYOUTS, "s": [["step", "u4"]]}, {**LAYOUTS, "times": [["end_us", "u4"]]}, {**LAYOUTS, "s": []},
+        {kind: layout for kind, layout in LAYOUTS.items() if kind != "times"},
+    ],
+)  # fmt: skip
+def test_columns_of_blocks_that_cannot_be_are_said(tmp_path: Path, damage: Any) -> None:
+    manifest(2).write(tmp_path)
+    path = written(tmp_path)
+    head, *lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([json.dumps({**json.loads(head), "blocks": damage}) + "\n", *lines]))
+    run = load_run(tmp_path)
+    assert not sum(len(rank.steps) for rank in run.ranks)
+    assert run.notes or run.ranks[0].notes
+
+
 def test_a_line_of_our_own_is_read_as_it_was_written() -> None:
     for record in RECORDS:
         assert codec.decode(codec.encode(record))[1] == record
-    row, _ = ddp_step(0, 3)
-    assert codec.decode(codec.encode_step(row)) == ("s", row)
 
 
 def test_a_header_without_columns_is_refused(tmp_path: Path) -> None:

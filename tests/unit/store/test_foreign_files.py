@@ -23,7 +23,7 @@ def job(directory: Path, job_id: str = "job", ranks: int = 2, steps: int = 2) ->
 
 
 def copy(source: Path, rank: int, target: Path, as_rank: int) -> None:
-    for ending in ("jsonl", "collectives"):
+    for ending in ("jsonl", "steps"):
         shutil.copy(source / "attempt-0" / f"rank-{rank}.{ending}", target / "attempt-0" / f"rank-{as_rank}.{ending}")
 
 
@@ -99,14 +99,15 @@ def test_attempts_may_differ_in_size(tmp_path: Path) -> None:
     assert not run.notes
 
 
-@pytest.mark.parametrize("name", ["rank-1.jsonl", "rank-1.collectives", "manifest.json"])
+@pytest.mark.parametrize("name", ["rank-1.jsonl", "rank-1.steps", "manifest.json"])
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path, name: str) -> None:
     job(tmp_path)
     (path,) = tmp_path.rglob(name)
     path.unlink()
     os.mkfifo(path)
     run = load_run(tmp_path)
-    assert ranks_of(run) == ([(0, 2)] if name == "rank-1.jsonl" else [(0, 2), (1, 2)])
+    of_the_other = {"rank-1.jsonl": [], "rank-1.steps": [(1, 0)], "manifest.json": [(1, 2)]}
+    assert ranks_of(run) == [(0, 2), *of_the_other[name]]
     assert (run.manifest is None) == (name == "manifest.json")
     (note,) = run.notes
     assert note.source.endswith(name)

@@ -71,7 +71,7 @@ def test_the_stack_of_an_aborted_rank(run: Path) -> None:
 
 
 def test_only_the_latest_attempt_counts(run: Path) -> None:
-    for name in ("rank-0.jsonl", "rank-0.collectives"):
+    for name in ("rank-0.jsonl", "rank-0.steps"):
         (run / "attempt-1").mkdir(exist_ok=True)
         text = (run / "attempt-0" / name).read_text().replace('"attempt":0', '"attempt":1')
         (run / "attempt-1" / name).write_text(text)

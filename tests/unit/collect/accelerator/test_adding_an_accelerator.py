@@ -19,6 +19,7 @@ from ddlprof.model import codec
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
 from ddlprof.model.records import ContextRow, Flag, Note, StepRow, WindowRow
+from tests.records import records_in
 from tests.unit.collect.lagging_device import UNIX, LaggingDevice, Profiler
 from tests.unit.collect.ticking_device import TickingDevice
 from tests.unit.collect.toy_accelerator import Toy
@@ -152,8 +153,8 @@ def test_an_accelerator_is_a_file_and_a_line(kernels: Kernels, tmp_path: Path, m
     train(session, kernels)
     session.finish("ok", 0)
 
-    lines = rank_files(tmp_path, 0, 0)[0].read_text().splitlines()
-    header, records = codec.decode_header(lines[0]), [codec.decode(line) for line in lines[1:]]
+    text = rank_files(tmp_path, 0, 0)[0]
+    header, records = codec.decode_header(text.read_text().split("\n")[0]), records_in(text)
     assert (header.clock, header.device) == ("device", f"Toy {ToyDevice()}")
     rows: list[StepRow] = [record for tag, record in records if tag == "s"]
     assert len(rows) == STEPS

@@ -17,6 +17,7 @@ from ddlprof.collect.accelerator.mps import Mps
 from ddlprof.collect.session import Session
 from ddlprof.model import codec
 from ddlprof.model.options import Options
+from tests.records import records_in
 
 STEPS = 20
 
@@ -116,8 +117,8 @@ def test_a_training_on_it(tmp_path: Path) -> None:
         optimizer.step()
         loss.item()
     session.finish("ok", 0)
-    lines = (tmp_path / "attempt-0" / "rank-0.jsonl").read_text().splitlines()
-    rows = [row for tag, row in map(codec.decode, lines[1:]) if tag == "s"]
-    assert codec.decode_header(lines[0]).clock == "device"
+    text = tmp_path / "attempt-0" / "rank-0.jsonl"
+    rows = [row for tag, row in records_in(text) if tag == "s"]
+    assert codec.decode_header(text.read_text().split("\n")[0]).clock == "device"
     assert len(rows) == STEPS
     assert sum(row.compute_ns or 0 for row in rows[4:]) > 0

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from ddlprof.collect.session import Session
 from ddlprof.collect.writer import rank_files
-from ddlprof.model import codec
 from ddlprof.model.options import Options
 from ddlprof.model.records import StepRow
 from scripts.lab.simulated_cuda import Machine
+from tests.records import records_in
 
 MS = 1_000_000
 NS = 2e-6
@@ -94,7 +94,7 @@ class Training:
 
     def records(self) -> list[tuple[str, Any]]:
         text, _ = rank_files(self.folder, 0, 0)
-        return [codec.decode(line) for line in text.read_text().splitlines()[1:]]
+        return records_in(text)
 
     def blocked_ms(self) -> float:
         """How long the compute stream had nothing to do in a step, by the device's own log, the first left out."""

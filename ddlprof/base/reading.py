@@ -33,6 +33,7 @@ __all__ = [
     "read_bytes",
     "read_piece",
     "read_text",
+    "require_bounded",
     "settle",
     "shown",
     "text_of",
@@ -115,13 +116,15 @@ def text_of(content: bytes) -> str:
         raise ReadingError(f"line {line}: not UTF-8 text") from None
 
 
-def parse_json(content: str | bytes) -> Any:
+def parse_json(content: str | bytes, most_values: int | None = None) -> Any:
     """The value of a JSON text. Stricter than the standard.
 
-    Refuses NaN and infinity, numbers that are too large or too long, duplicate keys, unpaired surrogates, and nesting
-    that is too deep. Raises ReadingError.
+    Refuses NaN and infinity, numbers that are too large or too long, duplicate keys, unpaired surrogates, nesting that
+    is too deep, and texts of more than about `most_values` values: each takes up to 100 bytes. Raises ReadingError.
     """
     text = content if isinstance(content, str) else text_of(content)
+    if most_values is not None and sum(map(text.count, ",[{")) > most_values:
+        raise too_many(most_values)
     try:
         value = _DECODER.decode(text)
         if not text.isascii():
@@ -134,7 +137,7 @@ def parse_json(content: str | bytes) -> Any:
         raise ReadingError("not JSON: a text has half a character (a lone surrogate)") from None
     except json.JSONDecodeError as error:
         raise ReadingError(f"not JSON: {error.msg}, line {error.lineno} column {error.colno}") from None
-    _require_shallow(value)
+    require_bounded(value)
     return value
 
 
@@ -159,15 +162,26 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes} bytes"
 
 
-def _require_shallow(value: Any) -> None:
-    """Raises ReadingError for nesting that is too deep. Works level by level without recursion."""
-    level = [value]
+def require_bounded(value: Any, most_values: int | None = None) -> None:
+    """Raises ReadingError for nesting that is too deep, and for more values than `most_values`.
+
+    What is in several places, as in pickles, counts in each of them. Works level by level without recursion.
+    """
+    level, number = [value], 1
     for _ in range(MAX_DEPTH + 1):
-        containers = [each for each in level if isinstance(each, (dict, list))]
+        containers = [each for each in level if isinstance(each, (dict, list, tuple))]
         if not containers:
             return
+        number += sum(map(len, containers))
+        if most_values is not None and number > most_values:
+            raise too_many(most_values)
         level = [inner for each in containers for inner in (each.values() if isinstance(each, dict) else each)]
     raise _too_deep()
+
+
+def too_many(most_values: int) -> ReadingError:
+    """The error for a file with more values than are read."""
+    return ReadingError(f"not read: it holds more than {most_values:,} values")
 
 
 def _too_deep() -> ReadingError:

@@ -32,9 +32,10 @@ def parse_plain_pickle(
         raise ReadingError(f"no whole pickle: damaged or cut off at byte {machine.at:,}") from None
     except UnicodeDecodeError:
         raise ReadingError(f"no whole pickle: no UTF-8 text at byte {machine.at:,}") from None
-    (value,) = machine.stack[-1:] or [None]
-    require_bounded(value, most_values)
-    return value
+    if not machine.stack:
+        raise ReadingError("no whole pickle: no value in it")
+    require_bounded(machine.stack[-1], most_values)
+    return machine.stack[-1]
 
 
 class _Machine:

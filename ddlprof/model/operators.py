@@ -48,7 +48,11 @@ PHASES = ("forward", "backward", "optimizer")
 Checkpointing = bool | Literal["selective"]
 """Whether blocks are computed again in backward; selective: all of them except products with weights and convolutions,
 whose results are kept (Korthikanti et al. 2022)."""
-Amount = Annotated[float, NOT_NEGATIVE]
+_Size = Annotated[int, Range(1, 10**13)]
+_Flops = Annotated[float, Range(0, 1e21)]
+_Bytes = Annotated[float, Range(0, 1e18)]
+_Count = Annotated[float, Range(0, 1e9)]
+"""Beyond these are no operators of any training, and their uncertainty would become infinite."""
 _Name = Annotated[str, Length(0, 1000)]
 
 
@@ -64,24 +68,24 @@ class Operator:
     """Its name in torch: mm, native_layer_norm, _fused_adamw_, ..."""
     dtype: _Name
     """The type that it computes in: fp64, fp32, bf16, fp16, fp8, int64, ..."""
-    shape: Annotated[tuple[Annotated[int, Range(1)], ...], Length(1, 16)]
+    shape: Annotated[tuple[_Size, ...], Length(1, 16)]
     """The sizes; `KINDS` says which."""
-    flops: Amount
+    flops: _Flops
     """FLOPs; a multiply-add counts as two. 0 except for products, convolutions, attention and recurrent layers."""
-    bytes: Amount
+    bytes: _Bytes
     """The bytes if every operand is read once and every result written once."""
-    launches: Amount
+    launches: _Count
     """The number of kernels launched on a GPU; 0 for views."""
-    count: Amount
+    count: _Count
     """The number of calls in one micro-batch (in phase optimizer: in one update)."""
     grows: Annotated[int, NOT_NEGATIVE] | None = None
     """The index in `shape` of the size that is proportional to the batch, as FLOPs then are, too; None: there is
     none."""
-    fixed_bytes: Amount = 0.0
+    fixed_bytes: _Bytes = 0.0
     """The part of `bytes` that does not grow with the batch (weights); all of it where `grows` is None."""
-    fused_bytes: Amount | None = None
+    fused_bytes: _Bytes | None = None
     """The bytes left if torch.compile fuses the operator with its neighbours; None: not known."""
-    fused_launches: Amount | None = None
+    fused_launches: _Count | None = None
     """The launches left if it does."""
 
     def contradiction(self) -> str | None:
@@ -112,32 +116,32 @@ class StepMemory:
     optimizer, the precision and the strategy.
     """
 
-    parameter_bytes: Amount | None = None
+    parameter_bytes: _Bytes | None = None
     """All parameters of the model, in their own types, frozen ones and buffers included."""
-    trained_bytes: Amount | None = None
+    trained_bytes: _Bytes | None = None
     """The parameters that require gradients, in their own types."""
-    saved_bytes: Amount | None = None
+    saved_bytes: _Bytes | None = None
     """Activations kept from forward for backward (parameters are not activations)."""
-    saved_fixed_bytes: Amount = 0.0
+    saved_fixed_bytes: _Bytes = 0.0
     """The part of `saved_bytes` that does not grow with the batch."""
-    saved_cast_bytes: Amount = 0.0
+    saved_cast_bytes: _Bytes = 0.0
     """The part of `saved_bytes` that is copies of weights in another type, made by autocast."""
-    temporary_bytes: Amount | None = None
+    temporary_bytes: _Bytes | None = None
     """The most bytes alive at once besides the saved activations, such as inputs and outputs of the largest
     operator."""
-    layer_bytes: Amount | None = None
+    layer_bytes: _Bytes | None = None
     """The saved activations of the largest block that checkpointing would compute again as one."""
-    kept_bytes: Amount | None = None
+    kept_bytes: _Bytes | None = None
     """The saved activations if every such block is checkpointed: inputs of blocks, and what is outside of blocks."""
-    input_bytes: Amount | None = None
+    input_bytes: _Bytes | None = None
     """The batch itself, as the model receives it."""
-    points: tuple[tuple[Amount, Amount], ...] = ()
+    points: tuple[tuple[_Bytes, _Bytes], ...] = ()
     """Bytes alive at moments of a micro-batch besides parameters, optimizer states and the batch: pairs of those that
     do not grow with the batch (gradients of parameters so far, casts of weights) and those that do. Only moments that
     may be the peak, as `highest` chooses them; empty: not known."""
-    largest_tensor_bytes: Amount | None = None
+    largest_tensor_bytes: _Bytes | None = None
     """The largest parameter that is trained."""
-    largest_block_bytes: Amount | None = None
+    largest_block_bytes: _Bytes | None = None
     """The parameters of the largest block, such as a layer of a transformer or a block of a ResNet."""
 
 
@@ -173,9 +177,9 @@ class Layer:
     """A module with trained parameters of its own."""
 
     name: _Name
-    gradient_bytes: Amount
+    gradient_bytes: _Bytes
     """The bytes of the gradients of its parameters. Parameters shared with an earlier layer count there."""
-    forward_flops: Amount
+    forward_flops: _Flops
     """FLOPs of products and convolutions with its parameters in the forward of one micro-batch. A multiply-add counts
     as two."""
 

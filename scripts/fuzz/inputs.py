@@ -182,7 +182,7 @@ def outcome(each: Try, folder: Path) -> str | None:
     said = "".join(line for line in err.getvalue().splitlines(True) if not line.startswith("ddlprof: wrote "))
     if any(word in out.getvalue() for word in (" nan", " inf ")) and packed.ARCHIVE not in each.arguments:
         return f"no number: {out.getvalue()[:500]!r}"
-    if code not in (0, 1, 2, 3):
+    if code not in (0, 1, 2):
         return f"exit code {code}"
     lines = said.splitlines(True)  # a result may have notes, an error is one line
     if not all(line.startswith("ddlprof: ") and line.endswith("\n") for line in lines) or (code and len(lines) > 1):

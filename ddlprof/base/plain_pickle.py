@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ddlprof.base.errors import ReadingError
-from ddlprof.base.reading import require_bounded, shown, too_many
+from ddlprof.base.reading import MAX_DEPTH, shown, too_deep, too_many
 
 MOST_INSTRUCTIONS = 6_000_000
 """A dump of 20,000 collectives has about half as many. Each makes one object at most."""
 MOST_VALUES = 20_000_000
 """The most values in all places together: a list that is in two places counts twice."""
+_CONTAINERS = (dict, list, tuple)
 MOST_NUMBER_BYTES = 9
 """64 bits without a sign take nine bytes."""
 
@@ -34,8 +35,29 @@ def parse_plain_pickle(
         raise ReadingError(f"no whole pickle: no UTF-8 text at byte {machine.at:,}") from None
     if not machine.stack:
         raise ReadingError("no whole pickle: no value in it")
-    require_bounded(machine.stack[-1], most_values)
+    _require_bounded(machine.stack[-1], most_values)
     return machine.stack[-1]
+
+
+def _require_bounded(value: Any, most_values: int) -> None:
+    """Raises ReadingError for nesting that is too deep, and for more values than `most_values`.
+
+    Works level by level. What is in several places of a level is gone through once and counts in each of them.
+    """
+    level, number = {id(value): (value, 1)}, 1
+    for _ in range(MAX_DEPTH + 1):
+        below: dict[int, tuple[Any, int]] = {}
+        for each, places in level.values():
+            number += places * len(each) if isinstance(each, _CONTAINERS) else 0
+            if number > most_values:
+                raise too_many(most_values)
+            for inner in each.values() if isinstance(each, dict) else each if isinstance(each, _CONTAINERS) else ():
+                if isinstance(inner, _CONTAINERS):
+                    below[id(inner)] = inner, below.get(id(inner), (None, 0))[1] + places
+        if not below:
+            return
+        level = below
+    raise too_deep()
 
 
 class _Machine:

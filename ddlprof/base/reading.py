@@ -33,7 +33,6 @@ __all__ = [
     "read_bytes",
     "read_piece",
     "read_text",
-    "require_bounded",
     "settle",
     "shown",
     "text_of",
@@ -132,12 +131,12 @@ def parse_json(content: str | bytes, most_values: int | None = None) -> Any:
         if _SURROGATE in text.lower():
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
-        raise _too_deep() from None
+        raise too_deep() from None
     except UnicodeEncodeError:
         raise ReadingError("not JSON: a text has half a character (a lone surrogate)") from None
     except json.JSONDecodeError as error:
         raise ReadingError(f"not JSON: {error.msg}, line {error.lineno} column {error.colno}") from None
-    require_bounded(value)
+    _require_shallow(value)
     return value
 
 
@@ -162,21 +161,15 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes} bytes"
 
 
-def require_bounded(value: Any, most_values: int | None = None) -> None:
-    """Raises ReadingError for nesting that is too deep, and for more values than `most_values`.
-
-    What is in several places, as in pickles, counts in each of them. Works level by level without recursion.
-    """
-    level, number = [value], 1
+def _require_shallow(value: Any) -> None:
+    """Raises ReadingError for nesting that is too deep. Works level by level without recursion."""
+    level = [value]
     for _ in range(MAX_DEPTH + 1):
-        containers = [each for each in level if isinstance(each, (dict, list, tuple))]
+        containers = [each for each in level if isinstance(each, (dict, list))]
         if not containers:
             return
-        number += sum(map(len, containers))
-        if most_values is not None and number > most_values:
-            raise too_many(most_values)
         level = [inner for each in containers for inner in (each.values() if isinstance(each, dict) else each)]
-    raise _too_deep()
+    raise too_deep()
 
 
 def too_many(most_values: int) -> ReadingError:
@@ -184,7 +177,8 @@ def too_many(most_values: int) -> ReadingError:
     return ReadingError(f"not read: it holds more than {most_values:,} values")
 
 
-def _too_deep() -> ReadingError:
+def too_deep() -> ReadingError:
+    """The error for a file that is nested too deep."""
     return ReadingError(f"not read: lists and objects are nested more than {MAX_DEPTH} deep")
 
 

@@ -32,7 +32,7 @@ _PERSONS: dict[str, tuple[str, ...]] = {
 _PROGRAM = re.compile(
     r"(?:^|[\s/;&|(\"'`])(?:" + "|".join({**_PASSWORDS, **_PERSONS, "wandb": ()}) + r")\s|(?<!\S)-u|/user:"
 )
-_USER = re.compile(r"-u\S*|--user(?:name)?(?:=.*)?", re.DOTALL)
+_USER = re.compile(r"-u[^\W\d]\S*|--user(?:name)?(?:=.*)?", re.DOTALL)
 _GLUED = re.compile(r"-p(?!\d*\.?\d*$)[^\s=-]\S*")
 _SEPARATED = re.compile(r"([^:,%]+[:,%]).+", re.DOTALL)
 _OF_WINDOWS = re.compile(r"/user:\S+", re.IGNORECASE)
@@ -48,20 +48,22 @@ def names_a_program(text: str) -> bool:
 def without_passwords(words: Sequence[str]) -> list[str]:
     """The words of a command, or those of a text with the spaces between them, with `***` in place of passwords."""
     shown = list(words)
-    program, before, user_at = "", "", -1
+    program, before, has_user = "", "", False
     for at, word in enumerate(words):
         if not word or word.isspace():
             continue
         bare = word.strip("\"'`;()")
         name = bare.rpartition("/")[2]
-        if not before.startswith("-") and (name in _PASSWORDS or name in _PERSONS or name == "wandb"):
+        if (not before.startswith("-") or "=" in before) and (
+            name in _PASSWORDS or name in _PERSONS or name == "wandb"
+        ):
             program = name
         elif bare in ("|", "&&", "||", ";"):
-            program, user_at = "", -1
+            program, has_user = "", False
         else:
-            shown[at] = _hidden(word, bare, before, program, user_at >= 0)
-        if _USER.fullmatch(bare):
-            user_at = at
+            shown[at] = _hidden(word, bare, before, program, has_user)
+        is_user = before == "-u" and not bare.startswith("-") and not bare.endswith(".py")  # python -u train.py
+        has_user = has_user or is_user or _USER.fullmatch(bare) is not None
         before = bare
     return shown
 

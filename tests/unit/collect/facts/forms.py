@@ -5,11 +5,13 @@ Each of `FORMS` is one or more words of a command, written as for a shell, in wh
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode, urlsafe_b64encode
 
 _DRAWN = "Zq7Xw9Lp2Rt5Vb8NcY4kD1sG6hJ3mF0a"
 _HEX = "3f9a1c5e7b2d4860"
 _WEAK = "hunter2"
+_SECRET = re.compile(r"(?<!\{)\{([^{}]+)\}(?!\})")
 
 
 def _b64(text: str) -> str:
@@ -267,3 +269,10 @@ HARMLESS = [
     "--hyperparameters eyJ",
 ]  # fmt: skip
 """Each is one or two words, split at the first blank."""
+
+
+def spelled(form: list[str]) -> tuple[list[str], list[str]]:
+    """The arguments of a form, and the secrets in them."""
+    secrets = [found for word in form for found in _SECRET.findall(word)]
+    plain = [_SECRET.sub(r"\1", word).replace("{{", "{").replace("}}", "}") for word in form]
+    return plain, secrets

@@ -7,16 +7,7 @@ import re
 import pytest
 
 from ddlprof.collect.facts.redact import redact
-from tests.unit.collect.facts.forms import FORMS, HARMLESS, LOOKS
-
-_SECRET = re.compile(r"(?<!\{)\{([^{}]+)\}(?!\})")
-
-
-def spelled(form: list[str]) -> tuple[list[str], list[str]]:
-    """The arguments of a form, and the secrets in them."""
-    secrets = [found for word in form for found in _SECRET.findall(word)]
-    plain = [_SECRET.sub(r"\1", word).replace("{{", "{").replace("}}", "}") for word in form]
-    return plain, secrets
+from tests.unit.collect.facts.forms import FORMS, HARMLESS, LOOKS, spelled
 
 
 @pytest.mark.parametrize("form", FORMS, ids=" ".join)
@@ -49,6 +40,16 @@ def test_what_is_harmless_stays(text: str) -> None:
     argv = text.split(" ", 1)
     for before, after in (([], []), (["train.py"], ["--fp16"]), (["bash"], [])):
         assert redact([*before, *argv, *after]) == [*before, *argv, *after]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["python -u train.py -pretrained -patience 3", "python -u -m train -print", "train.py --unzip data.zip -P 8 -p 0.5",
+     "train.py --format zip -P 8", "torchrun --rdzv-backend=c10d train.py -a 0.99 -w 4 -k 5"],
+)  # fmt: skip
+def test_commands_without_a_password_stay(text: str) -> None:
+    assert redact(["bash", "-c", text]) == ["bash", "-c", text]
+    assert redact(text.split()) == text.split()
 
 
 def test_the_lists_are_long() -> None:

@@ -110,3 +110,13 @@ def test_a_high_number_in_the_memo_takes_no_memory() -> None:
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_what_is_in_many_places_is_gone_through_once() -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ReadingError, match="more than 20,000,000 values"):
+            parse_plain_pickle(pickle.dumps([doubled(24)] * 1000))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20  # a list for each place would take 160 MB, and its time
+    finally:
+        tracemalloc.stop()

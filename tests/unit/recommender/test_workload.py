@@ -121,6 +121,7 @@ def step_with(**changes: Any) -> str:
         (step_with(grows=-1), "step.operators[0].grows: a whole number of 0 or more is expected, not -1"),
         (step_with(shape=[1, 2]), "step.operators[0].shape: 4 sizes are expected of kind product, not 2"),
         (step_with(shape=[1, 0, 2, 3]), "step.operators[0].shape[1]: a whole number from 1 to "),
+        (step_with(shape=[1, 1e18, 3, 4]), "step.operators[0].shape[1]: a whole number from 1 to 1e+13 is expected"),
         (step_with(kind="magic"), "step.operators[0].kind: not a kind of operators"),
         (step_with(phase="sideways"), "step.operators[0].phase: not a phase of a step"),
         (step_with(flops=-1), "step.operators[0].flops: a number from 0 to 1e+21 is expected, not -1"),

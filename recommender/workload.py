@@ -178,6 +178,11 @@ class Workload:
 
     def __post_init__(self) -> None:
         checked(self)
+        if self.step is not None:
+            try:
+                self.step.require_consistent()
+            except ReadingError as error:
+                raise PredictionError(f"workload: step.{error}") from None
 
     @property
     def tensors(self) -> float:

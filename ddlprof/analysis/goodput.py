@@ -141,9 +141,10 @@ def goodput(trials: Sequence[Trial]) -> Goodput | None:
 def in_order(trials: Sequence[Trial]) -> list[Begun]:
     """The attempts by the time they began, each with its first step and how many of its steps are done again."""
     found: list[Begun] = []
+    saved = _Saved()
     reached, ended_s = 0, None
     for trial in sorted(trials, key=lambda each: each.begin_unix_s):
-        first, known_by = _first_step(found, trial)
+        first, known_by = saved.first_step(trial, reached if found else None)
         if not found:
             reached = first
         repeated = min(max(reached - first, 0), trial.steps)
@@ -151,27 +152,44 @@ def in_order(trials: Sequence[Trial]) -> list[Begun]:
         if found and found[-1].trial.status == "stopped":
             waited_s = 0.0  # the job went on after its measured part, nobody knows how long
         found.append(Begun(trial, first, known_by, repeated, waited_s))
+        saved.add(found[-1])
         reached = max(reached, found[-1].reached)
         ended_s = trial.end_unix_s if ended_s is None else max(ended_s, trial.end_unix_s)
     return found
 
 
-def _first_step(before: Sequence[Begun], trial: Trial) -> tuple[int, str]:
-    """The steps of the job that were done when the attempt began, and how this is known."""
-    saves = [(each.first_step + save.step, save) for each in before for save in each.trial.saves]
-    for names in ("file", "place"):
-        for read in trial.reads:
-            known = getattr(read, names)
-            same = [step for step, save in saves if known and getattr(save, names) == known]
-            if same:
-                return same[-1], MATCHED
-    told = next((read.told for read in trial.reads if read.told is not None), None)
-    if told is not None and (not before or told <= max(each.reached for each in before)):
-        return told, TOLD
-    writers_are_known = any(save.place for _, save in saves)
-    if not saves or (writers_are_known and not trial.reads):
-        return 0, BEGINNING
-    return saves[-1][0], LAST
+class _Saved:
+    """The checkpoints of the attempts so far, by the step of the job."""
+
+    def __init__(self) -> None:
+        self._steps: dict[tuple[str, str], int] = {}
+        """The step of the latest one with this file, and with this place."""
+        self._last: int | None = None
+        self._writers_are_known = False
+
+    def add(self, attempt: Begun) -> None:
+        """Adds the checkpoints of the attempt that comes next."""
+        for save in attempt.trial.saves:
+            self._last = attempt.first_step + save.step
+            self._steps["file", save.file] = self._steps["place", save.place] = self._last
+            self._writers_are_known |= bool(save.place)
+
+    def first_step(self, trial: Trial, reached: int | None) -> tuple[int, str]:
+        """The steps of the job that were done when the attempt began, and how this is known.
+
+        `reached`: the steps that were done before it at most; None: it is the first attempt.
+        """
+        for names in ("file", "place"):
+            for read in trial.reads:
+                known = getattr(read, names)
+                if known and (names, known) in self._steps:
+                    return self._steps[names, known], MATCHED
+        told = next((read.told for read in trial.reads if read.told is not None), None)
+        if told is not None and (reached is None or told <= reached):
+            return told, TOLD
+        if self._last is None or (self._writers_are_known and not trial.reads):
+            return 0, BEGINNING
+        return self._last, LAST
 
 
 def _failures(begun: Sequence[Begun]) -> list[Failure]:

@@ -115,13 +115,15 @@ def text_of(content: bytes) -> str:
         raise ReadingError(f"line {line}: not UTF-8 text") from None
 
 
-def parse_json(content: str | bytes) -> Any:
+def parse_json(content: str | bytes, most_values: int | None = None) -> Any:
     """The value of a JSON text. Stricter than the standard.
 
-    Refuses NaN and infinity, numbers that are too large or too long, duplicate keys, unpaired surrogates, and nesting
-    that is too deep. Raises ReadingError.
+    Refuses NaN and infinity, numbers that are too large or too long, duplicate keys, unpaired surrogates, nesting that
+    is too deep, and texts of more than about `most_values` values: each takes up to 100 bytes. Raises ReadingError.
     """
     text = content if isinstance(content, str) else text_of(content)
+    if most_values is not None and sum(map(text.count, ",[{")) > most_values:
+        raise too_many(most_values)
     try:
         value = _DECODER.decode(text)
         if not text.isascii():
@@ -129,7 +131,7 @@ def parse_json(content: str | bytes) -> Any:
         if _SURROGATE in text.lower():
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
-        raise _too_deep() from None
+        raise too_deep() from None
     except UnicodeEncodeError:
         raise ReadingError("not JSON: a text has half a character (a lone surrogate)") from None
     except json.JSONDecodeError as error:
@@ -167,10 +169,16 @@ def _require_shallow(value: Any) -> None:
         if not containers:
             return
         level = [inner for each in containers for inner in (each.values() if isinstance(each, dict) else each)]
-    raise _too_deep()
+    raise too_deep()
 
 
-def _too_deep() -> ReadingError:
+def too_many(most_values: int) -> ReadingError:
+    """The error for a file with more values than are read."""
+    return ReadingError(f"not read: it holds more than {most_values:,} values")
+
+
+def too_deep() -> ReadingError:
+    """The error for a file that is nested too deep."""
     return ReadingError(f"not read: lists and objects are nested more than {MAX_DEPTH} deep")
 
 

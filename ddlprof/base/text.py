@@ -64,8 +64,8 @@ def _encoding_errors(character: str) -> str:
 HIDDEN = "***"
 USER_INFO = r"(?:[^/\s?#]*|[^\s/@:?#]+:(?!\d+(?:[/?#]|$))[^\s@]*)@"
 """A pattern of the user and password between scheme and host."""
-_BEGIN = r"(?P<scheme>(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]*:/{1,3})"
-"""Also with only one slash, as pathlib writes it."""
+_BEGIN = r"(?P<scheme>(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]*:/{1,3}|(?<![\w:/.])//)"
+"""Also with only one slash, as pathlib writes it, and without a scheme, as of a share."""
 _USER = re.compile(_BEGIN + USER_INFO)
 _QUERY = re.compile(rf"{_BEGIN}(?P<path>[^\s?#]*)[?#]\S*?(?=[:;,.)'\"]*(?:\s|$))")
 _CONTAINER = re.compile(r"(?:abfs|wasb)s?:/{1,3}[^/\s?#:@]*@", re.IGNORECASE)
@@ -74,7 +74,7 @@ _CONTAINER = re.compile(r"(?:abfs|wasb)s?:/{1,3}[^/\s?#:@]*@", re.IGNORECASE)
 
 def without_credentials(text: str) -> str:
     """The text with `***` in place of users, passwords and queries in URLs."""
-    if ":/" not in text:
+    if ":/" not in text and "//" not in text:
         return text
     text = _USER.sub(lambda found: found[0] if _CONTAINER.fullmatch(found[0]) else f"{found['scheme']}{HIDDEN}@", text)
     return _QUERY.sub(rf"\g<scheme>\g<path>?{HIDDEN}", text)

@@ -11,9 +11,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from ddlprof.base.files import replace_whole
+from ddlprof.base.reading import NOT_NEGATIVE, Length, Range, ReadingError
 from ddlprof.model.manifest import OPERATORS_NAME
 
 KINDS = {
@@ -34,6 +35,12 @@ KINDS = {
 }
 """The kinds of operators and what `Operator.shape` means."""
 
+SIZES = {
+    "product": 4, "convolution": 6, "attention": 4, "recurrent": 4, "normalization": 2, "softmax": 2, "elementwise": 1,
+    "reduction": 2, "embedding": 2, "pooling": 2, "copy": 1, "optimizer": 2, "other": 1,
+}  # fmt: skip
+"""How many sizes `Operator.shape` has, by the kind."""
+
 PHASES = ("forward", "backward", "optimizer")
 """The phases of a step. Recomputation by activation checkpointing belongs to backward."""
 
@@ -41,6 +48,12 @@ PHASES = ("forward", "backward", "optimizer")
 Checkpointing = bool | Literal["selective"]
 """Whether blocks are computed again in backward; selective: all of them except products with weights and convolutions,
 whose results are kept (Korthikanti et al. 2022)."""
+_Size = Annotated[int, Range(1, 10**13)]
+_Flops = Annotated[float, Range(0, 1e21)]
+_Bytes = Annotated[float, Range(0, 1e18)]
+_Count = Annotated[float, Range(0, 1e9)]
+"""Beyond these are no operators of any training, and their uncertainty would become infinite."""
+_Name = Annotated[str, Length(0, 1000)]
 
 
 @dataclass(frozen=True)
@@ -51,29 +64,41 @@ class Operator:
     """A key of `KINDS`."""
     phase: str
     """One of `PHASES`."""
-    name: str
+    name: _Name
     """Its name in torch: mm, native_layer_norm, _fused_adamw_, ..."""
-    dtype: str
+    dtype: _Name
     """The type that it computes in: fp64, fp32, bf16, fp16, fp8, int64, ..."""
-    shape: tuple[int, ...]
+    shape: Annotated[tuple[_Size, ...], Length(1, 16)]
     """The sizes; `KINDS` says which."""
-    flops: float
+    flops: _Flops
     """FLOPs; a multiply-add counts as two. 0 except for products, convolutions, attention and recurrent layers."""
-    bytes: float
+    bytes: _Bytes
     """The bytes if every operand is read once and every result written once."""
-    launches: float
+    launches: _Count
     """The number of kernels launched on a GPU; 0 for views."""
-    count: float
+    count: _Count
     """The number of calls in one micro-batch (in phase optimizer: in one update)."""
-    grows: int | None = None
+    grows: Annotated[int, NOT_NEGATIVE] | None = None
     """The index in `shape` of the size that is proportional to the batch, as FLOPs then are, too; None: there is
     none."""
-    fixed_bytes: float = 0.0
+    fixed_bytes: _Bytes = 0.0
     """The part of `bytes` that does not grow with the batch (weights); all of it where `grows` is None."""
-    fused_bytes: float | None = None
+    fused_bytes: _Bytes | None = None
     """The bytes left if torch.compile fuses the operator with its neighbours; None: not known."""
-    fused_launches: float | None = None
+    fused_launches: _Count | None = None
     """The launches left if it does."""
+
+    def contradiction(self) -> str | None:
+        """The field that cannot be as it is, and why; None: there is none."""
+        if self.kind not in KINDS:
+            return "kind: not a kind of operators"
+        if self.phase not in PHASES:
+            return "phase: not a phase of a step"
+        if len(self.shape) != SIZES[self.kind]:
+            return f"shape: {SIZES[self.kind]} sizes are expected of kind {self.kind}, not {len(self.shape)}"
+        if self.grows is not None and self.grows >= len(self.shape):
+            return f"grows: there is no such size; {len(self.shape)} are in shape"
+        return "fixed_bytes: more than all bytes" if self.fixed_bytes > self.bytes else None
 
     def fused(self, moved_bytes: float, launches: float) -> Operator:
         """The operator after fusion by torch.compile, with these bytes and launches."""
@@ -91,32 +116,32 @@ class StepMemory:
     optimizer, the precision and the strategy.
     """
 
-    parameter_bytes: float | None = None
+    parameter_bytes: _Bytes | None = None
     """All parameters of the model, in their own types, frozen ones and buffers included."""
-    trained_bytes: float | None = None
+    trained_bytes: _Bytes | None = None
     """The parameters that require gradients, in their own types."""
-    saved_bytes: float | None = None
+    saved_bytes: _Bytes | None = None
     """Activations kept from forward for backward (parameters are not activations)."""
-    saved_fixed_bytes: float = 0.0
+    saved_fixed_bytes: _Bytes = 0.0
     """The part of `saved_bytes` that does not grow with the batch."""
-    saved_cast_bytes: float = 0.0
+    saved_cast_bytes: _Bytes = 0.0
     """The part of `saved_bytes` that is copies of weights in another type, made by autocast."""
-    temporary_bytes: float | None = None
+    temporary_bytes: _Bytes | None = None
     """The most bytes alive at once besides the saved activations, such as inputs and outputs of the largest
     operator."""
-    layer_bytes: float | None = None
+    layer_bytes: _Bytes | None = None
     """The saved activations of the largest block that checkpointing would compute again as one."""
-    kept_bytes: float | None = None
+    kept_bytes: _Bytes | None = None
     """The saved activations if every such block is checkpointed: inputs of blocks, and what is outside of blocks."""
-    input_bytes: float | None = None
+    input_bytes: _Bytes | None = None
     """The batch itself, as the model receives it."""
-    points: tuple[tuple[float, float], ...] = ()
+    points: tuple[tuple[_Bytes, _Bytes], ...] = ()
     """Bytes alive at moments of a micro-batch besides parameters, optimizer states and the batch: pairs of those that
     do not grow with the batch (gradients of parameters so far, casts of weights) and those that do. Only moments that
     may be the peak, as `highest` chooses them; empty: not known."""
-    largest_tensor_bytes: float | None = None
+    largest_tensor_bytes: _Bytes | None = None
     """The largest parameter that is trained."""
-    largest_block_bytes: float | None = None
+    largest_block_bytes: _Bytes | None = None
     """The parameters of the largest block, such as a layer of a transformer or a block of a ResNet."""
 
 
@@ -142,6 +167,7 @@ def _right_of(first: tuple[float, float], second: tuple[float, float], third: tu
     return (y2 - y1) * (x3 - x1) <= (y3 - y1) * (x2 - x1)
 
 
+MOST_OPERATORS = 10_000
 MOST_LAYERS = 5000
 """Models with more layers are not divided into layers."""
 
@@ -150,10 +176,10 @@ MOST_LAYERS = 5000
 class Layer:
     """A module with trained parameters of its own."""
 
-    name: str
-    gradient_bytes: float
+    name: _Name
+    gradient_bytes: _Bytes
     """The bytes of the gradients of its parameters. Parameters shared with an earlier layer count there."""
-    forward_flops: float
+    forward_flops: _Flops
     """FLOPs of products and convolutions with its parameters in the forward of one micro-batch. A multiply-add counts
     as two."""
 
@@ -162,7 +188,7 @@ class Layer:
 class StepOperators:
     """The operators of one training step, independent of the machine."""
 
-    batch: int
+    batch: Annotated[int, Range(1)]
     """The number of samples of the micro-batch to which sizes refer."""
     precision: str
     """As in `TrainingFacts.precision`: fp32, bf16, fp16, amp-bf16, amp-fp16, ..."""
@@ -182,6 +208,16 @@ class StepOperators:
     """What could not be counted, one short sentence each."""
     layers: tuple[Layer, ...] = ()
     """The layers in the order in which the model lists them, usually that of forward; empty: not known."""
+
+    def require_consistent(self) -> None:
+        """Raises ReadingError if fields contradict each other, for whoever reads the record from a file."""
+        if len(self.operators) > MOST_OPERATORS:
+            raise ReadingError(f"operators: at most {MOST_OPERATORS} are expected, not {len(self.operators)}")
+        if len(self.layers) > MOST_LAYERS:
+            raise ReadingError(f"layers: at most {MOST_LAYERS} are expected, not {len(self.layers)}")
+        for number, operator in enumerate(self.operators):
+            if problem := operator.contradiction():
+                raise ReadingError(f"operators[{number}].{problem}")
 
     @property
     def has_forward(self) -> bool:

@@ -7,15 +7,12 @@ from dataclasses import dataclass, replace
 
 from ddlprof.base.reading import NOT_NEGATIVE, ReadingError, decode, versioned_object
 from ddlprof.model.manifest import OPERATORS_NAME, Manifest
-from ddlprof.model.operators import KINDS, MOST_LAYERS, OPERATORS_SCHEMA, PHASES, Operator, StepOperators
+from ddlprof.model.operators import OPERATORS_SCHEMA, Operator, StepOperators
 from ddlprof.model.records import Note
 from ddlprof.store.parts import RunPart
 
 MAX_BYTES = 8 << 20
 """The largest file in bytes: several times the size of the longest record."""
-MOST_OPERATORS = 10_000
-_MOST_SIZES = 16
-_MOST_NAME = 1000
 _WITHOUT = ": the operators of its step are not known"
 
 
@@ -57,26 +54,6 @@ def _decoded(content: bytes | ReadingError) -> tuple[str, StepOperators]:
     if isinstance(step := value.get("step"), dict):
         value["step"] = {**step, "operators": []}
     file = decode(_File, value, numbers_are=NOT_NEGATIVE)
-    if len(file.operators) > MOST_OPERATORS:
-        raise ValueError("too many operators")
-    if len(file.step.layers) > MOST_LAYERS or any(len(each.name) > _MOST_NAME for each in file.step.layers):
-        raise ValueError("too many layers, or names that are too long")
-    if file.step.batch < 1:
-        raise ValueError("step.batch: 1 or more is expected")
-    for number, operator in enumerate(file.operators):
-        _check(operator, f"operators[{number}]")
-    return file.job_id, replace(file.step, operators=file.operators)
-
-
-def _check(operator: Operator, where: str) -> None:
-    """Raises ValueError if the fields of an operator contradict each other."""
-    if operator.kind not in KINDS:
-        raise ValueError(f"{where}.kind: not a kind of operators")
-    if operator.phase not in PHASES:
-        raise ValueError(f"{where}.phase: not a phase of a step")
-    if not 1 <= len(operator.shape) <= _MOST_SIZES or 0 in operator.shape:
-        raise ValueError(f"{where}.shape: 1 to {_MOST_SIZES} sizes above 0 are expected")
-    if operator.grows is not None and operator.grows >= len(operator.shape):
-        raise ValueError(f"{where}.grows: there is no such size")
-    if operator.fixed_bytes > operator.bytes:
-        raise ValueError(f"{where}.fixed_bytes: more than all bytes")
+    step = replace(file.step, operators=file.operators)
+    step.require_consistent()
+    return file.job_id, step

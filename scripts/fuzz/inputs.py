@@ -1,6 +1,7 @@
-"""Damaged and hostile workload files, catalogues, options, traces and shared runs, through the commands that read them.
+"""Damaged and hostile files and options, through the commands that read them: workload files, catalogues, options,
+traces, shared runs, Flight Recorder dumps and histories of clusters.
 
-    python -m scripts.fuzz.inputs --tries 2000 [--seed 1] [--every] [--only workload,catalog,options,trace,archive]
+    python -m scripts.fuzz.inputs --tries 2000 [--seed 1] [--every] [--only workload,catalog,...]
 
 Every try must end in a result or in one line of ours, within seconds and 1 GiB. `tests/property/test_hostile_inputs.py`
 has a few of each with fixed seeds. What fails is left in the folder that is printed, with the command that showed it.
@@ -26,23 +27,20 @@ from typing import Any, NamedTuple
 
 from ddlprof.cli.app import main as command
 from recommender.target import default_catalog
-from scripts.fuzz import packed
+from scripts.fuzz import packed, readers
+from scripts.fuzz.changes import HOSTILE, damaged, paths, replaced
 
 SECONDS = 30
 """Seconds of one try. None takes as many tenths, but machines are busy."""
 BYTES = 2**30
-HOSTILE: tuple[Any, ...] = (
-    None, True, False, "", "x", "\ud800", "\x1b]0;x\x07", "=1+1", "1", "a" * 100_000, [], {}, [[]], [None], {"a": 1},
-    -1, 0, -0.0, 0.5, 1.5, 1e-300, 1e-12, 1e-9, 1e9, 1e18, 1e24, 1e300, 2**31, 2**63, 10**30, 10**400,
-    float("nan"), float("inf"), -float("inf"), [1] * 10_000, [0], [-1], [10**400], ["x"], [1, [2]], "T44", "p99",
-)  # fmt: skip
-JUNK = (b"\0", b"\xff", b"\xef\xbb\xbf", b"\xed\xa0\x80", b'"', b"[" * 50_000, b"{", b",", b"\n" * 200_000, b"9" * 5000,
-        b"1e999", b"NaN", b"-Infinity", b"\\ud800", b"\\", b"\r", b"\x1b[2J")  # fmt: skip
-
 MEASURED = {
     "instance_type": "g4dn.12xlarge", "placement": [1], "batch_per_gpu": 12, "step_s": 0.5, "compute_s": 0.4,
     "data_s": 0.02, "exposed_comm_s": 0.0, "precision": "fp32", "strategy": "ddp", "grad_accum": 1, "gpu_model": "T4",
     "interconnect": "pcie3", "network_gbps": 50, "h2d_s": 0.01, "other_s": 0.01,
+}  # fmt: skip
+OPERATOR = {
+    "kind": "product", "phase": "forward", "name": "mm", "dtype": "fp32", "shape": [1, 12, 1000, 1000], "flops": 2.4e10,
+    "bytes": 4.1e6, "launches": 1, "count": 40, "grows": 1, "fixed_bytes": 4e6,
 }  # fmt: skip
 WORKLOAD = {
     "name": "bert", "layers": 76, "parameter_tensors": 199, "gradient_bytes": 4.38e8, "global_batch": 12,
@@ -54,6 +52,18 @@ WORKLOAD = {
         MEASURED | {"placement": [4, 4], "step_s": 1.4, "exposed_comm_s": 0.8},
     ],
     "kernels_per_step": 900, "buckets": 8, "assumed": ["nothing"],
+    "step": {
+        "batch": 12, "precision": "fp32", "optimizer": "adamw", "layers": [
+            {"name": "fc", "gradient_bytes": 4.38e8, "forward_flops": 1e12},
+        ],
+        "operators": [
+            OPERATOR,
+            OPERATOR | {"phase": "backward"},
+            OPERATOR | {"kind": "softmax", "shape": [12, 1000], "flops": 0.0, "fixed_bytes": 0.0, "grows": 0},
+            OPERATOR | {"kind": "optimizer", "phase": "optimizer", "shape": [10**8, 199], "grows": None},
+        ],
+        "memory": {"parameter_bytes": 4.38e8, "saved_bytes": 1e9, "points": [[1e8, 1e9], [2e8, 1e8]]},
+    },
 }  # fmt: skip
 TABLES = {
     "instances.csv": [
@@ -113,6 +123,9 @@ BASES: dict[str, dict[str, str]] = {
 }
 
 
+KINDS = ("workload", "catalog", "options", "trace", "archive", "dump", "history")
+
+
 class Try(NamedTuple):
     """Files that are written, by name, and the command that then reads them."""
 
@@ -132,6 +145,8 @@ def tries(kind: str, chance: random.Random) -> Iterator[Try]:
         "options": _options_try,
         "trace": _trace_try,
         "archive": _archive_try,
+        "dump": lambda chance: Try(*readers.hostile_dump(chance)),
+        "history": lambda chance: Try(*readers.hostile_history(chance)),
     }
     while True:
         yield makers[kind](chance)
@@ -139,10 +154,10 @@ def tries(kind: str, chance: random.Random) -> Iterator[Try]:
 
 def every_field_with_every_value() -> Iterator[Try]:
     """Tries of the workload file; none of it by chance."""
-    paths = [path for path in _paths(WORKLOAD) if path[:2] not in (("measurements", 1), ("measurements", 2))]
-    for number, path in enumerate(paths):
+    places = [path for path in paths(WORKLOAD) if path[:2] not in (("measurements", 1), ("measurements", 2))]
+    for number, path in enumerate(places):
         for value in HOSTILE:
-            changed = _replaced(WORKLOAD, path, value)
+            changed = replaced(WORKLOAD, path, value)
             yield Try({JOB: as_json(changed)}, ASK_JOB[number % len(ASK_JOB)])
 
 
@@ -152,7 +167,7 @@ def outcome(each: Try, folder: Path) -> str | None:
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
-    for name in ("out.json", "out.csv", "bert.sky.yaml"):
+    for name in ("out.json", "out.csv", "bert.sky.yaml", readers.JOBS):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / packed.IMPORTED, ignore_errors=True)
     default_catalog.cache_clear()
@@ -169,12 +184,13 @@ def outcome(each: Try, folder: Path) -> str | None:
         return f"no number: {out.getvalue()[:500]!r}"
     if code not in (0, 1, 2):
         return f"exit code {code}"
-    if said and not (said.startswith("ddlprof: ") and said.count("\n") == 1 and said.endswith("\n")):
+    lines = said.splitlines(True)  # a result may have notes, an error is one line
+    if not all(line.startswith("ddlprof: ") and line.endswith("\n") for line in lines) or (code and len(lines) > 1):
         return f"not one line of ours: {said[:500]!r}"
     if code == 2 and not said:
         return "no word of why"
-    if len(said) > 1100:
-        return f"a line of {len(said)} characters: {said[:200]!r}"
+    if any(len(line) > 1100 for line in lines):
+        return f"a line of more than 1100 characters: {said[:200]!r}"
     return None
 
 
@@ -216,10 +232,10 @@ def _as_typed(arguments: list[str]) -> Iterator[None]:
 def _workload_try(chance: random.Random) -> Try:
     value: Any = WORKLOAD
     for _ in range(chance.choice((0, 1, 1, 1, 2, 5))):
-        value = _replaced(value, chance.choice(list(_paths(value))), chance.choice(HOSTILE))
+        value = replaced(value, chance.choice(list(paths(value))), chance.choice(HOSTILE))
     content = as_json(value)
     if value is WORKLOAD or chance.random() < 0.2:
-        content = _damaged(content, chance)
+        content = damaged(content, chance)
     return Try({JOB: content}, chance.choice(ASK_JOB))
 
 
@@ -234,7 +250,7 @@ def _catalog_try(chance: random.Random) -> Try:
             row[chance.choice(list(row))] = value
         tables[name] = _csv(rows)
     else:
-        tables[name] = _damaged(tables[name], chance)
+        tables[name] = damaged(tables[name], chance)
     files = {f"{CATALOG}/{name}": content for name, content in tables.items()}
     return Try({JOB: as_json(WORKLOAD), **files}, chance.choice(ASK_CATALOG))
 
@@ -262,42 +278,6 @@ def _archive_try(chance: random.Random) -> Try:
     return Try({packed.ARCHIVE: packed.hostile_archive(chance)}, chance.choice(packed.ASK_ARCHIVE))
 
 
-def _damaged(content: bytes, chance: random.Random) -> bytes:
-    at, length = chance.randrange(len(content)), chance.choice((1, 1, 8, 64, 512))
-    flipped = bytes([content[at] ^ (1 << chance.randrange(8))])
-    return chance.choice(
-        (
-            content[:at],
-            content[at:],
-            content[:at] + flipped + content[at + 1 :],
-            content[:at] + content[at + length :],
-            content[: at + length] + content[at:],
-            content[:at] + chance.choice(JUNK) + content[at:],
-            content[:at] + chance.randbytes(length) + content[at:],
-            content * 2,
-        )
-    )
-
-
-def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths of the value and all in it, one of each kind of item at least."""
-    yield path
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _paths(inner, (*path, name))
-    elif isinstance(value, list):
-        for index, inner in enumerate(value[:4]):
-            yield from _paths(inner, (*path, index))
-
-
-def _replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    if not path:
-        return new
-    if isinstance(value, dict):
-        return {**value, path[0]: _replaced(value[path[0]], path[1:], new)}
-    return [_replaced(inner, path[1:], new) if i == path[0] else inner for i, inner in enumerate(value)]
-
-
 def as_json(value: Any) -> bytes:
     return json.dumps(value).encode()
 
@@ -318,7 +298,7 @@ def main() -> int:
     parser.add_argument("--tries", type=int, default=2000, help="of each kind")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--every", action="store_true", help="also each field of a workload with each value")
-    parser.add_argument("--only", default="workload,catalog,options,trace,archive")
+    parser.add_argument("--only", default=",".join(KINDS))
     chosen = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
     os.chdir(folder)

@@ -26,7 +26,7 @@ def ask(arguments: list[str], content: object, folder: Path) -> str | None:
     return inputs.outcome(inputs.Try({inputs.JOB: inputs.as_json(content)}, arguments), folder)
 
 
-@pytest.mark.parametrize("kind", ["workload", "catalog", "options", "trace", "archive"])
+@pytest.mark.parametrize("kind", inputs.KINDS)
 def test_whatever_comes_in_a_result_or_one_line_comes_out(kind: str, tmp_path: Path) -> None:
     for each in islice(inputs.tries(kind, random.Random(f"12 {kind}")), TRIES):
         assert inputs.outcome(each, tmp_path) is None, each

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,10 +15,14 @@ from ddlprof.base.reading import ReadingError, parse_json, read_text, text_of
 
 MAX_FILE_BYTES = 1 << 30
 """The largest file that is read. The largest published table that is needed has 113 MB."""
+MOST_VALUES = 20_000_000
+"""The most values of a JSON file: those of some 60,000 pods, in 2 GB of memory."""
+MOST_ROWS = 4_000_000
+"""The most jobs of a table; the largest published one has 3.3 million, in 2 GB of memory."""
 STDIN = Path("-")
 
 
-class Wrong(ValueError):
+class Wrong(ReadingError):
     """What is wrong with one row or one job; whoever knows file and line adds them."""
 
 
@@ -37,7 +42,7 @@ def text_in(path: Path) -> str:
 def json_in(path: Path) -> Any:
     """The value of a JSON file. Raises UserError that names the file, and the line of what is no JSON."""
     try:
-        return parse_json(text_in(path))
+        return parse_json(text_in(path), MOST_VALUES)
     except ReadingError as error:
         raise UserError(f"{path}: {error}") from None
 
@@ -47,14 +52,26 @@ def at(path: Path, where: str) -> Iterator[None]:
     """Adds file and place to what is wrong inside."""
     try:
         yield
-    except Wrong as error:
+    except ReadingError as error:
         raise UserError(f"{path}, {where}: {error}") from None
+
+
+def lines(text: str) -> Iterator[str]:
+    """The lines of a text, one after the other: those of a large file would not fit into memory beside it."""
+    return iter(io.StringIO(text, newline=None))
+
+
+def require_few(row: int) -> None:
+    """Raises Wrong at the first row that is too many."""
+    if row > MOST_ROWS:
+        raise Wrong(f"more than {MOST_ROWS:,} jobs are not read: name a file with a part of them")
 
 
 def rows(path: Path, text: str, header: Sequence[str] | None = None) -> Iterator[tuple[int, dict[str, str]]]:
     """The rows of a CSV text as (line, cells by column). `header`: the columns of a text that has no line of them."""
-    reader = csv.reader(text.splitlines(), strict=True)
+    reader = csv.reader(lines(text), strict=True)
     columns = header
+    row = 0
     try:
         for cells in reader:
             if not cells:
@@ -62,6 +79,8 @@ def rows(path: Path, text: str, header: Sequence[str] | None = None) -> Iterator
             if columns is None:
                 columns = [cell.strip() for cell in cells]
                 continue
+            row += 1
+            require_few(row)
             if len(cells) != len(columns):
                 raise Wrong(f"{len(cells)} cells under {len(columns)} columns")
             yield reader.line_num, {name: cell.strip() for name, cell in zip(columns, cells, strict=True)}

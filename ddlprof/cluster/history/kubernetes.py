@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from ddlprof.base.errors import UserError
+from ddlprof.base.reading import Range, decode
 from ddlprof.cluster.history.files import Wrong, at, json_in
 from ddlprof.cluster.history.past import PastJob
 from ddlprof.cluster.history.times import moment
@@ -27,6 +28,143 @@ _GPU = re.compile(
 """Resources that are GPUs, or parts of one that count as one."""
 _CREATED = re.compile(r"Created pod: (\S+)")
 _ASSIGNED = re.compile(r"Successfully assigned \S+ to (\S+)")
+
+
+_NUMBER = re.compile(r"\d{1,9}", re.ASCII)
+_Pods = Annotated[int, Range(0, 10**9)]
+_Amounts = dict[str, str | float]
+"""What is asked for by the name of the resource: 8, "8" or "64Gi"."""
+
+
+@dataclass(frozen=True)
+class _Owner:
+    """Here and below: fields as Kubernetes names them, and only those that are needed."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+@dataclass(frozen=True)
+class _Metadata:
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    creationTimestamp: str = ""
+    ownerReferences: tuple[_Owner, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Resources:
+    limits: _Amounts = field(default_factory=dict)
+    requests: _Amounts = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Container:
+    resources: _Resources = _Resources()
+
+
+@dataclass(frozen=True)
+class _PodSpec:
+    containers: tuple[_Container, ...] = ()
+    nodeName: str = ""
+    nodeSelector: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Template:
+    spec: _PodSpec = _PodSpec()
+
+
+@dataclass(frozen=True)
+class _JobSpec:
+    parallelism: _Pods | None = None
+    completions: _Pods | None = None
+    template: _Template = _Template()
+
+
+@dataclass(frozen=True)
+class _Condition:
+    type: str = ""
+    status: str = ""
+    lastTransitionTime: str = ""
+
+
+@dataclass(frozen=True)
+class _Terminated:
+    finishedAt: str = ""
+
+
+@dataclass(frozen=True)
+class _ContainerState:
+    terminated: _Terminated = _Terminated()
+
+
+@dataclass(frozen=True)
+class _ContainerStatus:
+    state: _ContainerState = _ContainerState()
+
+
+@dataclass(frozen=True)
+class _Status:
+    phase: str = ""
+    startTime: str = ""
+    completionTime: str = ""
+    conditions: tuple[_Condition, ...] = ()
+    containerStatuses: tuple[_ContainerStatus, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Object:
+    metadata: _Metadata = _Metadata()
+    status: _Status = _Status()
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.metadata.namespace or "default", self.metadata.name
+
+    @property
+    def key(self) -> str:
+        return self.metadata.uid or self.metadata.name
+
+    @property
+    def owner(self) -> _Owner | None:
+        """The controller."""
+        owners = self.metadata.ownerReferences
+        return next((each for each in owners if each.controller), (*owners, None)[0])
+
+    @property
+    def submit_s(self) -> float:
+        submit_s = moment(self.metadata.creationTimestamp, "creationTimestamp")
+        if submit_s is None:
+            raise Wrong("metadata.creationTimestamp is missing")
+        return submit_s
+
+
+@dataclass(frozen=True)
+class _Job(_Object):
+    spec: _JobSpec = _JobSpec()
+
+
+@dataclass(frozen=True)
+class _PodItem(_Object):
+    spec: _PodSpec = _PodSpec()
+
+
+@dataclass(frozen=True)
+class _Event:
+    involvedObject: _Metadata | None = None
+    regarding: _Metadata = _Metadata()
+    reason: str = ""
+    message: str = ""
+    note: str = ""
+    firstTimestamp: str = ""
+    deprecatedFirstTimestamp: str = ""
+    eventTime: str = ""
+    lastTimestamp: str = ""
 
 
 @dataclass
@@ -67,24 +205,26 @@ class _Events:
 
 def read(paths: Sequence[Path]) -> tuple[list[PastJob], dict[str, int]]:
     """The jobs of all files together, and what was left out. Raises UserError with file and item."""
-    found: dict[str, list[tuple[Path, int, dict[str, Any]]]] = {}
+    found: dict[str, list[tuple[Path, int, dict[str, Any]]]] = {"Event": [], "Job": [], "Pod": []}
     for path in paths:
         for number, item in enumerate(_items(path), 1):
-            found.setdefault(str(item.get("kind")), []).append((path, number, item))
+            if item["kind"] in found:
+                found[item["kind"]].append((path, number, item))
     events = _Events()
     work: dict[str, _Work] = {}
     seen: set[tuple[str, str]] = set()
     services = 0
-    for path, number, item in found.get("Event", []):
+    for path, number, item in found["Event"]:
         with _item(path, number):
-            _add_event(item, events)
-    for path, number, item in found.get("Job", []):
+            _add_event(decode(_Event, item), events)
+    for path, number, item in found["Job"]:
         with _item(path, number):
-            _add_job(item, work)
-    for path, number, item in found.get("Pod", []):
+            _add_job(decode(_Job, item), work)
+    for path, number, item in found["Pod"]:
         with _item(path, number):
-            seen.add(_place(item))
-            services += not _add_pod(item, work, events)
+            pod = decode(_PodItem, item)
+            seen.add(pod.place)
+            services += not _add_pod(pod, work, events)
     jobs_of_names = {(each.namespace, each.name): each for each in work.values()}
     for place, names in events.created.items():
         _add_lost_pods(jobs_of_names.get(place), place[0], names, seen, events)
@@ -99,146 +239,95 @@ def _item(path: Path, number: int) -> AbstractContextManager[None]:
 def _items(path: Path) -> Iterator[dict[str, Any]]:
     value = json_in(path)
     items = value.get("items", [value]) if isinstance(value, dict) else value
-    if not isinstance(items, list) or not all(isinstance(item, dict) and "kind" in item for item in items):
+    if not isinstance(items, list) or not all(
+        isinstance(item, dict) and isinstance(item.get("kind"), str) for item in items
+    ):
         raise UserError(f"{path}, line 1: Jobs, Pods and Events are expected, as kubectl get -o json prints them")
     yield from items
 
 
-def _at(value: Any, *names: str | int) -> Any:
-    """The value of nested objects and lists; None where one of them is missing."""
-    for name in names:
-        if isinstance(name, int):
-            value = value[name] if isinstance(value, list) and len(value) > name else None
-        else:
-            value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
-def _listed(value: Any, *names: str) -> list[Any]:
-    found = _at(value, *names)
-    return found if isinstance(found, list) else []
-
-
-def _time(value: Any, *names: str) -> float | None:
-    found = _at(value, *names)
-    return moment(found, names[-1]) if isinstance(found, str) else None
-
-
-def _place(item: Any) -> tuple[str, str]:
-    return str(_at(item, "metadata", "namespace") or "default"), str(_at(item, "metadata", "name"))
-
-
-def _owner(item: Any) -> tuple[str, str, str] | None:
-    """Kind, name and identity of the controller."""
-    owners = _listed(item, "metadata", "ownerReferences")
-    owner = next((each for each in owners if _at(each, "controller")), _at(owners, 0))
-    return None if owner is None else (str(_at(owner, "kind")), str(_at(owner, "name")), str(_at(owner, "uid")))
-
-
-def _gpus_of(spec: Any) -> float:
+def _gpus_of(spec: _PodSpec) -> float:
     """The GPUs of one pod."""
-    total = 0.0
-    for container in _listed(spec, "containers"):
-        asked = _at(container, "resources", "limits") or _at(container, "resources", "requests") or {}
+    total = 0
+    for container in spec.containers:
+        asked = container.resources.limits or container.resources.requests
         for name, number in asked.items():
             if _GPU.fullmatch(name):
-                if not re.fullmatch(r"\d+", str(number)):
+                if not _NUMBER.fullmatch(str(number)):
                     raise Wrong(f"{name}: {str(number)[:60]!r} is no number of GPUs")
                 total += int(number)
     return total
 
 
-def _gpu_model(spec: Any) -> str:
+def _gpu_model(spec: _PodSpec) -> str:
     """The model as labels of nodes name it, such as those of NVIDIA's operator and of Google's cloud."""
-    chosen = _at(spec, "nodeSelector") or {}
-    return next((str(value) for name, value in chosen.items() if name.endswith(("gpu.product", "gke-accelerator"))), "")
+    chosen = spec.nodeSelector
+    return next((value for name, value in chosen.items() if name.endswith(("gpu.product", "gke-accelerator"))), "")
 
 
-def _submitted(item: Any) -> float:
-    submit_s = _time(item, "metadata", "creationTimestamp")
-    if submit_s is None:
-        raise Wrong("metadata.creationTimestamp is missing")
-    return submit_s
-
-
-def _add_job(item: Any, work: dict[str, _Work]) -> None:
-    namespace, name = _place(item)
-    owner = _owner(item)
-    grouped = owner is not None and owner[0] not in ("CronJob", "Workflow")
-    key, title = (owner[2], owner[1]) if grouped and owner else (str(_at(item, "metadata", "uid") or name), name)
-    each = work.setdefault(key, _Work(title, namespace, _submitted(item)))
-    each.submit_s = min(each.submit_s, _submitted(item))
-    spec = _at(item, "spec", "template", "spec")
-    at_once = min(
-        _whole(item, "parallelism"), _whole(item, "completions") if _at(item, "spec", "completions") else 10**9
-    )
-    each.asked_gpus += _gpus_of(spec) * at_once
-    each.gpu_model = each.gpu_model or _gpu_model(spec)
+def _add_job(job: _Job, work: dict[str, _Work]) -> None:
+    namespace, name = job.place
+    owner = job.owner if job.owner is not None and job.owner.kind not in ("CronJob", "Workflow") else None
+    key, title = (owner.uid, owner.name) if owner else (job.key, name)
+    each = work.setdefault(key, _Work(title, namespace, job.submit_s))
+    each.submit_s = min(each.submit_s, job.submit_s)
+    spec = job.spec
+    at_once = min(1 if spec.parallelism is None else spec.parallelism, spec.completions or 10**9)
+    each.asked_gpus += _gpus_of(spec.template.spec) * at_once
+    each.gpu_model = each.gpu_model or _gpu_model(spec.template.spec)
     conditions = {
-        str(_at(condition, "type")): _time(condition, "lastTransitionTime")
-        for condition in _listed(item, "status", "conditions")
-        if _at(condition, "status") == "True"
+        condition.type: moment(condition.lastTransitionTime, "lastTransitionTime")
+        for condition in job.status.conditions
+        if condition.status == "True"
     }
-    each.ends.append(_time(item, "status", "completionTime") or conditions.get("Failed"))
+    each.ends.append(moment(job.status.completionTime, "completionTime") or conditions.get("Failed"))
     each.states.append(next((state for state in ("Failed", "Complete", "Suspended") if state in conditions), ""))
-    if (start_s := _time(item, "status", "startTime")) is not None:
+    if (start_s := moment(job.status.startTime, "startTime")) is not None:
         each.starts.append(start_s)
-    work[str(_at(item, "metadata", "uid") or name)] = each
+    work[job.key] = each
 
 
-def _whole(item: Any, name: str) -> int:
-    value = _at(item, "spec", name)
-    if value is None:
-        return 1
-    if not isinstance(value, int) or value < 0:
-        raise Wrong(f"{name}: {str(value)[:60]} is no whole number")
-    return value
-
-
-def _add_pod(item: Any, work: dict[str, _Work], events: _Events) -> bool:
+def _add_pod(pod: _PodItem, work: dict[str, _Work], events: _Events) -> bool:
     """False: a pod of a service, which is no job."""
-    namespace, name = _place(item)
-    owner = _owner(item)
-    if owner is not None and owner[0] in _SERVICES:
+    owner, status = pod.owner, pod.status
+    if owner is not None and owner.kind in _SERVICES:
         return False
-    key, title = (owner[2], owner[1]) if owner else (str(_at(item, "metadata", "uid") or name), name)
-    each = work.setdefault(key, _Work(title, namespace, _submitted(item)))
+    namespace, name = pod.place
+    key, title = (owner.uid, owner.name) if owner else (pod.key, name)
+    each = work.setdefault(key, _Work(title, namespace, pod.submit_s))
     if not each.ends:
-        each.submit_s = min(each.submit_s, _submitted(item))
-        each.states.append(str(_at(item, "status", "phase") or ""))
-    each.gpu_model = each.gpu_model or _gpu_model(_at(item, "spec"))
+        each.submit_s = min(each.submit_s, pod.submit_s)
+        each.states.append(status.phase)
+    each.gpu_model = each.gpu_model or _gpu_model(pod.spec)
     told_s, told_node = events.scheduled.get((namespace, name), (None, ""))
     scheduled = [
-        _time(condition, "lastTransitionTime")
-        for condition in _listed(item, "status", "conditions")
-        if _at(condition, "type") == "PodScheduled" and _at(condition, "status") == "True"
+        moment(condition.lastTransitionTime, "lastTransitionTime")
+        for condition in status.conditions
+        if condition.type == "PodScheduled" and condition.status == "True"
     ]
-    ended = [
-        _time(container, "state", "terminated", "finishedAt")
-        for container in _listed(item, "status", "containerStatuses")
-    ]
+    ended = [moment(container.state.terminated.finishedAt, "finishedAt") for container in status.containerStatuses]
     known = [end_s for end_s in ended if end_s is not None]
     each.pods.append(
         _Pod(
-            _gpus_of(_at(item, "spec")),
-            (scheduled or [None])[0] or told_s or _time(item, "status", "startTime"),
+            _gpus_of(pod.spec),
+            (scheduled or [None])[0] or told_s or moment(status.startTime, "startTime"),
             max(known) if known and len(known) == len(ended) else None,
-            str(_at(item, "spec", "nodeName") or told_node),
+            pod.spec.nodeName or told_node,
         )
     )
     return True
 
 
-def _add_event(item: Any, events: _Events) -> None:
-    about = _at(item, "involvedObject") or _at(item, "regarding")
-    place = str(_at(about, "namespace") or "default"), str(_at(about, "name"))
-    message = str(_at(item, "message") or _at(item, "note") or "")
+def _add_event(event: _Event, events: _Events) -> None:
+    about = event.involvedObject or event.regarding
+    place = about.namespace or "default", about.name
+    message = event.message or event.note
     names = ("firstTimestamp", "deprecatedFirstTimestamp", "eventTime", "lastTimestamp")
-    happened_s = next((found for name in names if (found := _time(item, name)) is not None), None)
-    if _at(item, "reason") == "Scheduled" and happened_s is not None:
+    happened_s = next((found for name in names if (found := moment(getattr(event, name), name)) is not None), None)
+    if event.reason == "Scheduled" and happened_s is not None:
         node = _ASSIGNED.search(message)
         events.scheduled[place] = happened_s, node[1] if node else ""
-    elif _at(item, "reason") == "SuccessfulCreate" and (created := _CREATED.search(message)):
+    elif event.reason == "SuccessfulCreate" and (created := _CREATED.search(message)):
         events.created.setdefault(place, set()).add(created[1])
 
 

@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ddlprof.base.errors import UserError
+from ddlprof.base.reading import decode
 from ddlprof.cluster.history.files import Wrong, at, json_in
 from ddlprof.cluster.history.past import PastJob
 from ddlprof.cluster.history.times import moment
+
+
+@dataclass(frozen=True)
+class _Machine:
+    gpus: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    detail: tuple[_Machine, ...]
+    start_time: str = ""
+    end_time: str = ""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A job as the file has it; what is not known is null there, or the text None."""
+
+    submitted_time: str
+    attempts: tuple[_Attempt, ...]
+    jobid: str
+    status: str = ""
+    user: str = ""
+    vc: str = ""
 
 
 def read(path: Path) -> list[PastJob]:
@@ -19,26 +45,22 @@ def read(path: Path) -> list[PastJob]:
     jobs = []
     for number, entry in enumerate(found, 1):
         with at(path, f"job {number}"):
-            try:
-                jobs.append(_job(entry))
-            except (KeyError, TypeError, AttributeError):
-                raise Wrong("no job with jobid, submitted_time and attempts") from None
+            jobs.append(_job(decode(_Entry, entry)))
     return jobs
 
 
-def _job(entry: Any) -> PastJob:
-    submit_s = moment(_text(entry["submitted_time"]), "submitted_time")
+def _job(entry: _Entry) -> PastJob:
+    submit_s = moment(entry.submitted_time, "submitted_time")
     if submit_s is None:
         raise Wrong("submitted_time is empty")
     held_s, gpus, nodes = 0.0, 0, 0
     first_s: float | None = None
     still_runs = False
     starts = 0
-    for attempt in entry["attempts"]:
-        start_s = moment(_text(attempt.get("start_time")), "start_time")
-        end_s = moment(_text(attempt.get("end_time")), "end_time")
-        gpus = max(gpus, sum(len(machine["gpus"]) for machine in attempt["detail"]))
-        nodes = max(nodes, len(attempt["detail"]))
+    for attempt in entry.attempts:
+        start_s, end_s = moment(attempt.start_time, "start_time"), moment(attempt.end_time, "end_time")
+        gpus = max(gpus, sum(len(machine.gpus) for machine in attempt.detail))
+        nodes = max(nodes, len(attempt.detail))
         still_runs = start_s is not None and end_s is None
         if start_s is None or end_s is None:
             continue
@@ -46,23 +68,14 @@ def _job(entry: Any) -> PastJob:
         held_s += end_s - start_s
         starts += 1
     return PastJob(
-        job_id=_text(entry["jobid"]),
+        job_id=entry.jobid,
         submit_s=submit_s,
         gpus=gpus,
         start_s=first_s if first_s is not None or not still_runs else submit_s,
         held_s=None if still_runs or first_s is None else held_s,
         nodes=nodes or None,
         starts=max(starts, 1),
-        state=_text(entry.get("status")),
-        user=_text(entry.get("user")),
-        queue=_text(entry.get("vc")),
+        state=entry.status,
+        user=entry.user,
+        queue=entry.vc,
     )
-
-
-def _text(value: Any) -> str:
-    """Empty for what is not known, which files have as null, and as the text None."""
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise Wrong(f"a text is expected: {str(value)[:60]}")
-    return value

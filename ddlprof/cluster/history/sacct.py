@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddlprof.base.errors import UserError
-from ddlprof.cluster.history.files import Wrong, at, text_in
+from ddlprof.cluster.history.files import Wrong, at, lines, require_few, text_in
 from ddlprof.cluster.history.past import PastJob
 from ddlprof.cluster.history.times import moment, seconds
 
 STEPS = "steps of jobs"
 _NEEDED = ("JobID", "Submit", "Start", "End", "State")
-_JOB = re.compile(r"(\d+)(_\d+|_\[[^\]]*\])?(?:\+(\d+))?(\..+)?", re.ASCII)
+_JOB = re.compile(r"(\d+)(_\d+|_\[[^\]]*\])?(?:\+(\d{1,9}))?(\..+)?", re.ASCII)
 """`12`, a task of an array `12_4`, tasks that wait `12_[5-9]`, a part of a heterogeneous job `12+1`, a step `12.0`."""
 _TRES = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+(?:\.\d*)?)([KMGTP]?)", re.IGNORECASE)
 _GRES = re.compile(r"gpu(?::([^:,(]+))?:(\d+)")
+_NODES = re.compile(r"\d{1,9}", re.ASCII)
 _UNIT = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _SAME_S = 120.0
 """A job that is put back into the queue is submitted again as it ends. Beyond so many seconds, it is another job under
@@ -57,20 +58,22 @@ def read(paths: Sequence[Path]) -> tuple[list[PastJob], dict[str, int]]:
 
 def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
     """The lines by column. Names of jobs may have bars, which sacct leaves as they are."""
-    lines = text.splitlines()
-    first = next((number for number, line in enumerate(lines) if line.strip()), None)
-    columns = [] if first is None else [name.strip() for name in lines[first].rstrip("|").split("|")]
+    numbered = enumerate((line.rstrip("\n") for line in lines(text)), 1)
+    first, header = next(((number, line) for number, line in numbered if line.strip()), (1, ""))
+    columns = [name.strip() for name in header.rstrip("|").split("|")]
     known = {name.lower(): number for number, name in enumerate(columns)}
     missing = [name for name in _NEEDED if name.lower() not in known]
-    if first is None or missing or not {"alloctres", "reqtres", "allocgres"} & known.keys():
+    if missing or not {"alloctres", "reqtres", "allocgres"} & known.keys():
         raise UserError(
-            f"{path}, line {(first or 0) + 1}: no column {(*missing, 'AllocTRES')[0]}; expected is what"
+            f"{path}, line {first}: no column {(*missing, 'AllocTRES')[0]}; expected is what"
             " sacct -P -D -a -o JobID,JobName,User,Submit,Start,End,State,AllocTRES,NNodes prints"
         )
     name_at = known.get("jobname")
-    for number, line in enumerate(lines[first + 1 :], first + 2):
+    for number, line in numbered:
         if not line.strip():
             continue
+        with at(path, f"line {number}"):
+            require_few(number - first)
         cells = line.split("|")
         if len(cells) == len(columns) + 1 and not cells[-1]:  # sacct -p ends lines with a bar
             cells.pop()
@@ -130,7 +133,7 @@ def _gpus(row: dict[str, str]) -> tuple[float, str]:
 def _nodes(text: str) -> int | None:
     if not text:
         return None
-    if not text.isdecimal():
+    if not _NODES.fullmatch(text):
         raise Wrong(f"NNodes: {text[:60]!r} is no number")
     return int(text) or None
 

@@ -14,6 +14,8 @@ _NUMBER = re.compile(r"\d+(\.\d*)?", re.ASCII)
 _CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d*)?)|(\d+)-(\d+)", re.ASCII)
 _FRACTION = re.compile(r"(?<=:\d\d)\.(\d+)", re.ASCII)
 _LATEST_S = 4e9
+_LONGEST_S = 1e15
+"""As for other numbers of a table; whoever uses them leaves out what cannot be, with a word."""
 
 
 def moment(text: str, what: str) -> float | None:
@@ -48,6 +50,13 @@ def seconds(text: str, what: str) -> float | None:
     text = text.strip()
     if text.lower() in _NEVER:
         return None
+    found_s = _duration(text, what)
+    if not 0 <= found_s <= _LONGEST_S:
+        raise Wrong(f"{what}: {text[:60]!r} is longer than any job")
+    return found_s
+
+
+def _duration(text: str, what: str) -> float:
     if _NUMBER.fullmatch(text):
         return float(text)
     if parts := _CLOCK.fullmatch(text):

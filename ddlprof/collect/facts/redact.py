@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from urllib.parse import unquote
 
 from ddlprof.base.text import HIDDEN, USER_INFO
 from ddlprof.collect.facts.secret_names import Level, level_of, names_a_person
+from ddlprof.collect.facts.secret_options import names_a_program, without_passwords
 
 _LONGEST = 4096
 _HARMLESS = {"", "true", "false", "none", "null", "0", "1", "yes", "no", HIDDEN}
@@ -31,20 +33,28 @@ _RANDOM = re.compile(r"[\w+/=.~-]+")
 _CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])")
 
 _HEADER = re.compile(r"([A-Za-z][\w-]*:\s+)(.+)", re.DOTALL)
-_OPTION = re.compile(r"(-{0,2}\+{0,2}[A-Za-z][\w.-]{0,100})=(.*)", re.DOTALL)
+_IN_NAME = r"[\w.\u0300-\u036f\u0600-\u06ff\u0900-\u0e7f-]"
+"""Letters of all languages; some of them have marks that count as none."""
+_OPTION = re.compile(rf"(-{{0,2}}\+{{0,2}}[^\W\d_]{_IN_NAME}{{0,100}})=(.*)", re.DOTALL)
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _ESCAPED = r'\\+"[^"\\]*\\+"'
 _LINES = r"[|>][+-]?[ \t]*\n(?:[ \t]+[^\n]*\n?)+"
 """A text of several lines in YAML."""
-_PAIR_NAME = re.compile(r"""(?<![\w.-])([\w.-]{1,80})\\*["']?\s*[=:]+>?\s*""")
+_PAIR_NAME = re.compile(rf"""(?<!{_IN_NAME})({_IN_NAME}{{1,80}})\\*["']?\s*[=:＝：]+>?\s*""")  # noqa: RUF001
 _PAIR_VALUE = re.compile(rf"""{_QUOTED}|{_ESCAPED}|{_LINES}|\[[^\]]*\]|[^\s"'&;,{{}}\[\]<>]+""", re.DOTALL)
 _FIELD_OF_NAMES = re.compile(r"(?i).*(?:name|key)|k|id|env|var|variable|parameter|header|field|option")
 _FIELD_OF_VALUES = re.compile(r"(?i).*value|val|v|content|default|data")
 """As in `{"name": "DB_PASSWORD", "value": "..."}`."""
 _ELEMENT = re.compile(r"<([A-Za-z][\w.-]{0,80})>([^<>]+)(?=</)")
-_INNER_OPTION = re.compile(rf"(?<!\S)(--?[A-Za-z][\w.-]*)([ \t]+)({_QUOTED}|[^\s\"']+)", re.DOTALL)
-_OPTION_NAME = re.compile(r"[-+]{1,2}[\w.-]+")
-_WORD = re.compile(r"[A-Za-z_][\w.-]{1,80}")
+_INNER_OPTION = re.compile(rf"(?<!\S)(--?[^\W\d_]{_IN_NAME}*)([ \t]+)({_QUOTED}|[^\s\"']+)", re.DOTALL)
+_OPTION_NAME = re.compile(rf"[-+]{{1,2}}{_IN_NAME}+")
+_WORD = re.compile(rf"[^\W\d]{_IN_NAME}{{1,80}}")
+_MIXED = re.compile(r"(?=.*[A-Za-z])(?=.*[\d!@#$%^&*?])[!-~]{6,64}")
+_OF_SMB = re.compile(r"([\w.@$\\/-]{1,128}%).+")
+_BASE64 = re.compile(r"(?<![\w+/=.-])[\w+/-]{10,}={0,2}(?![\w+/=.-])")
+_PERSON = re.compile(r"[\w.@+-]{1,64}:[!-~]{1,64}")
+_AWS = re.compile(r"(?<![\w+/=.-])[A-Za-z0-9/+]{40}(?![\w+/=.-])")
+_AWS_CHANGES = 8
 _HEX_40 = re.compile(r"[0-9a-f]{40}")
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 _DRAWN = re.compile(r"(?<![\w+/=.-])[\w+/=-]{32,}")
@@ -55,6 +65,7 @@ _DRAWN_SHARE = 0.3
 
 def redact(argv: list[str]) -> list[str]:
     """The same number of arguments, with `***` in place of credentials."""
+    argv = without_passwords(argv)
     shown: list[str] = []
     name = ""  # of the option whose value this argument may be
     split_key = ""  # the last marker of a private key that the shell has split: BEGIN or END
@@ -83,7 +94,7 @@ def _next_of_split_key(word: str, argument: str) -> str:
 def _redact_value(name: str, value: str) -> str:
     """Redacts a value that follows an option or a name."""
     if name[0] not in "-+":
-        return HIDDEN if _is_secret(Level.RANDOM, value) else _redact_inside(value)
+        return HIDDEN if _may_be_password(value) else _redact_inside(value)
     if _is_secret(level_of(name, option=True), value) or ("wandb" in name.lower() and _HEX_40.fullmatch(value)):
         return HIDDEN
     return _without_password(value) if names_a_person(name) else _redact_text(value)
@@ -92,7 +103,7 @@ def _redact_value(name: str, value: str) -> str:
 def _redact_inside(argument: str) -> str:
     """Redacts one argument that follows no option: `name=value`, or a text."""
     if len(argument) <= _LONGEST:
-        argument = _tokens().sub(HIDDEN, argument)  # first, because base64 ends with "="
+        argument = _redact_look(argument)  # first, because base64 ends with "="
     option = _OPTION.fullmatch(argument)
     if option is None:
         return _redact_text(argument)
@@ -110,11 +121,36 @@ def _redact_text(text: str) -> str:
     header = _HEADER.fullmatch(text)
     if header and _is_secret(level_of(header[1]), header[2]):
         return header[1] + HIDDEN
+    text = "".join(without_passwords(re.split(r"(\s+)", text))) if names_a_program(text) else text
     text = _redact_pairs(without_forms(text))
     text = _INNER_OPTION.sub(_redact_inner_option, text)
     text = _ELEMENT.sub(_redact_element, _redact_spaced(text))
-    text = _DRAWN.sub(_redact_drawn, _tokens().sub(HIDDEN, text))
+    text = _DRAWN.sub(_redact_drawn, _redact_look(text))
     return _redact_encoded(text)
+
+
+def _redact_look(text: str) -> str:
+    """Hides what is a credential by what it looks like, whatever stands around it."""
+    text = _tokens().sub(HIDDEN, text)
+    text = _AWS.sub(lambda found: HIDDEN if _is_aws(found[0]) else found[0], text)
+    return _BASE64.sub(lambda found: HIDDEN if _encodes_secret(found[0]) else found[0], text)
+
+
+def _is_aws(word: str) -> bool:
+    """Whether 40 characters are a secret key of AWS, and neither a hash nor a path."""
+    kinds = [re.search(kind, word) for kind in ("[a-z]", "[A-Z]", "[0-9]")]
+    return all(kinds) and len(_CHANGE.findall(word)) >= _AWS_CHANGES
+
+
+def _encodes_secret(word: str) -> bool:
+    """Whether a word is the base64 of a text with a credential, such as `user:password` or `password=...`."""
+    try:
+        text = b64decode(word.replace("-", "+").replace("_", "/") + "=" * (-len(word) % 4), validate=True).decode()
+    except ValueError:
+        return False
+    if not all(character.isprintable() or character.isspace() for character in text):
+        return False  # any word may decode to something
+    return _PERSON.fullmatch(text) is not None or _redact_text(text) != text
 
 
 def _redact_encoded(text: str) -> str:
@@ -161,7 +197,7 @@ def _redact_spaced(text: str) -> str:
     """`aws_secret_access_key x` in the middle of a text."""
     words = re.split(r"(\s+)", text)
     for at in range(2, len(words), 2):
-        if _names_secret(words[at - 2]) and _is_secret(Level.RANDOM, words[at].strip("\"'")):
+        if _names_secret(words[at - 2]) and _may_be_password(words[at].strip("\"'")):
             words[at] = HIDDEN
     return "".join(words)
 
@@ -226,8 +262,18 @@ def _looks_random(value: str) -> bool:
     return len(_CHANGE.findall(value)) >= _RANDOM_CHANGES
 
 
+def _may_be_password(value: str) -> bool:
+    """Whether a word behind "password" is one, and not the next word of a sentence."""
+    return _is_secret(Level.RANDOM, value) or _MIXED.fullmatch(value) is not None
+
+
 def _without_password(text: str) -> str:
-    """`me:secret` becomes `me:***`. Numbers and paths are kept: they may be ports and parts of addresses."""
+    """`me:secret` becomes `me:***`, and so does `DOMAIN\\me%secret`.
+
+    Numbers and paths are kept after a colon: they may be ports and parts of addresses.
+    """
+    if (smb := _OF_SMB.fullmatch(text)) is not None:
+        return smb[1] + HIDDEN
     person, colon, password = text.partition(":")
     if not colon or password.startswith("//") or not _is_secret(Level.PERHAPS, password):
         return _redact_text(text)
@@ -278,6 +324,8 @@ _FORMS = (
     (r"(?i)\b(https?://(?:[\w-]{1,60}\.){0,6}[\w-]{0,60}hooks?\.[^\s/]{1,60}/)(?!\*{3})[^\s\"']+", rf"\1{HIDDEN}"),
     (r"(?i)\b(https?://[^\s?#\"']{1,200}?/\w{0,60}hooks?\w{0,60}/)(?!\*{3})[^\s\"']+", rf"\1{HIDDEN}"),
     (rf"(?<=://){USER_INFO}", f"{HIDDEN}@"),
+    (rf"(?<![\w:/.])//{USER_INFO}", f"//{HIDDEN}@"),
+    (r"(?<![\w:/\\.-])((?:-U)?[\w.-]+\\{1,2}[\w.$-]+)%[^\s\"']+", rf"\1%{HIDDEN}"),
     (r"(?<![\w/:@.+-])([\w.+-]+):(?!\d+@)[^\s/@:]+@(?!sha256:)(?=[\w.-]+)", rf"\1:{HIDDEN}@"),
     (r"(?<![\w.$#/@-])([\w.$#-]+)/(?!\*{3})[^\s/@]+@(?=//|[\w.-]+:\d+[/:])", rf"\1/{HIDDEN}@"),
     # Headers.
@@ -288,7 +336,7 @@ _FORMS = (
         r"\b((?:echo|printf)\s+(?:-\w+\s+)?)(?!\*{3})[^\s|]+(?=\s*\|[^|]*(?:\slogin\b|-stdin\b|--with-token\b|\bsudo\s+-S))",
         rf"\1{HIDDEN}",
     ),
-    (r"\b(machine\s+\S+\s+login\s+\S+\s+password\s+)\S+", rf"\1{HIDDEN}"),
+    (r"\b((?:machine\s+\S+|default)\s+login\s+\S+\s+password\s+)\S+", rf"\1{HIDDEN}"),
     (r"(?is)(wandb\W.{0,40}?)\b[0-9a-f]{40}\b", rf"\1{HIDDEN}"),
 )
 _COMPILED: list[tuple[re.Pattern[str], str]] = []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from enum import IntEnum
+from functools import cache
 
 
 class Level(IntEnum):
@@ -18,11 +20,18 @@ class Level(IntEnum):
 
 
 _SECRETS = {
-    "auth", "authorization", "bearer", "contrasena", "cookie", "credential", "jwt", "kennwort", "mnemonic", "passcode",
-    "passphrase", "passw", "passwd", "password", "passwort", "pswd", "pwd", "pword", "secret", "senha", "signature",
+    "auth", "authorization", "bearer", "cookie", "credential", "jwt", "mnemonic", "otp", "passcode", "passphrase",
+    "passw", "passwd", "password", "pswd", "pwd", "pword", "secret", "signature", "totp",
 }  # fmt: skip
-_SHORT = {"cred", "psw", "pw", "sig"}
-"""Abbreviations that mean a secret, or something else whose value is a number."""
+_ELSEWHERE = (
+    "adgangskode", "contraseña", "geheimnis", "hasło", "heslo", "jelszó", "kata sandi", "kennwort", "lozinka",
+    "lösenord", "mot de passe", "mật khẩu", "parola", "parola d ordine", "passord", "passwort", "salasana", "senha",
+    "wachtwoord", "zugangsdaten", "şifre", "parol", "пароль", "секрет", "κωδικός", "סיסמה", "パスワード", "暗証番号",
+    "密码", "密碼", "口令", "비밀번호", "암호", "รหัสผ่าน", "पासवर्ड", "كلمة المرور", "كلمة السر", "گذرواژه",
+)  # fmt: skip
+"""Passwords and secrets in other languages; marks on letters do not count."""
+_SHORT = {"clave", "cred", "mdp", "psw", "pw", "sig"}
+"""Abbreviations, and words of other languages, that mean a secret, or something else whose value is a number."""
 _ENDINGS = ("credential", "passphrase", "passwd", "password", "passwort", "secret")
 """Endings of words that were written together: `dbpassword`."""
 _OF_KEYS = {
@@ -38,8 +47,9 @@ _OF_TOKENS = {
 }  # fmt: skip
 """Words that make a following "token" an entry of a vocabulary or a count, not a credential."""
 _OF_PASSES = {
-    "", "admin", "db", "ftp", "http", "https", "login", "mail", "mongo", "mysql", "pg", "postgres", "proxy", "redis",
-    "registry", "root", "smtp", "ssh", "sudo", "user", "vault",
+    "", "admin", "cifs", "db", "elastic", "ftp", "http", "https", "imap", "keystore", "ldap", "login", "mail", "mongo",
+    "mysql", "pg", "postgres", "proxy", "rclone", "redis", "registry", "root", "sftp", "share", "smb", "smtp", "ssh",
+    "sudo", "user", "vault", "webdav", "zip",
 }  # fmt: skip
 """Words that make a following "pass" a password, not a pass over the data."""
 _OF_SURE_TOKENS = {"", "bot", "github", "gitlab", "hf", "hub", "id", "login", "oauth", "refresh", "security", "session"}
@@ -52,9 +62,11 @@ _OF_PATS = {
 _DRAWN = {"hmac", "nonce", "salt", "sas", "sid", "sessionid"}
 """Names of random values, which also have other meanings."""
 _PHRASES = {"key", "mnemonic", "pass", "recovery", "secret", "seed"}
-_FORMS = {"b64", "base64", "hex", "plain", "raw", "str", "string", "text", "value"}
+_CODES = {"auth", "mfa", "otp", "verification"}
+_FORMS = {"b", "base", "hex", "plain", "raw", "str", "string", "text", "value"}
 _PERSONS = {"u", "user", "userpwd", "login"}
-_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
+_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])|[^\x00-\x7f]+")
+_PLAIN_LETTERS = str.maketrans({"ł": "l", "Ł": "L", "ø": "o", "Ø": "O", "đ": "d", "Đ": "D", "ı": "i", "ß": "ss"})  # noqa: RUF001
 
 
 def level_of(name: str, option: bool = False) -> Level:
@@ -72,7 +84,7 @@ def level_of(name: str, option: bool = False) -> Level:
         owner = before if last == "token" else last.removesuffix("token")
         sure = owner in _OF_SURE_TOKENS | _OF_KEYS
         return Level.NO if owner in _OF_TOKENS else _weaker(Level.SURE if sure else Level.PERHAPS, plural or is_id)
-    if last in _SECRETS or last.endswith(_ENDINGS):
+    if last in _SECRETS or last.endswith(_ENDINGS) or _is_foreign(words):
         return Level.SURE
     if last.endswith("key"):
         return _level_of_key(before if last == "key" else last.removesuffix("key"), option and not plural)
@@ -80,7 +92,7 @@ def level_of(name: str, option: bool = False) -> Level:
         return Level.PERHAPS
     if last.endswith("pass") and (last == "pass" or last.removesuffix("pass") in _OF_PASSES):
         return Level.PERHAPS if last != "pass" or before in _OF_PASSES else Level.NO
-    if last == "phrase" and before in _PHRASES:
+    if (last == "phrase" and before in _PHRASES) or (last == "code" and before in _CODES):
         return Level.SURE
     if "webhook" in (last, before) and last in ("webhook", "url", "uri"):
         return Level.PERHAPS
@@ -94,6 +106,20 @@ def level_of(name: str, option: bool = False) -> Level:
 def names_a_person(name: str) -> bool:
     """Whether the value may be `user:password`, as after curl's `-u`."""
     return _words(name)[-1:] in [[word] for word in _PERSONS]
+
+
+def _is_foreign(words: list[str]) -> bool:
+    """Whether the name ends with a password of another language, whether or not its words are written together."""
+    ends = {"".join(words[-count:]) for count in (1, 2, 3)}
+    whole, parts = _foreign()
+    return not whole.isdisjoint(ends) or any(each.endswith(parts) for each in ends)
+
+
+@cache
+def _foreign() -> tuple[frozenset[str], tuple[str, ...]]:
+    """All words, and those that cannot be the end of another word."""
+    whole = frozenset("".join(_words(each)) for each in _ELSEWHERE)
+    return whole, tuple(each for each in whole if len(each) > 6 or not each.isascii())
 
 
 def _level_of_key(owner: str, option: bool) -> Level:
@@ -116,8 +142,15 @@ def _is_plural(word: str) -> bool:
 
 def _words(name: str) -> list[str]:
     """The words in lower case, without a number at the end and without the form of the value."""
-    words = [word.lower().rstrip("0123456789") for word in _WORD.findall(name)]
+    words = [word.casefold().rstrip("0123456789") for word in _WORD.findall(_without_marks(name))]
     words = [word for word in words if word]
     while len(words) > 1 and words[-1] in _FORMS:
         words.pop()
     return words
+
+
+def _without_marks(text: str) -> str:
+    if text.isascii():
+        return text
+    letters = unicodedata.normalize("NFKD", text.translate(_PLAIN_LETTERS))
+    return "".join(letter for letter in letters if not unicodedata.combining(letter))

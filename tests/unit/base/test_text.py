@@ -83,6 +83,8 @@ def test_an_address_stays_as_it_is() -> None:
     [
         ("s3://KEY:secret@bucket/run: cannot be read", "s3://***@bucket/run: cannot be read"),
         ("https://secret@host/run", "https://***@host/run"),
+        ("//me:secret@host/share: cannot be read", "//***@host/share: cannot be read"),
+        ("//nas/share and a // b", "//nas/share and a // b"),
         ("https://me:a/secret@host/run", "https://***@host/run"),
         ("ftp://me:p@secret@host:21/run", "ftp://***@host:21/run"),
         ("https://host/run?sig=secret&part=1: cannot be read", "https://host/run?***: cannot be read"),

@@ -16,6 +16,7 @@ from ddlprof.analysis.hangs import find_hang, hang_of
 from ddlprof.base.errors import UserError
 from ddlprof.importing import dumps_in, import_dumps
 from ddlprof.importing.flight_recorder import read_dumps
+from ddlprof.model.hang import MAX_HANG_BYTES
 from ddlprof.store import load_run
 
 FORMS: list[tuple[str, Callable[[Any], bytes]]] = [
@@ -99,8 +100,8 @@ def test_a_pickle_runs_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "cannot be read as a dump"),
-        (pickle.dumps({"entries": []})[:-5], "cannot be read as a dump"),
+        (b"", "no whole pickle"),
+        (pickle.dumps({"entries": []})[:-5], "no whole pickle"),
         (pickle.dumps([1]), "no dump of the Flight Recorder"),
         (b'{"entries": 3}', "no dump of the Flight Recorder"),
         (b'{"entries": [', "not JSON"),
@@ -114,7 +115,91 @@ def test_what_is_no_dump_is_refused_in_one_line(tmp_path: Path, content: bytes, 
     assert "\n" not in str(raised.value)
 
 
-def test_hostile_values_are_passed_over(tmp_path: Path) -> None:
-    strange = {"collective_seq_id": "x", "input_sizes": [[-1, "a"], 3], "frames": 7, "profiling_name": None, "state": 5}
-    states = read_dumps(write(tmp_path, {0: [strange, {"pg_name": [], "input_sizes": {}}], 1: []}))
-    assert [state.rank for state in states] == [0, 1]
+def shared(times: int) -> Any:
+    """Lists in lists, small in the file: in memory there are 2 to the power of `times`."""
+    value: Any = ["x"]
+    for _ in range(times):
+        value = [value, value]
+    return value
+
+
+def groups(number: int) -> list[dict[str, Any]]:
+    return [{**entry(1, "started"), "pg_name": str(index)} for index in range(number)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"entries": [], "rank": 10**12}, "rank: a whole number from 0 to 99999 is expected"),
+        ({"entries": [], "rank": -1}, "rank: a whole number from 0 to 99999 is expected"),
+        ({"entries": [{**entry(1, "started"), "time_created_ns": 2**63 - 1}]}, "entries[0].time_created_ns: a whole"),
+        ({"entries": [], "pg_config": {"0": {"ranks": [10**6]}}}, "pg_config.'0'.ranks"),
+        ({"entries": [], "pg_config": [1]}, "pg_config: an object is expected, not a list"),
+        ({"entries": [3]}, "entries[0]: an object is expected, not 3"),
+        (
+            {"entries": [entry(1, "started"), {"collective_seq_id": "x"}]},
+            "entries[1].collective_seq_id: a whole number",
+        ),
+        ({"entries": [{"input_sizes": [[-1]]}]}, "entries[0].input_sizes[0][0]: a whole number of 0 or more"),
+        ({"entries": [{"input_sizes": {}}]}, "entries[0].input_sizes: a list is expected, not an object"),
+        ({"entries": [{"process_group": 5}]}, "entries[0].process_group"),
+        ({"entries": [{"profiling_name": 7}]}, "entries[0].profiling_name: a text is expected, not 7"),
+        ({"entries": [{"is_p2p": "x"}]}, "entries[0].is_p2p: true or false is expected"),
+        ({"entries": [{"frames": [{"line": "x"}]}]}, "frames[0].line: a whole number"),
+        ({"entries": groups(257)}, "collectives of 257 process groups; at most 256 are read"),
+    ],
+)
+@pytest.mark.parametrize("form", [0, 1], ids=["pickle", "json"])
+def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, content: Any, message: str, form: int) -> None:
+    name, make = FORMS[form]
+    path = tmp_path / name.format(0)
+    path.write_bytes(make(content))
+    with pytest.raises(UserError) as raised:
+        read_dumps([path])
+    assert str(raised.value).startswith(f"{path}: ")
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (pickle.dumps({"entries": [{**entry(1, "started"), "frames": shared(40)}]}), "more than 20,000,000 values"),
+        (pickle.dumps({"entries": [], "rank": 10**4999}), "at most 9 are read"),
+        (b'{"entries": [], "rank": ' + b"9" * 5000 + b"}", "a number of 5000 digits"),
+        (b'{"entries": [' + b"[]," * 6_000_000 + b"[]]}", "more than 6,000,000 values"),
+        (b'{"entries": ' + b"[" * 100_000, "more than 32 deep"),
+    ],
+)
+def test_what_is_larger_in_memory_than_on_the_disk_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "nccl_trace_rank_0"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read_dumps([path])
+
+
+def test_groups_with_more_members_than_are_read_again_are_refused(tmp_path: Path) -> None:
+    content = {"entries": groups(4), "pg_config": {str(n): {"ranks": list(range(99_999))} for n in range(4)}}
+    path = tmp_path / "nccl_trace_rank_0"
+    path.write_bytes(pickle.dumps(content))
+    with pytest.raises(UserError, match="more than 300,000 ranks together"):
+        read_dumps([path])
+
+
+def test_the_largest_dump_is_read_again_from_the_run(tmp_path: Path) -> None:
+    many = [{**each, "collective_seq_id": seq} for each in groups(256) for seq in range(64)]
+    path = tmp_path / "nccl_trace_rank_0"
+    path.write_bytes(pickle.dumps({"entries": many, "pg_config": {"0": {"ranks": list(range(99_999))}}}))
+    import_dumps([path], tmp_path / "run")
+    assert (tmp_path / "run/attempt-0/rank-0.hang.json").stat().st_size < MAX_HANG_BYTES
+    assert find_hang(read_dumps([path]), {}, 99_999) is not None
+    assert hang_of(load_run(tmp_path / "run")) is not None
+
+
+def test_what_a_dump_does_not_tell_is_not_needed(tmp_path: Path) -> None:
+    bare = {"pg_name": "0", "seq_id": 3, "frames": None, "input_sizes": None, "time_discovered_started_ns": "?"}
+    config = {"0": {"name": "0", "ranks": "[0..7]"}}
+    (tmp_path / "nccl_trace_rank_0").write_bytes(pickle.dumps({"entries": [bare], "pg_config": config}))
+    (tmp_path / "nccl_trace_rank_1").write_bytes(pickle.dumps({"entries": []}))
+    states = read_dumps(dumps_in([tmp_path]))
+    assert [(state.rank, [group.members for group in state.groups]) for state in states] == [(0, [[0, 1]]), (1, [])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,15 @@ def test_what_is_not_there_is_not_known(tmp_path: Path) -> None:
     assert read_workload(path) == Workload("net", layers=3)
 
 
+def step_with(**changes: Any) -> str:
+    """A workload file with one operator that is wrong in these fields."""
+    operator = {
+        "kind": "product", "phase": "forward", "name": "mm", "dtype": "fp32", "shape": [1, 2, 3, 4], "flops": 48.0,
+        "bytes": 99.0, "launches": 1, "count": 1, "grows": 1, "fixed_bytes": 9.0,
+    }  # fmt: skip
+    return json.dumps({"name": "x", "step": {"batch": 4, "precision": "fp32", "operators": [operator | changes]}})
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -107,6 +117,15 @@ def test_what_is_not_there_is_not_known(tmp_path: Path) -> None:
          "measurements[0].placement[0]: a whole number from 1 to 100000 is expected, not 0"),
         ('{"name": "x", "measurements": [{"placement": 4, "step_s": 1, "batch_per_gpu": 1}]}',
          "measurements[0].placement: a list is expected, not 4"),
+        (step_with(grows=4), "step.operators[0].grows: there is no such size; 4 are in shape"),
+        (step_with(grows=-1), "step.operators[0].grows: a whole number of 0 or more is expected, not -1"),
+        (step_with(shape=[1, 2]), "step.operators[0].shape: 4 sizes are expected of kind product, not 2"),
+        (step_with(shape=[1, 0, 2, 3]), "step.operators[0].shape[1]: a whole number from 1 to "),
+        (step_with(shape=[1, 1e18, 3, 4]), "step.operators[0].shape[1]: a whole number from 1 to 1e+13 is expected"),
+        (step_with(kind="magic"), "step.operators[0].kind: not a kind of operators"),
+        (step_with(phase="sideways"), "step.operators[0].phase: not a phase of a step"),
+        (step_with(flops=-1), "step.operators[0].flops: a number from 0 to 1e+21 is expected, not -1"),
+        (step_with(fixed_bytes=1e9), "step.operators[0].fixed_bytes: more than all bytes"),
     ],
 )  # fmt: skip
 def test_damage_is_named(tmp_path: Path, text: str, message: str) -> None:

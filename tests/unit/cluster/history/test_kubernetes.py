@@ -142,7 +142,10 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
         ("[1]", "Jobs, Pods and Events are expected"),
         ("{", "line 1"),
         (json.dumps([{"kind": "Job", "metadata": {}}]), "item 1: metadata.creationTimestamp is missing"),
-        (json.dumps([job("a", 0, 1), {**job("b", 0, 1), "spec": {"parallelism": "two"}}]), "item 2: parallelism: two"),
+        (
+            json.dumps([job("a", 0, 1), {**job("b", 0, 1), "spec": {"parallelism": "two"}}]),
+            "item 2: spec.parallelism: ",
+        ),
         (json.dumps({"kind": "List", "items": []}), "no job ran on GPUs and ended"),
     ],
 )
@@ -153,3 +156,35 @@ def test_what_is_wrong_is_said_with_its_place(text: str, says: str, tmp_path: Pa
         read_history("kubernetes", [path])
     assert str(error.value).startswith(str(path))
     assert "\n" not in str(error.value)
+
+
+def with_limits(limits: Any) -> Item:
+    wrong = pod("p", 0, 1, 1, ended=5)
+    wrong["spec"]["containers"][0]["resources"]["limits"] = limits
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("item", "says"),
+    [
+        (with_limits("8"), "spec.containers[0].resources.limits: an object is expected, not '8'"),
+        (with_limits({"nvidia.com/gpu": "9" * 400}), "is no number of GPUs"),
+        (with_limits({"nvidia.com/gpu": "9" * 5000}), "is no number of GPUs"),
+        (with_limits({"nvidia.com/gpu": 0.5}), "nvidia.com/gpu: '0.5' is no number of GPUs"),
+        ({**pod("p", 0, 1, 1), "metadata": 5}, "metadata: an object is expected, not 5"),
+        ({**pod("p", 0, 1, 1), "status": {"conditions": {"a": 1}}}, "status.conditions: a list is expected"),
+        ({**job("j", 0, 1), "spec": {"template": {"spec": {"nodeSelector": ["x"]}}}}, "nodeSelector: an object"),
+        ({**event(("Pod", "p"), "Scheduled", "x", 1), "message": ["x"]}, "message: a text is expected, not a list"),
+        ({**event(("Pod", "p"), "Scheduled", "x", 1), "firstTimestamp": 5}, "firstTimestamp: a text is expected"),
+    ],
+)
+def test_a_value_of_another_type_is_named(item: Item, says: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=re.escape(says)) as error:
+        read(tmp_path / "k.json", item)
+    assert str(error.value).startswith(f"{tmp_path / 'k.json'}, item 1: ")
+
+
+def test_what_is_not_needed_may_be_anything(tmp_path: Path) -> None:
+    other = {"kind": "Service", "metadata": 5, "spec": {"containers": "none"}}
+    found, _ = read(tmp_path / "k.json", other, {**pod("p", 0, 1, 1, ended=5), "apiVersion": 7, "more": [[]]})
+    assert list(found) == ["p"]

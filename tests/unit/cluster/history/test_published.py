@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ddlprof.base.errors import UserError
+from ddlprof.cluster.history import files
 from ddlprof.cluster.history.past import PastJob
 from ddlprof.cluster.history.read import read_history
 from ddlprof.cluster.trace import load_trace
@@ -155,7 +156,9 @@ def test_our_own_file_comes_back_as_it_was(tmp_path: Path) -> None:
     ("kind", "text", "says"),
     [
         ("philly", "{}", "line 1: a list of jobs is expected"),
-        ("philly", "[1]", "job 1: no job with jobid, submitted_time and attempts"),
+        ("philly", "[1]", "job 1: an object is expected, not 1"),
+        ("philly", json.dumps([{**philly("a"), "attempts": [{"detail": [{"gpus": 8}]}]}]),
+         "job 1: attempts[0].detail[0].gpus: a list is expected, not 8"),
         ("philly", json.dumps([philly("a"), {**philly("b"), "submitted_time": "x"}]), "job 2: submitted_time: 'x'"),
         ("philly", "[\n{", "line 2"),
         ("helios", "job_id,gpu_num\n1,2\n", "line 1: no column state"),
@@ -167,6 +170,7 @@ def test_our_own_file_comes_back_as_it_was(tmp_path: Path) -> None:
         ("csv", "gpus,duration\n1,2\n", "line 1: no column for submit"),
         ("csv", "submit,gpus\n1,2\n", "line 1: no column for duration, nor for start and end"),
         ("csv", "submit,gpus,duration\n1,-2,5\n", "line 2: gpus: '-2' is no number"),
+        ("csv", f"submit,gpus,duration\n1,2,{'9' * 400}\n", "line 2: duration: '99"),
         ("csv", "submit,gpus,duration\n", "has no jobs"),
         ("csv", "submit,gpus,duration\n1,0,5\n", "no job ran on GPUs and ended (left out jobs without GPUs: 1)"),
     ],
@@ -176,3 +180,25 @@ def test_what_is_wrong_is_said_with_its_place(kind: str, text: str, says: str, t
         read(kind, tmp_path / "a.csv", text)
     assert str(error.value).startswith(str(tmp_path / "a.csv"))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "header", "row"),
+    [
+        ("csv", "submit,gpus,duration\n", "1,2,3\n"),
+        ("sacct", "JobID|Submit|Start|End|State|AllocTRES\n", "1|1|2|3||\n"),
+    ],
+)
+def test_more_jobs_than_fit_into_memory_are_refused(
+    kind: str, header: str, row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MOST_ROWS", 3)
+    with pytest.raises(UserError, match=r", line 5: more than 3 jobs are not read: name a file with a part of them"):
+        read(kind, tmp_path / "a.csv", header + 4 * row)
+
+
+def test_more_values_than_fit_into_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_VALUES", 100)
+    for kind in ("philly", "kubernetes"):
+        with pytest.raises(UserError, match="not read: it holds more than 100 values"):
+            read(kind, tmp_path / "a.json", "[" + "[]," * 60 + "[]]")

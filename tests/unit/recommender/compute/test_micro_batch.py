@@ -122,7 +122,7 @@ def test_flops_alone_give_a_wide_interval_and_say_so() -> None:
 
 
 def test_operators_of_the_update_alone_are_no_step() -> None:
-    update = Operator("optimizer", "optimizer", "adam", "fp32", (10**6,), 1e6, 1e7, 1.0, 1.0)
+    update = Operator("optimizer", "optimizer", "adam", "fp32", (10**6, 4), 1e6, 1e7, 1.0, 1.0)
     of_flops, with_update = (
         compute(job(flops_per_sample=1e9, step=step), gpu("T4"), 32, "fp32").seconds
         for step in (None, StepOperators(32, "fp32", (update,)))

@@ -5,13 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from ddlprof.model.checkpoint_files import LOADED, SAVED, CheckpointFile
 from ddlprof.model.records import End
-from ddlprof.report.fleet.jobs import JOB_COLUMNS
+from ddlprof.model.trial import ReadFrom, SavedAt
+from ddlprof.report.fleet.data import Row, entries_of
+from ddlprof.report.fleet.jobs import JOB_COLUMNS, jobs_of
+from ddlprof.store.fleet import search
 from tests.golden.runs import MS, ORIGIN_UNIX_NS, header, manifest, step, write_rank
 from tests.unit.report.fleet.test_fleet import Command, fleet, save
 
@@ -75,3 +80,32 @@ def test_formats(tmp_path: Path, fleet: Command) -> None:
     assert "unknown --by 'weather'" in error
     _, text, _ = fleet(str(tmp_path), "--format", "csv")
     assert [row["failures"] for row in csv.DictReader(io.StringIO(text))] == ["0", "0"]  # each is one attempt
+
+
+class Counted(tuple[SavedAt, ...]):
+    """Checkpoints that count how often they are gone through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[SavedAt]:
+        Counted.times += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("per_job", [1, 2, 300])
+def test_the_work_grows_with_the_runs_and_not_with_their_square(per_job: int, tmp_path: Path) -> None:
+    run(tmp_path / "1", 0, False, [CheckpointFile(SAVED, 40, "p", "f")])
+    (entry,) = entries_of(search(tmp_path), 0, 0).entries
+    (trial,) = entry.summary.trials
+    rows = []
+    for number in range(300):
+        job, begin_s = number // per_job, 1e9 + 600 * number
+        made = replace(
+            trial, begin_unix_s=begin_s, saves=Counted([SavedAt(40, "p", f"{job}")]), reads=(ReadFrom("p", f"{job}"),)
+        )
+        summary = replace(entry.summary, job=f"{job}", created_unix_ns=round(begin_s * 1e9), trials=[made])
+        rows.append(Row(replace(entry, summary=summary), None, None, {}, {}, ()))
+    Counted.times = 0
+    jobs = jobs_of(rows)
+    assert sorted({len(job.rows) for job in jobs}) == [per_job]
+    assert Counted.times <= 4 * len(rows)

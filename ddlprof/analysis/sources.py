@@ -7,17 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ddlprof.analysis.thresholds import LINE_SAMPLES, LINE_SHARE
 from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.source_places import SourcePlace
+from ddlprof.model.stack_samples import sparseness
 
 if TYPE_CHECKING:
     from ddlprof.analysis.run import RankAnalysis
+    from ddlprof.store import RankData
 
 
 @dataclass(frozen=True)
 class SourceShare:
-    """A place and its share of the samples."""
+    """A place and its share of the time that the samples stand for."""
 
     place: SourcePlace
     share: float
@@ -27,30 +31,47 @@ class SourceShare:
 
 @dataclass(frozen=True)
 class Sources:
-    """The places, that with most samples first; empty if there are too few samples."""
+    """The places, that with most time first; empty if there are too few samples."""
 
     samples: int
     shares: list[SourceShare]
 
 
 def other_sources(ranks: Sequence[RankAnalysis]) -> Sources:
-    """The places of these ranks together."""
-    counts: Counter[str] = Counter()
+    """The places of these ranks together. The later a sample, the more time it stands for (`sparseness`)."""
+    time: defaultdict[str, float] = defaultdict(float)
     kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    samples, of_squares = 0, 0.0
     for rank in ranks:
         left_out = set(rank.times.step[~rank.times.steady].tolist())
-        for step, place, number in rank.data.samples:
-            if step not in left_out:
-                counts[place.text] += number
-                kinds[place.text][place.what] += number
-    samples = counts.total()
+        kept = [each for each in rank.data.samples if each[0] not in left_out]
+        for (_, place, number), weight in zip(kept, _weights(rank.data, [step for step, _, _ in kept]), strict=True):
+            time[place.text] += number * weight
+            kinds[place.text][place.what] += number
+            samples += number
+            of_squares += number * weight**2
     if samples < LINE_SAMPLES:
         return Sources(samples, [])
+    total = sum(time.values())
+    alike = total**2 / of_squares  # so many samples that stand for equal times would be as sure
     shares = [
-        SourceShare(SourcePlace(text, _usual(kinds[text])), n / samples, lowest_share(n, samples) > LINE_SHARE)
-        for text, n in counts.most_common()
+        SourceShare(
+            SourcePlace(text, _usual(kinds[text])), n / total, lowest_share(n / total * alike, alike) > LINE_SHARE
+        )
+        for text, n in sorted(time.items(), key=lambda each: -each[1])
     ]
     return Sources(samples, shares)
+
+
+def _weights(rank: RankData, steps: list[int]) -> list[float]:
+    """How much each sample of these steps counts."""
+    table = rank.steps
+    if not len(table):
+        return [1.0] * len(steps)
+    number, start_ns = table["step"], table["start_ns"]
+    first_ns = start_ns[0] if number[0] == 0 else 0  # a run that is followed has only its latest steps here
+    since_s = (np.interp(steps, number, start_ns) - first_ns) / 1e9
+    return [sparseness(each) for each in since_s.tolist()]
 
 
 def _usual(kinds: Counter[str]) -> str:

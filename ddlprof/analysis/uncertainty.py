@@ -95,7 +95,7 @@ def t_quantile(two_sided: float, freedom: float) -> float:
     return math.sqrt(freedom) * math.tan(float(np.interp(1 - two_sided, below / below[-1], angle)))
 
 
-def lowest_share(count: int, of: int, correlation: float = 0.0) -> float:
+def lowest_share(count: float, of: float, correlation: float = 0.0) -> float:
     """The lower end of Wilson's interval for a share, which also holds for few counts and shares near 0 or 1.
 
     `correlation`: that of each observation with the one before it. It reduces the number of independent observations.

@@ -458,21 +458,18 @@ typedef struct {
     unsigned long thread;
     unsigned long long unstamped, kinds; /* a bit for each kind */
     long long calls, next_timed, widest_gap, draw, asking_ns, timed_ns, timed, bare_hooks_ns;
-    long long boundaries, marks, lost, next_update, chunk_events, most_chunks;
+    long long boundaries, marks, handed, taken, next_update, chunk_events, most_waiting;
     LoopWatch *loop;
     PyObject *events, *chunks, *rounds, *flags, *flag;
     PyObject *capture, *in_window, *before_waiting, *before_update, *at_update, *bare_hook; /* None: no such hook */
-    char active;
+    char active, losing;
 } EventLog;
 
 static PyObject *append_name;
 
 static int hand_over(EventLog *self, int boundary)
 {
-    Py_ssize_t waiting = PyObject_Size(self->chunks);
-    if (waiting < 0)
-        return -1;
-    PyObject *fresh = PyList_New(0), *events = self->events;
+    PyObject *done, *fresh = PyList_New(0), *events = self->events;
     if (fresh == NULL)
         return -1;
     self->events = fresh;
@@ -480,15 +477,15 @@ static int hand_over(EventLog *self, int boundary)
         self->boundaries++;
         self->kinds = 0;
     }
-    PyObject *done = NULL;
-    if (waiting < self->most_chunks)
+    if (self->losing || self->handed - self->taken >= self->most_waiting) {
+        done = PyObject_CallMethod((PyObject *)self, "lose", "OO", events, boundary ? Py_True : Py_False);
+    } else {
+        self->handed += PyList_Size(events);
         done = PyObject_CallMethodObjArgs(self->chunks, append_name, events, NULL);
-    else /* the helper thread is dead or starved: the training goes on */
-        self->lost += PyList_Size(events);
-    int failed = waiting < self->most_chunks && done == NULL;
+    }
     Py_XDECREF(done);
     Py_DECREF(events);
-    return failed ? -1 : 0;
+    return done == NULL ? -1 : 0;
 }
 
 /* Appends an event, and hands over what is complete. Returns whether a step ended, -1 where something raises. */
@@ -706,7 +703,7 @@ static PyObject *log_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->active = 1;
     self->next_timed = 2;
     self->widest_gap = self->draw = 1;
-    self->chunk_events = self->most_chunks = PY_SSIZE_T_MAX;
+    self->chunk_events = self->most_waiting = PY_SSIZE_T_MAX;
     self->clock.function = Py_NewRef(Py_None);
     self->cost_clock.function = Py_NewRef(Py_None);
     self->clock.is_python = self->cost_clock.is_python = 1;
@@ -815,10 +812,12 @@ static PyMemberDef log_members[] = {
     {"bare_hooks_ns", T_LONGLONG, LOG(bare_hooks_ns), READONLY, NULL},
     {"boundaries", T_LONGLONG, LOG(boundaries), 0, NULL},
     {"marks", T_LONGLONG, LOG(marks), 0, NULL},
-    {"lost", T_LONGLONG, LOG(lost), 0, NULL},
+    {"handed", T_LONGLONG, LOG(handed), 0, NULL},
+    {"taken", T_LONGLONG, LOG(taken), 0, NULL},
+    {"losing", T_BOOL, LOG(losing), 0, NULL},
     {"next_update", T_LONGLONG, LOG(next_update), 0, NULL},
     {"chunk_events", T_LONGLONG, LOG(chunk_events), 0, NULL},
-    {"most_chunks", T_LONGLONG, LOG(most_chunks), 0, NULL},
+    {"most_waiting", T_LONGLONG, LOG(most_waiting), 0, NULL},
     {"chunks", T_OBJECT, LOG(chunks), 0, NULL},
     {"rounds", T_OBJECT, LOG(rounds), 0, NULL},
     {"flags", T_OBJECT, LOG(flags), 0, NULL},

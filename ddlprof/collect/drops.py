@@ -23,6 +23,7 @@ class Kind(NamedTuple):
     """The words after any number but one."""
 
 
+STEP = Kind("recorder", "step was not recorded", "steps were not recorded")
 WINDOW = Kind("windows", "profiler window could not be read", "profiler windows could not be read")
 DURATION = Kind("collectives", "collective was not timed", "collectives were not timed")
 COLLECTIVE = Kind("comm", "collective could not be read", "collectives could not be read")

@@ -35,21 +35,25 @@ class Handover:
 
     def take(self) -> Iterator[list[Event]]:
         """Yields the events whose times are known by now, in order; each list is a part of one chunk."""
-        chunks, passed = self._recorder.chunks, 0
+        recorder, chunks, passed = self._recorder, self._recorder.chunks, 0
         while chunks:
-            device = self._recorder.device
+            device = recorder.device
             if device is None:
-                yield chunks.popleft()
+                chunk = chunks.popleft()
+                recorder.taken += len(chunk)
+                yield chunk
                 continue
             passed = passed or self._passed_chunks()
             if not passed:
                 return
             passed -= 1
             chunk = chunks.popleft()
+            recorder.taken += len(chunk)
             for begin in range(0, len(chunk), _PIECE_EVENTS):
                 with self.device_asked() as free:
                     if not free:
                         chunks.appendleft(chunk[begin:])
+                        recorder.taken -= len(chunk) - begin
                         return
                     events = device.resolve(chunk[begin : begin + _PIECE_EVENTS])
                     if device.lag_ns is not None:

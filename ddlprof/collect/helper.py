@@ -1,28 +1,33 @@
 """The helper thread turns the recorder's events into rows, writes them, and samples stacks and counters.
 
-It only reads the training thread's objects. If it fails, the training goes on.
+It only reads the training thread's objects, and it alone takes events and writes, up to the end. If it fails, the
+training goes on.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ddlprof.base.real_time import time
-from ddlprof.collect.drops import DURATION, STACK
+from ddlprof.collect.drops import DURATION, STACK, STEP
 from ddlprof.collect.facts.counters import ContextSampler, PeakMemory
 from ddlprof.collect.handover import Handover
+from ddlprof.collect.process.frames import stack_of_thread
+from ddlprof.collect.process.stack_schedule import StackSchedule
 from ddlprof.collect.process.stacks import StackSampler
 from ddlprof.collect.progress import WARMUP_STEPS
-from ddlprof.collect.recorder import Recorder
+from ddlprof.collect.recorder import MOST_WAITING_BYTES, Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.spans import LEFT_OUT, MOST_SPANS
-from ddlprof.collect.steps.sums import Step, place_collectives
+from ddlprof.collect.steps.sums import UNAWAITED, UNOBSERVED, Step, place_collectives
 from ddlprof.collect.writer import RankWriter
 from ddlprof.model.records import Flag, Overhead
 
@@ -44,27 +49,15 @@ _GIVE_WAY_S = 0.001
 interpreter. Long bursts cost less, but a device that waits for its next kernel launch waits until the burst ends."""
 _MOST_CHUNKS_BEHIND = 4096
 """With more chunks than this, the helper thread no longer sleeps between bursts, because it would never catch up."""
-_SAMPLE_S = 0.25
-"""The time between two stack samples."""
-_FREQUENT_SAMPLE_S, _FREQUENT_SAMPLES = 0.04, 500
-"""The time between two stack samples while `other` is large. It grows after this number of samples."""
-_LARGE_OTHER = 0.03
-"""The share of `other` in the step time from which stacks are sampled more often."""
-_MOST_SAMPLES = 3000
 _FIRST_UPDATES = 3
 _FIRST_UPDATE_STACKS = 4
 """The stack of every update is taken for the first 4 updates, then only at each power of two: another phase of the
 training has another loop."""
 _COLLECTIVES_WAIT_S = 2.0
 _DEVICE_WAIT_S = 5.0
-_UNOBSERVED = (
-    "not measured where torch counted collectives and none was seen ({count} in step {step}, the first such): "
-    "they were not issued through torch.distributed"
-)
-_UNAWAITED = (
-    "not measured as long as no wait for the streams that collectives are issued on is seen ({count} in step {step}, "
-    "the first such): the device may wait for them unnoticed"
-)
+_STUCK_S, _END_S = 15.0, 60.0
+"""At the end, a thread that takes no event in the first of these times is stuck. It never gets more than the second."""
+LOST = "the helper thread was more than {mb} MB of events behind"
 _CONTEXT_ROWS = 3600
 """After each 3600 context rows the time between two of them doubles, so that the disk usage stays bounded."""
 
@@ -104,8 +97,11 @@ class Helper:
         self.after_first_updates: Callable[[], None] = lambda: None
         """Called once, soon after the first 3 updates, to evaluate the facts about the model while it exists."""
         self._first_updates = True
-        self._failed = False
-        self._samples = 0
+        self.failed = False
+        """Whether an error has ended the recording."""
+        self.end_recording: Callable[[], None] = partial(setattr, recorder, "active", False)
+        """Called after an error, so that nothing is collected any more."""
+        self._schedule = StackSchedule()
         self._noted_unobserved = self._noted_unawaited = False
         self._noted_counters_owner = False
         self._context_rows = 0
@@ -119,22 +115,25 @@ class Helper:
         """Starts the thread."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Ends the thread, and processes the remaining events in the calling thread."""
+    def stop(self) -> bool:
+        """Ends the thread, once it has processed the remaining events. Returns whether it has ended.
+
+        A thread that is stuck in a write or a call of the device may go on at any time: what it holds is still its own.
+        """
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=10)
-        try:
-            if not self._failed:
-                self.recorder.chunks.append(self.recorder.take_rest())  # with optimizer-in-backward, the end of a step
-                self._await_device()
-                self._drain(last=True)
-                self._slow_records(last=True)
-        except Exception as error:
-            self._fail(error)
-        self._write_drops()
-        if self.context is not None:
-            self.context.close()
+        if self._thread.ident is None:
+            self._end()
+            return True
+        deadline, taken = time.perf_counter() + _END_S, -1
+        while self._thread.is_alive() and taken != self.recorder.taken and time.perf_counter() < deadline:
+            taken = self.recorder.taken
+            self._thread.join(timeout=_STUCK_S)
+        return not self._thread.is_alive()
+
+    def where(self) -> str:
+        """The line of Python in which the thread is."""
+        stack = stack_of_thread(self._thread.ident or 0)
+        return f"{os.path.basename(stack[0].code.co_filename)}:{stack[0].line()}" if stack else "unknown"
 
     def at_update(self, updates: int) -> None:
         """Runs in the training thread, between two steps."""
@@ -153,39 +152,62 @@ class Helper:
         sys.settrace(None)  # the script may have called threading.settrace: its tracers are not for our thread
         sys.setprofile(None)
         try:
-            next_drain = next_poll = next_context = time.perf_counter()
-            while not time.wait(self._stop, self._pause()):
-                now = time.perf_counter()
-                self._begin_burst()
-                if self._samples < _MOST_SAMPLES and self.recorder.boundaries:
-                    self._sample_stack()
-                    self._samples += 1
-                drains, polls = now >= next_drain or self._drains_soon(), now >= next_poll
-                if drains:
-                    next_drain = now + _DRAIN_S
-                    self._drain()
-                    self._give_way()
-                if polls:
-                    next_poll = now + _POLL_S
-                    self.poll()
-                if now >= next_context:
-                    next_context = now + self._context_every
-                    self._slow_records()
-                    self._give_way()
-                if drains:
-                    self.writer.flush()
+            self._loop()
+        except Exception as error:
+            self._fail(error)
+        self._end()
+
+    def _loop(self) -> None:
+        next_drain = next_poll = next_context = time.perf_counter()
+        while not time.wait(self._stop, self._pause()):
+            now = time.perf_counter()
+            self._begin_burst()
+            if self.recorder.boundaries and self._schedule.is_due(now, self.other_ns, self.steps_ns):
+                self._sample_stack()
+            drains, polls = now >= next_drain or self._drains_soon(), now >= next_poll
+            if drains:
+                next_drain = now + _DRAIN_S
+                self._drain()
+                self._give_way()
+            if polls:
+                next_poll = now + _POLL_S
+                self.poll()
+            if now >= next_context:
+                next_context = now + self._context_every
+                self._slow_records()
+                self._give_way()
+            if drains:
+                self.writer.flush()
+
+    def _end(self) -> None:
+        """Processes the events that remain."""
+        try:
+            if not self.failed:
+                self.recorder.hand_over_rest()  # with optimizer-in-backward, the end of a step
+                self._await_device()
+                self._drain(last=True)
+                self._slow_records(last=True)
+            self._write_drops()
+            self.writer.flush()
+            if self.context is not None:
+                self.context.close()
         except Exception as error:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """Stops recording; the training goes on."""
-        self._failed = True
-        self.recorder.active = False
-        self.recorder.chunks.clear()
+        """Stops recording, and frees what is held for it; the training goes on."""
+        self.failed = True
+        self.recorder.close_queue()
         with suppress(Exception):  # writing may be what failed; if not, the steps before the error are kept
             while self._pending:
                 self.writer.step(self._pending.popleft()[1])
+        self._pending.clear()
         self.writer.note("helper", f"stopped recording: {type(error).__name__}: {error}")
+        with suppress(Exception):
+            self.writer.flush()  # now: nobody knows how the process will end
+        self.assembler.boundaries.settle()  # holds events no more
+        self.assembler.forget()
+        self.end_recording()
 
     def _sample_stack(self) -> None:
         try:
@@ -194,11 +216,7 @@ class Helper:
             self.recorder.drops.add(STACK, error)
 
     def _pause(self) -> float:
-        if not self.recorder.boundaries or self._samples >= _MOST_SAMPLES:
-            return _WAKE_S
-        if self.other_ns < _LARGE_OTHER * self.steps_ns:
-            return _SAMPLE_S
-        return min(_SAMPLE_S, _FREQUENT_SAMPLE_S * max(1.0, self._samples / _FREQUENT_SAMPLES))
+        return self._schedule.pause_s(self.other_ns, self.steps_ns) if self.recorder.boundaries else _WAKE_S
 
     def _drains_soon(self) -> bool:
         recorder = self.recorder
@@ -276,16 +294,19 @@ class Helper:
         self.steps_ns += step.row.step_ns
         self.other_ns += step.row.other_ns
         self._pending.append((time.perf_counter(), step))
-        if samples := self.stacks.of_step(step.marks, step.row.flags):
+        samples = self.stacks.of_step(step.marks, step.row.flags)
+        if self.assembler.lost_steps:
+            self._count_lost()  # the samples are of the lost steps, too
+        elif samples:
             self.writer.samples(step.row.step, samples)
         if self.windows is not None:
             self.windows.step_ended(step)
         if step.unobserved and not self._noted_unobserved:
             self._noted_unobserved = True
-            self.writer.note("comm", _UNOBSERVED.format(count=step.unobserved, step=step.row.step))
+            self.writer.note("comm", UNOBSERVED.format(count=step.unobserved, step=step.row.step))
         if step.unawaited and not self._noted_unawaited:
             self._noted_unawaited = True
-            self.writer.note("comm", _UNAWAITED.format(count=step.unawaited, step=step.row.step))
+            self.writer.note("comm", UNAWAITED.format(count=step.unawaited, step=step.row.step))
         if step.row.step < WARMUP_STEPS:
             self._write_loader_cost()
         self.on_step(step)
@@ -305,6 +326,11 @@ class Helper:
             self._pending.popleft()
             self._count_untimed(step)
             self.writer.step(step)
+
+    def _count_lost(self) -> None:
+        lost, self.assembler.lost_steps = self.assembler.lost_steps, 0
+        if lost:
+            self.recorder.drops.add(STEP, LOST.format(mb=MOST_WAITING_BYTES >> 20), lost)
 
     def _count_untimed(self, step: Step) -> None:
         if self.flight_recorder is not None:
@@ -356,6 +382,7 @@ class Helper:
     def _write_drops(self) -> None:
         for value in self.recorder.training_loss.take():
             self.writer.context(value)
+        self._count_lost()
         for drop in self.recorder.drops.take():
             self.writer.context(drop)
 

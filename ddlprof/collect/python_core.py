@@ -184,14 +184,18 @@ class EventLog:
     """The number of updates so far, of any optimizer; or of rounds, if `rounds` is set."""
     marks = 0
     """The number of updates and rounds of any kind so far, whether they ended a step or not."""
-    lost = 0
-    """The number of events that were dropped because the helper thread did not take them."""
+    handed = 0
+    """The number of events that were handed over so far."""
+    taken = 0
+    """The number of those that the helper thread has taken. Only that thread changes it; the rest of them waits."""
+    losing = False
+    """Whether what is complete is lost, until the helper thread has caught up."""
     next_update = 0
     """`at_update` is called from this number of updates on."""
     chunk_events: int
     """A step with more events than this is handed over in parts, so that memory stays bounded."""
-    most_chunks: int
-    """The most chunks that wait for the helper thread; the events of further ones are lost."""
+    most_waiting: int
+    """The most events that wait for the helper thread. Chunks for which there is no room are given to `lose`."""
     chunks: deque[list[Event]]
     rounds: Round | None = None
     """The kind of round that ends a step in a loop whose optimizer is not observed."""
@@ -262,6 +266,10 @@ class EventLog:
     @abstractmethod
     def fail(self, error: Exception) -> None:
         """Stops the recording after an error."""
+
+    @abstractmethod
+    def lose(self, events: list[Event], boundary: bool) -> None:
+        """Takes a chunk that cannot be handed over. `boundary`: an update or round is the last of its events."""
 
     def listens(self) -> bool:
         """Whether events of this thread are recorded now."""
@@ -336,14 +344,15 @@ class EventLog:
         return False
 
     def _hand_over(self, boundary: bool) -> None:
-        if len(self.chunks) < self.most_chunks:
-            self.chunks.append(self.events)
-        else:  # the helper thread has died or gets no time; the training goes on
-            self.lost += len(self.events)
-        self.events = []
+        events, self.events = self.events, []
         if boundary:
             self.boundaries += 1
             self._kinds = 0
+        if self.losing or self.handed - self.taken >= self.most_waiting:
+            self.lose(events, boundary)
+        else:
+            self.handed += len(events)
+            self.chunks.append(events)
 
     def take_rest(self) -> list[Event]:
         """Removes and returns the events of the unfinished step. Called at the end of the run."""

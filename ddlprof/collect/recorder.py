@@ -19,7 +19,7 @@ from ddlprof.collect.drops import Drops
 from ddlprof.collect.process.clocks import ThreadClock
 from ddlprof.collect.process.overhead import SampledCost, bare_hook, total_ns
 from ddlprof.collect.steps.loop import GapLooks, LoopWatch
-from ddlprof.model.events import Event
+from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import LossValue
 
 VALUES_PER_STRIDE = 256
@@ -81,7 +81,12 @@ class TrainingLoss:
 
 
 _CHUNK_EVENTS = 4096
-_MAX_CHUNKS = 100_000
+MOST_WAITING_BYTES = 256 << 20
+EVENT_BYTES = 256
+"""What an event takes in memory, with what it holds: about 160 for most, 220 for those of collectives. One with a stamp
+of a device takes up to twice as much."""
+_MOST_OPTIMIZERS = 1000
+_MOST_SPANS = 10_000
 _TIMED_EVERY = 32
 """One in 32 events is timed, on average, to estimate the overhead."""
 _EVENTS_OF_A_HOOK = 2
@@ -106,8 +111,11 @@ class Bookkeeping(_Core):
         self.device: Any = None
         """The clock, if it is that of a device: its time stamps have to be resolved later."""
         self.thread = threading.main_thread().ident or 0
-        self.chunk_events, self.most_chunks = _CHUNK_EVENTS, _MAX_CHUNKS
+        self.chunk_events, self.most_waiting = _CHUNK_EVENTS, MOST_WAITING_BYTES // EVENT_BYTES
         self.chunks: deque[list[Event]] = deque()
+        self._lost: dict[int | None, int] = {}
+        self._first_seen: dict[int, tuple[str, int]] = {}
+        self._lost_at: Any = None
         self.loop = self.new_loop(ThreadClock, time.perf_counter_ns)
         self.cost_clock, self.widest_gap = time.thread_time_ns, 2 * _TIMED_EVERY - 1
         self.fetching = SampledCost(every=8)
@@ -123,7 +131,7 @@ class Bookkeeping(_Core):
         """Called in the training thread when a backward has ended, before its end is recorded."""
         self.failure: str | None = None
         """Why the recording has stopped, if it has; an error of a clock does not stop the training."""
-        self.spans: deque[tuple[str, int, int]] = deque()
+        self.spans: deque[tuple[str, int, int]] = deque(maxlen=_MOST_SPANS)
         """Spans that belong to no event (see `JobSpan`), from any thread: kind, begin and end in ns on the host."""
         self.saves_to: Any = None
         """The path of the latest checkpoint; None if it was not saved to one."""
@@ -147,6 +155,7 @@ class Bookkeeping(_Core):
         """Switches to the clock of a device, see `DeviceClock`."""
         self.unstamped = unstamped
         self.clock = self.device = clock
+        self.most_waiting = MOST_WAITING_BYTES // (2 * EVENT_BYTES)
         self.loop.gaps = False  # a gap on the host need not be one on the device
 
     # -- the overhead ----------------------------------------------------------------------------------------------
@@ -170,6 +179,43 @@ class Bookkeeping(_Core):
     def hook_steps(self) -> int:
         """The number of steps that `hook_ns` covers; 0 while it is not known."""
         return self.boundaries if self.timed else 0
+
+    # -- what the helper thread does not take ----------------------------------------------------------------------
+
+    def lose(self, events: list[Event], boundary: bool) -> None:
+        """Drops a chunk, and all that follow until the helper thread has taken half of those that wait. At the update
+        then, it is told what is missing."""
+        self.losing = True
+        kind, self._lost_at, optimizer, _, first_seen = events[-1]
+        if not boundary:
+            return
+        ended = optimizer if kind == Kind.OPTIMIZER_END else None
+        if ended in self._lost or len(self._lost) < _MOST_OPTIMIZERS:
+            self._lost[ended] = self._lost.get(ended, 0) + 1
+            if first_seen is not None:
+                self._first_seen[optimizer] = first_seen
+        if self.handed - self.taken <= self.most_waiting // 2:
+            self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        event = (int(Kind.LOST), self._lost_at, self._lost, self.marks, self._first_seen)
+        self._lost, self._first_seen, self.losing = {}, {}, False
+        self._hand_over_now([event])
+
+    def _hand_over_now(self, events: list[Event]) -> None:
+        self.handed += len(events)
+        self.chunks.append(events)
+
+    def hand_over_rest(self) -> None:
+        """Hands over the events of the unfinished step. Called at the end of the run, when no more come."""
+        if self.losing:
+            self._tell_lost()
+        self._hand_over_now(self.take_rest())
+
+    def close_queue(self) -> None:
+        """Drops what waits, and hands over nothing any more."""
+        self.most_waiting = -1
+        self.chunks.clear()
 
     # -- the unfinished step --------------------------------------------------------------------------------------
 

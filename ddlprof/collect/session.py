@@ -47,6 +47,12 @@ if TYPE_CHECKING:
     from ddlprof.operators.parallel import Parallelism
 
 
+NOT_ENDED = (
+    "the helper thread did not end with the script, it was at {line}: at most the first {steps} steps are recorded, of "
+    "{updates} updates"
+)
+
+
 class Session:
     """Decides when each part of the profiler begins, pauses, resumes and ends; the parts do the work.
 
@@ -83,6 +89,7 @@ class Session:
         self.hangs = Hangs(options, self.place, self.helper, self._groups_seen)
         self.progress = Progress(options, self.place, self.rank_group, self._learn, lambda: self.later(self.uninstall))
         self.helper.poll = self._poll
+        self.helper.end_recording = lambda: self.later(self._end_recording)
         self.helper.after_first_updates = self._learn
         self.module_search: ModuleSearch | None = None
         self.recent = RecentSteps()
@@ -177,8 +184,17 @@ class Session:
         """Removes all hooks until `resume`. Call it between two steps."""
         self.uninstall()
 
+    def _end_recording(self) -> None:
+        self.recorder.active = False
+        self.uninstall()
+
     def resume(self) -> None:
-        """Installs all hooks again, also on the modules and loader iterators that were found before."""
+        """Installs all hooks again, also on the modules and loader iterators that were found before.
+
+        Does nothing after an error of the helper thread, which would take no events.
+        """
+        if self.helper.failed:
+            return
         self.recorder.active = True
         self.install()
         self.rank_group.install()
@@ -288,10 +304,12 @@ class Session:
         self._over = True
         current.end(self)
         begin = time.perf_counter_ns()
-        stopped = self.progress.stopped
+        how = "stopped" if self.progress.stopped and status == "ok" else status
         self.hangs.ended(status)
         self.uninstall()
-        self.helper.stop()
+        if not self.helper.stop():
+            self._leave_helper(how, exit_code)
+            return
         self.progress.poll(last=True)
         if not self.progress.steps:
             if self.place.left_to_others():
@@ -302,9 +320,21 @@ class Session:
         end = time.perf_counter_ns() - self.place.origin_ns
         begin -= self.place.origin_ns
         self.writer.context(JobSpan(PROFILING, begin, end - begin))
-        self.writer.context(End("stopped" if stopped and status == "ok" else status, exit_code, end))
+        self.writer.context(End(how, exit_code, end))
         self.writer.close()
         self.progress.closed()
+
+    def _leave_helper(self, status: str, exit_code: int) -> None:
+        """Leaves the helper thread with all that it holds, as it did not end, and says what may be missing."""
+        from ddlprof.collect.job.unfinished import leave_word
+        from ddlprof.model.unfinished import Unfinished
+
+        self.recorder.active = False
+        end = time.perf_counter_ns() - self.place.origin_ns
+        message = NOT_ENDED.format(
+            line=self.helper.where(), steps=self.progress.steps, updates=self.recorder.boundaries
+        )
+        leave_word(self.place, Unfinished(status, exit_code, end, message), self.options.quiet)
 
     def _note_what_is_missing(self) -> None:
         if not self.progress.steps and not self._begun:
@@ -321,8 +351,6 @@ class Session:
         if self.recorder.device is not None:
             for source, text in known.unobserved_waits():
                 self.writer.note(source, text)
-        if self.recorder.lost:
-            self.writer.note("recorder", f"events lost, as the helper thread got no time: {self.recorder.lost}")
 
     def _only_forwards(self) -> bool:
         return self.recorder.holds(Kind.FORWARD_BEGIN) and not self.recorder.holds(Kind.BACKWARD_BEGIN)

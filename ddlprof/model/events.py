@@ -71,6 +71,11 @@ class Kind(IntEnum):
     ZERO_GRAD_BEGIN = 21
     """Gradients are about to be zeroed or freed, by an optimizer or a module."""
     ZERO_GRAD_END = 22
+    LOST = 23
+    """Events were lost here, as the helper thread did not take them. a: the number of updates among them, by optimizer
+    id; under None that of the rounds that ended a step. b: the updates and rounds of any kind since the start of the
+    run. c: (name, number of parameters) of the optimizers that were seen for the first time, by id. Reported by the
+    recorder itself."""
 
 
 class Round(IntEnum):

@@ -26,6 +26,7 @@ from ddlprof.store.parts import (
 from ddlprof.store.rankfile import decode_rank
 from ddlprof.store.strides import align_strides
 from ddlprof.store.tables import RankData, RunData
+from ddlprof.store.unfinished import add_unfinished
 
 DEFAULT_RUNS = Path("ddlprof-runs")
 
@@ -73,6 +74,7 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
         why = notes[0].message.removesuffix(_WITHOUT_RANK).removesuffix(_WITHOUT_MANIFEST)
         raise UserError(f"{named[0]}: nothing of it can be read: {notes[0].source}: {why}")
     _number_nodes(ranks)
+    notes += add_unfinished(parts, ranks)
     standing, standing_notes = read_standing(parts)
     typed = tuple(without_credentials(str(each)) for each in named)
     return RunData(typed, manifest, ranks, notes + standing_notes, step, file_bytes, standing)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not core.IN_C, reason="the core in C was not bui
 
 PAUSES_NS = (0, 1_000, 249_999, 250_000, 400_000, HUGE_GAP_NS + 1)
 HOOKS = ("capture", "in_window", "before_waiting", "before_update", "at_update")
-CHANGES = ("active", "gaps", "rounds", "thread", "unstamped", "next_update", "take_rest", "kernel", *HOOKS)
+CHANGES = ("active", "gaps", "rounds", "thread", "unstamped", "next_update", "take_rest", "taken", "kernel", *HOOKS)
 
 event = st.tuples(
     st.sampled_from(list(Kind)),
@@ -85,7 +85,7 @@ def tell(which: Core, story: list[list[tuple[Any, ...]]], chunk_events: int, fai
     recorder = which.recorder(stamp)
     recorder.loop = which.loop(lambda: clock, lambda: clock.now)
     recorder.loop.log = Log(told)
-    recorder.chunk_events, recorder.most_chunks = chunk_events, 5
+    recorder.chunk_events, recorder.most_waiting = chunk_events, 5
     recorder.cost_clock, recorder.widest_gap = lambda: next(ticks), 7
     recorder.bare_hook = hook(told, "bare", 0)
     for kind, *rest in itertools.chain.from_iterable(story):
@@ -101,7 +101,8 @@ def tell(which: Core, story: list[list[tuple[Any, ...]]], chunk_events: int, fai
     return [
         told, [*recorder.chunks], recorder.take_rest(), recorder.calls, recorder.timed,
         recorder.timed_ns, recorder.next_timed, recorder.bare_hooks_ns, recorder.boundaries, recorder.marks,
-        recorder.lost, recorder.failure, recorder.active, recorder.hook_ns, loop.idle, loop.gaps, loop.open_gap,
+        recorder.handed, recorder.losing, recorder._lost,
+        recorder.failure, recorder.active, recorder.hook_ns, loop.idle, loop.gaps, loop.open_gap,
         loop.ordinal, loop.updates, loop.looks_left, loop.look_next, loop.looking,
         set(loop.blocked_at),
     ]  # fmt: skip
@@ -123,6 +124,8 @@ def alter(recorder: Any, clock: Clock, told: list[Any], what: str, value: int) -
         recorder.unstamped = frozenset(list(Kind)[: 5 * value])
     elif what == "next_update":
         recorder.next_update = recorder.boundaries + value
+    elif what == "taken":
+        recorder.taken = recorder.handed - value
     elif what == "kernel":
         clock.tells = bool(value)
     else:

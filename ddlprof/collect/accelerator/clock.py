@@ -37,7 +37,7 @@ _STEP_END = int(Kind.OPTIMIZER_END)
 _AFTER_FORWARD = (int(Kind.BACKWARD_BEGIN), int(Kind.FORWARD_BEGIN))
 """If one of these follows a forward with gradients, no time is needed for the end of the forward: the time until then
 has the same class and part."""
-_FORWARD_BEGIN, _FORWARD_END = int(Kind.FORWARD_BEGIN), int(Kind.FORWARD_END)
+_FORWARD_BEGIN, _FORWARD_END, _LOST = int(Kind.FORWARD_BEGIN), int(Kind.FORWARD_END), int(Kind.LOST)
 
 
 class Stamp:
@@ -209,6 +209,8 @@ class DeviceClock:
             del self._forwards[-1:]
             if ends_no_slice and isinstance(stamp, Stamp) and stamp.line.spare(stamp):
                 return (kind, self._now, a, b, c)
+        elif kind == _LOST:  # ends of forwards, maybe
+            self._forwards.clear()
         elif isinstance(a, Stamp):  # an earlier end than the stamp's, if already known
             a = a.line.ns(a) if a.event.query() else True
         if isinstance(stamp, int):  # recorded by the host's clock before the device was used

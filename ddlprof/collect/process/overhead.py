@@ -97,8 +97,7 @@ def bare_hook() -> Callable[[], Any]:
         found = state.itself()
         if is_compiling() or found is None or found.inside:
             return original(*args, **kwargs)
-        frame = sys._getframe()
-        if frame.f_locals["found"] is not state or state.running:
+        if sys._getframe().f_locals["found"] is not state or state.running:  # a name for it would be a cycle
             return original(*args, **kwargs)
         state.begin = state.clock()
         state.inside = True

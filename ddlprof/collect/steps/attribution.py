@@ -17,48 +17,46 @@ from ddlprof.collect.steps import states
 from ddlprof.collect.steps.boundaries import Boundaries
 from ddlprof.collect.steps.frozen import FrozenCalls, FrozenTimes
 from ddlprof.collect.steps.gaps import Gaps
-from ddlprof.collect.steps.row import BACKWARD, FORWARD, OPTIMIZER, ComputeParts, Span, make_row
+from ddlprof.collect.steps.row import BACKWARD, FORWARD, OPTIMIZER, Span, make_row
 from ddlprof.collect.steps.spans import JobSpans
 from ddlprof.collect.steps.sums import LoaderTotals, Passes, Segment, Step, Sums, share_wait, wait_end
+from ddlprof.collect.steps.under_way import StepUnderWay
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import CHECKPOINT, Flag, LoaderCost
 
 _GAP, _ROUND, _OPTIMIZER_END, _COMM_END = int(Kind.GAP), int(Kind.ROUND), int(Kind.OPTIMIZER_END), int(Kind.COMM_END)
 _MARKS = (_OPTIMIZER_END, _ROUND)
-_BEGIN_STEPS = frozenset(map(int, (Kind.DATA_BEGIN, Kind.FORWARD_BEGIN, Kind.OPTIMIZER_BEGIN, Kind.BACKWARD_BEGIN)))
+_BEGIN_STEPS = frozenset(
+    map(int, (Kind.DATA_BEGIN, Kind.FORWARD_BEGIN, Kind.OPTIMIZER_BEGIN, Kind.BACKWARD_BEGIN, Kind.LOST))
+)
 _SEEN_NOTHING = FrozenTimes()
 
 Handler = Callable[[int, Any, Any, Any], Step | None]
 """Takes the time and the payload of an event, and returns the step that it ends. Named after the kind of event."""
 
 
-class StepAssembler:
+class StepAssembler(StepUnderWay):
     """Takes events by `feed`, which returns the steps that have ended; `finish` returns those still held back."""
 
     def __init__(self, origin: int, step_optimizer: str | None = None) -> None:
+        super().__init__()
         self.origin = origin
         self.unmeasured: set[str] = set()
         """The classes whose hooks are not installed, such as `data`, `h2d` or `comm`."""
         self.peak_memory_bytes: int | None = None
         """The peak memory that is written into the steps that end from now on."""
+        self.lost_steps = 0
+        """The number of steps that could not be told, as some of their events were lost."""
         self.boundaries = Boundaries(step_optimizer)
         self.spans = JobSpans(origin)
         self._gaps = Gaps()
-        self._unclaimed_ns = 0  # compute booked since the last event after which a gap may begin
         self._roles: dict[int, bool] = {}  # loader -> feeds training
         self._data_seen = False
-        self._index = self._marks = self._data_slice = 0
+        self._index = self._marks = 0
         self._start: int | None = None
         self._last = origin
-        self._sums = Sums()
-        self._parts = ComputeParts()
-        self._segment = Segment()
         self._passes = Passes()
         self._loader_totals = LoaderTotals()
-        self._state = 0  # the sum of the states that the thread is in now
-        self._bookings = self._bookings_by_state()
-        self._saw_forward = self._in_backward = self._stepped_in_backward = False
-        self._forwards_since_backward = 0
         self._comm_since = origin
         self._reached: set[Any] = set()  # streams whose collectives the clock's stream was ever seen to wait for
         self._trained_on: int | None = None  # the samples of the last training forward
@@ -81,7 +79,9 @@ class StepAssembler:
         """Called after the last event: releases held events, and ends the last round if rounds are steps."""
         yield from self._all(self.boundaries.settle())
         if self.boundaries.rounds is not None and self._passes.count:
-            yield self._finish(self._last)
+            last = self._finish(self._last)
+            if last is not None:
+                yield last
         self._settle(None)  # what came after the last step
         self.spans.trained()
 
@@ -109,53 +109,6 @@ class StepAssembler:
         return self._loader_totals.cost(self._index)
 
     # -- slices ---------------------------------------------------------------------------------------------------
-
-    def _bookings_by_state(self) -> list[states.Booking]:
-        """What books the time since the last event, by state; of several that hold, the first in this order has it."""
-        in_order = (
-            (states.COMM, self._book_comm),
-            (states.H2D, self._book_h2d),
-            (states.DATA, self._book_data),
-            (states.CHECKPOINT, self._book_other),
-            (states.FROZEN_FORWARD, self._book_frozen_forward),
-            (states.ZERO_GRAD, self._book_zero_grad),
-            (states.TRAINING, self._book_training),
-        )
-        return states.by_state(in_order, self._book_between)
-
-    def _book_comm(self, duration: int) -> None:
-        self._sums.comm += duration
-
-    def _book_h2d(self, duration: int) -> None:
-        self._sums.h2d += duration
-
-    def _book_data(self, duration: int) -> None:
-        self._segment.data_ns += duration
-        self._data_slice += duration
-
-    def _book_other(self, duration: int) -> None:
-        self._sums.other += duration
-
-    def _book_frozen_forward(self, duration: int) -> None:
-        self._segment.frozen.book(duration)
-
-    def _book_zero_grad(self, duration: int) -> None:
-        self._sums.compute += duration
-        self._parts.book_as(OPTIMIZER, duration)
-
-    def _book_training(self, duration: int) -> None:
-        self._sums.compute += duration
-        self._parts.book(duration)
-        self._unclaimed_ns += duration
-
-    def _book_between(self, duration: int) -> None:
-        segment = self._segment
-        if segment.frozen:
-            segment.frozen.book_after(duration)
-        if segment.delivered:
-            segment.gap_ns += duration
-        else:
-            self._sums.other += duration
 
     def _settle(self, training: bool | None) -> None:
         """Books the segment, which fed training (True) or evaluation (False); None: its forwards and loader tell."""
@@ -377,7 +330,18 @@ class StepAssembler:
 
     # -- the end of a step ----------------------------------------------------------------------------------------
 
-    def _finish(self, time: int) -> Step:
+    def _lost(self, time: int, updates: Any, marks: Any, first_seen: Any) -> None:
+        """Begins anew after a gap. What follows is part of a step whose beginning is not known."""
+        steps = self.boundaries.lost(updates, first_seen)
+        self._index += steps
+        self.lost_steps += steps
+        self._marks, self._start = marks, time
+        self._passes.end()
+        self.spans.lost(time)
+        self.forget()
+        self._torn = True
+
+    def _finish(self, time: int) -> Step | None:
         self._settle(None)
         self.spans.trained()
         self._end_passes()
@@ -396,4 +360,8 @@ class StepAssembler:
         self._state &= ~states.TRAINING
         self._saw_forward = False
         self._forwards_since_backward = 0
+        if self._torn:
+            self._torn = False
+            self.lost_steps += 1
+            return None
         return step

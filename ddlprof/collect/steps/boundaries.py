@@ -7,7 +7,7 @@ otherwise end its first step more than once. Knows no torch; fed in order, by on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ddlprof.model.events import Event, Kind, Round
 
@@ -134,6 +134,19 @@ class Boundaries:
             self._numbers[optimizer] = 1 + sum(other == name for other in self.names.values())
             self.names[optimizer], self._sizes[optimizer] = name, parameters
 
+    def lost(self, updates: Mapping[int | None, int], first_seen: Mapping[int, tuple[str, int]]) -> int:
+        """Takes what is known of lost events (`Kind.LOST`), and returns how many steps probably ended there: as many as
+        the anchor made updates, or one that has taken over.
+        """
+        for optimizer, (name, parameters) in first_seen.items():
+            self.learn(optimizer, name, parameters)
+        if self.rounds is not None:
+            return updates.get(None, 0)
+        counts = {each: count for each, count in updates.items() if each is not None}
+        if self.anchor in counts or (self.anchor is not None and sum(counts.values()) < RETIRED_AFTER):
+            return counts.get(self.anchor, 0)
+        return max(counts.values(), default=0)
+
     def _groups(self) -> list[list[int]]:
         """Groups of optimizers that take turns. Groups that follow one another are phases of the training."""
         groups: list[list[int]] = []
@@ -163,6 +176,8 @@ class Boundaries:
             self._in_backward = False
         elif kind == Kind.ROUND:
             self._rounds[a] += 1
+        elif kind == Kind.LOST:
+            self._in_backward = False
         elif kind == Kind.OPTIMIZER_END:
             if first_seen is not None:
                 self.learn(a, *first_seen)

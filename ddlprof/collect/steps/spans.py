@@ -65,6 +65,11 @@ class JobSpans:
             if each in self._open:
                 self.add(each, *self._open.pop(each))
 
+    def lost(self, time: int) -> None:
+        """Called where events were lost before this time: what was open is over."""
+        self._writing_since = time
+        self.trained()
+
     def take(self) -> list[JobSpan]:
         """The spans that have ended since the last call."""
         over, self._over = self._over, []

@@ -9,6 +9,16 @@ from typing import Any, NamedTuple
 from ddlprof.collect.steps.frozen import FrozenForwards, FrozenTimes
 from ddlprof.model.records import NEVER, Flag, LoaderCost, StepRow
 
+UNOBSERVED = (
+    "not measured where torch counted collectives and none was seen ({count} in step {step}, the first such): "
+    "they were not issued through torch.distributed"
+)
+UNAWAITED = (
+    "not measured as long as no wait for the streams that collectives are issued on is seen ({count} in step {step}, "
+    "the first such): the device may wait for them unnoticed"
+)
+"""What is said of the first step of which `Step.unobserved` or `Step.unawaited` is not 0."""
+
 
 class BatchCost(NamedTuple):
     """What it took to make one batch; all fields but the first are those of `Fetch`."""

@@ -113,3 +113,15 @@ def test_the_device_may_be_captured_between_two_pieces() -> None:
     rig = Rig(Device(), 100)
     for _ in rig.handover.take():
         assert not rig.free.locked()
+
+
+def test_what_is_taken_is_counted_and_what_is_given_back_is_not() -> None:
+    rig = Rig(None, 100, 3)
+    assert rig.numbers() == list(range(103))
+    assert rig.recorder.taken == 103
+    rig = Rig(Device(), 100)
+    taking = rig.handover.take()
+    next(taking)
+    rig.free.acquire()  # a capture begins, and does not end
+    assert list(taking) == []
+    assert rig.recorder.taken == 32

@@ -14,6 +14,7 @@ import pytest
 from ddlprof.base import real_time
 from ddlprof.collect import helper as module
 from ddlprof.collect.helper import Helper
+from ddlprof.collect.process.stack_schedule import LOOK_S
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.sums import Step
@@ -126,27 +127,6 @@ def test_a_collective_that_never_ends_holds_up_nothing_for_long(rig: Rig, monkey
     monkeypatch.setattr(module, "_COLLECTIVES_WAIT_S", 0)
     rig.helper._drain()
     assert not rig.helper._pending
-
-
-def test_a_bug_of_ours_ends_the_recording_not_the_training(rig: Rig) -> None:
-    rig.train(2)
-    rig.recorder.chunks.append([("no event",)])  # type: ignore[list-item]
-    rig.train(2)
-    rig.helper.stop()
-    assert not rig.recorder.active
-    assert not rig.recorder.emit(Kind.FORWARD_BEGIN)
-    assert [row.step for row in rig.written()] == [0, 1]
-    (note,) = [record for kind, record in lines_of(rig.directory) if kind == "n"]
-    assert note.source == "helper"
-    assert note.message.startswith("stopped recording: ValueError")
-
-
-def test_a_bug_of_ours_in_the_thread_leaves_an_end(rig: Rig) -> None:
-    rig.recorder.chunks.append([("no event",)])  # type: ignore[list-item]
-    rig.helper.start()
-    rig.helper._thread.join(timeout=30)
-    rig.helper.stop()
-    assert len(rig.written("n")) == 1
 
 
 class SlowDevice:
@@ -292,19 +272,28 @@ def test_one_drain_serves_many_steps_unless_somebody_waits_for_them(rig: Rig) ->
     assert helper._drains_soon()  # short steps
 
 
-def test_the_stack_is_looked_at_less_often_the_more_is_known(rig: Rig) -> None:
+def test_it_wakes_up_more_often_to_look_at_the_stack_while_much_is_other(rig: Rig) -> None:
     helper = rig.helper
     assert helper._pause() == module._WAKE_S  # nothing is trained yet
     rig.recorder.boundaries, helper.steps_ns, helper.other_ns = 1, 100, 1
-    assert helper._pause() == module._SAMPLE_S
+    assert helper._pause() == LOOK_S
     helper.other_ns = 50
-    pauses = []
-    for helper._samples in (0, 100, module._FREQUENT_SAMPLES, 2 * module._FREQUENT_SAMPLES, module._MOST_SAMPLES):
-        pauses.append(helper._pause())
-    assert pauses[:3] == [module._FREQUENT_SAMPLE_S] * 3
-    assert pauses == sorted(pauses)
-    assert pauses[3] == 2 * module._FREQUENT_SAMPLE_S
-    assert pauses[4] == module._WAKE_S  # no more looks
+    assert helper._pause() < LOOK_S
+
+
+def test_the_stack_is_still_looked_at_on_the_second_day(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, looks = [1000.0], list[float]()
+
+    def wait(event: threading.Event, seconds: float) -> bool:
+        clock[0] += max(seconds, 10.0)
+        return clock[0] > 48 * 3600
+
+    monkeypatch.setattr(real_time.time, "perf_counter", staticmethod(lambda: clock[0]))
+    monkeypatch.setattr(real_time.time, "wait", staticmethod(wait))
+    monkeypatch.setattr(rig.helper, "_sample_stack", lambda: looks.append(clock[0]))
+    rig.train(1)
+    rig.helper._loop()
+    assert all(any(hour < look / 3600 < hour + 1 for look in looks) for hour in range(1, 48))
 
 
 @pytest.mark.parametrize("burst_s", [0.0, 1e9])

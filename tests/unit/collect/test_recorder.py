@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from typing import Any
 
 import pytest
 
@@ -89,14 +90,63 @@ def test_long_steps_change_hands_in_parts(recorder: Recorder) -> None:
     assert len(recorder.take_rest()) == 5
 
 
-def test_memory_is_bounded_when_nobody_takes_the_events(recorder: Recorder) -> None:
-    recorder.most_chunks = 3
-    for _ in range(5):
+def trained(recorder: Any, steps: int) -> None:
+    for _ in range(steps):
         recorder.emit(Kind.FORWARD_BEGIN)
-        recorder.emit(Kind.OPTIMIZER_END)
+        recorder.emit(Kind.OPTIMIZER_END, 5, False, ("SGD", 1) if not recorder.boundaries else None)
+
+
+def test_memory_is_bounded_when_nobody_takes_the_events(recorder: Recorder) -> None:
+    recorder.most_waiting = 6
+    trained(recorder, 50)
     assert len(recorder.chunks) == 3
-    assert recorder.lost == 4
-    assert recorder.boundaries == 5
+    assert recorder.boundaries == 50
+
+
+def test_whole_steps_are_lost_until_half_is_taken_and_their_number_is_told(recorder: Recorder) -> None:
+    recorder.most_waiting = 6
+    trained(recorder, 10)
+    recorder.taken = 2
+    trained(recorder, 10)
+    assert len(recorder.chunks) == 3  # not yet
+    recorder.taken = 3
+    trained(recorder, 2)
+    *_, told, after = recorder.chunks
+    ((kind, at, *lost),) = told
+    assert (kind, lost) == (Kind.LOST, [{5: 18}, 21, {}])
+    assert len(after) == 2
+    assert at < after[0][1]
+    assert recorder.handed == 6 + 1 + 2
+
+
+def test_what_is_lost_does_not_end_within_a_step(recorder: Recorder) -> None:
+    recorder.chunk_events, recorder.most_waiting = 10, 20
+    for _ in range(50):
+        recorder.emit(Kind.FORWARD_BEGIN)
+    recorder.taken = 20
+    for _ in range(50):
+        recorder.emit(Kind.FORWARD_BEGIN)
+    assert len(recorder.chunks) == 2
+    recorder.emit(Kind.OPTIMIZER_END, 5, False, ("SGD", 1))
+    ((_, _, *lost),) = recorder.chunks[2]
+    assert lost == [{5: 1}, 1, {5: ("SGD", 1)}]
+
+
+def test_what_is_lost_at_the_end_is_told_then(recorder: Recorder) -> None:
+    recorder.most_waiting = 2
+    trained(recorder, 4)
+    recorder.emit(Kind.FORWARD_BEGIN)
+    recorder.hand_over_rest()
+    _, told, rest = recorder.chunks
+    assert told[0][2] == {5: 3}
+    assert [event[0] for event in rest] == [Kind.FORWARD_BEGIN]
+
+
+def test_nothing_is_kept_once_nobody_takes_it_any_more(recorder: Recorder) -> None:
+    trained(recorder, 3)
+    recorder.close_queue()
+    trained(recorder, 100)
+    assert not recorder.chunks
 
 
 def test_what_hooks_take(recorder: Recorder) -> None:

@@ -218,3 +218,9 @@ def test_an_anchor_is_read_wherever_it_is(device: TickingDevice) -> None:
         events = [*forward(device, True, 500), device.event(500, Kind.BACKWARD_BEGIN)]
         times = device.resolve(*events)
     assert abs(times[-1] - round(device.now * MS)) < 0.5 * MS
+
+
+def test_forwards_whose_ends_were_lost_are_forgotten(device: TickingDevice) -> None:
+    kinds = (Kind.FORWARD_BEGIN, Kind.LOST, Kind.FORWARD_BEGIN, Kind.FORWARD_END)
+    device.clock.resolve([(kind, device.clock(), True, None, None) for kind in kinds])
+    assert device.clock._forwards == []

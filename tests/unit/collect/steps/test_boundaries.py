@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ddlprof.collect.steps import boundaries
-from ddlprof.collect.steps.boundaries import Boundaries
+from ddlprof.collect.steps.boundaries import RETIRED_AFTER, Boundaries
 from ddlprof.model.events import Kind, Round
 from tests.unit.collect.conftest import LARGE, MS, SMALL, Thread
 
@@ -129,3 +129,18 @@ def test_an_optimizer_that_comes_after_rounds_ends_the_steps(thread: Thread) -> 
         thread.update(1)
     assert thread.assembler.boundaries.rounds is None
     assert [row.microbatches for row in thread.rows[by_hand + 4 :]] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("updates", "steps"),
+    [({1: 7, 0: 3}, 3), ({1: 7}, 0), ({2: RETIRED_AFTER}, RETIRED_AFTER), ({None: 9}, 0), ({}, 0)],
+)
+def test_steps_among_lost_updates_are_those_of_the_anchor_or_of_what_took_over(
+    updates: dict[int | None, int], steps: int
+) -> None:
+    boundaries = Boundaries()
+    boundaries.anchor = 0
+    assert boundaries.lost(updates, {2: ("Adam", 10)}) == steps
+    assert boundaries.names == {2: "Adam"}
+    boundaries.rounds = Round.LOADER
+    assert boundaries.lost(updates, {}) == updates.get(None, 0)

@@ -1,0 +1,49 @@
+"""Reads what ranks say whose helper thread did not end with the script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ddlprof.base.reading import ReadingError
+from ddlprof.model.records import Note
+from ddlprof.model.unfinished import MAX_UNFINISHED_BYTES, UNFINISHED_SUFFIX, Unfinished, decode_unfinished
+from ddlprof.store.numbers import DAMAGE
+from ddlprof.store.parts import RunPart
+from ddlprof.store.tables import RankData
+
+_NUMBER = "(?:0|[1-9][0-9]{0,8})"
+_NAME = rf"attempt-(?P<attempt>{_NUMBER})/rank-(?P<rank>{_NUMBER}){re.escape(UNFINISHED_SUFFIX)}"
+_FILE = re.compile(rf"(?:(?P<part>[^/]+)/)?(?P<label>{_NAME})")
+
+
+def add_unfinished(parts: Sequence[RunPart], ranks: Sequence[RankData]) -> list[Note]:
+    """Gives ranks without an end the one that they told elsewhere, and a note on what is missing of them.
+
+    Returns notes on files that cannot be read.
+    """
+    notes: list[Note] = []
+    open_ranks = {(rank.attempt, rank.rank): rank for rank in ranks if rank.end is None}
+    for part in parts if open_ranks else ():
+        inside = part.ranks[0].text.rpartition("attempt-")[0].rstrip("/") if part.ranks else ""
+        for name in sorted(part.folder.files()):
+            match = _FILE.fullmatch(name)
+            if not match or (match["part"] or "") != inside:
+                continue
+            rank = open_ranks.get((int(match["attempt"]), int(match["rank"])))
+            if rank is None:
+                continue
+            try:
+                said = _read(part.folder.piece(name, 0, MAX_UNFINISHED_BYTES + 1))
+            except DAMAGE as error:
+                notes.append(Note(match["label"], f"cannot be read: {error}"))
+                continue
+            rank.end = said.end
+            rank.notes.append(Note("helper", said.message))
+    return notes
+
+
+def _read(content: bytes | ReadingError) -> Unfinished:
+    if isinstance(content, ReadingError):
+        raise content
+    return decode_unfinished(content)

@@ -1,0 +1,51 @@
+"""How often the stack is looked at, on a clock of the test's."""
+
+from __future__ import annotations
+
+import math
+
+from ddlprof.collect.process.stack_schedule import LOOK_S, StackSchedule
+from ddlprof.model.stack_samples import sparseness
+
+HOUR_S = 3600.0
+
+
+def looks(hours: float, begin_s: float = 5.0, other: int = 0) -> list[float]:
+    """The times of all looks, in seconds since the first, of a thread that wakes up when it should."""
+    schedule, now, times = StackSchedule(), begin_s, list[float]()
+    while now < begin_s + hours * HOUR_S:
+        if schedule.is_due(now, other, 100):
+            times.append(now - begin_s)
+        now += schedule.pause_s(other, 100)
+    assert schedule.looks == len(times)
+    return times
+
+
+def test_looks_become_rare_and_never_end() -> None:
+    times = looks(48)
+    assert len([each for each in times if each < 600]) == 600 / LOOK_S
+    for hour in range(1, 48):
+        expected = HOUR_S / LOOK_S / sparseness((hour + 0.5) * HOUR_S)
+        found = len([each for each in times if hour * HOUR_S <= each < (hour + 1) * HOUR_S])
+        assert math.isclose(found, expected, rel_tol=0.2)
+    assert len(times) < 20_000
+
+
+def test_a_year_takes_little_more_than_a_day() -> None:
+    schedule, now = StackSchedule(), 1.0
+    while now < 365 * 24 * HOUR_S:
+        now += max(LOOK_S, LOOK_S * sparseness(now))
+        schedule.is_due(now, 0, 100)
+    assert schedule.looks < 40_000
+
+
+def test_with_much_other_the_first_looks_are_more_and_later_ones_are_not() -> None:
+    few, many = looks(2), looks(2, other=50)
+    assert len([each for each in many if each < 20]) > 5 * len([each for each in few if each < 20])
+    assert math.isclose(*(len([t for t in each if t > HOUR_S]) for each in (few, many)), rel_tol=0.1)
+
+
+def test_a_thread_that_did_not_wake_up_does_not_catch_up() -> None:
+    schedule = StackSchedule()
+    due = [schedule.is_due(now, 0, 100) for now in (1.0, *(100 + number / 100 for number in range(100)))]
+    assert 1 + 1 / LOOK_S <= sum(due) <= 3 + 1 / LOOK_S

@@ -42,6 +42,8 @@ class RankOutput:
         self.inherited = job is not None
         self.grouped = False
         """Whether the process belongs to a process group."""
+        self.beside: list[int] | None = None
+        """The other ranks on this machine; None if they are not known."""
         self._opened = self._has_operators = False
         self.origin_ns, origin_unix_ns = time.perf_counter_ns(), time.time_ns()
         start = environment.ElasticLaunch.from_environment()

@@ -26,6 +26,7 @@ from ddlprof.store.parts import (
 )
 from ddlprof.store.rankfile import decode_rank
 from ddlprof.store.tables import RankData, RunData
+from ddlprof.store.unwritten_ends import add_unwritten_ends
 
 DEFAULT_RUNS = Path("ddlprof-runs")
 
@@ -62,6 +63,7 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
     except ValueError as error:
         raise UserError(f"{named[0]}: {error}") from None
     notes += foreign
+    add_unwritten_ends(parts, ranks)
     step = None
     if any(part.operators is not None for part in parts):
         from ddlprof.store.operators import read_operators  # not at the top: many cards are of runs without operators

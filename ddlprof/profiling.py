@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ddlprof.base.errors import UserError, complain
+from ddlprof.base.real_process import getpid
 from ddlprof.model.options import DISABLE_VARIABLE, DataCall, Options, ParentRun
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Profile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         session, self._session = self._session, None
-        if session is None or session.pid != os.getpid():
+        if session is None or session.pid != getpid():
             return
         status, code = _how_it_ended(error)
         try:

@@ -6,19 +6,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ddlprof.analysis.hang_facts import EXTRA, KIND, ORDER, SHAPE, SKIPPED, Hang, Place, Standing, hang_of_kind
+from ddlprof.analysis.hang_waits import GroupsTold, Waits, reached
 from ddlprof.model.hang import Issued
 from ddlprof.model.records import MESSAGES, is_all_to_all
 
 
-def disagreement(ranks: Mapping[int, Standing], waits: Mapping[int, list[int]]) -> Hang | None:
+def disagreement(ranks: Mapping[int, Standing], told: GroupsTold) -> Hang | None:
     """Ranks that issued different collectives under one number of a group."""
     waited_in = {(r.collective.group, r.collective.members) for r in ranks.values() if r.collective}
     for name, members in sorted(waited_in):
-        issued: dict[int, dict[int, Issued]] = {}
-        for rank in ranks.values():
-            for group in rank.state.groups if rank.state is not None else ():
-                if (group.name, tuple(group.members)) == (name, members):
-                    issued[rank.number] = {each.seq: each for each in group.recent}
+        groups = told.get((name, members), {})
+        issued = {rank: {each.seq: each for each in groups[rank].recent} for rank in sorted(groups)}
         found = _first_difference(issued)
         if found is not None:
             return _differing(name, members, *found, issued, ranks)
@@ -55,16 +53,18 @@ def _differing(
     ranks: Mapping[int, Standing],
 ) -> Hang:
     """What the ranks that differ at a number issued in place of what the others did."""
-    usual = next((each[seq] for rank, each in issued.items() if rank not in few and seq in each), None)
+    odd = set(few)
+    usual = next((each[seq] for rank, each in issued.items() if rank not in odd and seq in each), None)
     if usual is None and (told := _by_habit(seq, few, issued)) is not None:
         few, usual = told
+        odd = set(few)
     own = issued[few[0]][seq]
     place = Place(name, _dimension(ranks, name), members, seq, (usual or own).op, (usual or own).bytes)
-    waiting = [rank.number for rank in ranks.values() if rank.collective and rank.number not in few]
+    waiting = [rank.number for rank in ranks.values() if rank.collective and rank.number not in odd]
     if usual is None:
         forms = [f"rank {rank}: {issued[rank][seq].op} of {issued[rank][seq].bytes:,} bytes" for rank in few]
         return hang_of_kind(SHAPE, few, waiting, place, ranks, "; ".join(forms))
-    others = [each for rank, each in issued.items() if rank not in few and seq in each] or [{}]
+    others = [each for rank, each in issued.items() if rank not in odd and seq in each] or [{}]
     after = _usually_after(issued[few[0]], [_form(usual)])
     if _continues(issued[few[0]], others[0], seq) or (after and _form(after) == _form(own) != _form(usual)):
         kind = SKIPPED
@@ -112,29 +112,20 @@ def _continues(one: Mapping[int, Issued], other: Mapping[int, Issued], seq: int)
     return bool(known) and all(each == after for each, after in known)
 
 
-def cycle(ranks: Mapping[int, Standing], waits: Mapping[int, list[int]]) -> Hang | None:
+def cycle(ranks: Mapping[int, Standing], waits: Waits) -> Hang | None:
     """Ranks that wait for each other in different groups."""
-    inside = sorted(rank for rank in waits if rank in reached(rank, waits))
+    after = reached(waits)
+    inside = sorted(rank for rank, of in waits.items() if rank in after[of])
     if not inside:
         return None
     groups = Counter(place.group for rank in inside if (place := ranks[rank].collective))
     usual, most = groups.most_common(1)[0]
     few = [rank for rank in inside if (place := ranks[rank].collective) and place.group != usual]
     few = few if few and most > max((count for name, count in groups.items() if name != usual), default=0) else inside
-    others = [rank for rank in waits if rank not in few]
+    odd = set(few)
+    others = [rank for rank in waits if rank not in odd]
     place = ranks[others[0] if others else inside[0]].collective
     detail = "; ".join(
         f"rank {rank} in {p.op} #{p.seq} of group {p.group}" for rank in inside[:4] if (p := ranks[rank].collective)
     )
     return hang_of_kind(ORDER, few, others, place, ranks, detail)
-
-
-def reached(rank: int, waits: Mapping[int, list[int]]) -> set[int]:
-    found: set[int] = set()
-    new = list(waits.get(rank, ()))
-    while new:
-        each = new.pop()
-        if each not in found:
-            found.add(each)
-            new += waits.get(each, ())
-    return found

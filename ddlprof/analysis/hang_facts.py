@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ddlprof.model.hang import RankState
 
-MISSING, SKIPPED, EXTRA, SHAPE, KIND, ORDER = "missing", "skipped", "extra", "shape", "kind", "order"
+MISSING, LATE, SKIPPED, EXTRA, SHAPE, KIND, ORDER = "missing", "late", "skipped", "extra", "shape", "kind", "order"
 NETWORK, WORKER, INPUT, LOCK, STANDS = "network", "worker", "input", "lock", "stands"
 ENDED, FAILED, STOPPED, SILENT, DISK, BUSY = "ended", "failed", "stopped", "silent", "disk", "busy"
 
@@ -85,6 +85,8 @@ def hang_of_kind(
     states = [rank.state for rank in ranks.values() if rank.state is not None]
     first = ranks[of[0]].state
     shown = first.thread.place if first is not None and ranks[of[0]].does != ENDED else ""
+    if kind == LATE and first is not None and first.stood_at:
+        shown = first.stood_at
     if kind == LOCK and first is not None and not shown:
         shown = first.threads[0].place
     return Hang(

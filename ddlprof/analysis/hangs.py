@@ -10,13 +10,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ddlprof.analysis.disagreements import cycle, disagreement, reached
+from ddlprof.analysis.disagreements import cycle, disagreement
 from ddlprof.analysis.hang_facts import (
     BUSY,
     DISK,
     ENDED,
     FAILED,
     INPUT,
+    LATE,
     LOCK,
     MISSING,
     NETWORK,
@@ -30,6 +31,7 @@ from ddlprof.analysis.hang_facts import (
     Standing,
     hang_of_kind,
 )
+from ddlprof.analysis.hang_waits import GroupsTold, Waits, gave_up, lateness, reached, told_of_groups, who_waits
 from ddlprof.model.hang import (
     ABORTED,
     BUSY_BYTES_PER_S,
@@ -43,10 +45,13 @@ from ddlprof.model.hang import (
     Issued,
     RankState,
 )
+from ddlprof.model.records import GOOD_ENDS
 
 if TYPE_CHECKING:
     from ddlprof.store import RunData
 
+_INTERRUPT = "interrupt"
+"""The status of a rank that somebody ended by hand."""
 _MOST_RANKS = 1 << 17
 """More ranks than any job has; a damaged file may say otherwise."""
 _PACE_NS = 30e9
@@ -56,6 +61,9 @@ _PATIENT = 10
 _LOCKS = frozenset(("acquire", "join", "wait", "get", "put", "result", "__enter__", "wait_for"))
 _LOST_PEER = ("clos", "reset", "timed out", "timeout", "peer", "broken pipe", "length", "wait timeout", "aborted")
 """Words of errors by which a collective ends where another rank has gone or disagrees."""
+_OF_BACKENDS = ("gloo", "nccl", "distbackenderror", "distnetworkerror", "diststoreerror", "processgroup")
+"""Words of errors of collectives, also of those that C++ waits for: DDP's are raised by `backward`."""
+_MOST_HOSTS = 4
 
 
 def hang_of(run: RunData) -> Hang | None:
@@ -73,11 +81,11 @@ def find_hang(states: Iterable[RankState], ended: Mapping[int, str], world_size:
     if not any(state.stands or state.status != TRAINS for state in known.values()):
         return None
     numbers = sorted({*range(min(world_size, _MOST_RANKS)), *known})
-    said = _together(known.values())
+    said, told = _together(known.values()), told_of_groups(known.values())
     ranks = {number: _rank(number, known.get(number), ended, said) for number in numbers}
     stands = any(state.stands for state in known.values())
-    waits = {rank.number: _behind(rank, ranks, stands) for rank in ranks.values() if rank.collective is not None}
-    found = disagreement(ranks, waits) or cycle(ranks, waits) or _roots(ranks, waits) or _network(ranks, waits)
+    waits, late = who_waits(ranks, told)
+    found = disagreement(ranks, told) or cycle(ranks, waits) or _roots(ranks, waits, late, told) or _network(ranks)
     found = found or _alone(ranks) or _aborted(ranks)
     if found is None:
         return None
@@ -91,6 +99,9 @@ class _Said(NamedTuple):
     """What the states say together."""
 
     newest_ns: int
+    """When the first rank gave up waiting; if none has, when the latest state was written."""
+    is_over: bool
+    """Whether a rank gave up waiting: what ends afterwards has not caused it."""
     asked_ns: int
     """For how long the ranks have been asked."""
     answers_ns: float
@@ -98,30 +109,49 @@ class _Said(NamedTuple):
     kernel: dict[int, tuple[str, int]]
     """What the kernel said of the processes of other ranks, and when."""
 
+    def stood(self, state: RankState) -> bool:
+        """Whether a rank still stood there when the first one gave up."""
+        return self.is_over and state.stands and not self.is_quiet(state)
+
+    def is_quiet(self, state: RankState) -> bool:
+        """Whether a rank has not written for longer than one that can."""
+        return self.newest_ns - state.unix_ns > 2 * self.answers_ns + _PACE_NS * state.stands
+
 
 def _together(states: Collection[RankState]) -> _Said:
-    newest = max(each.unix_ns for each in states)
+    over = min((each.unix_ns for each in states if _lost(each) and gave_up(each) and each.unix_ns), default=None)
+    newest = max(each.unix_ns for each in states) if over is None else over
     first = min((each.first_unix_ns for each in states if each.first_unix_ns), default=newest)
-    kernel = {
-        int(rank): (word, each.unix_ns)
-        for each in sorted(states, key=lambda state: state.unix_ns)
-        for rank, word in each.peers.items()
-        if rank.isdecimal() and len(rank) < 10
-    }
-    return _Said(newest, newest - first, max(each.answers_s for each in states) * 1e9, kernel)
+    kernel: dict[int, tuple[str, int]] = {}
+    for each in sorted(states, key=lambda state: state.unix_ns):
+        for rank, word in each.peers.items():
+            if rank.isdecimal() and len(rank) < 10 and kernel.get(int(rank), ("", 0))[0] != "stopped":
+                kernel[int(rank)] = (word, each.unix_ns)  # one that was stopped is killed by its launcher later
+    answers_ns = max(each.answers_s for each in states) * 1e9
+    return _Said(newest, over is not None, newest - first, answers_ns, kernel)
+
+
+def _lost(state: RankState) -> bool:
+    """Whether a rank was ended by an error of a collective that another rank did not come to, or has left."""
+    text = state.error.lower()
+    inside = state.error_in_collective or any(word in text for word in _OF_BACKENDS)
+    inside = inside or (state.status == ABORTED and state.stands and _current(state) is not None)
+    return inside and any(word in text for word in _LOST_PEER)
 
 
 def _rank(number: int, state: RankState | None, ended: Mapping[int, str], said: _Said) -> Standing:
     if state is not None and state.status not in (TRAINS, "ok"):
-        lost = state.error_in_collective and any(word in state.error.lower() for word in _LOST_PEER)
-        return Standing(number, FAILED, state, _latest(state) if lost else None, state.error)
-    if number in ended:
-        return Standing(number, FAILED if ended[number] == "exception" else ENDED, state, None, ended[number])
-    age_ns = said.newest_ns - state.unix_ns if state is not None else said.newest_ns
+        return Standing(number, FAILED, state, _latest(state) if _lost(state) else None, state.error)
+    stood = state is not None and state.stands and (said.stood(state) or ended.get(number) == _INTERRUPT)
+    if number in ended and not stood:
+        left = state is not None and state.stands and ended[number] not in GOOD_ENDS
+        place = _current(state) if left and state is not None else None  # the script has caught the error of a timeout
+        failed = ended[number] == "exception" or place is not None
+        return Standing(number, FAILED if failed else ENDED, state, place, ended[number])
     kernel, asked_at_ns = said.kernel.get(number, ("", 0))
-    if state is not None and asked_at_ns <= state.unix_ns:
-        kernel = ""  # it has written since
-    quiet = state is None or age_ns > 2 * said.answers_ns + _PACE_NS * state.stands
+    if state is not None and (asked_at_ns <= state.unix_ns or (stood and kernel != "stopped")):
+        kernel = ""  # it has written since, or was ended when others had given up
+    quiet = state is None or said.is_quiet(state)
     if kernel in ("stopped", "gone", "zombie") or (quiet and said.asked_ns > said.answers_ns):
         return Standing(number, STOPPED if kernel == "stopped" else SILENT, state, None, kernel)
     if state is None:
@@ -152,53 +182,34 @@ def _place(group: GroupState, issued: Issued) -> Place:
     return Place(group.name, group.dimension, tuple(group.members), issued.seq, issued.op, issued.bytes)
 
 
-def _group(state: RankState | None, place: Place) -> GroupState | None:
-    groups = state.groups if state is not None else ()
-    return next((g for g in groups if g.name == place.group and tuple(g.members) == place.members), None)
-
-
-def _behind(rank: Standing, ranks: Mapping[int, Standing], stands: bool) -> list[int]:
-    """The members of the group that have not issued the collective in which this rank waits."""
-    place = rank.collective
-    assert place is not None
-    found = []
-    for number in place.members:
-        other = ranks.get(number)
-        if other is None or number == rank.number:
-            continue
-        group = _group(other.state, place)
-        if other.state is None and other.does not in (ENDED, FAILED, SILENT, STOPPED):
-            continue  # it has not answered yet
-        if group is None or group.recent[-1].seq < place.seq:
-            found.append(number)
-    return found
-
-
 # -- the reasons ------------------------------------------------------------------------------------------------------
 
 
-def _roots(ranks: Mapping[int, Standing], waits: Mapping[int, list[int]]) -> Hang | None:
+def _roots(ranks: Mapping[int, Standing], waits: Waits, late: Collection[int], told: GroupsTold) -> Hang | None:
     """Ranks for which others wait and that wait for nobody themselves."""
-    roots = sorted({each for rank in waits for each in reached(rank, waits) if not waits.get(each)})
+    roots = sorted({each for of in reached(waits).values() for each in of if not waits.get(each)})
     if not roots:
         return None
-    reasons = {root: _reason(ranks[root]) for root in roots}
+    over = any(ranks[rank].does == FAILED and waits[rank] for rank in waits)
+    reasons = {root: (LATE, "") if root in late else _reason(ranks[root], over) for root in roots}
     first = min(roots, key=lambda root: (_CERTAIN.index(reasons[root][0]), root))
     kind, detail = reasons[first]
-    alike = [root for root in roots if reasons[root][0] == kind]
+    alike = {root for root in roots if reasons[root][0] == kind}
     waiting = [rank for rank in waits if waits[rank] and rank not in alike]
-    direct = [rank for rank in waiting if set(waits[rank]) & set(alike)]
+    direct = [rank for rank in waiting if not alike.isdisjoint(waits[rank])]
     nearest = min(direct, key=lambda rank: len(waits[rank]), default=None)  # others wait for those that wait, too
     place = None if nearest is None else ranks[nearest].collective
-    return hang_of_kind(kind, alike, waiting, place, ranks, detail)
+    if kind == LATE and place is not None:
+        detail = lateness(place, ranks[first], [ranks[rank] for rank in direct], told) or detail
+    return hang_of_kind(kind, sorted(alike), waiting, place, ranks, detail)
 
 
-_CERTAIN = (FAILED, DISK, ENDED, STOPPED, SILENT, WORKER, INPUT, LOCK, MISSING, STANDS, BUSY, NETWORK)
+_CERTAIN = (FAILED, DISK, ENDED, STOPPED, SILENT, WORKER, INPUT, LOCK, MISSING, LATE, STANDS, BUSY, NETWORK)
 """Of several ranks behind, the one with the reason that comes first is named."""
 
 
-def _reason(rank: Standing) -> tuple[str, str]:
-    """Why a rank does not come, and what tells."""
+def _reason(rank: Standing, over: bool = False) -> tuple[str, str]:
+    """Why a rank does not come, and what tells. `over`: others have given up, so to be at work is no excuse."""
     state = rank.state
     if rank.does == FAILED:
         if state is not None and state.status == ABORTED and state.error_in_collective:
@@ -208,8 +219,8 @@ def _reason(rank: Standing) -> tuple[str, str]:
         return rank.does or SILENT, rank.note
     if state.full_disks:
         return DISK, ", ".join(state.full_disks)
-    if _works(state):
-        return BUSY, ""
+    if _works(state) and (not over or _is_busy(state)):
+        return (LATE if over else BUSY), ""
     dead = [f"{child.name} {child.pid} {child.ended}" for child in state.children if child.ended]
     if dead and (state.doing == DATA or state.thread.calls in _LOCKS):
         return WORKER, "; ".join(dead)
@@ -223,14 +234,19 @@ def _reason(rank: Standing) -> tuple[str, str]:
 
 def _works(state: RankState) -> bool:
     """Whether a rank is at work, though no step of it ends."""
-    if not state.stands or state.thread.state == "R":
-        return True
+    return not state.stands or _is_busy(state)
+
+
+def _is_busy(state: RankState) -> bool:
+    """Whether what a rank does takes time: it computes, reads or writes, or its work gives no sign of life."""
     if state.doing in (CHECKPOINT, COMPILING) and state.quiet_s < _PATIENT * state.limit_s:
+        return True
+    if state.cores is None and state.thread.state == "R":
         return True
     return (state.cores or 0.0) >= BUSY_CORES or (state.io_bytes_per_s or 0.0) >= BUSY_BYTES_PER_S
 
 
-def _network(ranks: Mapping[int, Standing], waits: Mapping[int, list[int]]) -> Hang | None:
+def _network(ranks: Mapping[int, Standing]) -> Hang | None:
     """All are in the same collective, and it does not end."""
     inside: dict[tuple[str, tuple[int, ...], int], list[int]] = {}
     for rank in ranks.values():
@@ -238,23 +254,27 @@ def _network(ranks: Mapping[int, Standing], waits: Mapping[int, list[int]]) -> H
             inside.setdefault((place.group, place.members, place.seq), []).append(rank.number)
     for (_, members, _), of in inside.items():
         if len(of) >= 2 and len(of) == len(members):
-            hosts = {state.host for number in of if (state := ranks[number].state)}
-            return hang_of_kind(NETWORK, of, of, ranks[of[0]].collective, ranks, ", ".join(sorted(hosts)))
+            hosts = sorted({state.host for number in of if (state := ranks[number].state)})
+            more = f" and {len(hosts) - _MOST_HOSTS} more" if len(hosts) > _MOST_HOSTS else ""
+            shown = ", ".join(hosts[:_MOST_HOSTS]) + more
+            return hang_of_kind(NETWORK, of, of, ranks[of[0]].collective, ranks, shown)
     return None
 
 
 def _alone(ranks: Mapping[int, Standing]) -> Hang | None:
-    """Ranks that stand still with nobody waiting for them."""
+    """Ranks that stand still, and it is not known that anybody waits for them."""
     still = [
         rank for rank in ranks.values()
         if rank.collective is None and rank.does not in (ENDED, FAILED) and rank.state and rank.state.stands
     ]  # fmt: skip
+    over = any(rank.does == FAILED and rank.state is not None and _lost(rank.state) for rank in ranks.values())
+    reasons = {rank.number: _reason(rank, over) for rank in still}
     for rank in still:
-        kind, detail = _reason(rank)
-        if kind == MISSING:
+        kind, detail = reasons[rank.number]
+        if kind == MISSING and not over:
             kind = BUSY if rank.state and rank.state.thread.calls == "sleep" else STANDS
         if kind != BUSY:
-            alike = [other.number for other in still if _reason(other)[0] == _reason(rank)[0]]
+            alike = [other for other, reason in reasons.items() if reason[0] == reasons[rank.number][0]]
             return hang_of_kind(kind, alike, [], None, ranks, detail)
     return hang_of_kind(BUSY, [rank.number for rank in still], [], None, ranks, "") if still else None
 

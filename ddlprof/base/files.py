@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ddlprof.base.real_process import getpid
+
 
 def replace_whole(path: Path, text: str) -> None:
     """Replaces a file atomically. Raises OSError if it cannot be written."""
@@ -17,7 +19,7 @@ def replace_whole(path: Path, text: str) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yields a path to write to. At the end that file replaces `path`; after an exception it is removed."""
-    temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name[:100]}.{getpid()}.tmp")
     try:
         yield temporary
         os.replace(temporary, path)

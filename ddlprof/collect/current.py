@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from pathlib import Path
 from typing import Protocol
 
+from ddlprof.base.real_process import getpid
 from ddlprof.model.classes import OPTIONAL, RECORDED
 from ddlprof.model.records import StepRow
 
@@ -82,7 +82,7 @@ def end(session: Session) -> None:
 
 def current() -> Session | None:
     """The session under way in this process; None if there is none, as in a child made by fork."""
-    return _session if _session is not None and _session.pid == os.getpid() else None
+    return _session if _session is not None and _session.pid == getpid() else None
 
 
 def recent_means(steps: int = 100, prefix: str = "") -> dict[str, float]:

@@ -14,6 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.base.real_process import getpid
 from ddlprof.base.real_time import time
 from ddlprof.collect import current
 from ddlprof.collect.accelerator import known
@@ -64,7 +65,7 @@ class Session:
     ) -> None:
         self.options = options
         self.experiment = job.experiment if job else Experiment.from_environment()
-        self.pid = os.getpid()
+        self.pid = getpid()
         age = age_ns() if whole_process else None
         self.place = RankOutput(options, name, argv, job)
         self.writer = self.place.writer
@@ -113,7 +114,7 @@ class Session:
 
     def begin(self) -> None:
         """Installs the hooks and starts the helper thread. Called right after the script's first `import torch`."""
-        if os.getpid() != self.pid:
+        if getpid() != self.pid:
             return
         self._begun = True
         try:
@@ -204,7 +205,7 @@ class Session:
 
         In a forked child it is the first sign that the child trains.
         """
-        if os.getpid() != self.pid:
+        if getpid() != self.pid:
             self.on_forked_group()
         elif not self._over:
             self.rank_group.on_process_group()
@@ -297,9 +298,12 @@ class Session:
 
     # -- the end --------------------------------------------------------------------------------------------------
 
-    def finish(self, status: str, exit_code: int) -> None:
-        """Removes the hooks, writes the remaining records and closes the files. Does nothing in a forked child."""
-        if os.getpid() != self.pid or self._over:
+    def finish(self, status: str, exit_code: int, replaced: bool = False) -> None:
+        """Removes the hooks, writes the remaining records and closes the files. Does nothing in a forked child.
+
+        `replaced`: the process becomes another program, which begins the run if there is no step to keep.
+        """
+        if getpid() != self.pid or self._over:
             return
         self._over = True
         current.end(self)
@@ -312,7 +316,7 @@ class Session:
             return
         self.progress.poll(last=True)
         if not self.progress.steps:
-            if self.place.left_to_others():
+            if replaced or self.place.left_to_others():
                 return
             self.progress.open()
         self._learn()
@@ -320,8 +324,10 @@ class Session:
         end = time.perf_counter_ns() - self.place.origin_ns
         begin -= self.place.origin_ns
         self.writer.context(JobSpan(PROFILING, begin, end - begin))
-        self.writer.context(End(how, exit_code, end))
+        ended = End(how, exit_code, end)
+        self.writer.context(ended)
         self.writer.close()
+        self.place.told_end(ended)
         self.progress.closed()
 
     def _leave_helper(self, status: str, exit_code: int) -> None:

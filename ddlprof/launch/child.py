@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.errors import complain
+from ddlprof.base.real_process import getpid
 from ddlprof.launch.ending import Ending
+from ddlprof.launch.replaced import watch_exec
 from ddlprof.model.options import ParentRun
 
 if TYPE_CHECKING:
@@ -116,10 +118,11 @@ def _begin(job: ParentRun) -> Session | None:
     try:
         from ddlprof.collect.session import start
 
-        card = job.options.card and job.top == os.getpid()  # the same process, if the script has replaced itself
+        card = job.options.card and job.top == getpid()  # the same process, if the script has replaced itself
         options = replace(job.options, card=card)
         session = start(options, job.name or Path(sys.argv[0]).stem, list(sys.argv), job, whole_process=True)
         _finish_at_end(Ending(options, session))
+        watch_exec(session, options.quiet)
         _follow_forks(session, job)
     except Exception as error:
         _say(job, error)
@@ -132,7 +135,7 @@ def hand_down(session: Session, name: str) -> None:
     place = session.place
     directory = str(place.directory) if place.directory else None
     alone = place.rank == 0 and place.world_size == 1
-    job = ParentRun(session.options, name, place.header.job_id, directory, session.experiment, os.getpid(), alone)
+    job = ParentRun(session.options, name, place.header.job_id, directory, session.experiment, getpid(), alone)
     os.environ.update(job.environment())
     _follow_forks(session, job)
 
@@ -150,7 +153,7 @@ def _follow_forks(session: Session, job: ParentRun) -> None:
 
     def in_child() -> None:
         nonlocal uninstall
-        if os.getpid() == session.pid:
+        if getpid() == session.pid:
             return
         if not session.begun:
             after_import("torch", functools.partial(_watch, job))
@@ -186,4 +189,4 @@ def _finish_at_end(ending: Ending) -> None:
 
 def _say(job: ParentRun, error: Exception) -> None:
     if not job.options.quiet:
-        complain(f"process {os.getpid()} is not measured: {type(error).__name__}: {error}")
+        complain(f"process {getpid()} is not measured: {type(error).__name__}: {error}")

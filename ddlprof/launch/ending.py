@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.errors import complain
+from ddlprof.base.real_process import getpid
 from ddlprof.base.text import shell_word
 from ddlprof.launch.terminal import await_ranks, print_card, save_summary
 from ddlprof.model.options import Options
@@ -29,7 +30,7 @@ class Ending:
         self._options = options
         self._session = session
         self._view = view
-        self._pid = os.getpid()
+        self._pid = getpid()
         self._directory = os.getcwd()
 
     def note(self, error: BaseException) -> None:
@@ -52,7 +53,7 @@ class Ending:
         @functools.wraps(leave)
         def _exit(*args: Any, **kwargs: Any) -> Any:
             session = self._session
-            if session is not None and os.getpid() == self._pid and not self._options.quiet:
+            if session is not None and getpid() == self._pid and not self._options.quiet:
                 with contextlib.suppress(Exception):
                     directory = shell_word(os.path.relpath(session.directory or "", self._directory), path=True)
                     complain(f"the script ended by os._exit: no card; its last steps: ddlprof report {directory}")
@@ -63,7 +64,7 @@ class Ending:
     def finish(self) -> None:
         """Ends the session, prints the card, saves the summary. Errors here do not change the exit code."""
         session, self._session = self._session, None
-        if session is None or os.getpid() != self._pid:
+        if session is None or getpid() != self._pid:
             return
         try:
             session.finish(self.status, self.exit_code)

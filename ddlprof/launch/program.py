@@ -13,9 +13,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ddlprof.base.errors import UserError, complain
+from ddlprof.base.real_process import getpid
 from ddlprof.launch.child import hand_down
 from ddlprof.launch.ending import Ending
 from ddlprof.launch.mainmodule import run_as_main
+from ddlprof.launch.replaced import watch_exec
 from ddlprof.launch.target import Target
 from ddlprof.model.options import SPARSITY_VARIABLE, Options
 
@@ -37,6 +39,7 @@ def main() -> None:
     atexit.register(ending.finish)
     ending.watch_exit()
     if session is not None:
+        watch_exec(session, options.quiet)
         hand_down(session, target.name)
     gc.enable()  # see `bootstrap`
     try:
@@ -82,7 +85,7 @@ def _view_of(session: Session) -> View | None:
         return None
     from ddlprof.launch.terminal import start_view
 
-    return start_view(session.directory, os.getpid())
+    return start_view(session.directory, getpid())
 
 
 def _show_without_our_frames() -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from time import monotonic, sleep  # before the script can replace them
 
 import ddlprof
+from ddlprof.base.real_process import getpid
 from ddlprof.model import codec
 
 _STDERR = 2
@@ -109,7 +110,7 @@ class View:
 
     def end(self) -> None:
         """Ends the view and waits until it has restored the terminal."""
-        if os.getpid() != self.owner:
+        if getpid() != self.owner:
             return
         try:
             if not self._is_there():
@@ -141,7 +142,7 @@ def start_view(directory: Path, owner: int) -> View | None:
         number = int(done.stdout)
     except Exception:
         return None
-    return View(number, _started(number), os.getpid())
+    return View(number, _started(number), getpid())
 
 
 def _started(process: int) -> str:

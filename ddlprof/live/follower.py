@@ -29,6 +29,8 @@ _READ_AT_ONCE_BYTES = 32 << 20
 """The most bytes that are read before the view is shown again."""
 QUIET_S, STANDING_EVERY_S = 5.0, 10.0
 """After so long without a step, what ranks write when they stand still is read, and then so often."""
+STANDING_SHARE = 10
+"""It is read at most for a tenth of the time: a thousand ranks take seconds."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class RunFollower:
         self.standing: list[RankState] = []
         """What ranks of the latest attempt wrote when they stood still; empty while steps end."""
         self._steps: int | None = None
-        self._stepped_at = self._standing_at = -math.inf
+        self._stepped_at = self._look_next_at = -math.inf
 
     @property
     def found(self) -> bool:
@@ -142,10 +144,10 @@ class RunFollower:
         if steps != self._steps and self._steps is not None and not was_behind:
             self._stepped_at, self.standing = now_s, []
         self._steps = steps
-        if now_s - self._stepped_at >= QUIET_S and now_s - self._standing_at >= STANDING_EVERY_S:
-            self._standing_at = now_s
+        if now_s - self._stepped_at >= QUIET_S and now_s >= self._look_next_at:
             with suppress(UserError):  # a bucket that is away for a moment
                 self.standing = read_standing(parts)[0]
+            self._look_next_at = now_s + max(STANDING_EVERY_S, STANDING_SHARE * (monotonic() - now_s))
         return self.standing != before
 
     def recent(self) -> list[Followed]:

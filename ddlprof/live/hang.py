@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ddlprof.analysis.hang_facts import Hang
 from ddlprof.analysis.hangs import hang_of
-from ddlprof.model.hang import ASKED_NAME
-from ddlprof.store import RunData, load_run
+from ddlprof.model.hang import ASKED_NAME, HANG_SUFFIX
+from ddlprof.store import load_run
 
 _ANSWER_S = 8.0
 """A rank that can write answers within five seconds, unless --hang-after makes that sooner."""
@@ -19,31 +19,30 @@ _PAUSE_S = 0.5
 def look(run: str, sleep: Callable[[float], object] = time.sleep) -> Hang | None:
     """Why the run hangs; None where no rank says that it stands still. Raises UserError where there is no run."""
     data = load_run(run)
-    running = _running(data)
-    asked_ns = _ask(run, data) if running else None
-    if asked_ns is not None:
-        end = time.monotonic() + _ANSWER_S
-        while time.monotonic() < end:
-            sleep(_PAUSE_S)
-            data = load_run(run)
-            answered = {state.rank for state in data.standing if state.unix_ns >= asked_ns}
-            if running <= answered:
-                break
-    return hang_of(data)
-
-
-def _running(run: RunData) -> set[int]:
-    """The ranks of the latest attempt that have not said how they ended."""
-    latest = max((rank.attempt for rank in run.ranks), default=0)
-    return {rank.rank for rank in run.ranks if rank.attempt == latest and rank.end is None}
-
-
-def _ask(run: str, data: RunData) -> int | None:
-    """Has the ranks say what they do; returns the unix time in ns of the question, None where they cannot be asked."""
     latest = max((rank.attempt for rank in data.ranks), default=0)
-    asked_ns = time.time_ns()
+    running = {rank.rank for rank in data.ranks if rank.attempt == latest and rank.end is None}
+    folder = Path(run) / f"attempt-{latest}"
+    asked_ns = _ask(folder) if running else None
+    if asked_ns is None:
+        return hang_of(data)
+    end = time.monotonic() + _ANSWER_S
+    while running and time.monotonic() < end:
+        sleep(_PAUSE_S)
+        running = {rank for rank in running if not _has_answered(folder / f"rank-{rank}{HANG_SUFFIX}", asked_ns)}
+    return hang_of(load_run(run))
+
+
+def _ask(folder: Path) -> int | None:
+    """Has the ranks say what they do; returns when, by the clock of the run's disk, and None where that cannot be."""
     try:
-        (Path(run) / f"attempt-{latest}" / ASKED_NAME).touch()
+        (folder / ASKED_NAME).touch()
+        return (folder / ASKED_NAME).stat().st_mtime_ns
     except OSError:  # an object store, or a folder of others
         return None
-    return asked_ns
+
+
+def _has_answered(file: Path, asked_ns: int) -> bool:
+    try:
+        return file.stat().st_mtime_ns >= asked_ns
+    except OSError:
+        return False

@@ -141,6 +141,8 @@ class RankState:
     error: str = ""
     """The exception that ended it."""
     error_in_collective: bool = False
+    stood_at: str = ""
+    """Of a rank that an error has ended: its line in its last standstill, if no step has ended since."""
     resumed: bool = False
     """Whether it went on afterwards."""
 

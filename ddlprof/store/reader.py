@@ -27,6 +27,7 @@ from ddlprof.store.rankfile import decode_rank
 from ddlprof.store.strides import align_strides
 from ddlprof.store.tables import RankData, RunData
 from ddlprof.store.unfinished import add_unfinished
+from ddlprof.store.unwritten_ends import add_unwritten_ends
 
 DEFAULT_RUNS = Path("ddlprof-runs")
 
@@ -64,6 +65,7 @@ def load_run(paths: str | Path | Sequence[str | Path], progress: Progress | None
         raise UserError(f"{named[0]}: {error}") from None
     notes += foreign
     align_strides(ranks)
+    add_unwritten_ends(parts, ranks)
     step = None
     if any(part.operators is not None for part in parts):
         from ddlprof.store.operators import read_operators  # not at the top: many cards are of runs without operators

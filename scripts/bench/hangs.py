@@ -27,6 +27,8 @@ from scripts.lab.hosts import Lab, missing
 
 SCRIPT = Path(__file__).parents[1] / "jobs" / "hangs.py"
 HANG_AFTER_S = 3
+TIMEOUT_S = 10
+"""How long the ranks of a job wait that is looked at when all of it has ended."""
 DISK = "disk"
 """The folder of a job with a small disk."""
 PATIENCE_S = 90.0
@@ -46,6 +48,8 @@ class Case:
     bytes: int | None = None
     line: bool = True
     root: bool = False
+    over: bool = False
+    """Whether it is looked at only after the others have died of their timeout, and the rank at fault was killed."""
 
 
 FAULTS = (
@@ -76,6 +80,17 @@ MORE_FAULTS = (
     Case("join", 2, ("lock",), (1,), bytes=12),
     Case("last-barrier", 2, ("missing",), (1,), op="barrier"),
 )
+AFTERWARDS = (
+    Case("sleeps", 4, ("missing",), (1,), bytes=16_640, over=True),
+    Case("polls", 4, ("missing", "late"), (1,), bytes=16_640, over=True),
+    Case("early-return", 4, ("missing",), (1,), bytes=16_640, over=True),
+    Case("file-lock", 4, ("missing",), (1,), bytes=16_640, over=True),
+    Case("socket", 4, ("missing",), (1,), bytes=16_640, over=True),
+    Case("stopped", 4, ("stopped",), (1,), bytes=16_640, line=False, over=True),
+    Case("comes-late", 4, ("late",), (1,), bytes=16_640, over=True),
+)
+"""Faults that DDP's timeout ends, within `backward`. To wait for a processor counts as work, so on a busy machine a
+rank that polls works."""
 PAUSES = (
     "pause-checkpoint", "pause-evaluation", "pause-modules", "pause-write", "pause-compile", "pause-all", "pause-end",
     "slow-batch", "slow-steps", "none",
@@ -163,10 +178,27 @@ def find(run: Path, ranks: Sequence[subprocess.Popen[bytes]]) -> Hang | None:
     return looked(run)
 
 
+def find_after(run: Path, ranks: Sequence[subprocess.Popen[bytes]], late: bool) -> Hang | None:
+    """The finding when all ranks have ended: those that waited by their timeout, then the one at fault."""
+    end = time.monotonic() + PATIENCE_S
+    for number, each in enumerate(ranks):
+        if late or number != 1:
+            with suppress(subprocess.TimeoutExpired):
+                each.wait(max(0.0, end - time.monotonic()))
+    for each in ranks:
+        each.kill()
+        each.wait()
+    return looked(run)
+
+
 def try_fault(case: Case) -> Outcome:
     """Runs a job with a fault and compares the finding with the truth."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if case.over:
+            variables = {"DDP": "1", "TIMEOUT_S": str(TIMEOUT_S), "LONG_S": str(2 * TIMEOUT_S)}
+            with job(case.name, case.world, folder, **variables) as (run, ranks):
+                return judged(case, find_after(run, ranks, case.name == "comes-late"))
         if case.name == "network":
             return judged(case, dead_network(folder))
         if not case.name.startswith("disk-full"):
@@ -252,7 +284,7 @@ def pauses() -> Iterator[tuple[str, int, float]]:
 def faults() -> list[Case]:
     """The faults that can be made here."""
     able = missing() is None
-    return [case for case in (*FAULTS, *MORE_FAULTS) if able or not case.root]
+    return [case for case in (*FAULTS, *MORE_FAULTS, *AFTERWARDS) if able or not case.root]
 
 
 def main() -> None:

@@ -5,9 +5,11 @@ A line with a comment `# NAME` is where the rank that is at fault is when the jo
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -24,6 +26,8 @@ AT = 30
 """The step at which it happens."""
 STEPS = 45
 LONG_S = float(os.environ.get("LONG_S", "6"))
+DDP = "DDP" in os.environ
+"""Whether DDP exchanges the gradients, within `backward`, before which it then happens."""
 name = sys.argv[1]
 folder = Path(sys.argv[2]) if len(sys.argv) > 2 else Path()
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -104,12 +108,33 @@ def fail() -> None:
     raise ValueError("loss is not finite")  # exception
 
 
+def wait_for_something() -> None:
+    """What this process, or another one, would have to do."""
+    if name == "sleeps":
+        time.sleep(600)  # sleeps
+    elif name == "polls":
+        while not event.is_set():
+            time.sleep(0.01)  # polls
+    elif name == "file-lock":
+        with open(folder / "lock", "w") as one, open(folder / "lock", "w") as other:
+            fcntl.flock(one, fcntl.LOCK_EX)
+            fcntl.flock(other, fcntl.LOCK_EX)  # file-lock
+    elif name == "socket":
+        one_end, other_end = socket.socketpair()
+        one_end.recv(1)  # socket
+        other_end.close()
+    elif name == "comes-late":
+        time.sleep(LONG_S)  # comes-late
+
+
 def fault(model: torch.nn.Module) -> None:
     """What happens at step `AT` on the rank at fault."""
     if name == "early-return":
         threading.Event().wait()  # early-return
     elif name == "early-exit":
         sys.exit(0)
+    elif name in ("sleeps", "polls", "file-lock", "socket", "comes-late"):
+        wait_for_something()
     elif name == "stopped":
         os.kill(os.getpid(), signal.SIGSTOP)
     elif name == "killed":
@@ -211,7 +236,9 @@ def batches() -> Iterator[Any]:
 def main() -> None:
     """Trains, and evaluates at the end."""
     torch.manual_seed(0)
-    model = torch.nn.Linear(64, 64)
+    model: torch.nn.Module = torch.nn.Linear(64, 64)
+    if DDP:
+        model = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     everybody = list(range(world))
     groups = [dist.new_group(everybody), dist.new_group(everybody)]
@@ -219,8 +246,10 @@ def main() -> None:
     groups.append(pairs[rank // 2])
     for step, batch in enumerate(batches()):
         optimizer.zero_grad()
+        if DDP and step == AT and own:
+            fault(model)
         model(batch).square().mean().backward()
-        if step == AT and (own or name == "pause-all"):
+        if not DDP and step == AT and (own or name == "pause-all"):
             fault(model)
         if step == AT and name == "pause-all":
             compute(LONG_S)

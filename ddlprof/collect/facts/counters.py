@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ddlprof.base.guarded import attempt
+from ddlprof.base.real_process import getpid
 from ddlprof.collect.accelerator import known
 from ddlprof.collect.accelerator.clock import DeviceClock
 from ddlprof.collect.accelerator.protocol import Counters
@@ -136,7 +137,7 @@ class _Process:
 
     def _read(self) -> Any:
         if self._found is None:
-            self._found = importlib.import_module("psutil").Process()
+            self._found = importlib.import_module("psutil").Process(getpid())
         return self._found.memory_info()
 
 

@@ -93,3 +93,4 @@ class Hangs:
         with suppress(Exception):  # fail open
             fields = how_it_failed(error, self._helper.stacks.places)
             self.watch.write(self.watch.stands, status=status, **fields)
+            self.watch.ask()  # what do those for which it may have waited do? Soon nobody can tell

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ddlprof.collect.seen_groups import SeenGroups
 
 _MOST_THREADS, _MOST_LINES = 16, 40
-_MOST_PEERS = 64
+_MOST_READ = 64
 _MAX_HEADER_BYTES = 1 << 16
 _LONGEST_ERROR = 500
 
@@ -41,6 +42,7 @@ class StateMaker:
         self._helper = helper
         self._groups = groups
         self._before: tuple[float, processes.Usage] | None = None
+        self._peers = Peers(place)
 
     @property
     def folder(self) -> Path | None:
@@ -85,7 +87,7 @@ class StateMaker:
             io_bytes_per_s=io_bytes_per_s,
             device="" if passed is None else "idle" if passed.all else "waits",
             full_disks=processes.full_disks(self._used_folders()),
-            peers=attempt(self._peers) or {},
+            peers=attempt(lambda: self._peers.cannot_run(self.folder)) or {},
         )
 
     # -- threads --------------------------------------------------------------------------------------------------
@@ -134,18 +136,45 @@ class StateMaker:
         events: list[Event] = [event for chunk in list(recorder.chunks) for event in chunk]
         return Passed([*events, *list(recorder.events)], self._helper.handover.is_passed)
 
-    def _peers(self) -> dict[str, str]:
-        """What this machine's kernel says of other ranks of the attempt that cannot run."""
-        folder, header = self.folder, self._place.header
-        found: dict[str, str] = {}
-        for path in sorted(folder.glob("rank-*.jsonl"))[:_MOST_PEERS] if folder is not None else ():
-            with path.open("rb") as file:
-                other = json.loads(file.readline(_MAX_HEADER_BYTES))
-            if other.get("node_id") == header.node_id and other.get("rank") != header.rank:
-                state = processes.process_state(int(other["pid"]))
-                if state:
-                    found[str(other["rank"])] = state
-        return found
+
+class Peers:
+    """The other ranks of the attempt on this machine, and what its kernel says of their processes.
+
+    A rank's file tells its machine and process, and is read once. Where it is not known which ranks are here, the files
+    of the nearest numbers are read first, 64 at a look: most launchers number the ranks of a machine in a row.
+    """
+
+    def __init__(self, place: RankOutput) -> None:
+        self._place = place
+        self._pids: dict[int, int] = {}
+        """The processes of the ranks on this machine."""
+        self._unread: deque[int] | None = None
+
+    def cannot_run(self, folder: Path | None) -> dict[str, str]:
+        """By rank: `stopped`, `gone`, `zombie` or `disk`. `folder`: that of the attempt, if there is one."""
+        if folder is None:
+            return {}
+        if self._unread is None:
+            own, beside = self._place.rank, self._place.beside
+            others = set(range(self._place.world_size) if beside is None else beside) - {own}
+            self._unread = deque(sorted(others, key=lambda rank: (abs(rank - own), rank)))
+        for _ in range(min(_MOST_READ, len(self._unread))):
+            rank = self._unread.popleft()
+            if not self._read(folder, rank):
+                self._unread.append(rank)
+        states = {str(rank): processes.process_state(pid) for rank, pid in sorted(self._pids.items())}
+        return {rank: state for rank, state in states.items() if state}
+
+    def _read(self, folder: Path, rank: int) -> bool:
+        """Reads where a rank runs; returns whether its file could be read."""
+        try:
+            with (folder / f"rank-{rank}.jsonl").open("rb") as file:
+                header = json.loads(file.readline(_MAX_HEADER_BYTES))
+            if header["node_id"] == self._place.header.node_id:
+                self._pids[rank] = int(header["pid"])
+        except (OSError, ValueError, TypeError, KeyError):  # it has written none yet
+            return False
+        return True
 
 
 def _native_id(ident: int) -> int | None:

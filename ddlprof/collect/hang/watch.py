@@ -54,6 +54,7 @@ class HangWatch:
         self._written_s, self._written_unix_ns = 0.0, 0
         self._looking = self._moves = False
         self._last: RankState | None = None
+        self._stood_at = ""
         self.failure = ""
         """Why a state could not be written, if it could not."""
 
@@ -83,6 +84,7 @@ class HangWatch:
         """Called after each step."""
         self.steps += 1
         self._step_s = time.perf_counter()
+        self._stood_at = ""
         if self.steps > 1:
             self._step_ns.append(step_ns)
         if self._first_unix_ns is not None and self._last is not None and self._last.stands:
@@ -109,7 +111,7 @@ class HangWatch:
         if due or (now >= self._asked_next_s and self._is_asked(now)):
             self.write(stands)
             if due:
-                self._ask()
+                self.ask()
 
     def write(self, stands: bool, **changes: object) -> None:
         """Writes this rank's state. `changes`: fields of it that are known better."""
@@ -123,7 +125,9 @@ class HangWatch:
         quiet = Quiet(self, stands, now - self._moved_s, now - (self._step_s or now), self._first_unix_ns)
         state = self._last = self._state(quiet)
         if changes:
-            state = self._last = replace(state, **changes)  # type: ignore[arg-type]
+            state = self._last = replace(state, stood_at=self._stood_at, **changes)  # type: ignore[arg-type]
+        elif stands:
+            self._stood_at = state.thread.place
         try:
             state.write(folder)
         except OSError as error:
@@ -147,7 +151,7 @@ class HangWatch:
         except OSError:
             return False
 
-    def _ask(self) -> None:
+    def ask(self) -> None:
         """Has all other ranks say what they do."""
         folder = self._folder()
         if folder is not None:

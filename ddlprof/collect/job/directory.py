@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddlprof.base.errors import UserError
+from ddlprof.base.real_process import getpid
 from ddlprof.collect.job.environment import ElasticLaunch
 from ddlprof.model import codec
 from ddlprof.model.manifest import MANIFEST_NAME, Manifest
@@ -40,7 +41,7 @@ def new_job_id(options: Options, start: ElasticLaunch) -> str:
         return options.job_id
     if start.run_id is not None:
         return f"{start.run_id}:{start.launcher}"
-    return f"{socket.gethostname()}:{os.getpid()}:{time.time_ns()}"
+    return f"{socket.gethostname()}:{getpid()}:{time.time_ns()}"
 
 
 def claim(options: Options, name: str, start: ElasticLaunch) -> Claim:
@@ -139,6 +140,12 @@ def _job_of(path: Path) -> str | None:
 def _last_headers(path: Path) -> Iterator[RankHeader]:
     """The headers of the last attempt's ranks that can be read."""
     return filter(None, map(_header, path.glob(f"attempt-{free_attempt(path) - 1}/rank-*.jsonl")))
+
+
+def is_of_this_process(path: Path, header: RankHeader) -> bool:
+    """Whether the rank's file in this attempt was written by the process with this header."""
+    there = _header(path / f"attempt-{header.attempt}" / f"rank-{header.rank}.jsonl")
+    return there is not None and (there.pid, there.node_id) == (header.pid, header.node_id)
 
 
 def _header(file: Path) -> RankHeader | None:

@@ -140,6 +140,7 @@ class RankGroup:
                 raise RuntimeError("rank 0 is not run by ddlprof")
             store = self._agreed.store(dist)
             nodes = calibration.exchange_nodes(dist, store, place.header.node_id)
+            place.beside = [each for each, node in enumerate(nodes) if node == nodes[place.rank] and each != place.rank]
             for reading in read_clocks(place.rank, store, nodes):
                 place.writer.context(reading)
             rungs = calibration.calibrate(dist, torch, store, nodes)

@@ -6,13 +6,16 @@ it. As they may not be trainings, they write nothing before they have made a pro
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.errors import UserError
+from ddlprof.base.real_process import getpid
 from ddlprof.base.real_time import time
 from ddlprof.collect.facts.counters import peak_rss_bytes
 from ddlprof.collect.facts.machine import PACKAGES, host_facts, versions
@@ -23,13 +26,16 @@ from ddlprof.collect.job.environment import node_identity
 from ddlprof.collect.writer import RankWriter, rank_files
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options, ParentRun
-from ddlprof.model.records import RankHeader, StepRow
+from ddlprof.model.records import End, RankHeader, StepRow
+from ddlprof.model.unwritten_end import unwritten_end_name
 
 if TYPE_CHECKING:
     from ddlprof.collect.facts.model_inspector import ModelInspector
     from ddlprof.collect.job.agreement import Agreement
     from ddlprof.collect.steps.attribution import StepAssembler
     from ddlprof.operators.parallel import Parallelism
+
+_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 
 class RankOutput:
@@ -42,6 +48,8 @@ class RankOutput:
         self.inherited = job is not None
         self.grouped = False
         """Whether the process belongs to a process group."""
+        self.beside: list[int] | None = None
+        """The other ranks on this machine; None if they are not known."""
         self._opened = self._has_operators = False
         self.origin_ns, origin_unix_ns = time.perf_counter_ns(), time.time_ns()
         start = environment.ElasticLaunch.from_environment()
@@ -57,7 +65,7 @@ class RankOutput:
             attempt=start.restarts,
             host=socket.gethostname(),
             node_id=node_identity(),
-            pid=os.getpid(),
+            pid=getpid(),
             device="cpu",
             clock="host",
             origin_ns=self.origin_ns,
@@ -133,6 +141,8 @@ class RankOutput:
             directories.require_same_job(self.directory, self.header.job_id)
         if self._taken() and self.world_size == 1 and (self.grouped or not self.inherited):
             self.change(attempt=directories.free_attempt(self.directory))  # another process was first
+        if self._taken() and directories.is_of_this_process(self.directory, self.header):
+            self.change(attempt=directories.free_attempt(self.directory))  # before it became the present program
         try:
             self.writer.open(self.directory)
         except FileExistsError:
@@ -143,6 +153,14 @@ class RankOutput:
             if self.manifest is None:
                 self._new_manifest()
             self._write_manifest()
+
+    def told_end(self, end: End) -> None:
+        """Called when the files are closed: on a full disk, a name says how the rank ended."""
+        if self.directory is not None and (self.writer.failure or "").startswith(_FULL):
+            text, _ = rank_files(self.directory, self.header.attempt, self.rank)
+            with suppress(OSError):
+                if text.stat().st_size:
+                    text.with_name(unwritten_end_name(self.rank, end)).touch()
 
     def learn(
         self,

@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ddlprof.base.real_process import getpid
 from ddlprof.base.real_time import time
 from ddlprof.collect.install import replace
 from ddlprof.collect.loader.fetch_meter import Delivery, Fetch, FetchMeter
@@ -66,7 +67,7 @@ class Ring:
         except OSError:
             os.unlink(path)
             raise
-        ring.remove = weakref.finalize(ring, _remove, path, os.getpid())
+        ring.remove = weakref.finalize(ring, _remove, path, getpid())
         return ring
 
     def put(self, worker: int, generation: int, number: int, fetch: Fetch, slot: int | None = None) -> None:
@@ -128,7 +129,7 @@ class Ring:
 
 
 def _remove(path: str, maker: int) -> None:
-    if maker == os.getpid():  # a child made by fork may end long before
+    if maker == getpid():  # a child made by fork may end long before
         with contextlib.suppress(OSError):
             os.unlink(path)
 

@@ -6,7 +6,6 @@ gradients; no value is changed. Layers inside torch.compile get no hooks, which 
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 import weakref
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlprof.base.files import replace_whole
+from ddlprof.base.real_process import getpid
 from ddlprof.collect.drops import HOOK, Drops
 from ddlprof.collect.install import Uninstall, removal
 from ddlprof.collect.process.on_import import after_import
@@ -30,7 +30,7 @@ class Watch:
         self.request = request
         self.drops = Drops()
         self.counts = SparsityCounts()
-        self._pid = os.getpid()
+        self._pid = getpid()
         self._parameters: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._counting: Any = None
         self._is_counting = False
@@ -110,7 +110,7 @@ class Watch:
             self._is_counting = False
 
     def _write(self) -> None:
-        if os.getpid() != self._pid:
+        if getpid() != self._pid:
             return
         if self._counting is not None:
             self._counting.add_up()

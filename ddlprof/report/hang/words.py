@@ -28,6 +28,7 @@ _DOES = {
 }
 _ADVICE = {
     hangs.MISSING: "find out what that line waits for; all ranks of a group have to issue its collectives",
+    hangs.LATE: "that takes longer than the others wait: make it shorter, or give init_process_group a longer timeout",
     hangs.SKIPPED: "look for a branch around that collective which this rank did not take",
     hangs.EXTRA: "look for a branch around that collective which only this rank took",
     hangs.SHAPE: "give the tensor the same shape on all ranks: pad it, or drop the last, smaller batch",
@@ -59,6 +60,7 @@ def headline(found: Hang) -> str:
     detail = f" ({found.detail})" if found.detail else ""
     where = place_text(found.collective)
     words = {
+        hangs.LATE: f"{who} {'was' if one else 'were'} too late{detail}{at}{others}",
         hangs.SKIPPED: f"{who} left out {where} and issued {found.detail} instead{at}",
         hangs.EXTRA: f"{who} issued {found.detail} more than the others, before {where}{at}",
         hangs.SHAPE: f"{who} gave another size to {where}{detail}{at}",

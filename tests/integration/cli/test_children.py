@@ -53,6 +53,20 @@ child.start()
 child.join()
 sys.exit(child.exitcode)
 """
+AGAIN = """\
+import os, sys, torch
+
+model = torch.nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+steps = 40 if "again" in sys.argv else 25
+for _ in range(steps):
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+if "again" not in sys.argv:
+    os.execv(sys.executable, [sys.executable, *sys.argv, "again"])
+print("trained", steps)
+"""
 HELPERS = """\
 import subprocess, sys
 for code in ("import torch; torch.nn.Linear(2, 2)", "import sys; print('helper', len(sys.argv))",
@@ -121,6 +135,37 @@ def test_a_script_that_replaces_itself(ddlprof: Execute, write_training: Write, 
     done = ddlprof("run", "--out", "run", "start.py")
     assert steps_of(tmp_path / "run") == [STEPS]
     assert done.stderr.count(b"Files ") == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="exec")
+@pytest.mark.parametrize(
+    "words",
+    [["train.py"], pytest.param(["--", "sh", "-c", f"{sys.executable} train.py"], marks=pytest.mark.slow)],
+    ids=["script", "child"],
+)
+def test_a_script_that_executes_itself_again_midway(words: list[str], ddlprof: Execute, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(AGAIN)
+    done = ddlprof("run", "--out", "run", *words)
+    assert (done.returncode, done.stdout) == (0, b"trained 40\n"), done.stderr.decode()
+    ranks = load_run(tmp_path / "run").ranks
+    assert [(rank.attempt, rank.step_count, rank.status) for rank in ranks] == [(0, 25, "ok"), (1, 40, "ok")]
+    assert done.stderr.count(b"the script replaced itself") == 1
+    assert b"another process" not in done.stderr
+    assert done.stderr.count(b"Files ") == 1
+
+
+@pytest.mark.parametrize("where", ["script", pytest.param("child", marks=pytest.mark.slow)])
+def test_a_script_that_replaces_getpid(where: str, ddlprof: Execute, write_training: Write, tmp_path: Path) -> None:
+    """A child becomes a rank later, so there it is replaced after the steps."""
+    replaces = "import os\nos.getpid = lambda: 42\n"
+    script = tmp_path / write_training(STEPS, replaces if where == "child" else "")
+    if where == "script":
+        script.write_text(replaces + script.read_text())
+    words = ["--", "sh", "-c", f"{sys.executable} train.py"] if where == "child" else [script.name]
+    done = ddlprof("run", "--out", "run", *words)
+    assert done.returncode == 0, done.stderr.decode()
+    assert steps_of(tmp_path / "run") == [STEPS]
+    assert [rank.status for rank in load_run(tmp_path / "run").ranks] == ["ok"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ddlprof.model.records import End, StepRow
+from tests.records import records_in
 
 Execute = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -21,7 +22,6 @@ import os, resource, sys, time
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
-from tests.records import records_in
 
 who, workers, method = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 mine = []

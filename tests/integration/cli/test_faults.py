@@ -164,3 +164,6 @@ def test_full_disk_does_not_stop_the_training(ddlprof: Execute, write_training: 
     # One line about the steps and, if even a summary is too large for the disk, one about that.
     assert ["summary.json" in line for line in complaints] in ([False], [False, True]), complaints
     assert all("No space left" in line for line in complaints)
+    report = ddlprof("report", str(small_disk / "run")).stdout.decode()
+    assert "Stopped  rank 0: ended by exit" in report
+    assert "the disk was full when this rank ended" in report

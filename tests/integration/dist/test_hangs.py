@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scripts.bench.hangs import FAULTS, MORE_FAULTS, PAUSES, Case, Outcome, try_fault, try_pause
+from scripts.bench.hangs import AFTERWARDS, FAULTS, MORE_FAULTS, PAUSES, Case, Outcome, try_fault, try_pause
 from scripts.lab.hosts import missing
 
 pytestmark = pytest.mark.dist
@@ -38,6 +38,13 @@ def told(outcome: Outcome) -> str:
 def test_a_fault_is_found(case: Case) -> None:
     if case.root and (reason := missing()):
         pytest.skip(reason)
+    outcome = try_fault(case)
+    assert outcome.all_right, told(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", AFTERWARDS, ids=lambda case: case.name)
+def test_a_fault_is_found_when_all_ranks_have_ended(case: Case) -> None:
     outcome = try_fault(case)
     assert outcome.all_right, told(outcome)
 

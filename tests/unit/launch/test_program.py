@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -106,7 +105,7 @@ def test_one_card_a_job(rank: int, printed: int, cards: list[Path]) -> None:
 def test_a_forked_child_finishes_nothing(cards: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     session = FakeSession()
     end = ending(session)
-    monkeypatch.setattr(os, "getpid", lambda: -1)
+    monkeypatch.setattr("ddlprof.launch.ending.getpid", lambda: -1)
     end.finish()
     assert not session.finished
     assert not cards

@@ -27,6 +27,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GrowingRun:
     """Three ranks that have made steps; a standstill is looked for at once."""
     monkeypatch.setattr(module, "QUIET_S", 0.0)
     monkeypatch.setattr(module, "STANDING_EVERY_S", 0.0)
+    monkeypatch.setattr(module, "STANDING_SHARE", 0.0)
     run = GrowingRun(tmp_path, ranks=3).begin()
     run.train(20)
     return run

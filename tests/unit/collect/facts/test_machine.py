@@ -39,7 +39,7 @@ class FakePsutil:
     def virtual_memory(self) -> Any:
         return SimpleNamespace(used=7_000, total=16_000)
 
-    def Process(self) -> Any:
+    def Process(self, _: int) -> Any:
         return SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=123, shared=23))
 
 
@@ -164,7 +164,7 @@ def test_the_memory_of_a_process_is_read_once_a_sample(monkeypatch: pytest.Monke
             asked.append(len(asked))
             return SimpleNamespace(rss=100 * len(asked), shared=30)
 
-    monkeypatch.setitem(sys.modules, "psutil", SimpleNamespace(Process=Process))
+    monkeypatch.setitem(sys.modules, "psutil", SimpleNamespace(Process=lambda _: Process()))
     counters = sampler()
     rows = [counters.sample(), counters.sample()]
     assert [(row.process_rss_bytes, row.process_private_bytes) for row in rows if row] == [(100, 70), (200, 170)]

@@ -158,3 +158,22 @@ def test_a_state_survives_its_file(rank: Rank) -> None:
     written = rank.written
     assert written is not None
     assert decode_state((rank.folder / "rank-0.hang.json").read_bytes()) == replace(written)
+
+
+def test_where_it_stood_is_kept_when_an_error_ends_it(rank: Rank) -> None:
+    rank.steps(10)
+    rank.passes(13)
+    assert rank.watch.stands
+    here = ThreadState("training", "train.py:9 load", "", [])
+    made = rank.state
+    rank.watch._state = lambda quiet: replace(made(quiet), thread=here)
+    rank.passes(10)
+    rank.watch.write(True, status="exception", thread=replace(here, place="train.py:20 all_reduce"))
+    written = rank.written
+    assert written is not None
+    assert (written.stood_at, written.thread.place) == ("train.py:9 load", "train.py:20 all_reduce")
+    rank.steps(1)
+    rank.watch.write(False, status="exception")
+    written = rank.written
+    assert written is not None
+    assert written.stood_at == ""

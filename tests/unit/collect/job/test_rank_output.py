@@ -60,8 +60,18 @@ def test_a_child_that_trains_has_the_manifest_to_itself() -> None:
 def test_one_place_for_those_that_are_in_no_group() -> None:
     parent = first()
     assert opened(child(parent)) is None
-    assert "another process of this run trains, too" in str(opened(child(parent)))
+    other = child(parent)
+    other.change(pid=other.header.pid + 1)
+    assert "another process of this run trains, too" in str(opened(other))
     assert [path.name for path in Path("run").glob("attempt-*")] == ["attempt-0"]
+
+
+def test_a_process_that_became_another_program_is_the_next_attempt() -> None:
+    parent = first()
+    for attempt in range(3):
+        place = child(parent)
+        assert opened(place) is None
+        assert place.header.attempt == attempt
 
 
 def test_another_group_is_another_attempt() -> None:

@@ -61,14 +61,13 @@ class Progress:
         """Called about once a second, and at the end."""
         self._rank_group.poll(last)
         if not self._opened and self.steps:
-            self.open()
+            self.open(last)
 
-    def open(self) -> None:
-        """Begins to write this rank's files, unless rank 0 has not told yet where."""
+    def open(self, last: bool = False) -> None:
+        """Begins to write this rank's files, unless rank 0 has not told yet where, or they cannot be written yet."""
         if self._rank_group.undecided:
             return
-        self._opened = True
-        self._place.open()
+        self._opened = self._place.open(last)
         if self._place.writer.failure:
             who = f"rank {self._place.rank}" if self._place.grouped else f"process {self._place.header.pid}"
             self._warn(f"{self._place.writer.failure}: {who} is not recorded; the training goes on")

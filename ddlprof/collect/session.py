@@ -318,7 +318,7 @@ class Session:
         if not self.progress.steps:
             if replaced or self.place.left_to_others():
                 return
-            self.progress.open()
+            self.progress.open(last=True)
         self._learn()
         self._note_what_is_missing()
         end = time.perf_counter_ns() - self.place.origin_ns

@@ -8,6 +8,7 @@ that fails is tried again, with growing pauses; what is held meanwhile is bounde
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
@@ -74,13 +75,25 @@ class RankWriter:
         self._notes: set[str] = set()
 
     def open(self, directory: Path) -> None:
-        """Creates this rank's files. Raises OSError, FileExistsError if the rank has files already."""
+        """Creates this rank's files. Raises OSError, FileExistsError if the rank has files already.
+
+        After any other error there is no file, so it can be tried again.
+        """
         text, steps = rank_files(directory, self.header.attempt, self.header.rank)
         text.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL
-        self._steps_file = ResumedFile(str(steps), flags)
-        self._text_file = ResumedFile(str(text), flags)
-        self._text_file.append(_checked(codec.encode_header(self.header)))  # without it, nothing can be read
+        opened: dict[Path, ResumedFile] = {}
+        try:
+            opened[steps] = ResumedFile(str(steps), flags)
+            opened[text] = ResumedFile(str(text), flags)
+            opened[text].append(_checked(codec.encode_header(self.header)))  # without it, nothing can be read
+        except OSError:
+            for path, file in opened.items():
+                file.close()
+                with suppress(OSError):
+                    path.unlink()
+            raise
+        self._steps_file, self._text_file = opened[steps], opened[text]
         self.flush()
 
     # -- records --------------------------------------------------------------------------------------------------

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from ddlprof.operators.parallel import Parallelism
 
 _FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EINTR, errno.EAGAIN)
+"""Errors of file systems that may be over a little later."""
+_MOST_TRIES = 10
+"""How often files are tried to be opened, about once a second."""
 
 
 class RankOutput:
@@ -51,6 +55,7 @@ class RankOutput:
         self.beside: list[int] | None = None
         """The other ranks on this machine; None if they are not known."""
         self._opened = self._has_operators = False
+        self._tries = 0
         self.origin_ns, origin_unix_ns = time.perf_counter_ns(), time.time_ns()
         start = environment.ElasticLaunch.from_environment()
         job_id = job.job_id if job else options.job_id or ""  # rank 0 may choose another one
@@ -123,15 +128,23 @@ class RankOutput:
         if self.manifest is not None:
             self.manifest.job_id, self.manifest.world_size = agreed.job_id, self.world_size
 
-    def open(self) -> None:
-        """Opens this rank's files. `writer.failure` says why if that fails."""
+    def open(self, last: bool = False) -> bool:
+        """Opens this rank's files. `writer.failure` says why if that fails.
+
+        Returns False if it may succeed a little later, as on a file system that is away for a moment; not at the `last`
+        try.
+        """
         self._opened = True
+        self._tries += 1
         try:
             self._open()
         except UserError as error:
             self.writer.failure = str(error)
         except OSError as error:
+            if error.errno in _PASSING and not last and self._tries < _MOST_TRIES:
+                return False
             self.writer.failure = f"{self.directory}: {error.strerror or error}"
+        return True
 
     def _open(self) -> None:
         if self.directory is None:

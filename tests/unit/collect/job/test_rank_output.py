@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -114,3 +116,36 @@ def test_ranks_by_environment(
     assert (place.rank, place.header.local_rank, place.world_size) == (rank, local_rank, 1)
     assert (Path("run") / "manifest.json").exists() is (rank == 0)  # who is not the first chooses nothing
     assert not rank_files(Path("run"), 0, rank)[0].exists()
+
+
+def test_files_that_cannot_be_opened_for_a_moment_are_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = RankOutput(Options(out=str(tmp_path / "run")), "train", [], None)
+    write = os.write
+
+    def stale(file: int, data: bytes) -> int:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(os, "write", stale)
+    assert not place.open()
+    assert place.writer.failure is None
+    monkeypatch.setattr(os, "write", write)
+    assert place.open()
+    assert place.writer.failure is None
+    assert rank_files(tmp_path / "run", 0, 0)[0].stat().st_size > 0
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EACCES])
+def test_what_stays_so_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    place = RankOutput(Options(out=str(tmp_path / "run")), "train", [], None)
+
+    def fail(file: int, data: bytes) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "write", fail)
+    tries = 1
+    while not place.open():
+        tries += 1
+    assert tries == (10 if number == errno.ESTALE else 1)
+    assert place.writer.failure == f"{tmp_path / 'run'}: {os.strerror(number)}"

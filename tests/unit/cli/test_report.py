@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.cli.app import main
+from ddlprof.launch.terminal import CARD_WORDS
 from tests.golden.runs import HERE, header, simple_run, step, write_rank
 
 GOLDEN = str(HERE / "two-ranks")
@@ -125,7 +126,7 @@ def test_the_card_at_the_end_of_a_run_waits_for_nothing_that_it_does_not_show(tm
         "sys.exit(code or str(heavy or os.environ.get('OPENBLAS_NUM_THREADS') or '') or 0)"
     )
     surroundings = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
-    words = [sys.executable, "-c", code, "report", "--save-summary", "--", str(run)]
+    words = [sys.executable, "-c", code, *CARD_WORDS, str(run)]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=surroundings)
     assert (done.returncode, done.stderr) == (0, "")
     assert (run / "summary.json").is_file()

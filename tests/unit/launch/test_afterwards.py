@@ -106,8 +106,8 @@ def in_fork(work: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
-def every_function_fails(end: Callable[[Fault], int], kinds: list[Callable[[], None]]) -> int:
-    """Lets one function after the other fail when it is first called; returns how many there were."""
+def every_function_fails(end: Callable[[Fault], int], kinds: list[Callable[[], None]], every: int = 1) -> int:
+    """Lets one function after the other fail when it is first called, or each n-th; returns how many there were."""
 
     def fails(function: list[Any] | None, kind: Callable[[], None]) -> int:
         fault = Fault(function, kind)
@@ -121,7 +121,7 @@ def every_function_fails(end: Callable[[Fault], int], kinds: list[Callable[[], N
 
     assert in_fork(lambda: fails(None, hang)) == CODE
     functions = json.loads(Path("called").read_text())
-    for number, function in enumerate(functions):
+    for number, function in enumerate(functions[::every]):
         kind = kinds[number % len(kinds)]
         assert in_fork(partial(fails, function, kind)) == CODE, (function, kind)
     return len(functions)
@@ -135,7 +135,8 @@ def kinds(request: pytest.FixtureRequest) -> list[Callable[[], None]]:
 
 @pytest.fixture(autouse=True)
 def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The card is not shown."""
+    """The card is not shown, and ranks whose last record was lost are not waited for."""
+    monkeypatch.setattr(terminal.await_ranks, "__defaults__", (1, 0.01))
     monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 0))
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()
@@ -192,10 +193,13 @@ def test_a_launcher(kinds: list[Callable[[], None]], monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("how", "begin"),
-    [("program", 0), *(pytest.param(how, n, marks=pytest.mark.slow) for how in ("program", "child") for n in (4, 8))],
+    ("how", "begin", "every"),
+    [
+        ("program", 0, 5),
+        *(pytest.param(how, n, 1, marks=pytest.mark.slow) for how in ("program", "child") for n in (0, 4, 8)),
+    ],
 )
-def test_the_process_that_trains(how: str, begin: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_that_trains(how: str, begin: int, every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a session as it is made for a script, which has not imported torch."""
     from ddlprof.collect.session import start
 
@@ -216,7 +220,7 @@ def test_the_process_that_trains(how: str, begin: int, monkeypatch: pytest.Monke
         return over.exit_code
 
     registered: list[Callable[[], None]] = []
-    assert every_function_fails(end, FAULTS[begin:] + FAULTS[:begin]) > 50
+    assert every_function_fails(end, FAULTS[begin:] + FAULTS[:begin], every) > 50
 
 
 def step(work: Callable[[], object], limit_s: float = HANG_S) -> Step:

@@ -15,7 +15,7 @@ from ddlprof.base.errors import DdlprofError, complain
 _ERROR_EXIT_CODE = 2
 _BUG_EXIT_CODE = 3
 _INTERRUPT_EXIT_CODE = 130
-_CARD_WORDS = ["report", "--save-summary", "--"]
+_CARD_WORDS = ["report", "--at-the-end", "--"]
 """The words before the run directory in the command that shows a finished run (`ddlprof/launch/terminal.py`)."""
 
 
@@ -26,7 +26,8 @@ def main() -> int:
     atexit.register(gc.freeze)
     try:
         code = _call(sys.argv[1:] or ["--help"])
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed from the start
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPT_EXIT_CODE
     except BrokenPipeError:  # the reader closed the pipe, as in `ddlprof report RUN | head`

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ddlprof.base.errors import UserError, complain
+from ddlprof.base.files import replace_whole
 from ddlprof.base.units import count
 from ddlprof.cli.options import LearnedFileInShortHelp, names_in
-from ddlprof.cli.output import Out, Wanted, format_option, wanted, write_whole
+from ddlprof.cli.output import Out, Wanted, format_option, wanted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -283,8 +284,11 @@ def _report(data: SimulatedData, results: Sequence[CaseResult], places: Wanted) 
         return html.render(data)
 
     def write_csv(folder: Path) -> None:
-        for name, content in csv_files.render(results).items():
-            write_whole(folder / name, content)
+        try:
+            for name, content in csv_files.render(results).items():
+                replace_whole(folder / name, content)
+        except OSError as error:
+            raise UserError(f"{folder}: cannot be written: {error.strerror or error}") from None
 
     places.write({"table": text.render, "json": json.render, "html": page}, data, {"csv": write_csv})
 

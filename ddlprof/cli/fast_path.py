@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from ddlprof.launch.target import Target
     from ddlprof.report.run.formats import Analysed
 
+CARD_BYTES = 1 << 30
+CARD_READING_S = 20.0
+"""A run of more bytes, or whose ranks take longer to read, has no card at its end."""
 _THREADS = "OPENBLAS_NUM_THREADS"
 """The variable that says how many threads numpy's linear algebra starts."""
 
@@ -105,17 +109,41 @@ def quick_imports() -> Iterator[None]:
 
 
 def show_card(run: str) -> int:
-    """`ddlprof report --save-summary -- RUN`, as at the end of every run; returns the exit code."""
+    """What the end of every run does: `ddlprof report RUN --save-summary`; returns the exit code.
+
+    Raises UserError if that would take long: the machine may be expensive, and the run can be read anywhere.
+    """
     with quick_imports():
         from ddlprof.cli.screen import progress, show
         from ddlprof.report.run.formats import FORMATS
         from ddlprof.report.run.summary import summarise_run  # noqa: F401
 
+    size = sum(file.stat().st_size for file in Path(run).glob("attempt-*/rank-*"))
+    if size > CARD_BYTES:
+        raise _no_card(run, f"the files of the ranks have {size / 1e9:.1f} GB")
     with progress("reading") as advance:
-        analysed = analysed_run([run], advance)
+        analysed = analysed_run([run], _in_time(run, advance))
     save_summary_of([run], analysed)
     show("".join(FORMATS["table"](analysed)))
     return 0
+
+
+def _in_time(run: str, advance: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """Advances until the time for reading is up."""
+    until = time.monotonic() + CARD_READING_S
+
+    def advance_in_time(done: int, total: int) -> None:
+        if done < total and time.monotonic() > until:
+            raise _no_card(run, f"the files of the ranks are not read in {CARD_READING_S:.0f} s")
+        advance(done, total)
+
+    return advance_in_time
+
+
+def _no_card(run: str, why: str) -> UserError:
+    from ddlprof.base.text import shell_word
+
+    return UserError(f"no card: {why}; show it with: ddlprof report {shell_word(run, path=True)}")
 
 
 def analysed_run(
@@ -126,8 +154,6 @@ def analysed_run(
     carbon_g_per_kwh: float | None = None,
 ) -> Analysed:
     """Reads and analyses the run; `advance(done, total)` is told how far the reading is."""
-    import time
-
     from ddlprof.analysis.run import analyse
     from ddlprof.report.run.formats import Analysed
     from ddlprof.store import load_run

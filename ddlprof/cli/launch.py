@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -74,7 +75,7 @@ def with_path(asked: Emission | None, job: DescribedJob, has_layout: bool) -> Em
         return asked
     ending = MACHINES[engine].ending if engine in MACHINES else ENGINES[engine].ending
     path = Path(f"{file_name(job.name)}.{ending}")
-    if path.exists():
+    if os.path.lexists(path):
         raise UserError(f"{path} exists already: move it away to have a new one written")
     return asked._replace(path=path)
 

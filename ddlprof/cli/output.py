@@ -245,8 +245,9 @@ def write_whole(path: Path, text: str) -> None:
 def write_pieces(path: Path, pieces: Iterable[str]) -> None:
     """Replaces the file, whole or not at all; compressed if its name ends with `.gz`.
 
-    Some targets cannot be replaced and are written to: a terminal, a pipe, a device, `/dev/stdout` wherever it leads,
-    a file in a folder that takes no new ones. Raises UserError where it cannot be written.
+    A symbolic link that the user named stays one: the file that it leads to is replaced. Some targets cannot be
+    replaced and are written to: a terminal, a pipe, a device, `/dev/stdout` wherever it leads, a file in a folder that
+    takes no new ones. Raises UserError where it cannot be written.
     """
     import gzip
 

@@ -45,12 +45,14 @@ def sparsity(
     require_torch()
     if os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0") or not launch.is_first_rank():
         become(command.target, None, command.options)
-    code, counts = launch.run(command, max_steps, every)
-    timings, refused = _timings(counts) if try_structured and counts is not None and counts.steps else (None, [])
-    if counts is not None:
-        counts.notes += refused
-    _report(command.target.name, counts, timings, places, to_stderr=not out)
-    raise typer.Exit(code)
+
+    def show(counts: SparsityCounts | None) -> None:
+        timings, refused = _timings(counts) if try_structured and counts is not None and counts.steps else (None, [])
+        if counts is not None:
+            counts.notes += refused
+        _report(command.target.name, counts, timings, places, to_stderr=not out)
+
+    raise typer.Exit(launch.run(command, max_steps, every, show))
 
 
 def _command(script: str, args: list[str], module: bool) -> PythonCommand:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ddlprof import __version__
 from ddlprof.base.errors import UserError
+from ddlprof.base.files import temporary_beside
 from ddlprof.collect.steps.sums import Step
 from ddlprof.collect.writer import RankWriter
 from ddlprof.importing.job import ImportedJob
@@ -80,9 +81,10 @@ def _new_job_id() -> str:
 @contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
     """Yields a folder that becomes `out` once all is written; after an error there is none."""
-    folder = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    folder = temporary_beside(out)
     try:
-        folder.mkdir(parents=True)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir()  # fails if anything has that name, as a link does
         try:
             yield folder
             if out.is_dir():

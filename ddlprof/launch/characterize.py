@@ -76,7 +76,7 @@ def run(planned: PlannedRun, target: Target, directory: Path) -> None:
         reads = load_reads(directory / WARMING)
         drop_from_cache(reads.files if reads else ())
     output = directory / f"{planned.folder}.log"
-    with output.open("wb") as file:
+    with output.open("xb") as file:
         code = subprocess.run(
             [sys.executable, *interpreter_options(sys.orig_argv, sys.argv), _COMMAND, *words, *target.words],
             env={**os.environ, DISABLE_VARIABLE: "0", **planned.experiment.environment()},  # disabled, it had no end

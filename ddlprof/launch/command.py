@@ -57,31 +57,41 @@ def run_command(words: list[str], options: Options | None) -> int:
         return run_words(words, {})
     import uuid
 
-    from ddlprof.launch.terminal import await_ranks, print_card, save_summary, start_view
+    from ddlprof.launch.afterwards import Step, afterwards
+    from ddlprof.launch.terminal import CARD_S, VIEW_S, start_view
 
     if options.out is None:
         directory = default_directory(_name(words)).absolute()
     else:
         directory = Path(options.out).absolute()
         require_unused(directory)
-    job_id = uuid.uuid4().hex
-    view = start_view(directory, os.getpid()) if options.live else None
+    job_id, quiet, here = uuid.uuid4().hex, options.quiet, os.getcwd()
+    view = start_view(directory, getpid()) if options.live else None
     options = replace(options, card=False, live=False)
-    code = run_words(words, ParentRun(options, None, job_id, str(directory)).environment())
+    variables = ParentRun(options, None, job_id, str(directory)).environment()
+    steps = [Step("no card", CARD_S, lambda: _show(directory, here, words, quiet), lambda: directory)]
     if view is not None:
-        view.end()
+        steps.insert(0, Step("the live view is not ended", VIEW_S, view.end))
+    code = run_words(words, variables)
+    afterwards(code, steps, quiet)
+    return code
+
+
+def _show(directory: Path, working_directory: str, words: list[str], quiet: bool) -> None:
+    """Shows what was measured, or says that nothing was."""
+    from ddlprof.launch.terminal import await_ranks, print_card, save_summary
+
     if any(directory.glob("attempt-*")):
         await_ranks(directory)
-        if options.quiet:
+        if quiet:
             save_summary(directory)
         else:
-            print_card(directory, os.getcwd())
-        return code
+            print_card(directory, working_directory)
+        return
     with suppress(OSError):
         directory.rmdir()
-    if not options.quiet:
+    if not quiet:
         complain(_nothing_seen(words))
-    return code
 
 
 def _name(words: list[str]) -> str:
@@ -109,10 +119,11 @@ def run_words(words: list[str], variables: dict[str, str]) -> int:
         raise UserError(f"cannot run {words[0]}: {error.strerror or error}") from None
 
     def pass_on(number: int, _: FrameType | None) -> None:
-        process.send_signal(number)
+        if number != signal.SIGINT:  # a terminal sends it to the command as well, which decides
+            with suppress(OSError):  # another user's command
+                process.send_signal(number)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command gets it as well and decides
-    for name in _PASSED_ON:
+    for name in ("SIGINT", *_PASSED_ON):
         if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:  # as under nohup
             signal.signal(getattr(signal, name), pass_on)
     code = process.wait()

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -25,7 +26,10 @@ from ddlprof.model.options import Options
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from ddlprof.launch.afterwards import Step
+
 _LAUNCHER_MODULE = "torch.distributed.run"
+_SHOW_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -110,30 +114,39 @@ def _launch(launcher: ModuleType, arguments: Namespace, options: Options | None)
     if not 1 <= min_nodes <= max_nodes:
         raise UserError(f"--nnodes {arguments.nnodes}: give at least 1, as N or MIN:MAX")
     arguments.nproc_per_node = str(ranks)
-    if options is None:
-        return _run(launcher, arguments)
+    from ddlprof.launch.afterwards import Step, afterwards
+
+    steps = [] if options is None else _prepare(options, target, arguments, is_whole_job=max_nodes == 1)
+    failures: list[Exception] = []
+    steps.insert(0, Step("the failed ranks are not shown", _SHOW_S, partial(_show, failures)))
+    code = _run(launcher, arguments, failures)
+    afterwards(code, steps, options is None or options.quiet)
+    return code
+
+
+def _prepare(options: Options, target: Target, arguments: Namespace, is_whole_job: bool) -> list[Step]:
+    """Lets the launcher start profiled workers. Returns what is to do at the end of the job.
+
+    In a job of several machines rank 0 chooses the directory and shows the card, as no launcher sees the whole job.
+    """
     import uuid
 
-    from ddlprof.launch.terminal import print_card, save_summary, start_view
+    from ddlprof.launch.afterwards import Step
+    from ddlprof.launch.terminal import CARD_S, VIEW_S, print_card, save_summary, start_view
 
-    view = None
-    one_machine = max_nodes == 1
-    if one_machine:  # otherwise rank 0 publishes the directory and prints the card, as no launcher sees the whole job
-        out, live = _run_directory(options, target), options.live
-        options = replace(options, out=out, card=False, live=False, job_id=uuid.uuid4().hex)
-        view = start_view(Path(out).absolute(), os.getpid()) if live else None
+    steps: list[Step] = []
+    if is_whole_job:
+        directory, live, here = Path(_run_directory(options, target)), options.live, os.getcwd()
+        options = replace(options, out=str(directory), card=False, live=False, job_id=uuid.uuid4().hex)
+        view = start_view(directory.absolute(), os.getpid()) if live else None
+        if view is not None:
+            steps.append(Step("the live view is not ended", VIEW_S, view.end))
+        show = partial(save_summary, directory) if options.quiet else partial(print_card, directory, here)
+        steps.append(Step("no card", CARD_S, show, lambda: directory))
     options.to_environment()
     arguments.module = False
     arguments.training_script, *arguments.training_script_args = target.profiled_words()
-    code = _run(launcher, arguments)
-    if view is not None:
-        view.end()
-    if one_machine and options.out:
-        if options.quiet:
-            save_summary(Path(options.out))
-        else:
-            print_card(Path(options.out), os.getcwd())
-    return code
+    return steps
 
 
 def _run_directory(options: Options, target: Target) -> str:
@@ -143,18 +156,23 @@ def _run_directory(options: Options, target: Target) -> str:
     return options.out
 
 
-def _run(launcher: ModuleType, arguments: Namespace) -> int:
-    """Runs torch's launcher. Failed workers are shown as torchrun shows them."""
+def _run(launcher: ModuleType, arguments: Namespace, failures: list[Exception]) -> int:
+    """Runs torch's launcher; returns its exit code. What ended it is added to `failures`."""
     from torch.distributed.elastic.multiprocessing.errors import record
 
     try:
         record(launcher.run)(arguments)
     except Exception as error:
-        import traceback
+        failures.append(error)
+    return len(failures)
 
-        from ddlprof.launch.program import without_our_frames
 
+def _show(failures: list[Exception]) -> None:
+    """Shows failed workers as torchrun shows them."""
+    import traceback
+
+    from ddlprof.launch.program import without_our_frames
+
+    for error in failures:
         error.__traceback__ = without_our_frames(error.__traceback__)
         traceback.print_exception(error, file=sys.stderr)
-        return 1
-    return 0

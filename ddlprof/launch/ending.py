@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.errors import complain
 from ddlprof.base.real_process import getpid
 from ddlprof.base.text import shell_word
-from ddlprof.launch.terminal import await_ranks, print_card, save_summary
+from ddlprof.launch.afterwards import LastResort, Step, afterwards
+from ddlprof.launch.terminal import CARD_S, VIEW_S, await_ranks, print_card, relative, save_summary
 from ddlprof.model.options import Options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ddlprof.collect.session import Session
     from ddlprof.launch.terminal import View
 
+_RECORD_S = 30.0
+"""The most time for the last records of a rank. The helper thread alone is given ten seconds."""
+_EXIT_CODES = 0xFF
+"""The bits of an exit code that are left when a process has ended."""
 _INTERRUPT_EXIT_CODE = 130
 """The exit code that a shell shows for a process that ended by SIGINT."""
 
@@ -29,22 +36,39 @@ class Ending:
         self.exit_code = 0
         self._options = options
         self._session = session
-        self._view = view
         self._pid = getpid()
         self._directory = os.getcwd()
+        self._last_resort: LastResort | None = None
+        self._steps = [] if session is None else self._steps_of(session, view)
+
+    def _steps_of(self, session: Session, view: View | None) -> list[Step]:
+        """What is to do at the end."""
+        return [
+            Step("the end of the run is not recorded", _RECORD_S, partial(self._record, session)),
+            *([Step("the live view is not ended", VIEW_S, view.end)] if view is not None else []),
+            Step("no card", CARD_S, partial(self._show, session), lambda: self._run_of(session)),
+        ]
 
     def note(self, error: BaseException) -> None:
-        """Notes the exception that ended the program."""
-        if isinstance(error, SystemExit):
-            code = error.code
-            self.exit_code = code if isinstance(code, int) else int(code is not None)
-            self.status = "exit" if self.exit_code else "ok"
-        elif isinstance(error, KeyboardInterrupt):
-            self.status, self.exit_code = "interrupt", _INTERRUPT_EXIT_CODE
-        else:
-            self.status, self.exit_code = "exception", 1
-            if self._session is not None:
-                self._session.hangs.error = error
+        """Notes the exception that ended the program. Raises nothing."""
+        try:
+            if isinstance(error, SystemExit):
+                code = error.code
+                self.exit_code = code if isinstance(code, int) else int(code is not None)
+                self.status = "exit" if self.exit_code else "ok"
+            elif isinstance(error, KeyboardInterrupt):
+                self.status, self.exit_code = "interrupt", _INTERRUPT_EXIT_CODE
+            else:
+                self.status, self.exit_code = "exception", 1
+                if self._session is not None:
+                    self._session.hangs.error = error
+        except Exception:  # the next exception is the script's again
+            return
+
+    def prepare(self) -> None:
+        """Called when the program has ended, before its exit handlers. Raises nothing."""
+        if self._session is not None:
+            self._last_resort = LastResort()
 
     def watch_exit(self) -> None:
         """Wraps `os._exit`, which ends a process at once without a card, to tell where the run's files are."""
@@ -53,28 +77,31 @@ class Ending:
         @functools.wraps(leave)
         def _exit(*args: Any, **kwargs: Any) -> Any:
             session = self._session
-            if session is not None and getpid() == self._pid and not self._options.quiet:
-                with contextlib.suppress(Exception):
+            try:
+                if session is not None and getpid() == self._pid and not self._options.quiet:
                     directory = shell_word(os.path.relpath(session.directory or "", self._directory), path=True)
                     complain(f"the script ended by os._exit: no card; its last steps: ddlprof report {directory}")
-            leave(*args, **kwargs)
+            finally:
+                leave(*args, **kwargs)
 
         os._exit = _exit
 
     def finish(self) -> None:
-        """Ends the session, prints the card, saves the summary. Errors here do not change the exit code."""
-        session, self._session = self._session, None
-        if session is None or getpid() != self._pid:
-            return
-        try:
-            session.finish(self.status, self.exit_code)
-        except Exception as error:
-            if not self._options.quiet:
-                complain(f"the end of the run is not recorded: {type(error).__name__}: {error}")
-        if self._view is not None:
-            self._view.end()
+        """Ends the session, prints the card, saves the summary. Raises nothing: the exit code stays what it is."""
+        steps, self._steps, self._session = self._steps, [], None
+        if steps and getpid() == self._pid:
+            afterwards(self.exit_code & _EXIT_CODES, steps, self._options.quiet, self._last_resort, restore=True)
+
+    def _record(self, session: Session) -> None:
+        session.finish(self.status, self.exit_code)
+
+    def _run_of(self, session: Session) -> Path | None:
+        return session.directory and relative(session.directory, self._directory)
+
+    def _show(self, session: Session) -> None:
         if session.directory and self._options.card and session.rank == 0:
-            await_ranks(session.directory, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+            ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+            await_ranks(session.directory, int(ranks) if ranks.isdecimal() else 1)
             if self._options.quiet:
                 save_summary(session.directory)
             else:

@@ -9,6 +9,7 @@ import atexit
 import gc
 import os
 import sys
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,8 @@ def main() -> None:
         if not isinstance(error, SystemExit):
             _show_without_our_frames()
         raise
+    finally:
+        ending.prepare()
 
 
 def _counts_zeros() -> bool:
@@ -93,7 +96,8 @@ def _show_without_our_frames() -> None:
     hook = sys.excepthook
 
     def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        clean(error)
+        with suppress(Exception):
+            clean(error)
         hook(kind, error, error.__traceback__)
 
     sys.excepthook = show

@@ -5,14 +5,17 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddlprof.base.errors import complain
 from ddlprof.base.units import count
+from ddlprof.launch.afterwards import Step, afterwards
 from ddlprof.launch.command import run_words
 from ddlprof.launch.target import PythonCommand, interpreter_options
 from ddlprof.model.sparsity import LstmSeen, LstmTiming, SparsityCounts, SparsityRequest, read_counts
@@ -22,19 +25,26 @@ if TYPE_CHECKING:
 
 DEFAULT_DROPOUT = 0.5
 """The share dropped in the comparison if the script's LSTM has no dropout."""
+_SHOW_S = 3600.0
+"""Against hanging: timing a script's LSTMs, which the user asks for, takes minutes."""
 _ROOT = str(Path(__file__).parents[2])
 _TIMING = "import sys; sys.path.append(sys.argv[1]); from ddlprof.nn.timing import main; main()"
 """Not `-m`, as ddlprof may be importable only from the path of this process."""
 
 
-def run(command: PythonCommand, steps: int, every: int) -> tuple[int, SparsityCounts | None]:
-    """Runs the script to its end. Returns its exit code and the counts; None if nothing was counted."""
+def run(command: PythonCommand, steps: int, every: int, show: Callable[[SparsityCounts | None], None]) -> int:
+    """Runs the script to its end, and shows the counts; None if nothing was counted. Returns the script's exit code."""
     options = [*interpreter_options(sys.orig_argv, sys.argv), *command.options]
-    with tempfile.TemporaryDirectory(prefix="ddlprof-sparsity-") as folder:
-        out = Path(folder) / "counts.json"
-        words = [sys.executable, *options, *command.target.profiled_words()]
-        code = run_words(words, SparsityRequest(str(out), steps, every).environment())
-        return code, read_counts(out)
+    folder = tempfile.mkdtemp(prefix="ddlprof-sparsity-")
+    out = Path(folder) / "counts.json"
+    ending = [
+        Step("the counts are not shown", _SHOW_S, lambda: show(read_counts(out))),
+        Step(f"{folder} is left", _SHOW_S, lambda: shutil.rmtree(folder)),
+    ]
+    words = [sys.executable, *options, *command.target.profiled_words()]
+    code = run_words(words, SparsityRequest(str(out), steps, every).environment())
+    afterwards(code, ending, quiet=False)
+    return code
 
 
 def time_lstms(counts: SparsityCounts) -> tuple[list[LstmTiming], list[str]]:

@@ -49,8 +49,8 @@ def share(paths: Sequence[str], output: Path) -> Shared:
     run = load_run(paths)
     names = Names(_job_id(run))
     try:
-        with replacing(output) as temporary:
-            with zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED) as archive:
+        with replacing(output.resolve()) as temporary:
+            with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
                 for name, content in _members(run, paths, names):
                     archive.writestr(_info(name), content, compresslevel=9)
             ZipFolder(temporary).files()  # raises if the archive could not be read again

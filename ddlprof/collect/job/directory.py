@@ -166,7 +166,7 @@ def _ended_well(path: Path) -> bool:
             lines = file.read().decode(errors="replace").split("\n")[:-1]
     except OSError:
         return False
-    last = map(_record, lines[-2:])  # the last line may be that of the checksums
+    last = map(_record, lines[-4:])  # lines of checksums, and a note of a write that failed, may follow
     return any(isinstance(record, End) and record.status in GOOD_ENDS for record in last)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ddlprof.analysis.run import Attempt
 from ddlprof.base.errors import UserError
+from ddlprof.base.files import replacing_all
 from ddlprof.model.records import MISSING
 from ddlprof.report.json_csv import cell, csv_writer
 from ddlprof.report.run.tables import Columns, Progress, tables_of
@@ -18,16 +19,18 @@ from ddlprof.store import RunData
 
 
 def export(run: RunData, attempts: Sequence[Attempt], directory: Path, progress: Progress | None = None) -> list[Path]:
-    """Writes the files into `directory`, which is made if need be; only files of the same names are replaced."""
-    tables = tables_of(run, attempts, progress)
+    """Writes the files into `directory`, which is made if need be; only files of the same names are replaced, and only
+    when all are written."""
+    tables = list(tables_of(run, attempts, progress))
+    paths = [directory / f"{table.name}.csv" for table in tables]
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for table in tables:
-            _write(directory / f"{table.name}.csv", table.columns, table.pieces)
+        with replacing_all(paths) as temporary:
+            for path, table in zip(temporary, tables, strict=True):
+                _write(path, table.columns, table.pieces)
     except OSError as error:
-        where = error.filename or directory
-        raise UserError(f"{where}: cannot be written: {error.strerror or error}; choose another --out") from None
-    return [directory / f"{table.name}.csv" for table in tables]
+        raise UserError(f"{directory}: cannot be written: {error.strerror or error}; choose another --out") from None
+    return paths
 
 
 def _write(path: Path, header: Sequence[str], tables: Iterable[Columns]) -> None:

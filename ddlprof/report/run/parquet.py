@@ -6,7 +6,6 @@ DuckDB, Spark, Athena and pandas read. NULL was not measured; names are as they 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from ddlprof.analysis.run import Attempt
 from ddlprof.base.errors import UserError
+from ddlprof.base.files import replacing_all
 from ddlprof.base.text import is_visible
 from ddlprof.model.records import MISSING
 from ddlprof.report.run.tables import Progress, Table, tables_of
@@ -40,25 +40,22 @@ _MOST_NAME_BYTES = 200
 def export(run: RunData, attempts: Sequence[Attempt], directory: Path, progress: Progress | None = None) -> list[Path]:
     """Writes the run's partition of every table, or replaces it; each file is there whole, old or new."""
     _require_pyarrow()
-    written: dict[Path, Path] = {}
+    tables = list(tables_of(run, attempts, progress))
+    paths = [directory / table.name / partition(run) / FILE_NAME for table in tables]
     try:
-        for table in tables_of(run, attempts, progress):
-            path = directory / table.name / partition(run) / FILE_NAME
+        for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)
-            written[path] = path.with_name(f".{FILE_NAME}.{os.getpid()}.tmp")
-            _write(written[path], table)
-        for path, temporary in written.items():
-            os.replace(temporary, path)
+        with replacing_all(paths) as temporary:
+            for path, table in zip(temporary, tables, strict=True):
+                _write(path, table)
     except OSError as error:
-        where = error.filename or directory
-        raise UserError(f"{where}: cannot be written: {error.strerror or error}; choose another --out") from None
+        raise UserError(f"{directory}: cannot be written: {error.strerror or error}; choose another --out") from None
     finally:
-        for temporary in written.values():
-            temporary.unlink(missing_ok=True)
+        for path in paths:
             with suppress(OSError):  # there is a table in it, or another run beside it
-                temporary.parent.rmdir()
-                temporary.parent.parent.rmdir()
-    return list(written)
+                path.parent.rmdir()
+                path.parent.parent.rmdir()
+    return paths
 
 
 def partition(run: RunData) -> Path:

@@ -167,3 +167,46 @@ def test_full_disk_does_not_stop_the_training(ddlprof: Execute, write_training: 
     report = ddlprof("report", str(small_disk / "run")).stdout.decode()
     assert "Stopped  rank 0: ended by exit" in report
     assert "the disk was full when this rank ended" in report
+
+
+ODD = """
+from pathlib import Path
+Path("run/attempt-0.bak").mkdir(parents=True, exist_ok=True)
+Path("run/attempt-0/rank-7.jsonl").mkdir(parents=True, exist_ok=True)
+"""
+FORMS = {
+    "plain": ["train.py"],
+    "module": ["-m", "train"],
+    "ranks": ["--nproc-per-node", "1", "train.py"],
+    "torchrun": ["--", "torchrun", "--standalone", "--nproc-per-node", "1", "train.py"],
+    "command": ["--", "sh", "-c", f"{sys.executable} train.py"],
+}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX shells and signals")
+@pytest.mark.parametrize(
+    ("form", "after", "code"),
+    [
+        ("plain", "", 0),
+        ("command", "", 0),
+        ("command", "sys.exit(7)", 7),
+        *(
+            pytest.param(form, after, code, marks=SLOW)
+            for form, after, code in [
+                ("plain", "sys.exit(7)", 7), ("module", "sys.exit(7)", 7), ("module", "", 0), ("ranks", "", 0),
+                ("ranks", "raise ValueError", 1), ("torchrun", "", 0), ("torchrun", "sys.exit(7)", 1),
+                ("command", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
+                ("plain", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -15),
+                ("command", "import os; os._exit(9)", 9), ("plain", "import os; os._exit(9)", 9),
+            ]
+        ),
+    ],
+)  # fmt: skip
+def test_whatever_is_in_the_run_directory_the_exit_code_is_the_scripts(
+    form: str, after: str, code: int, ddlprof: Execute, write_training: Write
+) -> None:
+    write_training(50, f"{ODD}{after}\n")
+    done = ddlprof("run", "--out", "run", *FORMS[form], LOCAL_WORLD_SIZE="abc")
+    assert done.returncode == code, done.stderr
+    assert b"bug" not in done.stderr
+    assert b"Exception ignored" not in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.cli.app import main
+from ddlprof.launch.terminal import CARD_WORDS
 from tests.golden.runs import HERE, header, simple_run, step, write_rank
 
 GOLDEN = str(HERE / "two-ranks")
@@ -125,7 +127,7 @@ def test_the_card_at_the_end_of_a_run_waits_for_nothing_that_it_does_not_show(tm
         "sys.exit(code or str(heavy or os.environ.get('OPENBLAS_NUM_THREADS') or '') or 0)"
     )
     surroundings = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
-    words = [sys.executable, "-c", code, "report", "--save-summary", "--", str(run)]
+    words = [sys.executable, "-c", code, *CARD_WORDS, str(run)]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=surroundings)
     assert (done.returncode, done.stderr) == (0, "")
     assert (run / "summary.json").is_file()
@@ -133,6 +135,27 @@ def test_the_card_at_the_end_of_a_run_waits_for_nothing_that_it_does_not_show(tm
     by_parser = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=surroundings)
     assert by_parser.stdout == done.stdout
     assert "typer" in by_parser.stderr
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"), [("CARD_BYTES", "the files of the ranks have 0."), ("CARD_READING_S", "read in")]
+)
+def test_a_card_that_takes_long_is_a_line(
+    limit: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ddlprof.cli import fast_path
+
+    run = tmp_path / "two ranks"
+    shutil.copytree(HERE / "two-ranks", run)
+    monkeypatch.setattr(fast_path, limit, -1)
+    monkeypatch.setattr(sys, "argv", ["ddlprof", *CARD_WORDS, str(run)])
+    assert main() == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    [line] = shown.err.splitlines()
+    assert line.startswith("ddlprof: no card: ")
+    assert says in line
+    assert line.endswith(f"; show it with: ddlprof report '{run}'")
 
 
 def test_a_terminal_sees_progress_only_when_it_takes_long(

@@ -70,7 +70,12 @@ def test_it_waits_for_the_living(rank: Callable[..., None], waited: Callable[[in
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     started: list[object] = []
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: started.append(command))
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        started.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", run)
     return started
 
 
@@ -89,14 +94,6 @@ def test_no_error_without_stderr(
     assert not started
 
 
-def test_whatever_the_script_did_to_subprocess(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise RuntimeError("no processes")
-
-    monkeypatch.setattr(subprocess, "run", refuse)
-    terminal.print_card(tmp_path, str(tmp_path))
-
-
 def test_ranks_that_never_end_are_not_waited_for_where_time_stands_still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,20 +103,36 @@ def test_ranks_that_never_end_are_not_waited_for_where_time_stands_still(
 
 def test_a_summary_without_a_card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     started: list[tuple[list[str], object]] = []
-    monkeypatch.setattr(subprocess, "run", lambda command, stdout, **_: started.append((command, stdout)))
+
+    def run(command: list[str], stdout: object, **_: object) -> subprocess.CompletedProcess[bytes]:
+        started.append((command, stdout))
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.chdir(tmp_path)
     terminal.save_summary(Path("run"))
     terminal.print_card(tmp_path / "run", str(tmp_path))
     assert [command[2:] for command, _ in started] == [
-        ["report", "--save-summary", "--", str(tmp_path / "run")],
-        ["report", "--save-summary", "--", "run"],
+        [*terminal.CARD_WORDS, str(tmp_path / "run")],
+        [*terminal.CARD_WORDS, "run"],
     ]
     assert [stdout for _, stdout in started] == [subprocess.DEVNULL, 2]
 
 
-def test_a_summary_that_cannot_be_made_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError("no processes")
+def test_a_card_whose_process_is_killed_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, -9))
+    with pytest.raises(ChildProcessError, match="signal 9"):
+        terminal.print_card(tmp_path, str(tmp_path))
 
-    monkeypatch.setattr(subprocess, "run", refuse)
-    terminal.save_summary(tmp_path)
+
+def test_odd_things_in_the_run_directory(
+    rank: Callable[..., None], waited: Callable[[int], bool], tmp_path: Path
+) -> None:
+    """A copy of an attempt beside it, attempts that no number names, and a rank's file that is a folder."""
+    rank(0, False, os.getpid())
+    for name in ("attempt-0.bak", "attempt-", "attempt-x", "attempt-9999999999"):
+        (tmp_path / name).mkdir()
+    assert waited(1)
+    rank(0, True, os.getpid())
+    (tmp_path / "attempt-0" / "rank-1.jsonl").mkdir()
+    assert not waited(2)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import errno
+import importlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,3 +136,44 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"file: cannot be written: .*; choose another --out"):
         export(run, analyse(run), tmp_path / "file")
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_an_export_that_fails_leaves_everything_as_it_was(
+    format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full when the last table is half written."""
+    if format == "parquet":
+        pytest.importorskip("pyarrow")
+    module = importlib.import_module(f"ddlprof.report.run.{format}")
+    run = load_run(simple_run(tmp_path))
+    out = tmp_path / "out"
+    module.export(run, analyse(run), out)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def tables_of(*given: Any) -> list[Any]:
+        *tables, last = original(*given)
+        return [*tables, last._replace(pieces=map(full, last.pieces))]
+
+    original = module.tables_of
+    monkeypatch.setattr(module, "tables_of", tables_of)
+    for place in (out, tmp_path / "new"):
+        with pytest.raises(UserError, match="No space left on device"):
+            module.export(run, analyse(run), place)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    assert not [path for path in (tmp_path / "new").rglob("*") if path.is_file()]
+
+
+def test_a_link_in_the_place_of_a_table_is_not_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "steps.csv").symlink_to(precious)
+    run = load_run(simple_run(tmp_path))
+    export(run, analyse(run), out)
+    assert precious.read_text() == "precious"
+    assert (out / "steps.csv").read_text().startswith("attempt,rank")

@@ -66,7 +66,7 @@ def run_command(words: list[str], options: Options | None) -> int:
         directory = Path(options.out).absolute()
         require_unused(directory)
     job_id, quiet, here = uuid.uuid4().hex, options.quiet, os.getcwd()
-    view = start_view(directory, getpid()) if options.live else None
+    view = start_view(directory, os.getpid()) if options.live else None
     options = replace(options, card=False, live=False)
     variables = ParentRun(options, None, job_id, str(directory)).environment()
     steps = [Step("no card", CARD_S, lambda: _show(directory, here, words, quiet), lambda: directory)]

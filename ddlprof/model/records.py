@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntFlag
 
-from ddlprof.model.classes import TIMES
-
 SCHEMA_VERSION = 1
 """The schema of the manifest and of JSON reports."""
 
@@ -18,16 +16,6 @@ DEVICE_CLOCK = "device"
 
 MISSING = -1
 """Stands for None in columns of integers, as no time or count is negative."""
-
-STEP_COLUMNS = (
-    "attempt", "rank", "node", "step", "start_s", *(f"{name}_s" for name in TIMES), "microbatches", "samples",
-    "peak_memory_bytes", "flags",
-)  # fmt: skip
-COLLECTIVE_COLUMNS = (
-    "attempt", "rank", "step", "group", "seq", "op", "bytes", "ranks", "scope", "start_s", "ready_s", "duration_s",
-    "transfer_s", "wait_s", "exposed_s", "busbw_gb_s", "dimension",
-)  # fmt: skip
-SUMMARY_COLUMNS = ("class", "mean_s", "share", "median_s", "p95_s")
 
 
 class Flag(IntFlag):
@@ -88,10 +76,7 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Exact sums over `steps` steps that were measured but not kept as rows, as there were too many.
-
-    None: not measured in each of them.
-    """
+    """Exact sums over `steps` measured steps that were not kept as rows. None: not measured in each of them."""
 
     first_step: int
     steps: int

@@ -15,13 +15,11 @@ from ddlprof.model.records import MISSING, SPANS, Aggregate, Note, RankHeader
 from ddlprof.store.collectives import pack
 from ddlprof.store.flushes import Undamaged, undamaged_parts
 from ddlprof.store.lines import (
-    FIRST_SCHEMA_WITH_BLOCKS,
     MAX_GROUPS,
     Head,
     Parsed,
     context_of,
     overhead_of,
-    read_header,
     samples_of,
     shapes_of,
     sort_lines,
@@ -42,15 +40,8 @@ _STEP_COLUMN = STEP_FIELDS.index("step_ns")
 _LEAST = np.array([MISSING if name in OPTIONAL_FIELDS | {"signature"} else 0 for name in STEP_FIELDS])
 
 
-def decode_rank(text: bytes, blocks: bytes, name: str) -> RankData:
-    """Decodes the files of one rank. `name`: for messages. Raises ValueError if not even the header can be read."""
-    if b"\n" not in text:
-        raise ValueError("the file has no header")
-    head = read_header(text[: text.index(b"\n")].decode(errors="replace"), name)
-    if head.header.schema < FIRST_SCHEMA_WITH_BLOCKS:
-        from ddlprof.store.schema2 import decode_old_rank  # not at the top: few runs are so old
-
-        return decode_old_rank(head, text, blocks, name)
+def decode_rank(head: Head, text: bytes, blocks: bytes, name: str) -> RankData:
+    """Decodes the files of one rank. `name`: for messages. Raises ValueError if a column lacks."""
     stream = BlockStream(head.layouts)
     found, _ = stream.take(blocks)
     rank = rank_of_blocks(head, text, found, name)

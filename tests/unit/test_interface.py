@@ -15,10 +15,11 @@ import recommender
 from ddlprof import fusion
 from ddlprof.base.errors import UserError
 from ddlprof.cli.parser import app
-from ddlprof.model import records
+from ddlprof.model.records import Flag
 from ddlprof.report.cluster import csv as simulations
 from ddlprof.report.fusion import COLUMNS as TRIAL_COLUMNS
 from ddlprof.report.machines.listing import COLUMNS as INSTANCE_COLUMNS
+from ddlprof.report.run import tables
 from ddlprof.report.run.tables import JOB_COLUMNS, RANK_COLUMNS
 from ddlprof.report.sparsity import COLUMNS as SPARSITY_COLUMNS
 
@@ -86,7 +87,7 @@ OPTIONS = {
 
 
 def test_step_columns() -> None:
-    assert ",".join(records.STEP_COLUMNS) == (
+    assert ",".join(tables.STEP_COLUMNS) == (
         "attempt,rank,node,step,start_s,step_s,compute_s,compute_forward_s,compute_backward_s,compute_optimizer_s,"
         "data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,straggler_s,bubble_s,other_s,rollout_s,"
         "microbatches,samples,peak_memory_bytes,flags"
@@ -94,7 +95,7 @@ def test_step_columns() -> None:
 
 
 def test_collective_columns() -> None:
-    assert ",".join(records.COLLECTIVE_COLUMNS) == (
+    assert ",".join(tables.COLLECTIVE_COLUMNS) == (
         "attempt,rank,step,group,seq,op,bytes,ranks,scope,start_s,ready_s,duration_s,transfer_s,wait_s,exposed_s,"
         "busbw_gb_s,dimension"
     )
@@ -113,7 +114,7 @@ def test_job_columns() -> None:
 
 
 def test_summary_columns() -> None:
-    assert ",".join(records.SUMMARY_COLUMNS) == "class,mean_s,share,median_s,p95_s"
+    assert ",".join(tables.SUMMARY_COLUMNS) == "class,mean_s,share,median_s,p95_s"
 
 
 def test_instance_columns() -> None:
@@ -139,7 +140,7 @@ def test_columns_of_simulations() -> None:
 
 
 def test_flags() -> None:
-    every = records.Flag(sum(records.Flag))
+    every = Flag(sum(Flag))
     assert every.text() == "warmup;epoch_start;traced;evaluation;checkpoint;skipped;compile"
 
 

@@ -18,7 +18,7 @@ from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.summary import Summary
 from ddlprof.model.classes import TIMES
 from ddlprof.model.dimensions import dimension_of
-from ddlprof.model.records import COLLECTIVE_COLUMNS, MISSING, NEVER, STEP_COLUMNS, SUMMARY_COLUMNS, Flag
+from ddlprof.model.records import MISSING, NEVER, Flag
 from ddlprof.report.run.energy import ENERGY_FIGURES, EnergyLine, energy_line
 from ddlprof.report.run.rates import Rates, rates_of
 from ddlprof.store import IntArray, RunData
@@ -28,6 +28,15 @@ if TYPE_CHECKING:
 
 Columns = dict[str, NDArray[Any]]
 
+STEP_COLUMNS = (
+    "attempt", "rank", "node", "step", "start_s", *(f"{name}_s" for name in TIMES), "microbatches", "samples",
+    "peak_memory_bytes", "flags",
+)  # fmt: skip
+COLLECTIVE_COLUMNS = (
+    "attempt", "rank", "step", "group", "seq", "op", "bytes", "ranks", "scope", "start_s", "ready_s", "duration_s",
+    "transfer_s", "wait_s", "exposed_s", "busbw_gb_s", "dimension",
+)  # fmt: skip
+SUMMARY_COLUMNS = ("class", "mean_s", "share", "median_s", "p95_s")
 RANK_COLUMNS = (
     "attempt", "rank", "host", "node", "device", "status", "complete", "steps", "steady_steps",
     *(f"{name}_s" for name in TIMES),

@@ -333,7 +333,7 @@ def test_what_could_not_be_read_is_one_note_with_its_number_and_the_first_reason
         "windows: 1 profiler window could not be read: a graph was being captured (rank 0)"
     )
     (tmp_path / "attempt-0" / "rank-1.jsonl").unlink()
-    (tmp_path / "attempt-0" / "rank-1.collectives").unlink()
+    (tmp_path / "attempt-0" / "rank-1.steps").unlink()
     write_rank(tmp_path, header(1, 2), rows, lines=[lost(1, "first"), lost(4, "first")])
     assert report_of(tmp_path).notes[0] == (
         "windows: 5 profiler windows could not be read: a graph was being captured (the first)"

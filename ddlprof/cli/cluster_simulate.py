@@ -284,11 +284,13 @@ def _report(data: SimulatedData, results: Sequence[CaseResult], places: Wanted) 
         return html.render(data)
 
     def write_csv(folder: Path) -> None:
-        for name, content in csv_files.render(results).items():
-            try:
-                replace_whole(folder / name, content)
-            except OSError as error:
-                raise UserError(f"{folder / name}: cannot be written: {error.strerror or error}") from None
+        path = folder
+        try:
+            for name, content in csv_files.render(results).items():
+                path = folder / name
+                replace_whole(path, content)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
 
     places.write({"table": text.render, "json": json.render, "html": page}, data, {"csv": write_csv})
 

@@ -357,8 +357,6 @@ def start(
     job began when the process did. Raises `UserError` if the run directory cannot be used.
     """
     session = Session(options, name, argv, job, whole_process)
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=session.forked)
     session.input.watch()
     current.begin(session)
     after_import("torch", session.begin)

@@ -130,7 +130,8 @@ class LoopWatch:
             return
         if kind == _OPTIMIZER_END:
             self._loader_due = self._forward_due = False
-            self._optimizers.add(a)
+            if len(self._optimizers) < 2:  # whether there is one, and whether there are several, is all that counts
+                self._optimizers.add(a)
             self._end_step()
             if self.gaps and len(self._optimizers) > 1:
                 self.idle = False
@@ -336,11 +337,11 @@ class EventLog:
         return False
 
     def _hand_over(self, boundary: bool) -> None:
+        events, self.events = self.events, []
         if len(self.chunks) < self.most_chunks:
-            self.chunks.append(self.events)
+            self.chunks.append(events)
         else:  # the helper thread has died or gets no time; the training goes on
-            self.lost += len(self.events)
-        self.events = []
+            self.lost += len(events)
         if boundary:
             self.boundaries += 1
             self._kinds = 0

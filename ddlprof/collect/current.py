@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from pathlib import Path
@@ -62,15 +63,26 @@ class Session(Protocol):
     def directory(self) -> Path | None: ...
     @property
     def recent(self) -> RecentSteps: ...
+    def forked(self) -> None: ...
 
 
 _session: Session | None = None
+_hears_of_forks = False
 
 
 def begin(session: Session) -> None:
     """Makes a session the one of this process."""
-    global _session
+    global _session, _hears_of_forks
     _session = session
+    if not _hears_of_forks and hasattr(os, "register_at_fork"):  # it cannot be taken back: once for all sessions
+        _hears_of_forks = True
+        os.register_at_fork(after_in_child=_forked)
+
+
+def _forked() -> None:
+    """Called in each forked child process."""
+    if _session is not None:
+        _session.forked()
 
 
 def end(session: Session) -> None:

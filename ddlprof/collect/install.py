@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from ddlprof.collect.drops import HOOK
+from ddlprof.collect.process.frames import stack_of_frame, stack_of_thread, threads
 
 Uninstall = Callable[[], None]
 
@@ -104,14 +105,9 @@ def _nothing(optimizer: Any, args: Any, kwargs: Any) -> None:
 
 
 def _is_in_step() -> bool:
-    """Whether any thread is inside torch's code around steps."""
-    for frame in sys._current_frames().values():
-        inner: Any = frame
-        while inner is not None:
-            if inner.f_globals.get("__name__") == "torch.optim.optimizer":
-                return True
-            inner = inner.f_back
-    return False
+    """Whether any thread is inside torch's code around steps; without the GIL, whether this one is."""
+    stacks = stack_of_frame(sys._getframe()), *map(stack_of_thread, threads())
+    return any(level.module == "torch.optim.optimizer" for stack in stacks for level in stack)
 
 
 class Hooking:

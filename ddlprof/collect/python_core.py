@@ -130,7 +130,8 @@ class LoopWatch:
             return
         if kind == _OPTIMIZER_END:
             self._loader_due = self._forward_due = False
-            self._optimizers.add(a)
+            if len(self._optimizers) < 2:  # whether there is one, and whether there are several, is all that counts
+                self._optimizers.add(a)
             self._end_step()
             if self.gaps and len(self._optimizers) > 1:
                 self.idle = False

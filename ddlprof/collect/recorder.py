@@ -133,7 +133,7 @@ class Bookkeeping(_Core):
         """Why the recording has stopped, if it has; an error of a clock does not stop the training."""
         self.spans: deque[tuple[str, int, int]] = deque(maxlen=_MOST_SPANS)
         """Spans that belong to no event (see `JobSpan`), from any thread: kind, begin and end in ns on the host."""
-        self.saves_to: Any = None
+        self.saves_to: str | bytes | None = None
         """The path of the latest checkpoint; None if it was not saved to one."""
         self._charged_ns = 0
 

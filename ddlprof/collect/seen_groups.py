@@ -55,8 +55,9 @@ class Tally:
         """The number of operations issued, messages included."""
         self.noted = 0
         """The number of operations that belong to steps; the next one gets it as its sequence number."""
-        self.latest: list[Any] = [None] * LATEST
-        """The latest of these, each in the place of its sequence number modulo `LATEST`."""
+        self.latest: list[Any] = []
+        """The latest of these, each in the place of its sequence number modulo `LATEST`. It grows until it has
+        that many: a channel may carry one message only."""
 
 
 class SeenGroups:

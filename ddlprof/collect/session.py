@@ -6,7 +6,6 @@ raises an error into the script.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -391,8 +390,6 @@ def start(
     job began when the process did. Raises `UserError` if the run directory cannot be used.
     """
     session = Session(options, name, argv, job, whole_process)
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=session.forked)
     session.input.watch()
     current.begin(session)
     after_import("torch", session.begin)

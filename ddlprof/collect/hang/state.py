@@ -125,7 +125,7 @@ class StateMaker:
 
     def _used_folders(self) -> list[str]:
         saves_to = self._helper.recorder.saves_to
-        saved = os.path.dirname(os.path.abspath(os.fspath(saves_to))) if saves_to is not None else ""
+        saved = os.path.dirname(os.path.abspath(saves_to)) if saves_to is not None else ""
         return [os.fsdecode(saved), str(self._place.directory or ""), os.getcwd(), os.environ.get("TMPDIR", "/tmp")]
 
     def _device_passed(self) -> Passed | None:

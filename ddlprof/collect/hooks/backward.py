@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.install import Uninstall, all_of, fail_open, replace
+from ddlprof.collect.left_behind import Left
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.model.events import Kind
 
@@ -38,22 +40,28 @@ def install(context: HookContext) -> Uninstall:
         nonlocal nested
         if is_dynamo_compiling():
             return original(*args, **kwargs)
-        outermost = not nested
-        if outermost and not recorder.emit(_BEGIN):
-            return original(*args, **kwargs)
-        nested = True
+        outermost, begun = not nested or left.behind(sys._getframe()), True
         try:
+            begun = not outermost or recorder.emit(_BEGIN)
+            if not begun:
+                return original(*args, **kwargs)
+            nested = True
             if recorder.boundaries <= FIRST_STEPS:
                 quiet_look(args, kwargs, not outermost)
             if outermost and recorder.boundaries >= training_loss.due:
                 quiet_note(args, kwargs)
             return original(*args, **kwargs)
         finally:
-            nested = not outermost
-            if recorder.after_backward is not None:
-                recorder.after_backward()
-            if outermost:
-                recorder.emit(_END)
+            if begun:
+                nested = not outermost
+                try:
+                    if recorder.after_backward is not None:
+                        recorder.after_backward()
+                finally:
+                    if outermost:
+                        recorder.emit(_END)
+
+    left = Left(recorder, backward)
 
     return all_of(replace(torch.autograd, "backward", backward), _unscaled(torch, recorder))
 

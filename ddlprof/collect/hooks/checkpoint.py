@@ -15,6 +15,7 @@ from typing import Any
 from ddlprof.collect.hooks.checkpoint_names import Loads, where
 from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.collect.left_behind import Left
 from ddlprof.collect.process.on_import import after_imports
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
@@ -38,23 +39,30 @@ class _Saves:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._writing = self._reading = False
+        self._left = Left(recorder)
         self._loads = Loads(recorder)
 
     def timed(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def save(*args: Any, **kwargs: Any) -> Any:
-            if self._writing or not self._recorder.emit(Kind.CHECKPOINT_BEGIN):
+            if self._writing and not self._left.behind(sys._getframe()):
                 return original(*args, **kwargs)
-            self._writing, written = True, None
-            self._recorder.saves_to = next((value for value in args if isinstance(value, (str, os.PathLike))), None)
+            begun, written = True, None
             try:
+                begun = self._recorder.emit(Kind.CHECKPOINT_BEGIN)
+                if not begun:
+                    return original(*args, **kwargs)
+                self._writing = True
+                self._recorder.saves_to = _path_among(args)
                 result = original(*args, **kwargs)
                 written = self._where(args, kwargs)
                 return result
             finally:
-                self._writing = False
-                self._recorder.emit(Kind.CHECKPOINT_END, written)
+                if begun:
+                    self._writing = False
+                    self._recorder.emit(Kind.CHECKPOINT_END, written)
 
+        self._left.add(save)
         return save
 
     def _where(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str] | None:
@@ -72,8 +80,8 @@ class _Saves:
         def load(*args: Any, **kwargs: Any) -> Any:
             if self._reading:
                 return original(*args, **kwargs)
-            self._reading = True
             try:
+                self._reading = True
                 content = original(*args, **kwargs)
             finally:
                 self._reading = False
@@ -94,6 +102,14 @@ class _Saves:
                 ours = self.noted(original) if reads else self.timed(original)
                 undo += [replace(owner, name, ours) for owner in owners if vars(owner).get(name) is original]
         return undo
+
+
+def _path_among(args: tuple[Any, ...]) -> str | bytes | None:
+    """The first path among the arguments, as text: the object is the script's."""
+    try:
+        return next((os.fspath(value) for value in args if isinstance(value, (str, os.PathLike))), None)
+    except Exception:  # whatever the script's class does
+        return None
 
 
 def install(context: HookContext) -> Uninstall:

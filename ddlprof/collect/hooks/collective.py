@@ -2,7 +2,7 @@
 
 Operators name ranks by their place in the group; here they are ranks of the job. A point-to-point message (send or
 receive) is not counted as a collective of its group. It is counted per *channel* (`GROUP:SENDER>RECEIVER`, followed by
-the tag if it has one), and the channel's name stands in place of the group's.
+the tag, modulo `_MOST_TAGS`, if that is not 0), and the channel's name stands in place of the group's.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from ddlprof.torch_private.collectives import arguments_of, backend_for
 from ddlprof.torch_private.engine import graph_task
 
 _MOST_OPEN = 4096
+_MOST_TAGS = 1024
+"""Messages between two ranks whose tags are equal modulo this share a channel: each may have a tag of its own."""
 ANYBODY = "any"
 """The sender in the name of a channel, if it is not known when the receive is issued."""
 
@@ -83,6 +85,14 @@ class UnderWay:
         with contextlib.suppress(Exception):  # no future: see `let_go` and `Waits.blocking`
             work.get_future().add_done_callback(collective.done)
             collective.followed = True
+
+    def over(self, waited: tuple[Collective, ...]) -> None:
+        """Called when a wait for these is over: sets their ends, and lets go of their Works, which hold tensors."""
+        for collective in waited:
+            if collective.end is None:
+                collective.end = time.perf_counter_ns()
+            with contextlib.suppress(StopIteration):
+                self.by_work.pop(self.work_of(collective), None)
 
     def with_output(self, tensor: Any) -> tuple[Collective, ...] | None:
         """The newest collective whose output is this tensor, as a tuple of one; None if there is none."""
@@ -218,7 +228,7 @@ class Endpoints:
         return channel, tally, root
 
     def _channel(self, op: Op, args: tuple[Any, ...], name: str, other: int | None) -> str:
-        own, tag = dist.get_rank(), args[op.tag] if op.tag is not None else 0
+        own, tag = dist.get_rank(), args[op.tag] % _MOST_TAGS if op.tag is not None else 0
         if op.name == "recv_any_source":
             self._from_anybody.add(name)
         unknown = other is None or name in self._from_anybody
@@ -351,6 +361,10 @@ class DeviceCollectives:
     def backward_over(self) -> None:
         """Drops the groups and Works that were held for the backward."""
         self._in_backward.clear()
+        self.rest()
+
+    def rest(self) -> None:
+        """Drops the latest Work: between steps the script has the Works that it wants."""
         self._latest = None
 
 

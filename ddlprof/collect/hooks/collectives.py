@@ -126,12 +126,8 @@ class _Collectives:
         options, count, largest, listed = private.options(torch, form), form.place + 1, form.largest, form.listed
         graph_task, get_ident = self.graph_task, threading.get_ident
         by_work, heard = self.under_way.by_work, self.under_way.heard
-        operator, name, rooted, tells = (
-            form.operator,
-            form.operator.strip("_"),
-            form.rooted,
-            private.tells_whether_asynchronous(torch, form),
-        )
+        operator, rooted, tells = form.operator, form.rooted, private.tells_whether_asynchronous(torch, form)
+        name = operator.strip("_")
 
         def run(process_group: Any, *args: Any, **kwargs: Any) -> Any:
             if not recorder.active or operator not in here:
@@ -187,7 +183,10 @@ class _Collectives:
 
     def note(self, collective: Collective, tally: Tally, task: int) -> None:
         """Records a collective that is about to be issued. `task`: the backward that it is issued in, or -1."""
-        tally.latest[tally.noted % LATEST] = collective
+        if tally.noted < LATEST:
+            tally.latest.append(collective)
+        else:
+            tally.latest[tally.noted % LATEST] = collective
         tally.noted += 1
         self.recorder.emit_in_backward(_COLLECTIVE, collective)
         if task != -1:
@@ -286,6 +285,12 @@ class _Collectives:
             except Exception as error:
                 self.recorder.drops.add(STREAM_WAIT, error)
 
+    def update_over(self) -> None:
+        """Called at the end of an update: nothing of the step is held longer."""
+        self.under_way.let_go()
+        self.device.rest()
+        self.streams.rest()
+
     def backward_over(self) -> None:
         """Called when the backward returns to the training thread."""
         self.follow_last()
@@ -316,15 +321,13 @@ class _Collectives:
                 here = waited is not None or self.device.waits(args[0])
             except Exception:  # tensors without an address: fake ones, subclasses
                 waited = None
-            if not (here and self.wait_begins()):
-                return original(*args, **kwargs)
             try:
+                here = here and self.wait_begins()
                 return original(*args, **kwargs)
             finally:
-                for collective in waited or ():
-                    if collective.end is None:
-                        collective.end = time.perf_counter_ns()
-                self.wait_over(waited)
+                self.under_way.over(waited or ())
+                if here:
+                    self.wait_over(waited)
 
         return wrapper
 
@@ -339,10 +342,10 @@ class _Collectives:
             collective = None if is_compiling() else by_work.pop(work, None)
             if collective is None:
                 return others(work, *args, **kwargs)
-            of_step = get_ident() == recorder.thread or graph_task() != -1
-            begun = of_step and not streams.busy and recorder.emit_in_backward(_BEGIN)
-            streams.busy = streams.busy or begun
+            begun = (get_ident() == recorder.thread or graph_task() != -1) and not streams.busy
             try:
+                if begun:
+                    streams.busy = begun = recorder.emit_in_backward(_BEGIN)
                 return original(work, *args, **kwargs)
             finally:
                 if collective.end is None:
@@ -382,14 +385,10 @@ def install(context: HookContext) -> Uninstall:
     library.impl(private.WAIT, hooks.before_wait(), private.KEY, with_keyset=True)
     broadcast = interception.before(vars(dist)[private.BROADCAST], private.BROADCAST_OPERATOR)
     recorder.after_backward = hooks.backward_over
-
-    def forget() -> None:
-        recorder.after_backward = None
-
     return all_of(
-        forget,
+        functools.partial(setattr, recorder, "after_backward", None),
         hooks.routing.flush,
-        compare_counts(recorder, hooks.groups.seen, interception),
+        compare_counts(recorder, hooks.groups.seen, interception, hooks.update_over),
         private.take_back(library),
         interception.install(),
         *(hooks.of_work(kind) for kind in private.works(torch)),

@@ -63,11 +63,11 @@ class _Call:
 
     def __call__(self) -> None:
         if not self._over:
-            self._over = True
             try:
                 self._calls.over(self)
             except Exception as error:  # fail open: this is inside the script's call
                 self._calls.recorder.drops.add(COMPILED_CALL, error)
+            self._over = True
 
     __del__ = __call__
 
@@ -76,9 +76,9 @@ class _Call:
 
         To be called before the end of the step, which asks whether this was a forward.
         """
-        forward, self._forward = self._forward, None
+        forward = self._forward
         if forward is not None:
-            self._calls.modules.inside = False
+            self._calls.modules.inside, self._forward = False, None
             recorded = self._recorded == -1 or self._recorded not in (None, self._calls.recorded())
             forward.answer = recorded or backward_inside
             self._calls.recorder.emit(Kind.FORWARD_END, forward)
@@ -109,7 +109,8 @@ class CompiledCalls:
 
     def enter(self) -> Callable[[], None]:
         """Called by dynamo when a compiled function is called; what it returns is called at the end."""
-        if self.modules.inside or not self.recorder.listens():
+        inside = self.modules.inside and not self.modules.left_behind(sys._getframe())
+        if inside or not self.recorder.listens():
             return _nothing
         try:
             if self.torch.compiler.is_compiling() or self._graph_task() != -1:
@@ -132,8 +133,8 @@ class CompiledCalls:
         if self._call is None or self._call() is None:  # otherwise this is inside a compiled loop
             self._watch()
             self._call = weakref.ref(call)
-        self.recorder.emit(Kind.FORWARD_BEGIN, forward, training_mode, samples)
-        self.modules.inside = True
+        self.modules.compiled = weakref.ref(call)
+        self.modules.inside = self.recorder.emit(Kind.FORWARD_BEGIN, forward, training_mode, samples)
         return call
 
     def _watch(self) -> None:

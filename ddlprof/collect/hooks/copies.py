@@ -12,6 +12,7 @@ function modes compare it, TorchScript and FX look it up by identity, and `from 
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -29,6 +30,7 @@ from ddlprof.collect.hooks.method_wrappers import (
 )
 from ddlprof.collect.hooks.streams import COPY, Streams
 from ddlprof.collect.install import Uninstall, all_of, fail_open, replace
+from ddlprof.collect.left_behind import Left
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.model.events import Kind
 from ddlprof.torch_private.engine import dispatch_modes, no_torch_function
@@ -128,6 +130,7 @@ class _Copies:
         self.accelerator = accelerator
         self.streams = streams
         self.nested = False
+        self.left = Left(recorder)
         self.is_overridden = torch.overrides.has_torch_function
         self.modes = dispatch_modes(torch)
 
@@ -137,27 +140,29 @@ class _Copies:
 
         @functools.wraps(original)
         def wrapper(this: Any, *args: Any, **kwargs: Any) -> Any:
+            copying = True
             try:
-                copying = worth(args, kwargs) and self.begins(rule, counts, this, args, kwargs)
-            except Exception as error:  # whatever the script's objects do
-                self.recorder.drops.add(COPY_CALL, error)
-                copying = False
-            if not copying:
-                return original(this, *args, **kwargs)
-            self.nested = True
-            try:
+                try:
+                    copying = worth(args, kwargs) and self.begins(rule, counts, this, args, kwargs)
+                except Exception as error:  # whatever the script's objects do
+                    self.recorder.drops.add(COPY_CALL, error)
+                    copying = False
+                if copying:
+                    self.nested = True
                 return original(this, *args, **kwargs)
             finally:
-                self.nested = False
-                self.recorder.emit(Kind.H2D_END)
+                if copying:
+                    self.nested = False
+                    self.recorder.emit(Kind.H2D_END)
 
+        self.left.add(wrapper)
         wrapper.__module__ = getattr(original, "__module__", None)  # type: ignore[assignment]
         wrapper.__qualname__ = f"{owner.__name__}.{name}"  # as of a bound method of torch's
         return wrapper
 
     def begins(self, rule: Rule, counts: Callable[[], bool], this: Any, args: Any, kwargs: Any) -> bool:
         """Whether the call is a copy to be timed; if so, its begin has been recorded."""
-        if self.nested:
+        if self.nested and not self.left.behind(sys._getframe(1)):
             return False
         overridden = self.is_overridden((this, *args, *kwargs.values()))
         with no_torch_function(self.torch) if overridden else nullcontext():

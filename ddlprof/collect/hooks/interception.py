@@ -205,14 +205,20 @@ class TorchCount:
         return unseen
 
 
-def compare_counts(recorder: Recorder, seen: Callable[[str], int], interception: Interception) -> Uninstall:
-    """Before each update, in the training thread, records how many collectives torch counted that no hook saw."""
+def compare_counts(
+    recorder: Recorder, seen: Callable[[str], int], interception: Interception, first: Callable[[], None]
+) -> Uninstall:
+    """Before each update, in the training thread, records how many collectives torch counted that no hook saw.
+
+    `first` is called before each comparison.
+    """
 
     said = False
 
     def compare() -> None:
         nonlocal said
         try:
+            first()
             interception.tidy()
             if not said and private.symmetric_memory_in_use():
                 said = True

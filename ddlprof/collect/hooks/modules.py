@@ -14,12 +14,15 @@ import functools
 import sys
 import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
+from ddlprof.base.guarded import dead_reference
 from ddlprof.collect.compiler import used_dynamo
 from ddlprof.collect.core import plain_size
 from ddlprof.collect.drops import MODULE
 from ddlprof.collect.install import Uninstall, all_of, fail_open, replace
+from ddlprof.collect.left_behind import Left
 from ddlprof.collect.loader.batch import ForwardSamples, arguments_size, first_shape
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.collect.steps.frozen import FrozenCalls, FrozenModule, Read
@@ -58,6 +61,9 @@ class OuterModules:
         self.is_settled = False
         """Whether forwards with gradients on plain batches are only timed, and their samples read from the first
         dimension."""
+        self.compiled: Callable[[], Any] = dead_reference
+        """A weak reference to the call of a compiled function that has set `inside`."""
+        self._left = Left(recorder, _TimedCall.__call__)
         self.frozen = FrozenModules()
         self._trains = fail_open(self.frozen.trains, recorder)
         self._called_without = fail_open(self._note_frozen, recorder)
@@ -65,6 +71,10 @@ class OuterModules:
         self._undo: Uninstall | None = None
         self.call_code: Any = None
         """The code of torch's function that calls a module's `_compiled_call_impl`."""
+
+    def left_behind(self, frame: FrameType) -> bool:
+        """Whether `inside` is set though no call is under way, see `Left.behind`."""
+        return self.compiled() is None and self._left.behind(frame)
 
     def install(self) -> Uninstall:
         """Starts the search; modules that are known from before are timed again, without one."""
@@ -221,24 +231,27 @@ class _TimedCall(StandIn):
                 self.remove(called)
                 return called(*args, **kwargs)
         function = self.compiled or getattr(module, CALL)
-        if compiling or outer.inside or outer.is_tracing():
+        if compiling or (outer.inside and not outer.left_behind(sys._getframe())) or outer.is_tracing():
             return function(*args, **kwargs)
         emit, grad = outer.recorder.emit, outer.is_grad_enabled()
         payload: int | _Later | None = plain_size(args) if grad and outer.is_settled else None
         if payload is None:
             payload = _Later()
-        if not emit(_FORWARD_BEGIN, grad, module.training, payload):  # type: ignore[union-attr]
-            return function(*args, **kwargs)
-        outer.inside = True
+        begun = True
         try:
+            begun = emit(_FORWARD_BEGIN, grad, module.training, payload)  # type: ignore[union-attr]
+            if not begun:
+                return function(*args, **kwargs)
+            outer.inside = True
             if type(payload) is _Later:
                 outer.look_closely(module, args, kwargs, payload, grad)
             return function(*args, **kwargs)
         finally:
-            outer.inside = False
-            if type(payload) is _Later:
-                outer.over()
-            emit(_FORWARD_END, grad)
+            if begun:
+                outer.inside = False
+                if type(payload) is _Later:
+                    outer.over()
+                emit(_FORWARD_END, grad)
 
     def __reduce__(self) -> Any:
         return type(None), ()  # a pickle of the module knows nothing of us

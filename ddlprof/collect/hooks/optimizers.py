@@ -16,6 +16,7 @@ from typing import Any
 
 from ddlprof.base.guarded import dead_reference
 from ddlprof.collect.install import Uninstall, all_of, fail_open, lose, removal, replace
+from ddlprof.collect.left_behind import called_from
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.model.events import Kind
 from ddlprof.operators.parameters import parameters_of
@@ -122,7 +123,7 @@ class OptimizerSteps:
 
     def _inside(self, frame: Any) -> bool:
         """Whether `frame` is called from a step that is under way."""
-        if self.running and not _called_from(self.codes, frame):
+        if self.running and not called_from(self.codes, frame):
             self.running.clear()
         return bool(self.running)
 
@@ -188,13 +189,6 @@ class OptimizerSteps:
             first_seen = (type(optimizer).__name__, _parameters(optimizer))
         self.last, self.number = weakref.ref(optimizer), self.ids[optimizer]
         self._emit(_END, self.number, skipped, first_seen)
-
-
-def _called_from(codes: set[Any], frame: Any) -> bool:
-    while (frame := frame.f_back) is not None:
-        if frame.f_code in codes:
-            return True
-    return False
 
 
 def _parameters(optimizer: Any) -> int:
@@ -299,12 +293,15 @@ def time_zero_grad(torch: Any, recorder: Recorder) -> Uninstall:
     def timed(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_dynamo_compiling() or not recorder.emit(_ZERO_BEGIN):
+            if is_dynamo_compiling():
                 return original(self, *args, **kwargs)
+            begun = True
             try:
+                begun = recorder.emit(_ZERO_BEGIN)
                 return original(self, *args, **kwargs)
             finally:
-                recorder.emit(_ZERO_END)
+                if begun:
+                    recorder.emit(_ZERO_END)
 
         return zero_grad
 

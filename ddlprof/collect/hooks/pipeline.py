@@ -51,8 +51,9 @@ def _noted(original: Callable[..., None], context: HookContext) -> Callable[...,
     def note(schedule: Any, stages: Any, micro_batches: int, loss: Any = None, **_: Any) -> None:
         if loss is None:  # an evaluation's: it has no backward
             return
-        made = ref(schedule)
-        write = fail_open(lambda: _write(context, made, stages, int(micro_batches)), context.recorder)
+        made, several = ref(schedule), isinstance(stages, list)
+        parts = [ref(stage) for stage in (stages if several else [stages])]
+        write = fail_open(lambda: _write(context, made, parts, several, int(micro_batches)), context.recorder)
         context.later(write)
 
     quiet_note = fail_open(lambda schedule, args, kwargs: note(schedule, *_in_order(*args, **kwargs)), context.recorder)
@@ -73,11 +74,13 @@ def _in_order(
     return stages, n_microbatches, loss_fn
 
 
-def _write(context: HookContext, made: Any, found: Any, micro_batches: int) -> None:
-    """Writes the record. A schedule with a single stage on a rank does not follow the order that it tells."""
-    schedule, several = made(), isinstance(found, list)
-    stages = found if several else [found]
-    if schedule is None or not stages:
+def _write(context: HookContext, made: Any, found: list[Any], several: bool, micro_batches: int) -> None:
+    """Writes the record. A schedule with a single stage on a rank does not follow the order that it tells.
+
+    `made` and `found` are weak references to the schedule and its stages.
+    """
+    schedule, stages = made(), [stage() for stage in found]
+    if schedule is None or None in stages or not stages:
         return
     group = stages[0].group
     dist = context.torch.distributed

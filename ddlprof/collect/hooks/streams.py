@@ -183,6 +183,12 @@ class Streams:
         """Whether torch is tracing or capturing a graph, so that the device does nothing of this now."""
         return bool(self.torch.compiler.is_compiling() or self.accelerator.is_capturing())
 
+    def rest(self) -> None:
+        """Called between steps: no wait lasts so long. One that seems to be under way was left by an exception, or its
+        backward was not seen to end."""
+        if self.busy and threading.get_ident() == self.recorder.thread and self._graph_task() == -1:
+            self.busy = False
+
     # -- what they carry ------------------------------------------------------------------------------------------
 
     def note(self, stream: Any, what: str) -> None:
@@ -284,18 +290,22 @@ class Streams:
                 waited = waits(*args, **kwargs)
             except Exception as error:
                 self.recorder.drops.add(STREAM_WAIT, error)
-            if waited is None or not emit(_BEGINS[waited[0]]):
+            if waited is None:
                 return original(*args, **kwargs)
             kind, items = waited
-            self.busy = True
+            begun = True
             try:
+                begun = emit(_BEGINS[kind])
+                if begun:
+                    self.busy = True
                 return original(*args, **kwargs)
             finally:
-                self.busy = False
-                if kind == Kind.COMM_END:
-                    emit(kind, False, items, self.tell())
-                else:
-                    emit(kind)
+                if begun:
+                    self.busy = False
+                    if kind == Kind.COMM_END:
+                        emit(kind, False, items, self.tell())
+                    else:
+                        emit(kind)
 
         return wrapper
 

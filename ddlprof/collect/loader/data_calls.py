@@ -173,30 +173,30 @@ def _is_method(function: Any) -> bool:
 
 
 def _delegate(generator: Generator[Any, Any, Any], source: Source, ident: int) -> Generator[Any, Any, Any]:
-    """`yield from generator`, with each step timed."""
-    step: Callable[..., Any] = generator.send
-    argument: Any = None
+    """`yield from generator`, with each step timed. While it is suspended, it holds nothing that passes through it."""
+    passing: list[Any] = [None]
     while True:
         try:
-            item = source.wait(ident, step, argument)
+            passing.append(source.wait(ident, generator.send, passing.pop()))
+            while True:
+                try:
+                    passing.append((yield passing.pop()))
+                    break
+                except GeneratorExit:
+                    generator.close()
+                    raise
+                except BaseException as error:  # not timed: a wait that holds an error keeps itself alive
+                    passing.append(generator.throw(error))
         except StopIteration as stop:
             return stop.value
-        try:
-            step, argument = generator.send, (yield item)
-        except GeneratorExit:
-            generator.close()
-            raise
-        except BaseException as error:
-            step, argument = generator.throw, error
 
 
 def _iterate(iterator: Any, source: Source, ident: int) -> Generator[Any, None, None]:
-    while True:
-        try:
-            item = source.wait(ident, next, iterator)
-        except StopIteration:
-            return
-        yield item
+    try:
+        while True:
+            yield source.wait(ident, next, iterator)
+    except StopIteration:
+        return
 
 
 # -- decorators -------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -148,11 +149,15 @@ class Loaders:
             if torch.compiler.is_compiling():
                 return original(loader)
             ident = self._id_of(loader)
-            if self.waits.inside or not self.recorder.emit(Kind.DATA_BEGIN, ident):
+            if self.waits.inside and not self.waits.left.behind(sys._getframe()):
                 return original(loader)
-            self.waits.inside = True
-            self.recorder.emit(Kind.EPOCH, ident)
+            begun = True
             try:
+                begun = self.recorder.emit(Kind.DATA_BEGIN, ident)
+                if not begun:
+                    return original(loader)
+                self.waits.inside = True
+                self.recorder.emit(Kind.EPOCH, ident)
                 iterator = original(loader)
                 with contextlib.suppress(TypeError):  # a subclass's own iterator, without weak references
                     self.iterators[iterator] = _Iterator(ident, iterator, self)
@@ -160,10 +165,12 @@ class Loaders:
                 self._last, self._last_iterator = None, dead_reference
                 return iterator
             finally:
-                self.waits.inside = False
-                self.recorder.emit(Kind.DATA_END, ident, None, 0)
-                self.learn(loader)
+                if begun:
+                    self.waits.inside = False
+                    self.recorder.emit(Kind.DATA_END, ident, None, 0)
+                    self.learn(loader)
 
+        self.waits.left.add(__iter__)
         return __iter__
 
     def advance(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -176,15 +183,17 @@ class Loaders:
         def __next__(iterator: Any) -> Any:
             if is_dynamo_compiling():
                 return original(iterator)
-            if waits.inside:
+            if waits.inside and not waits.left.behind(sys._getframe()):
                 return self._advance_inside(original, iterator)
             known = self._last if self._last_iterator() is iterator else self._known(iterator)
-            if not recorder.emit(_DATA_BEGIN, known.ident):
-                return original(iterator)
-            waits.inside = True
-            known.wait.begin()
             samples: int | None = 0
+            begun = True  # until `emit` has returned: it may have recorded the event when an exception arrives
             try:
+                begun = recorder.emit(_DATA_BEGIN, known.ident)
+                if not begun:
+                    return original(iterator)
+                waits.inside = True
+                known.wait.begin()
                 batch = original(iterator)
                 samples = plain_size(batch)
                 if samples is None or (known.draws is not None and samples != known.draws):
@@ -193,9 +202,15 @@ class Loaders:
                     look(batch)
                 return batch
             finally:
-                waits.inside = False
-                recorder.emit(_DATA_END, known.ident, known.wait.end(), samples)
+                if begun:
+                    waits.inside = False
+                    delivery = None
+                    try:
+                        delivery = known.wait.end()
+                    finally:
+                        recorder.emit(_DATA_END, known.ident, delivery, samples)
 
+        waits.left.add(__next__)
         setattr(__next__, SEEN, True)
         return __next__
 

@@ -7,9 +7,12 @@ mask that the loader gives beside it (`attention_mask`), or by the number that t
 
 from __future__ import annotations
 
+import weakref
 from collections import UserDict
+from collections.abc import Callable
 from typing import Any
 
+from ddlprof.base.guarded import dead_reference
 from ddlprof.collect.loader.batch import arguments_tensors
 from ddlprof.torch_private.engine import no_torch_function
 
@@ -30,8 +33,8 @@ class TextBatches:
         """Sums of both dimensions: the number of samples is in the first one, but for [time, batch] in the second."""
         self._places = self._padding = 0
         """The places in batches of which the padding is known, and those of them that are padding."""
-        self._loaded: Any = None
-        """The numbers that the loader gave last, until the model is called and names its padding."""
+        self._loaded: Callable[[], Any] = dead_reference
+        """The numbers that the loader gave last, weakly, until the model is called and names its padding."""
 
     def tokens_per_sample(self, batch: int | None) -> float | None:
         """The mean length of a sample, padding included; None: no text. `batch`: the samples of a micro-batch."""
@@ -47,15 +50,15 @@ class TextBatches:
 
     def loaded(self, batch: Any) -> None:
         """Called with a batch of the loader."""
-        self._loaded = None
+        self._loaded = dead_reference
         held = batch.data if issubclass(type(batch), UserDict) else batch
         if not issubclass(type(held), dict):
             return
         mask = next((found for name in MASKS if (found := _rows(dict.get(held, name))) is not None), None)
         if mask is not None:
             self._count(mask, 0)
-        else:
-            self._loaded = _rows(dict.get(held, _IDS))
+        elif (numbers := _rows(dict.get(held, _IDS))) is not None:
+            self._loaded = weakref.ref(numbers)
 
     def forward(self, module: Any, inputs: Any) -> None:
         """Called with the arguments of an outermost forward that is trained."""
@@ -67,7 +70,7 @@ class TextBatches:
         self.calls += 1
         self._first, self._second = self._first + samples, self._second + length
         self.tokens += samples * length
-        numbers, self._loaded = self._loaded, None
+        numbers, self._loaded = self._loaded(), dead_reference
         padding = _padding_of(module)
         if numbers is not None and padding is not None:
             self._count(numbers, padding)

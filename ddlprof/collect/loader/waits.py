@@ -7,6 +7,7 @@ makes batches in the training thread.
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 
 from ddlprof.base.real_time import time
 from ddlprof.collect.drops import SAMPLES, SPLIT
+from ddlprof.collect.left_behind import Left
 from ddlprof.collect.loader.batch import know
 from ddlprof.collect.loader.fetch_meter import DeliveredLater, Delivery, FetchMeter, MeterReading
 from ddlprof.collect.recorder import Recorder
@@ -42,6 +44,8 @@ class Waits:
         self.recorder = recorder
         self.inside = False
         """Whether the training thread is in a wait."""
+        self.left = Left(recorder, Source.wait)
+        """Tells whether `inside` was left behind; the hooks that set it add themselves."""
         self.own: MeteredWait | None = None
         """The metered wait under way, if the training thread makes the batch itself."""
         self.is_compiling: Callable[[], bool] = _never
@@ -236,16 +240,19 @@ class Source:
     def wait(self, ident: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Calls the function and times the call as a wait; its result is a batch, or an iterator over batches."""
         waits, recorder = self._waits, self._waits.recorder
-        if waits.is_compiling() or waits.inside or self._is_a_pass_over_the_data():
+        inside = waits.inside and not waits.left.behind(sys._getframe())
+        if waits.is_compiling() or inside or self._is_a_pass_over_the_data():
             return function(*args, **kwargs)
         # One function may feed training and evaluation; which of them, shows in whether there are gradients.
         ident += waits.no_gradients()
-        if not recorder.emit(Kind.DATA_BEGIN, ident):
-            return function(*args, **kwargs)
-        self.called = waits.inside = True
-        waits.own = self._metering.begin()
         samples: int | None = 0
+        begun = True
         try:
+            begun = recorder.emit(Kind.DATA_BEGIN, ident)
+            if not begun:
+                return function(*args, **kwargs)
+            self.called = waits.inside = True
+            waits.own = self._metering.begin()
             result = function(*args, **kwargs)
             if is_iterator(result):
                 recorder.emit(Kind.EPOCH, ident)
@@ -253,8 +260,13 @@ class Source:
                 samples = self._count(result)
             return result
         finally:
-            waits.inside, waits.own = False, None
-            recorder.emit(Kind.DATA_END, ident, self._metering.end(), samples)
+            if begun:
+                waits.inside, waits.own = False, None
+                delivery = None
+                try:
+                    delivery = self._metering.end()
+                finally:
+                    recorder.emit(Kind.DATA_END, ident, delivery, samples)
 
     def _is_a_pass_over_the_data(self) -> bool:
         updates = self._waits.recorder.boundaries

@@ -58,13 +58,12 @@ def stack_of_thread(thread: int) -> list[Level]:
     """
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         return []
-    enabled: list[bool] = []  # whether the user had garbage collection enabled
-    try:
-        return _levels(list(_uncollected(_walk(_innermost(thread)), enabled)))
-    except BaseException:
-        if enabled and enabled[0]:
-            gc.enable()
-        raise
+    return _levels(_at_once(_walk(_innermost(thread))))
+
+
+def threads() -> list[int]:
+    """The threads that run Python code."""
+    return list(filter(None, _at_once(chain.from_iterable(starmap(sys._current_frames, _ONCE)))))
 
 
 def stack_of_frame(frame: FrameType | None) -> list[Level]:
@@ -105,6 +104,17 @@ def _walk(innermost: Iterator[Any]) -> Iterator[Any]:
 def _outwards(innermost: Iterator[Any]) -> Iterator[Any]:
     """Yields a frame, then its callers: `frame`, `getattr(frame, "f_back")`, and so on until None."""
     return iter(accumulate(chain(innermost, repeat("f_back")), getattr).__next__, None)
+
+
+def _at_once(iterator: Iterator[Any]) -> list[Any]:
+    """The items, and Nones, with no other thread running before all are there."""
+    enabled: list[bool] = []  # whether the user had garbage collection enabled
+    try:
+        return list(_uncollected(iterator, enabled))
+    except BaseException:
+        if enabled and enabled[0]:
+            gc.enable()
+        raise
 
 
 def _uncollected(iterator: Iterator[Any], enabled: list[bool]) -> Iterator[Any]:

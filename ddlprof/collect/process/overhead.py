@@ -97,7 +97,8 @@ def bare_hook() -> Callable[[], Any]:
         found = state.itself()
         if is_compiling() or found is None or found.inside:
             return original(*args, **kwargs)
-        if sys._getframe().f_locals["found"] is not state or state.running:  # a name for it would be a cycle
+        # In no variable: a frame that is its own local variable lives on, with all frames below it.
+        if sys._getframe().f_locals["found"] is not state or state.running:
             return original(*args, **kwargs)
         state.begin = state.clock()
         state.inside = True

@@ -267,6 +267,7 @@ class Counting:
         self._sums.step = step
         for seen, dy in waiting:
             self._attempt(self._look_at_both, seen, dy)
+            seen.x = None  # a script that keeps the output keeps our hook on it, too
         looked_at = any(sums is self._sums for sums, *_ in self._looked_at[-1:])
         if looked_at:
             self._counts.steps.append(self._sums)

@@ -19,7 +19,7 @@ from ddlprof.collect.steps.frozen import FrozenCalls, FrozenTimes
 from ddlprof.collect.steps.gaps import Gaps
 from ddlprof.collect.steps.row import BACKWARD, FORWARD, OPTIMIZER, Span, make_row
 from ddlprof.collect.steps.spans import JobSpans
-from ddlprof.collect.steps.sums import LoaderTotals, Passes, Segment, Step, Sums, share_wait, wait_end
+from ddlprof.collect.steps.sums import LoaderTotals, Passes, Roles, Segment, Step, Sums, share_wait, wait_end
 from ddlprof.collect.steps.under_way import StepUnderWay
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import CHECKPOINT, Flag, LoaderCost
@@ -50,7 +50,7 @@ class StepAssembler(StepUnderWay):
         self.boundaries = Boundaries(step_optimizer)
         self.spans = JobSpans(origin)
         self._gaps = Gaps()
-        self._roles: dict[int, bool] = {}  # loader -> feeds training
+        self._roles = Roles()
         self._data_seen = False
         self._index = self._marks = 0
         self._start: int | None = None
@@ -230,9 +230,8 @@ class StepAssembler(StepUnderWay):
         self._parts.end(BACKWARD)
         self._forwards_since_backward = 0
         self._unclaimed_ns = 0
-        if self._stepped_in_backward and self.boundaries.anchor is None:
-            return self._finish(time)
-        return None
+        stepped, self._stepped_in_backward = self._stepped_in_backward, False
+        return self._finish(time) if stepped and self.boundaries.anchor is None else None
 
     # -- optimizer ------------------------------------------------------------------------------------------------
 
@@ -247,6 +246,7 @@ class StepAssembler(StepUnderWay):
         if self._in_backward:
             self._stepped_in_backward = True
             return None
+        self._state &= states.TRAINING  # what lasts until now was left by an exception: its end is not known
         self._end_passes()
         self._unclaimed_ns = 0
         trained = self._sums.microbatches or self._saw_forward or not self._passes.total

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import islice
 
 from ddlprof.model.events import Event, Kind, Round
 
@@ -28,6 +29,10 @@ _ROUND_NOTES = {
     Round.FORWARD: "no torch.optim optimizer was seen to step: each forward after a backward pass begins a step",
 }
 _MOST_HELD = 50_000
+_MOST_KNOWN = 10_000
+"""The most optimizers that are remembered, the latest: a script may make one for each of its tasks."""
+_MOST_NAMED = 20
+"""The most optimizers that a note names."""
 _IN_BACKWARD = -1
 """Stands for all optimizers that step inside backward."""
 
@@ -39,7 +44,7 @@ class Boundaries:
 
     def __init__(self, wanted: str | None = None) -> None:
         self.names: dict[int, str] = {}
-        """Class of each optimizer that has stepped."""
+        """Class of each optimizer that has stepped, of the latest `_MOST_KNOWN`."""
         self.anchor: int | None = None
         self.settled = False
         """Whether the pattern is known; `admit` need not be called any more then."""
@@ -53,9 +58,11 @@ class Boundaries:
         self._wanted_number = int(number) if number else None
         self._sizes: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
+        self._classes: Counter[str] = Counter()
         self._since_anchor = 0
         self._held: list[Event] | None = []
         self._ends: Counter[int] = Counter()
+        self._most_ends = 0  # of an optimizer that may mark steps
         self._order: list[int] = []  # of the updates that were held back
         self._replayed: list[int] = []
         self._former: set[int] = set()
@@ -65,16 +72,18 @@ class Boundaries:
     def label(self, optimizer: int) -> str:
         """The optimizer's class, with a number where several of one class have stepped: `Adam#2`."""
         name = self.names[optimizer]
-        alike = sum(other == name for other in self.names.values())
-        return f"{name}#{self._numbers[optimizer]}" if alike > 1 else name
+        return f"{name}#{self._numbers[optimizer]}" if self._classes[name] > 1 else name
 
     def note(self) -> str | None:
         """A note for the report on how steps were told apart; None if it was done in the usual way."""
         if self._took_rounds is not None:
             return _ROUND_NOTES[self._took_rounds]
-        seen = [f"{self.label(each)} (parameters: {self._sizes[each]:,})" for each in self.names]
         if self._wanted and self.names and self.anchor is None:
-            return f"--step-optimizer {self._asked} is none of those that stepped: {', '.join(seen)}"
+            named = islice(self.names, _MOST_NAMED)
+            seen = ", ".join(f"{self.label(each)} (parameters: {self._sizes[each]:,})" for each in named)
+            more = self._classes.total() - _MOST_NAMED
+            seen += f" and {more:,} more" if more > 0 else ""
+            return f"--step-optimizer {self._asked} is none of those that stepped: {seen}"
         return None
 
     def admit(self, event: Event) -> list[Event]:
@@ -92,7 +101,7 @@ class Boundaries:
         self.settled = True
         if held is None:
             return []
-        self._replayed = [each for each in self._order if self._may_mark(each)]
+        self._replayed, self._order = [each for each in self._order if self._may_mark(each)], []
         groups = self._groups()
         self._former = {self._largest(group) for group in groups}
         if groups:
@@ -130,9 +139,15 @@ class Boundaries:
 
     def learn(self, optimizer: int, name: str, parameters: int) -> None:
         """Notes class and number of parameters of an optimizer that is seen for the first time."""
-        if optimizer not in self.names:
-            self._numbers[optimizer] = 1 + sum(other == name for other in self.names.values())
-            self.names[optimizer], self._sizes[optimizer] = name, parameters
+        if optimizer in self.names:
+            return
+        self._classes[name] += 1
+        self._numbers[optimizer] = self._classes[name]
+        self.names[optimizer], self._sizes[optimizer] = name, parameters
+        if self.settled and len(self.names) > _MOST_KNOWN:
+            oldest = next(each for each in self.names if each != self.anchor)
+            for known in (self.names, self._sizes, self._numbers, self._ends):
+                known.pop(oldest, None)
 
     def lost(self, updates: Mapping[int | None, int], first_seen: Mapping[int, tuple[str, int]]) -> int:
         """Takes what is known of lost events (`Kind.LOST`), and returns how many steps probably ended there: as many as
@@ -149,14 +164,15 @@ class Boundaries:
 
     def _groups(self) -> list[list[int]]:
         """Groups of optimizers that take turns. Groups that follow one another are phases of the training."""
-        groups: list[list[int]] = []
+        groups: list[dict[int, None]] = []
+        last = {optimizer: place for place, optimizer in enumerate(self._replayed)}
         until = -1
-        for optimizer in dict.fromkeys(self._replayed):
-            if self._replayed.index(optimizer) > until:
-                groups.append([])
-            groups[-1].append(optimizer)
-            until = max(until, len(self._replayed) - 1 - self._replayed[::-1].index(optimizer))
-        return groups
+        for place, optimizer in enumerate(self._replayed):
+            if place > until:
+                groups.append({})
+            groups[-1][optimizer] = None
+            until = max(until, last[optimizer])
+        return [list(group) for group in groups]
 
     def _largest(self, group: list[int]) -> int:
         """The optimizer with the most parameters; among equals the last one, as the generator's update ends a step."""
@@ -181,7 +197,10 @@ class Boundaries:
         elif kind == Kind.OPTIMIZER_END:
             if first_seen is not None:
                 self.learn(a, *first_seen)
-            self._ends[_IN_BACKWARD if self._in_backward else a] += 1
+            steps = _IN_BACKWARD if self._in_backward else a
+            self._ends[steps] += 1
+            if self._counts(steps):
+                self._most_ends = max(self._most_ends, self._ends[steps])
             if not self._in_backward:
                 self._order.append(a)
 
@@ -189,7 +208,7 @@ class Boundaries:
         assert self._held is not None
         if len(self._held) >= _MOST_HELD:
             return True
-        most = max((count for each, count in self._ends.items() if self._counts(each)), default=0)
+        most = self._most_ends
         if most >= SETTLED_AFTER or (most >= 2 and time - self._held[0][1] >= SETTLED_AFTER_NS):
             return True
         rounds = max(self._rounds.values(), default=0)

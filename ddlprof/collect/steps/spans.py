@@ -28,7 +28,7 @@ class JobSpans:
         self._over: list[JobSpan] = []
         self._written: list[CheckpointFile] = []
         self._counts: Counter[str] = Counter()
-        self._writing_since = origin
+        self._writing_since: int | None = None
         self._files = 0
         self._open: dict[str, tuple[int, int]] = {}
 
@@ -51,8 +51,9 @@ class JobSpans:
         """
         if kind == Kind.CHECKPOINT_BEGIN:
             self._writing_since = time
-        elif kind == Kind.CHECKPOINT_END:
+        elif kind == Kind.CHECKPOINT_END and self._writing_since is not None:
             self._extend(CHECKPOINT, min(self._writing_since, time), time)
+            self._writing_since = None
             self._files += 1
             if self._files <= MOST_SPANS:
                 self._written.append(CheckpointFile(SAVED, step, *(where or ("", ""))))

@@ -92,6 +92,17 @@ class Segment:
             self.costs.append(BatchCost(samples, *cost))
 
 
+class Roles(dict[int, bool]):
+    """Whether each loader feeds training, of the latest loaders: a script may make one for each of its steps."""
+
+    most = 10_000
+
+    def __setitem__(self, loader: int, training: bool) -> None:
+        super().__setitem__(loader, training)
+        if len(self) > self.most:
+            del self[next(iter(self))]
+
+
 @dataclass(slots=True)
 class Passes:
     """Counts the backward passes that lead to the next update of some optimizer.

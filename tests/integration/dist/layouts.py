@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 STEPS, WIDTH = 6, 16
+TRAINED: list[nn.Module] = []
+"""Alive until the end, as the models of most scripts are: some facts are read of a model only as long as it is."""
 
 
 class Block(nn.Module):
@@ -27,6 +29,7 @@ class Block(nn.Module):
 def train(
     model: nn.Module, steps: int = STEPS, after_backward: Callable[[nn.Module], None] = lambda model: None
 ) -> None:
+    TRAINED.append(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(steps):
         model(torch.randn(4, 8, WIDTH)).square().mean().backward()
@@ -97,6 +100,7 @@ def pipeline() -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     stage = PipelineStage(Block(), rank, world, torch.device("cpu"))
     schedule = ScheduleGPipe(stage, n_microbatches=2, loss_fn=lambda out, target: (out - target).square().mean())
+    TRAINED.append(stage.submod)
     optimizer = torch.optim.SGD(stage.submod.parameters(), lr=0.01)
     batch = torch.randn(4, 8, WIDTH)
     for _ in range(STEPS):

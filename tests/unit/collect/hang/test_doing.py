@@ -68,7 +68,8 @@ def test_the_latest_of_each_group_in_their_order() -> None:
     seen, tally = SeenGroups(), Tally()
     seen.tallies["0"] = tally
     for seq in range(LATEST + 5):
-        tally.latest[seq % LATEST] = collective(seq, end=None if seq == LATEST + 4 else 1)
+        each = collective(seq, end=None if seq == LATEST + 4 else 1)
+        tally.latest[seq % LATEST : seq % LATEST + 1] = [each]
         tally.noted += 1
     (state,) = group_states(seen, {"0": "data"}, 1000, None)
     assert [each.seq for each in state.recent] == list(range(5, LATEST + 5))

@@ -147,6 +147,8 @@ def _print_once(observer: Observer, otlp: str | None) -> None:
     from ddlprof.cli.screen import show
     from ddlprof.live.words import line
 
+    while observer.follower.behind_bytes:  # only the last look is shown
+        observer.follower.advance()
     snapshot = observer.look(time.time_ns())
     while snapshot.read_share < 1:
         snapshot = observer.look(time.time_ns())

@@ -11,7 +11,7 @@ from time import monotonic
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.reading import ReadingError
-from ddlprof.live.growing import GrowingRank
+from ddlprof.live.growing import TOO_OLD, GrowingRank
 from ddlprof.model.hang import RankState
 from ddlprof.model.manifest import Manifest, decode_manifest
 from ddlprof.model.records import Note
@@ -27,6 +27,7 @@ MOST_STEPS, MOST_OF_ALL_RANKS = 2000, 16_000
 """The most recent steps of a rank, and of all ranks together, where steps are fast."""
 _READ_AT_ONCE_BYTES = 32 << 20
 """The most bytes that are read before the view is shown again."""
+_UNREADABLE = "cannot be read: "
 QUIET_S, STANDING_EVERY_S = 5.0, 10.0
 """After so long without a step, what ranks write when they stand still is read, and then so often."""
 STANDING_SHARE = 10
@@ -63,6 +64,11 @@ class RunFollower:
     def found(self) -> bool:
         """Whether a run has appeared there."""
         return self.manifest is not None or bool(self._where)
+
+    @property
+    def unreadable_files(self) -> int:
+        """How many files could not be read at the last look."""
+        return len(self._unreadable)
 
     @property
     def attempts(self) -> list[int]:
@@ -114,27 +120,21 @@ class RunFollower:
             raise UserError(f"{self.path} holds several runs: name one, as in {parts[-1].name}")
 
     def _read_ranks(self) -> bool:
-        changed, budget = False, _READ_AT_ONCE_BYTES
+        changed, reader = False, _Reader(_READ_AT_ONCE_BYTES)
         most_steps = max(2 * LEAST_STEPS, min(MOST_STEPS, MOST_OF_ALL_RANKS // max(len(self._where), 1)))
         self.behind_bytes = self.size_bytes = 0
         for key, (part, files) in self._where.items():
             rank = self._ranks.setdefault(key, GrowingRank(files.label, most_steps))
             rank.most_steps = most_steps
-            steps_size = files.size - files.text_size
-            read = partial(_piece, part, files.text), partial(_piece, part, files.steps or files.text)
-            try:
-                behind = rank.behind(files.text_size, steps_size)
-                while budget > 0 and rank.advance(files.text_size, read[0], steps_size, read[1]):
-                    changed = True
-                    behind, before = rank.behind(files.text_size, steps_size), behind
-                    budget -= max(before - behind, 0)
-            except ReadingError as error:
-                self._unreadable[files.label] = str(error)
-            if rank.problem is not None:
-                self._unreadable[files.label] = rank.problem
-            if rank.problem is None and files.label not in self._unreadable:  # nobody waits for what cannot be read
-                self.behind_bytes += rank.behind(files.text_size, steps_size)
+            sizes = files.text_size, files.size - files.text_size
+            read = [partial(reader.piece, part, name) for name in (files.text, files.steps)]
+            while reader.left_bytes > 0 and rank.advance(sizes[0], read[0], sizes[1], read[1]):
+                changed = True
+            self.behind_bytes += rank.behind(*sizes)
             self.size_bytes += files.size
+            for label, problem in zip((files.label, files.steps_label), rank.unreadable, strict=True):
+                if problem is not None:
+                    self._unreadable[label] = problem
         return changed
 
     def _read_standing(self, parts: list[RunPart], was_behind: bool) -> bool:
@@ -153,12 +153,15 @@ class RunFollower:
     def recent(self) -> list[Followed]:
         """The ranks of the latest attempt with their recent steps; files of other jobs are left out and noted."""
         latest = max(self.attempts, default=0)
-        self.notes = [Note(source, f"cannot be read: {why}") for source, why in self._unreadable.items()]
+        said = [(source, why.removeprefix(_UNREADABLE)) for source, why in self._unreadable.items()]
+        self.notes = [Note(source, f"{_UNREADABLE}{why}") for source, why in said]
         found = []
         for key, growing in sorted(self._ranks.items()):
             followed = self._followed(growing, self._where[key][1]) if key[0] == latest else None
             if followed is not None:
                 found.append(followed)
+        if not found and TOO_OLD in self._unreadable.values():
+            raise UserError(f"{self.path}: {TOO_OLD}")
         try:
             kept, _, foreign = of_one_job([each.recent for each in found], self.manifest)
         except ValueError as error:
@@ -173,7 +176,7 @@ class RunFollower:
         try:
             recent = growing.recent(RECENT_S, LEAST_STEPS)
         except ValueError as error:
-            self.notes.append(Note(files.label, f"cannot be read: {error}"))
+            self.notes.append(Note(files.label, f"{_UNREADABLE}{error}"))
             return None
         elsewhere = belongs_elsewhere(files, recent.header) if recent is not None else None
         if elsewhere is not None:
@@ -187,12 +190,21 @@ class RunFollower:
                 self._nodes.setdefault(rank.header.node_id, len(self._nodes))
 
 
-def _piece(part: RunPart, name: str, begin: int, end: int) -> bytes:
-    """The bytes of a file of a run. Raises ReadingError where they cannot be read just now."""
-    try:
-        found = part.folder.piece(name, begin, end - begin)
-    except UserError as error:
-        raise ReadingError(str(error)) from None
-    if isinstance(found, ReadingError):
-        raise found
-    return found
+@dataclass
+class _Reader:
+    """Reads pieces of files, and counts down what may be read before the view is shown again."""
+
+    left_bytes: int
+
+    def piece(self, part: RunPart, name: str | None, begin: int, end: int) -> bytes:
+        """The bytes of a file of a run. Raises ReadingError where they cannot be read just now."""
+        if name is None:
+            return b""
+        try:
+            found = part.folder.piece(name, begin, end - begin)
+        except UserError as error:
+            raise ReadingError(str(error)) from None
+        if isinstance(found, ReadingError):
+            raise found
+        self.left_bytes -= len(found)
+        return found

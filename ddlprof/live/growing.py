@@ -1,8 +1,9 @@
 """Follows one rank's files as they grow: what has been read once is not read again, and memory is bounded.
 
 A part of the text counts once the line with its checksum is there, and a block of steps once it is whole; what comes
-after may be half written. Kept are the most recent parts and blocks, the few lines that explain them, and sums over all
-steps. Files that do not go on as they were have been replaced, and are read from their beginning.
+after may be half written. (In a shared run, which does not grow, the text has no checksums: whole lines count.) Kept
+are the most recent parts and blocks, the few lines that explain them, and sums over all steps. Files that do not go on
+as they were have been replaced, and are read from their beginning.
 """
 
 from __future__ import annotations
@@ -10,20 +11,17 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 from zlib import crc32
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ddlprof.base.reading import ReadingError
 from ddlprof.live.readings import EnergyMeter, HealthReadings
+from ddlprof.live.step_sums import StepSums
 from ddlprof.model import blocks
 from ddlprof.model.blocks import Block, BlockStream
 from ddlprof.model.checkpoint_files import CheckpointFile
-from ddlprof.model.classes import CLASSES, OPTIONAL
-from ddlprof.model.hang import standstill_s
-from ddlprof.model.records import MISSING, End, Flag, RankHeader
+from ddlprof.model.records import End, RankHeader
 from ddlprof.store import RankData
 from ddlprof.store.flushes import FLUSH, decode_flush
 from ddlprof.store.lines import FIRST_SCHEMA_WITH_BLOCKS, Head, read_header
@@ -46,125 +44,9 @@ _MOST_FILES = 1000
 """The most checkpoints, read or written, that are kept of a rank."""
 _TAIL_BYTES = 64
 """The last bytes read, which are compared to detect a replaced file; a line of checksums is about as long."""
+TOO_OLD = "written by an older ddlprof, which only `ddlprof report` reads"
 _EXPLAINING = re.compile(rb'^\["[gltbni]",[^\n]*\n', re.MULTILINE)
 """Lines that later ones refer to, or that hold for the whole run: shapes, sources, clocks, calibration, notes."""
-_TIMES = ("step", *CLASSES)
-
-
-@dataclass
-class ClassSums:
-    """Sums over steps in which the same classes were measured."""
-
-    steps: int = 0
-    times_ns: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_TIMES, 0))
-
-
-@dataclass
-class StepSums:
-    """Sums over all steps of a rank so far, including the unusual ones."""
-
-    steps: int = 0
-    last_step: int | None = None
-    samples: int | None = None
-    epochs: int = 0
-    """The number of steps that had the first batch of an epoch."""
-    epoch_step: int | None = None
-    """The last step that had the first batch of an epoch."""
-    epoch_steps: int | None = None
-    """The length of the last whole epoch, in steps."""
-    by_pattern: dict[frozenset[str], ClassSums] = field(default_factory=dict)
-    """The sums by the optional classes that were measured: the time of one that was not is in another class."""
-    unusual: dict[str, int] = field(default_factory=dict)
-    """The number of steps by the name of their flag."""
-    usual_steps: int = 0
-    usual_ns: int = 0
-    """Steps without a flag in which nothing hung, and their time."""
-
-    def add(self, rank: RankData) -> None:
-        """Adds the steps decoded from a further piece of the rank's file."""
-        steps = rank.steps
-        if len(steps):
-            self.steps += len(steps)
-            self.last_step = int(steps["step"][-1])
-            flags = steps["flags"]
-            took = steps["step_ns"][(flags == 0) & (steps["step_ns"] <= _hang_ns(steps["step_ns"]))]
-            self._add_usual(len(took), int(took.sum()))
-            for value, count in zip(*np.unique(flags, return_counts=True), strict=True):
-                self._add_unusual(int(value), int(count))
-            epochs = np.flatnonzero(flags & int(Flag.EPOCH_START))
-            for step in steps["step"][epochs].tolist():
-                self.epochs += 1
-                self.epoch_steps = None if self.epoch_step is None else step - self.epoch_step
-                self.epoch_step = step
-            known = steps["samples"][steps["samples"] != MISSING]
-            self._add_samples(int(known.sum()) if len(known) else None)
-            self._add_times(rank)
-        for sums in rank.aggregates:
-            self.steps += sums.steps
-            if not sums.flags:
-                self._add_usual(sums.steps, sums.step_ns)
-            self._add_unusual(sums.flags, sums.steps)
-            self._add_samples(sums.samples)
-            pattern = frozenset(name for name in OPTIONAL if getattr(sums, f"{name}_ns") is not None)
-            times = {name: getattr(sums, f"{name}_ns") or 0 for name in _TIMES}
-            self._add_sums(pattern, sums.steps, times)
-
-    def _add_unusual(self, flags: int, steps: int) -> None:
-        for flag in Flag:
-            if flags & flag:
-                name = (flag.name or "").lower()
-                self.unusual[name] = self.unusual.get(name, 0) + steps
-
-    def _add_usual(self, steps: int, step_ns: int) -> None:
-        self.usual_steps += steps
-        self.usual_ns += step_ns
-
-    @property
-    def usual_s(self) -> float | None:
-        """The mean of the usual steps, in seconds."""
-        return self.usual_ns / self.usual_steps / 1e9 if self.usual_steps else None
-
-    def _add_times(self, rank: RankData) -> None:
-        steps = rank.steps
-        columns = {name: steps[f"{name}_ns"] for name in _TIMES}
-        patterns = sum((columns[name] != MISSING).astype(np.int64) << bit for bit, name in enumerate(OPTIONAL))
-        for number in np.unique(patterns).tolist():
-            rows = patterns == number
-            pattern = frozenset(name for bit, name in enumerate(OPTIONAL) if number >> bit & 1)
-            times = {name: int(np.maximum(column[rows], 0).sum()) for name, column in columns.items()}
-            self._add_sums(pattern, int(np.count_nonzero(rows)), times)
-
-    def _add_sums(self, pattern: frozenset[str], steps: int, times_ns: dict[str, int]) -> None:
-        sums = self.by_pattern.setdefault(pattern, ClassSums())
-        sums.steps += steps
-        for name, value in times_ns.items():
-            sums.times_ns[name] += value
-
-    def _add_samples(self, samples: int | None) -> None:
-        if samples is not None:
-            self.samples = (self.samples or 0) + samples
-
-    def measured_ns(self) -> dict[str, int]:
-        """The time of each class in all steps in which it was measured."""
-        found: dict[str, int] = {}
-        for pattern, sums in self.by_pattern.items():
-            for name, value in sums.times_ns.items():
-                if name not in OPTIONAL or name in pattern:
-                    found[name] = found.get(name, 0) + value
-        return found
-
-    def means_ns(self) -> dict[str, float | None]:
-        """The mean of each class over the steps in which the classes were measured that most steps have."""
-        pattern, sums = max(self.by_pattern.items(), key=lambda each: each[1].steps, default=(frozenset(), ClassSums()))
-        return {
-            name: value / sums.steps if sums.steps and (name not in OPTIONAL or name in pattern) else None
-            for name, value in sums.times_ns.items()
-        }
-
-
-def _hang_ns(step_ns: NDArray[np.int64]) -> float:
-    """The longest step in which nothing hung, in ns, by those around it."""
-    return standstill_s(float(np.median(step_ns)) / 1e9) * 1e9
 
 
 @dataclass
@@ -175,19 +57,28 @@ class GrowingFile:
     rest: bytes = b""
     caught_up: bool = False
     """Whether all that was there has been read at some look."""
+    problem: str | None = None
+    """Why it could not be read when that was tried last."""
     _tail: bytes = b""
 
-    def advance(self, size: int, read: Read) -> bool | None:
-        """Reads up to one more chunk; returns whether there was any, None if the file was replaced.
+    def behind(self, size: int) -> int:
+        """How many bytes are still to be read; none of a file that cannot be, as nobody is to wait for it."""
+        return max(0, size - self.offset) if self.problem is None else 0
 
-        Raises ReadingError.
-        """
+    def advance(self, size: int, read: Read) -> bool | None:
+        """Reads up to one more chunk; returns whether there was any, None if the file was replaced."""
         if size < self.offset:
             return None
-        if size == self.offset:
+        if size == self.offset > 0:
             self.caught_up = True
             return False
-        data = read(self.offset - len(self._tail), min(size, self.offset + CHUNK_BYTES))
+        try:  # what seems to be empty may be no file
+            data = read(self.offset - len(self._tail), min(size, self.offset + CHUNK_BYTES))
+        except ReadingError as error:
+            self.problem = str(error)
+            return False
+        self.problem = None
+        self.caught_up |= not size
         if not data.startswith(self._tail):
             return None
         data = data[len(self._tail) :]
@@ -234,6 +125,7 @@ class GrowingRank:
         """When a file last grew, in seconds of this process's monotonic clock; None: not since the first look."""
         self._head: Head | None = None
         self._head_line = b""
+        self._has_checksums = True
         self._text, self._blocks = GrowingFile(), GrowingFile()
         self._stream = BlockStream({})
         self._kept = b""
@@ -246,19 +138,26 @@ class GrowingRank:
 
     # -- reading --------------------------------------------------------------------------------------------------
 
+    @property
+    def unreadable(self) -> tuple[str | None, str | None]:
+        """Why the text and the steps could not be read when that was tried last; None where they could."""
+        return self._text.problem or self.problem, self._blocks.problem
+
     def behind(self, text_size: int, steps_size: int) -> int:
         """How many bytes of the two files are still to be read."""
-        return max(0, text_size - self._text.offset) + max(0, steps_size - self._blocks.offset)
+        if self.problem is not None:
+            return 0
+        return self._text.behind(text_size) + self._blocks.behind(steps_size)
 
     def advance(self, text_size: int, read_text: Read, steps_size: int, read_steps: Read) -> bool:
-        """Reads up to one more chunk of each file; returns whether there was anything new. Raises ReadingError."""
+        """Reads up to one more chunk of each file; returns whether there was anything new."""
         found = [self._text.advance(text_size, read_text), self._blocks.advance(steps_size, read_steps)]
         if None in found:
             self._begin_anew()
             return True
         if not any(found):
             return False
-        if self._text.caught_up:
+        if self._text.caught_up and self._blocks.caught_up:
             self.grew_at = monotonic()
         if self.problem is None:
             try:
@@ -281,20 +180,22 @@ class GrowingRank:
         self.damaged += self._stream.lost - lost
         found = [each.copied() for each in found]
         self._blocks.rest = self._blocks.rest[end:]
-        self._add(texts, found)
+        if texts or found:
+            self._add(texts, found)
 
     def _take_header(self) -> bool:
         line, end, rest = self._text.rest.partition(b"\n")
-        if not rest:
+        if len(rest) < len(FLUSH):
             if len(line) > MAX_PART_BYTES:
                 raise ValueError("the file has no header")
             return False
         head = read_header(line.decode(errors="replace"), self._label)
         self.header = head.header
         if head.header.schema < FIRST_SCHEMA_WITH_BLOCKS:
-            raise ValueError("written by an older ddlprof, which only `ddlprof report` reads")
+            raise ValueError(TOO_OLD)
         self._head, self._head_line = head, line + end
         self._stream = BlockStream(head.layouts)
+        self._has_checksums = rest.startswith(FLUSH)
         return True
 
     def _sound_parts(self) -> list[bytes]:
@@ -302,6 +203,10 @@ class GrowingRank:
         assert self._head is not None
         parts: list[bytes] = []
         data, begin, search = self._text.rest, 0, 0
+        if not self._has_checksums:
+            end = data.rfind(b"\n") + 1
+            self._text.rest = data[end:]
+            return [data[:end].removeprefix(self._head_line)]
         while (at := data.find(b"\n" + FLUSH, search)) >= 0:
             line_end = data.find(b"\n", at + 1)
             if line_end < 0:

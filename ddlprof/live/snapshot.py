@@ -118,6 +118,8 @@ class Snapshot:
     """The same for all processes and restarts of the job."""
     ranks: list[RankView] = field(default_factory=list)
     damaged: int = 0
+    unreadable: int = 0
+    """The number of files that cannot be read."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -222,6 +224,7 @@ def _described(follower: RunFollower, followed: Sequence[Followed], data: RunDat
         "attempt": max(follower.attempts, default=0),
         "read_share": 1 - follower.behind_bytes / size if size else 1.0,
         "damaged": sum(each.growing.damaged for each in followed),
+        "unreadable": follower.unreadable_files,
         "notes": notes,
     }
 

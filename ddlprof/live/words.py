@@ -138,6 +138,8 @@ def status(snapshot: Snapshot) -> list[str]:
     parts += [ranks(snapshot) if snapshot.ranks else "", memory(snapshot), last_entry(snapshot)]
     if snapshot.damaged:
         parts.append(count(snapshot.damaged, "damaged part"))
+    if snapshot.unreadable:
+        parts.append(f"{count(snapshot.unreadable, 'file')} cannot be read")
     return [part for part in parts if part]
 
 

@@ -15,19 +15,18 @@ from typing import Any
 
 from ddlprof.base.reading import parse_json
 from ddlprof.model import codec
-from ddlprof.model.blocks import COLLECTIVES as COUNT
-from ddlprof.model.blocks import FIRST_SEQS, LONG_STEP, STEP, SUMS, TIMES, BlockStream
+from ddlprof.model.blocks import Layout
 from ddlprof.model.codec import COLLECTIVES, REST, SHAPES, Columns
 from ddlprof.model.manifest import LayoutFacts, Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.operators import OPERATORS_SCHEMA, Operator, StepMemory, StepOperators
 from ddlprof.model.records import RankHeader
 from ddlprof.sharing import names as words
+from ddlprof.sharing.blocks import shared_blocks, shared_layouts, shared_names
 from ddlprof.sharing.names import Names
 from ddlprof.store.flushes import undamaged_parts
-from ddlprof.store.lines import MAX_DAMAGED_LINES, MAX_LINE_CHARACTERS, Head, read_header, read_record
+from ddlprof.store.lines import MAX_DAMAGED_LINES, MAX_LINE_CHARACTERS, read_header, read_record
 from ddlprof.store.numbers import DAMAGE
 from ddlprof.store.schema2 import undamaged_times
-from ddlprof.store.step_blocks import with_columns
 
 Fit = Callable[[Any], Any]
 """Makes a value fit for sharing. Raises ValueError if it is not of the kind that the column holds."""
@@ -155,9 +154,12 @@ def shared_rank(text: bytes, steps: bytes, label: str, names: Names, origins: Or
         for tag, fits in allowed.items()
         if tag in columns
     }
-    layouts: dict[str, list[tuple[str, str]]] = {}
+    layouts: dict[str, Layout] = {}
     if head.layouts:
-        layouts, shared_steps = _shared_blocks(head, steps, allowed)
+        of_steps = {name.removesuffix(REST) for name in allowed["s"]}
+        names_of = shared_names(of_steps, set(allowed["a"]), set(_TIMES))
+        layouts = shared_layouts(head.layouts, names_of)
+        shared_steps = shared_blocks(head.layouts, steps, names_of)
     elif columns.get(COLLECTIVES) == _TIMES:
         kept[COLLECTIVES] = _TIMES
         shared_steps, _ = undamaged_times(steps, undamaged.flushes)
@@ -175,24 +177,6 @@ def shared_rank(text: bytes, steps: bytes, label: str, names: Names, origins: Or
         if damaged > MAX_DAMAGED_LINES:  # readers stop here
             break
     return "".join(lines).encode(), shared_steps
-
-
-def _shared_blocks(
-    head: Head, steps: bytes, allowed: Mapping[str, dict[str, Fit]]
-) -> tuple[dict[str, list[tuple[str, str]]], bytes]:
-    """The columns and the content of the file of steps, with those columns only that may be shared."""
-    of_steps = {*(name.removesuffix(REST) for name in allowed["s"]), FIRST_SEQS, COUNT}
-    names = {STEP: of_steps, LONG_STEP: of_steps, SUMS: set(allowed["a"]), TIMES.encode(): set(_TIMES)}
-    layouts = {
-        kind: [column for column in layout if column[0] in names[kind.encode()]]
-        for kind, layout in head.layouts.items()
-        if kind.encode() in names
-    }
-    if [name for name, _ in head.layouts.get(TIMES, ())] != list(_TIMES):
-        raise ValueError("the header does not name the columns of collectives")
-    found, _ = BlockStream(head.layouts).take(steps)
-    blocks = [each for each in found if each.kind in names]
-    return layouts, b"".join(with_columns(e, head.layouts[e.kind.decode()], sorted(names[e.kind])) for e in blocks)
 
 
 def _shared_line(line: str, columns: Columns, kept: Columns, allowed: Mapping[str, dict[str, Fit]]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.reading import ReadingError, parse_json
+from ddlprof.model.blocks import LAYOUTS
 from ddlprof.model.codec import COLLECTIVES, KINDS, REST, SHAPES
 from ddlprof.model.manifest import LayoutFacts, Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.operators import Operator, OperatorsFile, StepMemory, StepOperators
@@ -23,7 +24,8 @@ _RECORDS = (
     OperatorsFile, StepOperators, StepMemory, Operator,
 )  # fmt: skip
 _FIELDS = {f.name for kind in _RECORDS for f in fields(kind)}
-OWN_WORDS = _FIELDS | {name + REST for name in _FIELDS} | {*KINDS, SHAPES, COLLECTIVES, "columns"}
+_OF_BLOCKS = {*LAYOUTS, "blocks", *(word for layout in LAYOUTS.values() for column in layout for word in column)}
+OWN_WORDS = _FIELDS | {name + REST for name in _FIELDS} | {*KINDS, SHAPES, COLLECTIVES, "columns"} | _OF_BLOCKS
 """Names of fields, which are the same in all runs."""
 MAX_TEXTS = 100_000
 """The most different texts that are listed. A shared run has a few for each rank, group and source line."""

@@ -111,15 +111,6 @@ def sums_of(found: Sequence[Block], layouts: Mapping[str, Layout]) -> IntArray:
     return np.stack([_column(table, name) for name in _SUM_FIELDS], axis=1)
 
 
-def with_columns(block: Block, layout: Layout, names: Sequence[str]) -> bytes:
-    """The block with only these columns in its rows."""
-    table = _table([block], layout)
-    kept = np.empty(len(table), dtype=_dtype([(name, letter) for name, letter in layout if name in names]))
-    for name in kept.dtype.names or ():
-        kept[name] = table[name]
-    return blocks.encode_block(block.kind, block.number, block.counts, kept.tobytes() + block.whole[block.seqs_at :])
-
-
 def as_aggregates(rows: IntArray) -> list[Aggregate]:
     """The rows of `sums_of` as records."""
     columns = [(name, name in OPTIONAL_FIELDS) for name in _SUM_FIELDS]

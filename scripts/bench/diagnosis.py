@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.run import analyse
+from ddlprof.collect.step_buffer import StepBuffer
 from ddlprof.model import codec
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.records import CollectiveShape, CollectiveTimes, ContextRow, End, Overhead, RankHeader, StepRow
@@ -81,14 +82,15 @@ class Job:
         if self.ranks > 1:
             lines.append(codec.encode_signature(0, [CollectiveShape("0", "allreduce", 10**8, self.ranks)]))
         else:
-            rows = [replace(row, signature=-1, first_seqs=()) for row in rows]
-        lines += [codec.encode_step(row) for row in rows]
+            rows, times = [replace(row, signature=-1, first_seqs=()) for row in rows], []
+        buffer = StepBuffer()
+        for number, row in enumerate(rows):
+            buffer.keep(row, times[number : number + 1])
         lines += [codec.encode(self._reading(starts, second)) for second in range(1, int(starts[-1] / 1000))]
         lines += [codec.encode_samples(60, {0: 40}), codec.encode(Overhead(20_000 * STEPS, STEPS, 0, 1))]
         path = folder / f"rank-{rank}.jsonl"
         path.write_text("".join([*lines, codec.encode(End("ok", 0, round(starts[-1] * MS)))]), encoding="utf-8")
-        content = codec.encode_times(times) if self.ranks > 1 else b""
-        path.with_suffix(".collectives").write_bytes(content)
+        path.with_suffix(".steps").write_bytes(buffer.take())
 
     def _reading(self, starts: Floats, second: int) -> ContextRow:
         step = min(int(np.searchsorted(starts, 1000 * second)), STEPS - 1)

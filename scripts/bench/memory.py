@@ -1,7 +1,8 @@
-"""That memory and disk stay bounded: resident set over 100,000 steps, bytes on disk a step, and what a cap keeps.
+"""That memory and disk stay bounded: resident set over 100,000 steps, bytes on disk a step, and what a budget keeps.
 
 Limits: the resident set grows by less than 1 MB more than without ddlprof after the first fifth of the run; at most
-200 bytes on disk a step and rank and 16 a collective; past the cap every k-th step is kept and sums are exact.
+200 bytes on disk a step and rank and 16 a collective; past the budget every k-th step is kept, sums are exact, and the
+file is no larger than the budgets of its strides.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from ddlprof.collect.retention import Budget
 from ddlprof.collect.steps.sums import Step
-from ddlprof.collect.writer import RankWriter
+from ddlprof.collect.writer import RankWriter, rank_files
+from ddlprof.model.blocks import LAYOUTS, SUMS, BlockStream
 from ddlprof.model.records import Aggregate, RankHeader, StepRow
 from ddlprof.store import RankData, load_run
 from scripts.bench.jobs import PLAIN, Limits, print_table, profiled, progress, run_job
@@ -24,13 +26,14 @@ from scripts.bench.machine import describe
 
 STEPS, QUICK_STEPS = 100_000, 20_000
 DDP_STEPS = 5_000
+FLUSH_STEPS = 100
 WARM_SHARE = 0.2
 """Share of the steps that is warm-up."""
 ENDS = 10
 """Readings averaged at each end of the stretch over which the resident set must not grow."""
 GROWTH_LIMIT_MB, STEP_BYTES_LIMIT, COLLECTIVE_BYTES_LIMIT = 1.0, 200, 16
-CAP_SHARE = 0.05
-"""Cap of the capped run, of the recorded steps."""
+BUDGET_SHARES = 0.05, 0.02
+"""The first and each later budget of the bounded run, as shares of what all of its steps take."""
 SUMMED = ("step_ns", "compute_ns", "data_ns", "data_fetch_ns", "data_prep_ns", "h2d_ns", "comm_ns", "other_ns",
           "microbatches", "samples")  # fmt: skip
 
@@ -61,57 +64,68 @@ def disk(steps: int, folder: Path, limits: Limits) -> None:
     run_job(profiled(directory, "--nproc-per-node=2"), "tiny", folder / "truth.json", steps=steps)
     rows = []
     for rank in load_run(directory).ranks:
-        text = directory / f"attempt-{rank.attempt}" / f"rank-{rank.rank}.jsonl"
-        times = text.with_suffix(".collectives").stat().st_size
-        longest = max(len(line) for line in text.read_bytes().splitlines(keepends=True) if line.startswith(b'["s"'))
-        a_step, a_collective = text.stat().st_size / rank.step_count, times / max(1, len(rank.collectives))
+        text, packed = rank_files(directory, rank.attempt, rank.rank)
+        found = [each for each in BlockStream(LAYOUTS).take(packed.read_bytes())[0] if each.kind != SUMS]
+        times = sum(len(each.whole) - each.times_at for each in found)
+        longest = max(each.times_at / each.rows for each in found)
+        size = text.stat().st_size + packed.stat().st_size - times
+        a_step, a_collective = size / rank.step_count, times / max(1, len(rank.collectives))
         limits.at_least(f"rank {rank.rank}: collectives recorded a step", len(rank.collectives) / rank.step_count, 1)
         limits.at_most(f"rank {rank.rank}: bytes a step", a_step, STEP_BYTES_LIMIT)
         limits.at_most(f"rank {rank.rank}: bytes of the longest step", longest, STEP_BYTES_LIMIT)
         limits.at_most(f"rank {rank.rank}: bytes a collective", a_collective, COLLECTIVE_BYTES_LIMIT)
-        rows.append([f"rank {rank.rank}", rank.step_count, len(rank.collectives), f"{a_step:.1f}", longest,
+        rows.append([f"rank {rank.rank}", rank.step_count, len(rank.collectives), f"{a_step:.1f}", f"{longest:.1f}",
                      f"{a_collective:.1f}"])  # fmt: skip
-    print_table(["file", "steps", "collectives", "bytes a step, all lines", "longest step", "bytes a collective"], rows)
-
-
-def capped(recorded: RankData, folder: Path, limits: Limits) -> None:
-    """Writes the recorded rows again, with and without a cap, and compares what is read back."""
-    progress("capped")
-    rows = recorded.steps.rows()
-    cap = max(1, int(CAP_SHARE * len(rows)))
-    whole, some = (_written(recorded.header, rows, folder / name, c) for name, c in (("a", len(rows) + 1), ("b", cap)))
-    strides = _strides(some, cap)
-    limits.at_most("steps kept past the cap that are no k-th step, or the reverse", strides["wrong"], 0)
-    limits.at_most("steps lost by the cap", abs(whole.step_count - some.step_count), 0)
-    for name in SUMMED:
-        limits.at_most(f"error of the sum of {name} under the cap", abs(_sum(whole, name) - _sum(some, name)), 0)
     print_table(
-        ["run", "steps", "kept as rows", "in sums", "last stride", "sum of steps, ns"],
-        [[name, r.step_count, len(r.steps), sum(a.steps for a in r.aggregates), stride, _sum(r, "step_ns")]
-         for name, r, stride in (("no cap", whole, 1), (f"cap of {cap:,}", some, strides["last"]))],
+        ["files", "steps", "collectives", "bytes a step, all lines", "longest step", "bytes a collective"], rows
+    )
+
+
+def bounded(recorded: RankData, folder: Path, limits: Limits) -> None:
+    """Writes the recorded rows again, with and without a budget, and compares what is read back."""
+    progress("bounded")
+    rows = recorded.steps.rows()
+    whole, whole_bytes = written(recorded.header, rows, folder / "a", Budget(1 << 60, 1 << 60))
+    budget = Budget(*(round(share * whole_bytes) for share in BUDGET_SHARES))
+    some, some_bytes = written(recorded.header, rows, folder / "b", budget)
+    most = budget.first + len(some.strides) * budget.later
+    limits.at_least("strides of the bounded run", len(some.strides), 2)
+    limits.at_most("bytes of the bounded run beyond those of its strides", max(0, some_bytes - most), STEP_BYTES_LIMIT)
+    limits.at_most("steps kept past the budget that are no k-th step, or the reverse", wrongly_kept(some, len(rows)), 0)
+    limits.at_most("steps lost by the budget", abs(whole.step_count - some.step_count), 0)
+    for name in SUMMED:
+        limits.at_most(f"error of the sum of {name} under the budget", abs(_sum(whole, name) - _sum(some, name)), 0)
+    print_table(
+        ["run", "steps", "MB", "kept as rows", "in sums", "last stride", "sum of steps, ns"],
+        [[name, r.step_count, f"{size / 1e6:.2f}", len(r.steps), sum(a.steps for a in r.aggregates),
+          max((s.stride for s in r.strides), default=1), _sum(r, "step_ns")]
+         for name, r, size in (("no budget", whole, whole_bytes), (f"{budget.first:,} bytes", some, some_bytes))],
     )  # fmt: skip
 
 
-def _written(header: RankHeader, rows: list[StepRow], directory: Path, cap: int) -> RankData:
-    writer = RankWriter(replace(header, rank=0), cap_steps=cap)
+def written(header: RankHeader, rows: list[StepRow], directory: Path, budget: Budget) -> tuple[RankData, int]:
+    """The rows as a rank writes them with this budget and as they are read back, and the bytes of the steps."""
+    writer = RankWriter(replace(header, rank=0, attempt=0), budget)
     writer.open(directory)
-    for row in rows:
+    for number, row in enumerate(rows):
         # As they come from the assembler: without collectives, which the reader would look for.
         writer.step(Step(replace(row, signature=-1, first_seqs=()), [], row.start_ns, True))
+        if number % FLUSH_STEPS == 0:
+            writer.flush()
     writer.close()
-    return load_run(directory).ranks[0]
+    return load_run(directory).ranks[0], rank_files(directory, 0, 0)[1].stat().st_size
 
 
-def _strides(rank: RankData, cap: int) -> dict[str, Any]:
-    """The stride in force at the end, and how many steps were kept or left out that the stride does not explain."""
-    stride, kept, wrong, previous = 1, 0, 0, -1
-    for step, flags in zip(rank.steps["step"].tolist(), rank.steps["flags"].tolist(), strict=True):
-        wrong += not flags and step % stride != 0
-        wrong += (step - 1) // stride > previous // stride  # a multiple of the stride in between is missing
-        kept, previous = kept + 1, step
-        if kept == cap:
-            stride, kept = 2 * stride, 0
-    return {"last": stride, "wrong": wrong}
+def wrongly_kept(rank: RankData, steps: int) -> int:
+    """How many steps without a flag were kept or left out that the stride in force does not explain."""
+    number = np.arange(steps)
+    kept, flagged = np.zeros(steps, dtype=bool), np.zeros(steps, dtype=bool)
+    kept[rank.steps["step"]] = True
+    flagged[rank.steps["step"][rank.steps["flags"] != 0]] = True
+    begins = np.array([each.first_step for each in rank.strides], dtype=np.int64)
+    strides = np.array([1, *(each.stride for each in rank.strides)])
+    due = number % strides[np.searchsorted(begins, number, side="right")] == 0
+    return int(np.count_nonzero((kept != due) & ~flagged))
 
 
 def _sum(rank: RankData, name: str) -> int:
@@ -135,7 +149,7 @@ def main() -> int:
         folder = Path(name)
         long_run = resident_set(QUICK_STEPS if args.quick else STEPS, folder, limits)
         disk(DDP_STEPS // 5 if args.quick else DDP_STEPS, folder, limits)
-        capped(load_run(long_run).ranks[0], folder, limits)
+        bounded(load_run(long_run).ranks[0], folder, limits)
     return limits.exit_code()
 
 

@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ddlprof.collect.step_buffer import StepBuffer
 from ddlprof.model import codec
 from ddlprof.model.checkpoint_files import LOADED, SAVED, CheckpointFile
 from ddlprof.model.manifest import Manifest
@@ -65,7 +66,7 @@ class _Attempt:
         header = RankHeader(
             0, ranks, 0, number, "host", "a", 1, "A100", "host", 5_000, origin, "month", age_ns=0, spans=True
         )
-        self.lines = [codec.encode_header(header)]
+        self.lines, self.rows = [codec.encode_header(header)], StepBuffer()
         self.steps = 0
         truth.add("start_up", job.start_up_s * ranks)
 
@@ -103,18 +104,19 @@ class _Attempt:
         compute, other = round(compute_s * S), round(other_s * S)
         begin = round(begin_s * S)
         row = StepRow(self.steps, begin, compute + other, compute, 0, None, None, 0, 0, other, 1, 64, flags)
-        self.lines.append(codec.encode_step(row))
+        self.rows.keep(row, [])
         self.steps += 1
         self.now_s += (compute + other) / S
 
     def ends(self, directory: Path, status: str | None, hung_s: float = 0.0) -> float:
-        """Writes the file; returns the moment of its end. Without a status it was killed."""
+        """Writes the files; returns the moment of its end. Without a status it was killed."""
         self.truth.add("hang", hung_s * self.ranks)
         self.now_s += hung_s
         if status or hung_s:
             self.lines.append(codec.encode(End(status or "interrupt", 0 if status else 130, round(self.now_s * S))))
         directory.mkdir(parents=True)
         (directory / "rank-0.jsonl").write_text("".join(self.lines))
+        (directory / "rank-0.steps").write_bytes(self.rows.take())
         return self.begin_s + self.now_s
 
 

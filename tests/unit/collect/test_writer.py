@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ddlprof.base import real_time
 from ddlprof.collect import writer as module
 from ddlprof.collect.retention import Budget
 from ddlprof.collect.steps.sums import Step
@@ -108,7 +109,7 @@ def test_every_value_survives(tmp_path: Path, value: int | None) -> None:
     writer.open(tmp_path)
     row = make_step(0).row
     names = ("data_fetch_ns", "samples", "peak_memory_bytes", "device_lag_ns", "rollout_ns")
-    rows = [replace(row, step=index, **{name: value}) for index, name in enumerate(names)]
+    rows = [replace(row, step=index, **{name: value}) for index, name in enumerate(names)]  # type: ignore[arg-type]
     for each in rows:
         writer.step(Step(each, [], 0, True))
     writer.close()
@@ -286,8 +287,8 @@ class FailingDisk:
 def test_a_write_that_fails_is_tried_again_and_nothing_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
-    monkeypatch.setattr(module.time, "perf_counter", lambda: now)
     now = 0.0
+    monkeypatch.setattr(real_time.time, "perf_counter", lambda: now)
     writer = RankWriter(header(world_size=2))
     writer.open(tmp_path)
     with monkeypatch.context() as patch:
@@ -317,8 +318,8 @@ def test_a_write_that_fails_is_tried_again_and_nothing_is_lost(
 
 def test_what_is_held_while_nothing_can_be_written_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_HELD_BYTES", 20_000)
-    monkeypatch.setattr(module.time, "perf_counter", lambda: now)
     now = 0.0
+    monkeypatch.setattr(real_time.time, "perf_counter", lambda: now)
     writer = RankWriter(header())
     writer.open(tmp_path)
     with monkeypatch.context() as patch:

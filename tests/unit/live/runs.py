@@ -54,6 +54,9 @@ class GrowingRun:
         head: RankHeader = self.heads[rank]
         return self.directory / f"attempt-{head.attempt}" / f"rank-{rank}.jsonl"
 
+    def steps(self, rank: int = 0) -> Path:
+        return self.text(rank).with_suffix(".steps")
+
 
 def _made(directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)

@@ -9,12 +9,14 @@ from pathlib import Path
 from ddlprof.model.manifest import LayoutFacts
 from ddlprof.model.operators import Operator, OperatorsFile, StepMemory, StepOperators
 from ddlprof.model.records import (
+    Aggregate,
     Calibration,
     ClockReading,
     CollectiveShape,
     CollectiveTimes,
     Drop,
     End,
+    Flag,
     GroupFacts,
     LoaderCost,
     WindowRow,
@@ -33,12 +35,13 @@ def rich_run(directory: Path, token: str) -> Path:
                 header(rank, 2, attempt, node=f"{token}{rank}", device="cuda"),
                 host=f"{token}.example.com", launcher=token, job_id=token, pid=987_654_321,
             )  # fmt: skip
-            rows = [with_collectives(step(n, comm_ms=1), (n, n, n, n)) for n in range(40)]
+            rows = [with_collectives(step(n, 5000 if n == 39 else 8, comm_ms=1), (n, n, n, n)) for n in range(40)]
             records: list[Record] = [
                 WindowRow(1, 2, 30 * MS, 20 * MS, MS, 7), Calibration(2, 1024, 20_000, "allreduce"),
                 ClockReading(1 - rank, 5, 9), LoaderCost(3, 4, 5, 6, 7), Drop("comm", token, token, 3, token),
                 GroupFacts(f"{token}-group", "tensor", "", 2), GroupFacts(token, "", "context"),
                 GroupFacts("0", token), GroupFacts(f"{token}-company", "data", "expert"),
+                Aggregate(40, 2, 20 * MS, 16 * MS, 2 * MS, None, None, 0, 0, 2 * MS, 2, 64, int(Flag.CHECKPOINT)),
                 End("ok", 0, 900 * MS),
             ]  # fmt: skip
             lines = [

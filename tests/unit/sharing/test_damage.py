@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 from ddlprof.sharing.write import share
-from ddlprof.store.rankfile import MAX_DAMAGED_LINES
+from ddlprof.store.lines import MAX_DAMAGED_LINES
 from tests.golden.runs import simple_run
 
 

@@ -7,6 +7,7 @@ import random
 import shutil
 import sys
 import zipfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.base.errors import UserError
 from ddlprof.cli.app import main
+from ddlprof.model.blocks import HEAD_BYTES, LAYOUTS, Block, BlockStream, encode_block
 from ddlprof.model.manifest import LayoutFacts
 from ddlprof.sharing import names as words
 from ddlprof.sharing.write import share
@@ -141,7 +143,8 @@ class Planting:
             first, *rest = [json.loads(line) for line in path.read_text().splitlines()]
             columns = {**first.pop("columns"), self.token(): [self.token()]}
             columns["n"] = [*columns["n"], self.token()]
-            lines: list[Any] = [{**self.planted(first), "columns": columns}]
+            blocks = first.pop("blocks", {}) | {self.token(): [[self.token(), "u4"]]}
+            lines: list[Any] = [{**self.planted(first), "columns": columns, "blocks": blocks}]
             lines += [[line[0], *self.planted(line[1:])] for line in rest if line[0] != "f"]
             lines += [["n", self.token(), self.token(), self.token()], [self.token(), self.token()], {self.token(): 1}]
             path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
@@ -194,26 +197,50 @@ def test_a_damaged_run_is_shared_as_it_is_read(
     assert analysis_of(here / "shared.zip") == expected
 
 
+BADGE, BADGE_ONLY = (31337).to_bytes(4, "little"), [["badge", "u4"]]
+
+
+def wider_blocks(found: list[Block]) -> Iterator[bytes]:
+    """The blocks with a badge before each row and each time, and one of a new kind before each."""
+    for block in found:
+        row = sum(int(letter[1:]) for _, letter in LAYOUTS[block.kind.decode()])
+        rows, seqs = block.whole[HEAD_BYTES : block.seqs_at], bytes(block.whole[block.seqs_at : block.times_at])
+        wider = (_with_badges(rows, row), seqs, _with_badges(block.whole[block.times_at :], 16))
+        yield encode_block(b"z", 2 * block.number, (3, 0, 0), 3 * BADGE)
+        yield encode_block(block.kind, 2 * block.number + 1, block.counts, b"".join(wider))
+
+
+def _with_badges(packed: memoryview, size: int) -> bytes:
+    return b"".join(BADGE + packed[at : at + size] for at in range(0, len(packed), size))
+
+
 def test_a_new_field_is_left_out_until_it_is_allowed(tmp_path: Path) -> None:
-    """What a later version writes: a number of a step, a kind of line, a field of header and manifest."""
-    directory = simple_run(tmp_path / "run")
-    path = directory / "attempt-0" / "rank-0.jsonl"
-    first, *rest = path.read_text().splitlines()
-    head = json.loads(first)
-    head["badge"], head["columns"]["v"] = 31337, ["badge"]
-    head["columns"]["s"].insert(1, "badge_ns")
-    lines = [json.loads(line) for line in rest]
-    lines = [[*line[:2], 31337, *line[2:]] if line[0] == "s" else line for line in lines]
-    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in (head, *lines, ["v", 31337])))
+    """What a later version writes: a number of a step, of sums and of a collective, a kind of line and of block, a
+    field of header and manifest.
+    """
+    directory = rich_run(tmp_path / "run", "plain")
+    expected = analysis_of(directory)
+    for path in directory.glob("attempt-*/*.jsonl"):
+        first, *rest = path.read_text().splitlines()
+        head = json.loads(first)
+        head["badge"], head["columns"]["new"] = 31337, ["badge"]
+        found, _ = BlockStream(LAYOUTS).take(path.with_suffix(".steps").read_bytes())
+        path.with_suffix(".steps").write_bytes(b"".join(wider_blocks(found)))
+        head["blocks"] = {**{kind: [["badge", "u4"], *layout] for kind, layout in LAYOUTS.items()}, "z": BADGE_ONLY}
+        lines = [json.dumps(head, separators=(",", ":")), *rest, '["new",31337]']
+        path.write_text("".join(f"{line}\n" for line in lines))
     described = json.loads((directory / "manifest.json").read_text())
     for value in (described, described["model"], described["training"], described["host"]):
         value["badge"] = 31337
     (directory / "manifest.json").write_text(json.dumps(described))
+    assert analysis_of(directory) == expected
     share([str(directory)], tmp_path / "shared.zip")
     text = everything_in(tmp_path / "shared.zip")
-    assert "badge" not in text
-    assert "31337" not in text
-    assert analysis_of(tmp_path / "shared.zip") == analysis_of(directory)
+    for badge in ("badge", "31337", BADGE.decode("latin-1")):
+        assert badge not in text
+    assert analysis_of(tmp_path / "shared.zip") == expected
+    notes = [note for rank in load_run(tmp_path / "shared.zip").ranks for note in rank.notes]
+    assert not [note for note in notes if note.source.endswith(".steps")]  # nothing seems to be missing
 
 
 def test_a_new_field_of_our_own_records_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +351,9 @@ def test_the_look_before_it_is_sent(
     code, out, err = ddlprof(monkeypatch, capsys, "share", "--inspect", str(shared))
     assert (code, err) == (0, "")
     texts = out[out.index("Texts ") : out.index("Look ")].removeprefix("Texts").split(" · ")
-    assert {text.strip() for text in texts} >= {"'host-0'", "'job'", "'line 1'"}
+    shown = {text.strip() for text in texts}
+    assert shown >= {"'host-0'", "'job'", "'line 1'"}
+    assert not shown & {"'blocks'", "'first_seqs'", "'S'", "'u4'", "'i8'"}
     with zipfile.ZipFile(shared, "a") as archive:
         archive.writestr("../../added.txt", "x")
     assert "Others   ../../added.txt (ddlprof wrote none of them)" in ddlprof(

@@ -1,0 +1,185 @@
+"""The files of a run as they are listed and read: what cannot be read holds nothing up, and many ranks neither."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddlprof.analysis.run import Attempt, analyse
+from ddlprof.base.errors import UserError
+from ddlprof.live import follower as module
+from ddlprof.live import words
+from ddlprof.live.follower import RunFollower
+from ddlprof.live.loop import last_word
+from ddlprof.live.snapshot import Observer, Snapshot
+from ddlprof.sharing.write import share
+from ddlprof.store import RunData
+from scripts.bench.synthetic_job import write_job
+from tests.golden.runs import HERE
+from tests.unit.cli.commands import ddlprof
+from tests.unit.live.receiver import receiving
+from tests.unit.live.runs import GrowingRun
+
+SCHEMA_2 = HERE / "recorded" / "operators"
+
+
+def fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def loop(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+def locked(path: Path) -> None:
+    path.chmod(0)
+
+
+LOCKED = pytest.param(locked, marks=pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything"))
+WAYS = [fifo, folder, loop, LOCKED]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> GrowingRun:
+    """Two ranks that have ended."""
+    run = GrowingRun(tmp_path / "run", ranks=2).begin()
+    run.train(20)
+    run.end()
+    return run
+
+
+def look(path: Path) -> Snapshot:
+    return Observer(RunFollower(path)).look(time.time_ns())
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("of", ["text", "steps"])
+def test_a_file_that_cannot_be_read_holds_nothing_up(of: str, way: Callable[[Path], None], run: GrowingRun) -> None:
+    path = run.text(1) if of == "text" else run.steps(1)
+    way(path)
+    snapshot = look(run.directory)
+    assert snapshot.read_share == 1
+    assert [(rank.rank, rank.steps) for rank in snapshot.ranks] == [(0, 20), (1, 0)][: 1 + (of == "steps")]
+    (note,) = snapshot.notes
+    assert note.startswith(f"attempt-0/{path.name}: cannot be read: ")
+    assert note.count("cannot be read") == 1
+    assert words.line(snapshot).endswith("; 1 file cannot be read")
+    assert last_word(snapshot, "RUN") == "the run has ended after 20 steps; next: ddlprof report RUN"
+
+
+@pytest.mark.parametrize("of", ["text", "steps"])
+def test_once_ends_and_sends_although_a_file_cannot_be_read(
+    of: str, run: GrowingRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder(run.text(1) if of == "text" else run.steps(1))
+    with receiving() as receiver:
+        assert ddlprof(monkeypatch, "watch", str(run.directory), "--once", "--otlp", receiver.url) == 0
+    assert receiver.requests[-1].values["ddlprof.steps", "rank=0"] == 20
+    assert capsys.readouterr().out.startswith("ddlprof step 20")
+
+
+def test_a_file_that_can_be_read_again_is(run: GrowingRun, tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    shutil.copy(run.steps(1), hidden)
+    folder(run.steps(1))
+    observer = Observer(RunFollower(run.directory))
+    assert observer.look(time.time_ns()).ranks[1].steps == 0
+    run.steps(1).rmdir()
+    hidden.rename(run.steps(1))
+    snapshot = observer.look(time.time_ns())
+    assert (snapshot.ranks[1].steps, snapshot.notes, snapshot.unreadable) == (20, [], 0)
+
+
+def test_what_can_be_read_of_many_ranks_is_read_within_a_few_looks(tmp_path: Path) -> None:
+    write_job(tmp_path / "run", ranks=1024, steps=3, nodes=128)
+    follower = RunFollower(tmp_path / "run")
+    follower.advance()
+    assert (follower.behind_bytes, len(follower.ranks_by_attempt[0])) == (0, 1024)
+    assert {rank.sums.steps for rank in follower.ranks_by_attempt[0]} == {3}
+
+
+def test_no_more_is_read_at_once_than_was_agreed(
+    run: GrowingRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = sum(path.stat().st_size for path in run.directory.glob("attempt-0/*"))
+    monkeypatch.setattr(module, "_READ_AT_ONCE_BYTES", size // 2)
+    monkeypatch.setattr("ddlprof.live.growing.CHUNK_BYTES", size // 10)
+    observer = Observer(RunFollower(run.directory))
+    shares = [observer.look(time.time_ns()).read_share for _ in range(3)]
+    assert 0.4 < shares[0] < 1
+    assert shares[-1] == 1
+
+
+def test_what_is_no_rank_is_not_read_all_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    GrowingRun(tmp_path)
+    path = tmp_path / "attempt-0" / "rank-0.jsonl"
+    path.parent.mkdir()
+    path.write_bytes(b"garbage\n" * 100_000)
+    monkeypatch.setattr(module, "_READ_AT_ONCE_BYTES", 100_000)
+    monkeypatch.setattr("ddlprof.live.growing.CHUNK_BYTES", 10_000)
+    pieces: list[int] = []
+    whole = module._Reader.piece
+
+    def piece(self: Any, *arguments: Any) -> bytes:
+        pieces.append(len(found := whole(self, *arguments)))
+        return found
+
+    monkeypatch.setattr(module._Reader, "piece", piece)
+    follower = RunFollower(tmp_path)
+    follower.advance()
+    assert 0 < sum(pieces) < 200_000
+    assert follower.behind_bytes == 0
+
+
+def test_once_analyses_once(run: GrowingRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_READ_AT_ONCE_BYTES", 100)
+    monkeypatch.setattr("ddlprof.live.growing.CHUNK_BYTES", 1000)
+    analysed: list[int] = []
+
+    def counted(data: RunData) -> list[Attempt]:
+        analysed.append(len(data.ranks))
+        return analyse(data)
+
+    monkeypatch.setattr("ddlprof.live.snapshot.analyse", counted)
+    assert ddlprof(monkeypatch, "watch", str(run.directory), "--once") == 0
+    assert analysed == [2]
+
+
+def test_a_run_of_an_older_version_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for more in ([], ["--once"]):
+        assert ddlprof(monkeypatch, "watch", str(SCHEMA_2), *more) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err == f"ddlprof: {SCHEMA_2}: written by an older ddlprof, which only `ddlprof report` reads\n"
+
+
+def test_beside_an_older_attempt_the_newer_one_is_watched(tmp_path: Path) -> None:
+    shutil.copytree(SCHEMA_2 / "attempt-0", tmp_path / "run" / "attempt-0")
+    with pytest.raises(UserError, match="older ddlprof"):
+        look(tmp_path / "run")
+    GrowingRun(tmp_path / "run", attempt=1).begin().train(10)
+    assert look(tmp_path / "run").steps == 10
+
+
+def test_a_shared_run_is_watched_as_the_run_is(tmp_path: Path) -> None:
+    """Its files have no checksums, and do not grow."""
+    share([str(HERE / "two-ranks")], tmp_path / "run.zip")
+    shared, run = look(tmp_path / "run.zip"), look(HERE / "two-ranks")
+    assert [rank.state for rank in shared.ranks] == [rank.state for rank in run.ranks] == ["exception", "silent"]
+    assert shared.times_s == run.times_s
+    assert (shared.times_s["straggler"] or 0) > 0

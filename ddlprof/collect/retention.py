@@ -14,8 +14,8 @@ from typing import NamedTuple
 class Budget(NamedTuple):
     """The bytes of all steps at stride 1, and at each later stride."""
 
-    first: int = 32_000_000
-    later: int = 3_000_000
+    first: int = 24_000_000
+    later: int = 2_000_000
 
 
 class Retention:

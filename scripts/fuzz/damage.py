@@ -22,6 +22,7 @@ from ddlprof.report.run import text as card
 from ddlprof.report.run.data import build_report
 from ddlprof.report.run.formats import as_json
 from ddlprof.store import load_run
+from scripts.fuzz import blocks
 
 NOW_UNIX_NS = 1_900_000_000_000_000_000
 Damage = Callable[[Random, Path], str]
@@ -32,7 +33,8 @@ VALUES: list[Any] = [
     float("inf"), "", "7", "\ud800", "a\nb\x1b]0;x\x07", "x" * 5000, [], {}, [[]], [1, "a"], {"a": [1]}, [0] * 3000,
     [[["0", "allreduce", 1, 2]]],
 ]  # fmt: skip
-NAMES = ["schema", "rank", "columns", "job_id", "step_ns", "signature", "world_size", "model", "origin_unix_ns", "s"]
+NAMES = ["schema", "rank", "columns", "job_id", "step_ns", "signature", "world_size", "model", "origin_unix_ns", "s",
+         "blocks", "times", "first_seqs", "collectives", "ready_us", "u4", "i8", "u1"]  # fmt: skip
 _BYTES = [bytes([b]) for b in b'0123456789",[]{}nul-.eE \n'] + [b"\xff\xfe", b"9" * 25, b"null", b'"f"', b"\x00"]
 
 
@@ -184,9 +186,12 @@ def on_two_machines(run: Path, folder: Path) -> Path:
 
 def reseal(run: Path) -> None:
     """Makes all checksums those of what is there: damage that they find says nothing of what is read without them."""
-    for path in run.rglob("*.jsonl"):
+    for path in run.rglob("rank-*"):
         if path.is_file() and not path.is_symlink():
-            path.write_bytes(_resealed(path.read_bytes(), path.with_suffix(".collectives")))
+            if path.suffix == blocks.SUFFIX:
+                path.write_bytes(blocks.resealed(path.read_bytes()))
+            elif path.suffix == ".jsonl":
+                path.write_bytes(_resealed(path.read_bytes(), path.with_suffix(".collectives")))
 
 
 def _resealed(text: bytes, beside: Path) -> bytes:
@@ -207,7 +212,9 @@ def _resealed(text: bytes, beside: Path) -> bytes:
     return b"".join(sealed)
 
 
-WAYS: list[Damage] = [flip, truncate, splice, retype, retype, rename_key, reorder, append_hostile, replace_file, repeat]
+WAYS: list[Damage] = [
+    flip, truncate, splice, retype, retype, rename_key, reorder, append_hostile, replace_file, repeat, *blocks.WAYS,
+]  # fmt: skip
 
 
 def _some_file(random: Random, run: Path, *endings: str) -> tuple[Path, bytes]:

@@ -20,9 +20,11 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):  # each thread sets me
     os.environ.setdefault(_name, "1")
 
 from scripts.fuzz.damage import Seen, damaged, flip, look, on_two_machines  # noqa: E402
+from scripts.fuzz.written import write_run  # noqa: E402
 
 RECORDED = Path("tests/golden/recorded")
-WITH_CHECKSUMS = RECORDED / "fewer-columns"
+OLD = RECORDED / "fewer-columns"
+"""A run of schema 2 with checksums."""
 MEMORY_BYTES = 1 << 30
 PATIENCE_S = 20
 
@@ -41,16 +43,18 @@ def main() -> int:
     seed, bad = args.first_seed, []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        whole = look(WITH_CHECKSUMS, folder / "csv")
-        runs.append(on_two_machines(WITH_CHECKSUMS, folder))
+        checked = [write_run(folder / "written"), OLD]
+        whole = [look(run, folder / "csv") for run in checked]
+        runs += [checked[0], *(on_two_machines(run, folder / f"{run.name}-apart") for run in checked)]
         while time.monotonic() < deadline:
             run = runs[seed % len(runs)]
             copy, how = damaged(run, folder, seed, most=3, sealed=seed % 2 == 0)
             seen = _look(copy, folder)
             if not isinstance(seen, str):
-                copy, more = damaged(WITH_CHECKSUMS, folder, seed, [flip])
+                which = seed // 2 % len(checked)
+                copy, more = damaged(checked[which], folder, seed, [flip])
                 seen, how = _look(copy, folder), f"{how}; {more}"
-                if not isinstance(seen, str) and _silently_wrong(seen, whole) and "manifest" not in more:
+                if not isinstance(seen, str) and _silently_wrong(seen, whole[which]) and "manifest" not in more:
                     seen = "changed figures without a word\n"
             if isinstance(seen, str):
                 bad.append(seed)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from ddlprof.collect.accelerator.windows import ProfilerWindows
 
 _WAKE_S = 0.25
+_FIRST_WAKE_S = 0.05
+"""Until the facts about the model have been evaluated, as a short training may drop it soon."""
 _DRAIN_S = _CONTEXT_S = _POLL_S = 0.9
 """Drains, samples of counters and polls happen at the first wake-up after this time, so about once a second. Draining
 many steps at once takes less time than draining a few steps many times."""
@@ -216,7 +218,10 @@ class Helper:
             self.recorder.drops.add(STACK, error)
 
     def _pause(self) -> float:
-        return self._schedule.pause_s(self.other_ns, self.steps_ns) if self.recorder.boundaries else _WAKE_S
+        if not self.recorder.boundaries:
+            return _WAKE_S
+        pause_s = self._schedule.pause_s(self.other_ns, self.steps_ns)
+        return min(pause_s, _FIRST_WAKE_S) if self._first_updates else pause_s
 
     def _drains_soon(self) -> bool:
         recorder = self.recorder

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -134,12 +134,15 @@ def kinds(request: pytest.FixtureRequest) -> list[Callable[[], None]]:
 
 
 @pytest.fixture(autouse=True)
-def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The card is not shown, and ranks whose last record was lost are not waited for."""
+def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """The card is not shown, ranks whose last record was lost are not waited for, and Ctrl-C is not ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it
     monkeypatch.setattr(terminal.await_ranks, "__defaults__", (1, 0.01))
     monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 0))
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def leave_a_rank(directory: Path) -> None:

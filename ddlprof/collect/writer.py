@@ -23,6 +23,7 @@ from ddlprof.model.records import (
     NEVER,
     CollectiveShape,
     CollectiveTimes,
+    End,
     Flush,
     RankHeader,
     StepRow,
@@ -117,15 +118,16 @@ class RankWriter:
 
     def _spend(self, size: int, step: int = 0) -> None:
         if self._retention.spend(step, size):
-            self._add_line(codec.encode(Stride(self._last_step + 1, self._retention.stride)))
+            self._add_line(codec.encode(Stride(self._last_step + 1, self._retention.stride)), is_needed=True)
 
     def _is_full(self, held_bytes: int, file: ResumedFile | None) -> bool:
         if self._trouble is None and file is not None:  # it is written at the next flush
             return False
         return held_bytes + (file.unwritten_bytes if file is not None else 0) > _MOST_HELD_BYTES
 
-    def _add_line(self, line: str) -> None:
-        if self._is_full(self._lines_size, self._text_file):
+    def _add_line(self, line: str, is_needed: bool = False) -> None:
+        """Takes a line. `is_needed`: others cannot be read without it, or it says how all ended."""
+        if not is_needed and self._is_full(self._lines_size, self._text_file):
             if self._trouble is not None:
                 self._trouble.lost_lines += 1
             return
@@ -144,7 +146,7 @@ class RankWriter:
         if number is None and len(self._signatures) < _MAX_SIGNATURES:
             number = self._signatures[key] = len(self._signatures)
             self._alike.setdefault(_without_sizes(key), number)
-            self._add_line(codec.encode_signature(number, shapes))
+            self._add_line(codec.encode_signature(number, shapes), is_needed=True)
         if number is None:  # shapes that change every step: those of experts are taken for the first such
             number = self._alike.get(_without_sizes(key))
         if number is None:  # no details
@@ -162,7 +164,7 @@ class RankWriter:
 
     def context(self, row: codec.Record) -> None:
         """Writes any record that is a line by itself."""
-        self._add_line(codec.encode(row))
+        self._add_line(codec.encode(row), is_needed=isinstance(row, End))
 
     def note(self, hook: str, message: str) -> None:
         """Writes what was not measured, and why; the same note is written only once."""
@@ -179,7 +181,7 @@ class RankWriter:
                 if len(self._places) >= _MOST_PLACES:
                     continue
                 self._places[place] = len(self._places)
-                self._add_line(codec.encode_place(self._places[place], place))
+                self._add_line(codec.encode_place(self._places[place], place), is_needed=True)
             numbered[self._places[place]] = count
         if numbered:
             self._add_line(codec.encode_samples(step, numbered))

@@ -327,22 +327,29 @@ def test_what_is_held_while_nothing_can_be_written_is_bounded(tmp_path: Path, mo
         disk.room = 0
         for i in range(3000):
             now += 1
-            writer.step(make_step(i))
+            collectives = [make_collective(i)] if i in (1, 2999) or i % 1000 == 500 else []
+            writer.step(make_step(i, collectives=collectives))
             writer.context(LossValue(i, 1.0))
             writer.flush()
             assert writer._steps.size < 21_000
             assert writer._lines_size < 21_000
+        writer.samples(2999, {SourcePlace("train.py:3 f"): 2})  # its place is kept, though the samples are lost
         disk.room = math.inf
         now += 100
         writer.flush()
+    writer.step(make_step(3000, collectives=[make_collective(3000), make_collective(3001, group="1")]))
+    writer.samples(3000, {SourcePlace("train.py:3 f"): 1})
     writer.close()
     rank = steps_of(tmp_path)
-    assert rank.step_count == 3000
+    assert rank.samples == [(3000, SourcePlace("train.py:3 f"), 1)]
+    assert rank.untold is None or not rank.untold.any()
+    assert rank.collectives.seq.tolist() == [1, 3000, 3001]
+    assert rank.step_count == 3001
     assert 0 < len(rank.steps) < 300
-    assert int(rank.steps["step_ns"].sum()) + sum(a.step_ns for a in rank.aggregates) == 3000 * 100
+    assert int(rank.steps["step_ns"].sum()) + sum(a.step_ns for a in rank.aggregates) == 3001 * 100
     (note,) = rank.notes
-    summed = 3000 - len(rank.steps)
-    lost = 3000 - len(rank.training_loss)
+    summed = 3001 - len(rank.steps)
+    lost = 3000 - len(rank.training_loss) + 1  # and the first samples
     assert note.message.endswith(f"{summed} steps of it are there as sums, {lost} other lines are lost")
 
 

@@ -29,7 +29,7 @@ class LastWords:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("wb", buffering=0)
+        self._file = path.open("xb", buffering=0)  # never that which a link leads to
         held = _Held(self._file)
         faulthandler.enable(held)  # it asks for no more than these two methods
         self._held = weakref.ref(held)

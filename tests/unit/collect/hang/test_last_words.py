@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.collect.hang.last_words import LastWords
+
 BEGIN = """
 import faulthandler, os, sys
 from pathlib import Path
@@ -60,3 +62,12 @@ here()
 """
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, capture_output=True)
     assert b"in here" in (tmp_path / "attempt-0" / "rank-1.fatal").read_bytes()
+
+
+def test_no_link_is_followed(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("theirs")
+    (tmp_path / "rank-0.fatal").symlink_to(target)
+    with pytest.raises(FileExistsError):
+        LastWords(tmp_path / "rank-0.fatal")
+    assert target.read_text() == "theirs"

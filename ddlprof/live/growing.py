@@ -42,8 +42,9 @@ _MOST_PARTS = 5000
 """The most parts that are kept of a process that writes counters and makes no steps."""
 _MOST_FILES = 1000
 """The most checkpoints, read or written, that are kept of a rank."""
-_TAIL_BYTES = 64
-"""The last bytes read, which are compared to detect a replaced file; a line of checksums is about as long."""
+_TAIL_BYTES = 256
+"""The last bytes read, which are compared to detect a replaced file; a line of checksums, or a row of a step with the
+moment of its start, is shorter."""
 TOO_OLD = "written by an older ddlprof, which only `ddlprof report` reads"
 _EXPLAINING = re.compile(rb'^\["[gltbni]",[^\n]*\n', re.MULTILINE)
 """Lines that later ones refer to, or that hold for the whole run: shapes, sources, clocks, calibration, notes."""

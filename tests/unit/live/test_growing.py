@@ -162,6 +162,18 @@ def test_a_rank_that_was_replaced_is_read_anew(steps: int, tmp_path: Path) -> No
     assert rank.sums.means_ns()["compute"] == 3e6
 
 
+def test_steps_that_were_replaced_behind_the_same_text_are_read_anew(tmp_path: Path) -> None:
+    run, rank = GrowingRun(tmp_path / "a").begin(), GrowingRank("r", 1000)
+    run.train(20)
+    text = run.text().read_bytes()
+    read_all(rank, text, run.steps().read_bytes())
+    other = GrowingRun(tmp_path / "b").begin()
+    other.train(40, compute_ms=3)
+    read_all(rank, text, other.steps().read_bytes())
+    assert (rank.sums.steps, rank.damaged) == (40, 0)
+    assert rank.sums.means_ns()["compute"] == 3e6
+
+
 def test_memory_is_bounded(tmp_path: Path) -> None:
     run, rank = GrowingRun(tmp_path).begin(), GrowingRank("r", 50)
     for _ in range(40):

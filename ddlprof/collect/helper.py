@@ -105,7 +105,6 @@ class Helper:
         """Called after an error, so that nothing is collected any more."""
         self._schedule = StackSchedule()
         self._noted_unobserved = self._noted_unawaited = False
-        self._noted_counters_owner = False
         self._context_rows = 0
         self._context_every = _CONTEXT_S
         self._stop = threading.Event()
@@ -324,7 +323,7 @@ class Helper:
             open_ends = bool(step.collectives) and any(c.end is None for c in step.collectives)
             if open_ends and (self.windows is not None or self.flight_recorder is not None):
                 open_ends = not place_collectives(step.collectives, step.start + step.row.step_ns)
-            if not last and self._in_open_window(step):
+            if not last and self.windows is not None and step.row.flags & Flag.TRACED and self.windows.busy():
                 return
             if open_ends and not last and time.perf_counter() - since < _COLLECTIVES_WAIT_S:
                 return
@@ -342,9 +341,6 @@ class Helper:
             untimed = sum(each.duration is None and each.end is None for each in step.collectives)
             if untimed:
                 self.recorder.drops.add(DURATION, "torch's Flight Recorder has no record of its own for it", untimed)
-
-    def _in_open_window(self, step: Step) -> bool:
-        return self.windows is not None and bool(step.row.flags & Flag.TRACED) and self.windows.busy()
 
     def _learn_durations(self, last: bool) -> None:
         """Reads the durations of collectives from profiler windows and torch's Flight Recorder, if the user asked."""
@@ -373,9 +369,8 @@ class Helper:
             self.writer.context(replace(row, **self.memory.last._asdict()))
             self._context_rows += 1
             owner = self.context.whose if self.context is not None else None
-            if owner is not None and self.recorder.boundaries and not self._noted_counters_owner:
-                self._noted_counters_owner = True
-                self.writer.note("context", owner)
+            if owner is not None and self.recorder.boundaries:
+                self.writer.note("context", owner)  # written once
             if self._context_rows % _CONTEXT_ROWS == 0:
                 self._context_every *= 2
         for reading in self.context.health(last) if self.context is not None else ():

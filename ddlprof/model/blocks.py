@@ -140,6 +140,8 @@ class BlockStream:
         """How many blocks are missing so far, by the numbers of the others."""
         self._rows = {kind.encode(): _size(layout) for kind, layout in layouts.items() if kind != TIMES}
         self._times = _size(layouts.get(TIMES, ()))
+        self.behind = 0
+        """How many bytes came after the last undamaged block."""
         self._next = 0
 
     def take(self, data: bytes) -> tuple[list[Block], int]:
@@ -148,7 +150,7 @@ class BlockStream:
         Whatever is between undamaged blocks is skipped: damage, or what remains of a write that failed and was
         repeated. Raises nothing.
         """
-        view, blocks, at = memoryview(data), [], 0
+        view, blocks, at, last = memoryview(data), [], 0, 0
         unfinished: int | None = None
         effort = _MOST_EFFORT * len(data)
         while effort >= 0 and (at := data.find(MAGIC, at)) >= 0 and at + HEAD_BYTES <= len(data):
@@ -168,11 +170,13 @@ class BlockStream:
             if crc32(whole[HEAD_BYTES:], crc32(whole[: _UNCHECKED.size])) != checksum:
                 at, effort = at + 1, effort - length
                 continue
-            at, unfinished = at + length, None
+            at = last = at + length
+            unfinished = None
             if number >= self._next:  # otherwise it was written twice
                 self.lost += number - self._next
                 self._next = number + 1
                 blocks.append(Block(kind, number, (rows, seqs, times), seqs_at, times_at, whole))
+        self.behind = len(data) - last
         if unfinished is None:
             unfinished = at if at >= 0 else max(len(data) - len(MAGIC) + 1, 0)
         return blocks, unfinished

@@ -45,8 +45,9 @@ def decode_rank(head: Head, text: bytes, blocks: bytes, name: str) -> RankData:
     stream = BlockStream(head.layouts)
     found, _ = stream.take(blocks)
     rank = rank_of_blocks(head, text, found, name)
-    if stream.lost:
-        rank.notes.append(Note(steps_name(name), f"{count_of(stream.lost, 'damaged part')} left out"))
+    lost = stream.lost + (rank.complete and stream.behind > 0)  # only a rank that did not end has a torn block
+    if lost:
+        rank.notes.append(Note(steps_name(name), f"{count_of(lost, 'damaged part')} left out"))
     return rank
 
 

@@ -100,7 +100,7 @@ class StepAssembler(StepUnderWay):
         last = self._last
         time = max(time, last)
         if kind != _COMM_END or not self._state & states.COMM:
-            self._bookings[self._state](time - last)
+            self.bookings[self._state](time - last)
         step, self._last = self._handlers[kind](time, a, b, c), time
         return step
 
@@ -133,7 +133,7 @@ class StepAssembler(StepUnderWay):
             self._loader_totals.add(segment.costs)
         if frozen is not _SEEN_NOTHING:
             sums.add_frozen(frozen)
-            self._parts.book_as(FORWARD, frozen.teaching_ns)
+            self.parts.book_as(FORWARD, frozen.teaching_ns)
         if segment.begin is not None and (training is False or frozen.evaluates):
             self.spans.evaluation(segment.begin, segment.end)
         if training:
@@ -192,7 +192,7 @@ class StepAssembler(StepUnderWay):
             return
         self._trained_on = payload or self._trained_on
         self._settle(True)
-        self._parts.begin(FORWARD)
+        self.parts.begin(FORWARD)
         self._state |= states.TRAINING
         self._saw_forward = True
         self._forwards_since_backward += 1
@@ -207,9 +207,9 @@ class StepAssembler(StepUnderWay):
 
     def _backward_begin(self, time: int, unseen: Any, b: Any, c: Any) -> None:
         self._begin_training()
-        self._parts.begin(BACKWARD)
+        self.parts.begin(BACKWARD)
         if unseen:
-            self._parts.cannot_tell()
+            self.parts.cannot_tell()
         self._in_backward = True
         self._stepped_in_backward = False
         self._passes.backward()
@@ -219,7 +219,7 @@ class StepAssembler(StepUnderWay):
         if not self._state & states.TRAINING:
             self._sums.compute += self._segment.gap_ns
             if self._segment.gap_ns:
-                self._parts.cannot_tell()
+                self.parts.cannot_tell()
             self._segment.gap_ns = 0
             if self._segment.delivered:
                 self._settle(True)
@@ -227,7 +227,7 @@ class StepAssembler(StepUnderWay):
 
     def _backward_end(self, time: int, a: Any, b: Any, c: Any) -> Step | None:
         self._in_backward = False
-        self._parts.end(BACKWARD)
+        self.parts.end(BACKWARD)
         self._forwards_since_backward = 0
         self._unclaimed_ns = 0
         stepped, self._stepped_in_backward = self._stepped_in_backward, False
@@ -237,12 +237,12 @@ class StepAssembler(StepUnderWay):
 
     def _optimizer_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
         self._begin_training()
-        self._parts.begin(OPTIMIZER)
+        self.parts.begin(OPTIMIZER)
 
     def _optimizer_end(self, time: int, optimizer: Any, skipped: Any, first_seen: Any) -> Step | None:
         if first_seen is not None:
             self.boundaries.learn(optimizer, *first_seen)
-        self._parts.end(OPTIMIZER)
+        self.parts.end(OPTIMIZER)
         if self._in_backward:
             self._stepped_in_backward = True
             return None
@@ -268,7 +268,7 @@ class StepAssembler(StepUnderWay):
         idle = self._gaps.idle_ns(gap, claimed_ns=max(0, gap.wall_ns - self._unclaimed_ns))
         idle = min(idle, self._unclaimed_ns)
         self._sums.idle += idle
-        self._parts.book_idle(idle)
+        self.parts.book_idle(idle)
         self._unclaimed_ns = 0
 
     # -- copies, communication, the rest --------------------------------------------------------------------------
@@ -290,7 +290,7 @@ class StepAssembler(StepUnderWay):
         collectives = self._sums.collectives
         end = wait_end(collectives, bounded, self._last, time)
         self._sums.comm += end - self._last
-        self._bookings[self._state](time - end)
+        self.bookings[self._state](time - end)
         since = max(self._comm_since, self._start or 0)  # a step may have ended during the wait
         share_wait(collectives if waited is None else waited, waited is not None, self._comm_since, since, end)
 
@@ -352,7 +352,7 @@ class StepAssembler(StepUnderWay):
         lacking = self.unmeasured if self._data_seen else {*self.unmeasured, "data"}
         sums.microbatches = sums.microbatches or int(self._saw_forward)  # gradients without a call of backward
         at = Span(self._index, start - self.origin, time - start)
-        row = make_row(at, sums, self._parts, lacking, self.peak_memory_bytes)
+        row = make_row(at, sums, self.parts, lacking, self.peak_memory_bytes)
         step = Step(row, sums.collectives, start, self._saw_forward, sums.unobserved, self._marks, sums.unawaited)
         self._index += 1
         self._start = time

@@ -11,14 +11,14 @@ class StepUnderWay:
     """The sums of the step under way, and the state that the thread is in."""
 
     def __init__(self) -> None:
-        self._bookings = self._bookings_by_state()
+        self.bookings = self._bookings_by_state()
         self._torn = False  # whether events of it were lost
         self.forget()
 
     def forget(self) -> None:
         """Drops all that is known of the step."""
         self._sums = Sums()
-        self._parts = ComputeParts()
+        self.parts = ComputeParts()
         self._segment = Segment()
         self._state = 0  # the sum of the states that the thread is in now
         self._unclaimed_ns = 0  # compute booked since the last event after which a gap may begin
@@ -56,11 +56,11 @@ class StepUnderWay:
 
     def _book_zero_grad(self, duration: int) -> None:
         self._sums.compute += duration
-        self._parts.book_as(OPTIMIZER, duration)
+        self.parts.book_as(OPTIMIZER, duration)
 
     def _book_training(self, duration: int) -> None:
         self._sums.compute += duration
-        self._parts.book(duration)
+        self.parts.book(duration)
         self._unclaimed_ns += duration
 
     def _book_between(self, duration: int) -> None:

@@ -308,7 +308,10 @@ def test_nothing_of_a_step_is_alive_after_it(device: str, tmp_path: Path, group:
     assert len(Run(tmp_path / "run").rows) > STEPS
 
 
-def test_nothing_of_a_counted_step_is_alive_after_it(tmp_path: Path, uncollected: None) -> None:
+def test_nothing_of_a_counted_step_is_alive_after_it(
+    tmp_path: Path, uncollected: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ddlprof.collect.sparsity.counting.used_dynamo", lambda: False)  # tests before may have
     seen, model = Locals("cpu", tmp_path), nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     outputs = [kept_output(seen, model, optimizer)]

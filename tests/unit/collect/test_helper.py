@@ -276,6 +276,8 @@ def test_it_wakes_up_more_often_to_look_at_the_stack_while_much_is_other(rig: Ri
     helper = rig.helper
     assert helper._pause() == module._WAKE_S  # nothing is trained yet
     rig.recorder.boundaries, helper.steps_ns, helper.other_ns = 1, 100, 1
+    assert helper._pause() < module._WAKE_S  # the facts about the model are still to be evaluated
+    helper._first_updates = False
     assert helper._pause() == LOOK_S
     helper.other_ns = 50
     assert helper._pause() < LOOK_S

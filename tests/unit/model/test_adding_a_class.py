@@ -23,7 +23,7 @@ EDITS = {
         (r"(class Aggregate:.*?)(    other_ns: int\n)", r"\1    toy_ns: int = field(default=0, kw_only=True)\n\2"),
     ],
     "ddlprof/collect/steps/sums.py": [(r"(class Sums:.*?)(    other: int = 0\n)", r"\1    toy: int = 0\n\2")],
-    "ddlprof/collect/steps/attribution.py": [
+    "ddlprof/collect/steps/under_way.py": [
         (r"(def _book_h2d.*?self\._sums\.)h2d", r"\1toy"),
     ],
     "ddlprof/collect/steps/row.py": [

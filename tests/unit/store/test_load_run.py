@@ -102,8 +102,9 @@ def test_a_file_torn_at_any_byte_is_read_up_to_there(tmp_path: Path, name: str) 
     whole = ddp_rank(tmp_path / "whole").parent
     expected = load_run(tmp_path / "whole").ranks[0]
     content = (whole / name).read_bytes()
+    blocks: list[bytes] = []
     if name.endswith("steps"):
-        blocks_of(whole / "rank-0.jsonl", 2)
+        blocks = blocks_of(whole / "rank-0.jsonl", 2)
         content = (whole / name).read_bytes()
     torn = tmp_path / "torn" / "attempt-0"
     shutil.copytree(whole, torn)
@@ -114,7 +115,8 @@ def test_a_file_torn_at_any_byte_is_read_up_to_there(tmp_path: Path, name: str) 
         rank = load_run(tmp_path / "torn").ranks[0]
         steps, collectives = len(rank.steps), len(rank.collectives)
         counts.append((steps, collectives))
-        assert not rank.notes
+        at_an_edge = name.endswith("jsonl") or size in np.cumsum([0, *map(len, blocks)])
+        assert [n.message for n in rank.notes] == ["1 damaged part left out"] * (not at_an_edge)
         assert rank.steps.rows() == expected.steps.rows()[:steps]
         assert np.array_equal(rank.collectives.end_us, expected.collectives.end_us[:collectives])
     assert counts == sorted(counts)
@@ -179,6 +181,20 @@ def test_a_damaged_block_takes_only_its_own_steps(tmp_path: Path) -> None:
         assert rank.untold is not None
         assert not rank.untold.any()
         assert [(n.source, n.message) for n in rank.notes] == [("attempt-0/rank-0.steps", "1 damaged part left out")]
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_damage_in_the_last_block_is_said_of_a_rank_that_ended(tmp_path: Path, is_complete: bool) -> None:
+    path = ddp_rank(tmp_path)
+    blocks = blocks_of(path)
+    damaged = bytearray(blocks[-1])
+    damaged[-3] ^= 1
+    path.with_suffix(".steps").write_bytes(b"".join([*blocks[:-1], damaged]))
+    if not is_complete:
+        path.write_text(path.read_text().replace('["e","ok"', '["z","ok"'))
+    rank = load_run(tmp_path).ranks[0]
+    assert rank.steps["step"].tolist() == list(range(5))
+    assert [n.message for n in rank.notes] == ["1 damaged part left out"] * is_complete
 
 
 def test_what_a_failed_write_left_behind_and_a_block_written_twice_are_no_damage(tmp_path: Path) -> None:

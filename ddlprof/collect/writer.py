@@ -35,7 +35,7 @@ from ddlprof.model.source_places import SourcePlace
 _MAX_SIGNATURES = 1000
 _MOST_PLACES = 20_000
 _MOST_NOTES = 1000
-_MOST_HELD_BYTES = 4 << 20
+_MOST_HELD_BYTES = 2 << 20
 """The most bytes of rows, and of lines, that are held while nothing can be written; later steps are only summed."""
 _LONGEST_PAUSE_S = 60.0
 """Between two tries of a write: 1 s after the first failure, then twice as long after each, up to this."""

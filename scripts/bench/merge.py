@@ -1,6 +1,6 @@
 """How long `ddlprof report` and `ddlprof export` take for a job of hundreds of ranks, and how much memory.
 
-The job is synthetic (see `synthetic_job.py`): 512 ranks on 64 machines, 2,000 steps of ten collectives. Prints Markdown
+The job is synthetic (see `synthetic_job.py`): 1,024 ranks on 128 machines, 2,000 steps of ten collectives. Prints Markdown
 for docs/benchmarks.md. Files are in the page cache, as they are right after a job.
 """
 
@@ -19,9 +19,9 @@ from typing import NamedTuple
 from scripts.bench.jobs import Limits, print_table, progress
 from scripts.bench.synthetic_job import BUCKETS, write_job
 
-RANKS, STEPS, RANKS_OF_A_NODE = 512, 2000, 8
+RANKS, STEPS, RANKS_OF_A_NODE = 1024, 2000, 8
 QUICK_RANKS, QUICK_STEPS = 64, 500
-LIMIT_S, LIMIT_MIB = 20.0, 600
+LIMIT_S, LIMIT_MIB = 10.0, 1200
 """The limits for the report of the full job."""
 
 

@@ -1,7 +1,7 @@
 """How long `ddlprof report` and `ddlprof export` take for a job of hundreds of ranks, and how much memory.
 
-The job is synthetic (see `synthetic_job.py`): 1,024 ranks on 128 machines, 2,000 steps of ten collectives. Prints Markdown
-for docs/benchmarks.md. Files are in the page cache, as they are right after a job.
+The job is synthetic (see `synthetic_job.py`): 1,024 ranks on 128 machines, 2,000 steps of ten collectives. Prints
+Markdown for docs/benchmarks.md. Files are in the page cache, as they are right after a job.
 """
 
 from __future__ import annotations

@@ -64,6 +64,7 @@ class ForkServer:
 
     def close(self) -> None:
         if self.socket is not None and self._process is not None:
+            self.socket.shutdown(socket.SHUT_RDWR)  # closing it is not enough: a forked process may have it, too
             self.socket.close()
             self._process.wait()
 

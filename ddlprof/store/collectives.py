@@ -47,22 +47,44 @@ class Packed:
 
 def pack(steps: StepArrays, known: Mapping[int, Sequence[CollectiveShape]]) -> tuple[Packed, NDArray[np.bool_]]:
     """The collectives of all steps, and a mask of the steps whose collectives are missing or unexplained."""
-    numbers, code = np.unique(steps.steps[:, _SIGNATURE], return_inverse=True)
-    shapes: dict[CollectiveShape, int] = {}
-    spans = [span_of(known.get(number, ()), shapes) for number in numbers.tolist()]
-    readable = np.array([number == MISSING or number in known for number in numbers.tolist()], dtype=bool)
-    lengths = np.array([len(span) for span in spans], dtype=np.int64)
+    found = signatures_of(steps.steps, known)
+    code, spans = found.code, found.spans
     groups = np.array([span[:, 1].max(initial=-1) + 1 for span in spans], dtype=np.int64)
-    told = readable[code] & (lengths[code] == steps.time_counts) & (groups[code] <= steps.seq_counts)
+    told = found.readable & (found.lengths == steps.time_counts) & (groups[code] <= steps.seq_counts)
     times = steps.times
     if not told.all():
         times = times[np.repeat(told, np.maximum(steps.time_counts, 0))]
         code = np.where(told, code, len(spans))
-        spans.append(span_of((), shapes))
-    return Packed(list(shapes), spans, code, steps.seq_begins, steps.seqs, times), ~told
+        spans.append(_span((), {}))
+    return Packed(found.shapes, spans, code, steps.seq_begins, steps.seqs, times), ~told
 
 
-def span_of(signature: Sequence[CollectiveShape], shapes: dict[CollectiveShape, int]) -> IntArray:
+@dataclass(frozen=True)
+class Signatures:
+    """What the signatures of steps say of their collectives."""
+
+    shapes: list[CollectiveShape]
+    spans: list[IntArray]
+    """By the code of a signature what `Packed.expand` needs of its collectives."""
+    code: IntArray
+    """For each step; so are the following."""
+    readable: NDArray[np.bool_]
+    """Whether the signature is known, or there is none."""
+    lengths: IntArray
+    """The number of collectives."""
+
+
+def signatures_of(steps: IntArray, known: Mapping[int, Sequence[CollectiveShape]]) -> Signatures:
+    """The signatures of steps, which are rows with the columns `STEP_FIELDS`. `known`: their shapes by number."""
+    numbers, code = np.unique(steps[:, _SIGNATURE], return_inverse=True)
+    shapes: dict[CollectiveShape, int] = {}
+    spans = [_span(known.get(number, ()), shapes) for number in numbers.tolist()]
+    readable = np.array([number == MISSING or number in known for number in numbers.tolist()], dtype=bool)
+    lengths = np.array([len(span) for span in spans], dtype=np.int64)
+    return Signatures(list(shapes), spans, code, readable[code], lengths[code])
+
+
+def _span(signature: Sequence[CollectiveShape], shapes: dict[CollectiveShape, int]) -> IntArray:
     """For each collective of a signature: its shape's index, its group's ordinal, its number within the group.
 
     Shapes that are not yet in `shapes` are added to it.

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.model.codec import COLLECTIVES, REST
-from ddlprof.model.records import MISSING, Aggregate, CollectiveShape, CollectiveTimes, Flush, Note
-from ddlprof.store.collectives import span_of
+from ddlprof.model.records import MISSING, Aggregate, CollectiveTimes, Flush, Note
+from ddlprof.store.collectives import signatures_of
 from ddlprof.store.flushes import undamaged_parts
 from ddlprof.store.lines import Head, Parsed, bulk, context_of, shapes_of, sort_lines
 from ddlprof.store.numbers import DAMAGE, whole_numbers, whole_numbers_at_once
@@ -88,18 +88,10 @@ def _with_times(parsed: Parsed, steps: IntArray, seqs: IntArray, times: NDArray[
     """The steps with their collectives, up to the first step some of whose are missing: from there on, nobody knows
     which ones belong to a step.
     """
-    known = shapes_of(parsed)
-    signatures = steps[:, STEP_FIELDS.index("signature")]
-    numbers, code = np.unique(signatures, return_inverse=True)
-    shapes: dict[CollectiveShape, int] = {}
-    lengths = np.array([len(span_of(known.get(number, ()), shapes)) for number in numbers.tolist()], dtype=np.int64)
-    readable = np.array([number == MISSING or number in known for number in numbers.tolist()], dtype=bool)
-    ends = np.cumsum(lengths[code])
-    good = readable[code] & (ends <= len(times))
+    found = signatures_of(steps, shapes_of(parsed))
+    good = found.readable & (np.cumsum(found.lengths) <= len(times))
     until = len(good) if good.all() else int(np.argmin(good))
-    counts = np.zeros(len(steps), dtype=np.int64)
-    counts[:until] = lengths[code][:until]
-    counts[until:] = MISSING  # no signature has so many
+    counts = np.where(np.arange(len(steps)) < until, found.lengths, MISSING)  # no signature has so many
     of_seqs = steps[:, _END] - steps[:, _BEGIN], seqs
     return StepArrays(
         steps[:, :_BEGIN], *of_seqs, counts, times[: int(counts[:until].sum())], seq_begins=steps[:, _BEGIN]

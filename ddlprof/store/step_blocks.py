@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from ddlprof.model import blocks
 from ddlprof.model.blocks import COLLECTIVES, FIRST_SEQS, TIMES, Block, Layout
 from ddlprof.model.records import MISSING, Aggregate, CollectiveTimes
-from ddlprof.store.tables import OPTIONAL_FIELDS, STEP_FIELDS, IntArray
-from ddlprof.store.tables import column_default as default_of
+from ddlprof.store.tables import STEP_FIELDS, IntArray, column_default, records_of
 
 MOST_SUMS = 1000
 """About the most aggregates that are made of a rank's sums."""
@@ -94,7 +93,7 @@ def _table(found: Sequence[Block], layout: Layout) -> NDArray[np.void]:
 def _column(table: NDArray[np.void], name: str) -> IntArray:
     """A column as 64 bits, with None as MISSING. Raises ValueError if there is no such column and it has no default."""
     if name not in (table.dtype.names or ()):
-        return np.full(len(table), default_of(name), dtype=np.int64)
+        return np.full(len(table), column_default(name), dtype=np.int64)
     values = table[name]
     wide = values.astype(np.int64)  # of 64 bits without a sign, the largest becomes -1
     if values.dtype.kind == "u" and values.dtype.itemsize < wide.itemsize:
@@ -113,15 +112,7 @@ def sums_of(found: Sequence[Block], layouts: Mapping[str, Layout]) -> IntArray:
 
 def as_aggregates(rows: IntArray) -> list[Aggregate]:
     """The rows of `sums_of` as records."""
-    columns = [(name, name in OPTIONAL_FIELDS) for name in _SUM_FIELDS]
-    found = []
-    for row in rows.tolist():
-        values: dict[str, Any] = {
-            name: None if value == MISSING and may_be_none else value
-            for (name, may_be_none), value in zip(columns, row, strict=True)
-        }
-        found.append(Aggregate(**values))
-    return found
+    return records_of(Aggregate, _SUM_FIELDS, rows.tolist())
 
 
 def merged(rows: IntArray, after_step: int) -> IntArray:

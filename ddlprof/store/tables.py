@@ -5,9 +5,9 @@ Only data and conversions: `ddlprof.store.reader` reads them, `ddlprof.analysis`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 IntArray: TypeAlias = NDArray[np.int64]
 FloatArray: TypeAlias = NDArray[np.float64]
+_Record = TypeVar("_Record", StepRow, Aggregate)
 
 STEP_FIELDS = tuple(f.name for f in fields(StepRow))[:-1]  # without first_seqs, which only locates collectives
 OPTIONAL_FIELDS = frozenset(f.name for kind in (StepRow, ContextRow) for f in fields(kind) if "None" in str(f.type))
@@ -63,6 +64,16 @@ def column_default(name: str) -> int:
     if name in OPTIONAL_FIELDS:
         return MISSING
     raise ValueError(f"the header names no column {name}")
+
+
+def records_of(kind: type[_Record], names: Sequence[str], rows: Iterable[Iterable[int]]) -> list[_Record]:
+    """A record of `kind` for each row of the values of these fields; MISSING is None where a field may be."""
+    optional = [name in OPTIONAL_FIELDS for name in names]
+    found = []
+    for row in rows:
+        values: list[Any] = [None if v == MISSING and may else v for v, may in zip(row, optional, strict=True)]
+        found.append(kind(**dict(zip(names, values, strict=True))))
+    return found
 
 
 class StepTable:
@@ -94,15 +105,7 @@ class StepTable:
 
     def rows(self) -> list[StepRow]:
         """The steps as records, without the sequence numbers of their collectives."""
-        columns = [(name, name in OPTIONAL_FIELDS) for name in STEP_FIELDS]
-        rows = []
-        for values in zip(*(self[name].tolist() for name in STEP_FIELDS), strict=True):
-            row: dict[str, Any] = {
-                name: None if value == MISSING and may_be_none else value
-                for (name, may_be_none), value in zip(columns, values, strict=True)
-            }
-            rows.append(StepRow(**row))
-        return rows
+        return records_of(StepRow, STEP_FIELDS, zip(*(self[name].tolist() for name in STEP_FIELDS), strict=True))
 
 
 def _held(column: IntArray) -> IntArray:

@@ -56,7 +56,7 @@ def write_rank(directory: Path, rank: int, steps: int, step_ns: int, many: int) 
     writer = RankWriter(header)
     writer.open(directory)
     a_second = max(1, 900_000_000 // step_ns)
-    context, every, spent = 0, 1, 0.0
+    context, every = 0, 1
     comm = many * (step_ns // (2 * many) // 4)
     begin = time.perf_counter()
     for number in range(steps):
@@ -76,8 +76,7 @@ def write_rank(directory: Path, rank: int, steps: int, step_ns: int, many: int) 
             writer.flush()
     writer.context(End("ok", 0, steps * step_ns))
     writer.close()
-    spent = time.perf_counter() - begin
-    return 1e6 * spent / steps
+    return 1e6 * (time.perf_counter() - begin) / steps
 
 
 def write_job(directory: Path, ranks: int, steps: int, step_ns: int, many: int) -> list[float]:

@@ -19,6 +19,7 @@ from ddlprof.model.blocks import (
     Layout,
     encode_block,
 )
+from ddlprof.store.step_blocks import dtype_of
 
 Names = Mapping[str, set[str]]
 """For each kind of block, and for `TIMES`, the columns that may be shared."""
@@ -61,8 +62,8 @@ def _anew(found: list[Block], layouts: Mapping[str, Layout], names: Names) -> It
 def _only(packed: memoryview, layout: Layout, names: set[str]) -> bytes:
     if not packed:
         return b""
-    table = np.frombuffer(packed, dtype=[(name, f"<{letter}") for name, letter in layout])
-    kept = np.empty(len(table), dtype=[(name, f"<{letter}") for name, letter in layout if name in names])
+    table = np.frombuffer(packed, dtype=dtype_of(layout))
+    kept = np.empty(len(table), dtype=dtype_of([column for column in layout if column[0] in names]))
     for name in kept.dtype.names or ():
         kept[name] = table[name]
     return kept.tobytes()

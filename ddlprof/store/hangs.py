@@ -17,12 +17,11 @@ from ddlprof.model.hang import (
 )
 from ddlprof.model.records import Note
 from ddlprof.store.numbers import DAMAGE
-from ddlprof.store.parts import RunPart
+from ddlprof.store.parts import NUMBER, RunPart
 
-_NUMBER = "(?:0|[1-9][0-9]{0,8})"
 _SUFFIXES = "|".join(re.escape(suffix) for suffix in (HANG_SUFFIX, LAST_WORDS_SUFFIX))
 _FILE = re.compile(
-    rf"(?:(?P<part>[^/]+)/)?(?P<label>attempt-(?P<attempt>{_NUMBER})/rank-(?P<rank>{_NUMBER})(?P<suffix>{_SUFFIXES}))"
+    rf"(?:(?P<part>[^/]+)/)?(?P<label>attempt-(?P<attempt>{NUMBER})/rank-(?P<rank>{NUMBER})(?P<suffix>{_SUFFIXES}))"
 )
 
 

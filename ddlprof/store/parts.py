@@ -22,8 +22,9 @@ from ddlprof.model.records import Note, RankHeader
 from ddlprof.store.folder import Folder, open_folder
 from ddlprof.store.tables import RankData
 
-_NUMBER = "(?:0|[1-9][0-9]{0,8})"  # no leading zeros, so that each rank has one name
-_RANK_FILE = re.compile(rf"(?:(?P<part>[^/]+)/)?attempt-(?P<attempt>{_NUMBER})/rank-(?P<rank>{_NUMBER})\.jsonl")
+NUMBER = "(?:0|[1-9][0-9]{0,8})"
+"""The number of an attempt or a rank in names: no leading zeros, so that each rank has one name."""
+_RANK_FILE = re.compile(rf"(?:(?P<part>[^/]+)/)?attempt-(?P<attempt>{NUMBER})/rank-(?P<rank>{NUMBER})\.jsonl")
 _MANIFEST = re.compile(rf"(?:(?P<part>[^/]+)/)?{re.escape(MANIFEST_NAME)}")
 
 

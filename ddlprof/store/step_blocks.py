@@ -70,7 +70,7 @@ def step_arrays(found: Sequence[Block], layouts: Mapping[str, Layout]) -> StepAr
         return step_arrays([block for block, good in zip(of_steps, sound.tolist(), strict=True) if good], layouts)
     seqs = np.frombuffer(b"".join(block.whole[block.seqs_at : block.times_at] for block in of_steps), dtype="<i8")
     packed = b"".join(block.whole[block.times_at :] for block in of_steps)
-    times = np.frombuffer(packed, dtype=_dtype(layouts.get(TIMES, ())))
+    times = np.frombuffer(packed, dtype=dtype_of(layouts.get(TIMES, ())))
     return StepArrays(values[:-2].T, seq_counts, seqs, time_counts, times, np.cumsum(seq_counts) - seq_counts)
 
 
@@ -82,12 +82,13 @@ def _agree(found: Sequence[Block], rows: IntArray, seq_counts: IntArray, time_co
     return np.asarray((wanted[0] == seqs) & (wanted[1] == times))
 
 
-def _dtype(layout: Sequence[tuple[str, str]]) -> np.dtype[Any]:
+def dtype_of(layout: Sequence[tuple[str, str]]) -> np.dtype[Any]:
+    """A row with these columns, in little-endian bytes without padding."""
     return np.dtype([(name, f"<{letter}") for name, letter in layout])
 
 
 def _table(found: Sequence[Block], layout: Layout) -> NDArray[np.void]:
-    return np.frombuffer(b"".join(block.whole[blocks.HEAD_BYTES : block.seqs_at] for block in found), _dtype(layout))
+    return np.frombuffer(b"".join(block.whole[blocks.HEAD_BYTES : block.seqs_at] for block in found), dtype_of(layout))
 
 
 def _column(table: NDArray[np.void], name: str) -> IntArray:

@@ -9,11 +9,10 @@ from ddlprof.base.reading import ReadingError
 from ddlprof.model.records import Note
 from ddlprof.model.unfinished import MAX_UNFINISHED_BYTES, UNFINISHED_SUFFIX, Unfinished, decode_unfinished
 from ddlprof.store.numbers import DAMAGE
-from ddlprof.store.parts import RunPart
+from ddlprof.store.parts import NUMBER, RunPart
 from ddlprof.store.tables import RankData
 
-_NUMBER = "(?:0|[1-9][0-9]{0,8})"
-_NAME = rf"attempt-(?P<attempt>{_NUMBER})/rank-(?P<rank>{_NUMBER}){re.escape(UNFINISHED_SUFFIX)}"
+_NAME = rf"attempt-(?P<attempt>{NUMBER})/rank-(?P<rank>{NUMBER}){re.escape(UNFINISHED_SUFFIX)}"
 _FILE = re.compile(rf"(?:(?P<part>[^/]+)/)?(?P<label>{_NAME})")
 
 

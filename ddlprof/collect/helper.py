@@ -57,7 +57,7 @@ _FIRST_UPDATE_STACKS = 4
 training has another loop."""
 _COLLECTIVES_WAIT_S = 2.0
 _DEVICE_WAIT_S = 5.0
-_STUCK_S, _END_S = 15.0, 60.0
+_STUCK_S, _END_S = 15.0, 25.0
 """At the end, a thread that takes no event in the first of these times is stuck. It never gets more than the second."""
 LOST = "the helper thread was more than {mb} MB of events behind"
 _CONTEXT_ROWS = 3600
@@ -126,9 +126,9 @@ class Helper:
             self._end()
             return True
         deadline, taken = time.perf_counter() + _END_S, -1
-        while self._thread.is_alive() and taken != self.recorder.taken and time.perf_counter() < deadline:
+        while self._thread.is_alive() and taken != self.recorder.taken and (left := deadline - time.perf_counter()) > 0:
             taken = self.recorder.taken
-            self._thread.join(timeout=_STUCK_S)
+            self._thread.join(timeout=min(_STUCK_S, left))
         return not self._thread.is_alive()
 
     def where(self) -> str:

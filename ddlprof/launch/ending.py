@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ddlprof.launch.terminal import View
 
 _RECORD_S = 30.0
-"""The most time for the last records of a rank. The helper thread alone is given ten seconds."""
+"""The most time for the last records of a rank. The helper thread is given 25 of them (`ddlprof.collect.helper`), so
+that there is time to say that it did not end."""
 _EXIT_CODES = 0xFF
 """The bits of an exit code that are left when a process has ended."""
 _INTERRUPT_EXIT_CODE = 130

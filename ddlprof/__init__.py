@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.base import old_names
 from ddlprof.base.errors import DdlprofError
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["DdlprofError", "__version__", "data_call", "load", "profile", "recent_means"]
+
+old_names.stand_last()
 
 
 def __getattr__(name: str) -> Any:

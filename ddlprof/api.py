@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from ddlprof.analysis.run import Attempt
     from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
     from ddlprof.model.operators import StepOperators
+    from ddlprof.recommender import Measurement, Workload
+    from ddlprof.recommender.workload import JobFacts
     from ddlprof.report.run.data import ReportData
     from ddlprof.store import RunData
-    from recommender import Measurement, Workload
-    from recommender.workload import JobFacts
 
 
 def load(path: str | Path, *more: str | Path) -> Run:
@@ -121,7 +121,7 @@ class Run:
         """
         from ddlprof.analysis.run import headline_attempt
         from ddlprof.base.errors import UserError
-        from recommender import PredictionError
+        from ddlprof.recommender import PredictionError
 
         headline, manifest = headline_attempt(self._attempts), self.manifest
         if headline is None or not headline.steady_steps:
@@ -172,7 +172,7 @@ def _workload(headline: Attempt, manifest: Manifest, batch_per_rank: int, step: 
 def _job_facts(headline: Attempt, manifest: Manifest, measured: Measurement, global_batch: int) -> JobFacts | None:
     from ddlprof.analysis.features import recurring_work
     from ddlprof.analysis.job_time import job_time
-    from recommender.workload import JobFacts, Recurring
+    from ddlprof.recommender.workload import JobFacts, Recurring
 
     job = job_time(headline)
     if job is None or not job.timed:
@@ -203,7 +203,7 @@ def _job_facts(headline: Attempt, manifest: Manifest, measured: Measurement, glo
 
 def model_workload(model: ModelFacts, name: str) -> Workload:
     """What a predictor needs to know about a model without any measurement. `name`: used if the model has none."""
-    from recommender import Workload
+    from ddlprof.recommender import Workload
 
     forward, backward = model.forward_flops_per_sample, model.backward_flops_per_sample
     return Workload(
@@ -216,8 +216,8 @@ def model_workload(model: ModelFacts, name: str) -> Workload:
 
 
 def _measurement(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> Measurement:
-    from recommender import Measurement
-    from recommender.estimate import CARRIED
+    from ddlprof.recommender import Measurement
+    from ddlprof.recommender.estimate import CARRIED
 
     def seconds(name: str) -> float | None:
         mean = headline.summary.mean_ns(name)
@@ -283,7 +283,7 @@ def _disturbed(headline: Attempt) -> list[str]:
 
 def _catalogued(instance_type: str | None) -> str | None:
     """The instance type if it is in the catalogue; otherwise None, so that the device's name counts."""
-    from instance_catalog import CatalogError, load
+    from ddlprof.instance_catalog import CatalogError, load
 
     if instance_type is None:
         return None

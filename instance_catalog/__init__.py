@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.base import old_names
 from ddlprof.base.errors import DdlprofError
-from instance_catalog.errors import CatalogError
+from ddlprof.instance_catalog.errors import CatalogError
 
 if TYPE_CHECKING:
-    from instance_catalog.catalog import Catalog
-    from instance_catalog.loading import load
-    from instance_catalog.overlay import default_overlay
-    from instance_catalog.own_prices import OwnPrices, read_own_prices
-    from instance_catalog.records import (
+    from ddlprof.instance_catalog.catalog import Catalog
+    from ddlprof.instance_catalog.loading import load
+    from ddlprof.instance_catalog.overlay import default_overlay
+    from ddlprof.instance_catalog.own_prices import OwnPrices, read_own_prices
+    from ddlprof.instance_catalog.records import (
         Disagreement,
         FlowLimit,
         Gpu,
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
         Reached,
         Source,
     )
+
+if __name__ in old_names.OLD:  # from a checkout, whose folders are at the top
+    old_names.replace(__name__)
 
 __all__ = [
     "Catalog",

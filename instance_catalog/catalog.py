@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from instance_catalog.errors import CatalogError
-from instance_catalog.names import matching, resolve, unknown
-from instance_catalog.records import (
+from ddlprof.instance_catalog.errors import CatalogError
+from ddlprof.instance_catalog.names import matching, resolve, unknown
+from ddlprof.instance_catalog.records import (
     PRICINGS,
     Disagreement,
     FlowLimit,

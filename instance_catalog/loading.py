@@ -10,12 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from instance_catalog import table
-from instance_catalog.catalog import Catalog
-from instance_catalog.errors import CatalogError
-from instance_catalog.names import resolve
-from instance_catalog.overlay import INSTANCES, Overlay, default_overlay, merge_instances, merge_prices, read_overlay
-from instance_catalog.records import (
+from ddlprof.instance_catalog import table
+from ddlprof.instance_catalog.catalog import Catalog
+from ddlprof.instance_catalog.errors import CatalogError
+from ddlprof.instance_catalog.names import resolve
+from ddlprof.instance_catalog.overlay import (
+    INSTANCES,
+    Overlay,
+    default_overlay,
+    merge_instances,
+    merge_prices,
+    read_overlay,
+)
+from ddlprof.instance_catalog.records import (
     Disagreement,
     FlowLimit,
     Gpu,

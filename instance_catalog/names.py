@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ddlprof.base.typed import shown
-from instance_catalog.errors import CatalogError
-from instance_catalog.records import Gpu
+from ddlprof.instance_catalog.errors import CatalogError
+from ddlprof.instance_catalog.records import Gpu
 
 _VENDOR = re.compile(r"\b(nvidia|tesla|geforce|quadro|grid|gpu|amd|instinct|oam|dlc)\b")
 _MEMORY = re.compile(r"(?<![a-z\d.])(\d+(?:\.\d+)?) ?g(?:i?b)?\b")  # not the 4G of T4G

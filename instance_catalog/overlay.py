@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from instance_catalog import table
-from instance_catalog.errors import CatalogError
-from instance_catalog.records import InstanceType, LinkFact, Price, Reached
+from ddlprof.instance_catalog import table
+from ddlprof.instance_catalog.errors import CatalogError
+from ddlprof.instance_catalog.records import InstanceType, LinkFact, Price, Reached
 
 INSTANCES = "instances.csv"
 PRICES = "prices.csv"

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from instance_catalog import table
-from instance_catalog.catalog import ANY_REGION, Catalog
-from instance_catalog.errors import CatalogError
-from instance_catalog.records import OWN_PRICE, Price
+from ddlprof.instance_catalog import table
+from ddlprof.instance_catalog.catalog import ANY_REGION, Catalog
+from ddlprof.instance_catalog.errors import CatalogError
+from ddlprof.instance_catalog.records import OWN_PRICE, Price
 
 
 @dataclass(frozen=True)

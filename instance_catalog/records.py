@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from ddlprof.base.errors import ReadingError
 from ddlprof.base.typed import NOT_NEGATIVE, POSITIVE, SHARE, Range, settle, shown
-from instance_catalog.errors import CatalogError
+from ddlprof.instance_catalog.errors import CatalogError
 
 # Numbers without a range of their own are 0 or more, see `_check`.
 Speed = Annotated[float, POSITIVE]

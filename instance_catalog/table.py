@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from ddlprof.base.files import replacing
 from ddlprof.base.reading import ReadingError, read_text
 from ddlprof.base.typed import plain_types
-from instance_catalog.errors import CatalogError
+from ddlprof.instance_catalog.errors import CatalogError
 
 Record = TypeVar("Record")
 

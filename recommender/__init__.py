@@ -1,19 +1,23 @@
 """Turns a workload and a catalogue into predicted step times and ranked plans. Never imports torch."""
 
+from ddlprof.base import old_names
 from ddlprof.base.errors import DdlprofError
-from recommender.coefficients import Coefficients
-from recommender.errors import PredictionError
-from recommender.estimate import Estimate, Range, StepTimes, Suggestion
-from recommender.layout import Layout
-from recommender.learned import Learned
-from recommender.plans.plan import Plan
-from recommender.plans.ranking import recommend
-from recommender.predictor import Predictor, predict
-from recommender.search.search import Predicts
-from recommender.settings import Settings
-from recommender.target import Target
-from recommender.transformer_job import transformer
-from recommender.workload import Measurement, Workload
+from ddlprof.recommender.coefficients import Coefficients
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.estimate import Estimate, Range, StepTimes, Suggestion
+from ddlprof.recommender.layout import Layout
+from ddlprof.recommender.learned import Learned
+from ddlprof.recommender.plans.plan import Plan
+from ddlprof.recommender.plans.ranking import recommend
+from ddlprof.recommender.predictor import Predictor, predict
+from ddlprof.recommender.search.search import Predicts
+from ddlprof.recommender.settings import Settings
+from ddlprof.recommender.target import Target
+from ddlprof.recommender.transformer_job import transformer
+from ddlprof.recommender.workload import Measurement, Workload
+
+if __name__ in old_names.OLD:  # from a checkout, whose folders are at the top
+    old_names.replace(__name__)
 
 __all__ = [
     "Coefficients",

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Annotated
 
 from ddlprof.base.typed import Range
-from recommender.errors import PredictionError, checked
+from ddlprof.recommender.errors import PredictionError, checked
 
 Positive = Annotated[int, Range(1, 10**8)]
 Natural = Annotated[int, Range(0, 10**8)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from recommender.communication.coefficients import MachineLinks
-from recommender.communication.job_parameters import JobFit
-from recommender.measured_steps import MeasuredSteps
-from recommender.strategy import Strategy
-from recommender.workload import Workload
+from ddlprof.recommender.communication.coefficients import MachineLinks
+from ddlprof.recommender.communication.job_parameters import JobFit
+from ddlprof.recommender.measured_steps import MeasuredSteps
+from ddlprof.recommender.strategy import Strategy
+from ddlprof.recommender.workload import Workload
 
 NO_GPU_MEASURED = "no GPU was measured: nothing of the measured computation and communication is used"
 """The sentence in `Estimate.basis` where the estimate rests on counts of the model compute."""

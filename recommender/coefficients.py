@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from recommender.communication import coefficients as communication
-from recommender.compute import micro_batch as compute
+from ddlprof.recommender.communication import coefficients as communication
+from ddlprof.recommender.compute import micro_batch as compute
 
 
 @dataclass(frozen=True)

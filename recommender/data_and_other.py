@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ddlprof.base.units import count, significant
-from recommender.estimate import CARRIED, Range
-from recommender.target import Machine
-from recommender.workload import JobFacts, Measurement, Workload
+from ddlprof.recommender.estimate import CARRIED, Range
+from ddlprof.recommender.target import Machine
+from ddlprof.recommender.workload import JobFacts, Measurement, Workload
 
 CARRIED_FACTOR = 2.0
 """The 80 % interval of carried-over time reaches from half to twice the mean. A judgement, not a fit."""

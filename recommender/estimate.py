@@ -107,7 +107,7 @@ class Estimate(WithTimes):
     phases: ComputePhases | None = None
     """The computation by phase, where the operators of the step are known."""
     memory_gib: float | None = None
-    """Memory of the GPU that needs most; None: not estimated here, see `recommender.compute.memory`."""
+    """Memory of the GPU that needs most; None: not estimated here, see `ddlprof.recommender.compute.memory`."""
     fits_memory: bool | None = None
     """Whether that fits on the GPU; None: not known."""
     tokens_per_s: float | None = None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from recommender.compute.adapters import FOUR_BIT_BYTES, adapters_of
-from recommender.compute.precisions import BYTES, parameter_type, precision_named
-from recommender.compute.step_parts import Changes
-from recommender.compute.what_if import trained
-from recommender.errors import PredictionError
-from recommender.strategy import Strategy
-from recommender.workload import Workload
+from ddlprof.recommender.compute.adapters import FOUR_BIT_BYTES, adapters_of
+from ddlprof.recommender.compute.precisions import BYTES, parameter_type, precision_named
+from ddlprof.recommender.compute.step_parts import Changes
+from ddlprof.recommender.compute.what_if import trained
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.strategy import Strategy
+from ddlprof.recommender.workload import Workload
 
 
 class Exchanged(NamedTuple):

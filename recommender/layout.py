@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ddlprof.base.typed import Range
-from recommender.architecture import Transformer
-from recommender.errors import PredictionError, checked
+from ddlprof.recommender.architecture import Transformer
+from ddlprof.recommender.errors import PredictionError, checked
 
 Degree = Annotated[int, Range(1, 100_000)]
 SHARDS = ("none", "zero1", "zero2", "zero3")

@@ -18,13 +18,13 @@ import numpy as np
 
 from ddlprof.base.reading import Length, Range, ReadingError, decode, parse_json, read_text
 from ddlprof.base.units import count
-from recommender import coefficients as of_everything
-from recommender.communication import coefficients as communication
-from recommender.communication.coefficients import MachineLinks, Prior
-from recommender.communication.exposed import PARAMETERS
-from recommender.compute.correction import ComputeCorrection, Text
-from recommender.errors import PredictionError, checked
-from recommender.target import Machine
+from ddlprof.recommender import coefficients as of_everything
+from ddlprof.recommender.communication import coefficients as communication
+from ddlprof.recommender.communication.coefficients import MachineLinks, Prior
+from ddlprof.recommender.communication.exposed import PARAMETERS
+from ddlprof.recommender.compute.correction import ComputeCorrection, Text
+from ddlprof.recommender.errors import PredictionError, checked
+from ddlprof.recommender.target import Machine
 
 FORMAT = 1
 _Correction = TypeVar("_Correction", ComputeCorrection, "LinkCorrection")
@@ -163,7 +163,7 @@ def shipped_version() -> str:
     """A short name of the coefficients in the package, which changes whenever one of them does."""
     found = hashlib.sha256()
     for name in _SHIPPED:
-        found.update(files("recommender").joinpath(name).read_bytes())
+        found.update(files("ddlprof.recommender").joinpath(name).read_bytes())
     return found.hexdigest()[:12]
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recommender.communication.exposed import Placing
-from recommender.strategy import STRATEGIES
-from recommender.target import Machine
-from recommender.workload import Measurement
+from ddlprof.recommender.communication.exposed import Placing
+from ddlprof.recommender.strategy import STRATEGIES
+from ddlprof.recommender.target import Machine
+from ddlprof.recommender.workload import Measurement
 
 Whole = NDArray[np.int64]
 Kind = tuple[str, str | None]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recommender.architecture import Transformer
-from recommender.errors import PredictionError
+from ddlprof.recommender.architecture import Transformer
+from ddlprof.recommender.errors import PredictionError
 
 USUAL_TOKENS = 4096
 """The tokens of a sample where none were asked for: models are trained on shorter sequences than they can take."""

@@ -13,25 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from instance_catalog import Catalog
-from recommender.basis import basis_of_measurements, communication_basis
-from recommender.coefficients import Coefficients
-from recommender.communication.coefficients import MachineLinks, Prior
-from recommender.communication.exposed import Array, Load, Placing, placing_of
-from recommender.communication.job_parameters import MEASURED, FitEstimate, JobFit, Observation
-from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
-from recommender.compute.step_parts import AS_COUNTED, Changes
-from recommender.data_and_other import carried_over, data_wait_s
-from recommender.errors import PredictionError
-from recommender.estimate import Z80, Estimate, StepTimes, Suggestion
-from recommender.exchanged import exchanged_by
-from recommender.layouts.predict import LayoutPredictor
-from recommender.learned import Learned
-from recommender.measured_steps import MeasuredSteps, Whole
-from recommender.settings import check_settings, measured_settings
-from recommender.strategy import STRATEGIES, check_measured_strategy
-from recommender.target import Machine, Machines, Target, check_target, default_catalog
-from recommender.workload import Measurement, Workload
+from ddlprof.instance_catalog import Catalog
+from ddlprof.recommender.basis import basis_of_measurements, communication_basis
+from ddlprof.recommender.coefficients import Coefficients
+from ddlprof.recommender.communication.coefficients import MachineLinks, Prior
+from ddlprof.recommender.communication.exposed import Array, Load, Placing, placing_of
+from ddlprof.recommender.communication.job_parameters import MEASURED, FitEstimate, JobFit, Observation
+from ddlprof.recommender.compute.micro_batch import ComputeEstimate, ComputeModel
+from ddlprof.recommender.compute.step_parts import AS_COUNTED, Changes
+from ddlprof.recommender.data_and_other import carried_over, data_wait_s
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.estimate import Z80, Estimate, StepTimes, Suggestion
+from ddlprof.recommender.exchanged import exchanged_by
+from ddlprof.recommender.layouts.predict import LayoutPredictor
+from ddlprof.recommender.learned import Learned
+from ddlprof.recommender.measured_steps import MeasuredSteps, Whole
+from ddlprof.recommender.settings import check_settings, measured_settings
+from ddlprof.recommender.strategy import STRATEGIES, check_measured_strategy
+from ddlprof.recommender.target import Machine, Machines, Target, check_target, default_catalog
+from ddlprof.recommender.workload import Measurement, Workload
 
 _EXTRAPOLATION_SD = 0.08
 """The standard deviation (of the logarithm of the step) added for each way in which a target lies outside the fit."""
@@ -89,7 +89,7 @@ class Predictor:
         learned: Learned | None = None,
     ) -> None:
         """`others` are jobs of the same software: their measured steps also inform the predictions for the GPUs that
-        they ran on. `learned` corrects the coefficients; see `recommender.learned`.
+        they ran on. `learned` corrects the coefficients; see `ddlprof.recommender.learned`.
 
         Raises `PredictionError` for a strategy that cannot be predicted and where too little is known, and
         `CatalogError` for unknown machines.

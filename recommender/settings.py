@@ -6,15 +6,15 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ddlprof.instance_catalog import Gpu
 from ddlprof.model.operators import Checkpointing
-from instance_catalog import Gpu
-from recommender.compute.gpu_peaks import matrix_of
-from recommender.compute.optimizers import optimizer_named
-from recommender.compute.precisions import precision_named
-from recommender.errors import PredictionError, checked
-from recommender.strategy import STRATEGIES
-from recommender.target import Rank, Target
-from recommender.workload import Batch, Name, Workload
+from ddlprof.recommender.compute.gpu_peaks import matrix_of
+from ddlprof.recommender.compute.optimizers import optimizer_named
+from ddlprof.recommender.compute.precisions import precision_named
+from ddlprof.recommender.errors import PredictionError, checked
+from ddlprof.recommender.strategy import STRATEGIES
+from ddlprof.recommender.target import Rank, Target
+from ddlprof.recommender.workload import Batch, Name, Workload
 
 _FIRST_CAPABILITY = {"tf32": 8.0, "bf16": 8.0, "amp-bf16": 8.0, "fp8": 8.9}
 """The first compute capability with hardware for a precision; precisions that are not listed run on all GPUs. Older
@@ -26,7 +26,7 @@ class Settings:
     """The settings of a training. None: as measured, or as counted where nothing was measured."""
 
     precision: Name | None = None
-    """One of `recommender.compute.precisions.PRECISIONS`."""
+    """One of `ddlprof.recommender.compute.precisions.PRECISIONS`."""
     strategy: Name | None = None
     """One of `STRATEGIES`."""
     optimizer: Name | None = None

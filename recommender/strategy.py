@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from recommender.errors import PredictionError
+from ddlprof.recommender.errors import PredictionError
 
 
 class Shares(NamedTuple):

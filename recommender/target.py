@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated
 
-import instance_catalog
+from ddlprof import instance_catalog
 from ddlprof.base.reading import Range
+from ddlprof.instance_catalog import Catalog, Gpu, InstanceType
 from ddlprof.model.operators import Checkpointing
-from instance_catalog import Catalog, Gpu, InstanceType
-from recommender.errors import PredictionError, checked
-from recommender.layout import Layout
-from recommender.workload import Batch, Measurement, Name, Placement, Speed
+from ddlprof.recommender.errors import PredictionError, checked
+from ddlprof.recommender.layout import Layout
+from ddlprof.recommender.workload import Batch, Measurement, Name, Placement, Speed
 
 Rank = Annotated[int, Range(1, 65_536)]
 """The rank of adapters."""
@@ -46,7 +46,7 @@ class Target:
     batch_per_gpu: Batch = 1
     """The samples of one GPU in one forward pass."""
     precision: Name | None = None
-    """One of `recommender.compute.precisions.PRECISIONS`; None: as measured."""
+    """One of `ddlprof.recommender.compute.precisions.PRECISIONS`; None: as measured."""
     strategy: Name | None = None
     """The strategy: ddp, fsdp or zero; None: as measured."""
     grad_accum: Batch | None = None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from recommender.architecture import Transformer
-from recommender.errors import PredictionError
-from recommender.workload import Workload
+from ddlprof.recommender.architecture import Transformer
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.workload import Workload
 
 _HALF_BYTES = 2.0
 

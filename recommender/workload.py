@@ -15,10 +15,10 @@ from typing import Annotated
 
 from ddlprof.base.reading import NOT_NEGATIVE, POSITIVE, Length, Range, ReadingError, decode, parse_json, read_text
 from ddlprof.model.operators import StepOperators
-from recommender.architecture import Transformer
-from recommender.errors import PredictionError, checked
-from recommender.estimate import CARRIED
-from recommender.layout import Layout
+from ddlprof.recommender.architecture import Transformer
+from ddlprof.recommender.errors import PredictionError, checked
+from ddlprof.recommender.estimate import CARRIED
+from ddlprof.recommender.layout import Layout
 
 MAX_BATCH = 10**9
 """The largest batch accepted, in samples; the largest ever trained with have eight digits."""

@@ -17,7 +17,12 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("ddlprof", "recommender", "instance_catalog")
+PACKAGES = {
+    "ddlprof": "ddlprof",
+    "recommender": "ddlprof/recommender",
+    "instance_catalog": "ddlprof/instance_catalog",
+}
+"""Folders of the repository, and where the wheel has them."""
 GOLDEN = ROOT / "tests/golden"
 NOT_IN_A_WHEEL = (".pyc", ".c", ".so")  # but for the core in C, where it was built
 TORCH_MISSING = "torch is not installed here"
@@ -48,9 +53,9 @@ def build(directory: Path) -> Path:
 def wrong_files(wheel: Path) -> list[str]:
     """It holds the files of the packages, data included, all of them and nothing else."""
     expected = {
-        path.relative_to(ROOT).as_posix()
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*")
+        (Path(installed) / path.relative_to(ROOT / folder)).as_posix()
+        for folder, installed in PACKAGES.items()
+        for path in (ROOT / folder).rglob("*")
         if path.is_file() and path.suffix not in NOT_IN_A_WHEEL
     }
     with zipfile.ZipFile(wheel) as archive:

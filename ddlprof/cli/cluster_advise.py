@@ -15,7 +15,7 @@ _MOST_GPUS = 100_000
 HINTS = ("slurm", "volcano", "kueue", "kubernetes")
 """The formats that are hints for a scheduler."""
 if TYPE_CHECKING:
-    from recommender import Target
+    from ddlprof.recommender import Target
 
 FORMATS = ("table", "json", "csv", *HINTS)
 
@@ -135,7 +135,7 @@ def _machine(
     instance: str | None, gpu: str | None, interconnect: str | None, network_gbps: float | None
 ) -> Target | None:
     """The machine that is asked for; None: that of the runs. Raises UserError for a half or a double description."""
-    from recommender import Target
+    from ddlprof.recommender import Target
 
     if instance is not None and (gpu is not None or network_gbps is not None or interconnect is not None):
         raise UserError(

@@ -102,8 +102,8 @@ def features(
 def _write_sizes(places: Wanted, model: str, sizes: dict[str, Any], seq_len: int | None) -> None:
     """Writes what follows from the sizes of a transformer."""
     from ddlprof.planning.transformers import workload_by_sizes
+    from ddlprof.recommender.workload import workload_text
     from ddlprof.report.features import table_of_sizes
-    from recommender.workload import workload_text
 
     places.write({"table": table_of_sizes, "json": workload_text}, workload_by_sizes(model, sizes, seq_len))
 
@@ -111,8 +111,8 @@ def _write_sizes(places: Wanted, model: str, sizes: dict[str, Any], seq_len: int
 def _write_counts(places: Wanted, model: str, inputs: list[str], counted: dict[str, Any]) -> None:
     """Writes what is counted of a model that torch makes."""
     from ddlprof.planning.features import count_model
+    from ddlprof.recommender.workload import workload_text
     from ddlprof.report.features import as_table
-    from recommender.workload import workload_text
 
     places.write(
         {

@@ -54,11 +54,11 @@ def fleet(
     """List all runs under a folder: machines, verdict, hours and dollars lost, and what changed since the last run."""
     from ddlprof.base.units import parse_duration
     from ddlprof.cli.screen import progress
+    from ddlprof.instance_catalog import load as load_catalog
     from ddlprof.report.fleet.by import renderers_of
     from ddlprof.report.fleet.data import entries_of, rows_of
     from ddlprof.report.fleet.formats import SORTS, Listing
     from ddlprof.store.fleet import search
-    from instance_catalog import load as load_catalog
 
     places, renderers = wanted(out, format, FORMATS), renderers_of(by)
     if sort not in SORTS:

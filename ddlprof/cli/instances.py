@@ -13,8 +13,8 @@ from ddlprof.cli.options import names_in
 from ddlprof.cli.output import TABLE, Out, Wanted, format_option, wanted
 
 if TYPE_CHECKING:
+    from ddlprof.instance_catalog import Catalog, LinkFact
     from ddlprof.report.machines.listing import Row
-    from instance_catalog import Catalog, LinkFact
 
 FORMATS = ("table", "json", "csv")
 """Formats of the list, and of measured links."""
@@ -54,8 +54,8 @@ def instances(
     if context.invoked_subcommand is not None:
         _refuse_filters(context)
         return
+    from ddlprof.instance_catalog import load
     from ddlprof.report.machines.listing import as_csv, as_json, as_table, rows_of
-    from instance_catalog import load
 
     places = wanted(out, format, FORMATS)
     catalog = load()
@@ -91,8 +91,8 @@ def show(
     format: Annotated[str | None, format_option(PAGE_FORMATS)] = None,
 ) -> None:
     """Show all that is known about one type, with sources."""
+    from ddlprof.instance_catalog import load
     from ddlprof.report.machines.show import as_json, as_text, build_page
-    from instance_catalog import load
 
     places = wanted(out, format, PAGE_FORMATS)
     catalog = load()
@@ -122,9 +122,9 @@ def refresh(
     """
     from ddlprof.base.units import parse_duration
     from ddlprof.cli.screen import progress
+    from ddlprof.instance_catalog import default_overlay
+    from ddlprof.instance_catalog.refresh import refresh as fetch
     from ddlprof.report.machines.changes import refreshed, refreshed_as_json
-    from instance_catalog import default_overlay
-    from instance_catalog.refresh import refresh as fetch
 
     places = wanted(out, format, PAGE_FORMATS)
     with progress("refreshing") as advance:
@@ -159,9 +159,9 @@ def measured(
 
     They go into your own layer of the catalogue, which takes precedence over the tables.
     """
+    from ddlprof.instance_catalog import default_overlay, load
+    from ddlprof.instance_catalog.overlay import add_links
     from ddlprof.report.machines.changes import added, added_as_csv, added_as_json
-    from instance_catalog import default_overlay, load
-    from instance_catalog.overlay import add_links
 
     places = wanted(out, format, FORMATS)
     if not run and not fact:
@@ -229,8 +229,8 @@ def _run_facts(run: list[str], machine: str) -> list[LinkFact]:
     from ddlprof.analysis.links import achieved_links
     from ddlprof.analysis.run import analyse, headline_attempt
     from ddlprof.cli.screen import progress
+    from ddlprof.instance_catalog import LinkFact
     from ddlprof.store import load_run
-    from instance_catalog import LinkFact
 
     with progress("reading") as advance:
         data = load_run(run, advance)
@@ -249,8 +249,8 @@ def _run_facts(run: list[str], machine: str) -> list[LinkFact]:
 def _own_fact(text: str, machine: str) -> LinkFact:
     from datetime import datetime, timezone
 
-    from instance_catalog import LinkFact
-    from instance_catalog.loading import MEASURED_FIELDS
+    from ddlprof.instance_catalog import LinkFact
+    from ddlprof.instance_catalog.loading import MEASURED_FIELDS
 
     name, _, value = (part.strip() for part in text.partition("="))
     try:

@@ -12,8 +12,8 @@ from ddlprof.cli.output import STDOUT, Wanted, require_place, say_written, tells
 
 if TYPE_CHECKING:
     from ddlprof.planning.job import DescribedJob
+    from ddlprof.recommender import Layout
     from ddlprof.report.plans.data import Answer
-    from recommender import Layout
 
 
 class Emission(NamedTuple):
@@ -108,11 +108,11 @@ def emit(asked: Emission | None, job: DescribedJob, answer: Answer, precision: s
 def _made(asked: Emission, job: DescribedJob, answer: Answer, precision: str | None) -> tuple[str, str]:
     """The text, and how it is started; `{path}` stands for the file."""
     from ddlprof.planning.layouts import USUAL_PRECISION
+    from ddlprof.recommender.target import default_catalog
     from ddlprof.report.launch.engines import ENGINES, launch_of
     from ddlprof.report.launch.machines.engines import MACHINES
     from ddlprof.report.launch.machines.start import start_of
     from ddlprof.report.plans.data import asked_in_words
-    from recommender.target import default_catalog
 
     engine, plans = asked.engine, answer.accepted
     if engine in MACHINES:

@@ -54,7 +54,7 @@ NetworkGbps = Annotated[
 def question_of(text: str, **named: Any) -> LayoutQuestion:
     """The question of a layout as typed, with what other options name. Raises PredictionError."""
     from ddlprof.planning.layouts import LayoutQuestion
-    from recommender.layout import parse_layout
+    from ddlprof.recommender.layout import parse_layout
 
     return LayoutQuestion(parse_layout(text), **named)
 

@@ -11,8 +11,8 @@ from ddlprof.base.errors import UserError
 from ddlprof.cli.panels import job_option, price_option
 
 if TYPE_CHECKING:
-    from instance_catalog import OwnPrices
-    from recommender import Settings
+    from ddlprof.instance_catalog import OwnPrices
+    from ddlprof.recommender import Settings
 
 RUN_HELP = (
     "Run directory or its URL (s3://...); the run may be unfinished or still going. "
@@ -107,8 +107,8 @@ def settings_of(
 ) -> Settings:
     """The settings that replace those of the run. Raises PredictionError for names that are not known, and UserError
     for a way of checkpointing that is not."""
-    from recommender import Settings
-    from recommender.settings import check_settings
+    from ddlprof.recommender import Settings
+    from ddlprof.recommender.settings import check_settings
 
     again = None if checkpointing is None else _way_of_checkpointing(checkpointing)
     settings = Settings(precision, strategy, optimizer, grad_accum, again, compiled, channels_last, lora, qlora)
@@ -145,7 +145,7 @@ def own_prices(discounts: list[str] | None, path: Path | None) -> OwnPrices | No
 
     Raises UserError for a wrong discount, and CatalogError for a wrong file.
     """
-    from instance_catalog import OwnPrices, load, read_own_prices
+    from ddlprof.instance_catalog import OwnPrices, load, read_own_prices
 
     if not discounts and path is None:
         return None
@@ -169,7 +169,7 @@ def interruptions_of(texts: list[str] | None) -> dict[str, float]:
 
     Raises UserError for what is no rate, and CatalogError for an unknown type.
     """
-    from instance_catalog import load
+    from ddlprof.instance_catalog import load
 
     found = {}
     for text in (part for each in texts or () for part in each.split(",")):

@@ -15,7 +15,7 @@ from ddlprof.cli.panels import job_option, machines_option
 
 if TYPE_CHECKING:
     from ddlprof.planning.job import DescribedJob
-    from recommender import Settings
+    from ddlprof.recommender import Settings
 
 FORMATS = ("table", "json")
 MOST_TARGETS = 1000

@@ -41,8 +41,8 @@ def probe(
     machines with torchrun -m ddlprof probe, collectives between them too. The figures go into your own layer of the
     catalogue.
     """
+    from ddlprof.instance_catalog import CatalogError, load
     from ddlprof.report.machines import probe as report
-    from instance_catalog import CatalogError, load
 
     places = wanted(out, format, FORMATS)
     catalog = load()
@@ -67,8 +67,8 @@ def probe(
 
 def _keep(facts: Facts) -> str:
     """Adds the facts to the user's layer of the catalogue; returns where that is."""
-    from instance_catalog import default_overlay
-    from instance_catalog.overlay import add_links, add_reached
+    from ddlprof.instance_catalog import default_overlay
+    from ddlprof.instance_catalog.overlay import add_links, add_reached
 
     overlay = default_overlay()
     add_reached(overlay, facts.to_keep)

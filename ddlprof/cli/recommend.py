@@ -197,7 +197,7 @@ def _samples(
     job: DescribedJob, steps: int | None, epochs: float | None, samples: float | None, asked_batch: int | None
 ) -> float:
     """The work to do, in samples."""
-    from recommender.plans.candidates import global_batch_of
+    from ddlprof.recommender.plans.candidates import global_batch_of
 
     if samples is not None:
         return samples

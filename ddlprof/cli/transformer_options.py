@@ -11,7 +11,7 @@ NAMES = (
     "shared_experts", "dense_layers", "q_lora", "kv_lora", "rope_dim", "value_dim", "gated", "tied", "causal", "flash",
     "software",
 )  # fmt: skip
-"""The arguments of `recommender.transformer` that are options, in the order of `features`."""
+"""The arguments of `ddlprof.recommender.transformer` that are options, in the order of `features`."""
 _size = panel("Sizes, for `features transformer`")
 
 

@@ -11,10 +11,10 @@ from typing import Annotated, NamedTuple
 from ddlprof.base.reading import NOT_NEGATIVE, Range, settle, shown
 from ddlprof.cluster.machines import Level
 from ddlprof.cluster.policies.dally import LEASE_S, tuned_network_delay, tuned_rack_delay
-from instance_catalog import table
-from instance_catalog.errors import CatalogError
-from recommender import Estimate, Measurement, PredictionError, Predicts, Target
-from recommender.target import default_catalog, machine_of
+from ddlprof.instance_catalog import table
+from ddlprof.instance_catalog.errors import CatalogError
+from ddlprof.recommender import Estimate, Measurement, PredictionError, Predicts, Target
+from ddlprof.recommender.target import default_catalog, machine_of
 
 HISTORY_LEASES = 72.0
 """The longest delay that is learned, 24 hours of leases, as in the simulation."""

@@ -11,7 +11,7 @@ from enum import IntEnum
 from functools import cached_property
 
 from ddlprof.base.errors import UserError
-from instance_catalog import CatalogError, load
+from ddlprof.instance_catalog import CatalogError, load
 
 MAX_GPUS = 1_000_000
 _GROUP = re.compile(r"(?:(\d+)x)?(\d+)x(\d+)(?::(.+))?")

@@ -22,7 +22,7 @@ from ddlprof.base.units import count
 from ddlprof.cluster.jobs import Job, model_key
 from ddlprof.cluster.machines import Cluster, Level, Placement
 from ddlprof.cluster.speeds import StepTime
-from recommender.estimate import Z80
+from ddlprof.recommender.estimate import Z80
 
 SHIPPED = Path(__file__).with_name("penalties.json")
 MAX_FILE_BYTES = 4 * 2**20

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import Placement
-from recommender import Estimate, Layout, Predicts, Target
+from ddlprof.recommender import Estimate, Layout, Predicts, Target
 
 _PRECISION = "bf16"
 
@@ -84,7 +84,7 @@ def part_of(batch: int, gpus: int, most: int | None = None) -> GpuShare:
 
 @runtime_checkable
 class PredictsMany(Protocol):
-    """A predictor that has the seconds of many steps at once, as `recommender.Predictor` does."""
+    """A predictor that has the seconds of many steps at once, as `ddlprof.recommender.Predictor` does."""
 
     def step_seconds(
         self,

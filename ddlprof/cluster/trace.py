@@ -17,8 +17,8 @@ from ddlprof.base.units import count
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import MAX_GPUS, Cluster
 from ddlprof.cluster.profile import Held
-from instance_catalog import table
-from instance_catalog.errors import CatalogError
+from ddlprof.instance_catalog import table
+from ddlprof.instance_catalog.errors import CatalogError
 
 MAX_FILE_BYTES = 64 * 2**20
 """The largest file that is read: some half a million jobs."""

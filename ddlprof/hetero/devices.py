@@ -16,9 +16,9 @@ from typing import Annotated, Any
 from ddlprof.base.errors import UserError
 from ddlprof.base.reading import MAX_DEPTH, Length, Range, ReadingError, decode, parse_json, read_text
 from ddlprof.base.units import count
-from instance_catalog import CatalogError
-from recommender import PredictionError, Target
-from recommender.target import default_catalog, machine_of
+from ddlprof.instance_catalog import CatalogError
+from ddlprof.recommender import PredictionError, Target
+from ddlprof.recommender.target import default_catalog, machine_of
 
 LATENCY_S = 12e-6
 """The default seconds until the first byte of a transfer, which HeteroG's simulator adds to each (CoNEXT 2020)."""

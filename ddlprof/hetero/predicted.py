@@ -7,9 +7,9 @@ from functools import cache
 from ddlprof.base.errors import UserError
 from ddlprof.hetero.devices import Devices
 from ddlprof.hetero.problem import GradientBucket, Problem, Work, grouped
-from recommender import Estimate, Learned, Predictor, Target, Workload
-from recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
-from recommender.workload import MAX_BATCH
+from ddlprof.recommender import Estimate, Learned, Predictor, Target, Workload
+from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
+from ddlprof.recommender.workload import MAX_BATCH
 
 EQUAL_SHARES = "its layers were not recorded: all are taken for equal; profile it again, or use `ddlprof features`"
 NO_FLOPS = "the FLOPs of its layers were not recorded: computation is taken to be the same for each"

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ddlprof.instance_catalog import Gpu
     from ddlprof.planning.job import DescribedJob
+    from ddlprof.recommender import Estimate, Predictor, Settings, Target, Workload
+    from ddlprof.recommender.plans.plan import Plan
     from ddlprof.report.plans.data import Answer
     from ddlprof.report.plans.prediction import Memory, Prediction
-    from instance_catalog import Gpu
-    from recommender import Estimate, Predictor, Settings, Target, Workload
-    from recommender.plans.plan import Plan
 
 
 def answer(job: DescribedJob, *, samples: float, budget_s: float, settings: Settings, **question: Any) -> Answer:
     from datetime import date
 
+    from ddlprof.recommender.plans.plan import STARTUP_S
+    from ddlprof.recommender.plans.ranking import front_of, recommend
     from ddlprof.report.plans.data import Answer
-    from recommender.plans.plan import STARTUP_S
-    from recommender.plans.ranking import front_of, recommend
 
     question |= {"samples": samples, "budget_s": budget_s, "others": job.others, "learned": job.learned}
     plans = recommend(job.workload, settings=settings, **question)
@@ -42,8 +42,8 @@ def answer(job: DescribedJob, *, samples: float, budget_s: float, settings: Sett
 
 def _as_measured(job: DescribedJob, question: dict[str, Any]) -> Plan | str:
     """The best plan with the job's own settings, or the reason why there is none."""
-    from recommender import PredictionError
-    from recommender.plans.ranking import recommend
+    from ddlprof.recommender import PredictionError
+    from ddlprof.recommender.plans.ranking import recommend
 
     try:
         plans = recommend(job.workload, **question)
@@ -60,9 +60,9 @@ _MEASURED_STEPS, _LEAST_MEASURED_S = 100, 120.0
 
 def _advice(job: DescribedJob, plan: Plan, settings: Settings) -> str | None:
     """The one further measurement that would narrow the interval of a plan most for each dollar."""
-    from recommender.plans.plan import STARTUP_S, cost_usd
-    from recommender.predictor import Predictor
-    from recommender.target import Target
+    from ddlprof.recommender.plans.plan import STARTUP_S, cost_usd
+    from ddlprof.recommender.predictor import Predictor
+    from ddlprof.recommender.target import Target
 
     seconds = STARTUP_S + max(_LEAST_MEASURED_S, _MEASURED_STEPS * (plan.step_s or 0.0))
     hourly_usd = (plan.usd_per_hour or 0.0) / plan.nodes
@@ -89,7 +89,7 @@ def _advice(job: DescribedJob, plan: Plan, settings: Settings) -> str | None:
 
 def placement_on(used: tuple[int, ...], nodes: int | None) -> Callable[[str], tuple[int, ...]]:
     """The GPUs used on each machine of a type: all of them where so many nodes are asked for."""
-    from recommender.target import default_catalog
+    from ddlprof.recommender.target import default_catalog
 
     if nodes is None:
         return lambda name: used
@@ -107,10 +107,10 @@ def predictions(
 
     `links` are those of machines that are known by their GPU, fields of `Target`.
     """
+    from ddlprof.recommender import PredictionError, Predictor, Target
+    from ddlprof.recommender.plans.candidates import describe_job
+    from ddlprof.recommender.target import default_catalog, machine_of
     from ddlprof.report.plans.prediction import Prediction
-    from recommender import PredictionError, Predictor, Target
-    from recommender.plans.candidates import describe_job
-    from recommender.target import default_catalog, machine_of
 
     workload = job.workload
     predictor = Predictor(workload, others=job.others, learned=job.learned)
@@ -153,7 +153,7 @@ def predictions(
 
 def _mfu(workload: Workload, target: Target, estimate: Estimate, gpu: Gpu | None, precision: str) -> float | None:
     """The FLOPs of the model as a share of those that the GPUs could do in the step by their data sheet."""
-    from recommender.compute.gpu_peaks import peak_tflops, precision_class
+    from ddlprof.recommender.compute.gpu_peaks import peak_tflops, precision_class
 
     if gpu is None or workload.flops_per_sample is None:
         return None
@@ -166,8 +166,8 @@ def _mfu(workload: Workload, target: Target, estimate: Estimate, gpu: Gpu | None
 
 def _memory(workload: Workload, target: Target, gpu: Gpu | None) -> Memory | None:
     """The GPU memory that the step needs; None where the job's need or the GPU's memory is not known."""
+    from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
     from ddlprof.report.plans.prediction import Memory
-    from recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
 
     gpus = sum(target.placement)
     of_job = JobMemory(
@@ -186,7 +186,7 @@ def _memory(workload: Workload, target: Target, gpu: Gpu | None) -> Memory | Non
 
 def _estimate(predictor: Predictor, target: Target) -> Estimate | None:
     """The prediction, or None where it fails: the comparison is then left out."""
-    from recommender import PredictionError
+    from ddlprof.recommender import PredictionError
 
     try:
         return predictor.predict(target)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ddlprof.cluster.jobs import Job
     from ddlprof.cluster.machines import Cluster
     from ddlprof.cluster.speeds import Speeds
-    from recommender import Learned, Measurement, Predicts, Target, Workload
+    from ddlprof.recommender import Learned, Measurement, Predicts, Target, Workload
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def machine_of_jobs(
     lines: Sequence[Line], workloads: Sequence[Workload], instance: str | None, gpu_model: str | None
 ) -> Target:
     """The machines of the cluster: as asked for, else those on which the jobs were measured."""
-    from recommender import Target
+    from ddlprof.recommender import Target
 
     if instance or gpu_model:
         return Target(instance, gpu_model=gpu_model)
@@ -136,7 +136,7 @@ def machine_of_jobs(
 
 
 def _gpus_of(machine: Target) -> int | None:
-    from instance_catalog import load
+    from ddlprof.instance_catalog import load
 
     return load().instance(machine.instance_type).gpus if machine.instance_type else None
 
@@ -147,8 +147,8 @@ def predictor_of(workload: Workload, learned: Learned | None = None, layout: str
     from ddlprof.cluster.elastic.measured import MeasuredPredictor
     from ddlprof.cluster.speeds import WithLayout
     from ddlprof.planning.layouts import require_sizes
-    from recommender import Predictor
-    from recommender.layout import parse_layout
+    from ddlprof.recommender import Predictor
+    from ddlprof.recommender.layout import parse_layout
 
     if layout:
         require_sizes(workload)
@@ -179,7 +179,7 @@ def job_of(line: Line, workload: Workload, predictor: Predicts, machine: Target,
     """The job with its bounds on so many GPUs. Raises `UserError` where it cannot run there."""
     from ddlprof.cluster.elastic.measured import MeasuredPredictor
     from ddlprof.cluster.jobs import Job
-    from recommender.layout import parse_layout
+    from ddlprof.recommender.layout import parse_layout
 
     asked = parse_layout(line.layout) if line.layout else None
     copy = asked.layout.model_ranks if asked else 1
@@ -220,8 +220,8 @@ def _measured_batch(measurements: Sequence[Measurement]) -> int | None:
 
 def _largest_batch(workload: Workload, machine: Target) -> int | None:
     """The most samples of one pass that fit a GPU's memory; None: not known. Raises `UserError` where not one fits."""
-    from recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
-    from recommender.target import default_catalog, machine_of
+    from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
+    from ddlprof.recommender.target import default_catalog, machine_of
 
     gpu = machine_of(machine, default_catalog()).gpu if _of_gpus(workload) else None
     memory = JobMemory(workload)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from ddlprof.model.manifest import ModelFacts
     from ddlprof.model.operators import StepOperators
     from ddlprof.operators.model_alone import InputSpec
-    from recommender import Workload
-    from recommender.architecture import Transformer
+    from ddlprof.recommender import Workload
+    from ddlprof.recommender.architecture import Transformer
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def count_model(
 
 def _sizes(config: dict[str, Any], tokens: int | None) -> Transformer | None:
     """The sizes of a transformer with this config; None: it is no stack of equal blocks on tokens."""
-    from recommender import PredictionError
-    from recommender.model_config import sizes_of_config
+    from ddlprof.recommender import PredictionError
+    from ddlprof.recommender.model_config import sizes_of_config
 
     try:
         return sizes_of_config(config, tokens)

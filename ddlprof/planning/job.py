@@ -12,7 +12,7 @@ from ddlprof.base.errors import UserError
 
 if TYPE_CHECKING:
     from ddlprof.model.manifest import Manifest, TrainingFacts
-    from recommender import Learned, Workload
+    from ddlprof.recommender import Learned, Workload
 
 _SAME = ("layers", "parameter_tensors", "gradient_bytes")
 """The fields that two runs of one job have in common."""
@@ -84,7 +84,7 @@ def _load(run: str, batch: int | None) -> DescribedJob:
     from ddlprof.store.archive import is_archive
 
     if os.path.exists(run) and not os.path.isdir(run) and not is_archive(Path(run)):  # Path's raise for a long name
-        from recommender.workload import read_workload
+        from ddlprof.recommender.workload import read_workload
 
         workload = read_workload(Path(run))
         return DescribedJob(workload.name, workload)
@@ -100,8 +100,8 @@ def _load(run: str, batch: int | None) -> DescribedJob:
 
 def _require_predictable(run: str, training: TrainingFacts) -> None:
     from ddlprof.api import predicted_strategy
-    from recommender import PredictionError
-    from recommender.strategy import check_measured_strategy
+    from ddlprof.recommender import PredictionError
+    from ddlprof.recommender.strategy import check_measured_strategy
 
     try:
         check_measured_strategy(predicted_strategy(training))

@@ -9,8 +9,8 @@ from ddlprof.base.errors import UserError
 
 if TYPE_CHECKING:
     from ddlprof.planning.job import DescribedJob
+    from ddlprof.recommender import Settings
     from ddlprof.report.plans.data import Answer
-    from recommender import Settings
 
 ALL = "auto"
 """The layouts that are searched."""
@@ -28,15 +28,15 @@ def layout_answer(
 ) -> Answer:
     """The plans with the best layout on each machine type and number of GPUs, and all layouts that were tried.
 
-    `gpus` are the numbers of GPUs to try (none: `recommender.plans.layouts.GPUS`); the other
+    `gpus` are the numbers of GPUs to try (none: `ddlprof.recommender.plans.layouts.GPUS`); the other
     arguments are those of `recommend_layouts`. Raises UserError or PredictionError.
     """
     from datetime import date
 
+    from ddlprof.recommender.plans.layouts import GPUS, recommend_layouts
+    from ddlprof.recommender.plans.plan import STARTUP_S
+    from ddlprof.recommender.plans.ranking import front_of
     from ddlprof.report.plans.data import Answer
-    from recommender.plans.layouts import GPUS, recommend_layouts
-    from recommender.plans.plan import STARTUP_S
-    from recommender.plans.ranking import front_of
 
     batch = global_batch or job.workload.global_batch
     if batch is None:

@@ -10,10 +10,10 @@ from ddlprof.base.errors import DdlprofError, UserError
 
 if TYPE_CHECKING:
     from ddlprof.planning.job import DescribedJob
+    from ddlprof.recommender import Layout, Predictor, Target, Workload
+    from ddlprof.recommender.architecture import Transformer
+    from ddlprof.recommender.layout import AskedLayout
     from ddlprof.report.layouts.prediction import LayoutStep
-    from recommender import Layout, Predictor, Target, Workload
-    from recommender.architecture import Transformer
-    from recommender.layout import AskedLayout
 
 USUAL_PRECISION = "bf16"
 USUAL_GPUS = 8
@@ -61,7 +61,7 @@ def predict_layouts(
     a field of `Target` (instance_type, gpu_model) and its value. Raises UserError or PredictionError where the layout
     asked for cannot be; a varied one that cannot be is part of the answer, with the reason.
     """
-    from recommender import Predictor
+    from ddlprof.recommender import Predictor
 
     model = require_sizes(job.workload)
     predictor = Predictor(job.workload, others=job.others, learned=job.learned)
@@ -82,10 +82,10 @@ def _step(
     predictor: Predictor, target: Target, base: Target, model: Transformer, value: str, assumed: tuple[str, ...]
 ) -> tuple[LayoutStep, DdlprofError | None]:
     """The step of a target with the global batch of the base, and why there is none."""
+    from ddlprof.recommender import PredictionError
+    from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE
+    from ddlprof.recommender.target import default_catalog, machine_of
     from ddlprof.report.layouts.prediction import LayoutStep
-    from recommender import PredictionError
-    from recommender.compute.memory import USABLE_MEMORY_SHARE
-    from recommender.target import default_catalog, machine_of
 
     assert target.layout is not None
     gpu = machine_of(target, default_catalog()).gpu
@@ -108,7 +108,7 @@ def target_of(
     `usual_batch` is the global batch of the job, where none is named. Raises UserError where the question contradicts
     itself.
     """
-    from recommender import Target
+    from ddlprof.recommender import Target
 
     layout = question.asked.layout
     field, name = machine
@@ -166,7 +166,7 @@ def _accumulated(layout: Layout, batch: int | None, micro_batch: int, data: int)
 
 def _placement(field: str, name: str, question: LayoutQuestion) -> tuple[int, ...]:
     """The GPUs used on each machine: as named, or as many full machines as the layout's ranks need."""
-    from recommender.target import default_catalog
+    from ddlprof.recommender.target import default_catalog
 
     if question.placement:
         return question.placement
@@ -194,7 +194,7 @@ def _batched(target: Target, before: Target) -> Target:
 
 def _varied(target: Target, dimension: str, model: Transformer) -> Iterator[tuple[str, Target]]:
     """Each value of the dimension, and the target with it; powers of two where it is a number."""
-    from recommender.layout import RECOMPUTES, SHARDS
+    from ddlprof.recommender.layout import RECOMPUTES, SHARDS
 
     layout = target.layout
     assert layout is not None
@@ -225,6 +225,6 @@ def _varied(target: Target, dimension: str, model: Transformer) -> Iterator[tupl
 
 def _powers(most: int, asked: int) -> list[int]:
     """The powers of two up to `most`, and the value that was asked for."""
-    from recommender.search.rules import powers
+    from ddlprof.recommender.search.rules import powers
 
     return sorted({asked, *powers(max(most, 1))})

@@ -15,8 +15,8 @@ from ddlprof.base.errors import DdlprofError, UserError
 
 if TYPE_CHECKING:
     from ddlprof.planning.job import DescribedJob
+    from ddlprof.recommender import Learned, Workload
     from ddlprof.report.learned import Learning
-    from recommender import Learned, Workload
 
 FILE = "learned.json"
 """The name under which corrections are found in the user's own layer of the catalogue."""
@@ -32,7 +32,7 @@ def learn_from(folder: str | Path, progress: Callable[[int, int], None] | None =
     from ddlprof.store.fleet import search
 
     _require_scikit_learn()
-    from recommender.learning.judge import learn
+    from ddlprof.recommender.learning.judge import learn
 
     found = search(folder)
     if not found.runs:
@@ -89,8 +89,8 @@ def learned_for(path: Path | None) -> Learned | None:
 
     Raises PredictionError for what is no such file, or one of another version.
     """
-    from instance_catalog import default_overlay
-    from recommender.learned import read_learned
+    from ddlprof.instance_catalog import default_overlay
+    from ddlprof.recommender.learned import read_learned
 
     if path is not None:
         return read_learned(path)

@@ -14,8 +14,8 @@ from ddlprof.base.units import listed
 if TYPE_CHECKING:
     from ddlprof.cluster.advice import Ask, Wait
     from ddlprof.planning.job import DescribedJob
+    from ddlprof.recommender import Learned, Target
     from ddlprof.report.advice.data import JobAdvice
-    from recommender import Learned, Target
 
 _USUAL_GPUS = 8
 
@@ -83,7 +83,7 @@ def _jobs(runs: Sequence[str], batch: int | None, learned: Learned | None) -> li
 
 def _measured_machine(job: DescribedJob) -> Target:
     """The machine of the run with the most GPUs."""
-    from recommender import Target
+    from ddlprof.recommender import Target
 
     measured = max(job.workload.measurements, key=lambda each: sum(each.placement), default=None)
     if measured is None:
@@ -107,10 +107,10 @@ def _advice(
     history: Sequence[Wait] | None,
 ) -> JobAdvice:
     from ddlprof.cluster.advice import advise as advice_for
+    from ddlprof.recommender import Predictor
+    from ddlprof.recommender.plans.candidates import describe_job
+    from ddlprof.recommender.target import default_catalog, machine_of
     from ddlprof.report.advice.data import JobAdvice
-    from recommender import Predictor
-    from recommender.plans.candidates import describe_job
-    from recommender.target import default_catalog, machine_of
 
     described = describe_job(job.workload, (batch,) if batch else (), keep_global_batch=False)
     target = replace(machine, batch_per_gpu=described.batches_per_gpu[0], grad_accum=described.grad_accum)
@@ -129,7 +129,7 @@ def _advice(
 
 def _ask(gpus: int, gpus_per_node: int, target: Target, between_racks_gbps: float | None) -> Ask:
     from ddlprof.cluster.advice import Ask
-    from recommender.target import default_catalog
+    from ddlprof.recommender.target import default_catalog
 
     if between_racks_gbps is None:
         return Ask(gpus, gpus_per_node, target)

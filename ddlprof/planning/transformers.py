@@ -11,7 +11,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.base.reading import ReadingError, parse_json, read_text
 
 if TYPE_CHECKING:
-    from recommender import Workload
+    from ddlprof.recommender import Workload
 
 BY_SIZES = "transformer"
 """The model whose sizes are named one by one."""
@@ -32,9 +32,9 @@ def workload_by_sizes(model: str, sizes: Mapping[str, Any], seq_len: int | None)
     `sizes` are arguments of `recommender.transformer`; None stands for its default. Raises UserError or PredictionError
     for sizes that are missing or contradict each other, and for a config that is not understood.
     """
-    from recommender import transformer
-    from recommender.layouts.coefficients import shipped_layouts
-    from recommender.model_config import USUAL_TOKENS
+    from ddlprof.recommender import transformer
+    from ddlprof.recommender.layouts.coefficients import shipped_layouts
+    from ddlprof.recommender.model_config import USUAL_TOKENS
 
     given = {name: value for name, value in sizes.items() if value is not None}
     if "software" in given:
@@ -55,9 +55,9 @@ def _option(name: str) -> str:
 
 
 def _of_config(path: str, seq_len: int | None, software: str | None, assumed: list[str]) -> Workload:
-    from recommender import PredictionError
-    from recommender.model_config import sizes_of_config
-    from recommender.transformer_job import workload_of
+    from ddlprof.recommender import PredictionError
+    from ddlprof.recommender.model_config import sizes_of_config
+    from ddlprof.recommender.transformer_job import workload_of
 
     try:
         config = parse_json(read_text(path, _MAX_CONFIG_BYTES))

@@ -11,7 +11,7 @@ from ddlprof.model.operators import PHASES, Operator, StepMemory, StepOperators
 from ddlprof.report.text import aligned, text_of
 
 if TYPE_CHECKING:
-    from recommender import Workload
+    from ddlprof.recommender import Workload
 
 _UNKNOWN = "not known"
 

@@ -8,9 +8,9 @@ from functools import partial
 
 from ddlprof.base.text import without_credentials
 from ddlprof.base.units import count, percent
+from ddlprof.recommender.learned import LearnedError, learned_text
+from ddlprof.recommender.learning.judge import Lesson
 from ddlprof.report.text import aligned, labelled, text_of
-from recommender.learned import LearnedError, learned_text
-from recommender.learning.judge import Lesson
 
 _labelled = partial(labelled, width=110)
 _NAMES = {

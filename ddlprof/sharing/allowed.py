@@ -282,7 +282,7 @@ def _host(host: dict[str, Any]) -> dict[str, Any]:
 @cache
 def _instance_types() -> frozenset[str]:
     """The instance types of the catalogue that comes with ddlprof, which are public."""
-    from instance_catalog import load
+    from ddlprof.instance_catalog import load
 
     return frozenset(machine.instance_type for machine in load(None).instances)
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from instance_catalog.catalog import Catalog
-from instance_catalog.names import matching
-from instance_catalog.records import Gpu, InstanceType, Price
-from instance_catalog.refresh.providers.base import TypeAnswer
-from instance_catalog.refresh.report import Contradiction
+from ddlprof.instance_catalog.catalog import Catalog
+from ddlprof.instance_catalog.names import matching
+from ddlprof.instance_catalog.records import Gpu, InstanceType, Price
+from ddlprof.instance_catalog.refresh.providers.base import TypeAnswer
+from ddlprof.instance_catalog.refresh.report import Contradiction
 
 GPU_MEMORY_TOLERANCE = 0.1
 """EC2 says 22888 MiB where the nominal figure is 24 GiB, 7 % less."""

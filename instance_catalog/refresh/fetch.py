@@ -18,8 +18,8 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
-from instance_catalog.refresh.providers.base import Allowance, CallFailed, Provider, TypeAnswer
-from instance_catalog.refresh.report import KINDS
+from ddlprof.instance_catalog.refresh.providers.base import Allowance, CallFailed, Provider, TypeAnswer
+from ddlprof.instance_catalog.refresh.report import KINDS
 
 PAGE_S = 30.0
 """The time for one page of an answer, all tries included. Real pages take a second or two."""

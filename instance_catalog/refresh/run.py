@@ -9,10 +9,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from instance_catalog.catalog import Catalog
-from instance_catalog.errors import CatalogError
-from instance_catalog.loading import load
-from instance_catalog.overlay import (
+from ddlprof.instance_catalog.catalog import Catalog
+from ddlprof.instance_catalog.errors import CatalogError
+from ddlprof.instance_catalog.loading import load
+from ddlprof.instance_catalog.overlay import (
     INSTANCES,
     PRICES,
     merge_instances,
@@ -21,13 +21,13 @@ from instance_catalog.overlay import (
     write_instances,
     write_prices,
 )
-from instance_catalog.records import PRICINGS, InstanceType, Price
-from instance_catalog.refresh import checks
-from instance_catalog.refresh.fetch import Deadline, RegionAnswers, bounded, fetch
-from instance_catalog.refresh.providers.aws import Aws
-from instance_catalog.refresh.providers.base import CallFailed, Connect, Provider
-from instance_catalog.refresh.providers.oci import Oci
-from instance_catalog.refresh.report import KINDS, Contradiction, Outcome, RefreshReport
+from ddlprof.instance_catalog.records import PRICINGS, InstanceType, Price
+from ddlprof.instance_catalog.refresh import checks
+from ddlprof.instance_catalog.refresh.fetch import Deadline, RegionAnswers, bounded, fetch
+from ddlprof.instance_catalog.refresh.providers.aws import Aws
+from ddlprof.instance_catalog.refresh.providers.base import CallFailed, Connect, Provider
+from ddlprof.instance_catalog.refresh.providers.oci import Oci
+from ddlprof.instance_catalog.refresh.report import KINDS, Contradiction, Outcome, RefreshReport
 
 TIMEOUT_S = 120.0
 """Seconds for a whole refresh. One region takes about ten seconds, and regions are queried at the same time."""

@@ -13,8 +13,8 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from recommender.communication.exposed import Link, Links
-from recommender.target import Machine
+from ddlprof.recommender.communication.exposed import Link, Links
+from ddlprof.recommender.target import Machine
 
 BUCKET_GB = 0.025
 """The gradients in one bucket of DistributedDataParallel by default (torch's `bucket_cap_mb`), in GB."""
@@ -190,5 +190,5 @@ def coefficients_from(content: dict[str, Any]) -> Coefficients:
 @lru_cache(maxsize=1)
 def shipped() -> Coefficients:
     """The coefficients of the package, read once."""
-    text = (files("recommender") / "communication" / "coefficients.json").read_text("utf-8")
+    text = (files("ddlprof.recommender") / "communication" / "coefficients.json").read_text("utf-8")
     return coefficients_from(json.loads(text))

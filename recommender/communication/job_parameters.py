@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recommender.communication.coefficients import Prior
-from recommender.communication.exposed import PARAMETERS, Array, Links, Load, Placing, reduce_s, step_s
+from ddlprof.recommender.communication.coefficients import Prior
+from ddlprof.recommender.communication.exposed import PARAMETERS, Array, Links, Load, Placing, reduce_s, step_s
 
 MEASURED = 0.015
 """The standard deviation of a measured mean when repeated, as a share of the step."""

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ddlprof.model.operators import Operator, StepMemory, StepOperators, highest
-from recommender.compute.optimizers import optimizer_named
-from recommender.compute.precisions import BYTES, parameter_type, precision_named
-from recommender.compute.recomputation import classes_of, recomputed, without_checkpointing
-from recommender.errors import PredictionError
+from ddlprof.recommender.compute.optimizers import optimizer_named
+from ddlprof.recommender.compute.precisions import BYTES, parameter_type, precision_named
+from ddlprof.recommender.compute.recomputation import classes_of, recomputed, without_checkpointing
+from ddlprof.recommender.errors import PredictionError
 
 FOUR_BIT_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 """The bytes of a weight in NF4 with doubly quantised scales: a byte for 64 weights, and four for 256 of these."""

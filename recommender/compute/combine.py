@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from recommender.compute.step_parts import PARTS, Array, shares, total_s
+from ddlprof.recommender.compute.step_parts import PARTS, Array, shares, total_s
 
 PARTS_OF_EFFECT: dict[str, tuple[float, ...]] = {
     **{name: tuple(float(part == name) for part in PARTS) for name in PARTS},

@@ -14,7 +14,7 @@ import math
 from dataclasses import replace
 
 from ddlprof.model.operators import StepMemory, StepOperators, highest
-from recommender.compute.precisions import BYTES
+from ddlprof.recommender.compute.precisions import BYTES
 
 _COPIES = 3
 """The result of the softmax, its gradient and that of the logits."""

@@ -15,9 +15,9 @@ import numpy as np
 
 from ddlprof.base.reading import Length, Range
 from ddlprof.base.units import count
-from instance_catalog import Gpu
-from recommender.compute.gpu_peaks import precision_class
-from recommender.compute.step_parts import Array, Changes, PartsSource, StepParts, total_s
+from ddlprof.instance_catalog import Gpu
+from ddlprof.recommender.compute.gpu_peaks import precision_class
+from ddlprof.recommender.compute.step_parts import Array, Changes, PartsSource, StepParts, total_s
 
 FEATURES = ("log_step_s", "log_batch", "tensors_per_s")
 """What a factor depends on: the logarithms of the uncorrected step and of the batch, and the logarithm of one plus the

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from instance_catalog import Gpu
-from recommender.compute.tensor_time import TensorCores
-from recommender.errors import PredictionError
+from ddlprof.instance_catalog import Gpu
+from ddlprof.recommender.compute.tensor_time import TensorCores
+from ddlprof.recommender.errors import PredictionError
 
 TENSOR_CORES_FROM, TF32_FROM = 7.0, 8.0
 """The first compute capabilities with tensor cores, and with tensor cores for TF32 and bf16."""

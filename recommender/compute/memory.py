@@ -13,15 +13,15 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ddlprof.model.operators import Checkpointing, StepMemory, StepOperators
-from recommender.compute.adapters import is_in_four_bits
-from recommender.compute.compiled_memory import without_copies_of_logits
-from recommender.compute.optimizers import Optimizer, optimizer_named
-from recommender.compute.precisions import BYTES, parameter_type, precision_named, results
-from recommender.compute.step_parts import AS_COUNTED, Changes
-from recommender.compute.what_if import as_asked, memory_at
-from recommender.errors import PredictionError
-from recommender.strategy import Strategy, held_share, strategy_named
-from recommender.workload import MAX_BATCH, Measurement, Workload
+from ddlprof.recommender.compute.adapters import is_in_four_bits
+from ddlprof.recommender.compute.compiled_memory import without_copies_of_logits
+from ddlprof.recommender.compute.optimizers import Optimizer, optimizer_named
+from ddlprof.recommender.compute.precisions import BYTES, parameter_type, precision_named, results
+from ddlprof.recommender.compute.step_parts import AS_COUNTED, Changes
+from ddlprof.recommender.compute.what_if import as_asked, memory_at
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.strategy import Strategy, held_share, strategy_named
+from ddlprof.recommender.workload import MAX_BATCH, Measurement, Workload
 
 GIB = 2**30
 WORKSPACE_BYTES = 2 * 32 * 2**20

@@ -15,17 +15,17 @@ from functools import cached_property, lru_cache
 from importlib.resources import files
 from typing import Any
 
+from ddlprof.instance_catalog import Catalog, Gpu
 from ddlprof.model.operators import Checkpointing
-from instance_catalog import Catalog, Gpu
-from recommender.compute.combine import Learned, Point, Posterior, Predicted
-from recommender.compute.correction import ComputeCorrection, CorrectedParts
-from recommender.compute.gpu_peaks import precision_class
-from recommender.compute.gpu_ratios import GpuPairs, Series, merged
-from recommender.compute.step_parts import PARTS, Changes, FlopParts, OperatorParts, PartsSource, StepParts
-from recommender.errors import PredictionError
-from recommender.estimate import Z80, ComputePhases, Range
-from recommender.target import default_catalog, machine_of
-from recommender.workload import Measurement, Workload
+from ddlprof.recommender.compute.combine import Learned, Point, Posterior, Predicted
+from ddlprof.recommender.compute.correction import ComputeCorrection, CorrectedParts
+from ddlprof.recommender.compute.gpu_peaks import precision_class
+from ddlprof.recommender.compute.gpu_ratios import GpuPairs, Series, merged
+from ddlprof.recommender.compute.step_parts import PARTS, Changes, FlopParts, OperatorParts, PartsSource, StepParts
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.estimate import Z80, ComputePhases, Range
+from ddlprof.recommender.target import default_catalog, machine_of
+from ddlprof.recommender.workload import Measurement, Workload
 
 _MEASURED_SD = 0.03
 """The assumed spread between two runs of the same job on the same GPU."""
@@ -100,7 +100,7 @@ class Coefficients:
 @lru_cache(maxsize=1)
 def shipped() -> Coefficients:
     """The coefficients of the package, read once."""
-    text = files("recommender").joinpath("compute/coefficients.json").read_text(encoding="utf-8")
+    text = files("ddlprof.recommender").joinpath("compute/coefficients.json").read_text(encoding="utf-8")
     return Coefficients.from_json(json.loads(text))
 
 

@@ -9,13 +9,13 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from recommender.compute.kernel_time import (
+from ddlprof.recommender.compute.kernel_time import (
     ConvolutionCoefficients,
     FusedCoefficients,
     ProductCoefficients,
     StreamCoefficients,
 )
-from recommender.compute.tensor_time import TensorCoefficients
+from ddlprof.recommender.compute.tensor_time import TensorCoefficients
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class OperatorCoefficients:
 @lru_cache(maxsize=1)
 def shipped() -> OperatorCoefficients:
     """The coefficients of the package, read once."""
-    text = files("recommender").joinpath("compute/operators.json").read_text(encoding="utf-8")
+    text = files("ddlprof.recommender").joinpath("compute/operators.json").read_text(encoding="utf-8")
     return OperatorCoefficients.from_json(json.loads(text))
 
 

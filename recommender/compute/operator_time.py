@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddlprof.base.units import count
+from ddlprof.instance_catalog import Gpu, Reached
 from ddlprof.model.operators import PHASES, Operator, StepOperators
-from instance_catalog import Gpu, Reached
-from recommender.compute.gpu_peaks import GpuPeaks, Peak, for_tf32, peak_of, peaks_of
-from recommender.compute.kernel_time import (
+from ddlprof.recommender.compute.gpu_peaks import GpuPeaks, Peak, for_tf32, peak_of, peaks_of
+from ddlprof.recommender.compute.kernel_time import (
     Array,
     ConvolutionRates,
     OperatorTable,
@@ -30,8 +30,8 @@ from recommender.compute.kernel_time import (
     recurrent_seconds,
     stream_seconds,
 )
-from recommender.compute.operator_coefficients import Generation, OperatorCoefficients, generation_of, shipped
-from recommender.compute.tensor_time import TensorRates, tensor_product_seconds
+from ddlprof.recommender.compute.operator_coefficients import Generation, OperatorCoefficients, generation_of, shipped
+from ddlprof.recommender.compute.tensor_time import TensorRates, tensor_product_seconds
 
 __all__ = ["OperatorEstimate", "OperatorModel", "Reached"]
 

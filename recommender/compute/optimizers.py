@@ -14,7 +14,7 @@ from ddlprof.model.operators import (
     OptimizerUpdate,
     update_operator,
 )
-from recommender.errors import PredictionError
+from ddlprof.recommender.errors import PredictionError
 
 _SPELLINGS = {"momentum": "sgd-momentum", "sgdm": "sgd-momentum", "sgd-with-momentum": "sgd-momentum", "no": "none"}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ddlprof.model.operators import Operator, StepMemory, StepOperators, highest
-from recommender.errors import PredictionError
+from ddlprof.recommender.errors import PredictionError
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16", "fp8")
 """fp32 and tf32 differ in the products' speed only. amp: autocast around parameters in fp32. fp8: products in fp8 with

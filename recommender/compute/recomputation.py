@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 from ddlprof.model.operators import Checkpointing, Operator, StepMemory, StepOperators, highest
-from recommender.compute.precisions import BYTES, results
+from ddlprof.recommender.compute.precisions import BYTES, results
 
 _OUTSIDE_BLOCKS = ("embedding", "optimizer")
 """Kinds that checkpointing of blocks never recomputes."""

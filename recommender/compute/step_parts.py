@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.base.units import scaled
+from ddlprof.instance_catalog import Catalog, Gpu
 from ddlprof.model.operators import Checkpointing, StepOperators
-from instance_catalog import Catalog, Gpu
-from recommender.compute.gpu_peaks import peak_tflops, precision_class
-from recommender.compute.operator_time import OperatorModel
-from recommender.compute.what_if import as_asked
-from recommender.errors import PredictionError
+from ddlprof.recommender.compute.gpu_peaks import peak_tflops, precision_class
+from ddlprof.recommender.compute.operator_time import OperatorModel
+from ddlprof.recommender.compute.what_if import as_asked
+from ddlprof.recommender.errors import PredictionError
 
 Array = NDArray[np.float64]
 

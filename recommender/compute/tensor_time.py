@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from recommender.compute.kernel_time import Array, Sizes
+from ddlprof.recommender.compute.kernel_time import Array, Sizes
 
 _TILES = np.array(
     [(256, 256), (128, 256), (256, 128), (128, 128), (64, 256), (256, 64), (64, 128), (128, 64), (64, 64)], dtype=float

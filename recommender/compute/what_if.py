@@ -9,11 +9,11 @@ from collections import defaultdict
 from dataclasses import replace
 
 from ddlprof.model.operators import Checkpointing, Operator, StepMemory, StepOperators
-from recommender.compute.adapters import with_adapters
-from recommender.compute.optimizers import optimizer_named
-from recommender.compute.precisions import BYTES, in_precision, parameter_type, precision_named, times
-from recommender.compute.recomputation import with_checkpointing
-from recommender.errors import PredictionError
+from ddlprof.recommender.compute.adapters import with_adapters
+from ddlprof.recommender.compute.optimizers import optimizer_named
+from ddlprof.recommender.compute.precisions import BYTES, in_precision, parameter_type, precision_named, times
+from ddlprof.recommender.compute.recomputation import with_checkpointing
+from ddlprof.recommender.errors import PredictionError
 
 _ELEMENTS_PER_TENSOR = 250_000
 """The assumed elements of a parameter tensor where no update was counted; common models have 0.03 to 1.2 million."""

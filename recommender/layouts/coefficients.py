@@ -8,8 +8,8 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from recommender.errors import PredictionError
-from recommender.layouts.links import Collective
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.layouts.links import Collective
 
 TUNED = "megatron"
 """The software of all published steps in fp8 or with experts: assumed for these where none is named."""
@@ -108,5 +108,5 @@ def layouts_from(data: dict[str, Any]) -> FittedLayouts:
 @lru_cache(maxsize=1)
 def shipped_layouts() -> FittedLayouts:
     """The coefficients of the package, read once."""
-    text = files("recommender").joinpath("layouts/coefficients.json").read_text("utf-8")
+    text = files("ddlprof.recommender").joinpath("layouts/coefficients.json").read_text("utf-8")
     return layouts_from(json.loads(text))

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from ddlprof.instance_catalog import Gpu
 from ddlprof.model.operators import Operator
-from instance_catalog import Gpu
-from recommender.architecture import Transformer
-from recommender.compute.operator_time import OperatorModel
-from recommender.layout import Layout
+from ddlprof.recommender.architecture import Transformer
+from ddlprof.recommender.compute.operator_time import OperatorModel
+from ddlprof.recommender.layout import Layout
 
 HALF_BYTES = 2
 _LOGITS_PASSES = 5.0

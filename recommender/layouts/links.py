@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from recommender.target import Machine
+from ddlprof.recommender.target import Machine
 
 LARGE_DOMAINS = {"GB200": 72, "GB300": 72}
 """GPUs in one NVLink domain that spans machines, by GPU: NVIDIA's NVL72 racks."""

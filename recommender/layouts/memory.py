@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from recommender.architecture import Transformer
-from recommender.compute.memory import CONTEXT_GIB, GIB
-from recommender.layout import Layout
-from recommender.layouts.coefficients import LayoutCoefficients
-from recommender.layouts.layer import HALF_BYTES
-from recommender.layouts.share import RankParameters, layer_share, stage_parameters
+from ddlprof.recommender.architecture import Transformer
+from ddlprof.recommender.compute.memory import CONTEXT_GIB, GIB
+from ddlprof.recommender.layout import Layout
+from ddlprof.recommender.layouts.coefficients import LayoutCoefficients
+from ddlprof.recommender.layouts.layer import HALF_BYTES
+from ddlprof.recommender.layouts.share import RankParameters, layer_share, stage_parameters
 
 _WEIGHTS, _GRADIENTS, _STATES = 2.0, 4.0, 12.0
 """Bytes of a parameter: its weight in bf16, its gradient in fp32, and the fp32 weight with both moments of Adam."""

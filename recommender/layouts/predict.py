@@ -12,20 +12,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ddlprof.instance_catalog import Catalog, Gpu
 from ddlprof.model.operators import Checkpointing
-from instance_catalog import Catalog, Gpu
-from recommender.compute.gpu_peaks import peak_of, peaks_of
-from recommender.compute.memory import GIB, USABLE_MEMORY_SHARE
-from recommender.compute.precisions import precision_named
-from recommender.errors import PredictionError
-from recommender.estimate import Z80, Estimate, StepTimes
-from recommender.layout import Layout, require_layouts
-from recommender.layouts.coefficients import FittedLayouts, LayoutCoefficients, shipped_layouts
-from recommender.layouts.links import fabric_of
-from recommender.layouts.memory import LayoutMemory, layout_memory
-from recommender.layouts.time import LayoutStep, LayoutTime
-from recommender.target import Machine, Machines, Target, check_target
-from recommender.workload import Measurement, Workload
+from ddlprof.recommender.compute.gpu_peaks import peak_of, peaks_of
+from ddlprof.recommender.compute.memory import GIB, USABLE_MEMORY_SHARE
+from ddlprof.recommender.compute.precisions import precision_named
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.estimate import Z80, Estimate, StepTimes
+from ddlprof.recommender.layout import Layout, require_layouts
+from ddlprof.recommender.layouts.coefficients import FittedLayouts, LayoutCoefficients, shipped_layouts
+from ddlprof.recommender.layouts.links import fabric_of
+from ddlprof.recommender.layouts.memory import LayoutMemory, layout_memory
+from ddlprof.recommender.layouts.time import LayoutStep, LayoutTime
+from ddlprof.recommender.target import Machine, Machines, Target, check_target
+from ddlprof.recommender.workload import Measurement, Workload
 
 _COMMON, _OF_GPU = 0.6, 0.2
 """Shares of the variance that all steps of a job have in common, and those on one kind of GPU; the rest belongs to

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from recommender.architecture import Transformer
-from recommender.layout import Layout
+from ddlprof.recommender.architecture import Transformer
+from ddlprof.recommender.layout import Layout
 
 
 class RankParameters(NamedTuple):

@@ -14,13 +14,21 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from instance_catalog import Gpu
-from recommender.architecture import Transformer
-from recommender.layout import Layout
-from recommender.layouts.coefficients import LayoutCoefficients
-from recommender.layouts.layer import HALF_BYTES, LayerTime, Micro, Phase, head_time, layer_time, shipped_operators
-from recommender.layouts.links import Fabric, Group, collective_s, group, send_s
-from recommender.layouts.share import RankParameters, rank_parameters
+from ddlprof.instance_catalog import Gpu
+from ddlprof.recommender.architecture import Transformer
+from ddlprof.recommender.layout import Layout
+from ddlprof.recommender.layouts.coefficients import LayoutCoefficients
+from ddlprof.recommender.layouts.layer import (
+    HALF_BYTES,
+    LayerTime,
+    Micro,
+    Phase,
+    head_time,
+    layer_time,
+    shipped_operators,
+)
+from ddlprof.recommender.layouts.links import Fabric, Group, collective_s, group, send_s
+from ddlprof.recommender.layouts.share import RankParameters, rank_parameters
 
 GRADIENT_BYTES = 4
 """Gradients are added and reduced in fp32, as Megatron-LM, nanotron and FSDP2 do by default."""

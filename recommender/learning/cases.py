@@ -10,19 +10,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from instance_catalog import Catalog
-from recommender.coefficients import Coefficients
-from recommender.communication.job_parameters import JobFit
-from recommender.compute.correction import compute_subject, features_of
-from recommender.compute.gpu_peaks import precision_class
-from recommender.compute.micro_batch import ComputeEstimate, ComputeModel, MeasuredStep, measured_steps, parts_of
-from recommender.compute.step_parts import Array, Changes, PartsSource
-from recommender.errors import PredictionError
-from recommender.estimate import Z80
-from recommender.learned import link_subject
-from recommender.predictor import Predictor
-from recommender.target import Target, default_catalog, machine_of
-from recommender.workload import Measurement, Workload
+from ddlprof.instance_catalog import Catalog
+from ddlprof.recommender.coefficients import Coefficients
+from ddlprof.recommender.communication.job_parameters import JobFit
+from ddlprof.recommender.compute.correction import compute_subject, features_of
+from ddlprof.recommender.compute.gpu_peaks import precision_class
+from ddlprof.recommender.compute.micro_batch import (
+    ComputeEstimate,
+    ComputeModel,
+    MeasuredStep,
+    measured_steps,
+    parts_of,
+)
+from ddlprof.recommender.compute.step_parts import Array, Changes, PartsSource
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.estimate import Z80
+from ddlprof.recommender.learned import link_subject
+from ddlprof.recommender.predictor import Predictor
+from ddlprof.recommender.target import Target, default_catalog, machine_of
+from ddlprof.recommender.workload import Measurement, Workload
 
 _LEAST_LEFT = 0.5
 """The least share of a step that must be left for its computation to be told so."""

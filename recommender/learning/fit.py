@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from recommender.communication.job_parameters import JobFit
-from recommender.compute.correction import FEATURES, ComputeCorrection
-from recommender.compute.step_parts import Array
-from recommender.learned import LinkCorrection
-from recommender.learning.cases import ComputePoint, Kind
+from ddlprof.recommender.communication.job_parameters import JobFit
+from ddlprof.recommender.compute.correction import FEATURES, ComputeCorrection
+from ddlprof.recommender.compute.step_parts import Array
+from ddlprof.recommender.learned import LinkCorrection
+from ddlprof.recommender.learning.cases import ComputePoint, Kind
 
 STRENGTHS = (0.3, 1.0, 3.0, 10.0)
 """The strengths of the shipped prior that the regression chooses from: at 1, one job moves the factor of its GPU two

@@ -1,6 +1,6 @@
 """Learns from jobs and judges every correction by jobs that were left out of its fit: what does not help is not used.
 
-from recommender.learning.judge import learn
+from ddlprof.recommender.learning.judge import learn
 lesson = learn(workloads)                              # one workload for each job
 Predictor(next_job, learned=lesson.learned)
 """
@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from recommender.coefficients import Coefficients
-from recommender.communication.job_parameters import JobFit
-from recommender.compute.correction import ComputeCorrection
-from recommender.errors import PredictionError
-from recommender.estimate import Z80
-from recommender.learned import FORMAT, Learned, LearnedError, LearnedSource, shipped_version
-from recommender.learning.cases import (
+from ddlprof.recommender.coefficients import Coefficients
+from ddlprof.recommender.communication.job_parameters import JobFit
+from ddlprof.recommender.compute.correction import ComputeCorrection
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.estimate import Z80
+from ddlprof.recommender.learned import FORMAT, Learned, LearnedError, LearnedSource, shipped_version
+from ddlprof.recommender.learning.cases import (
     COMMUNICATION,
     COMPUTATION,
     Case,
@@ -33,8 +33,8 @@ from recommender.learning.cases import (
     compute_points,
     fits_of,
 )
-from recommender.learning.fit import compute_corrections, link_correction
-from recommender.workload import Workload, workload_text
+from ddlprof.recommender.learning.fit import compute_corrections, link_correction
+from ddlprof.recommender.workload import Workload, workload_text
 
 LEAST_JOBS = 3
 """With fewer jobs nothing can be said of jobs left out."""

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from instance_catalog import Catalog, Gpu, InstanceType
-from instance_catalog.catalog import ANY_CLOUD, ANY_REGION, REFERENCE_REGIONS
-from recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory, largest_fitting
-from recommender.errors import PredictionError
-from recommender.settings import Settings, check_settings, lacking, measured_settings
-from recommender.workload import Workload
+from ddlprof.instance_catalog import Catalog, Gpu, InstanceType
+from ddlprof.instance_catalog.catalog import ANY_CLOUD, ANY_REGION, REFERENCE_REGIONS
+from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory, largest_fitting
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.settings import Settings, check_settings, lacking, measured_settings
+from ddlprof.recommender.workload import Workload
 
 _USUAL_CLOUD = "aws"
 DOES_NOT_FIT = "does not fit in memory"

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recommender.plans.plan import OVER_BUDGET
-from recommender.plans.shown import Offer, offer_of
+from ddlprof.recommender.plans.plan import OVER_BUDGET
+from ddlprof.recommender.plans.shown import Offer, offer_of
 
 if TYPE_CHECKING:
-    from recommender.plans.plan import Plan
+    from ddlprof.recommender.plans.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Failures and the taking away of spot machines in the time of a plan: how often they come, and what they cost.
 
 A job whose machines are equal and work together stops when one of them does, so that rates add up over machines. It
-saves at the interval that costs least, and starts again from its last checkpoint (`recommender.failures`).
+saves at the interval that costs least, and starts again from its last checkpoint (`ddlprof.recommender.failures`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ddlprof.base.units import duration, significant
-from recommender.errors import PredictionError
-from recommender.estimate import Range
-from recommender.failures import Duration, completion, daly_interval_s, expected_interruptions
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.estimate import Range
+from ddlprof.recommender.failures import Duration, completion, daly_interval_s, expected_interruptions
 
 SPOT, ON_DEMAND = "spot", "on_demand"
 SPOT_PER_HOUR = 0.1

@@ -1,6 +1,6 @@
 """Plans for a transformer that is divided over many GPUs: the best layout on each machine type and number of them.
 
-Plans are made and ranked as those of `recommender.plans.ranking`; the layouts are those of `recommender.search`.
+Plans are made and ranked as those of `ranking`; the layouts are those of `ddlprof.recommender.search`.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import instance_catalog
-from instance_catalog import Catalog, InstanceType
-from instance_catalog.own_prices import OwnPrices, with_own_prices
-from recommender.compute.memory import USABLE_MEMORY_SHARE
-from recommender.errors import PredictionError
-from recommender.layout import Layout, require_layouts
-from recommender.learned import Learned
-from recommender.plans.candidates import DOES_NOT_FIT, Sizing, choose_instances, describe_job
-from recommender.plans.overheads import checkpoint_of
-from recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan, with_energy
-from recommender.plans.question import check_question, choose_machines, order
-from recommender.predictor import Predictor
-from recommender.search.memory import memory_of
-from recommender.search.search import MEMORY, Found, LayoutSearch, MemoryOfLayout, Predicts, Tried
-from recommender.settings import Settings
-from recommender.target import machine_from_type
-from recommender.workload import Workload
+from ddlprof import instance_catalog
+from ddlprof.instance_catalog import Catalog, InstanceType
+from ddlprof.instance_catalog.own_prices import OwnPrices, with_own_prices
+from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.layout import Layout, require_layouts
+from ddlprof.recommender.learned import Learned
+from ddlprof.recommender.plans.candidates import DOES_NOT_FIT, Sizing, choose_instances, describe_job
+from ddlprof.recommender.plans.overheads import checkpoint_of
+from ddlprof.recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan, with_energy
+from ddlprof.recommender.plans.question import check_question, choose_machines, order
+from ddlprof.recommender.predictor import Predictor
+from ddlprof.recommender.search.memory import memory_of
+from ddlprof.recommender.search.search import MEMORY, Found, LayoutSearch, MemoryOfLayout, Predicts, Tried
+from ddlprof.recommender.settings import Settings
+from ddlprof.recommender.target import machine_from_type
+from ddlprof.recommender.workload import Workload
 
 GPUS = (64, 128, 256, 512, 1024, 2048, 4096)
 """The numbers of GPUs that are tried."""
@@ -89,7 +89,7 @@ def recommend_layouts(
 
     `global_batch` is the sequences of an update, `samples` the sequences of the whole job. `nodes` machines are taken
     whatever `gpus` says, where it is given. `allows` is that of `LayoutSearch`; the other arguments are those of
-    `recommender.recommend`. Raises PredictionError or `instance_catalog.CatalogError`.
+    `ddlprof.recommender.recommend`. Raises PredictionError or `ddlprof.instance_catalog.CatalogError`.
     """
     model = require_layouts(workload.transformer, workload.name)
     if not gpus or min(gpus) < 1 or global_batch < 1:

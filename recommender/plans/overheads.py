@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddlprof.base.units import significant
-from recommender.data_and_other import carried_range
-from recommender.estimate import Estimate, Range
-from recommender.plans.candidates import Sizing
-from recommender.plans.interruptions import Checkpoint, assumed_checkpoint
-from recommender.workload import JobFacts, Recurring
+from ddlprof.recommender.data_and_other import carried_range
+from ddlprof.recommender.estimate import Estimate, Range
+from ddlprof.recommender.plans.candidates import Sizing
+from ddlprof.recommender.plans.interruptions import Checkpoint, assumed_checkpoint
+from ddlprof.recommender.workload import JobFacts, Recurring
 
 PARTS = ("start_up", "epoch_start", "evaluation", "checkpoint")
 _NAMES = {"epoch_start": "first batches of epochs", "evaluation": "evaluations", "checkpoint": "checkpoints"}

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ddlprof.base.units import duration, significant
-from instance_catalog import Catalog, InstanceType, Price
-from recommender.estimate import Estimate, StepTimes, WithTimes
-from recommender.estimate import Range as SecondsRange
-from recommender.layout import Layout
-from recommender.plans.candidates import Sizing
-from recommender.plans.interruptions import (
+from ddlprof.instance_catalog import Catalog, InstanceType, Price
+from ddlprof.recommender.estimate import Estimate, StepTimes, WithTimes
+from ddlprof.recommender.estimate import Range as SecondsRange
+from ddlprof.recommender.layout import Layout
+from ddlprof.recommender.plans.candidates import Sizing
+from ddlprof.recommender.plans.interruptions import (
     LEAST_COUNTED,
     Checkpoint,
     Interrupted,
@@ -27,7 +27,7 @@ from recommender.plans.interruptions import (
     source_of,
     with_source,
 )
-from recommender.plans.overheads import NO_OVERHEADS, NOTHING, Overheads, plus
+from ddlprof.recommender.plans.overheads import NO_OVERHEADS, NOTHING, Overheads, plus
 
 STARTUP_S = 180.0
 """The seconds from ordering a machine until the job starts: provisioning, boot, environment. An assumption, not a
@@ -74,7 +74,7 @@ class Plan(WithTimes):
     price_as_of: str
     """The ISO date of the price, or empty."""
     price_basis: str
-    """The same as `instance_catalog.Price.basis`."""
+    """The same as `ddlprof.instance_catalog.Price.basis`."""
     batch_per_gpu: int
     grad_accum: int
     """The forward passes for one update."""
@@ -155,7 +155,7 @@ class Limits:
     max_cost_usd: float | None
     startup_s: float
     interruptions: Mapping[str, float] = field(default_factory=dict)
-    """The interruptions of one machine in an hour, see `recommender.plans.interruptions.rate_per_hour`."""
+    """The interruptions of one machine in an hour, see `ddlprof.recommender.plans.interruptions.rate_per_hour`."""
 
     @property
     def nodes(self) -> range:

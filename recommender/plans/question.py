@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from ddlprof.base.reading import Range, ReadingError, decode
-from instance_catalog import Catalog, InstanceType
-from instance_catalog.records import PRICINGS
-from recommender.errors import PredictionError
-from recommender.plans.candidates import TrainingSetup, unusable
-from recommender.plans.interruptions import check_rates
-from recommender.plans.plan import OVER_BUDGET, OVER_COST, Limits, Plan
-from recommender.workload import Amount, Speed
+from ddlprof.instance_catalog import Catalog, InstanceType
+from ddlprof.instance_catalog.records import PRICINGS
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.plans.candidates import TrainingSetup, unusable
+from ddlprof.recommender.plans.interruptions import check_rates
+from ddlprof.recommender.plans.plan import OVER_BUDGET, OVER_COST, Limits, Plan
+from ddlprof.recommender.workload import Amount, Speed
 
 MAX_NODES = 1000
 _EQUAL_DIGITS = 6

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import instance_catalog
-from instance_catalog import Catalog, InstanceType
-from instance_catalog.own_prices import OwnPrices, with_own_prices
-from recommender.errors import PredictionError
-from recommender.learned import Learned
-from recommender.plans.candidates import (
+from ddlprof import instance_catalog
+from ddlprof.instance_catalog import Catalog, InstanceType
+from ddlprof.instance_catalog.own_prices import OwnPrices, with_own_prices
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.learned import Learned
+from ddlprof.recommender.plans.candidates import (
     DOES_NOT_FIT,
     MemoryFit,
     MemoryModel,
@@ -22,14 +22,14 @@ from recommender.plans.candidates import (
     describe_job,
     size_up,
 )
-from recommender.plans.overheads import checkpoint_of, overheads_of
-from recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan, with_energy
-from recommender.plans.question import check_question, choose_machines, order
-from recommender.predictor import Predictor
-from recommender.search.search import Predicts
-from recommender.settings import Settings
-from recommender.target import Target
-from recommender.workload import Workload
+from ddlprof.recommender.plans.overheads import checkpoint_of, overheads_of
+from ddlprof.recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan, with_energy
+from ddlprof.recommender.plans.question import check_question, choose_machines, order
+from ddlprof.recommender.predictor import Predictor
+from ddlprof.recommender.search.search import Predicts
+from ddlprof.recommender.settings import Settings
+from ddlprof.recommender.target import Target
+from ddlprof.recommender.workload import Workload
 
 SHARDED = ("fsdp", "zero", "zero2")
 """Strategies whose checkpoints are written by all machines, each its part."""
@@ -67,13 +67,13 @@ def recommend(
     `samples` is the work; a plan meets `budget_s` (and `max_cost_usd`) if the upper end of its 80 % interval does.
     `region` defaults to the cloud's reference region; without `cloud` it implies it. The cloud `any` means all of them.
     `pricing` is on_demand, spot or both. `interruptions` are those of one machine in an hour, by `spot`, `on_demand`
-    and types of machines; others are assumed (`recommender.plans.interruptions`).
+    and types of machines; others are assumed (`ddlprof.recommender.plans.interruptions`).
     Retired types are ranked only where `instance_types` names them or `prices` has one of theirs. The batch per GPU is
     the measured one, or those given; `keep_global_batch` keeps the samples of an update, by accumulation where it must.
     `settings` replaces measured settings (precision, strategy, ...); `prices` are yours in place of list prices.
     `catalog` replaces the embedded one with the user's overlay, `predictor` that made of `workload`, `others` and
     `learned`. If no plan meets the budget, the fastest comes first, rejected as `over budget`.
-    Raises PredictionError or `instance_catalog.CatalogError`: one line that says what to do.
+    Raises PredictionError or `ddlprof.instance_catalog.CatalogError`: one line that says what to do.
     """
     limits = Limits(samples, budget_s, min_nodes, max_nodes, max_cost_usd, startup_s, interruptions or {})
     pricings = check_question(limits, pricing)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from recommender.plans.plan import Plan
+    from ddlprof.recommender.plans.plan import Plan
 
 Offer = tuple[str, str, str, str]
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from recommender.architecture import Transformer
-from recommender.compute.memory import GIB
-from recommender.layout import Layout, require_layouts
-from recommender.layouts.coefficients import shipped_layouts
-from recommender.layouts.memory import layout_memory
-from recommender.layouts.time import divide
-from recommender.search.search import MemoryOfLayout
-from recommender.workload import Workload
+from ddlprof.recommender.architecture import Transformer
+from ddlprof.recommender.compute.memory import GIB
+from ddlprof.recommender.layout import Layout, require_layouts
+from ddlprof.recommender.layouts.coefficients import shipped_layouts
+from ddlprof.recommender.layouts.memory import layout_memory
+from ddlprof.recommender.layouts.time import divide
+from ddlprof.recommender.search.search import MemoryOfLayout
+from ddlprof.recommender.workload import Workload
 
 _HEADS = (1.0, 0.0, 2.0)
 """The head's time beside that of a layer, over its FLOPs beside those of a layer: as by FLOPs, none, and twice as much.

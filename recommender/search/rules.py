@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from recommender.architecture import Transformer
-from recommender.layout import Layout
+from ddlprof.recommender.architecture import Transformer
+from ddlprof.recommender.layout import Layout
 
 MICRO_BATCHES = (1, 2, 4, 8)
 """The sequences of a micro-batch that are tried."""

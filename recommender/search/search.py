@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from recommender.architecture import Transformer
-from recommender.errors import PredictionError
-from recommender.estimate import Estimate
-from recommender.layout import RECOMPUTES, Layout
-from recommender.layouts.links import fabric_of
-from recommender.search.rules import Option, Space
-from recommender.target import Machine, Target
+from ddlprof.recommender.architecture import Transformer
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.estimate import Estimate
+from ddlprof.recommender.layout import RECOMPUTES, Layout
+from ddlprof.recommender.layouts.links import fabric_of
+from ddlprof.recommender.search.rules import Option, Space
+from ddlprof.recommender.target import Machine, Target
 
 MemoryOfLayout = Callable[[Layout, int, int, int], tuple[float, float]]
 """From layout, GPUs, sequences of a micro-batch and micro-batches to GiB of the rank that needs most: what is expected,

@@ -7,7 +7,7 @@ import statistics
 import sys
 import time
 
-from instance_catalog import load
+from ddlprof.instance_catalog import load
 
 LIMIT_MS = 50.0
 

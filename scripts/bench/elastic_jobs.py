@@ -15,7 +15,7 @@ from statistics import fmean
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import Placement
 from ddlprof.cluster.speeds import PredictedSpeeds, Speeds
-from recommender import Measurement, Predictor, Target, Workload
+from ddlprof.recommender import Measurement, Predictor, Target, Workload
 
 MACHINE = "g4dn.12xlarge"
 """Four T4; Pollux measured on one to four of them."""

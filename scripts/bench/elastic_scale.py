@@ -28,7 +28,7 @@ from ddlprof.cluster.elastic_advice import shares
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import parse_cluster
 from ddlprof.cluster.speeds import PredictedSpeeds
-from recommender import Predictor, Target
+from ddlprof.recommender import Predictor, Target
 from scripts.bench.elastic_jobs import APPLICATIONS, MACHINE, workloads_from
 from scripts.bench.jobs import print_table
 from scripts.bench.machine import describe

@@ -25,8 +25,8 @@ from ddlprof.analysis.goodput import GOODPUT_PARTS, Goodput, goodput
 from ddlprof.analysis.run import analyse
 from ddlprof.analysis.trials import trials_of
 from ddlprof.model.trial import Trial
+from ddlprof.recommender.failures import completion, daly_interval_s
 from ddlprof.store import load_run
-from recommender.failures import completion, daly_interval_s
 from scripts.bench.jobs import JOBS, Limits, print_table, profiled, progress
 from scripts.bench.machine import describe
 from scripts.lab.interruptions import poisson, simulated_s

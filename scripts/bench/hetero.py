@@ -24,7 +24,7 @@ from ddlprof.hetero.devices import Devices, GpuNode
 from ddlprof.hetero.predicted import PredictedTimes
 from ddlprof.hetero.problem import GradientBucket, Problem, grouped
 from ddlprof.hetero.search import Plan, make_plan
-from recommender import Measurement, Workload
+from ddlprof.recommender import Measurement, Workload
 
 BATCHES = (64, 256, 1024)
 V100 = "V100-PCIE-16GB"

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
-from recommender import Workload
-from recommender.compute.memory import JobMemory
+from ddlprof.recommender import Workload
+from ddlprof.recommender.compute.memory import JobMemory
 
 _MODELS = {7e9: "llama_7b", 13e9: "llama_13b"}
 """The models of `scripts/jobs/llama.py` by the parameters of the source."""

@@ -17,8 +17,8 @@ from dataclasses import replace
 
 from ddlprof.model.operators import StepOperators
 from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
-from recommender import Measurement, Workload
-from recommender.compute.memory import JobMemory
+from ddlprof.recommender import Measurement, Workload
+from ddlprof.recommender.compute.memory import JobMemory
 from scripts.bench.memory_cases import Case, cases
 
 MIB = 2**20

@@ -18,8 +18,8 @@ from pathlib import Path
 from statistics import fmean
 
 from ddlprof.planning.features import count_model
-from recommender import Predictor, Target, Workload
-from recommender.compute.memory import JobMemory
+from ddlprof.recommender import Predictor, Target, Workload
+from ddlprof.recommender.compute.memory import JobMemory
 from scripts.fit.communication_errors import table
 
 MODELS = {

@@ -22,15 +22,15 @@ import numpy as np
 import pandas as pd
 
 from ddlprof.planning.features import count_model
-from recommender import Predictor, Target, Workload
-from recommender.compute.gpu_peaks import peak_of, peaks_of
-from recommender.compute.operator_coefficients import generation_of, shipped
-from recommender.compute.operator_time import tensor_rates
-from recommender.compute.tensor_time import tensor_product_seconds
-from recommender.estimate import Estimate
-from recommender.layout import Layout
-from recommender.target import default_catalog
-from recommender.transformer_job import transformer
+from ddlprof.recommender import Predictor, Target, Workload
+from ddlprof.recommender.compute.gpu_peaks import peak_of, peaks_of
+from ddlprof.recommender.compute.operator_coefficients import generation_of, shipped
+from ddlprof.recommender.compute.operator_time import tensor_rates
+from ddlprof.recommender.compute.tensor_time import tensor_product_seconds
+from ddlprof.recommender.estimate import Estimate
+from ddlprof.recommender.layout import Layout
+from ddlprof.recommender.target import default_catalog
+from ddlprof.recommender.transformer_job import transformer
 from scripts.fit.communication_errors import table
 from scripts.fit.layout_cases import MODELS
 from scripts.fit.operators_xla import LAUNCH_S, device_groups

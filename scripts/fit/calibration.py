@@ -15,17 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recommender.communication.coefficients import Prior
-from recommender.communication.exposed import Array, Load, placing_of
-from recommender.communication.job_parameters import JobFit, Observation
-from recommender.estimate import Z80
+from ddlprof.recommender.communication.coefficients import Prior
+from ddlprof.recommender.communication.exposed import Array, Load, placing_of
+from ddlprof.recommender.communication.job_parameters import JobFit, Observation
+from ddlprof.recommender.estimate import Z80
 from scripts.fit.link_groups import JOB_SD, Group
 from scripts.fit.placements import FULL_NODE, Point, PublishedJob
 
 COVERAGE = 0.82
 """Aimed at by the calibration of 80 % intervals: a little more, since jobs differ more than these five do."""
 COMPUTE_SD = 0.03
-"""The spread of a measured computation, which `recommender.compute.micro_batch` adds."""
+"""The spread of a measured computation, which `ddlprof.recommender.compute.micro_batch` adds."""
 FEW = ("few", "exposed", "second", "any", "other")
 """The levels of evidence that intervals with measured placements are calibrated on."""
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
 
-from instance_catalog import load
-from instance_catalog.records import MARKET_PRICE
-from recommender.plans.plan import Plan
-from recommender.plans.ranking import recommend
+from ddlprof.instance_catalog import load
+from ddlprof.instance_catalog.records import MARKET_PRICE
+from ddlprof.recommender.plans.plan import Plan
+from ddlprof.recommender.plans.ranking import recommend
 from scripts.bench.jobs import print_table, progress
 from scripts.fit.regret import DATA, Case, pollux_cases, profet_cases
 

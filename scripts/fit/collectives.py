@@ -22,8 +22,8 @@ from statistics import median
 import numpy as np
 from scipy.optimize import least_squares
 
-from recommender.communication.exposed import Array
-from recommender.target import default_catalog
+from ddlprof.recommender.communication.exposed import Array
+from ddlprof.recommender.target import default_catalog
 
 DEVICES = {
     "sm_90": "H100-SXM5-80GB", "sm_103": "B300",

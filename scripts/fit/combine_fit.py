@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 from scipy.linalg import cho_factor, cho_solve
 
-from recommender.compute.combine import PARTS_OF_EFFECT
-from recommender.compute.step_parts import PARTS, Array, shares, total_s
-from recommender.target import default_catalog
+from ddlprof.recommender.compute.combine import PARTS_OF_EFFECT
+from ddlprof.recommender.compute.step_parts import PARTS, Array, shares, total_s
+from ddlprof.recommender.target import default_catalog
 
 JOB_EFFECTS: dict[str, tuple[tuple[str, ...], str, float]] = {
     "software device": (("software",), "device", 0.25),

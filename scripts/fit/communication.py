@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from recommender import Coefficients
-from recommender.communication.coefficients import Prior, coefficients_from, with_buckets
-from recommender.communication.exposed import Array, Link, Links, Load, placing_of, step_s
-from recommender.communication.job_parameters import JobFit
-from recommender.target import RDMA_FROM_GBPS, Machine, default_catalog, machine_of
+from ddlprof.recommender import Coefficients
+from ddlprof.recommender.communication.coefficients import Prior, coefficients_from, with_buckets
+from ddlprof.recommender.communication.exposed import Array, Link, Links, Load, placing_of, step_s
+from ddlprof.recommender.communication.job_parameters import JobFit
+from ddlprof.recommender.target import RDMA_FROM_GBPS, Machine, default_catalog, machine_of
 from scripts.fit.calibration import FEW, Residuals, calibrate, calibrate_reach, covered, residuals_of, shots_of
 from scripts.fit.link_groups import GROUPS, JOB_SD, Group, fit_group, start_links
 from scripts.fit.placements import PublishedJob, read_jobs

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
-from recommender import Coefficients, Predictor
+from ddlprof.recommender import Coefficients, Predictor
 from scripts.fit.calibration import shots_of
 from scripts.fit.communication import (
     FAR_CLUSTER,

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from recommender.compute.micro_batch import Coefficients, ComputeModel
-from recommender.errors import PredictionError
-from recommender.estimate import Z80
-from recommender.target import default_catalog
-from recommender.workload import Measurement, Workload
+from ddlprof.recommender.compute.micro_batch import Coefficients, ComputeModel
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.estimate import Z80
+from ddlprof.recommender.target import default_catalog
+from ddlprof.recommender.workload import Measurement, Workload
 from scripts.bench.jobs import progress
 from scripts.fit import published
 from scripts.fit.combine_fit import Sds

@@ -1,7 +1,7 @@
 """The fit of one GPU's computation to published measurements; `compute` writes it.
 
 Two fits of one form (`combine_fit`): of steps whose operators are known, and of steps of which FLOPs are known or only
-other steps. Both leave `recommender.compute.combine` with the effects of GPUs, and with how much jobs differ.
+other steps. Both leave `ddlprof.recommender.compute.combine` with the effects of GPUs, and with how much jobs differ.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from recommender.compute.step_parts import PARTS, Changes, FlopParts, OperatorParts, PartsSource
-from recommender.errors import PredictionError
-from recommender.target import default_catalog
+from ddlprof.recommender.compute.step_parts import PARTS, Changes, FlopParts, OperatorParts, PartsSource
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.target import default_catalog
 from scripts.fit import published
 from scripts.fit.combine_fit import BATCH_RANGE, Sds, Steps, fit_sds, gpu_effects, runtime_effects
 

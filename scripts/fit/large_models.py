@@ -21,9 +21,9 @@ from statistics import fmean, median
 from typing import Any
 
 from ddlprof.planning.features import count_model
-from recommender import Estimate, Predictor, Target, Workload
-from recommender.strategy import STRATEGIES
-from recommender.target import default_catalog, machine_of
+from ddlprof.recommender import Estimate, Predictor, Target, Workload
+from ddlprof.recommender.strategy import STRATEGIES
+from ddlprof.recommender.target import default_catalog, machine_of
 from scripts.fit.communication import BUCKET_S, COLLECTIVES_SHARE, NETWORK_SHARE
 from scripts.fit.communication_errors import table
 

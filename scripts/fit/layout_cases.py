@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from instance_catalog import Gpu
-from recommender.architecture import Transformer
-from recommender.layout import Layout
-from recommender.layouts.links import Fabric, fabric_of
-from recommender.target import Target, default_catalog, machine_of
-from recommender.transformer_job import transformer
+from ddlprof.instance_catalog import Gpu
+from ddlprof.recommender.architecture import Transformer
+from ddlprof.recommender.layout import Layout
+from ddlprof.recommender.layouts.links import Fabric, fabric_of
+from ddlprof.recommender.target import Target, default_catalog, machine_of
+from ddlprof.recommender.transformer_job import transformer
 
 NETWORK_GBPS = {
     "A100": 1600.0,

@@ -14,14 +14,14 @@ from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
 
-from recommender import Layout, Measurement, PredictionError, Target
-from recommender.compute.memory import GIB, USABLE_MEMORY_SHARE
-from recommender.layouts.coefficients import FittedLayouts, LayoutCoefficients, shipped_layouts
-from recommender.layouts.memory import LayoutMemory, layout_memory
-from recommender.layouts.predict import LayoutPredictor
-from recommender.layouts.time import LayoutTime
-from recommender.target import default_catalog
-from recommender.transformer_job import transformer, workload_of
+from ddlprof.recommender import Layout, Measurement, PredictionError, Target
+from ddlprof.recommender.compute.memory import GIB, USABLE_MEMORY_SHARE
+from ddlprof.recommender.layouts.coefficients import FittedLayouts, LayoutCoefficients, shipped_layouts
+from ddlprof.recommender.layouts.memory import LayoutMemory, layout_memory
+from ddlprof.recommender.layouts.predict import LayoutPredictor
+from ddlprof.recommender.layouts.time import LayoutTime
+from ddlprof.recommender.target import default_catalog
+from ddlprof.recommender.transformer_job import transformer, workload_of
 from scripts.fit.communication_errors import table
 from scripts.fit.layout_cases import Case, cases, nanotron_case
 from scripts.fit.layouts import Steps, fit_cases, judged

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-from recommender.communication.exposed import Array
-from recommender.estimate import Z80
-from recommender.layouts.coefficients import TUNED, LayoutCoefficients, shipped_layouts
-from recommender.layouts.time import LayoutTime
+from ddlprof.recommender.communication.exposed import Array
+from ddlprof.recommender.estimate import Z80
+from ddlprof.recommender.layouts.coefficients import TUNED, LayoutCoefficients, shipped_layouts
+from ddlprof.recommender.layouts.time import LayoutTime
 from scripts.fit.communication_errors import table
 from scripts.fit.layout_cases import Case, cases
 

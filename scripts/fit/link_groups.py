@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from recommender.communication.exposed import Array, Link, Links, Load, Placing, step_s
+from ddlprof.recommender.communication.exposed import Array, Link, Links, Load, Placing, step_s
 from scripts.fit.placements import PublishedJob
 
 GROUPS = {"flow_capped": ("aws",), "ethernet": ("rtx",), "rdma": ("dgx", "dgx-ext")}

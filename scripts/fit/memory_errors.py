@@ -18,8 +18,8 @@ import pandas as pd
 from torch import nn
 
 from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
-from recommender import Workload
-from recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
+from ddlprof.recommender import Workload
+from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
 from scripts.fit.published_models import Published, table
 
 SMALL = 2

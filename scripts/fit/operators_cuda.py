@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from recommender.compute.gpu_peaks import GpuPeaks
-from recommender.compute.kernel_time import Array, ProductCoefficients, Rates, Sizes, product_seconds
+from ddlprof.recommender.compute.gpu_peaks import GpuPeaks
+from ddlprof.recommender.compute.kernel_time import Array, ProductCoefficients, Rates, Sizes, product_seconds
 from scripts.fit.operators_tensor import LARGE, Fit, TensorLevel, level_of
 
 CUDA_ENERGY = {

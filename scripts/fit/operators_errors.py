@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from instance_catalog import Gpu, load
-from recommender.compute.gpu_peaks import peaks_of
-from recommender.compute.kernel_time import Array
-from recommender.compute.operator_coefficients import OperatorCoefficients
-from recommender.compute.operator_time import OperatorModel
-from recommender.compute.tensor_time import TensorCoefficients
-from recommender.estimate import Z80
+from ddlprof.instance_catalog import Gpu, load
+from ddlprof.recommender.compute.gpu_peaks import peaks_of
+from ddlprof.recommender.compute.kernel_time import Array
+from ddlprof.recommender.compute.operator_coefficients import OperatorCoefficients
+from ddlprof.recommender.compute.operator_time import OperatorModel
+from ddlprof.recommender.compute.tensor_time import TensorCoefficients
+from ddlprof.recommender.estimate import Z80
 from scripts.fit.operator_data import ModelCase, operators_of, read_models
 from scripts.fit.operators_cuda import LEAD_S
 from scripts.fit.operators_fit import NO_LIMIT_W, STATED, chip, fit, products

@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from instance_catalog import Catalog, load
-from recommender.compute.gpu_peaks import GpuPeaks, peaks_of
-from recommender.compute.kernel_time import (
+from ddlprof.instance_catalog import Catalog, load
+from ddlprof.recommender.compute.gpu_peaks import GpuPeaks, peaks_of
+from ddlprof.recommender.compute.kernel_time import (
     Array,
     OperatorTable,
     fused_seconds,

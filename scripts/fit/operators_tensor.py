@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from instance_catalog import Catalog
-from recommender.compute.gpu_peaks import GpuPeaks, for_tf32, peaks_of, tensor_cores
-from recommender.compute.kernel_time import Array, Flags, Sizes
-from recommender.compute.tensor_time import TensorCoefficients, TensorCores, TensorRates, tensor_product_seconds
+from ddlprof.instance_catalog import Catalog
+from ddlprof.recommender.compute.gpu_peaks import GpuPeaks, for_tf32, peaks_of, tensor_cores
+from ddlprof.recommender.compute.kernel_time import Array, Flags, Sizes
+from ddlprof.recommender.compute.tensor_time import TensorCoefficients, TensorCores, TensorRates, tensor_product_seconds
 
 Fit = dict[str, Any]
 
@@ -36,7 +36,7 @@ LEAST_ROWS = 1024
 ENERGY = {7.0: 2.0, 7.5: 2.0, 8.0: 1.0, 8.6: 1.2, 8.9: 1.0, 9.0: 1.0, 10.0: 1.0, 12.0: 1.0}
 """Energy of a clock by process, before the fit: 12 nm twice that of TSMC's 7 to 4 nm, Samsung's 8 nm a little more."""
 TYPE_ENERGY = {"tf32": 1.8, "fp8": 0.55}
-"""As in `recommender.compute.gpu_peaks`."""
+"""As in `ddlprof.recommender.compute.gpu_peaks`."""
 LARGE = Path(__file__).with_name("large_products.csv")
 _LARGE_SIDE = 8192.0
 _LARGE_CLOCK_HZ = 1.9e9

@@ -7,8 +7,8 @@ from collections.abc import Collection
 import numpy as np
 import pandas as pd
 
-from recommender.compute.gpu_peaks import tensor_cores
-from recommender.compute.kernel_time import Sizes
+from ddlprof.recommender.compute.gpu_peaks import tensor_cores
+from ddlprof.recommender.compute.kernel_time import Sizes
 from scripts.fit.operators_tensor import Measured, tensor_type_rates
 
 DEVICES = {

@@ -16,8 +16,8 @@ from scipy.optimize import least_squares
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
-from recommender.compute.gpu_ratios import Array, LaunchRatio, Ratio, Series, features, quadratic
-from recommender.estimate import Z80
+from ddlprof.recommender.compute.gpu_ratios import Array, LaunchRatio, Ratio, Series, features, quadratic
+from ddlprof.recommender.estimate import Z80
 
 RIDGE = 3.0
 COVERAGE = 0.8

@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from recommender.target import Target
-from recommender.workload import Measurement, Workload
+from ddlprof.recommender.target import Target
+from ddlprof.recommender.workload import Measurement, Workload
 
 MACHINES: dict[str, dict[str, Any]] = {
     "aws": {"instance_type": "g4dn.12xlarge"},

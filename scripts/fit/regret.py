@@ -21,12 +21,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
-from recommender import Coefficients, Estimate, Measurement, Predicts, StepTimes, Target, Workload
-from recommender.compute.micro_batch import Coefficients as ComputeCoefficients
-from recommender.compute.micro_batch import ComputeModel
-from recommender.plans.ranking import recommend
-from recommender.predictor import Predictor
-from recommender.target import default_catalog
+from ddlprof.recommender import Coefficients, Estimate, Measurement, Predicts, StepTimes, Target, Workload
+from ddlprof.recommender.compute.micro_batch import Coefficients as ComputeCoefficients
+from ddlprof.recommender.compute.micro_batch import ComputeModel
+from ddlprof.recommender.plans.ranking import recommend
+from ddlprof.recommender.predictor import Predictor
+from ddlprof.recommender.target import default_catalog
 from scripts.bench.jobs import Limits, print_table, progress
 from scripts.fit import published
 from scripts.fit.communication import coefficients_with, fit_general, fit_groups, left_out

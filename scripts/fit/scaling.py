@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from recommender.target import Target
-from recommender.workload import Measurement, Workload
+from ddlprof.recommender.target import Target
+from ddlprof.recommender.workload import Measurement, Workload
 
 IN_PLACEMENTS = ("Pollux OSDI21", "Sia SOSP23")
 """Sources whose placements `_placements` reads."""

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from instance_catalog import CatalogError
-from recommender import Measurement
-from recommender.compute.gpu_peaks import precision_class
-from recommender.target import default_catalog
+from ddlprof.instance_catalog import CatalogError
+from ddlprof.recommender import Measurement
+from ddlprof.recommender.compute.gpu_peaks import precision_class
+from ddlprof.recommender.target import default_catalog
 
 TF32_BY_DEFAULT = ("PaddlePaddle Perf", "Sia SOSP23")
 """Sources whose "fp32" on GPUs with TF32 may be TF32: left out there."""

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ddlprof.cli.app import main as command
-from recommender.target import default_catalog
+from ddlprof.recommender.target import default_catalog
 from scripts.fuzz import packed, readers
 from scripts.fuzz.changes import HOSTILE, damaged, paths, replaced
 

@@ -1,4 +1,4 @@
-"""A job that is interrupted at given moments: what the formulas of `recommender.failures` are checked by."""
+"""A job that is interrupted at given moments: what the formulas of `ddlprof.recommender.failures` are checked by."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from instance_catalog import load
+from ddlprof.instance_catalog import load
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu

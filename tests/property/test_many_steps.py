@@ -14,7 +14,7 @@ from ddlprof.cluster.elastic.scaling import Choices, GoodputSpeeds, all_batches
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import Placement, parse_cluster
 from ddlprof.cluster.speeds import PredictedSpeeds, Speeds, StepTime, seconds_of
-from recommender import Measurement, Predictor, Predicts, Target, Workload
+from ddlprof.recommender import Measurement, Predictor, Predicts, Target, Workload
 
 T4, MI300 = "g4dn.12xlarge", Target(gpu_model="MI300X", network_gbps=400)
 PLACEMENTS = ((1,), (2,), (4,), (1, 1), (3, 1), (4, 4), (4, 4, 2))

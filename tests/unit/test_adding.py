@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from ddlprof.cli.report import report
+from ddlprof.recommender import Estimate, Measurement, PredictionError, Predictor, Target, Workload, recommend
+from ddlprof.recommender.compute.memory import memory_needed_gib
+from ddlprof.recommender.strategy import STRATEGIES, Strategy
 from ddlprof.report.run.formats import FORMATS, Analysed
-from recommender import Estimate, Measurement, PredictionError, Predictor, Target, Workload, recommend
-from recommender.compute.memory import memory_needed_gib
-from recommender.strategy import STRATEGIES, Strategy
 from tests.golden.runs import HERE
 
 T4 = "g4dn.12xlarge"
@@ -80,7 +80,7 @@ def test_a_consumer_of_the_predictor_needs_its_one_method() -> None:
 
 def test_the_page_names_what_is_tried_here() -> None:
     page = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
-    places = ("recommender/strategy.py", "ddlprof/report/run/formats.py", "recommender.Predicts")
+    places = ("recommender/strategy.py", "ddlprof/report/run/formats.py", "ddlprof.recommender.Predicts")
     # tests/unit/collect/accelerator/test_adding_an_accelerator.py adds this one
     elsewhere = ("ddlprof/collect/accelerator/known.py",)
     assert [place for place in (*places, *elsewhere) if place not in page] == []

@@ -12,9 +12,9 @@ import ddlprof
 from ddlprof.base.errors import UserError
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import ContextRow, Flag, JobSpan, LoaderCost
+from ddlprof.recommender import Measurement
+from ddlprof.recommender.workload import Recurring
 from ddlprof.report.run.tables import STEP_COLUMNS
-from recommender import Measurement
-from recommender.workload import Recurring
 from tests.golden.runs import HERE, MS, header, manifest, simple_run, step, write_rank
 
 EXPECTED = HERE / "two-ranks-expected"

@@ -13,7 +13,10 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = ("ddlprof", "recommender", "instance_catalog")
+FOLDERS = ("ddlprof", "recommender", "instance_catalog")
+CATALOG, RECOMMENDER = "ddlprof.instance_catalog", "ddlprof.recommender"
+"""Folders at the top of the repository; links in `ddlprof/` lead to them."""
+PREDICTOR = (RECOMMENDER, CATALOG)
 HEAVY = frozenset({"boto3", "botocore", "numpy", "pandas", "scipy", "joblib", "rich", "sklearn", "torch", "typer"})
 STDLIB = frozenset(sys.stdlib_module_names)
 MAX_FILE_LINES = 400
@@ -48,8 +51,8 @@ class Rule(NamedTuple):
 
 
 RULES = {
-    "instance_catalog": Rule(ours=(BASE,), forbidden=frozenset({"torch"})),
-    "recommender": Rule(ours=("instance_catalog", BASE, OPERATORS), forbidden=frozenset({"torch"})),
+    CATALOG: Rule(ours=(BASE,), forbidden=frozenset({"torch"})),
+    RECOMMENDER: Rule(ours=(CATALOG, BASE, OPERATORS), forbidden=frozenset({"torch"})),
     BASE: Rule(ours=(), third_party=False),
     "ddlprof.model": Rule(ours=(BASE,), third_party=False),
     "ddlprof.torch_private": Rule(ours=(BASE,), forbidden=HEAVY - {"torch"}),
@@ -62,14 +65,14 @@ RULES = {
     "ddlprof.store": Rule(ours=(BASE, "ddlprof.model"), forbidden=frozenset({"torch"})),
     "ddlprof.importing": Rule(ours=(BASE, "ddlprof.model", *WRITERS), forbidden=frozenset({"pandas", "torch"})),
     "ddlprof.sharing": Rule(
-        ours=(BASE, "ddlprof.model", "ddlprof.store", "instance_catalog"), forbidden=frozenset({"torch"})
+        ours=(BASE, "ddlprof.model", "ddlprof.store", CATALOG), forbidden=frozenset({"torch"})
     ),
-    "ddlprof.cluster": Rule(ours=(BASE, "ddlprof.model", *OURS[1:]), forbidden=frozenset({"pandas", "torch"})),
-    "ddlprof.hetero": Rule(ours=(BASE, "ddlprof.model", *OURS[1:]), forbidden=frozenset({"pandas"})),
+    "ddlprof.cluster": Rule(ours=(BASE, "ddlprof.model", *PREDICTOR), forbidden=frozenset({"pandas", "torch"})),
+    "ddlprof.hetero": Rule(ours=(BASE, "ddlprof.model", *PREDICTOR), forbidden=frozenset({"pandas"})),
     "ddlprof.fusion": Rule(ours=(*TRAINING, "ddlprof.launch.users_code"), forbidden=HEAVY - {"torch"}),
     "ddlprof.report": Rule(
         ours=(
-            BASE, "ddlprof.model", "ddlprof.analysis", "ddlprof.store", *POLICIES, "ddlprof.fusion.results", *OURS[1:],
+            BASE, "ddlprof.model", "ddlprof.analysis", "ddlprof.store", *POLICIES, "ddlprof.fusion.results", *PREDICTOR,
         ),
         forbidden=frozenset({"torch"}),
     ),
@@ -81,15 +84,15 @@ RULES = {
         ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof",), forbidden=frozenset({"torch"})
     ),
     "ddlprof.planning": Rule(
-        ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof", *OURS[1:]), forbidden=frozenset({"torch"})
+        ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof", *PREDICTOR), forbidden=frozenset({"torch"})
     ),
     "ddlprof.cli": Rule(
-        ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof", *OURS[1:]),
+        ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof", *PREDICTOR),
         forbidden=frozenset({"torch"}),
     ),
     "ddlprof.__main__": Rule(ours=("ddlprof.cli",), third_party=False),
     # ddlprof/__init__.py and api.py; a training process imports the former.
-    "ddlprof": Rule(ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof", *OURS[1:]), forbidden=frozenset({"torch"})),
+    "ddlprof": Rule(ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof", *PREDICTOR), forbidden=frozenset({"torch"})),
 }  # fmt: skip
 TORCH_AT_TOP = (
     "ddlprof.collect.hooks",
@@ -135,6 +138,7 @@ def within(module: str, package: str) -> bool:
 
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts if parts[0] not in FOLDERS[1:] else ("ddlprof", *parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -173,7 +177,7 @@ def violation(module: str, found: Import) -> str | None:
     package = max((name for name in RULES if within(module, name)), key=len)
     rule = RULES[package]
     top = found.module.partition(".")[0]
-    if top in OURS:
+    if top == "ddlprof":
         allowed = (*rule.ours, *(rule.lazily_ours if found.lazy else ()))
         inside = within(found.module, package) and package != "ddlprof"
         version = found.module == "ddlprof" and within(module, "ddlprof")  # from ddlprof import __version__
@@ -206,7 +210,7 @@ def parsed(path: Path) -> ast.Module:
 def test_imports_point_one_way() -> None:
     assert [
         f"{path.relative_to(ROOT)}:{found.line}: {reason}"
-        for path in sources(*OURS)
+        for path in sources(*FOLDERS)
         for found in imports(parsed(path))
         if (reason := violation(module_name(path), found))
     ] == []
@@ -231,11 +235,11 @@ def test_imports_point_one_way() -> None:
         ("ddlprof.cli.report", "def f():\n    from ddlprof import report", True),
         ("ddlprof.cli.report", "from ddlprof import report", False),
         ("ddlprof", "import ddlprof.api", False),
-        ("recommender.predictor", "import ddlprof", False),
-        ("recommender.predictor", "from instance_catalog import load", True),
-        ("instance_catalog", "import recommender", False),
-        ("instance_catalog.errors", "from ddlprof.base.errors import DdlprofError", True),
-        ("instance_catalog.errors", "from ddlprof.model.records import StepRow", False),
+        ("ddlprof.recommender.predictor", "import ddlprof.store", False),
+        ("ddlprof.recommender.predictor", "from ddlprof.instance_catalog import load", True),
+        (CATALOG, "from ddlprof import recommender", False),
+        ("ddlprof.instance_catalog.errors", "from ddlprof.base.errors import DdlprofError", True),
+        ("ddlprof.instance_catalog.errors", "from ddlprof.model.records import StepRow", False),
     ],
 )
 def test_the_rules_can_tell(module: str, code: str, allowed: bool) -> None:
@@ -291,7 +295,7 @@ def circle(found: dict[str, set[str]]) -> list[str]:
 
 
 def test_no_rooms_and_no_files_of_a_room_import_each_other_in_a_circle() -> None:
-    folders = [room for name in (*OURS, "scripts") for room in rooms(ROOT / name)]
+    folders = [room for name in (*FOLDERS, "scripts") for room in rooms(ROOT / name)]
     circles = {str(folder.relative_to(ROOT)): circle(arrows(folder)) for folder in folders}
     assert {folder: names for folder, names in circles.items() if names} == {}
     assert len(folders) > 40
@@ -314,7 +318,7 @@ def too_long(path: Path) -> Iterator[str]:
 
 
 def test_files_and_functions_are_short() -> None:
-    assert [text for path in sources(*OURS, "scripts", "examples", "tests") for text in too_long(path)] == []
+    assert [text for path in sources(*FOLDERS, "scripts", "examples", "tests") for text in too_long(path)] == []
 
 
 @pytest.mark.parametrize(

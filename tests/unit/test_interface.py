@@ -10,9 +10,7 @@ import pytest
 import typer
 
 import ddlprof
-import instance_catalog
-import recommender
-from ddlprof import fusion
+from ddlprof import fusion, instance_catalog, recommender
 from ddlprof.base.errors import UserError
 from ddlprof.cli.parser import app
 from ddlprof.model.records import Flag

@@ -32,6 +32,7 @@ DISTRIBUTIONS = {
 }  # fmt: skip
 """The name on PyPI where it is another, or the package that brings it."""
 WHEEL = ("ddlprof", "recommender", "instance_catalog")
+"""The folders that the wheel is made of; the last two lie in the first one there."""
 RIGHTS = {
     "Publish on PyPI": {"id-token"},
     "Publish the documentation": {"id-token", "pages"},
@@ -86,7 +87,7 @@ def imported(*folders: str, by_name: bool = False) -> set[str]:
     ours = {"ddlprof", "recommender", "instance_catalog", "scripts", "tests"} | {path.stem for path in files}
     ours |= {path.parent.name for path in files}
     if folders == WHEEL:  # which imports its own modules by their whole names: one may be called as what it connects to
-        ours = {*WHEEL, "sitecustomize"}
+        ours = {"ddlprof", "sitecustomize"}
     return {DISTRIBUTIONS.get(name, name) for name in found - ours - sys.stdlib_module_names}
 
 

@@ -11,9 +11,9 @@ from typing import Annotated
 from ddlprof.base.errors import UserError
 from ddlprof.base.reading import POSITIVE, Length, Range, ReadingError, decode, parse_json, read_text, settle
 from ddlprof.cluster.machines import MAX_GPUS
-from instance_catalog import table
-from recommender import Measurement, Workload
-from recommender.workload import MAX_BATCH
+from ddlprof.instance_catalog import table
+from ddlprof.recommender import Measurement, Workload
+from ddlprof.recommender.workload import MAX_BATCH
 
 MAX_FILE_BYTES = 4 * 2**20
 _STEP = re.compile(r"(\d{1,7})x(\d{1,10})=([0-9.eE+-]{1,30})")

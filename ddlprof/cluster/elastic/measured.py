@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.base.units import count
-from recommender import Estimate, PredictionError, StepTimes, Target, Workload
-from recommender.estimate import Z80
-from recommender.target import format_placement
+from ddlprof.recommender import Estimate, PredictionError, StepTimes, Target, Workload
+from ddlprof.recommender.estimate import Z80
+from ddlprof.recommender.target import format_placement
 
 _LEAST_SD = 0.05
 """The least standard deviation of a prediction, as a share of the step: steps differ from day to day, however well the

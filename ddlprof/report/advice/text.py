@@ -9,9 +9,9 @@ from ddlprof.base.text import plain
 from ddlprof.base.units import count, long_time, percent, significant, times
 from ddlprof.cluster.advice import Advice, Slowdown, SpeedUp, SpreadCost, Worth
 from ddlprof.cluster.machines import Level
+from ddlprof.recommender.target import format_placement
 from ddlprof.report.advice.data import JobAdvice, rounded_s
 from ddlprof.report.text import aligned, labelled, text_of, wrapped
-from recommender.target import format_placement
 
 _WIDTH = 110
 _labelled = partial(labelled, width=_WIDTH)

@@ -15,6 +15,7 @@ from ddlprof.analysis.uncertainty import Estimate
 from ddlprof.base.errors import DdlprofError
 from ddlprof.base.text import without_credentials
 from ddlprof.base.units import scale_for
+from ddlprof.instance_catalog import Catalog, CatalogError, Price
 from ddlprof.model.classes import CLASSES, STALLS
 from ddlprof.model.run_summary import SUMMARY_NAME, RunSummary
 from ddlprof.report.run.data import build_report
@@ -23,7 +24,6 @@ from ddlprof.store import load_run
 from ddlprof.store.fleet import FoundRun, Search, pieces
 from ddlprof.store.numbers import DAMAGE
 from ddlprof.store.run_summary import MAX_SUMMARY_BYTES, decode_summary, peek
-from instance_catalog import Catalog, CatalogError, Price
 
 MOST_LOADED_BYTES = 64 << 20
 """A run with more bytes is not loaded for a list, as that takes seconds."""

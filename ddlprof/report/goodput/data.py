@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from ddlprof.analysis.goodput import BEGINNING, LAST, MATCHED, TOLD, Goodput, goodput
 from ddlprof.base.units import count
+from ddlprof.instance_catalog import Price
 from ddlprof.model.trial import START_UP, Trial
-from instance_catalog import Price
-from recommender.failures import completion, daly_interval_s, young_interval_s
+from ddlprof.recommender.failures import completion, daly_interval_s, young_interval_s
 
 GOODPUT_SCHEMA = 1
 _HOUR_S = 3600.0

@@ -8,11 +8,11 @@ from typing import Any
 from ddlprof.analysis.run import analyse
 from ddlprof.analysis.trials import trials_of
 from ddlprof.base.errors import UserError
+from ddlprof.instance_catalog import CatalogError, Price, load
 from ddlprof.model.trial import Trial
 from ddlprof.report.goodput.data import GoodputReport, goodput_report
 from ddlprof.store import load_run
 from ddlprof.store.reader import runs_in
-from instance_catalog import CatalogError, Price, load
 
 
 def goodput_of(paths: Sequence[str], instance: str | None = None) -> GoodputReport:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.units import percent, significant
+from ddlprof.recommender.layout import Layout, parse_layout
 from ddlprof.report.launch import accelerate, megatron, nanotron, torchtitan
 from ddlprof.report.launch.launch import Launch
-from recommender.layout import Layout, parse_layout
 
 if TYPE_CHECKING:
-    from recommender import Workload
-    from recommender.plans.plan import Plan
+    from ddlprof.recommender import Workload
+    from ddlprof.recommender.plans.plan import Plan
 
 
 class Engine(NamedTuple):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.text import plain
-from recommender.architecture import Transformer
-from recommender.layout import Layout
+from ddlprof.recommender.architecture import Transformer
+from ddlprof.recommender.layout import Layout
 
 
 @dataclass(frozen=True)

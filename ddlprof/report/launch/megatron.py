@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+from ddlprof.recommender.architecture import Transformer
 from ddlprof.report.launch.launch import Launch
 from ddlprof.report.text import text_of
-from recommender.architecture import Transformer
 
 START = "torchrun ... pretrain_gpt.py $(grep -v '^#' {path}) --data-path ..."
 _SHARDS = {"zero2": "optim_grads", "zero3": "optim_grads_params"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from ddlprof.recommender.architecture import Transformer
 from ddlprof.report.launch.launch import Launch, one_line
 from ddlprof.report.text import text_of
-from recommender.architecture import Transformer
 
 START = "CONFIG_FILE={path} ./run_train.sh"
 _FAMILIES = "a flavor with these sizes must be registered in torchtitan.models, and named here"

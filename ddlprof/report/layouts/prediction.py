@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.units import Scale, count, percent, scale_for, scaled, significant
+from ddlprof.recommender.layout import DIMENSIONS
 from ddlprof.report.json_csv import json_text
 from ddlprof.report.plans.prediction import class_rows, estimate_values, interval_in_words, placement_in_words
 from ddlprof.report.text import aligned, labelled, text_of
-from recommender.layout import DIMENSIONS
 
 if TYPE_CHECKING:
-    from recommender import Estimate, Layout, Target
+    from ddlprof.recommender import Estimate, Layout, Target
 
 _LABEL_WIDTH = 9
 _labelled = partial(labelled, width=100, indent=_LABEL_WIDTH)

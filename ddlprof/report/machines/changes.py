@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddlprof.base.units import count, significant
+from ddlprof.instance_catalog import LinkFact
 from ddlprof.report.json_csv import csv_text, json_text
 from ddlprof.report.text import aligned, text_of
-from instance_catalog import LinkFact
 
 if TYPE_CHECKING:
-    from instance_catalog.refresh import RefreshReport
+    from ddlprof.instance_catalog.refresh import RefreshReport
 
 _KINDS = {"types": "types", "offerings": "offerings", "on_demand": "on-demand prices", "spot": "spot prices"}
 LINK_COLUMNS = ("machine", "what", "value", "unit", "measured_at", "source", "notes")

@@ -8,10 +8,10 @@ from functools import partial
 
 from ddlprof.base.reading import ReadingError, decode, parse_json
 from ddlprof.base.units import percent, significant
+from ddlprof.instance_catalog import Catalog, CatalogError, Gpu, LinkFact, Reached
 from ddlprof.model.probed import Figure, Probed
 from ddlprof.report.json_csv import json_text
 from ddlprof.report.text import aligned, labelled, text_of
-from instance_catalog import Catalog, CatalogError, Gpu, LinkFact, Reached
 
 MAX_FILE_BYTES = 2**20
 SETTLED_S = 15.0
@@ -161,7 +161,7 @@ def _remark(figure: Figure, gpu: Gpu | None) -> str:
 
 
 def _peak(key: str, gpu: Gpu) -> float | None:
-    from recommender.compute.gpu_peaks import peak_tflops  # here, as it needs numpy
+    from ddlprof.recommender.compute.gpu_peaks import peak_tflops  # here, as it needs numpy
 
     half = peak_tflops(gpu, "half")
     peaks = {"fp32": gpu.fp32_tflops, "tf32": gpu.tf32_tflops, "bf16": gpu.bf16_tflops, "fp16": half}

@@ -7,11 +7,7 @@ from dataclasses import asdict, dataclass
 from math import comb
 
 from ddlprof.base.units import NOT_KNOWN, count, significant
-from ddlprof.report.json_csv import json_text
-from ddlprof.report.machines.listing import dollars, gpus, number
-from ddlprof.report.machines.probe import reached_rows
-from ddlprof.report.text import aligned, text_of, wrapped
-from instance_catalog import (
+from ddlprof.instance_catalog import (
     Catalog,
     CatalogError,
     Disagreement,
@@ -23,6 +19,10 @@ from instance_catalog import (
     Reached,
     Source,
 )
+from ddlprof.report.json_csv import json_text
+from ddlprof.report.machines.listing import dollars, gpus, number
+from ddlprof.report.machines.probe import reached_rows
+from ddlprof.report.text import aligned, text_of, wrapped
 
 _LABEL_WIDTH = 14
 _TRANSPORTS = {"tcp": "TCP", "ena_express": "ENA Express", "efa": "EFA"}

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ddlprof.base.units import duration, percent, significant
+from ddlprof.recommender.plans.flips import batch_flip, batches_tried, deadline_flip, price_flip
 from ddlprof.report.plans.words import where
-from recommender.plans.flips import batch_flip, batches_tried, deadline_flip, price_flip
 
 if TYPE_CHECKING:
+    from ddlprof.recommender.plans.plan import Plan
     from ddlprof.report.plans.data import Answer
-    from recommender.plans.plan import Plan
 
 _LEAST_SHARE = 0.01
 

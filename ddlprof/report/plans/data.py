@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.recommender.estimate import CLASSES
+from ddlprof.recommender.plans.shown import knee_of, rows_of
 from ddlprof.report.json_csv import csv_text, json_text
-from recommender.estimate import CLASSES
-from recommender.plans.shown import knee_of, rows_of
 
 if TYPE_CHECKING:
-    from recommender.plans.layouts import TriedOn
-    from recommender.plans.plan import Plan
-    from recommender.plans.shown import Row
+    from ddlprof.recommender.plans.layouts import TriedOn
+    from ddlprof.recommender.plans.plan import Plan
+    from ddlprof.recommender.plans.shown import Row
 
 COLUMNS = (
     "position", "cloud", "region", "instance_type", "nodes", "placement", "gpus", "gpu_model", "pricing",
@@ -62,7 +62,7 @@ class Answer:
     """The most that the job may cost, if the user told it."""
 
     def rows(self, top: int, *, all_sizes: bool = False) -> list[Row]:
-        """The plans to show: see `recommender.plans.shown.rows_of`."""
+        """The plans to show: see `ddlprof.recommender.plans.shown.rows_of`."""
         return rows_of(self.accepted, knee_of(self.front), top, all_sizes=all_sizes)
 
     @property

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.units import Scale, count, duration, scale_for, significant
+from ddlprof.recommender.estimate import CLASSES
+from ddlprof.recommender.plans.shown import fastest_of, knee_of
 from ddlprof.report.html.chart import Choice, chart, rounded, short, stacks
 from ddlprof.report.html.element import Content, Html, facts, joined, table, tag
 from ddlprof.report.html.shell import Absent, Section, page, verdict_box
@@ -24,13 +26,11 @@ from ddlprof.report.plans.text import (
     why_none,
 )
 from ddlprof.report.plans.words import described, time_unit, where
-from recommender.estimate import CLASSES
-from recommender.plans.shown import fastest_of, knee_of
 
 if TYPE_CHECKING:
+    from ddlprof.recommender.plans.plan import Plan
+    from ddlprof.recommender.plans.shown import Row
     from ddlprof.report.plans.data import Answer
-    from recommender.plans.plan import Plan
-    from recommender.plans.shown import Row
 
 _DRAWN_REJECTED = 400
 _TABLE_ROWS = 100

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.units import Scale, count, duration, percent, scale_for, significant
+from ddlprof.recommender.plans.ranking import pareto_front
 from ddlprof.report.html.chart import chart, rounded, short, stacks
 from ddlprof.report.html.element import Content, Html, table
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.plans.tried import time_and_cost
 from ddlprof.report.plans.words import time_unit, where
-from recommender.plans.ranking import pareto_front
 
 if TYPE_CHECKING:
+    from ddlprof.recommender.plans.layouts import TriedOn
+    from ddlprof.recommender.plans.plan import Plan
     from ddlprof.report.plans.data import Answer
-    from recommender.plans.layouts import TriedOn
-    from recommender.plans.plan import Plan
 
 _ROWS = 100
 _POINTS = 1500

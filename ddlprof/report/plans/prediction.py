@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.units import Scale, count, percent, scale_for, significant
+from ddlprof.recommender.estimate import CLASSES
 from ddlprof.report.json_csv import json_text
 from ddlprof.report.plans.data import asked_in_words, settings_in_words
 from ddlprof.report.text import aligned, labelled, text_of
-from recommender.estimate import CLASSES
 
 if TYPE_CHECKING:
-    from recommender import Estimate, Target
+    from ddlprof.recommender import Estimate, Target
 
 _LABEL_WIDTH = 9
 _labelled = partial(labelled, width=80, indent=_LABEL_WIDTH)

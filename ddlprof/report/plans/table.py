@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ddlprof.base.units import percent, significant
+from ddlprof.instance_catalog.records import MARKET_PRICE, OWN_PRICE, is_assumed
 from ddlprof.report.text import aligned, wrapped
-from instance_catalog.records import MARKET_PRICE, OWN_PRICE, is_assumed
 
 if TYPE_CHECKING:
-    from recommender.plans.plan import Plan
-    from recommender.plans.shown import Row
+    from ddlprof.recommender.plans.plan import Plan
+    from ddlprof.recommender.plans.shown import Row
 
 LEGEND = {
     "s": "spot, can be taken away at any time: interruptions are counted",

@@ -9,17 +9,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ddlprof.base.units import count, duration, percent, significant
+from ddlprof.instance_catalog.records import OWN_PRICE
+from ddlprof.recommender.plans.shown import fastest_of, knee_of
 from ddlprof.report.plans.changes import changes_of
 from ddlprof.report.plans.data import Answer, settings_in_words
 from ddlprof.report.plans.pareto_plot import Axis, apart, axes, plot
 from ddlprof.report.plans.table import plans_table
 from ddlprof.report.plans.words import described, time_unit
 from ddlprof.report.text import labelled, text_of, wrapped
-from instance_catalog.records import OWN_PRICE
-from recommender.plans.shown import fastest_of, knee_of
 
 if TYPE_CHECKING:
-    from recommender.plans.plan import Plan
+    from ddlprof.recommender.plans.plan import Plan
 
 OLD_PRICE_DAYS = 90
 _WIDTH = 80
@@ -57,7 +57,7 @@ def render(answer: Answer, top: int, *, all_sizes: bool = False) -> str:
 
 
 def _caution(plans: Sequence[Plan]) -> list[str]:
-    from recommender.basis import NO_GPU_MEASURED
+    from ddlprof.recommender.basis import NO_GPU_MEASURED
 
     return ["         extrapolated: no GPU was measured"] if any(NO_GPU_MEASURED in p.basis for p in plans) else []
 

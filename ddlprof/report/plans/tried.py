@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.recommender.plans.plan import cost_usd
 from ddlprof.report.json_csv import csv_text
-from recommender.plans.plan import cost_usd
 
 if TYPE_CHECKING:
+    from ddlprof.recommender.plans.layouts import TriedOn
     from ddlprof.report.plans.data import Answer
-    from recommender.plans.layouts import TriedOn
 
 COLUMNS = (
     "cloud", "region", "instance_type", "nodes", "gpus", "layout", "tensor", "pipeline", "virtual", "context",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ddlprof.base.units import duration, significant
 
 if TYPE_CHECKING:
-    from recommender.plans.plan import Plan
+    from ddlprof.recommender.plans.plan import Plan
 
 
 def where(plan: Plan) -> str:

@@ -102,9 +102,9 @@ def _peak_tflops(device: str, precision: str | None) -> float | None:
     """The dense peak of a GPU for a precision; None for processors, and for what the catalogue does not know."""
     if device == "cpu" or precision is None:
         return None
-    from instance_catalog import CatalogError, load  # not at the top: the card of a CPU run does without
-    from recommender import PredictionError
-    from recommender.compute.gpu_peaks import peak_tflops, precision_class
+    from ddlprof.instance_catalog import CatalogError, load  # not at the top: the card of a CPU run does without
+    from ddlprof.recommender import PredictionError
+    from ddlprof.recommender.compute.gpu_peaks import peak_tflops, precision_class
 
     try:
         gpu = load(None).gpu(device)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from instance_catalog.errors import CatalogError
-from instance_catalog.refresh.providers import aws_answers as answers
-from instance_catalog.refresh.providers.aws_answers import NO_CREDENTIALS, explained
-from instance_catalog.refresh.providers.base import Allowance, CallFailed, TypeAnswer, unknown
+from ddlprof.instance_catalog.errors import CatalogError
+from ddlprof.instance_catalog.refresh.providers import aws_answers as answers
+from ddlprof.instance_catalog.refresh.providers.aws_answers import NO_CREDENTIALS, explained
+from ddlprof.instance_catalog.refresh.providers.base import Allowance, CallFailed, TypeAnswer, unknown
 
 ATTEMPTS = 4
 """Attempts for a page if the configuration has no `max_attempts`. With boto3's waits between them at most 7 s."""

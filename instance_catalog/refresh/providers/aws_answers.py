@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from instance_catalog.refresh.providers.base import CallFailed, NetworkSpeed, TypeAnswer, unknown
+from ddlprof.instance_catalog.refresh.providers.base import CallFailed, NetworkSpeed, TypeAnswer, unknown
 
 _BYTES_PER_GB = 1e9
 _BYTES_PER_GIB = 2**30

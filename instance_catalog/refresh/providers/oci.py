@@ -14,9 +14,9 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-from instance_catalog.catalog import ANY_REGION
-from instance_catalog.errors import CatalogError
-from instance_catalog.refresh.providers.base import Allowance, CallFailed, TypeAnswer
+from ddlprof.instance_catalog.catalog import ANY_REGION
+from ddlprof.instance_catalog.errors import CatalogError
+from ddlprof.instance_catalog.refresh.providers.base import Allowance, CallFailed, TypeAnswer
 
 URL = "https://apexapps.oracle.com/pls/apex/cetools/api/v1/products/?currencyCode=USD"
 TIMEOUT_S: float = 15

@@ -9,16 +9,16 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ddlprof.instance_catalog import CatalogError
 from ddlprof.planning.features import count_model
-from instance_catalog import CatalogError
-from recommender import PredictionError, Predictor, Target, Workload
-from recommender.compute.gpu_peaks import peak_of, peaks_of
-from recommender.compute.kernel_time import Sizes
-from recommender.compute.memory import JobMemory
-from recommender.compute.operator_coefficients import generation_of, shipped
-from recommender.compute.operator_time import tensor_rates
-from recommender.compute.tensor_time import tensor_product_seconds
-from recommender.target import default_catalog
+from ddlprof.recommender import PredictionError, Predictor, Target, Workload
+from ddlprof.recommender.compute.gpu_peaks import peak_of, peaks_of
+from ddlprof.recommender.compute.kernel_time import Sizes
+from ddlprof.recommender.compute.memory import JobMemory
+from ddlprof.recommender.compute.operator_coefficients import generation_of, shipped
+from ddlprof.recommender.compute.operator_time import tensor_rates
+from ddlprof.recommender.compute.tensor_time import tensor_product_seconds
+from ddlprof.recommender.target import default_catalog
 from scripts.bench.gpu.experiment import JOBS, Bench, Bound, Failed, call, python
 
 REHEARSED_AS = "H100-SXM5-80GB"

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from instance_catalog import CatalogError, Price, load
-from instance_catalog.overlay import read_overlay
-from instance_catalog.refresh import RefreshReport, refresh
+from ddlprof.instance_catalog import CatalogError, Price, load
+from ddlprof.instance_catalog.overlay import read_overlay
+from ddlprof.instance_catalog.refresh import RefreshReport, refresh
 from tests.aws_account import sign_in
 from tests.integration.cli.aws_server import AwsServer
 from tests.integration.processes import PATIENCE_S, Processes
@@ -206,7 +206,7 @@ KILLED_AT_REPLACEMENT = """
 import os, signal, sys
 from datetime import datetime, timezone
 from pathlib import Path
-from instance_catalog.refresh import refresh
+from ddlprof.instance_catalog.refresh import refresh
 
 left = int(sys.argv[2])
 replace = os.replace

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.cli.app import main
-from recommender.workload import read_workload
+from ddlprof.recommender.workload import read_workload
 
 Features = Callable[..., tuple[int, str, str]]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from instance_catalog import CatalogError
-from instance_catalog.refresh import fetch, refresh
-from instance_catalog.refresh.providers import aws
-from instance_catalog.refresh.providers.base import MOST_MIB, MOST_PAGES
+from ddlprof.instance_catalog import CatalogError
+from ddlprof.instance_catalog.refresh import fetch, refresh
+from ddlprof.instance_catalog.refresh.providers import aws
+from ddlprof.instance_catalog.refresh.providers.base import MOST_MIB, MOST_PAGES
 from tests.aws_account import sign_in
 from tests.integration.cli.hostile_server import Handler, dripping, endless, hostile, paging, silent
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ddlprof.cli.app import main
-from recommender import Measurement, Workload
-from recommender.workload import workload_text
+from ddlprof.recommender import Measurement, Workload
+from ddlprof.recommender.workload import workload_text
 
 WORK = ["--budget", "12h", "--samples", "1000000"]
 BERT = Workload(

@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from ddlprof.importing import import_traces
+from ddlprof.instance_catalog import InstanceType, LinkFact, Price, load
+from ddlprof.instance_catalog.overlay import add_links, write_instances, write_prices
 from ddlprof.model import codec
 from ddlprof.model.probed import Figure, Probed
 from ddlprof.model.records import End
 from ddlprof.model.source_places import SourcePlace
+from ddlprof.recommender import Measurement, Workload
 from ddlprof.report.machines.probe import as_json
-from instance_catalog import InstanceType, LinkFact, Price, load
-from instance_catalog.overlay import add_links, write_instances, write_prices
-from recommender import Measurement, Workload
 from tests.golden.runs import MS, header, manifest, simple_run, step, write_rank
 from tests.unit.cli.commands import write_workload
 

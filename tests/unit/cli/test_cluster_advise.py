@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ddlprof.recommender import Measurement
 from ddlprof.report.advice.formats import COLUMNS
-from recommender import Measurement
 from tests.golden.runs import HERE
 from tests.unit.cli.commands import BERT, ddlprof, write_workload
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from recommender import Measurement, Target, Workload, predict
-from recommender.layout import parse_layout
+from ddlprof.recommender import Measurement, Target, Workload, predict
+from ddlprof.recommender.layout import parse_layout
 from tests.golden.runs import simple_run
 from tests.unit.cli.commands import ddlprof, rows, write_workload
 from tests.unit.recommender.made_up_layouts import JOB

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from ddlprof.cli.app import main
-from recommender import Workload
-from recommender.workload import read_workload
+from ddlprof.recommender import Workload
+from ddlprof.recommender.workload import read_workload
 
 NETS = """
 import torch

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from torch import nn
 
-from recommender import transformer
-from recommender.workload import read_workload
+from ddlprof.recommender import transformer
+from ddlprof.recommender.workload import read_workload
 from tests.unit.cli.commands import ddlprof
 from tests.unit.recommender.test_model_config import DEEPSEEK_V3, GPT2, LLAMA_8B
 

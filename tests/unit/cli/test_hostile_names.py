@@ -21,16 +21,16 @@ from ddlprof.analysis.sparsity.potential import potential
 from ddlprof.base.text import plain
 from ddlprof.cli.app import main
 from ddlprof.fusion import results
+from ddlprof.instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
 from ddlprof.model.checks import Check
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.model.sparsity import LayerCounts, LstmTiming, SparsityCounts, StepCounts
+from ddlprof.recommender.target import default_catalog
 from ddlprof.report import characterize, doctor, features, fusion, sparsity
 from ddlprof.report.characterize import Comparison
 from ddlprof.report.launch.machines.engines import MACHINES
 from ddlprof.report.machines import changes
-from instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
-from recommender.target import default_catalog
 from tests.unit.cli.hostile import NAME, paths_of, write_files
 from tests.unit.report.html.test_element import Read
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from ddlprof.cli.app import main
+from ddlprof.instance_catalog import CatalogError, load
+from ddlprof.instance_catalog.refresh import Outcome, RefreshReport
 from ddlprof.model.records import Calibration, End
-from instance_catalog import CatalogError, load
-from instance_catalog.refresh import Outcome, RefreshReport
 from tests.golden.runs import HERE, header, manifest, step, write_rank
 
 Ddlprof = Callable[..., int]
@@ -207,7 +207,7 @@ def test_refresh(
         more["on_progress"](1, 1)
         return RefreshReport((Outcome("us-east-1", "types", 65, error),), (), ())
 
-    monkeypatch.setattr("instance_catalog.refresh.refresh", fetch)
+    monkeypatch.setattr("ddlprof.instance_catalog.refresh.refresh", fetch)
     typed = ["--region", "us-east-1,us-west-2", "--region", "eu-west-1", "--profile", "lab", "--instance", "g5.*"]
     assert ddlprof("instances", "refresh", *typed) == code
     assert asked["regions"] == ["us-east-1", "us-west-2", "eu-west-1"]
@@ -225,7 +225,7 @@ def test_a_refresh_that_fetches_nothing_is_one_line(
     def fetch(*_: Any, **__: Any) -> RefreshReport:
         raise CatalogError("no AWS credentials: run aws configure")
 
-    monkeypatch.setattr("instance_catalog.refresh.refresh", fetch)
+    monkeypatch.setattr("ddlprof.instance_catalog.refresh.refresh", fetch)
     assert ddlprof("instances", "refresh", "--region", "us-east-1") == 2
     assert capsys.readouterr() == ("", "ddlprof: no AWS credentials: run aws configure\n")
 

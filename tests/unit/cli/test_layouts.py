@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recommender.search.rules import RULES
+from ddlprof.recommender.search.rules import RULES
 from tests.unit.cli.commands import ddlprof, rows, write_workload
 from tests.unit.recommender.made_up_layouts import EXPERTS, JOB
 

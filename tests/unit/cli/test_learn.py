@@ -13,7 +13,7 @@ import pytest
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.records import End, Overhead
 from ddlprof.planning.learning import learn_from
-from recommender.learned import read_learned
+from ddlprof.recommender.learned import read_learned
 from tests.golden.runs import HERE, MS, Record, header, manifest, simple_run, step, write_rank
 from tests.unit.cli.commands import WORK, ddlprof, write_workload
 from tests.unit.recommender.learning.teams import team

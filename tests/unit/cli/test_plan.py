@@ -13,8 +13,8 @@ from ddlprof.hetero.check.run import Check, Checked
 from ddlprof.hetero.plan_file import read_plan
 from ddlprof.hetero.problem import Strategy
 from ddlprof.model.operators import Layer, Operator, StepOperators
+from ddlprof.recommender import Measurement, Workload
 from ddlprof.report.hetero import text as table
-from recommender import Measurement, Workload
 from tests.unit.cli.commands import ddlprof, write_workload
 
 pytestmark = pytest.mark.usefixtures("alone")

@@ -15,7 +15,7 @@ import pytest
 from ddlprof.base.errors import UserError
 from ddlprof.base.units import parse_duration
 from ddlprof.model.manifest import Manifest
-from recommender import Measurement, Workload
+from ddlprof.recommender import Measurement, Workload
 from tests.golden.runs import header, manifest, simple_run, write_rank
 from tests.unit.cli.commands import BERT, WORK, ddlprof, rows, write_workload
 

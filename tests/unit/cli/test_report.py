@@ -122,7 +122,7 @@ def test_the_card_at_the_end_of_a_run_waits_for_nothing_that_it_does_not_show(tm
     run = simple_run(tmp_path)
     code = (
         "import os, sys; from ddlprof.cli.app import main; sys.argv = ['ddlprof', *sys.argv[1:]]; code = main();"
-        "heavy = {'typer', 'rich', 'pandas', 'zipfile', 'concurrent.futures', 'instance_catalog.catalog',"
+        "heavy = {'typer', 'rich', 'pandas', 'zipfile', 'concurrent.futures', 'ddlprof.instance_catalog.catalog',"
         " 'ddlprof.report.run.trace', 'ddlprof.report.run.html.page'} & set(sys.modules);"
         "sys.exit(code or str(heavy or os.environ.get('OPENBLAS_NUM_THREADS') or '') or 0)"
     )

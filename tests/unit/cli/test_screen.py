@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.cli.app import main
-from recommender.target import default_catalog
+from ddlprof.recommender.target import default_catalog
 from tests.golden.runs import HERE, simple_run
 from tests.unit.cli.hostile import NAME, write_job, write_overlay, write_run
 

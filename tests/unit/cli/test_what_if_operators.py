@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from ddlprof.instance_catalog import Reached
+from ddlprof.instance_catalog.overlay import add_reached
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
-from instance_catalog import Reached
-from instance_catalog.overlay import add_reached
-from recommender import Measurement, Workload
-from recommender.target import default_catalog
+from ddlprof.recommender import Measurement, Workload
+from ddlprof.recommender.target import default_catalog
 from tests.unit.cli.commands import ddlprof, write_workload
 
 LAYERS, TOKENS, WIDTH = 24, 4096, 2048

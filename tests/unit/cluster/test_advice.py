@@ -28,9 +28,9 @@ from ddlprof.hetero.devices import Devices, GpuNode
 from ddlprof.hetero.predicted import predicted_problem
 from ddlprof.hetero.search import EVEN_AR, uniform
 from ddlprof.hetero.simulation import simulate
-from instance_catalog.errors import CatalogError
-from recommender import Estimate, Measurement, PredictionError, Predictor, StepTimes, Target
-from recommender.workload import read_workload
+from ddlprof.instance_catalog.errors import CatalogError
+from ddlprof.recommender import Estimate, Measurement, PredictionError, Predictor, StepTimes, Target
+from ddlprof.recommender.workload import read_workload
 
 TARGET = Target(gpu_model="V100", network_gbps=25.0, batch_per_gpu=32)
 

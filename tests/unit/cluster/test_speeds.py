@@ -8,7 +8,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.cluster.jobs import Job
 from ddlprof.cluster.machines import Placement, parse_cluster
 from ddlprof.cluster.speeds import AsMeasured, PredictedSpeeds, part_of
-from recommender import Estimate, Measurement, Predictor, StepTimes, Target, Workload
+from ddlprof.recommender import Estimate, Measurement, Predictor, StepTimes, Target, Workload
 
 
 class Noted:

@@ -9,7 +9,7 @@ import pytest
 from ddlprof.hetero.devices import Devices, GpuNode
 from ddlprof.hetero.predicted import NO_FLOPS, PredictedTimes, layers_of, predicted_problem
 from ddlprof.model.operators import Layer, StepOperators
-from recommender import Measurement, Predictor, Target, Workload
+from ddlprof.recommender import Measurement, Predictor, Target, Workload
 
 TESTBED = Devices(
     (GpuNode("a", 2, 10.0, 5.0, "V100-SXM2-16GB", memory_gib=16), GpuNode("b", 1, 10.0, 5.0, "P100-PCIE-16GB"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instance_catalog import Catalog, CatalogError, Gpu, InstanceType, LinkFact, Price, load
+from ddlprof.instance_catalog import Catalog, CatalogError, Gpu, InstanceType, LinkFact, Price, load
 
 
 def machine(name: str, **facts: object) -> InstanceType:

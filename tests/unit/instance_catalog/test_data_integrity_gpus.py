@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import instance_catalog
-from instance_catalog import load
-from instance_catalog.names import parse
+from ddlprof import instance_catalog
+from ddlprof.instance_catalog import load
+from ddlprof.instance_catalog.names import parse
 
 CATALOG = load(None)
 DATA = Path(instance_catalog.__file__).parent / "data"

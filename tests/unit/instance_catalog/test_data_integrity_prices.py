@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from instance_catalog import Price, load
-from instance_catalog.catalog import ANY_REGION, REFERENCE_REGIONS
-from instance_catalog.records import MARKET_PRICE
+from ddlprof.instance_catalog import Price, load
+from ddlprof.instance_catalog.catalog import ANY_REGION, REFERENCE_REGIONS
+from ddlprof.instance_catalog.records import MARKET_PRICE
 
 CATALOG = load(None)
 PRICES = CATALOG.prices

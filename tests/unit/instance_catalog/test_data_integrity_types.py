@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from instance_catalog import InstanceType, load
+from ddlprof.instance_catalog import InstanceType, load
 
 CATALOG = load(None)
 TYPES = CATALOG.instances

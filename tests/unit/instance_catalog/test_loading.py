@@ -8,26 +8,28 @@ from dataclasses import fields
 
 import pytest
 
-from instance_catalog import Disagreement, FlowLimit, Gpu, InstanceType, LinkPair, Price, Source, load
-from instance_catalog.loading import DATA
-from instance_catalog.records import GpuLink
+from ddlprof.instance_catalog import Disagreement, FlowLimit, Gpu, InstanceType, LinkPair, Price, Source, load
+from ddlprof.instance_catalog.loading import DATA
+from ddlprof.instance_catalog.records import GpuLink
 
 CATALOG = load(None)
 
 
 def test_loading_imports_nothing_heavy() -> None:
     code = (
-        "import sys; before = set(sys.modules); import instance_catalog as ic; ic.load(None).select(gpu='A100');"
+        "import sys; before = set(sys.modules);"
+        "from ddlprof import instance_catalog as ic; ic.load(None).select(gpu='A100');"
         "print(*sorted({m.split('.')[0] for m in set(sys.modules) - before}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) <= set(sys.stdlib_module_names) | {"ddlprof", "instance_catalog"}
+    assert set(done.stdout.split()) <= set(sys.stdlib_module_names) | {"ddlprof"}
 
 
 def test_who_only_reads_files_imports_no_catalogue() -> None:
     code = (
-        "import sys; import ddlprof.base.reading; print('instance_catalog.records' in sys.modules);"
-        "import instance_catalog.loading, instance_catalog.overlay; import instance_catalog as ic;"
+        "import sys; import ddlprof.base.reading; print('ddlprof.instance_catalog.records' in sys.modules);"
+        "import ddlprof.instance_catalog.loading, ddlprof.instance_catalog.overlay;"
+        "from ddlprof import instance_catalog as ic;"
         "print(callable(ic.load), callable(ic.default_overlay), ic.Catalog.__name__, hasattr(ic, 'nothing'))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

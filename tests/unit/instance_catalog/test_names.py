@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from instance_catalog import CatalogError, Gpu, load
-from instance_catalog.names import matching, parse, resolve
+from ddlprof.instance_catalog import CatalogError, Gpu, load
+from ddlprof.instance_catalog.names import matching, parse, resolve
 
 GPUS = load(None).gpus
 MEANT = {

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from instance_catalog import CatalogError, InstanceType, LinkFact, Price, Reached, default_overlay, load
-from instance_catalog.overlay import (
+from ddlprof.instance_catalog import CatalogError, InstanceType, LinkFact, Price, Reached, default_overlay, load
+from ddlprof.instance_catalog.overlay import (
     Overlay,
     add_links,
     add_reached,

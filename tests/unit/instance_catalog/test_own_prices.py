@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from instance_catalog import Catalog, CatalogError, load
-from instance_catalog.own_prices import OwnPrices, read_own_prices, with_own_prices
+from ddlprof.instance_catalog import Catalog, CatalogError, load
+from ddlprof.instance_catalog.own_prices import OwnPrices, read_own_prices, with_own_prices
 from tests.unit.recommender.made_up import CATALOG
 
 

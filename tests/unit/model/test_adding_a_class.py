@@ -53,7 +53,7 @@ from ddlprof.report.run import csv as tables, text as card
 from ddlprof.report.run.data import build_report
 from ddlprof.report.run.formats import as_json
 from ddlprof.store import load_run
-from recommender import Target, predict, recommend
+from ddlprof.recommender import Target, predict, recommend
 from tests.golden.runs import manifest
 
 MS, here = 1_000_000, Path(sys.argv[1])
@@ -103,7 +103,7 @@ print(json.dumps(said))
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     copy = tmp_path_factory.mktemp("copy")
     for package in ("ddlprof", "recommender", "instance_catalog", "tests/golden"):
-        shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / package, copy / package, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name, edits in EDITS.items():
         text = (copy / name).read_text(encoding="utf-8")
         for found, instead in edits:

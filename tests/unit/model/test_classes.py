@@ -10,8 +10,8 @@ import pytest
 
 from ddlprof.model.classes import OWN, RECORDED, STALLS, TABLE, TIMES
 from ddlprof.model.records import Aggregate, StepRow
-from recommender import Estimate, Measurement, StepTimes
-from recommender.estimate import CARRIED, CLASSES
+from ddlprof.recommender import Estimate, Measurement, StepTimes
+from ddlprof.recommender.estimate import CARRIED, CLASSES
 
 
 def test_names_are_there_once() -> None:

@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ddlprof.model.operators import KINDS, Operator, StepOperators
 from ddlprof.operators.graph_operators import MOST_OPERATORS, step_of
 from ddlprof.operators.graph_reader import GraphReader, storages
-from recommender.compute.what_if import as_asked
+from ddlprof.recommender.compute.what_if import as_asked
 from tests.unit.collect.asked import AskedMode, AskedTensor, asked
 from tests.unit.collect.facts.graph_jobs import (
     JOBS,

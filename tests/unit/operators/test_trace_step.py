@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ddlprof.base.errors import UserError
 from ddlprof.model.operators import KINDS, PHASES, Operator, StepOperators
 from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
-from recommender.compute.what_if import as_asked
+from ddlprof.recommender.compute.what_if import as_asked
 
 Factory = Callable[[], nn.Module]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-import recommender
+from ddlprof import recommender
 from ddlprof.base.errors import UserError
 from ddlprof.planning.job import DescribedJob
 from ddlprof.planning.layouts import LayoutQuestion, predict_layouts, target_of
-from recommender import PredictionError, Workload
-from recommender.layout import parse_layout
+from ddlprof.recommender import PredictionError, Workload
+from ddlprof.recommender.layout import parse_layout
 from tests.unit.recommender.made_up_layouts import EXPERTS, JOB, MadeUpLayouts
 
 H100 = ("gpu_model", "H100")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ddlprof.planning.unequal_gpus import plan_for
-from recommender import Measurement, Workload
-from recommender.workload import workload_text
+from ddlprof.recommender import Measurement, Workload
+from ddlprof.recommender.workload import workload_text
 
 MACHINES = {
     "machines": [

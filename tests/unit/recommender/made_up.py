@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from instance_catalog import Catalog, Gpu, InstanceType, Price
-from recommender import Estimate, Measurement, PredictionError, StepTimes, Target, Workload
+from ddlprof.instance_catalog import Catalog, Gpu, InstanceType, Price
+from ddlprof.recommender import Estimate, Measurement, PredictionError, StepTimes, Target, Workload
 
 GPUS = (
     Gpu("Small", compute_capability="7.5", memory_gib=10.0),

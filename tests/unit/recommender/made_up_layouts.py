@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recommender import Estimate, StepTimes, Target, Workload, transformer
+from ddlprof.recommender import Estimate, StepTimes, Target, Workload, transformer
 
 JOB = transformer(layers=16, hidden=1024, heads=16, kv_heads=8, ffn=4096, vocab=32000, seq=4096, name="made-up")
 EXPERTS = transformer(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from recommender import PredictionError, transformer
-from recommender.architecture import Transformer
+from ddlprof.recommender import PredictionError, transformer
+from ddlprof.recommender.architecture import Transformer
 
 LLAMA_8B: dict[str, Any] = {
     "layers": 32,

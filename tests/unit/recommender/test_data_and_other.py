@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from recommender import Measurement, Target, Workload
-from recommender.data_and_other import data_wait_s
-from recommender.target import default_catalog, machine_of
+from ddlprof.recommender import Measurement, Target, Workload
+from ddlprof.recommender.data_and_other import data_wait_s
+from ddlprof.recommender.target import default_catalog, machine_of
 
 MACHINE = replace(machine_of(Target(instance_type="g4dn.12xlarge"), default_catalog()), vcpus=10, storage_gb_s=0.5)
 JOB = Workload("job")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from recommender.estimate import StepTimes, WithTimes
+from ddlprof.recommender.estimate import StepTimes, WithTimes
 
 
 def test_a_field_with_the_name_of_a_class_is_refused() -> None:

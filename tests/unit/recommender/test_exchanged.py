@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
-from recommender import PredictionError, Workload
-from recommender.compute.adapters import FOUR_BIT_BYTES
-from recommender.compute.step_parts import Changes
-from recommender.exchanged import Exchanged, exchanged_by
-from recommender.strategy import STRATEGIES
+from ddlprof.recommender import PredictionError, Workload
+from ddlprof.recommender.compute.adapters import FOUR_BIT_BYTES
+from ddlprof.recommender.compute.step_parts import Changes
+from ddlprof.recommender.exchanged import Exchanged, exchanged_by
+from ddlprof.recommender.strategy import STRATEGIES
 
 WIDTH, LAYERS, RANK = 1024, 10, 8
 ELEMENTS = float(LAYERS * WIDTH * WIDTH)

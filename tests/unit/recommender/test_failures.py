@@ -8,7 +8,7 @@ from statistics import fmean, pstdev, quantiles
 
 import pytest
 
-from recommender.failures import completion, daly_interval_s, expected_interruptions, young_interval_s
+from ddlprof.recommender.failures import completion, daly_interval_s, expected_interruptions, young_interval_s
 from scripts.lab.interruptions import poisson, simulated_s
 
 HOUR = 3600.0

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from recommender import Layout, PredictionError, transformer
-from recommender.layout import parse_layout
+from ddlprof.recommender import Layout, PredictionError, transformer
+from ddlprof.recommender.layout import parse_layout
 
 MODEL = transformer(layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, vocab=128256, seq=4096).transformer
 

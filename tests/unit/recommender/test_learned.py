@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from recommender import PredictionError
-from recommender.learned import Learned, learned_text, read_learned
-from recommender.learning.judge import learn
+from ddlprof.recommender import PredictionError
+from ddlprof.recommender.learned import Learned, learned_text, read_learned
+from ddlprof.recommender.learning.judge import learn
 from tests.unit.recommender.learning.teams import team
 
 

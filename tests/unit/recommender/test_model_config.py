@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from recommender import PredictionError
-from recommender.model_config import USUAL_TOKENS, sizes_of_config
+from ddlprof.recommender import PredictionError
+from ddlprof.recommender.model_config import USUAL_TOKENS, sizes_of_config
 
 _OWN_HEAD: dict[str, Any] = {"rms_norm_eps": 1e-5, "tie_word_embeddings": False}
 _LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-import instance_catalog
-from instance_catalog import Catalog, CatalogError, InstanceType, Price
-from recommender import (
+from ddlprof import instance_catalog
+from ddlprof.instance_catalog import Catalog, CatalogError, InstanceType, Price
+from ddlprof.recommender import (
     Coefficients,
     Measurement,
     PredictionError,

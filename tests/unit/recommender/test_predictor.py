@@ -10,11 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from instance_catalog import CatalogError
-from recommender import Estimate, Measurement, PredictionError, Predictor, Target, Workload, predict, transformer
-from recommender.communication.job_parameters import FitEstimate, JobFit
-from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
-from recommender.estimate import CLASSES, ComputePhases, Range
+from ddlprof.instance_catalog import CatalogError
+from ddlprof.recommender import (
+    Estimate,
+    Measurement,
+    PredictionError,
+    Predictor,
+    Target,
+    Workload,
+    predict,
+    transformer,
+)
+from ddlprof.recommender.communication.job_parameters import FitEstimate, JobFit
+from ddlprof.recommender.compute.micro_batch import ComputeEstimate, ComputeModel
+from ddlprof.recommender.estimate import CLASSES, ComputePhases, Range
 
 T4 = "g4dn.12xlarge"
 

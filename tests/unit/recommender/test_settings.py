@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ddlprof.instance_catalog import load
 from ddlprof.model.operators import StepOperators
-from instance_catalog import load
-from recommender import Measurement, PredictionError, Settings, Target, Workload, predict
-from recommender.settings import check_settings, lacking, measured_settings
+from ddlprof.recommender import Measurement, PredictionError, Settings, Target, Workload, predict
+from ddlprof.recommender.settings import check_settings, lacking, measured_settings
 
 MEASURED = Workload(
     "net", gradient_bytes=1e8, measurements=[Measurement("p3.2xlarge", placement=(1,), batch_per_gpu=8, step_s=0.2)]

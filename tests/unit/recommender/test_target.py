@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recommender.communication.coefficients import shipped
-from recommender.target import Machine, Machines, Target, default_catalog, machine_of
+from ddlprof.recommender.communication.coefficients import shipped
+from ddlprof.recommender.target import Machine, Machines, Target, default_catalog, machine_of
 
 
 def machine(**description: object) -> Machine:

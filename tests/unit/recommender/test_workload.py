@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from recommender import Measurement, PredictionError, Target, Workload
-from recommender.workload import MAX_FILE_BYTES, read_workload, workload_text
+from ddlprof.recommender import Measurement, PredictionError, Target, Workload
+from ddlprof.recommender.workload import MAX_FILE_BYTES, read_workload, workload_text
 
 
 def test_the_example_of_the_contract() -> None:

@@ -58,9 +58,9 @@ def test_a_file_too_many_is_wrong(complete: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["ddlprof/py.typed", "ddlprof/launch/startup/sitecustomize.py", "instance_catalog/data/prices.csv",
-     "recommender/compute/coefficients.json", "recommender/compute/operators.json",
-     "recommender/communication/coefficients.json"],
+    ["ddlprof/py.typed", "ddlprof/launch/startup/sitecustomize.py", "ddlprof/instance_catalog/data/prices.csv",
+     "ddlprof/recommender/compute/coefficients.json", "ddlprof/recommender/compute/operators.json",
+     "ddlprof/recommender/communication/coefficients.json"],
 )  # fmt: skip
 def test_a_file_that_the_package_needs_is_missed(complete: Path, name: str) -> None:
     less = complete.with_stem("less")

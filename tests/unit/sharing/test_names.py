@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ddlprof.instance_catalog import load
 from ddlprof.sharing import names as words
-from instance_catalog import load
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from ddlprof.base.units import count, duration, significant
 from ddlprof.model.naming import RUNS_FOLDER
 
 if TYPE_CHECKING:
-    from instance_catalog import Catalog
-    from recommender.plans.plan import Plan
+    from ddlprof.instance_catalog import Catalog
+    from ddlprof.recommender.plans.plan import Plan
 
 PORT = 29500
 """The port on which machine 0 brings the ranks together: the usual one of torchrun."""

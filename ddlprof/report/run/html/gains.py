@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from ddlprof.analysis.ceilings import CEILINGS, ceilings
 from ddlprof.base.errors import UserError
 from ddlprof.base.units import count, percent, significant, usd
+from ddlprof.instance_catalog import CatalogError, Price, load
 from ddlprof.report.html.chart import chart, rounded
 from ddlprof.report.html.element import Content, Html, joined, table, tag
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.run.html.subject import NAMES, Subject, swatch
-from instance_catalog import CatalogError, Price, load
 
 _STEPS = 1000
 _LEAST_SHARE = 0.001

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import nnls
 
 from ddlprof.cluster.elastic.measured import MeasuredPredictor, nonnegative
-from recommender import Measurement, PredictionError, Target, Workload
+from ddlprof.recommender import Measurement, PredictionError, Target, Workload
 
 
 def workload(*rows: tuple[tuple[int, ...], int, float]) -> Workload:

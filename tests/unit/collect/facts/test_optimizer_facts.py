@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddlprof.collect.facts.optimizer_facts import update_of
-from recommender.compute.optimizers import optimizer_named
+from ddlprof.recommender.compute.optimizers import optimizer_named
 
 ELEMENTS, TENSORS = 64 * 64 + 64, 2
 Make = Callable[[Any], Any]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from instance_catalog.refresh.providers.base import Allowance, TypeAnswer
+from ddlprof.instance_catalog.refresh.providers.base import Allowance, TypeAnswer
 
 ONE = TypeAnswer("t1.one", "t1", "T4", 1, 1.0, 16.0, vcpus=4, memory_gib=16.0, network=None)
 

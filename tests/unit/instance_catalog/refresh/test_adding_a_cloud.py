@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from ddlprof.cli.app import main
-from instance_catalog import CatalogError, load
-from instance_catalog.catalog import REFERENCE_REGIONS
-from instance_catalog.refresh import refresh
-from instance_catalog.refresh.providers.base import CallFailed
-from instance_catalog.refresh.run import PROVIDERS
-from recommender import Measurement, Workload, recommend
+from ddlprof.instance_catalog import CatalogError, load
+from ddlprof.instance_catalog.catalog import REFERENCE_REGIONS
+from ddlprof.instance_catalog.refresh import refresh
+from ddlprof.instance_catalog.refresh.providers.base import CallFailed
+from ddlprof.instance_catalog.refresh.run import PROVIDERS
+from ddlprof.recommender import Measurement, Workload, recommend
 from tests.unit.instance_catalog.refresh.made_up import Toy
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from instance_catalog import Catalog, InstanceType, Price, load
-from instance_catalog.refresh.checks import Origin, check_on_demand, check_spot, check_type
-from instance_catalog.refresh.providers.aws_answers import parse_type
-from instance_catalog.refresh.providers.base import NetworkSpeed, TypeAnswer
-from instance_catalog.refresh.report import Contradiction
+from ddlprof.instance_catalog import Catalog, InstanceType, Price, load
+from ddlprof.instance_catalog.refresh.checks import Origin, check_on_demand, check_spot, check_type
+from ddlprof.instance_catalog.refresh.providers.aws_answers import parse_type
+from ddlprof.instance_catalog.refresh.providers.base import NetworkSpeed, TypeAnswer
+from ddlprof.instance_catalog.refresh.report import Contradiction
 
 DUMP = json.loads((Path(__file__).parent / "describe_instance_types.json").read_text(encoding="utf-8"))
 ANSWERS = {answer.instance_type: answer for entry in DUMP["InstanceTypes"] if (answer := parse_type(entry))}

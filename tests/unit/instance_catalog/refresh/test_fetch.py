@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from instance_catalog.refresh import fetch as module
-from instance_catalog.refresh.fetch import Deadline, RegionAnswers, bounded, fetch
-from instance_catalog.refresh.providers.base import MOST_MIB, MOST_PAGES, Allowance, CallFailed
+from ddlprof.instance_catalog.refresh import fetch as module
+from ddlprof.instance_catalog.refresh.fetch import Deadline, RegionAnswers, bounded, fetch
+from ddlprof.instance_catalog.refresh.providers.base import MOST_MIB, MOST_PAGES, Allowance, CallFailed
 from tests.unit.instance_catalog.refresh.made_up import ONE, Toy
 
 NOW = datetime(2026, 9, 1)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from instance_catalog import Catalog, CatalogError, load
-from instance_catalog.refresh import refresh
-from instance_catalog.refresh.fetch import RegionAnswers
-from instance_catalog.refresh.providers.aws import Aws
-from instance_catalog.refresh.providers.aws_answers import parse_type
-from instance_catalog.refresh.run import accept
+from ddlprof.instance_catalog import Catalog, CatalogError, load
+from ddlprof.instance_catalog.refresh import refresh
+from ddlprof.instance_catalog.refresh.fetch import RegionAnswers
+from ddlprof.instance_catalog.refresh.providers.aws import Aws
+from ddlprof.instance_catalog.refresh.providers.aws_answers import parse_type
+from ddlprof.instance_catalog.refresh.run import accept
 
 DUMP = json.loads((Path(__file__).parent / "describe_instance_types.json").read_text(encoding="utf-8"))
 ANSWERS = {answer.instance_type: answer for entry in DUMP["InstanceTypes"] if (answer := parse_type(entry))}

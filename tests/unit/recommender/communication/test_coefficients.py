@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from instance_catalog import load
-from recommender.communication.coefficients import shipped, with_buckets
-from recommender.communication.exposed import PARAMETERS, Link, Load, placing_of, reduce_s
-from recommender.target import Machine, Target, machine_from_type, machine_of
+from ddlprof.instance_catalog import load
+from ddlprof.recommender.communication.coefficients import shipped, with_buckets
+from ddlprof.recommender.communication.exposed import PARAMETERS, Link, Load, placing_of, reduce_s
+from ddlprof.recommender.target import Machine, Target, machine_from_type, machine_of
 
 LOAD = Load(1.0, 1.0, 1.0, 500e6, 100)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recommender.communication.exposed import PARAMETERS, Link, Links, Load, placing_of, reduce_s, step_s
+from ddlprof.recommender.communication.exposed import PARAMETERS, Link, Links, Load, placing_of, reduce_s, step_s
 
 BYTES, TENSORS = 1e9, 10
 BARE = Link(gb_s=2.0, launch_s=0.0, launch_growth=0.0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recommender.communication.coefficients import Prior
-from recommender.communication.exposed import Link, Links, Load, Placing, placing_of, step_s
-from recommender.communication.job_parameters import JobFit, Observation
+from ddlprof.recommender.communication.coefficients import Prior
+from ddlprof.recommender.communication.exposed import Link, Links, Load, Placing, placing_of, step_s
+from ddlprof.recommender.communication.job_parameters import JobFit, Observation
 
 LINKS = Links(Link(4.0, 3e-5, 0.4), Link(0.5, 1e-4, 0.4, three_nodes=-0.5))
 MEAN = (0.0, 0.0, 0.6, np.log(0.15), np.log(0.02), np.log(0.03), 0.0, 0.0, 0.0)

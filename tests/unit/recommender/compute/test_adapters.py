@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
-from recommender import PredictionError, Workload
-from recommender.compute.adapters import FOUR_BIT_BYTES, adapters_of, linear_layers
-from recommender.compute.memory import JobMemory, MemoryNeed
-from recommender.compute.what_if import as_asked, trained
+from ddlprof.recommender import PredictionError, Workload
+from ddlprof.recommender.compute.adapters import FOUR_BIT_BYTES, adapters_of, linear_layers
+from ddlprof.recommender.compute.memory import JobMemory, MemoryNeed
+from ddlprof.recommender.compute.what_if import as_asked, trained
 from tests.unit.collect.facts.graph_jobs import job, step
 from tests.unit.recommender.compute.decoder import INNER, LAYERS, WIDTH, counted_step, decoder
 

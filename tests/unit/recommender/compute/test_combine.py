@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ddlprof.instance_catalog import Gpu, Reached
 from ddlprof.model.operators import Operator, StepOperators
-from instance_catalog import Gpu, Reached
-from recommender import Measurement, Target, Workload, predict
-from recommender.compute.micro_batch import ComputeEstimate, ComputeModel
-from recommender.compute.step_parts import Changes, FlopParts, OperatorParts, shares, total_s
-from recommender.target import default_catalog
+from ddlprof.recommender import Measurement, Target, Workload, predict
+from ddlprof.recommender.compute.micro_batch import ComputeEstimate, ComputeModel
+from ddlprof.recommender.compute.step_parts import Changes, FlopParts, OperatorParts, shares, total_s
+from ddlprof.recommender.target import default_catalog
 
 BATCH = 32
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recommender.compute.correction import ComputeCorrection, CorrectedParts
-from recommender.compute.step_parts import Changes, FlopParts
-from recommender.target import default_catalog
+from ddlprof.recommender.compute.correction import ComputeCorrection, CorrectedParts
+from ddlprof.recommender.compute.step_parts import Changes, FlopParts
+from ddlprof.recommender.target import default_catalog
 
 ZERO, WIDE = (0.0, 0.0, 0.0), (50.0, 50.0, 50.0)
 TWICE = ComputeCorrection(

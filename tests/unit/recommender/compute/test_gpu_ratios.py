@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from recommender.compute.gpu_ratios import Series, merged
-from recommender.compute.micro_batch import shipped
+from ddlprof.recommender.compute.gpu_ratios import Series, merged
+from ddlprof.recommender.compute.micro_batch import shipped
 
 
 @pytest.mark.parametrize("sds", [(0.1, 0.1), (0.1, 0.3), (0.05, 1.0), (0.4, 0.2)])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recommender import Measurement, Workload
-from recommender.compute.memory import CONTEXT_GIB, memory_needed_gib
+from ddlprof.recommender import Measurement, Workload
+from ddlprof.recommender.compute.memory import CONTEXT_GIB, memory_needed_gib
 
 GIB = 2**30
 

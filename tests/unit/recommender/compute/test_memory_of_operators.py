@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
-from recommender import Measurement, PredictionError, Workload
-from recommender.compute.memory import GIB, JobMemory, MemoryNeed, largest_batch, memory_needed_gib
-from recommender.compute.precisions import PRECISIONS
-from recommender.strategy import STRATEGIES
+from ddlprof.recommender import Measurement, PredictionError, Workload
+from ddlprof.recommender.compute.memory import GIB, JobMemory, MemoryNeed, largest_batch, memory_needed_gib
+from ddlprof.recommender.compute.precisions import PRECISIONS
+from ddlprof.recommender.strategy import STRATEGIES
 
 LINEAR = Operator("product", "forward", "mm", "fp32", (1, 64, 8, 8), 0.0, 1e6, 1.0, 1.0, grows=1, fixed_bytes=1e5)
 MEMORY = StepMemory(

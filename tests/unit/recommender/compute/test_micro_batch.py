@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from ddlprof.instance_catalog import Gpu
 from ddlprof.model.operators import Operator, StepOperators
-from instance_catalog import Gpu
-from recommender import Measurement, Workload
-from recommender.compute.micro_batch import ComputeModel, compute
-from recommender.errors import PredictionError
-from recommender.target import default_catalog
+from ddlprof.recommender import Measurement, Workload
+from ddlprof.recommender.compute.micro_batch import ComputeModel, compute
+from ddlprof.recommender.errors import PredictionError
+from ddlprof.recommender.target import default_catalog
 
 
 def gpu(name: str) -> Gpu:
@@ -178,7 +178,7 @@ def test_what_cannot_be_predicted_is_one_line(workload: Workload, precision: str
 
 
 def test_shipped_coefficients_say_where_they_are_from_and_hold_no_nonsense() -> None:
-    data = json.loads(files("recommender").joinpath("compute/coefficients.json").read_text(encoding="utf-8"))
+    data = json.loads(files("ddlprof.recommender").joinpath("compute/coefficients.json").read_text(encoding="utf-8"))
     assert data["as_of"]
     assert data["sources"]
     columns = data["errors"]["columns"]

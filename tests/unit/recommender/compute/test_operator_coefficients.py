@@ -7,13 +7,13 @@ from importlib.resources import files
 
 import pytest
 
-import instance_catalog
+from ddlprof import instance_catalog
 from ddlprof.model.operators import Operator
-from recommender.compute.operator_coefficients import OperatorCoefficients, generation_of, shipped
-from recommender.compute.operator_time import OperatorModel
+from ddlprof.recommender.compute.operator_coefficients import OperatorCoefficients, generation_of, shipped
+from ddlprof.recommender.compute.operator_time import OperatorModel
 
 CATALOG = instance_catalog.load()
-TEXT = files("recommender").joinpath("compute/operators.json").read_text(encoding="utf-8")
+TEXT = files("ddlprof.recommender").joinpath("compute/operators.json").read_text(encoding="utf-8")
 
 
 def _product(dtype: str, element: int) -> Operator:

@@ -7,12 +7,12 @@ import math
 
 import pytest
 
-import instance_catalog
+from ddlprof import instance_catalog
+from ddlprof.instance_catalog import Gpu, Reached
 from ddlprof.model.operators import Operator, StepOperators
-from instance_catalog import Gpu, Reached
-from recommender.compute.gpu_peaks import matrix_of, peak_of, peak_tflops, peaks_of, precision_class
-from recommender.compute.operator_time import OperatorModel
-from recommender.errors import PredictionError
+from ddlprof.recommender.compute.gpu_peaks import matrix_of, peak_of, peak_tflops, peaks_of, precision_class
+from ddlprof.recommender.compute.operator_time import OperatorModel
+from ddlprof.recommender.errors import PredictionError
 
 CATALOG = instance_catalog.load()
 MODEL = OperatorModel.shipped()

@@ -11,7 +11,7 @@ import torch
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
-from recommender.compute.what_if import as_asked
+from ddlprof.recommender.compute.what_if import as_asked
 from tests.unit.recommender.compute.decoder import BATCH, Decoder, counted_step, decoder
 
 ROWS, WIDTH, HEADS = 64, 32, 4

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import instance_catalog
-from recommender.compute.gpu_peaks import peaks_of
-from recommender.compute.kernel_time import Array, Sizes
-from recommender.compute.operator_coefficients import shipped
-from recommender.compute.tensor_time import TensorCores, TensorRates, power_flops_s, tensor_product_seconds
+from ddlprof import instance_catalog
+from ddlprof.recommender.compute.gpu_peaks import peaks_of
+from ddlprof.recommender.compute.kernel_time import Array, Sizes
+from ddlprof.recommender.compute.operator_coefficients import shipped
+from ddlprof.recommender.compute.tensor_time import TensorCores, TensorRates, power_flops_s, tensor_product_seconds
 
 CATALOG = instance_catalog.load()
 FITTED = shipped().tensor

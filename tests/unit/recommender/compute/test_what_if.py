@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ddlprof.model.operators import OPTIMIZER_UPDATES, Operator, StepMemory, StepOperators
-from recommender import PredictionError
-from recommender.compute.precisions import PRECISIONS
-from recommender.compute.what_if import as_asked
+from ddlprof.recommender import PredictionError
+from ddlprof.recommender.compute.precisions import PRECISIONS
+from ddlprof.recommender.compute.what_if import as_asked
 
 ROWS, WIDTH, CLASSES = 64, 32, 1000
 WEIGHTS = WIDTH * WIDTH + WIDTH

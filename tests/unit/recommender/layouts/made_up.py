@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from recommender import transformer
-from recommender.architecture import Transformer
-from recommender.layouts.coefficients import shipped_layouts
-from recommender.layouts.links import Fabric
-from recommender.layouts.time import LayoutTime
-from recommender.target import default_catalog
+from ddlprof.recommender import transformer
+from ddlprof.recommender.architecture import Transformer
+from ddlprof.recommender.layouts.coefficients import shipped_layouts
+from ddlprof.recommender.layouts.links import Fabric
+from ddlprof.recommender.layouts.time import LayoutTime
+from ddlprof.recommender.target import default_catalog
 
 SIZES: dict[str, Any] = {
     "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 128256, "seq": 4096,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recommender import Layout, PredictionError, Predictor, Target, transformer
+from ddlprof.recommender import Layout, PredictionError, Predictor, Target, transformer
 
 JOB = transformer(layers=8, hidden=1024, heads=8, kv_heads=8, ffn=4096, vocab=32000, seq=1024)
 

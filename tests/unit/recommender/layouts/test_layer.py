@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from recommender import Layout
-from recommender.architecture import Transformer
-from recommender.layouts.coefficients import shipped_layouts
-from recommender.layouts.layer import Micro, Phase, head_time, layer_time, shipped_operators
+from ddlprof.recommender import Layout
+from ddlprof.recommender.architecture import Transformer
+from ddlprof.recommender.layouts.coefficients import shipped_layouts
+from ddlprof.recommender.layouts.layer import Micro, Phase, head_time, layer_time, shipped_operators
 from tests.unit.recommender.layouts.made_up import H100, experts, model, timed
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from recommender.layouts.coefficients import shipped_layouts
-from recommender.layouts.links import Group, collective_s, fabric_of, group, send_s
-from recommender.target import Target, default_catalog, machine_of
+from ddlprof.recommender.layouts.coefficients import shipped_layouts
+from ddlprof.recommender.layouts.links import Group, collective_s, fabric_of, group, send_s
+from ddlprof.recommender.target import Target, default_catalog, machine_of
 from tests.unit.recommender.layouts.made_up import FABRIC
 
 FITTED = shipped_layouts().common.collectives

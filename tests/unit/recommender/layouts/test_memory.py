@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from recommender import Layout
-from recommender.architecture import Transformer
-from recommender.layouts.coefficients import shipped_layouts
-from recommender.layouts.memory import LayoutMemory, layer_bytes, layout_memory
+from ddlprof.recommender import Layout
+from ddlprof.recommender.architecture import Transformer
+from ddlprof.recommender.layouts.coefficients import shipped_layouts
+from ddlprof.recommender.layouts.memory import LayoutMemory, layer_bytes, layout_memory
 from tests.unit.recommender.layouts.made_up import experts, model
 
 MEGATRON = shipped_layouts().of("megatron")

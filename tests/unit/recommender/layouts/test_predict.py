@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recommender import Estimate, Layout, Measurement, PredictionError, Target, Workload, predict, transformer
+from ddlprof.recommender import Estimate, Layout, Measurement, PredictionError, Target, Workload, predict, transformer
 from tests.unit.recommender.layouts.made_up import SIZES
 
 JOB = transformer(**SIZES)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recommender import Layout
-from recommender.layouts.time import LayoutStep, divide
+from ddlprof.recommender import Layout
+from ddlprof.recommender.layouts.time import LayoutStep, divide
 from tests.unit.recommender.layouts.made_up import experts, model, timed
 
 

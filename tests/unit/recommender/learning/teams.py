@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recommender import Measurement, Predictor, Target, Workload
+from ddlprof.recommender import Measurement, Predictor, Target, Workload
 
 GPU = "g4dn.12xlarge"
 SIZES = (4e9, 7e9, 1.2e10, 2e10, 3.1e10, 5e10, 8e10)

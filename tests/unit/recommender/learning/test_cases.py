@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from recommender import Coefficients, Measurement, Workload
-from recommender.learning.cases import cases_of_parts, cases_of_steps, compute_points, fits_of
+from ddlprof.recommender import Coefficients, Measurement, Workload
+from ddlprof.recommender.learning.cases import cases_of_parts, cases_of_steps, compute_points, fits_of
 from tests.unit.recommender.learning.teams import GPU, job
 
 SHIPPED = Coefficients.shipped()

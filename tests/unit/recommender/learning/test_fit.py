@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from recommender import Coefficients
-from recommender.learning.cases import Cell, ComputePoint, fits_of
-from recommender.learning.fit import compute_corrections, link_correction
+from ddlprof.recommender import Coefficients
+from ddlprof.recommender.learning.cases import Cell, ComputePoint, fits_of
+from ddlprof.recommender.learning.fit import compute_corrections, link_correction
 from tests.unit.recommender.learning.teams import job
 
 T4, V100 = Cell("T4", "fp32", "flops"), Cell("V100", "fp32", "flops")

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from recommender import Coefficients, Measurement, PredictionError, Predictor, Target, Workload
-from recommender.learned import Learned
-from recommender.learning.judge import LEAST_JOBS, Job, fitted_to, learn
+from ddlprof.recommender import Coefficients, Measurement, PredictionError, Predictor, Target, Workload
+from ddlprof.recommender.learned import Learned
+from ddlprof.recommender.learning.judge import LEAST_JOBS, Job, fitted_to, learn
 from tests.unit.recommender.learning.teams import GPU, job, team
 
 NEXT = job(9, factor=1.6)

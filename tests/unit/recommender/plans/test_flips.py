@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from instance_catalog.own_prices import OwnPrices
-from recommender.plans.flips import batch_flip, batches_tried, deadline_flip, price_flip
-from recommender.plans.plan import Plan
-from recommender.plans.shown import offer_of
+from ddlprof.instance_catalog.own_prices import OwnPrices
+from ddlprof.recommender.plans.flips import batch_flip, batches_tried, deadline_flip, price_flip
+from ddlprof.recommender.plans.plan import Plan
+from ddlprof.recommender.plans.shown import offer_of
 from tests.unit.recommender.plans.test_ranking import HOUR, ask
 
 BUDGETS_H = (2.1, 2.3, 2.39, 2.5, 3.0, 6.0, 9.0, 24.0)

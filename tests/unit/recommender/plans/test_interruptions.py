@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recommender import PredictionError
-from recommender.estimate import Range
-from recommender.plans.interruptions import (
+from ddlprof.recommender import PredictionError
+from ddlprof.recommender.estimate import Range
+from ddlprof.recommender.plans.interruptions import (
     FAILURES_PER_GPU_HOUR,
     SPOT_PER_HOUR,
     Checkpoint,
@@ -22,7 +22,7 @@ from recommender.plans.interruptions import (
     interrupted,
     rate_per_hour,
 )
-from recommender.workload import JobFacts, Recurring
+from ddlprof.recommender.workload import JobFacts, Recurring
 from scripts.lab.interruptions import poisson, simulated_s
 from tests.unit.recommender.made_up import job
 from tests.unit.recommender.plans.test_ranking import HOUR, ask, of

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from recommender import PredictionError, Settings, Target
-from recommender.layout import Layout, parse_layout
-from recommender.plans.layouts import GPUS, LayoutPlans, recommend_layouts
+from ddlprof.recommender import PredictionError, Settings, Target
+from ddlprof.recommender.layout import Layout, parse_layout
+from ddlprof.recommender.plans.layouts import GPUS, LayoutPlans, recommend_layouts
 from tests.unit.recommender.made_up_layouts import JOB, MadeUpLayouts, gib_of
 
 

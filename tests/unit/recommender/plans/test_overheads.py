@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from ddlprof.base.errors import DdlprofError
-from recommender.estimate import Estimate, Range, StepTimes
-from recommender.plans.candidates import Sizing
-from recommender.plans.overheads import NO_OVERHEADS, overheads_of
-from recommender.workload import JobFacts, Recurring
+from ddlprof.recommender.estimate import Estimate, Range, StepTimes
+from ddlprof.recommender.plans.candidates import Sizing
+from ddlprof.recommender.plans.overheads import NO_OVERHEADS, overheads_of
+from ddlprof.recommender.workload import JobFacts, Recurring
 from tests.unit.recommender.made_up import job
 from tests.unit.recommender.plans.test_ranking import HOUR, ask, of
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddlprof.instance_catalog import CatalogError, Price
+from ddlprof.instance_catalog.own_prices import OwnPrices
 from ddlprof.model.operators import StepMemory, StepOperators
-from instance_catalog import CatalogError, Price
-from instance_catalog.own_prices import OwnPrices
-from recommender import PredictionError, Settings
-from recommender.plans.plan import Plan, cost_usd
-from recommender.plans.ranking import pareto_front, recommend
-from recommender.workload import Workload
+from ddlprof.recommender import PredictionError, Settings
+from ddlprof.recommender.plans.plan import Plan, cost_usd
+from ddlprof.recommender.plans.ranking import pareto_front, recommend
+from ddlprof.recommender.workload import Workload
 from tests.unit.recommender.made_up import CATALOG, MadeUp, five_gib_and_half_a_sample, job
 
 HOUR = 3600.0

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recommender.plans.ranking import front_of
-from recommender.plans.shown import fastest_of, knee, knee_of, offer_of, rows_of
+from ddlprof.recommender.plans.ranking import front_of
+from ddlprof.recommender.plans.shown import fastest_of, knee, knee_of, offer_of, rows_of
 from tests.unit.recommender.plans.test_ranking import ask
 
 PLANS = ask(max_nodes=6, pricing=["on_demand", "spot"])

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from recommender import PredictionError
-from recommender.architecture import Transformer
-from recommender.layout import Layout, require_layouts
-from recommender.plans.layouts import MACHINE_RULES
-from recommender.search.rules import RULES, Space
+from ddlprof.recommender import PredictionError
+from ddlprof.recommender.architecture import Transformer
+from ddlprof.recommender.layout import Layout, require_layouts
+from ddlprof.recommender.plans.layouts import MACHINE_RULES
+from ddlprof.recommender.search.rules import RULES, Space
 from tests.unit.recommender.made_up_layouts import EXPERTS, JOB
 
 DOCS = Path(__file__).parents[4] / "docs/layouts.md"

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from recommender import PredictionError, Target, Workload, transformer
-from recommender.estimate import Estimate
-from recommender.layout import Layout, parse_layout, require_layouts
-from recommender.layouts.predict import LayoutPredictor
-from recommender.search.memory import memory_of
-from recommender.search.rules import Space
-from recommender.search.search import LAUNCHER, Found, LayoutSearch, Tried
-from recommender.target import Machine, default_catalog, machine_from_type
+from ddlprof.recommender import PredictionError, Target, Workload, transformer
+from ddlprof.recommender.estimate import Estimate
+from ddlprof.recommender.layout import Layout, parse_layout, require_layouts
+from ddlprof.recommender.layouts.predict import LayoutPredictor
+from ddlprof.recommender.search.memory import memory_of
+from ddlprof.recommender.search.rules import Space
+from ddlprof.recommender.search.search import LAUNCHER, Found, LayoutSearch, Tried
+from ddlprof.recommender.target import Machine, default_catalog, machine_from_type
 from tests.unit.recommender.made_up_layouts import JOB, MadeUpLayouts, gib_of
 
 MODEL = require_layouts(JOB.transformer, "job")

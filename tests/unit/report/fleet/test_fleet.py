@@ -17,6 +17,7 @@ import pytest
 
 from ddlprof.analysis.run import analyse
 from ddlprof.cli.app import main
+from ddlprof.instance_catalog import CatalogError, load
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import End
 from ddlprof.model.run_summary import SUMMARY_NAME, RunSummary
@@ -28,7 +29,6 @@ from ddlprof.report.run.summary import summarise_run
 from ddlprof.store import fleet as searching
 from ddlprof.store import load_run
 from ddlprof.store.fleet import search
-from instance_catalog import CatalogError, load
 from tests.golden.runs import MS, NOW_UNIX_NS, ORIGIN_UNIX_NS, header, manifest, step, write_rank
 from tests.unit.cli.hostile import NAME, write_run
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.instance_catalog import load
 from ddlprof.model.health import HealthReading
 from ddlprof.model.run_summary import RunSummary
 from ddlprof.report.fleet.data import SAVED, Entry, rows_of
 from ddlprof.report.fleet.formats import Listing
 from ddlprof.report.fleet.nodes import COLUMNS, as_csv, as_json, as_table, at_least, nodes_of
-from instance_catalog import load
 from tests.golden.runs import MS, SHAPES, ddp_step, header, manifest, write_rank
 from tests.unit.report.fleet.test_fleet import save
 

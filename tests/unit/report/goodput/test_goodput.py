@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from ddlprof.cli.app import main
+from ddlprof.instance_catalog import Price
 from ddlprof.model.trial import ReadFrom, SavedAt, Trial
 from ddlprof.report.goodput.data import goodput_report
 from ddlprof.report.goodput.text import render, saving
-from instance_catalog import Price
 from scripts.lab.simulated_month import Job, write_month
 
 PARTS = {"steps": 7200.0, "checkpoint": 60.0, "evaluation": 0.0, "start_up": 300.0, "hang": 0.0, "idle": 40.0}

@@ -15,12 +15,12 @@ import pytest
 import yaml
 
 from ddlprof.base.errors import UserError
+from ddlprof.recommender import Target, transformer
+from ddlprof.recommender.layout import parse_layout
+from ddlprof.recommender.model_config import sizes_of_config
+from ddlprof.recommender.plans.layouts import recommend_layouts
 from ddlprof.report.launch.engines import ENGINES, launch_of
 from ddlprof.report.launch.launch import Launch
-from recommender import Target, transformer
-from recommender.layout import parse_layout
-from recommender.model_config import sizes_of_config
-from recommender.plans.layouts import recommend_layouts
 from tests.unit.recommender.made_up_layouts import MadeUpLayouts, gib_of
 from tests.unit.recommender.test_model_config import DEEPSEEK_V3, LLAMA_8B
 

@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from ddlprof.recommender import Target
+from ddlprof.recommender.layout import parse_layout
 from ddlprof.report.layouts.prediction import LayoutStep, as_json, render
-from recommender import Target
-from recommender.layout import parse_layout
 from tests.unit.recommender.made_up_layouts import MadeUpLayouts
 
 

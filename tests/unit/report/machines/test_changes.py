@@ -7,6 +7,8 @@ import io
 import json
 from pathlib import Path
 
+from ddlprof.instance_catalog import LinkFact
+from ddlprof.instance_catalog.refresh import Contradiction, Outcome, RefreshReport
 from ddlprof.report.machines.changes import (
     LINK_COLUMNS,
     added,
@@ -15,8 +17,6 @@ from ddlprof.report.machines.changes import (
     refreshed,
     refreshed_as_json,
 )
-from instance_catalog import LinkFact
-from instance_catalog.refresh import Contradiction, Outcome, RefreshReport
 
 PARTIAL = RefreshReport(
     outcomes=(Outcome("us-east-1", "types", 65), Outcome("us-east-1", "on_demand", 0, "AccessDenied: not allowed")),

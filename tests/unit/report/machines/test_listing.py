@@ -8,8 +8,8 @@ import json
 
 import pytest
 
+from ddlprof.instance_catalog import Catalog, InstanceType, Price
 from ddlprof.report.machines.listing import COLUMNS, as_csv, as_json, as_table, rows_of
-from instance_catalog import Catalog, InstanceType, Price
 
 EIGHT = InstanceType(
     "aws", "p4d.24xlarge", "p4d", "A100-SXM4-40GB", 8, 1.0, gpu_memory_gib=40.0, vcpus=96, memory_gib=1152.0,

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from ddlprof.base.reading import ReadingError
+from ddlprof.instance_catalog import CatalogError, load
+from ddlprof.instance_catalog.overlay import add_links, add_reached
 from ddlprof.model.probed import Figure, Probed
 from ddlprof.report.machines.probe import as_json, facts_of, from_json, render
 from ddlprof.report.machines.show import as_text, build_page
-from instance_catalog import CatalogError, load
-from instance_catalog.overlay import add_links, add_reached
 
 PROBED = Probed(
     device="NVIDIA A100-SXM4-40GB",

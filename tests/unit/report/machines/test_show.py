@@ -5,8 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from ddlprof.instance_catalog import (
+    Catalog,
+    Disagreement,
+    FlowLimit,
+    Gpu,
+    InstanceType,
+    LinkFact,
+    LinkPair,
+    Price,
+    Source,
+)
 from ddlprof.report.machines.show import as_json, as_text, build_page
-from instance_catalog import Catalog, Disagreement, FlowLimit, Gpu, InstanceType, LinkFact, LinkPair, Price, Source
 
 MACHINE = InstanceType(
     "aws", "p3.8xlarge", "p3", "V100", 4, 1.0, gpu_memory_gib=16.0, vcpus=32, memory_gib=244.0, cpu_arch="x86_64",

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from ddlprof.recommender import Target
+from ddlprof.recommender.layout import Layout
+from ddlprof.recommender.plans.layouts import recommend_layouts
+from ddlprof.recommender.plans.ranking import front_of
 from ddlprof.report.plans import html
 from ddlprof.report.plans.data import Answer
 from ddlprof.report.plans.layout_sections import layout_sections
 from ddlprof.report.plans.tried import COLUMNS, as_csv
-from recommender import Target
-from recommender.layout import Layout
-from recommender.plans.layouts import recommend_layouts
-from recommender.plans.ranking import front_of
 from tests.unit.recommender.made_up_layouts import JOB, MadeUpLayouts, gib_of
 
 HOUR = 3600.0

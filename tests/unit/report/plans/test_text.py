@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from ddlprof.base.units import duration, significant
+from ddlprof.recommender.plans.ranking import front_of, recommend
 from ddlprof.report.plans.data import Answer, as_csv, as_json
 from ddlprof.report.plans.text import energy_of, render
-from recommender.plans.ranking import front_of, recommend
 from tests.unit.recommender.made_up import CATALOG, MadeUp, five_gib_and_half_a_sample, job
 
 CONTRACT = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recommender.estimate import Z80
+from ddlprof.recommender.estimate import Z80
 from scripts.fit.calibration import Residuals, calibrate, calibrate_reach, covered
 
 POINTS = 60

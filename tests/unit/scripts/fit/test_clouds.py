@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from recommender.plans.plan import Plan
-from recommender.plans.ranking import recommend
+from ddlprof.recommender.plans.plan import Plan
+from ddlprof.recommender.plans.ranking import recommend
 from scripts.fit.clouds import EVERY_CLOUD, Answer, answers, cheapest, row_of, saving
 from tests.unit.recommender.made_up import CATALOG, MadeUp, five_gib_and_half_a_sample, job
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recommender.compute.step_parts import PARTS, total_s
+from ddlprof.recommender.compute.step_parts import PARTS, total_s
 from scripts.fit.combine_fit import Steps, fit_sds, gpu_effects, start
 from scripts.fit.compute_errors import markdown, summary, widened, widths_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recommender import Estimate, Measurement, StepTimes, Target, Workload
+from ddlprof.recommender import Estimate, Measurement, StepTimes, Target, Workload
 from scripts.fit.regret import Case, Choice, Outcome, budgets_s, judge, outcome, usd_per_hour
 
 T4, V100 = ("g4dn.xlarge", 1), ("p3.2xlarge", 1)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 
-from instance_catalog.refresh.fetch import Deadline, RegionAnswers, fetch
-from instance_catalog.refresh.providers.aws import Aws
+from ddlprof.instance_catalog.refresh.fetch import Deadline, RegionAnswers, fetch
+from ddlprof.instance_catalog.refresh.providers.aws import Aws
 
 NOW = datetime(2026, 9, 1)
 EMPTY: dict[str, dict[str, Any]] = {

@@ -11,14 +11,14 @@ import pytest
 from botocore import exceptions
 from botocore.exceptions import ClientError
 
-from instance_catalog.refresh.providers.aws_answers import (
+from ddlprof.instance_catalog.refresh.providers.aws_answers import (
     explained,
     parse_network,
     parse_on_demand,
     parse_spot,
     parse_type,
 )
-from instance_catalog.refresh.providers.base import CallFailed, NetworkSpeed, TypeAnswer
+from ddlprof.instance_catalog.refresh.providers.base import CallFailed, NetworkSpeed, TypeAnswer
 
 DUMP = json.loads((Path(__file__).parents[1] / "describe_instance_types.json").read_text(encoding="utf-8"))
 NOON = datetime(2026, 8, 2, 12)

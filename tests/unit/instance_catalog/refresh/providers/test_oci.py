@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from instance_catalog import CatalogError, load
-from instance_catalog.refresh import refresh
-from instance_catalog.refresh.providers import base, oci
-from instance_catalog.refresh.providers.base import Allowance, CallFailed
-from instance_catalog.refresh.providers.oci import SHAPES, Oci, parse_products
+from ddlprof.instance_catalog import CatalogError, load
+from ddlprof.instance_catalog.refresh import refresh
+from ddlprof.instance_catalog.refresh.providers import base, oci
+from ddlprof.instance_catalog.refresh.providers.base import Allowance, CallFailed
+from ddlprof.instance_catalog.refresh.providers.oci import SHAPES, Oci, parse_products
 
 Serve = Callable[..., str]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from ddlprof.recommender.plans.plan import Plan
+from ddlprof.recommender.plans.ranking import recommend
 from ddlprof.report.launch.machines.start import Start, file_name, start_of, torchrun
-from recommender.plans.plan import Plan
-from recommender.plans.ranking import recommend
 from tests.unit.recommender.made_up import CATALOG, MadeUp, five_gib_and_half_a_sample, job
 from tests.unit.report.launch.machines.made import ONE, TWO, TWO_ON_SPOT
 

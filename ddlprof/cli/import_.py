@@ -53,7 +53,7 @@ def _import_dumps(dumps: list[Path], out: Path) -> None:
     from ddlprof.base.units import count
     from ddlprof.cli.screen import show
     from ddlprof.importing import import_dumps
-    from ddlprof.report.hang.words import card
+    from ddlprof.report.hang.card import card
 
     states = import_dumps(dumps, out)
     say_written(out)

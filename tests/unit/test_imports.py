@@ -77,7 +77,7 @@ RULES = {
         forbidden=frozenset({"torch"}),
     ),
     "ddlprof.live": Rule(
-        ours=(BASE, "ddlprof.model", "ddlprof.analysis", "ddlprof.store", "ddlprof.report"),
+        ours=(BASE, "ddlprof.model", "ddlprof.analysis", "ddlprof.store"),
         forbidden=frozenset({"torch"}),
     ),
     "ddlprof.integrations": Rule(

@@ -1,16 +1,14 @@
-"""Why a job hangs, in words: one sentence, what to do, and a card with what every rank does."""
+"""Why a job hangs, in words: one sentence, what to do, and what every rank does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ddlprof.analysis import hang_facts as hangs
 from ddlprof.analysis.hang_facts import Hang, Place, RankLine
-from ddlprof.base.units import count, ranges, short_time
-from ddlprof.report.text import aligned, text_of
+from ddlprof.base.units import ranges
 
 _MOST_RANKS = 32
-_MOST_FRAMES = 6
 _LONGEST_NOTE = 80
 
 _DOES = {
@@ -115,25 +113,3 @@ def most_telling(found: Hang) -> list[RankLine]:
     """The ranks to show, the cause first; of many alike a few."""
     first = [line for line in found.lines if line.rank in found.ranks]
     return (first + [line for line in found.lines if line.rank not in found.ranks])[:_MOST_RANKS]
-
-
-def card(found: Hang) -> str:
-    """The card of a hang, ending with a line end."""
-    return text_of(_card(found))
-
-
-def _card(found: Hang) -> Iterator[str]:
-    word = "no hang" if found.kind == hangs.BUSY else label(found).upper()
-    yield f"{word}: {headline(found)}"
-    yield f"no step has ended for {short_time(found.for_s)}, after {count(found.step, 'step')}"
-    yield f"next: {advice(found)}"
-    yield ""
-    shown = most_telling(found)
-    yield from aligned([[f"rank {line.rank}", does(line), line.place] for line in shown])
-    if len(found.lines) > len(shown):
-        yield f"and {len(found.lines) - len(shown)} more"
-    for line in shown[:2]:
-        if line.stack:
-            yield ""
-            yield f"stack of rank {line.rank}, innermost first:"
-            yield from (f"  {frame}" for frame in line.stack[:_MOST_FRAMES])

@@ -1,15 +1,17 @@
-"""The parts of a report about the machine during the training, and about the overhead of ddlprof itself."""
+"""What a report says of the machine during the training, and about the overhead of ddlprof itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.summary import Summary
-from ddlprof.store import RankData
+
+if TYPE_CHECKING:
+    from ddlprof.store import RankData
 
 
 @dataclass(frozen=True)

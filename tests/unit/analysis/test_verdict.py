@@ -12,10 +12,10 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
+from ddlprof.analysis.verdict import advise
 from ddlprof.model import source_places
 from ddlprof.model.classes import TIMES
 from ddlprof.model.source_places import SourcePlace
-from ddlprof.report.run.verdict import advise
 from tests.golden.runs import MS
 
 

@@ -11,7 +11,7 @@ import typer
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.units import parse_duration
-from ddlprof.cli import launch, layout_options, options
+from ddlprof.cli import emit_options, layout_options, options
 from ddlprof.cli.options import JOB_HELP, names_in, settings_of, whole_numbers
 from ddlprof.cli.output import Out, Wanted, format_option
 from ddlprof.cli.panels import job_option, machines_option, output_option, panel, price_option
@@ -120,10 +120,10 @@ def recommend(
 
     A plan meets the budget if the upper end of its 80 % interval does. The exit code is 1 if no plan does.
     """
-    emission, places = launch.wanted_with(emit, plan, out, format, FORMATS)
+    emission, places = emit_options.wanted_with(emit, plan, out, format, FORMATS)
     batches = whole_numbers(batch, "--batch") if batch else ()
     job = _job(learned, run, batches, other_job or ())
-    emission = launch.with_path(emission, job, layouts is not None)
+    emission = emit_options.with_path(emission, job, layouts is not None)
     asked = precision, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora
     question = {
         "budget_s": _budget_s(budget, steps, epochs, samples), "max_cost_usd": max_cost, "region": region,
@@ -134,7 +134,7 @@ def recommend(
     machines = _Machines(instance, nodes, max_nodes, whole_numbers(gpus, "--gpus") if gpus else None, emit)
     answer = _answer(job, layouts, global_batch, machines, (keep_global_batch, batches), question)
     _report(replace(answer, carbon_g_per_kwh=carbon, max_cost_usd=max_cost), top, all_sizes, places)
-    launch.emit(emission, job, answer, precision)
+    emit_options.emit(emission, job, answer, precision)
 
 
 def _job(learned: Path | None, runs: list[str], batches: Sequence[int], others: Sequence[str]) -> DescribedJob:
@@ -173,7 +173,7 @@ def _answer(
         raise UserError("--nodes takes --instance beside it, and no --max-nodes")
     if layouts is not None:
         question |= {"nodes": nodes, **({"max_nodes": most} if most else {}), "gpus": machines.gpus or ()}
-        question["allows"] = launch.allows(job, machines.engine, question["settings"].precision)
+        question["allows"] = emit_options.allows(job, machines.engine, question["settings"].precision)
         of_the_batch = {"keep_global_batch": batching[0] or None, "batch": batching[1] or None}
         return layout_options.best_layouts(job, layouts, global_batch, of_the_batch, question)
     layout_options.refuse("it goes with --layouts auto", global_batch=global_batch, gpus=machines.gpus)

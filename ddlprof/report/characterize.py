@@ -12,14 +12,14 @@ from pathlib import Path
 from ddlprof.analysis.differential import PAIRS, Measured, Stall, measure, reference_step_s, stalls
 from ddlprof.analysis.run import Attempt, analyse, headline_attempt
 from ddlprof.base.errors import UserError
-from ddlprof.base.text import shell_word
+from ddlprof.base.text import shell_word, text_of
 from ddlprof.base.units import NOT_KNOWN, Scale, gib, listed, percent, scale_for, tenths_of_percent
 from ddlprof.model.classes import TABLE
 from ddlprof.model.options import ALL_REPLAYED, COLD, ONE_REPLAYED, WARM
 from ddlprof.model.reads import Reads, load_reads
 from ddlprof.model.records import SCHEMA_VERSION
 from ddlprof.report.json_csv import json_text
-from ddlprof.report.text import aligned, text_of
+from ddlprof.report.text import aligned
 from ddlprof.store import load_run
 
 LARGE_SHARE = 0.05

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ddlprof.base.text import text_of
 from ddlprof.base.units import NOT_KNOWN, count, figure, long_time
 from ddlprof.cluster.elastic_advice import Course, Share
 from ddlprof.report.json_csv import csv_text, json_text
-from ddlprof.report.text import aligned, labelled, text_of, wrapped
+from ddlprof.report.text import aligned, labelled, wrapped
 
 COLUMNS = (
     "name", "gpus", "batch", "batch_per_gpu", "grad_accum", "speed_up", "step_s", "step_low_s", "step_high_s",

@@ -6,10 +6,11 @@ import math
 from dataclasses import asdict
 from typing import Any
 
+from ddlprof.base.text import text_of
 from ddlprof.base.units import Scale, count, scale_for, significant
 from ddlprof.fusion.results import Measured, Prediction, Result, Trial, TrialGroup
 from ddlprof.report.json_csv import cell, csv_text, json_text
-from ddlprof.report.text import aligned, text_of
+from ddlprof.report.text import aligned
 
 COLUMNS = ("trial", "fused", "steps", "loss", "eval_loss", "metric", "diverged", "stopped")
 """The columns of the CSV file; after `trial` it has one more for each name of the sweep."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from ddlprof.base.text import without_credentials
+from ddlprof.base.text import text_of, without_credentials
 from ddlprof.base.units import count, percent
 from ddlprof.recommender.learned import LearnedError, learned_text
 from ddlprof.recommender.learning.judge import Lesson
-from ddlprof.report.text import aligned, labelled, text_of
+from ddlprof.report.text import aligned, labelled
 
 _labelled = partial(labelled, width=110)
 _NAMES = {

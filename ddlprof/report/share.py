@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
 
-from ddlprof.base.text import shell_word
+from ddlprof.base.text import shell_word, text_of
 from ddlprof.base.units import count
-from ddlprof.report.text import labelled, text_of
+from ddlprof.report.text import labelled
 
 _labelled = partial(labelled, width=110)
 _KEPT = (

@@ -9,10 +9,11 @@ from typing import Any
 
 from ddlprof.analysis.sparsity.hints import hints, missing, realisable
 from ddlprof.analysis.sparsity.potential import LayerPotential, Potential, Products, speedups
+from ddlprof.base.text import text_of
 from ddlprof.base.units import NOT_KNOWN, scale_for, tenths_of_percent, times
 from ddlprof.model.sparsity import LstmTiming, SparsityCounts
 from ddlprof.report.json_csv import csv_text, json_text
-from ddlprof.report.text import aligned, labelled, text_of
+from ddlprof.report.text import aligned, labelled
 
 COLUMNS = (
     "layer", "kind", "shape", "calls", "macs_share", "input_zeros", "gradient_zeros",

@@ -70,9 +70,11 @@ RULES = {
     "ddlprof.cluster": Rule(ours=(BASE, "ddlprof.model", *PREDICTOR), forbidden=frozenset({"pandas", "torch"})),
     "ddlprof.hetero": Rule(ours=(BASE, "ddlprof.model", *PREDICTOR), forbidden=frozenset({"pandas"})),
     "ddlprof.fusion": Rule(ours=(*TRAINING, "ddlprof.launch.users_code"), forbidden=HEAVY - {"torch"}),
+    "ddlprof.emit": Rule(ours=(BASE, "ddlprof.model", *PREDICTOR), forbidden=HEAVY - {"boto3", "botocore"}),
     "ddlprof.report": Rule(
         ours=(
-            BASE, "ddlprof.model", "ddlprof.analysis", "ddlprof.store", *POLICIES, "ddlprof.fusion.results", *PREDICTOR,
+            BASE, "ddlprof.model", "ddlprof.analysis", "ddlprof.store", *POLICIES, "ddlprof.fusion.results",
+            "ddlprof.emit", *PREDICTOR,
         ),
         forbidden=frozenset({"torch"}),
     ),

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ddlprof.emit import kubernetes, pods
+from ddlprof.emit.start import FILL_IN_SCRIPT, NOW, file_name, torchrun
+from ddlprof.emit.yaml_text import yaml_text
 from ddlprof.model.naming import RUNS_FOLDER
 from ddlprof.report.advice.data import JobAdvice
 from ddlprof.report.advice.text import spread_comments
-from ddlprof.report.launch.machines import kubernetes, pods
-from ddlprof.report.launch.machines.start import FILL_IN_SCRIPT, NOW, file_name, torchrun
-from ddlprof.report.yaml_text import yaml_text
 
 _RACK = "YOUR_RACK_LABEL"
 _HEAVIEST = 100

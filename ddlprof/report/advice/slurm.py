@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ddlprof.base.text import plain
+from ddlprof.base.text import plain, text_of
 from ddlprof.cluster.machines import Level
+from ddlprof.emit.slurm import clock
 from ddlprof.report.advice.data import JobAdvice, rounded_s
 from ddlprof.report.advice.text import spread_comments, wait_words
-from ddlprof.report.launch.machines.slurm import clock
-from ddlprof.report.text import text_of
 
 
 def render(jobs: Sequence[JobAdvice]) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from ddlprof.base.text import plain
+from ddlprof.base.text import plain, text_of
 from ddlprof.base.units import count, long_time, percent, significant, times
 from ddlprof.cluster.advice import Advice, Slowdown, SpeedUp, SpreadCost, Worth
 from ddlprof.cluster.machines import Level
 from ddlprof.recommender.target import format_placement
 from ddlprof.report.advice.data import JobAdvice, rounded_s
-from ddlprof.report.text import aligned, labelled, text_of, wrapped
+from ddlprof.report.text import aligned, labelled, wrapped
 
 _WIDTH = 110
 _labelled = partial(labelled, width=_WIDTH)

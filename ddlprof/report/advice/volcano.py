@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ddlprof.emit.pods import job_name, unexpanded
+from ddlprof.emit.yaml_text import yaml_text
 from ddlprof.report.advice.data import JobAdvice
 from ddlprof.report.advice.text import spread_comments
-from ddlprof.report.launch.machines.pods import job_name, unexpanded
-from ddlprof.report.yaml_text import yaml_text
 
 
 def render(jobs: Sequence[JobAdvice], rack_tier: int = 1) -> str:

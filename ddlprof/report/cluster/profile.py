@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
+from ddlprof.base.text import text_of
 from ddlprof.base.units import count, duration, percent, significant
 from ddlprof.cluster.history.past import COLUMNS, Kept, PastJob
 from ddlprof.cluster.profile import ClusterProfile, Held, SizeLine, profile
 from ddlprof.report.json_csv import csv_text, json_text
-from ddlprof.report.text import aligned, labelled, text_of
+from ddlprof.report.text import aligned, labelled
 
 HISTORY_SCHEMA_VERSION = 1
 _WIDTH = 100

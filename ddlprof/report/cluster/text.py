@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ddlprof.base.text import text_of
 from ddlprof.base.units import count, listed, percent, significant
 from ddlprof.report.cluster import profile as past
 from ddlprof.report.cluster.data import Block, FigureLine, PolicyLine, Question, SimulatedData
-from ddlprof.report.text import aligned, labelled, text_of, wrapped
+from ddlprof.report.text import aligned, labelled, wrapped
 
 _HOURS_FROM_S, _MINUTES_FROM_S = 7200.0, 120.0
 _SLIGHTLY = 5e-4

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from ddlprof.analysis.hang_facts import BUSY, Hang
 from ddlprof.analysis.hang_words import advice, does, headline, label, most_telling
+from ddlprof.base.text import text_of
 from ddlprof.base.units import count, short_time
-from ddlprof.report.text import aligned, text_of
+from ddlprof.report.text import aligned
 
 _MOST_FRAMES = 6
 

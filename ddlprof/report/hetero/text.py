@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from ddlprof.base.text import text_of
 from ddlprof.base.units import Scale, count, percent, scale_for, significant
 from ddlprof.hetero.check.run import TOLERANCE, Check
 from ddlprof.hetero.problem import Problem, Strategy
 from ddlprof.hetero.search import Plan, Planned
 from ddlprof.hetero.simulation import Step
-from ddlprof.report.text import aligned, labelled, text_of
+from ddlprof.report.text import aligned, labelled
 
 _labelled = partial(labelled, width=80, indent=10)
 _OWN = 0.95

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.hang_words import advice, headline, label
 from ddlprof.analysis.job_time import JobTime
+from ddlprof.base.text import text_of
 from ddlprof.base.units import Scale, ago, count, gib, long_time, percent, ranges, scale_for, significant
 from ddlprof.model.classes import TABLE
 from ddlprof.model.dimensions import UNKNOWN_SHOWN
@@ -18,7 +19,6 @@ from ddlprof.report.run.experts import experts_text
 from ddlprof.report.run.loss import LossLine
 from ddlprof.report.run.pipeline import pipeline_text
 from ddlprof.report.run.rates import rates_text
-from ddlprof.report.text import text_of
 
 OTHER_SHARE = 0.05  # of the step: a smaller `other` gets no line
 OTHER_LINES = 3

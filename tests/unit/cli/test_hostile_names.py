@@ -20,6 +20,7 @@ import pytest
 from ddlprof.analysis.sparsity.potential import potential
 from ddlprof.base.text import plain
 from ddlprof.cli.app import main
+from ddlprof.emit.engines import ENGINES
 from ddlprof.fusion import results
 from ddlprof.instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
 from ddlprof.model.checks import Check
@@ -29,7 +30,6 @@ from ddlprof.model.sparsity import LayerCounts, LstmTiming, SparsityCounts, Step
 from ddlprof.recommender.target import default_catalog
 from ddlprof.report import characterize, doctor, features, fusion, sparsity
 from ddlprof.report.characterize import Comparison
-from ddlprof.report.launch.machines.engines import MACHINES
 from ddlprof.report.machines import changes
 from tests.unit.cli.hostile import NAME, paths_of, write_files
 from tests.unit.report.html.test_element import Read
@@ -229,7 +229,7 @@ def test_no_name_forges_a_line_or_reaches_the_terminal(
         assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("engine", sorted(MACHINES.keys() - {"sagemaker"}))  # it has no machine of that name
+@pytest.mark.parametrize("engine", sorted(ENGINES.keys() - {"sagemaker"}))  # it has no machine of that name
 def test_the_files_that_start_a_plan(
     engine: str, outputs: Callable[[list[str], str], tuple[int, str, str, Path]]
 ) -> None:
@@ -237,7 +237,7 @@ def test_the_files_that_start_a_plan(
     for name in (NAME, HARMLESS):
         code, _, err, here = outputs(["recommend", "JOB", *WORK, "--instance", "NAME", "--emit", engine], name)
         assert code == 0, err
-        tasks += [path.read_text(encoding="utf-8") for path in here.glob(f"*.{MACHINES[engine].ending}")]
+        tasks += [path.read_text(encoding="utf-8") for path in here.glob(f"*.{ENGINES[engine].ending}")]
     hostile, harmless = tasks
     assert not unseen(hostile)
     assert hostile.count("\n") == harmless.count("\n")

@@ -8,8 +8,7 @@ from typing import Any
 
 import yaml
 
-from ddlprof.base.text import plain
-from ddlprof.report.text import text_of
+from ddlprof.base.text import plain, text_of
 
 _NO_TEXT_ELSEWHERE = re.compile(r"[yYnN]|[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?0[xob][0-9a-fA-F_]+")
 """What other readers than this library, such as those in Go, take for a number or a truth."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ddlprof.emit import pods
+from ddlprof.emit.start import ENDS, Start
+from ddlprof.emit.yaml_text import yaml_text
 from ddlprof.model.naming import RUNS_FOLDER
-from ddlprof.report.launch.machines import pods
-from ddlprof.report.launch.machines.start import ENDS, Start
-from ddlprof.report.yaml_text import yaml_text
 
 ENDING = "pytorchjob.yaml"
 _CONTAINER = "pytorch"

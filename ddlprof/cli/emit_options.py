@@ -1,4 +1,4 @@
-"""`ddlprof recommend --emit ENGINE`: the file that starts a plan."""
+"""`ddlprof recommend --emit ENGINE`: the options about the file that starts a plan, and the file."""
 
 from __future__ import annotations
 
@@ -53,27 +53,27 @@ def wanted_with(
 
 
 def _known() -> list[str]:
-    from ddlprof.report.launch.engines import ENGINES
-    from ddlprof.report.launch.machines.engines import MACHINES
+    from ddlprof.emit.engines import ENGINES
+    from ddlprof.emit.frameworks.table import FRAMEWORKS
 
-    return [*MACHINES, *ENGINES]
+    return [*ENGINES, *FRAMEWORKS]
 
 
 def with_path(asked: Emission | None, job: DescribedJob, has_layout: bool) -> Emission | None:
     """The same with a file, whose name is the job's where it is not told. Raises UserError for an engine that needs a
     layout where none is asked for, or if the file was not told and exists: it may have been edited."""
-    from ddlprof.report.launch.engines import ENGINES
-    from ddlprof.report.launch.machines.engines import MACHINES
-    from ddlprof.report.launch.machines.start import file_name
+    from ddlprof.emit.engines import ENGINES
+    from ddlprof.emit.frameworks.table import FRAMEWORKS
+    from ddlprof.emit.start import file_name
 
     if asked is None:
         return None
     engine = asked.engine
-    if engine in ENGINES and not has_layout:
+    if engine in FRAMEWORKS and not has_layout:
         raise UserError(f"--emit {engine} writes a layout: give --layouts auto")
     if asked.path is not None:
         return asked
-    ending = MACHINES[engine].ending if engine in MACHINES else ENGINES[engine].ending
+    ending = ENGINES[engine].ending if engine in ENGINES else FRAMEWORKS[engine].ending
     path = Path(f"{file_name(job.name)}.{ending}")
     if os.path.lexists(path):
         raise UserError(f"{path} exists already: move it away to have a new one written")
@@ -81,13 +81,13 @@ def with_path(asked: Emission | None, job: DescribedJob, has_layout: bool) -> Em
 
 
 def allows(job: DescribedJob, engine: str | None, precision: str | None) -> Callable[[Layout], bool] | None:
-    """Tells which layouts an engine can be launched with; None: all. Raises UserError where it is none of this job."""
+    """Tells which layouts an engine has words for; None: all. Raises UserError where it is none of this job."""
+    from ddlprof.emit.frameworks.table import FRAMEWORKS
+    from ddlprof.emit.frameworks.table import allows as allowed
     from ddlprof.planning.layouts import USUAL_PRECISION, require_sizes
-    from ddlprof.report.launch.engines import ENGINES
-    from ddlprof.report.launch.engines import allows as allowed
 
     require_sizes(job.workload)
-    return allowed(engine, job.workload, precision or USUAL_PRECISION) if engine in ENGINES and engine else None
+    return allowed(engine, job.workload, precision or USUAL_PRECISION) if engine in FRAMEWORKS and engine else None
 
 
 def emit(asked: Emission | None, job: DescribedJob, answer: Answer, precision: str | None) -> None:
@@ -107,17 +107,17 @@ def emit(asked: Emission | None, job: DescribedJob, answer: Answer, precision: s
 
 def _made(asked: Emission, job: DescribedJob, answer: Answer, precision: str | None) -> tuple[str, str]:
     """The text, and how it is started; `{path}` stands for the file."""
+    from ddlprof.emit.engines import ENGINES
+    from ddlprof.emit.frameworks.table import FRAMEWORKS, training_of
+    from ddlprof.emit.start import start_of
     from ddlprof.planning.layouts import USUAL_PRECISION
     from ddlprof.recommender.target import default_catalog
-    from ddlprof.report.launch.engines import ENGINES, launch_of
-    from ddlprof.report.launch.machines.engines import MACHINES
-    from ddlprof.report.launch.machines.start import start_of
     from ddlprof.report.plans.data import asked_in_words
 
     engine, plans = asked.engine, answer.accepted
-    if engine in MACHINES:
+    if engine in ENGINES:
         words = asked_in_words(answer.differences)
         start = start_of(plans, asked.number, job.name, job.command, words, default_catalog())
-        return MACHINES[engine].render(start), MACHINES[engine].how(start)
-    launch = launch_of(plans[asked.number - 1], job.workload, precision or USUAL_PRECISION)
-    return ENGINES[engine].render(launch), ENGINES[engine].start
+        return ENGINES[engine].render(start), ENGINES[engine].how(start)
+    training = training_of(plans[asked.number - 1], job.workload, precision or USUAL_PRECISION)
+    return FRAMEWORKS[engine].render(training), FRAMEWORKS[engine].start

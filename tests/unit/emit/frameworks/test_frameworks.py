@@ -1,4 +1,4 @@
-"""The files that launch a layout: what they say, and that the frameworks' own parsers read it back."""
+"""The files that start a layout: what they say, and that the frameworks' own parsers read it back."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import pytest
 import yaml
 
 from ddlprof.base.errors import UserError
+from ddlprof.emit.frameworks.table import FRAMEWORKS, training_of
+from ddlprof.emit.frameworks.training import DividedTraining
 from ddlprof.recommender import Target, transformer
 from ddlprof.recommender.layout import parse_layout
 from ddlprof.recommender.model_config import sizes_of_config
 from ddlprof.recommender.plans.layouts import recommend_layouts
-from ddlprof.report.launch.engines import ENGINES, launch_of
-from ddlprof.report.launch.launch import Launch
 from tests.unit.recommender.made_up_layouts import MadeUpLayouts, gib_of
 from tests.unit.recommender.test_model_config import DEEPSEEK_V3, LLAMA_8B
 
@@ -28,23 +28,23 @@ LLAMA = sizes_of_config(LLAMA_8B, 8192)
 EXPERTS = sizes_of_config(DEEPSEEK_V3, 4096)
 
 
-def launch(text: str, model: Any = LLAMA, gpus: int = 64, **named: Any) -> Launch:
+def divided(text: str, model: Any = LLAMA, gpus: int = 64, **named: Any) -> DividedTraining:
     asked = parse_layout(text)
-    return Launch(
+    return DividedTraining(
         "llama", model, asked.layout, asked.micro_batch or 1, asked.grad_accum or 8, gpus // 8, 8, 1000, **named
     )  # fmt: skip
 
 
 def arguments(text: str, **named: Any) -> dict[str, str | None]:
     """What Megatron-LM gets, by name."""
-    lines = ENGINES["megatron"].render(launch(text, **named)).splitlines()
+    lines = FRAMEWORKS["megatron"].render(divided(text, **named)).splitlines()
     words = [line.split(" ", 1) for line in lines if not line.startswith("#")]
     assert len({word[0] for word in words}) == len(words)
     return {word[0].removeprefix("--"): word[1] if len(word) > 1 else None for word in words}
 
 
 def config(engine: str, text: str, **named: Any) -> dict[str, Any]:
-    made: dict[str, Any] = yaml.safe_load(ENGINES[engine].render(launch(text, **named)))
+    made: dict[str, Any] = yaml.safe_load(FRAMEWORKS[engine].render(divided(text, **named)))
     return made
 
 
@@ -135,15 +135,15 @@ def test_nanotron() -> None:
 )
 def test_what_a_framework_has_no_word_for_is_not_written(engine: str, text: str, word: str) -> None:
     with pytest.raises(UserError, match=f"{engine} has no word for {word} of layout"):
-        ENGINES[engine].render(launch(text))
+        FRAMEWORKS[engine].render(divided(text))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", FRAMEWORKS)
 def test_no_framework_copies_heads_of_keys(engine: str) -> None:
     """All of them ask for a whole number of the 8 heads of keys on each tensor rank."""
     with pytest.raises(UserError, match="no word for tensor ranks with the same heads of keys of layout tp16"):
-        ENGINES[engine].render(launch("tp16,zero3"))
-    assert "tp16" in ENGINES[engine].render(launch("tp16,zero1", model=replace(LLAMA, kv_heads=32)))
+        FRAMEWORKS[engine].render(divided("tp16,zero3"))
+    assert "tp16" in FRAMEWORKS[engine].render(divided("tp16,zero1", model=replace(LLAMA, kv_heads=32)))
 
 
 def test_nanotron_is_for_models_like_llama() -> None:
@@ -154,7 +154,7 @@ def test_nanotron_is_for_models_like_llama() -> None:
         (replace(LLAMA, causal=False), "attention to all tokens"),
     ):
         with pytest.raises(UserError, match=f"no word for {word}"):
-            ENGINES["nanotron"].render(launch("tp2", model=model))
+            FRAMEWORKS["nanotron"].render(divided("tp2", model=model))
 
 
 def test_accelerate() -> None:
@@ -175,7 +175,7 @@ def test_accelerate() -> None:
 
 def test_torchtitan() -> None:
     tomllib = pytest.importorskip("tomllib", reason="Python 3.10 reads no TOML")
-    found = tomllib.loads(ENGINES["torchtitan"].render(launch("tp4,pp2,vp2,zero1,mb2,ga16,selective")))
+    found = tomllib.loads(FRAMEWORKS["torchtitan"].render(divided("tp4,pp2,vp2,zero1,mb2,ga16,selective")))
     assert found["parallelism"] == {
         "data_parallel_replicate_degree": 1, "data_parallel_shard_degree": 8, "fsdp_reshard_after_forward": "never",
         "tensor_parallel_degree": 4, "pipeline_parallel_degree": 2, "context_parallel_degree": 1,
@@ -186,7 +186,7 @@ def test_torchtitan() -> None:
     training = found["training"]
     assert (training["local_batch_size"], training["global_batch_size"], training["seq_len"]) == (32, 256, 8192)
     assert found["activation_checkpoint"] == {"mode": "selective", "selective_ac_option": "op"}
-    alone = tomllib.loads(ENGINES["torchtitan"].render(launch("hsdp:8,mb2,ga4")))
+    alone = tomllib.loads(FRAMEWORKS["torchtitan"].render(divided("hsdp:8,mb2,ga4")))
     assert (alone["training"]["local_batch_size"], alone["training"]["global_batch_size"]) == (2, 512)
     degrees = alone["parallelism"]
     assert (degrees["data_parallel_replicate_degree"], degrees["data_parallel_shard_degree"]) == (8, 8)
@@ -197,7 +197,7 @@ def test_torchtitan_has_a_model_for_the_sizes() -> None:
     tomllib = pytest.importorskip("tomllib", reason="Python 3.10 reads no TOML")
 
     def family(model: Any) -> str:
-        name: str = tomllib.loads(ENGINES["torchtitan"].render(launch("zero3", model=model)))["model"]["name"]
+        name: str = tomllib.loads(FRAMEWORKS["torchtitan"].render(divided("zero3", model=model)))["model"]["name"]
         return name
 
     mixture = replace(LLAMA, experts=8, experts_per_token=2, expert_ffn=4096)
@@ -206,29 +206,29 @@ def test_torchtitan_has_a_model_for_the_sizes() -> None:
     with pytest.raises(UserError, match="torchtitan has no word for a network without a gate"):
         family(replace(LLAMA, gated=False))
     with pytest.raises(UserError, match="no word for a tied head in a pipeline"):
-        ENGINES["torchtitan"].render(launch("pp2", model=replace(LLAMA, tied=True)))
+        FRAMEWORKS["torchtitan"].render(divided("pp2", model=replace(LLAMA, tied=True)))
 
 
 def test_torchtitan_makes_the_parts_that_are_asked_for() -> None:
     """It divides layers by a number for each part and rounds up: 126 by 2 are 63 parts, never the 64 of 16 stages."""
     deep = replace(LLAMA, layers=126)
-    assert "pipeline_parallel_layers_per_stage = 4" in ENGINES["torchtitan"].render(launch("pp16,vp2", model=deep))
+    assert "pipeline_parallel_layers_per_stage = 4" in FRAMEWORKS["torchtitan"].render(divided("pp16,vp2", model=deep))
     with pytest.raises(UserError, match="torchtitan has no word for 64 parts of 126 layers"):
-        ENGINES["torchtitan"].render(launch("pp16,vp4", model=deep))
+        FRAMEWORKS["torchtitan"].render(divided("pp16,vp4", model=deep))
 
 
 @pytest.mark.parametrize("text", ["tp4,pp2,zero1", "tp2,cp2,zero3", "zero3", "hsdp:8,full", "tp8"])
 def test_ranks_are_all_gpus(text: str) -> None:
     """In every framework, the product of its degrees is the number of GPUs."""
-    one = launch(text)
+    one = divided(text)
     copies, shards = one.data_copies_and_shards
     layout = one.layout
     assert copies * shards * layout.context * layout.tensor * layout.pipeline == 64
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", FRAMEWORKS)
 def test_the_first_lines_say_what_it_is(engine: str) -> None:
-    made = ENGINES[engine].render(launch("zero1,mb2,ga4", predicted="Predicted: 3 s.")).splitlines()
+    made = FRAMEWORKS[engine].render(divided("zero1,mb2,ga4", predicted="Predicted: 3 s.")).splitlines()
     assert made[0].startswith("# Written by ddlprof recommend for llama; start it with: ")
     assert made[1] == "# Layout zero1 on 8 x 8 GPUs: 64 data ranks, 4 micro-batches of 2, 512 sequences an update."
     assert made[2] == "# Predicted: 3 s."
@@ -245,7 +245,7 @@ def test_a_plan_is_launched_with_its_layout() -> None:
         job, samples=1e6, budget_s=1e9, global_batch=512, gpus=(64,), instance_types=["p5.48xlarge"],
         predictor=MadeUpLayouts(job), memory=memory,
     ).plans[0]  # fmt: skip
-    one = launch_of(plan, job)
+    one = training_of(plan, job)
     assert (one.gpus, one.global_batch, one.steps, one.layout.text()) == (64, 512, plan.steps, plan.layout)
     assert one.predicted.startswith("Predicted on 8 x p5.48xlarge: ")
     assert "MFU" in one.predicted
@@ -283,8 +283,8 @@ def test_the_framework_reads_it(engine: str, tmp_path: Path) -> None:
     if engine == "torchtitan" and importlib.metadata.version(engine) >= "0.3":
         pytest.skip("this version of torchtitan reads no TOML")
     text, expected = READ[engine]
-    path = tmp_path / f"file.{ENGINES[engine].ending}"
-    path.write_text(ENGINES[engine].render(launch(text)), encoding="utf-8")
+    path = tmp_path / f"file.{FRAMEWORKS[engine].ending}"
+    path.write_text(FRAMEWORKS[engine].render(divided(text)), encoding="utf-8")
     program = f"import json, sys; path = sys.argv[1]; {READERS[engine]}"
     done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from ddlprof.base.errors import UserError
-from ddlprof.report.launch.machines.pods import job_name
-from ddlprof.report.launch.machines.start import ENDS, Start
-from ddlprof.report.yaml_text import yaml_text
+from ddlprof.emit.pods import job_name
+from ddlprof.emit.start import ENDS, Start
+from ddlprof.emit.yaml_text import yaml_text
 
 ENDING = "dstack.yml"
 _BACKENDS = {

@@ -1,6 +1,7 @@
 """The files that start a plan: what they say, and that engines take them.
 
-`scripts/lab/launch_files.py` tries them on the engines' own packages, which are no part of the development environment.
+`scripts/lab/emitted_files.py` tries them on the engines' own packages, which are no part of the development
+environment.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from botocore.validate import ParamValidator
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.text import plain
-from ddlprof.report.launch.machines import pods, sagemaker, slurm
-from ddlprof.report.launch.machines.engines import MACHINES
-from ddlprof.report.launch.machines.start import Machine, Start
-from scripts.lab.launch_files import P4D, STARTS, filled_in
+from ddlprof.emit import pods, sagemaker, slurm
+from ddlprof.emit.engines import ENGINES
+from ddlprof.emit.start import Machine, Start
+from scripts.lab.emitted_files import P4D, STARTS, filled_in
 from tests.unit.cli.hostile import NAME
-from tests.unit.report.launch.machines.made import (
+from tests.unit.emit.made import (
     ONE,
     ONE_ON_SPOT,
     SPOT,
@@ -52,17 +53,17 @@ def ran(script: str, tmp_path: Path, stubs: str, **variables: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("engine", MACHINES)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("case", STARTS)
 def test_all_that_is_to_be_filled_in_is_explained(engine: str, case: str) -> None:
     for start in (STARTS[case], replace(STARTS[case], words=())):
         explained, used = to_fill_in(rendered(engine, start))
         assert explained == used
-    how = MACHINES[engine].how(STARTS[case]).format(path="THIS_FILE")
+    how = ENGINES[engine].how(STARTS[case]).format(path="THIS_FILE")
     assert f"start it with: {how}\n" in rendered(engine, STARTS[case])
 
 
-@pytest.mark.parametrize("engine", [each for each in MACHINES if each != "parallelcluster"])
+@pytest.mark.parametrize("engine", [each for each in ENGINES if each != "parallelcluster"])
 @pytest.mark.parametrize("case", STARTS)
 def test_the_measured_command_is_in_it_and_is_measured_again(engine: str, case: str) -> None:
     text = rendered(engine, STARTS[case])
@@ -353,23 +354,23 @@ def test_what_an_engine_cannot_be_asked_for_is_refused(engine: str, start: Start
 
 
 def test_a_time_limit_is_explained_where_there_is_one() -> None:
-    limited = [engine for engine in MACHINES if "The time limit is the upper end" in rendered(engine, TWO)]
+    limited = [engine for engine in ENGINES if "The time limit is the upper end" in rendered(engine, TWO)]
     assert limited == ["slurm", "kubernetes", "pytorchjob", "dstack", "sagemaker"]
 
 
-@pytest.mark.parametrize("engine", MACHINES)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_names_forge_no_line_of_a_file_for_two_spot_machines(engine: str) -> None:
     """SageMaker takes no argument of several lines; the others get it as it is, quoted for bash."""
     hostile = NAME.replace("\n", " ") if engine == "sagemaker" else NAME
     texts = [rendered(engine, replace(TWO_ON_SPOT, job=name, words=("train.py", name))) for name in (hostile, "x" * 9)]
     assert not {each for line in texts[0].splitlines() for each in line if plain(each) != each}
     assert texts[0].count("\n") == texts[1].count("\n")
-    if MACHINES[engine].ending.endswith("sh"):
+    if ENGINES[engine].ending.endswith("sh"):
         assert subprocess.run(["bash", "-n"], input=texts[0], text=True).returncode == 0
     else:
         assert list(yaml.safe_load(texts[0])) == list(yaml.safe_load(texts[1]))
 
 
 def test_spot_is_said_to_every_engine() -> None:
-    changed = [engine for engine in MACHINES if rendered(engine, ONE) != rendered(engine, replace(ONE, machine=SPOT))]
-    assert changed == list(MACHINES)
+    changed = [engine for engine in ENGINES if rendered(engine, ONE) != rendered(engine, replace(ONE, machine=SPOT))]
+    assert changed == list(ENGINES)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ddlprof.report.launch.machines.start import Start
-from ddlprof.report.text import text_of
+from ddlprof.base.text import text_of
+from ddlprof.emit.start import Start
 
 ENDING = "torchrun.sh"
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ddlprof.report.launch.machines.start import IMAGE, Machine, Start
+from ddlprof.emit.start import IMAGE, Machine, Start
 
 SHARED = "/shared"
 """Where the volume is that outlives the pods."""

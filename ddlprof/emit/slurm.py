@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ddlprof.report.launch.machines.start import ENDS, Start
-from ddlprof.report.text import text_of
+from ddlprof.base.text import text_of
+from ddlprof.emit.start import ENDS, Start
 
 ENDING = "sbatch.sh"
 _GRACE_S = 120

@@ -4,41 +4,41 @@ from __future__ import annotations
 
 import math
 
+from ddlprof.base.text import text_of
+from ddlprof.emit.frameworks.training import DividedTraining, one_line
 from ddlprof.recommender.architecture import Transformer
-from ddlprof.report.launch.launch import Launch, one_line
-from ddlprof.report.text import text_of
 
 START = "CONFIG_FILE={path} ./run_train.sh"
 _FAMILIES = "a flavor with these sizes must be registered in torchtitan.models, and named here"
 
 
-def check(launch: Launch) -> None:
+def check(training: DividedTraining) -> None:
     """Raises UserError for what torchtitan has no word for."""
-    layout, model = launch.layout, launch.model
-    launch.require(
+    layout, model = training.layout, training.model
+    training.require(
         "torchtitan",
         tensor_ranks_without_sequence_parallelism=layout.tensor > 1 and not layout.sequence_parallel,
         a_network_without_a_gate=not model.gated,
         a_tied_head_in_a_pipeline=model.tied and layout.pipeline > 1,
-        **{f"{len(launch.stage_layers)} parts of {model.layers} layers": _layers_per_stage(launch) is None},
-        precision=launch.precision != "bf16",
+        **{f"{len(training.stage_layers)} parts of {model.layers} layers": _layers_per_stage(training) is None},
+        precision=training.precision != "bf16",
         attention_to_all_tokens=not model.causal,
     )
 
 
-def render(launch: Launch) -> str:
+def render(training: DividedTraining) -> str:
     """The TOML. Raises UserError for what torchtitan has no word for."""
-    layout, model = launch.layout, launch.model
-    check(launch)
-    copies, shards = launch.data_copies_and_shards
+    layout, model = training.layout, training.model
+    check(training)
+    copies, shards = training.data_copies_and_shards
     sections: dict[str, dict[str, object]] = {
-        "job": {"description": f"{launch.job}, {layout.text()}"},
-        "model": {"name": _family(model), "flavor": launch.job},
+        "job": {"description": f"{training.job}, {layout.text()}"},
+        "model": {"name": _family(model), "flavor": training.job},
         "training": {
             "seq_len": model.seq,
-            "local_batch_size": launch.micro_batch * (launch.micro_batches if layout.pipeline > 1 else 1),
-            "global_batch_size": launch.global_batch,
-            "steps": launch.steps,
+            "local_batch_size": training.micro_batch * (training.micro_batches if layout.pipeline > 1 else 1),
+            "global_batch_size": training.global_batch,
+            "steps": training.steps,
             "mixed_precision_param": "bfloat16",
             "mixed_precision_reduce": "float32",
         },
@@ -50,14 +50,14 @@ def render(launch: Launch) -> str:
             "pipeline_parallel_degree": layout.pipeline,
             "context_parallel_degree": layout.context,
             "expert_parallel_degree": layout.expert,
-            **(_pipeline(launch) if layout.pipeline > 1 else {}),
+            **(_pipeline(training) if layout.pipeline > 1 else {}),
         },
         "activation_checkpoint": {
             "mode": layout.recompute,
             **({"selective_ac_option": "op"} if layout.recompute == "selective" else {}),
         },
     }
-    lines = [f"# {line}" for line in launch.comments(START.format(path="THIS_FILE"))] + _sizes(launch)
+    lines = [f"# {line}" for line in training.comments(START.format(path="THIS_FILE"))] + _sizes(training)
     if layout.shard in ("zero1", "zero2"):
         lines.append(f"# {layout.shard}: the nearest that torchtitan has is FSDP without resharding after forward.")
     for section, values in sections.items():
@@ -74,27 +74,27 @@ def _family(model: Transformer) -> str:
     return "qwen3" if model.tied or model.head_dim * model.heads != model.hidden else "llama3"
 
 
-def _layers_per_stage(launch: Launch) -> int | None:
+def _layers_per_stage(training: DividedTraining) -> int | None:
     """The number of which torchtitan makes as many parts of the model as are wanted: it divides the layers by it and
     rounds up. None: no number does."""
-    largest = max(launch.stage_layers)
-    return largest if math.ceil(launch.model.layers / largest) == len(launch.stage_layers) else None
+    largest = max(training.stage_layers)
+    return largest if math.ceil(training.model.layers / largest) == len(training.stage_layers) else None
 
 
-def _pipeline(launch: Launch) -> dict[str, object]:
+def _pipeline(training: DividedTraining) -> dict[str, object]:
     """The schedule. Stages are divided as evenly as can be, neither the first nor the last holding less."""
-    layout = launch.layout
+    layout = training.layout
     return {
         "pipeline_parallel_schedule": "Interleaved1F1B" if layout.virtual > 1 else "1F1B",
-        "pipeline_parallel_microbatch_size": launch.micro_batch,
-        "pipeline_parallel_layers_per_stage": _layers_per_stage(launch),
+        "pipeline_parallel_microbatch_size": training.micro_batch,
+        "pipeline_parallel_layers_per_stage": _layers_per_stage(training),
         "pipeline_parallel_first_stage_less_layers": 0,
         "pipeline_parallel_last_stage_less_layers": 0,
     }
 
 
-def _sizes(launch: Launch) -> list[str]:
-    model = launch.model
+def _sizes(training: DividedTraining) -> list[str]:
+    model = training.model
     text = (
         f"dim {model.hidden}, n_layers {model.layers}, n_heads {model.heads}, n_kv_heads {model.kv_heads},"
         f" ffn {model.ffn}, vocab_size {model.vocab}"

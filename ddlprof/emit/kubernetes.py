@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ddlprof.emit import pods
+from ddlprof.emit.start import ENDS, Start
+from ddlprof.emit.yaml_text import yaml_text
 from ddlprof.model.naming import RUNS_FOLDER
-from ddlprof.report.launch.machines import pods
-from ddlprof.report.launch.machines.start import ENDS, Start
-from ddlprof.report.yaml_text import yaml_text
 
 ENDING = "kubernetes.yaml"
 WORKERS = "workers"

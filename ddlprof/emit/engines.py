@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ddlprof.report.launch.machines import (
-    dstack,
-    kubernetes,
-    parallelcluster,
-    pytorchjob,
-    sagemaker,
-    skypilot,
-    slurm,
-    torchrun,
-)
-from ddlprof.report.launch.machines.start import Start
+from ddlprof.emit import dstack, kubernetes, parallelcluster, pytorchjob, sagemaker, skypilot, slurm, torchrun
+from ddlprof.emit.start import Start
 
 
 class Engine(NamedTuple):
@@ -26,7 +17,7 @@ class Engine(NamedTuple):
     render: Callable[[Start], str]
 
 
-MACHINES = {
+ENGINES = {
     "slurm": Engine(slurm.ENDING, slurm.how, slurm.render),
     "kubernetes": Engine(kubernetes.ENDING, kubernetes.how, kubernetes.render),
     "pytorchjob": Engine(pytorchjob.ENDING, pytorchjob.how, pytorchjob.render),

@@ -1,6 +1,6 @@
 """Tries the files that `ddlprof recommend --emit` writes on the engines' own packages: their schemas and parsers.
 
-    python -m scripts.lab.launch_files FOLDER
+    python -m scripts.lab.emitted_files FOLDER
 
 FOLDER gets an environment for each package, as their requirements collide, and the files. Nothing is rented or
 submitted; nothing but the registry of packages is reached. `scripts/lab/slurm_submits.sh` does the same for Slurm. It
@@ -17,10 +17,10 @@ from pathlib import Path
 
 from ddlprof.cluster.advice import Advice, Slowdown, SpreadCost, Worth
 from ddlprof.cluster.machines import Level
+from ddlprof.emit.engines import ENGINES
+from ddlprof.emit.start import Machine, Start
 from ddlprof.report.advice import kubernetes
 from ddlprof.report.advice.data import JobAdvice
-from ddlprof.report.launch.machines.engines import MACHINES
-from ddlprof.report.launch.machines.start import Machine, Start
 
 P4D = Machine("aws", "us-east-1", "p4d.24xlarge", "A100-SXM4-40GB", efa_interfaces=4)
 TWO = Start(
@@ -142,7 +142,7 @@ def write_files(folder: Path) -> dict[str, list[Path]]:
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
         engine: {f"{case}.{made.ending}": made.render(start) for case, start in STARTS.items()}
-        for engine, made in MACHINES.items()
+        for engine, made in ENGINES.items()
     }
     texts["advice"] = {
         f"{share}.{'kueue' if kueue else 'kubernetes'}.yaml": kubernetes.render([_advice(share)], kueue)
@@ -200,12 +200,12 @@ def write_for_slurm(folder: Path) -> None:
     """The scripts for sbatch, and two that train the example on two ranks on each of two nodes."""
     write_files(folder)
     for path in folder.iterdir():
-        if not path.name.endswith(MACHINES["slurm"].ending):
+        if not path.name.endswith(ENGINES["slurm"].ending):
             path.unlink()
     example = Path(__file__).parents[2] / "examples" / "digits.py"
     for name, start in (("trained", TWO), ("interrupted", TWO_ON_SPOT)):
         trained = replace(start, job=name, words=(str(example),), gpus_per_node=2, longest_s=300.0)
-        (folder / f"{name}.sbatch.sh").write_text(MACHINES["slurm"].render(trained), encoding="utf-8")
+        (folder / f"{name}.sbatch.sh").write_text(ENGINES["slurm"].render(trained), encoding="utf-8")
 
 
 def main(folder: Path) -> int:

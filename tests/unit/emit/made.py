@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from ddlprof.report.launch.machines.engines import MACHINES
-from ddlprof.report.launch.machines.start import Start
-from scripts.lab.launch_files import NAME, P4D, STARTS
+from ddlprof.emit.engines import ENGINES
+from ddlprof.emit.start import Start
+from scripts.lab.emitted_files import NAME, P4D, STARTS
 
 ONE, TWO, ONE_ON_SPOT, TWO_ON_SPOT = STARTS.values()
 SPOT = replace(P4D, is_spot=True)
@@ -16,7 +16,7 @@ SPOT = replace(P4D, is_spot=True)
 
 def rendered(engine: str, start: Start) -> str:
     """The file of an engine."""
-    return MACHINES[engine].render(start)
+    return ENGINES[engine].render(start)
 
 
 def to_fill_in(text: str) -> tuple[set[str], set[str]]:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.report.launch.machines import torchrun
-from ddlprof.report.launch.machines.start import PORT
+from ddlprof.emit import torchrun
+from ddlprof.emit.start import PORT
 from ddlprof.store import load_run
-from scripts.lab.launch_files import TWO
+from scripts.lab.emitted_files import TWO
 from tests.integration.dist.conftest import HERE
 from tests.integration.dist.starting import RANKS, STEPS
 from tests.integration.processes import PATIENCE_S, Processes, free_port

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ddlprof.base.errors import UserError
-from ddlprof.report.launch.machines.pods import job_name
-from ddlprof.report.launch.machines.start import Start
-from ddlprof.report.yaml_text import yaml_text
+from ddlprof.emit.pods import job_name
+from ddlprof.emit.start import Start
+from ddlprof.emit.yaml_text import yaml_text
 
 ENDING = "pcluster.yaml"
 _SHARED = "/shared"

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from ddlprof.emit.start import Start, file_name, start_of, torchrun
 from ddlprof.recommender.plans.plan import Plan
 from ddlprof.recommender.plans.ranking import recommend
-from ddlprof.report.launch.machines.start import Start, file_name, start_of, torchrun
+from tests.unit.emit.made import ONE, TWO, TWO_ON_SPOT
 from tests.unit.recommender.made_up import CATALOG, MadeUp, five_gib_and_half_a_sample, job
-from tests.unit.report.launch.machines.made import ONE, TWO, TWO_ON_SPOT
 
 
 def plans(instance_types: tuple[str, ...] = ("small.4",), nodes: int = 2, **question: Any) -> list[Plan]:

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from ddlprof.base.errors import UserError
-from ddlprof.report.launch.machines.start import ENDS, PORT, SCRIPT, Start
-from ddlprof.report.yaml_text import yaml_text
+from ddlprof.emit.start import ENDS, PORT, SCRIPT, Start
+from ddlprof.emit.yaml_text import yaml_text
 
 ENDING = "sagemaker.yaml"
 _LONGEST_NAME = 48

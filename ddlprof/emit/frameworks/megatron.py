@@ -5,34 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+from ddlprof.base.text import text_of
+from ddlprof.emit.frameworks.training import DividedTraining
 from ddlprof.recommender.architecture import Transformer
-from ddlprof.report.launch.launch import Launch
-from ddlprof.report.text import text_of
 
 START = "torchrun ... pretrain_gpt.py $(grep -v '^#' {path}) --data-path ..."
 _SHARDS = {"zero2": "optim_grads", "zero3": "optim_grads_params"}
 _PRECISIONS = {"bf16": ["--bf16"], "fp16": ["--fp16"], "fp8": ["--bf16", "--fp8-format hybrid"], "fp32": []}
 
 
-def check(launch: Launch) -> None:
+def check(training: DividedTraining) -> None:
     """Raises UserError for what Megatron-LM has no word for."""
-    shard = launch.layout.shard
-    launch.require(
+    shard = training.layout.shard
+    training.require(
         "Megatron-LM",
-        precision=launch.precision not in _PRECISIONS,
-        attention_to_all_tokens=not launch.model.causal,
-        shard=shard in _SHARDS and launch.layout.pipeline > 1,
+        precision=training.precision not in _PRECISIONS,
+        attention_to_all_tokens=not training.model.causal,
+        shard=shard in _SHARDS and training.layout.pipeline > 1,
     )
 
 
-def render(launch: Launch) -> str:
+def render(training: DividedTraining) -> str:
     """One argument a line, after comments. Raises UserError for what Megatron-LM has no word for."""
-    check(launch)
-    torchrun = f"torchrun --nnodes {launch.nodes} --nproc-per-node {launch.gpus_per_node} ..."
+    check(training)
+    torchrun = f"torchrun --nnodes {training.nodes} --nproc-per-node {training.gpus_per_node} ..."
     start = START.replace("torchrun ...", torchrun).format(path="THIS_FILE")
-    return text_of(
-        [*(f"# {line}" for line in launch.comments(start)), *_model(launch.model), *_layout(launch), *_training(launch)]
-    )
+    comments = [f"# {line}" for line in training.comments(start)]
+    return text_of([*comments, *_model(training.model), *_layout(training), *_training(training)])
 
 
 def _model(model: Transformer) -> Iterator[str]:
@@ -81,18 +80,18 @@ def _experts(model: Transformer) -> Iterator[str]:
     yield "--moe-grouped-gemm"
 
 
-def _layout(launch: Launch) -> Iterator[str]:
-    layout = launch.layout
+def _layout(training: DividedTraining) -> Iterator[str]:
+    layout = training.layout
     yield f"--tensor-model-parallel-size {layout.tensor}"
     if layout.tensor > 1 and layout.sequence_parallel:
         yield "--sequence-parallel"
     yield f"--pipeline-model-parallel-size {layout.pipeline}"
-    yield from _stages(launch)
+    yield from _stages(training)
     yield f"--context-parallel-size {layout.context}"
-    if launch.model.experts:
+    if training.model.experts:
         yield f"--expert-model-parallel-size {layout.expert}"
         yield "--expert-tensor-parallel-size 1"
-    yield from _shards(launch)
+    yield from _shards(training)
     if layout.recompute == "selective":
         yield "--recompute-granularity selective"
     elif layout.recompute == "full":
@@ -101,9 +100,9 @@ def _layout(launch: Launch) -> Iterator[str]:
         yield "--recompute-num-layers 1"
 
 
-def _stages(launch: Launch) -> Iterator[str]:
+def _stages(training: DividedTraining) -> Iterator[str]:
     """How layers are divided over stages: a number where it is the same for all, else each part by itself."""
-    layers, layout = launch.stage_layers, launch.layout
+    layers, layout = training.stage_layers, training.layout
     if layout.pipeline == 1:
         return
     if len(set(layers)) == 1:
@@ -115,9 +114,9 @@ def _stages(launch: Launch) -> Iterator[str]:
     yield f"--pipeline-model-parallel-layout E{''.join(runs)}t*{last}L"
 
 
-def _shards(launch: Launch) -> Iterator[str]:
-    shard = launch.layout.shard
-    copies, _ = launch.data_copies_and_shards
+def _shards(training: DividedTraining) -> Iterator[str]:
+    shard = training.layout.shard
+    copies, _ = training.data_copies_and_shards
     if shard == "none":
         return
     yield "--use-distributed-optimizer"
@@ -131,8 +130,8 @@ def _shards(launch: Launch) -> Iterator[str]:
     yield "--overlap-param-gather"
 
 
-def _training(launch: Launch) -> Iterator[str]:
-    yield f"--micro-batch-size {launch.micro_batch}"
-    yield f"--global-batch-size {launch.global_batch}"
-    yield f"--train-iters {launch.steps}"
-    yield from _PRECISIONS[launch.precision]
+def _training(training: DividedTraining) -> Iterator[str]:
+    yield f"--micro-batch-size {training.micro_batch}"
+    yield f"--global-batch-size {training.global_batch}"
+    yield f"--train-iters {training.steps}"
+    yield from _PRECISIONS[training.precision]

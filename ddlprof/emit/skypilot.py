@@ -6,9 +6,9 @@ from typing import Any
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.units import duration
-from ddlprof.report.launch.machines.dstack import DDLPROF
-from ddlprof.report.launch.machines.start import Machine, Start
-from ddlprof.report.yaml_text import yaml_text
+from ddlprof.emit.dstack import DDLPROF
+from ddlprof.emit.start import Machine, Start
+from ddlprof.emit.yaml_text import yaml_text
 
 ENDING = "sky.yaml"
 _NOT_BY_TYPE = ("coreweave", "hyperstack", "vast")

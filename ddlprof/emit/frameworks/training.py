@@ -1,4 +1,4 @@
-"""What is launched: a model with a layout, a batch and machines, and the words that all files begin with."""
+"""What a framework starts: a model with a layout, a batch and machines, and the words that all files begin with."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ddlprof.recommender.layout import Layout
 
 
 @dataclass(frozen=True)
-class Launch:
-    """One training over many GPUs."""
+class DividedTraining:
+    """One training over many GPUs, its model divided by a layout."""
 
     job: str
     model: Transformer

@@ -1,4 +1,4 @@
-"""The frameworks that a plan with a layout can be launched with."""
+"""The frameworks that a plan with a layout is started with."""
 
 from __future__ import annotations
 
@@ -7,57 +7,57 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.units import percent, significant
+from ddlprof.emit.frameworks import accelerate, megatron, nanotron, torchtitan
+from ddlprof.emit.frameworks.training import DividedTraining
 from ddlprof.recommender.layout import Layout, parse_layout
-from ddlprof.report.launch import accelerate, megatron, nanotron, torchtitan
-from ddlprof.report.launch.launch import Launch
 
 if TYPE_CHECKING:
     from ddlprof.recommender import Workload
     from ddlprof.recommender.plans.plan import Plan
 
 
-class Engine(NamedTuple):
+class Framework(NamedTuple):
     """A framework: the ending of its file, how it is started, what raises UserError for a layout that it has no word
     for, and what makes the file."""
 
     ending: str
     start: str
-    check: Callable[[Launch], None]
-    render: Callable[[Launch], str]
+    check: Callable[[DividedTraining], None]
+    render: Callable[[DividedTraining], str]
 
 
-ENGINES = {
-    "megatron": Engine("megatron.args", megatron.START, megatron.check, megatron.render),
-    "torchtitan": Engine("torchtitan.toml", torchtitan.START, torchtitan.check, torchtitan.render),
-    "nanotron": Engine("nanotron.yaml", nanotron.START, nanotron.check, nanotron.render),
-    "accelerate": Engine("accelerate.yaml", accelerate.START, accelerate.check, accelerate.render),
+FRAMEWORKS = {
+    "megatron": Framework("megatron.args", megatron.START, megatron.check, megatron.render),
+    "torchtitan": Framework("torchtitan.toml", torchtitan.START, torchtitan.check, torchtitan.render),
+    "nanotron": Framework("nanotron.yaml", nanotron.START, nanotron.check, nanotron.render),
+    "accelerate": Framework("accelerate.yaml", accelerate.START, accelerate.check, accelerate.render),
 }
 
 
 def allows(engine: str, workload: Workload, precision: str) -> Callable[[Layout], bool]:
-    """Tells whether a framework can be launched with a layout of the job. Raises UserError where it cannot with any."""
+    """Tells whether a framework has words for a layout of the job. Raises UserError where it cannot with any."""
     model = workload.transformer
     assert model is not None
 
-    def launched(layout: Layout) -> Launch:
-        return Launch(workload.name, model, layout, 1, 1, 1, layout.model_ranks, 1, precision)
+    def trained(layout: Layout) -> DividedTraining:
+        return DividedTraining(workload.name, model, layout, 1, 1, 1, layout.model_ranks, 1, precision)
 
     def allowed(layout: Layout) -> bool:
         try:
-            ENGINES[engine].check(launched(layout))
+            FRAMEWORKS[engine].check(trained(layout))
         except UserError:
             return False
         return True
 
-    ENGINES[engine].check(launched(Layout()))
+    FRAMEWORKS[engine].check(trained(Layout()))
     return allowed
 
 
-def launch_of(plan: Plan, workload: Workload, precision: str = "bf16") -> Launch:
-    """What a plan with a layout launches."""
+def training_of(plan: Plan, workload: Workload, precision: str = "bf16") -> DividedTraining:
+    """The training of a plan with a layout."""
     assert plan.layout is not None  # the best plans of a search have one
     assert workload.transformer is not None
-    return Launch(
+    return DividedTraining(
         job=workload.name,
         model=workload.transformer,
         layout=parse_layout(plan.layout).layout,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddlprof.base.text import plain
-from ddlprof.report.yaml_text import yaml_text
+from ddlprof.emit.yaml_text import yaml_text
 
 TEXTS = st.text(max_size=40)
 VALUES = st.recursive(

@@ -11,8 +11,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ddlprof.report.launch.machines.pods import job_name, unexpanded
-from tests.unit.report.launch.machines.made import TWO, container, rendered
+from ddlprof.emit.pods import job_name, unexpanded
+from tests.unit.emit.made import TWO, container, rendered
 
 _LONGEST = "-workers-16-0-1023-abcde"
 """What JobSet adds to the name of a job of up to 1,024 machines in its pods' names."""

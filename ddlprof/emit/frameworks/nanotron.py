@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ddlprof.report.launch.launch import Launch
-from ddlprof.report.yaml_text import yaml_text
+from ddlprof.emit.frameworks.training import DividedTraining
+from ddlprof.emit.yaml_text import yaml_text
 
 START = "torchrun ... run_train.py --config-file {path}"
 _STAGES = {"none": 0, "zero1": 1}
 
 
-def check(launch: Launch) -> None:
+def check(training: DividedTraining) -> None:
     """Raises UserError for what nanotron has no word for."""
-    layout, model = launch.layout, launch.model
-    launch.require(
+    layout, model = training.layout, training.model
+    training.require(
         "nanotron",
         experts=bool(model.experts),
         latent_attention=bool(model.kv_lora),
@@ -22,32 +22,32 @@ def check(launch: Launch) -> None:
         context_ranks=layout.context > 1,
         shard=layout.shard not in _STAGES,
         recomputation=layout.recompute != "none",
-        precision=launch.precision != "bf16",
+        precision=training.precision != "bf16",
         attention_to_all_tokens=not model.causal,
     )
 
 
-def render(launch: Launch) -> str:
+def render(training: DividedTraining) -> str:
     """The YAML. Raises UserError for what nanotron has no word for."""
-    check(launch)
-    torchrun = f"torchrun --nnodes {launch.nodes} --nproc-per-node {launch.gpus_per_node} ..."
+    check(training)
+    torchrun = f"torchrun --nnodes {training.nodes} --nproc-per-node {training.gpus_per_node} ..."
     start = START.replace("torchrun ...", torchrun).format(path="THIS_FILE")
-    return yaml_text([(launch.comments(start), _config(launch))])
+    return yaml_text([(training.comments(start), _config(training))])
 
 
-def _config(launch: Launch) -> dict[str, object]:
-    layout = launch.layout
+def _config(training: DividedTraining) -> dict[str, object]:
+    layout = training.layout
     return {
-        "general": {"project": "ddlprof", "run": launch.job, "seed": 42},
+        "general": {"project": "ddlprof", "run": training.job, "seed": 42},
         "model": {
             "dtype": "bfloat16",
             "make_vocab_size_divisible_by": 1,
             "ddp_bucket_cap_mb": 25,
             "init_method": {"std": 0.02},
-            "model_config": _sizes(launch),
+            "model_config": _sizes(training),
         },
         "parallelism": {
-            "dp": launch.data,
+            "dp": training.data,
             "tp": layout.tensor,
             "pp": layout.pipeline,
             "expert_parallel_size": layout.expert,
@@ -68,10 +68,10 @@ def _config(launch: Launch) -> dict[str, object]:
         },
         "tokenizer": {"tokenizer_name_or_path": None},
         "tokens": {
-            "sequence_length": launch.model.seq,
-            "micro_batch_size": launch.micro_batch,
-            "batch_accumulation_per_replica": launch.micro_batches,
-            "train_steps": launch.steps,
+            "sequence_length": training.model.seq,
+            "micro_batch_size": training.micro_batch,
+            "batch_accumulation_per_replica": training.micro_batches,
+            "train_steps": training.steps,
             "val_check_interval": -1,
             "limit_val_batches": 0,
             "limit_test_batches": 0,
@@ -79,8 +79,8 @@ def _config(launch: Launch) -> dict[str, object]:
     }
 
 
-def _sizes(launch: Launch) -> dict[str, object]:
-    model = launch.model
+def _sizes(training: DividedTraining) -> dict[str, object]:
+    model = training.model
     return {
         "is_llama_config": True,
         "hidden_act": "silu",

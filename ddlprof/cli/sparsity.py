@@ -57,8 +57,8 @@ def sparsity(
 
 def _command(script: str, args: list[str], module: bool) -> PythonCommand:
     from ddlprof.launch.command import is_command
-    from ddlprof.launch.elastic import torchrun_words
     from ddlprof.launch.target import PythonCommand, Target, python_command
+    from ddlprof.launch.torchrun import torchrun_words
 
     target = Target([script, *args], module)
     python = None if module else python_command(target.words)

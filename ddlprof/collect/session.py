@@ -33,10 +33,10 @@ from ddlprof.collect.process.on_import import after_import
 from ddlprof.collect.progress import WARMUP_STEPS, Progress
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
-from ddlprof.collect.steps.sums import Step
 from ddlprof.model.events import Kind
 from ddlprof.model.options import Experiment, Options, ParentRun
 from ddlprof.model.records import NO_BACKWARD, NO_TORCH, PROFILING, End, JobSpan, StepRow
+from ddlprof.writing.writer import Step
 
 if TYPE_CHECKING:
     from ddlprof.collect.facts.group_dimensions import GroupDimensions

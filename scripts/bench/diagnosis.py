@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.run import analyse
-from ddlprof.collect.step_buffer import StepBuffer
 from ddlprof.model import codec
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.records import CollectiveShape, CollectiveTimes, ContextRow, End, Overhead, RankHeader, StepRow
 from ddlprof.model.source_places import SLEEP, SourcePlace
 from ddlprof.report.run.data import build_report
 from ddlprof.store import load_run
+from ddlprof.writing.step_buffer import StepBuffer
 
 STEPS, MS, GIB = 200, 1_000_000, 2**30
 NOISE = 0.15

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from ddlprof.collect.step_buffer import StepBuffer
 from ddlprof.model import blocks, codec
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.records import (
@@ -30,6 +29,7 @@ from ddlprof.model.records import (
     StepRow,
 )
 from ddlprof.model.source_places import SourcePlace
+from ddlprof.writing.step_buffer import StepBuffer
 
 Record: TypeAlias = codec.Record
 

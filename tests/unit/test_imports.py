@@ -30,10 +30,6 @@ OPERATORS = "ddlprof.model.operators"
 TRAINING = (BASE, "ddlprof.model", "ddlprof.torch_private")
 """What may be imported wherever torch is: nothing of it imports torch before the script does."""
 
-
-WRITERS = ("ddlprof.collect.writer", "ddlprof.collect.steps.sums", "ddlprof.collect.accelerator.kernels")
-"""What an import shares with the training process: the files' writer, its steps, and the names of kernels."""
-
 POLICIES = ("ddlprof.cluster", "ddlprof.hetero")
 
 
@@ -57,13 +53,18 @@ RULES = {
     "ddlprof.model": Rule(ours=(BASE,), third_party=False),
     "ddlprof.torch_private": Rule(ours=(BASE,), forbidden=HEAVY - {"torch"}),
     "ddlprof.operators": Rule(ours=TRAINING, forbidden=HEAVY - {"torch"}),
-    "ddlprof.collect": Rule(ours=(*TRAINING, "ddlprof.operators"), forbidden=HEAVY - {"torch"}),
+    "ddlprof.writing": Rule(ours=(BASE, "ddlprof.model"), third_party=False),
+    "ddlprof.collect": Rule(
+        ours=(*TRAINING, "ddlprof.operators", "ddlprof.writing"), forbidden=HEAVY - {"torch"}
+    ),
     "ddlprof.probe": Rule(ours=TRAINING, lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),
     "ddlprof.nn": Rule(ours=TRAINING, forbidden=HEAVY - {"torch"}),
     "ddlprof.launch": Rule(ours=TRAINING, lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),
     "ddlprof.analysis": Rule(ours=(BASE, "ddlprof.model"), forbidden=frozenset({"torch"})),
     "ddlprof.store": Rule(ours=(BASE, "ddlprof.model"), forbidden=frozenset({"torch"})),
-    "ddlprof.importing": Rule(ours=(BASE, "ddlprof.model", *WRITERS), forbidden=frozenset({"pandas", "torch"})),
+    "ddlprof.importing": Rule(
+        ours=(BASE, "ddlprof.model", "ddlprof.writing"), forbidden=frozenset({"pandas", "torch"})
+    ),
     "ddlprof.sharing": Rule(
         ours=(BASE, "ddlprof.model", "ddlprof.store", CATALOG), forbidden=frozenset({"torch"})
     ),

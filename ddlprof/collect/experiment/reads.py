@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ddlprof.base.kept_file import KeptFile
 from ddlprof.collect.install import replace
 from ddlprof.collect.loader.fetch_meter import IoCounters, ReadBytes
-from ddlprof.collect.process.kept_file import KeptFile
 from ddlprof.model.reads import records_of
 from ddlprof.torch_private.loader import CREATE_FETCHER, fetchers
 

@@ -43,8 +43,8 @@ from pathlib import Path
 from ddlprof.analysis.run import analyse
 from ddlprof.api import load
 from ddlprof.collect.steps.attribution import StepAssembler
-from ddlprof.collect.retention import Budget
-from ddlprof.collect.writer import RankWriter
+from ddlprof.writing.retention import Budget
+from ddlprof.writing.writer import RankWriter
 from ddlprof.model.events import Kind
 from ddlprof.model.records import End, RankHeader
 from ddlprof.report import characterize as text

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.collect.process.kept_file import KeptFile, KernelFile
+from ddlprof.base.kept_file import KeptFile, KernelFile
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX descriptors")
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
+from ddlprof.base.kept_file import ResumedFile
 from ddlprof.base.real_time import time
-from ddlprof.collect.process.kept_file import ResumedFile
-from ddlprof.collect.retention import Budget, Retention
-from ddlprof.collect.step_buffer import StepBuffer
-from ddlprof.collect.steps.sums import Step, relative_us
 from ddlprof.model import codec
 from ddlprof.model.records import (
     NEVER,
@@ -31,6 +29,8 @@ from ddlprof.model.records import (
     is_all_to_all,
 )
 from ddlprof.model.source_places import SourcePlace
+from ddlprof.writing.retention import Budget, Retention
+from ddlprof.writing.step_buffer import StepBuffer
 
 _MAX_SIGNATURES = 1000
 _MOST_PLACES = 20_000
@@ -40,6 +40,24 @@ _MOST_HELD_BYTES = 2 << 20
 _LONGEST_PAUSE_S = 60.0
 """Between two tries of a write: 1 s after the first failure, then twice as long after each, up to this."""
 _LAST_TRIES, _LAST_PAUSE_S = 5, 0.2
+
+
+@dataclass(slots=True)
+class Step:
+    """A finished step: the row, and the collectives issued in it (records of `hooks.collectives`)."""
+
+    row: StepRow
+    collectives: list[Any]
+    start: int
+    """Absolute start, on the clock of the events."""
+    saw_forward: bool
+    """Whether an outermost forward with gradients was seen."""
+    unobserved: int = 0
+    """The number of collectives that torch counted and no hook observed."""
+    marks: int = 0
+    """`Recorder.marks` at the end of the step."""
+    unawaited: int = 0
+    """The number of collectives on streams for which no wait has ever been observed."""
 
 
 def rank_files(directory: Path, attempt: int, rank: int) -> tuple[Path, Path]:
@@ -250,6 +268,11 @@ class _Trouble:
         """What is said of it once it is over."""
         lost = f"{self.summed_steps} steps of it are there as sums, {self.lost_lines} other lines are lost"
         return f"{self.reason}: for {now_s - self._since_s:.0f} s nothing could be written; {lost}"
+
+
+def relative_us(time: int | None, start: int) -> int:
+    """Microseconds since `start` as stored in CollectiveTimes; NEVER for None."""
+    return NEVER if time is None else min(max(0, (time - start) // 1000), NEVER - 1)
 
 
 def _checked(lines: str) -> bytes:

@@ -14,10 +14,6 @@ import numpy as np
 import pytest
 
 from ddlprof.base import real_time
-from ddlprof.collect import writer as module
-from ddlprof.collect.retention import Budget
-from ddlprof.collect.steps.sums import Step
-from ddlprof.collect.writer import RankWriter, rank_files
 from ddlprof.model import codec
 from ddlprof.model.records import (
     NEVER,
@@ -32,6 +28,9 @@ from ddlprof.model.records import (
 )
 from ddlprof.model.source_places import SourcePlace
 from ddlprof.store import RankData, load_run
+from ddlprof.writing import writer as module
+from ddlprof.writing.retention import Budget
+from ddlprof.writing.writer import RankWriter, Step, rank_files
 from tests.records import records_in
 
 SUMMED = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddlprof.collect.accelerator.kernels import Activity, is_communication, match_kernels
+from ddlprof.model.kernels import Activity, is_communication, match_kernels
 
 COMMUNICATION = [
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",

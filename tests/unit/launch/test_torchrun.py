@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.launch import elastic, terminal
+from ddlprof.launch import terminal, torchrun
 from ddlprof.launch.target import BOOTSTRAP, Target
 from ddlprof.model.options import OPTIONS_VARIABLE, Options
 
@@ -30,19 +30,19 @@ SCRIPT = Target(["train.py", "--", "--lr", "1"])
     ],
 )
 def test_torchrun_is_recognised(words: list[str], expected: list[str] | None) -> None:
-    assert elastic.torchrun_words(Target(words)) == expected
+    assert torchrun.torchrun_words(Target(words)) == expected
 
 
 def test_torchrun_as_a_module_is_recognised() -> None:
-    assert elastic.torchrun_words(Target(["torch.distributed.run", "x.py"], module=True)) == ["x.py"]
-    assert elastic.torchrun_words(Target(["torchrun", "x.py"], module=True)) is None
+    assert torchrun.torchrun_words(Target(["torch.distributed.run", "x.py"], module=True)) == ["x.py"]
+    assert torchrun.torchrun_words(Target(["torchrun", "x.py"], module=True)) is None
 
 
 def test_words_for_torchrun() -> None:
-    assert not elastic.LauncherOptions().asked_for()
-    assert elastic.LauncherOptions("2").torchrun_words() == ["--standalone", "--nproc-per-node=2"]
-    assert elastic.LauncherOptions("2", 1, 0, None, 29501).torchrun_words()[-1] == "--master-port=29501"
-    two_machines = elastic.LauncherOptions("gpu", 2, 1, "host0", 29501)
+    assert not torchrun.LauncherOptions().asked_for()
+    assert torchrun.LauncherOptions("2").torchrun_words() == ["--standalone", "--nproc-per-node=2"]
+    assert torchrun.LauncherOptions("2", 1, 0, None, 29501).torchrun_words()[-1] == "--master-port=29501"
+    two_machines = torchrun.LauncherOptions("gpu", 2, 1, "host0", 29501)
     assert two_machines.asked_for()
     assert two_machines.torchrun_words() == [
         "--nproc-per-node=gpu", "--nnodes=2", "--node-rank=1", "--master-addr=host0", "--master-port=29501"
@@ -63,7 +63,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Namespace]
 
 
 def test_workers_run_the_bootstrap_and_share_one_directory(launched: list[Namespace]) -> None:
-    assert elastic.launch_target(elastic.LauncherOptions("2"), SCRIPT, Options(stop_after=5)) == 0
+    assert torchrun.launch_target(torchrun.LauncherOptions("2"), SCRIPT, Options(stop_after=5)) == 0
     [arguments] = launched
     assert [arguments.training_script, *arguments.training_script_args] == [BOOTSTRAP, "train.py", "--", "--lr", "1"]
     assert (arguments.nproc_per_node, arguments.standalone) == ("2", True)
@@ -76,15 +76,15 @@ def test_workers_run_the_bootstrap_and_share_one_directory(launched: list[Namesp
 
 
 def test_several_machines_leave_directory_and_card_to_rank_0(launched: list[Namespace]) -> None:
-    job = elastic.LauncherOptions("2", nnodes=2, node_rank=1, master_addr="host0")
-    assert elastic.launch_target(job, SCRIPT, Options()) == 0
+    job = torchrun.LauncherOptions("2", nnodes=2, node_rank=1, master_addr="host0")
+    assert torchrun.launch_target(job, SCRIPT, Options()) == 0
     assert not launched[0].standalone
     assert Options.from_environment() == Options()
     assert not Path("ddlprof-runs").exists()
 
 
 def test_torchrun_command_with_a_module(launched: list[Namespace]) -> None:
-    elastic.launch_torchrun(["--nproc_per_node", "2", "-m", "package.train", "--lr", "1"], Options(out="run"))
+    torchrun.launch_torchrun(["--nproc_per_node", "2", "-m", "package.train", "--lr", "1"], Options(out="run"))
     [arguments] = launched
     assert not arguments.module
     assert [arguments.training_script, *arguments.training_script_args] == [
@@ -93,7 +93,7 @@ def test_torchrun_command_with_a_module(launched: list[Namespace]) -> None:
 
 
 def test_without_options_the_job_is_torchruns_own(launched: list[Namespace]) -> None:
-    elastic.launch_target(elastic.LauncherOptions("2"), SCRIPT, None)
+    torchrun.launch_target(torchrun.LauncherOptions("2"), SCRIPT, None)
     [arguments] = launched
     assert [arguments.training_script, *arguments.training_script_args] == SCRIPT.words
     assert os.environ[OPTIONS_VARIABLE] == ""
@@ -115,7 +115,7 @@ def test_without_options_the_job_is_torchruns_own(launched: list[Namespace]) -> 
 )
 def test_what_cannot_be_launched(words: list[str], message: str, launched: list[Namespace]) -> None:
     with pytest.raises(UserError, match=message):
-        elastic.launch_torchrun(words, Options())
+        torchrun.launch_torchrun(words, Options())
     assert not launched
 
 
@@ -123,5 +123,5 @@ def test_used_run_directory_is_refused_before_the_start(launched: list[Namespace
     Path("used").mkdir()
     Path("used/manifest.json").touch()
     with pytest.raises(UserError, match="exists already"):
-        elastic.launch_target(elastic.LauncherOptions("2"), SCRIPT, Options(out="used"))
+        torchrun.launch_target(torchrun.LauncherOptions("2"), SCRIPT, Options(out="used"))
     assert not launched

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ddlprof.base.typed import decode
 from ddlprof.recommender.communication import coefficients as communication
 from ddlprof.recommender.compute import micro_batch as compute
 
@@ -29,5 +30,5 @@ class Coefficients:
         """Reads the contents of two files written by `scripts/fit/compute.py` and `scripts/fit/communication.py`."""
         return cls(
             compute.Coefficients.from_json(compute_content),
-            communication.coefficients_from(dict(communication_content)),
+            decode(communication.Coefficients, dict(communication_content)),
         )

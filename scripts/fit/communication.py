@@ -23,7 +23,6 @@ from scipy.optimize import least_squares
 
 from ddlprof.base.typed import decode
 from ddlprof.recommender import Coefficients
-from ddlprof.recommender.communication.coefficients import Coefficients as OfCommunication
 from ddlprof.recommender.communication.coefficients import Prior, with_buckets
 from ddlprof.recommender.communication.exposed import Array, Link, Links, Load, placing_of, step_s
 from ddlprof.recommender.communication.job_parameters import JobFit
@@ -213,8 +212,8 @@ def coefficients_with(
     groups: dict[str, Group], general: Array, calibrated: Calibration, near_nodes: int | None = None
 ) -> Coefficients:
     """The shipped coefficients, with these for communication."""
-    fitted = decode(OfCommunication, content_of(groups, general, calibrated, near_nodes))
-    return replace(Coefficients.shipped(), communication=fitted)
+    shipped, content = Coefficients.shipped(), content_of(groups, general, calibrated, near_nodes)
+    return replace(shipped, communication=decode(type(shipped.communication), content))
 
 
 def _rounded(number: float) -> float:

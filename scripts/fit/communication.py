@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from ddlprof.base.typed import decode
 from ddlprof.recommender import Coefficients
 from ddlprof.recommender.communication.coefficients import Prior, with_buckets
 from ddlprof.recommender.communication.exposed import Array, Link, Links, Load, placing_of, step_s
@@ -212,8 +211,7 @@ def coefficients_with(
     groups: dict[str, Group], general: Array, calibrated: Calibration, near_nodes: int | None = None
 ) -> Coefficients:
     """The shipped coefficients, with these for communication."""
-    shipped, content = Coefficients.shipped(), content_of(groups, general, calibrated, near_nodes)
-    return replace(shipped, communication=decode(type(shipped.communication), content))
+    return Coefficients.shipped().with_communication(content_of(groups, general, calibrated, near_nodes))
 
 
 def _rounded(number: float) -> float:

@@ -90,7 +90,7 @@ RULES = {
         ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof", *PREDICTOR), forbidden=frozenset({"torch"})
     ),
     "ddlprof.cli": Rule(
-        ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof", *PREDICTOR),
+        ours=(BASE, "ddlprof.model", "ddlprof.planning.question"), lazily_ours=("ddlprof", *PREDICTOR),
         forbidden=frozenset({"torch"}),
     ),
     "ddlprof.__main__": Rule(ours=("ddlprof.cli",), third_party=False),

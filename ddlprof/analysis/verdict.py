@@ -78,7 +78,7 @@ def judge_run(
         action = own.next
     rule = own.rule if own is not None else None
     severity = "warning" if facts.starved and verdict.severity == "ok" else verdict.severity
-    queued = facts.queued_share if facts.starved and not facts.crowded else None
+    queued = facts.host.queued_share if facts.starved and not facts.crowded else None
     words = headline_words(verdict, facts)
     return Judged(VerdictLine(verdict.name, severity, verdict.share, why, action, rule, queued, words), findings)
 
@@ -163,8 +163,8 @@ def _compute(facts: Facts) -> tuple[str, str]:
     if facts.device == "cpu":
         return _compute_on_cpu(why, facts)
     return why, either(
-        "mixed precision (torch.autocast)" if facts.precision in ("fp32", "tf32") else None,
-        "torch.compile" if facts.compiled is False else None,
+        "mixed precision (torch.autocast)" if facts.training.precision in ("fp32", "tf32") else None,
+        "torch.compile" if facts.model.compiled is False else None,
         "a faster device",
     )
 
@@ -175,7 +175,7 @@ def _launches(facts: Facts) -> tuple[str, str]:
 
 
 def _compute_on_cpu(why: str, facts: Facts) -> tuple[str, str]:
-    busy, cores = facts.busy_cores_per_rank, facts.cores_per_rank
+    busy, cores = facts.host.busy_cores_per_rank, facts.host.cores_per_rank
     if busy is not None and busy < THREAD_BUSY_SHARE:
         why += f"; but the processors are busy with {percent(busy)} of one thread a rank, so most of it is waiting"
         return why, "see what the script waits for between the forward pass and the update: a sleep, a file, a process"
@@ -207,8 +207,8 @@ def _straggler(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     late = facts.late_rank
     if late is None:
         why += ", not always the same"
-        if facts.device == "cpu" and not facts.starved and (facts.cpu_percent or 0.0) >= BUSY_CPU_PERCENT:
-            busy = f"the ranks compete for the cores ({facts.cpu_percent:.0f} % busy)"
+        if facts.device == "cpu" and not facts.starved and (facts.host.cpu_percent or 0.0) >= BUSY_CPU_PERCENT:
+            busy = f"the ranks compete for the cores ({facts.host.cpu_percent:.0f} % busy)"
             return why, f"{busy}: fewer ranks, threads (OMP_NUM_THREADS) or loader workers on this machine"
         return why, help_late_rank(facts)
     why += f", mostly for rank {late.rank}"
@@ -251,7 +251,7 @@ def _other(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         outside = "computing and communication, the loop's own loading of batches included"
     why = f"{facts.mean('other')} of a step is outside {outside}"
     line = main_line(facts)
-    if facts.imported and facts.window is not None and facts.window.idle_share > WARN_SHARE:
+    if facts.imported and facts.devices.window is not None and facts.devices.window.idle_share > WARN_SHARE:
         return f"{why}: the device has nothing to do", f"see in the trace what the host does then; {launch_less(facts)}"
     if line is None:
         return why, "look at what the loop does between the batch and the forward pass, and after the update"

@@ -17,6 +17,7 @@ from ddlprof.model import source_places
 from ddlprof.model.classes import TIMES
 from ddlprof.model.source_places import SourcePlace
 from tests.golden.runs import MS
+from tests.unit.analysis.rules.made_up import facts_of
 
 
 def facts(fetch: Any = 20.0, **known: Any) -> Facts:
@@ -29,7 +30,7 @@ def facts(fetch: Any = 20.0, **known: Any) -> Facts:
         "summary": summary, "loader_workers": 2, "cores_per_rank": 4, "precision": "fp32", "device": "cpu",
         "cpu_percent": 50.0, "strategy": "ddp",
     }  # fmt: skip
-    return Facts(**(values | known))
+    return facts_of(**(values | known))
 
 
 @pytest.mark.parametrize(

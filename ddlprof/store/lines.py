@@ -31,9 +31,8 @@ from ddlprof.model.records import (
     Overhead,
     RankHeader,
     Samples,
-    SourceLine,
 )
-from ddlprof.model.source_places import SourcePlace
+from ddlprof.model.source_places import SourceLine, SourcePlace
 from ddlprof.store.flushes import Undamaged
 from ddlprof.store.numbers import DAMAGE, LARGEST, numbers, whole_numbers
 from ddlprof.store.tables import OPTIONAL_FIELDS, ContextTable, IntArray

@@ -1,4 +1,4 @@
-"""A cloud is added in as many places as `docs/architecture.md` says: a class and two lines."""
+"""A cloud is added in as many places as `docs/architecture.md` says: a class, a line, and a row of `clouds.csv`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.cli.app import main
-from ddlprof.instance_catalog import CatalogError, load
-from ddlprof.instance_catalog.catalog import REFERENCE_REGIONS
+from ddlprof.instance_catalog import CatalogError, clouds, load
 from ddlprof.instance_catalog.refresh import refresh
 from ddlprof.instance_catalog.refresh.providers.base import CallFailed
 from ddlprof.instance_catalog.refresh.run import PROVIDERS
@@ -21,7 +20,7 @@ from tests.unit.instance_catalog.refresh.made_up import Toy
 def overlay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's directory; the toy is one of the clouds."""
     monkeypatch.setitem(PROVIDERS, "toy", Toy)
-    monkeypatch.setitem(REFERENCE_REGIONS, "toy", "moon")
+    monkeypatch.setitem(clouds._known(), "toy", clouds.Cloud("toy", reference_region="moon"))
     monkeypatch.setenv("DDLPROF_CATALOG", str(tmp_path / "overlay"))
     return tmp_path / "overlay"
 

@@ -1,6 +1,7 @@
 """Makes two runs that spend 40 % of their time in a class `toy`, and has every command say what it finds in them.
 
-`python every_command.py HERE`: in a process of its own, on a copy of the sources with that class. Prints JSON.
+`python every_command.py HERE`: in a process of its own, on a copy of the sources with that class and a cloud of the
+same name. Prints JSON.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from tests.golden.runs import manifest
 MS = 1_000_000
 WORK = ("--samples", "1e6", "--budget", "30d")
 TYPE = "g4dn.xlarge"
+ON_TOY = ("--cloud", "toy", "--pricing", "spot", "--max-nodes", "1")
+ENGINES_ON_TOY = ("slurm", "kubernetes", "pytorchjob", "dstack", "skypilot", "torchrun")
 EVENTS = (
     (Kind.FORWARD_BEGIN, 0, (True, True, 4)), (Kind.FORWARD_END, 20, (True,)), (Kind.BACKWARD_BEGIN, 0, ()),
     (Kind.BACKWARD_END, 30, ()), (Kind.H2D_BEGIN, 0, ()), (Kind.H2D_END, 40, ()),
@@ -69,6 +72,7 @@ def commands(here: Path) -> dict[str, list[str]]:
     (here / "machines.json").write_text(json.dumps({"machines": [machine, {**machine, "gpu": "V100"}]}))
     (here / "jobs.json").write_text(json.dumps([{"name": "job", "run": run, "max_batch": 64, "samples": 1e6}]))
     return {
+        "refresh": ["instances", "refresh", "--cloud", "toy"],  # first, as a process reads the catalogue once
         **{f"report {name}": ["report", run, "--format", name] for name in FORMATS},
         "goodput": ["report", run, "--goodput"],
         "csv": ["export", run, "--out", str(here / "csv")],
@@ -84,11 +88,19 @@ def commands(here: Path) -> dict[str, list[str]]:
             for name in ("table", "json", "csv", "html")
         },
         "recommend shared": ["recommend", shared, *WORK],
-        **{f"emit {name}": ["recommend", run, *WORK, "--emit", name, "--instance", TYPE] for name in MACHINES},
+        **{
+            f"emit {name} {where}": ["recommend", run, *WORK, *of_machines, "--emit", name, "-o", str(here / file)]
+            for where, of_machines in (("aws", ("--instance", TYPE)), ("toy", ON_TOY))
+            for name, engine in MACHINES.items()
+            for file in (f"{name}-{where}.{engine.ending}",)
+        },
         **{
             f"predict {name}": ["predict", run, "--instance", TYPE, "--placement", "1", "--format", name]
             for name in ("table", "json")
         },
+        "instances": ["instances", "--cloud", "toy"],
+        "show": ["instances", "show", "t1.one"],
+        "recommend toy": ["recommend", run, *WORK, *ON_TOY, "--format", "csv"],
         "learn": ["learn", str(here / "runs"), "-o", str(here / "learned.json")],
         "plan": ["plan", run, "--machines", str(here / "machines.json")],
         "elastic": ["elastic", "--jobs", str(here / "jobs.json"), "--gpus", "2"],
@@ -102,6 +114,7 @@ def written(here: Path) -> dict[str, Any]:
     schema = parquet.read_schema(steps)
     return {
         "tables": {name: (here / "csv" / name).read_text() for name in ("steps.csv", "ranks.csv", "summary.csv")},
+        "engines": {name: next(here.glob(f"{name}-toy.*")).read_text() for name in ENGINES_ON_TOY},
         "parquet": {field.name: str(field.type) for field in schema},
     }
 

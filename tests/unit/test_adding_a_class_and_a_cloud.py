@@ -1,4 +1,5 @@
-"""A class is added in the places that docs/architecture.md names, to a copy of the sources, and is in every output."""
+"""A class and a cloud are added in the places that docs/architecture.md names, to a copy of the sources, and every
+command is run on the result."""
 
 from __future__ import annotations
 
@@ -40,6 +41,15 @@ EDITS = {
     "recommender/workload.py": [(r"    other_s: (\w+ \| None = None\n)", r"    toy_s: \1\g<0>")],
 }
 """By file: what is found, and what takes its place."""
+CLOUD_EDITS = {
+    "instance_catalog/refresh/run.py": [
+        (r"(import Oci\n)", r"\1from ddlprof.instance_catalog.refresh.providers.toy import Toy\n"),
+        (r"(    Oci.name: Oci,\n)", r"\1    Toy.name: Toy,\n"),
+    ],
+    "instance_catalog/data/clouds.csv": [
+        (r"\Z", "toy,moon,3600,moonsky,true,true,moonstack,true,true,moon.example/spot=yes,true\n"),
+    ],
+}
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +57,17 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     copy = tmp_path_factory.mktemp("copy")
     for package in ("ddlprof", "recommender", "instance_catalog", "tests/golden"):
         shutil.copytree(ROOT / package, copy / package, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, edits in EDITS.items():
+    provider = copy / "instance_catalog" / "refresh" / "providers" / "toy.py"
+    shutil.copy(ROOT / "tests" / "unit" / "instance_catalog" / "refresh" / "made_up.py", provider)
+    for name, edits in {**EDITS, **CLOUD_EDITS}.items():
         text = (copy / name).read_text(encoding="utf-8")
         for found, instead in edits:
             text, count = re.subn(found, instead, text, count=1, flags=re.DOTALL)
             assert count == 1, (name, found)
         (copy / name).write_text(text, encoding="utf-8")
     command = [sys.executable, str(Path(__file__).with_name("every_command.py")), str(copy)]
-    done = subprocess.run(command, cwd=copy, env={"PYTHONPATH": str(copy)}, capture_output=True, text=True, check=False)
+    environment = {"PYTHONPATH": str(copy), "DDLPROF_CATALOG": str(copy / "overlay")}
+    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     answer: dict[str, object] = json.loads(done.stdout)
     return answer
@@ -62,19 +75,48 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 
 def test_the_page_names_the_files() -> None:
     page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    section = page.partition("### Adding a class of a step")[2].partition("\n## ")[0]
-    for name in EDITS:
-        assert Path(name).name in section, name
+    for title, edits in (("class of a step", EDITS), ("cloud", CLOUD_EDITS)):
+        section = page.partition(f"### Adding a {title}")[2].partition("\n### ")[0]
+        for name in edits:
+            assert Path(name).name in section, name
 
 
-SAYS_NOTHING_OF_CLASSES = ("goodput", "csv", "parquet", "share", "inspect", "plan", "elastic", "advise", "learn")
+SAYS_NOTHING_OF_CLASSES = (
+    "goodput",
+    "csv",
+    "parquet",
+    "share",
+    "inspect",
+    "plan",
+    "elastic",
+    "advise",
+    "learn",
+    "refresh",
+)
 
 
 def test_every_command_goes_through(said: dict) -> None:  # type: ignore[type-arg]
     for name, done in said["commands"].items():
-        assert done["code"] == (1 if name == "learn" else 0), (name, done)  # two runs of one job teach nothing
+        of_aws_only = name in ("emit parallelcluster toy", "emit sagemaker toy")
+        expected = 2 if of_aws_only else 1 if name == "learn" else 0  # two runs of one job teach nothing
+        assert done["code"] == expected, (name, done)
         if not name.startswith("emit") and name not in SAYS_NOTHING_OF_CLASSES:
             assert "toy" in done["out"].lower(), name
+
+
+def test_the_cloud_is_what_its_row_says(said: dict) -> None:  # type: ignore[type-arg]
+    """Its region has prices, hours are billed, and engines and pods have its names."""
+    commands = said["commands"]
+    assert "t1.one" in commands["instances"]["out"]
+    plan = next(csv.DictReader(commands["recommend toy"]["out"].splitlines()))
+    assert (plan["cloud"], plan["region"]) == ("toy", "moon")
+    assert float(plan["time_h"]) < 0.99
+    assert float(plan["cost_usd"]) == 0.4  # a whole hour
+    assert "infra: moonsky/moon" in said["engines"]["skypilot"]
+    assert "- moonstack" in said["engines"]["dstack"]
+    for engine in ("kubernetes", "pytorchjob"):
+        assert "moon.example/spot: 'yes'" in said["engines"][engine]
+        assert "node.kubernetes.io/instance-type: t1.one" in said["engines"][engine]
 
 
 def test_a_shared_run_has_all_steps(said: dict) -> None:  # type: ignore[type-arg]

@@ -129,7 +129,7 @@ class Fits:
 
 def shared_rank(text: bytes, steps: bytes, label: str, fits: Fits) -> tuple[bytes, bytes]:
     """The two files of a rank in shared form. Raises ValueError if not even the header can be read."""
-    head = read_header(text[: text.index(b"\n")].decode(errors="replace"), label)
+    head = read_header(text, label)
     columns = head.columns
     undamaged = undamaged_parts(text, columns)
     allowed = {tag: fits.of(kind) for tag, kind in KINDS.items()} | {SHAPES: fits.of(CollectiveShape)}

@@ -82,6 +82,7 @@ def commands(here: Path) -> dict[str, list[str]]:
         "share": ["share", run, "-o", shared],
         "inspect": ["share", "--inspect", shared],
         "shared": ["report", shared],
+        "shared csv": ["export", shared, "--out", str(here / "shared")],
         "fleet": ["fleet", str(here / "runs"), "--analyse", "2", "--format", "json"],
         **{
             f"recommend {name}": ["recommend", run, *WORK, "--format", name]
@@ -98,7 +99,7 @@ def commands(here: Path) -> dict[str, list[str]]:
             f"predict {name}": ["predict", run, "--instance", TYPE, "--placement", "1", "--format", name]
             for name in ("table", "json")
         },
-        "instances": ["instances", "--cloud", "toy"],
+        "instances": ["instances", "--cloud", "toy", "--format", "json"],
         "show": ["instances", "show", "t1.one"],
         "recommend toy": ["recommend", run, *WORK, *ON_TOY, "--format", "csv"],
         "learn": ["learn", str(here / "runs"), "-o", str(here / "learned.json")],
@@ -112,8 +113,9 @@ def written(here: Path) -> dict[str, Any]:
     """What is in the files of `export`."""
     (steps,) = here.glob("parquet/steps/*/*/*.parquet")
     schema = parquet.read_schema(steps)
+    tables = {name: (here / "csv" / name).read_text() for name in ("steps.csv", "ranks.csv", "summary.csv")}
     return {
-        "tables": {name: (here / "csv" / name).read_text() for name in ("steps.csv", "ranks.csv", "summary.csv")},
+        "tables": {**tables, "shared.csv": (here / "shared" / "steps.csv").read_text()},
         "engines": {name: next(here.glob(f"{name}-toy.*")).read_text() for name in ENGINES_ON_TOY},
         "parquet": {field.name: str(field.type) for field in schema},
     }

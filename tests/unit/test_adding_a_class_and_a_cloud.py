@@ -1,5 +1,5 @@
-"""A class and a cloud are added in the places that docs/architecture.md names, to a copy of the sources, and every
-command is run on the result."""
+"""A class, a metric and a cloud are added in the places that docs/architecture.md names, to a copy of the sources, and
+every command is run on the result."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 import ddlprof
 
 ROOT = Path(ddlprof.__file__).parent.parent
+METRIC = 'Annotated[Shared[int | None], Column("toys that were played with")]'
 EDITS = {
     "ddlprof/model/classes.py": [
         (
@@ -26,13 +27,14 @@ EDITS = {
     "ddlprof/model/records.py": [
         (rf"(class {record}:.*?)(    other_ns: )", r"\1    toy_ns: Shared[int] = field(default=0, kw_only=True)\n\2")
         for record in ("StepRow", "Aggregate")
-    ],
+    ]
+    + [(r"(class StepRow:.*?)(    flags: )", rf"\1    toys: {METRIC} = field(default=None, kw_only=True)\n\2")],
     "ddlprof/collect/steps/sums.py": [(r"(class Sums:.*?)(    other: int = 0\n)", r"\1    toy: int = 0\n\2")],
     "ddlprof/collect/steps/under_way.py": [
         (r"(def _book_h2d.*?self\._sums\.)h2d", r"\1toy"),
     ],
     "ddlprof/collect/steps/row.py": [
-        (r"(other_ns=.*?),\n", r"\1 - sums.toy,\n        toy_ns=sums.toy,\n"),
+        (r"(other_ns=.*?),\n", r"\1 - sums.toy,\n        toy_ns=sums.toy,\n        toys=7,\n"),
     ],
     "recommender/estimate.py": [
         (r"(class StepTimes:.*?    other_s: float\n)", r"\1    toy_s: float = 0.0\n"),
@@ -40,7 +42,7 @@ EDITS = {
     ],
     "recommender/workload.py": [(r"    other_s: (\w+ \| None = None\n)", r"    toy_s: \1\g<0>")],
 }
-"""By file: what is found, and what takes its place."""
+"""By file: what is found, and what takes its place. `toys` is a metric of a step."""
 CLOUD_EDITS = {
     "instance_catalog/refresh/run.py": [
         (r"(import Oci\n)", r"\1from ddlprof.instance_catalog.refresh.providers.toy import Toy\n"),
@@ -81,17 +83,8 @@ def test_the_page_names_the_files() -> None:
             assert Path(name).name in section, name
 
 
-SAYS_NOTHING_OF_CLASSES = (
-    "goodput",
-    "csv",
-    "parquet",
-    "share",
-    "inspect",
-    "plan",
-    "elastic",
-    "advise",
-    "learn",
-    "refresh",
+SAYS_NOTHING_OF_CLASSES = frozenset(
+    ["goodput", "csv", "shared csv", "parquet", "share", "inspect", "plan", "elastic", "advise", "learn", "refresh"]
 )
 
 
@@ -107,7 +100,12 @@ def test_every_command_goes_through(said: dict) -> None:  # type: ignore[type-ar
 def test_the_cloud_is_what_its_row_says(said: dict) -> None:  # type: ignore[type-arg]
     """Its region has prices, hours are billed, and engines and pods have its names."""
     commands = said["commands"]
-    assert "t1.one" in commands["instances"]["out"]
+    assert [line.split()[:2] for line in commands["refresh"]["out"].splitlines()[1:5]] == [
+        ["moon", kind] for kind in ("types", "offerings", "on-demand", "spot")
+    ]
+    (row,) = json.loads(commands["instances"]["out"])
+    assert (row["cloud"], row["instance_type"], row["gpu_model"], row["gpus"]) == ("toy", "t1.one", "T4", 1)
+    assert (row["on_demand_usd_per_hour"], row["spot_usd_per_hour"]) == (1.0, 0.4)
     plan = next(csv.DictReader(commands["recommend toy"]["out"].splitlines()))
     assert (plan["cloud"], plan["region"]) == ("toy", "moon")
     assert float(plan["time_h"]) < 0.99
@@ -144,6 +142,12 @@ def test_reports_of_a_run(said: dict) -> None:  # type: ignore[type-arg]
     assert "toy_s" in said["frame"]
     assert said["kept"] < 100  # the others are in the sums
     assert "toy" in said["characterize"]
+
+
+def test_the_metric_is_a_column_of_the_run_and_of_what_is_shared_of_it(said: dict) -> None:  # type: ignore[type-arg]
+    for table in (said["tables"]["steps.csv"], said["tables"]["shared.csv"]):
+        assert {row["toys"] for row in csv.DictReader(table.splitlines())} == {"7"}
+    assert said["parquet"]["toys"] == "int64"
 
 
 def test_predictions(said: dict) -> None:  # type: ignore[type-arg]

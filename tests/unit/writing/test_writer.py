@@ -23,10 +23,9 @@ from ddlprof.model.records import (
     Note,
     RankHeader,
     Samples,
-    SourceLine,
     StepRow,
 )
-from ddlprof.model.source_places import SourcePlace
+from ddlprof.model.source_places import SourceLine, SourcePlace
 from ddlprof.store import RankData, load_run
 from ddlprof.writing import writer as module
 from ddlprof.writing.retention import Budget

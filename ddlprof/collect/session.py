@@ -134,8 +134,8 @@ class Session:
         if context.accelerator is not None:
             self.hooking.install(table.ON_AN_ACCELERATOR, context)
         if self.experiment is not None:  # it relies on the hooks of the loader and the optimizer
-            from ddlprof.collect.experiment import setup
-            from ddlprof.model.reads import reads_name
+            from ddlprof.extensions.characterize.collect import setup
+            from ddlprof.extensions.characterize.model import reads_name
 
             reads = (self.directory or Path()) / reads_name(self.place.rank)
             steps = WARMUP_STEPS + self.experiment.steps

@@ -58,8 +58,8 @@ def _counts_zeros() -> bool:
     """Whether this process belongs to `ddlprof sparsity`; counting is then started."""
     if SPARSITY_VARIABLE not in os.environ:
         return False
-    from ddlprof.launch import sparsity
-    from ddlprof.model.sparsity import SparsityRequest
+    from ddlprof.extensions.sparsity import launch as sparsity
+    from ddlprof.extensions.sparsity.model import SparsityRequest
 
     request = SparsityRequest.from_environment()
     if request is None:

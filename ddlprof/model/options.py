@@ -17,7 +17,7 @@ from ddlprof.base.errors import UserError
 OPTIONS_VARIABLE = "DDLPROF_OPTIONS"
 DISABLE_VARIABLE = "DDLPROF_DISABLE"
 SPARSITY_VARIABLE = "DDLPROF_SPARSITY"
-"""The variable with the request of `ddlprof sparsity` (`ddlprof.model.sparsity`)."""
+"""The variable with the request of `ddlprof sparsity` (`ddlprof.extensions.sparsity.model`)."""
 
 
 @dataclass

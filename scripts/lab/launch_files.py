@@ -15,10 +15,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from ddlprof.cluster.advice import Advice, Slowdown, SpreadCost, Worth
-from ddlprof.cluster.machines import Level
-from ddlprof.report.advice import kubernetes
-from ddlprof.report.advice.data import JobAdvice
+from ddlprof.extensions.cluster.advice import Advice, Slowdown, SpreadCost, Worth
+from ddlprof.extensions.cluster.machines import Level
+from ddlprof.extensions.cluster.report.advice import kubernetes
+from ddlprof.extensions.cluster.report.advice.data import JobAdvice
 from ddlprof.report.launch.machines.engines import MACHINES
 from ddlprof.report.launch.machines.start import Machine, Start
 

@@ -250,7 +250,7 @@ def golden_comparison(a: str, b: str) -> dict[str, str]:
 
 def main() -> None:
     """Writes the golden run, its outputs, a comparison with it, and simulations."""
-    from tests.golden.simulations import golden_simulations
+    from tests.extensions.cluster.golden.simulations import golden_simulations
 
     os.chdir(HERE)
     write_golden_run(HERE / GOLDEN_RUN)

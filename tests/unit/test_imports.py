@@ -34,7 +34,7 @@ TRAINING = (BASE, "ddlprof.model", "ddlprof.torch_private")
 WRITERS = ("ddlprof.collect.writer", "ddlprof.collect.steps.sums", "ddlprof.collect.accelerator.kernels")
 """What an import shares with the training process: the files' writer, its steps, and the names of kernels."""
 
-POLICIES = ("ddlprof.cluster", "ddlprof.hetero")
+POLICIES = ("ddlprof.extensions.cluster", "ddlprof.extensions.hetero")
 
 
 class Rule(NamedTuple):
@@ -58,21 +58,21 @@ RULES = {
     "ddlprof.torch_private": Rule(ours=(BASE,), forbidden=HEAVY - {"torch"}),
     "ddlprof.operators": Rule(ours=TRAINING, forbidden=HEAVY - {"torch"}),
     "ddlprof.collect": Rule(ours=(*TRAINING, "ddlprof.operators"), forbidden=HEAVY - {"torch"}),
-    "ddlprof.probe": Rule(ours=TRAINING, lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),
-    "ddlprof.nn": Rule(ours=TRAINING, forbidden=HEAVY - {"torch"}),
+    "ddlprof.extensions.probe": Rule(ours=TRAINING, lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),
+    "ddlprof.extensions.sparsity.nn": Rule(ours=TRAINING, forbidden=HEAVY - {"torch"}),
     "ddlprof.launch": Rule(ours=TRAINING, lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),
     "ddlprof.analysis": Rule(ours=(BASE, "ddlprof.model"), forbidden=frozenset({"torch"})),
     "ddlprof.store": Rule(ours=(BASE, "ddlprof.model"), forbidden=frozenset({"torch"})),
     "ddlprof.importing": Rule(ours=(BASE, "ddlprof.model", *WRITERS), forbidden=frozenset({"pandas", "torch"})),
-    "ddlprof.sharing": Rule(
+    "ddlprof.extensions.sharing": Rule(
         ours=(BASE, "ddlprof.model", "ddlprof.store", CATALOG), forbidden=frozenset({"torch"})
     ),
-    "ddlprof.cluster": Rule(ours=(BASE, "ddlprof.model", *PREDICTOR), forbidden=frozenset({"pandas", "torch"})),
-    "ddlprof.hetero": Rule(ours=(BASE, "ddlprof.model", *PREDICTOR), forbidden=frozenset({"pandas"})),
-    "ddlprof.fusion": Rule(ours=(*TRAINING, "ddlprof.launch.users_code"), forbidden=HEAVY - {"torch"}),
+    "ddlprof.extensions.cluster": Rule(ours=(BASE, "ddlprof.model", *PREDICTOR), forbidden=frozenset({"pandas", "torch"})),
+    "ddlprof.extensions.hetero": Rule(ours=(BASE, "ddlprof.model", *PREDICTOR), forbidden=frozenset({"pandas"})),
+    "ddlprof.extensions.fusion": Rule(ours=(*TRAINING, "ddlprof.launch.users_code"), forbidden=HEAVY - {"torch"}),
     "ddlprof.report": Rule(
         ours=(
-            BASE, "ddlprof.model", "ddlprof.analysis", "ddlprof.store", *POLICIES, "ddlprof.fusion.results", *PREDICTOR,
+            BASE, "ddlprof.model", "ddlprof.analysis", "ddlprof.store", *POLICIES, "ddlprof.extensions.fusion.results", *PREDICTOR,
         ),
         forbidden=frozenset({"torch"}),
     ),
@@ -80,7 +80,7 @@ RULES = {
         ours=(BASE, "ddlprof.model", "ddlprof.analysis", "ddlprof.store", "ddlprof.report"),
         forbidden=frozenset({"torch"}),
     ),
-    "ddlprof.integrations": Rule(
+    "ddlprof.extensions.integrations": Rule(
         ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof",), forbidden=frozenset({"torch"})
     ),
     "ddlprof.planning": Rule(
@@ -96,32 +96,32 @@ RULES = {
 }  # fmt: skip
 TORCH_AT_TOP = (
     "ddlprof.collect.hooks",
-    "ddlprof.collect.experiment",
+    "ddlprof.extensions.characterize.collect",
     "ddlprof.collect.loader.dataloader",
     "ddlprof.collect.loader.worker",
-    "ddlprof.fusion.fused",
-    "ddlprof.fusion.job",
-    "ddlprof.fusion.training",
-    "ddlprof.fusion.memory",
-    "ddlprof.fusion.optimizers",
-    "ddlprof.fusion.graph_capture",
-    "ddlprof.fusion.recurrent",
-    "ddlprof.fusion.unfusible",
-    "ddlprof.fusion.task",
-    "ddlprof.fusion.prediction",
-    "ddlprof.fusion.traced",
-    "ddlprof.fusion.cuda_graph",
-    "ddlprof.fusion.mapping",
-    "ddlprof.fusion.random_state",
-    "ddlprof.fusion.scaling",
-    "ddlprof.fusion.stackable",
-    "ddlprof.fusion.losses",
-    "ddlprof.fusion.loop",
-    "ddlprof.fusion.part",
-    "ddlprof.fusion.saving",
-    "ddlprof.fusion.studies",
-    "ddlprof.collect.sparsity",
-    "ddlprof.nn",
+    "ddlprof.extensions.fusion.fused",
+    "ddlprof.extensions.fusion.job",
+    "ddlprof.extensions.fusion.training",
+    "ddlprof.extensions.fusion.memory",
+    "ddlprof.extensions.fusion.optimizers",
+    "ddlprof.extensions.fusion.graph_capture",
+    "ddlprof.extensions.fusion.recurrent",
+    "ddlprof.extensions.fusion.unfusible",
+    "ddlprof.extensions.fusion.task",
+    "ddlprof.extensions.fusion.prediction",
+    "ddlprof.extensions.fusion.traced",
+    "ddlprof.extensions.fusion.cuda_graph",
+    "ddlprof.extensions.fusion.mapping",
+    "ddlprof.extensions.fusion.random_state",
+    "ddlprof.extensions.fusion.scaling",
+    "ddlprof.extensions.fusion.stackable",
+    "ddlprof.extensions.fusion.losses",
+    "ddlprof.extensions.fusion.loop",
+    "ddlprof.extensions.fusion.part",
+    "ddlprof.extensions.fusion.saving",
+    "ddlprof.extensions.fusion.studies",
+    "ddlprof.extensions.sparsity.collect",
+    "ddlprof.extensions.sparsity.nn",
 )
 """Imported only where torch already is."""
 

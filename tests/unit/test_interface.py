@@ -13,13 +13,13 @@ import ddlprof
 from ddlprof import fusion, instance_catalog, recommender
 from ddlprof.base.errors import UserError
 from ddlprof.cli.parser import app
+from ddlprof.extensions.cluster.report import csv as simulations
+from ddlprof.extensions.fusion.report import COLUMNS as TRIAL_COLUMNS
+from ddlprof.extensions.sparsity.report import COLUMNS as SPARSITY_COLUMNS
 from ddlprof.model.records import Flag
-from ddlprof.report.cluster import csv as simulations
-from ddlprof.report.fusion import COLUMNS as TRIAL_COLUMNS
 from ddlprof.report.machines.listing import COLUMNS as INSTANCE_COLUMNS
 from ddlprof.report.run import tables
 from ddlprof.report.run.tables import JOB_COLUMNS, RANK_COLUMNS
-from ddlprof.report.sparsity import COLUMNS as SPARSITY_COLUMNS
 
 OPTIONS = {
     "run": (

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from ddlprof.cli.app import main
+from ddlprof.extensions.cluster.report import html as cluster_page
 from ddlprof.model.records import Flag
-from ddlprof.report.cluster import html as cluster_page
 from ddlprof.report.plans import html as plans_page
+from tests.extensions.cluster.golden.simulations import simulated
 from tests.golden.runs import header, manifest, step, write_golden_run, write_rank
-from tests.golden.simulations import simulated
 from tests.integration.browser.conftest import BROWSERS
 from tests.unit.report.plans.test_text import HOUR, answer
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from ddlprof.cli.app import main
+from ddlprof.extensions.cluster.report import html as cluster_page
 from ddlprof.model.records import LossValue
-from ddlprof.report.cluster import html as cluster_page
 from ddlprof.report.html.shell import SCRIPTS
+from tests.extensions.cluster.golden.simulations import simulated
 from tests.golden.runs import header, manifest, simple_run, step, write_golden_run, write_rank
-from tests.golden.simulations import simulated
 from tests.unit.cli.hostile import write_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

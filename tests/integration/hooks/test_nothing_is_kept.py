@@ -31,9 +31,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from ddlprof.collect.hang.watch import Quiet
 from ddlprof.collect.loader.data_calls import data_call
 from ddlprof.collect.session import Session
-from ddlprof.collect.sparsity.watch import Watch
+from ddlprof.extensions.sparsity.collect.watch import Watch
+from ddlprof.extensions.sparsity.model import SparsityRequest
 from ddlprof.model.options import Options
-from ddlprof.model.sparsity import SparsityRequest
 from scripts.lab import simulated_cuda
 from tests.integration.hooks.simulated_runs import Run
 
@@ -311,7 +311,9 @@ def test_nothing_of_a_step_is_alive_after_it(device: str, tmp_path: Path, group:
 def test_nothing_of_a_counted_step_is_alive_after_it(
     tmp_path: Path, uncollected: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ddlprof.collect.sparsity.counting.used_dynamo", lambda: False)  # tests before may have
+    monkeypatch.setattr(
+        "ddlprof.extensions.sparsity.collect.counting.used_dynamo", lambda: False
+    )  # tests before may have
     seen, model = Locals("cpu", tmp_path), nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     outputs = [kept_output(seen, model, optimizer)]

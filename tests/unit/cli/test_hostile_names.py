@@ -17,18 +17,21 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.analysis.sparsity.potential import potential
 from ddlprof.base.text import plain
 from ddlprof.cli.app import main
-from ddlprof.fusion import results
+from ddlprof.extensions.characterize import report as characterize
+from ddlprof.extensions.characterize.report import Comparison
+from ddlprof.extensions.fusion import report as fusion
+from ddlprof.extensions.fusion import results
+from ddlprof.extensions.sparsity import report as sparsity
+from ddlprof.extensions.sparsity.analysis.potential import potential
+from ddlprof.extensions.sparsity.model import LayerCounts, LstmTiming, SparsityCounts, StepCounts
 from ddlprof.instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
 from ddlprof.model.checks import Check
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
-from ddlprof.model.sparsity import LayerCounts, LstmTiming, SparsityCounts, StepCounts
 from ddlprof.recommender.target import default_catalog
-from ddlprof.report import characterize, doctor, features, fusion, sparsity
-from ddlprof.report.characterize import Comparison
+from ddlprof.report import doctor, features
 from ddlprof.report.launch.machines.engines import MACHINES
 from ddlprof.report.machines import changes
 from tests.unit.cli.hostile import NAME, paths_of, write_files

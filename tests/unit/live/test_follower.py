@@ -13,12 +13,12 @@ import pytest
 
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.base.errors import UserError
+from ddlprof.extensions.sharing.write import share
 from ddlprof.live import follower as module
 from ddlprof.live import words
 from ddlprof.live.follower import RunFollower
 from ddlprof.live.loop import last_word
 from ddlprof.live.snapshot import Observer, Snapshot
-from ddlprof.sharing.write import share
 from ddlprof.store import RunData
 from scripts.bench.synthetic_job import write_job
 from tests.golden.runs import HERE

@@ -1,0 +1,1 @@
+"""What lies beside the line profile, attribute, recommend."""

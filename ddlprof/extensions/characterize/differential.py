@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from ddlprof.analysis.summary import Summary
+from ddlprof.extensions.characterize.experiment import ALL_REPLAYED, COLD, NETWORK, ONE_REPLAYED, WARM
 from ddlprof.model.classes import TIMES
-from ddlprof.model.options import ALL_REPLAYED, COLD, NETWORK, ONE_REPLAYED, WARM
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import ddlprof
 from ddlprof.base.errors import UserError
+from ddlprof.extensions.characterize.experiment import ALL_REPLAYED, COLD, EXPERIMENTS, ONE_REPLAYED, WARM, Experiment
 from ddlprof.extensions.characterize.model import load_reads
 from ddlprof.launch.target import Target, interpreter_options
-from ddlprof.model.options import ALL_REPLAYED, COLD, DISABLE_VARIABLE, EXPERIMENTS, ONE_REPLAYED, WARM, Experiment
+from ddlprof.model.options import DISABLE_VARIABLE
 
 WARMING = "warming"
 """The run before those with real input: it fills the page cache for the warm one and finds the cold one's files."""

@@ -1,6 +1,6 @@
 """What the loaders of an experiment read: a file of JSON lines for each rank, written by all its processes.
 
-`ddlprof.extensions.characterize.collect.reads` writes it. `{"file": PATH}`: a file was read. `{"mapped": PATH}`: a file was mapped
+`collect/reads.py` writes it. `{"file": PATH}`: a file was read. `{"mapped": PATH}`: a file was mapped
 into memory. `{"asked": BYTES, "disk": BYTES}`: a fetch, with the bytes returned by read() and those read from storage.
 `{"failed": WHY}`: from some moment on, something was not written.
 """

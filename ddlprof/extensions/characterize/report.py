@@ -14,9 +14,9 @@ from ddlprof.base.errors import UserError
 from ddlprof.base.text import shell_word
 from ddlprof.base.units import NOT_KNOWN, Scale, gib, listed, percent, scale_for, tenths_of_percent
 from ddlprof.extensions.characterize.differential import PAIRS, Measured, Stall, measure, reference_step_s, stalls
+from ddlprof.extensions.characterize.experiment import ALL_REPLAYED, COLD, HOOKS, ONE_REPLAYED, WARM
 from ddlprof.extensions.characterize.model import Reads, load_reads
 from ddlprof.model.classes import TABLE
-from ddlprof.model.options import ALL_REPLAYED, COLD, ONE_REPLAYED, WARM
 from ddlprof.model.records import SCHEMA_VERSION
 from ddlprof.report.json_csv import json_text
 from ddlprof.report.text import aligned, text_of
@@ -108,7 +108,7 @@ def load_outcome(directories: list[Path]) -> Outcome:
                 f"no step was measured in {directory}: see ddlprof report {shell_word(str(directory), path=True)}"
             )
         for note in (note for rank in attempt.ranks for note in rank.data.notes):
-            if note.source == "experiment":
+            if note.source == HOOKS:
                 raise UserError(f"{directory} is not the experiment that it should be: {note.message}")
         attempts.append(attempt)
         batch = run.manifest.training.batch_per_rank if run.manifest else None

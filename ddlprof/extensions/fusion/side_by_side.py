@@ -1,7 +1,7 @@
 """Trainings in separate processes side by side, with which fusing is compared.
 
-`python -m ddlprof.extensions.fusion.side_by_side` is one of these processes. It writes a line when it is ready, waits for a line,
-trains, and writes the seconds that it took.
+`python -m ddlprof.extensions.fusion.side_by_side` is one of these processes. It writes a line when it is ready, waits
+for a line, trains, and writes the seconds that it took.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""From a folder of runs to corrections of the predictor, and from the file of these to predictions.
+"""From a folder of runs to corrections of the predictor.
 
-from ddlprof.extensions.learn.planning import learn_from
+from ddlprof.planning.learning import learn_from
 learn_from("ddlprof-runs").lesson.learned
 """
 

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.errors import complain
 from ddlprof.base.units import count
@@ -19,6 +20,7 @@ from ddlprof.extensions.sparsity.model import LstmSeen, LstmTiming, SparsityCoun
 from ddlprof.launch.afterwards import Step, afterwards
 from ddlprof.launch.command import run_words
 from ddlprof.launch.target import PythonCommand, interpreter_options
+from ddlprof.model.options import Instead
 
 if TYPE_CHECKING:
     from ddlprof.extensions.sparsity.collect.watch import Watch
@@ -42,7 +44,7 @@ def run(command: PythonCommand, steps: int, every: int, show: Callable[[Sparsity
         Step(f"{folder} is left", _SHOW_S, lambda: shutil.rmtree(folder)),
     ]
     words = [sys.executable, *options, *command.target.profiled_words()]
-    code = run_words(words, SparsityRequest(str(out), steps, every).environment())
+    code = run_words(words, Instead(__name__, asdict(SparsityRequest(str(out), steps, every))).environment())
     afterwards(code, ending, quiet=False)
     return code
 
@@ -83,12 +85,12 @@ def _shape_in_words(lstm: LstmSeen) -> str:
     return f"{lstm.input_size} -> {lstm.hidden_size}, {layers}batch {lstm.batch}, {count(lstm.length, 'step')}"
 
 
-def start(request: SparsityRequest) -> Watch | None:
-    """Starts counting in this process. What could not be counted is reported at the end."""
+def start(**request: Any) -> Watch | None:
+    """Starts counting what a `SparsityRequest` asks for in this process. What could not be is reported at the end."""
     try:
         from ddlprof.extensions.sparsity.collect.watch import start
 
-        watch = start(request)
+        watch = start(SparsityRequest(**request))
     except Exception as error:  # an error of the counting must not end the training
         complain(f"this script is not counted: {type(error).__name__}: {error}")
         return None

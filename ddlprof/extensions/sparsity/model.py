@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ddlprof.base.errors import UserError
-from ddlprof.model.options import SPARSITY_VARIABLE
 
 _Record = TypeVar("_Record")
 
 
 @dataclass(frozen=True)
 class SparsityRequest:
-    """Which steps to count, and where to write the counts. Passed through the environment."""
+    """Which steps to count, and where to write the counts."""
 
     out: str
     steps: int = 10
     """The number of steps to count."""
     every: int = 10
     """One step in this number of steps is counted."""
-
-    def environment(self) -> dict[str, str]:
-        """The environment variable by which the process finds the request."""
-        return {SPARSITY_VARIABLE: json.dumps(asdict(self))}
-
-    @classmethod
-    def from_environment(cls) -> SparsityRequest | None:
-        """The request to this process; None if there is none. The variable is removed."""
-        text = os.environ.pop(SPARSITY_VARIABLE, None)
-        return cls(**json.loads(text)) if text else None
 
 
 @dataclass

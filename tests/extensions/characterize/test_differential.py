@@ -6,8 +6,8 @@ import pytest
 
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.extensions.characterize.differential import Measured, Stall, measure, reference_step_s, stalls
+from ddlprof.extensions.characterize.experiment import ALL_REPLAYED, COLD, NETWORK, ONE_REPLAYED, WARM
 from ddlprof.model.classes import TIMES
-from ddlprof.model.options import ALL_REPLAYED, COLD, NETWORK, ONE_REPLAYED, WARM
 
 
 def measured(*steps_s: float, **times_s: float | None) -> Measured:

@@ -6,8 +6,9 @@ import os
 
 import pytest
 
+from ddlprof.extensions.characterize.experiment import EXPERIMENTS, Experiment
 from ddlprof.extensions.characterize.launch import plan
-from ddlprof.model.options import EXPERIMENTS, Experiment
+from ddlprof.model.options import AddedHooks
 
 
 def folders(ranks: int, repeats: int, *skipped: str) -> list[str]:
@@ -47,6 +48,8 @@ def test_handed_down_once(monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = Experiment(7, drop_cache=True)
     for name, value in experiment.environment().items():
         monkeypatch.setenv(name, value)
-    assert Experiment.from_environment() == experiment
-    assert Experiment.from_environment() is None
+    added = AddedHooks.from_environment()
+    assert added is not None
+    assert Experiment(**added.settings) == experiment
+    assert AddedHooks.from_environment() is None
     assert not set(experiment.environment()) & set(os.environ)

@@ -9,10 +9,10 @@ import pytest
 
 from ddlprof.extensions.characterize import report as characterize
 from ddlprof.extensions.characterize.differential import Measured, stalls
+from ddlprof.extensions.characterize.experiment import ALL_REPLAYED, COLD, ONE_REPLAYED, WARM
 from ddlprof.extensions.characterize.model import Reads
 from ddlprof.extensions.characterize.report import Comparison, ExperimentLine, Outcome, as_json, as_table
 from ddlprof.model.classes import TIMES
-from ddlprof.model.options import ALL_REPLAYED, COLD, ONE_REPLAYED, WARM
 
 MIB = 2**20
 

@@ -15,7 +15,7 @@ import typer
 
 from ddlprof.cli import parser
 from ddlprof.cli.app import main
-from ddlprof.cli.parser import COMMANDS
+from ddlprof.cli.commands import commands as commands_and_groups
 from tests.golden.runs import HERE, simple_run
 from tests.unit.cli.commands import BERT, write_workload
 from tests.unit.test_interface import options_of
@@ -221,7 +221,7 @@ def test_what_belongs_to_a_script_is_no_old_name(typed: Callable[..., tuple[int,
     assert "cannot open gone.py" in err
 
 
-@pytest.mark.parametrize("name", [name for name, named in COMMANDS.items() if name not in ("cluster", "doctor")])
+@pytest.mark.parametrize("name", [name for name in commands_and_groups() if name not in ("cluster", "doctor")])
 def test_usage_ends_with_two(name: str, typed: Callable[..., tuple[int, str, str]]) -> None:
     code, out, err = typed(name, "--no-such-option")
     assert (code, out, err.count("\n")) == (2, "", 1)

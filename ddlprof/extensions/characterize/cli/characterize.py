@@ -10,7 +10,7 @@ import typer
 
 from ddlprof.base.errors import UserError, complain
 from ddlprof.cli.output import directory_option, format_option, wanted
-from ddlprof.model.options import COLD, EXPERIMENTS, NETWORK, WARM
+from ddlprof.extensions.characterize.experiment import COLD, EXPERIMENTS, NETWORK, WARM
 
 if TYPE_CHECKING:
     from ddlprof.extensions.characterize.launch import PlannedRun

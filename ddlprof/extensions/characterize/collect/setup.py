@@ -20,26 +20,31 @@ from torch.utils.data import DataLoader, IterableDataset, dataloader
 from ddlprof.collect.compiler import leave_to_python
 from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.install import Uninstall, all_of, removal, replace
+from ddlprof.collect.progress import WARMUP_STEPS
 from ddlprof.collect.recorder import Recorder
 from ddlprof.extensions.characterize.collect.reads import Epoch, ReadsInit, ReadsWatch
-from ddlprof.model.options import Experiment
+from ddlprof.extensions.characterize.experiment import Experiment
+from ddlprof.extensions.characterize.model import reads_name
 from ddlprof.torch_private.engine import version_of
 from ddlprof.torch_private.loader import GET_ITERATOR, NEXT_DATA, RESET, iterators, replaying_iterator
 
 
-def install(context: HookContext, experiment: Experiment, steps: int, reads: Path) -> Uninstall:
-    """Makes the script end after `steps` steps. `reads`: the file that lists what the loaders read.
+def install(context: HookContext, settings: dict[str, Any], directory: Path, rank: int) -> Uninstall:
+    """Makes the script end after the steps of the experiment with these settings.
 
-    Must be installed after the hooks of the loader and the optimizer.
+    Must be installed after the hooks of the loader and the optimizer. What the loaders read is listed in the directory.
     """
+    experiment = Experiment(**settings)
     leave_to_python(context.torch)
     context.torch.manual_seed(0)  # an unseeded script must read the same files in the same order each time
-    limited = end_after(context.recorder, steps)  # first: if the rest fails, the run still ends early
+    limited = end_after(
+        context.recorder, WARMUP_STEPS + experiment.steps
+    )  # first: if the rest fails, the run still ends early
     if experiment.replayed:
         return all_of(limited, replay())
     if not os.path.exists("/proc/self/io"):
         return limited
-    return all_of(limited, watch_reads(str(reads), experiment.drop_cache))
+    return all_of(limited, watch_reads(str(directory / reads_name(rank)), experiment.drop_cache))
 
 
 def end_after(recorder: Recorder, steps: int) -> Uninstall:

@@ -24,14 +24,11 @@ from ddlprof.extensions.cluster.advice import (
     worth_waiting_s,
 )
 from ddlprof.extensions.cluster.machines import Level
-from ddlprof.extensions.hetero.devices import Devices, GpuNode
-from ddlprof.extensions.hetero.predicted import predicted_problem
-from ddlprof.extensions.hetero.search import EVEN_AR, uniform
-from ddlprof.extensions.hetero.simulation import simulate
 from ddlprof.instance_catalog.errors import CatalogError
 from ddlprof.recommender import Estimate, Measurement, PredictionError, Predictor, StepTimes, Target
 from ddlprof.recommender.workload import read_workload
 
+HETERO = ("devices", "predicted", "search", "simulation")
 TARGET = Target(gpu_model="V100", network_gbps=25.0, batch_per_gpu=32)
 
 
@@ -200,13 +197,17 @@ def test_beyond_what_was_fitted_it_does_not_contradict_the_plan_for_the_same_mac
     assert loss.slowdown is not None
     assert loss.slowdown.low is not None
     assert loss.slowdown.high is not None
+    rooms = [pytest.importorskip(f"ddlprof.extensions.hetero.{name}") for name in HETERO]  # which may be taken out
+    devices, predicted, search, simulation = rooms
     machines = [
-        GpuNode(f"m{number}", of_one, link_gb_s=100.0, network_gb_s=gbps / 8, gpu_model=gpu, memory_gib=80)
+        devices.GpuNode(f"m{number}", of_one, link_gb_s=100.0, network_gb_s=gbps / 8, gpu_model=gpu, memory_gib=80)
         for number, of_one in enumerate(loss.placement)
     ]
-    problem, _ = predicted_problem(job, Devices(tuple(machines)), gpus * batch)
-    together, _ = predicted_problem(job, Devices((GpuNode("m", gpus, 100.0, None, gpu, memory_gib=80),)), gpus * batch)
-    planned = [simulate(each, uniform(each)[EVEN_AR]).step_s for each in (problem, together)]
+    alone = devices.GpuNode("m", gpus, 100.0, None, gpu, memory_gib=80)
+    planned = []
+    for nodes in (tuple(machines), (alone,)):
+        problem, _ = predicted.predicted_problem(job, devices.Devices(nodes), gpus * batch)
+        planned.append(simulation.simulate(problem, search.uniform(problem)[search.EVEN_AR]).step_s)
     said = planned[0] / planned[1]
     assert loss.slowdown.low <= said <= loss.slowdown.high
     assert said / 2 <= loss.slowdown.factor <= 2 * said

@@ -11,7 +11,9 @@ from ddlprof.extensions.cluster.report import text as table
 from ddlprof.extensions.cluster.report.data import Question, SimulatedData, build
 from ddlprof.extensions.cluster.simulation.metrics import JobRow, Load, Summary, Waited
 from ddlprof.extensions.cluster.sweep.cases import Case, CaseResult, cases
+from tests.golden.runs import write_expected
 
+EXPECTED = Path(__file__).with_name("simulated-expected")
 POLICIES = ("fifo", "dally;lease_s=600", "mine:Policy")
 _MEAN_S = {"fifo": 9000.0, "dally;lease_s=600": 8000.0, "mine:Policy": 8400.0}
 
@@ -105,3 +107,7 @@ def _jobs(found: Sequence[CaseResult]) -> str:
         with csv.job_file(path) as without_jobs:
             assert not any(without_jobs(each).jobs for each in found)
         return path.read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_expected(EXPECTED, golden_simulations())

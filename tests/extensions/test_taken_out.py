@@ -84,9 +84,8 @@ def copy(room: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in without(room):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / path, folder / path, follow_symlinks=False)
-    built = list((ROOT / "ddlprof/collect").glob("_core*.so"))
-    for path in built:
-        shutil.copy2(path, folder / "ddlprof/collect")
+    for core in (ROOT / "ddlprof/collect").glob("_core*.so"):
+        shutil.copy2(core, folder / "ddlprof/collect")
     table = folder / "ddlprof/registry.py"
     text = table.read_text(encoding="utf-8")
     assert text.count(f'    "{room}",\n') == 1

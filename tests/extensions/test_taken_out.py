@@ -117,7 +117,6 @@ def test_help_has_all_commands_but_its_own(room: str, python: Python) -> None:
     assert listed(python("-m", "ddlprof", "--help").stdout) == set(commands()) - own
 
 
-@pytest.mark.slow
 def test_every_module_is_imported(room: str, python: Python) -> None:
     assert int(python("-c", EVERY_MODULE).stdout) > 500
     done = python("-c", f"import importlib.util as u; print(u.find_spec('ddlprof.extensions.{room}'))")
@@ -137,6 +136,7 @@ def test_the_architecture_is_kept(python: Python) -> None:
     python("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit/test_imports.py")
 
 
+@pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.timeout(PATIENCE_S)
 def test_the_rest_of_the_short_suite(python: Python) -> None:

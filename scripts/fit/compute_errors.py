@@ -74,12 +74,6 @@ class Fitted:
         steps = known_steps(table_of(read_profet(data), read_single_gpu(data)))
         return cls(steps, written["search"], written["widths"], read_profet(data))
 
-    def without_model(self, model: str) -> Coefficients:
-        """The coefficients without a model, whatever version of it a source has and however it is spelled."""
-        name = model.lower().split("_v1")[0]
-        families = {f for of in self.steps.values() for f in of.family if f.lower().split("|")[1].startswith(name)}
-        return self.without("family", sorted(families))
-
     def without(self, column: str, held: Sequence[str]) -> Coefficients:
         """The coefficients without the rows that have one of these values."""
         steps = {name: rows[~rows[column].isin(held)] for name, rows in self.steps.items()}

@@ -382,11 +382,11 @@ def main() -> None:
             print(
                 f"{cluster:8} {shots:7} mean of the models' median errors {fmean(errors):.1%}, worst {max(errors):.1%}"
             )
-    for cluster in sorted({job.cluster for job in jobs}):
+    for source in dict.fromkeys(row.source for row in left.elsewhere):
         known: dict[str, list[float]] = {}
-        for row in (row for row in left.elsewhere if row.source == cluster):
+        for row in (row for row in left.elsewhere if row.source == source):
             known.setdefault(row.shots, []).append(row.median_error)
-        print(f"{cluster} left out whole: " + ", ".join(f"{shots} {fmean(of):.1%}" for shots, of in known.items()))
+        print(f"{source} left out whole: " + ", ".join(f"{shots} {fmean(of):.1%}" for shots, of in known.items()))
     for level, of in (("zero", ("zero",)), ("few", FEW)):
         shares = coverage_elsewhere([row for row in left.elsewhere if row.shots in of])
         print(

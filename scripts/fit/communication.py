@@ -57,7 +57,8 @@ GENERAL_SD = np.array([1.0, 0.1, 0.4, 0.4, 0.7, 0.3, 0.7, 0.4])
 """PCIe: logarithm of GB/s at the reference and growth with data-sheet speed. NVLink and RDMA: logarithm of the share of
 the data sheet's bandwidth that jobs get. Launches over NVLink and RDMA: logarithm of seconds and growth, for each."""
 COLLECTIVES_SHARE = 0.63
-"""The share of NVLink's bandwidth that large collectives reach in published tables (`scripts.fit.collectives`)."""
+"""The share of NVLink's bandwidth that large collectives reach in published tables (`scripts/fit/collectives.py` of
+commit 011fcb36)."""
 NETWORK_SHARE = 0.8
 """The largest share of a network's line rate that a job may get."""
 GENERAL_LEAST = np.log([0.01, 1e-9, COLLECTIVES_SHARE / 3, NETWORK_SHARE / 3, 5e-6, 1.0, 5e-6, 1.0])
@@ -75,7 +76,8 @@ SPREAD = 0.5
 CLUSTER_SD = np.concatenate([np.hypot(JOB_SD[:2], SPREAD), JOB_SD[2:]])
 """The prior of a job on a cluster that nothing was measured on."""
 BUCKET_S = 28e-6
-"""The lead of a reduction over eight GPUs with NVLink (`scripts.fit.collectives`)."""
+"""The lead of a reduction over eight GPUs with NVLink (`scripts/fit/collectives.py` of
+commit 011fcb36)."""
 _NOISE = 0.1
 FAR_CLUSTER, NEAR_NODES = "aws", (2, 3)
 """The cluster with more than two nodes; what lies beyond a fit is learned from fits on up to two, and up to three."""

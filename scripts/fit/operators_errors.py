@@ -21,6 +21,7 @@ from ddlprof.recommender.compute.operator_coefficients import OperatorCoefficien
 from ddlprof.recommender.compute.operator_time import OperatorModel
 from ddlprof.recommender.compute.tensor_time import TensorCoefficients
 from ddlprof.recommender.estimate import Z80
+from scripts.bench.jobs import print_table
 from scripts.fit.operator_data import ModelCase, read_models
 from scripts.fit.operators_fit import STATED, chip, fit, products
 from scripts.fit.operators_tensor import (
@@ -168,19 +169,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, required=True, help="folder with operators.csv and its neighbours")
     folder = parser.parse_args(arguments).data
-    print("| GPU left out | cases | mean | median | mean, one other known | median |\n|---|---:|---:|---:|---:|---:|")
-    for row in error_rows(folder):
-        print("|", " | ".join(f"{v:.1%}" if isinstance(v, float) else str(v) for v in row.values()), "|")
-    print("\nsd of the logarithm: a new GPU {:.3f}, one other case known {:.3f}\n".format(*deviations(folder)))
-    print("| training on V100, left out | whole | forward | backward |\n|---|---:|---:|---:|")
-    for each in whole_models(folder, ("V100-PCIE-32GB",)):
-        if each.case.training:
-            forward, backward = each.forward_s / each.case.forward_s, each.backward_s / each.case.backward_s
-            print(f"| {each.case.name} | {each.ratio - 1:+.1%} | {forward - 1:+.1%} | {backward - 1:+.1%} |")
+    heads = ("GPU left out", "cases", "mean", "median", "mean, one other known", "median")
+    print_table(heads, [_shown(row.values()) for row in error_rows(folder)])
+    print("\nsd of the logarithm: a new GPU {:.3f}, one other case known {:.3f}".format(*deviations(folder)))
+    training = [
+        [each.case.name, each.ratio - 1, each.forward_s / each.case.forward_s - 1,
+         each.backward_s / each.case.backward_s - 1]
+        for each in whole_models(folder, ("V100-PCIE-32GB",)) if each.case.training
+    ]  # fmt: skip
+    print_table(("training on V100, left out", "whole", "forward", "backward"), map(_shown, training))
     for table in (products_left_out(folder), tensor_products(folder)):
-        print("\n|", " | ".join(table.columns), "|\n|" + "---|" * len(table.columns))
-        for line in table.itertuples(index=False):
-            print("|", " | ".join(f"{v:.1%}" if isinstance(v, float) else str(v) for v in line), "|")
+        print_table(list(table.columns), map(_shown, table.itertuples(index=False)))
+
+
+def _shown(row: Iterable[object]) -> list[str]:
+    return [f"{each:.1%}" if isinstance(each, float) else str(each) for each in row]
 
 
 if __name__ == "__main__":

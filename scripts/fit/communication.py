@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from ddlprof.recommender import Coefficients
-from ddlprof.recommender.communication.coefficients import Prior, coefficients_from, with_buckets
+from ddlprof.recommender.communication.coefficients import Prior, with_buckets
 from ddlprof.recommender.communication.exposed import Array, Link, Links, Load, placing_of, step_s
 from ddlprof.recommender.communication.job_parameters import JobFit
 from ddlprof.recommender.target import RDMA_FROM_GBPS, Machine, default_catalog, machine_of
@@ -157,10 +156,8 @@ def general_prior_mean(groups: dict[str, Group]) -> Array:
     return np.asarray(np.mean([group.prior_mean for group in groups.values()], axis=0))
 
 
-def content_of(
-    groups: dict[str, Group], general: Array, calibration: Calibration, near_nodes: int | None = None
-) -> dict[str, Any]:
-    """What the predictor needs, as the JSON file holds it. `near_nodes`: of a fit that has not seen more."""
+def content_of(groups: dict[str, Group], general: Array, calibration: Calibration) -> dict[str, Any]:
+    """What the predictor needs, as the JSON file holds it."""
 
     def row(name: str, kind: str, models: Sequence[str], link: Link, **rest: float | str) -> dict[str, Any]:
         numbers = {field: _rounded(value) for field, value in vars(link).items()}
@@ -186,7 +183,7 @@ def content_of(
         )  # fmt: skip
     between += [
         row(key, key, (), groups[key].links.inter, reference=NETWORK_GBPS[key], power=1.0,
-            most=min(NODES[key], near_nodes or NODES[key]))
+            most=NODES[key])
         for key in ("flow_capped", "ethernet")
     ]  # fmt: skip
     means = {NAMES[key]: group.prior_mean for key, group in groups.items()}
@@ -207,14 +204,6 @@ def content_of(
 
 def _sharing(link: Link, kind: str) -> Link:
     return replace(link, full_speed_gpus=FULL_SPEED_GPUS.get(kind, 0.0))
-
-
-def coefficients_with(
-    groups: dict[str, Group], general: Array, calibrated: Calibration, near_nodes: int | None = None
-) -> Coefficients:
-    """The shipped coefficients, with these for communication."""
-    fitted = coefficients_from(content_of(groups, general, calibrated, near_nodes))
-    return replace(Coefficients.shipped(), communication=fitted)
 
 
 def _rounded(number: float) -> float:
@@ -239,10 +228,9 @@ class LeftOut:
     elsewhere: list[Residuals]
     """From fits without its cluster, or its publication, as well."""
 
-    def calibrations(self, without: str | None = None) -> Calibration:
-        """The calibration on all models, or on all but one; for a publication too, on all but it."""
-        rows = ([row for row in kind if without not in (row.model, row.source)] for kind in vars(self).values())
-        return calibrations(*rows)
+    def calibrations(self) -> Calibration:
+        """The calibration on all models."""
+        return calibrations(self.near, self.far, self.elsewhere)
 
 
 def left_out(

@@ -58,7 +58,6 @@ class Fitted:
 
     steps: KnownSteps
     sds: dict[str, Sds]
-    widths: dict[str, float] | None = None
     profet: pd.DataFrame | None = None
     """PROFET's steps, for the ratios between its GPUs; None: as shipped."""
 
@@ -70,7 +69,7 @@ class Fitted:
             pairs = fit_pairs(self.profet[~("PROFET|" + self.profet.model).isin(held)], spreads=pairs)
         if self.profet is not None and column == "gpu":
             pairs = [pair for pair in pairs if not {pair["source"], pair["target"]} & set(held)]
-        return Coefficients.from_json({**fit(steps, self.sds, self.widths), "pairs": pairs})
+        return Coefficients.from_json({**fit(steps, self.sds), "pairs": pairs})
 
 
 def evaluate(table: pd.DataFrame, fitter: Fitted) -> pd.DataFrame:

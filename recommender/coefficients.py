@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ddlprof.recommender.communication import coefficients as communication
 from ddlprof.recommender.compute import micro_batch as compute
@@ -23,11 +21,3 @@ class Coefficients:
     def shipped(cls) -> Coefficients:
         """The coefficients in the package, read once."""
         return cls(compute.shipped(), communication.shipped())
-
-    @classmethod
-    def from_json(cls, compute_content: Mapping[str, Any], communication_content: Mapping[str, Any]) -> Coefficients:
-        """Reads the contents of two files written by `scripts/fit/compute.py` and `scripts/fit/communication.py`."""
-        return cls(
-            compute.Coefficients.from_json(compute_content),
-            communication.coefficients_from(dict(communication_content)),
-        )

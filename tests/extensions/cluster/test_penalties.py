@@ -19,7 +19,6 @@ from ddlprof.extensions.cluster.penalties import (
     read_penalties,
     shipped_penalties,
 )
-from scripts.fit.placement_penalties import rows_of
 
 LM = Measured("V100", "LM", (2, 4, 8), (2.0, 4.0, 6.0), batch_per_gpu=10)
 NET = Measured("V100", "ResNet-50", (2, 4, 8), (0.9, 1.2, 1.4), batch_per_gpu=32)
@@ -132,12 +131,3 @@ def test_bad_files(tmp_path: Path, content: str, says: str) -> None:
     with pytest.raises(UserError, match=says) as caught:
         read_penalties(path)
     assert str(path) in str(caught.value)
-
-
-def test_the_script_keeps_what_was_measured_on_several_gpus() -> None:
-    line = {"table": "simulation", "gpu_type": "V100", "model": "LM", "batch": "5", "gpus": "4", "ratio": "3.2"}
-    lines = [line, {**line, "gpus": "2", "ratio": "2"}, {**line, "gpus": "8", "ratio": ""}]
-    lines += [{**line, "gpus": "1", "ratio": "1"}, {**line, "table": "physical", "ratio": "9"}]
-    assert rows_of(lines) == [
-        {"gpu_model": "V100", "model": "LM", "batch_per_gpu": 5, "gpus": [2, 4], "slowdown": [2.0, 3.2]}
-    ]

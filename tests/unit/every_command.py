@@ -19,10 +19,10 @@ from ddlprof.api import load
 from ddlprof.cli.app import main
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.emit.engines import ENGINES
+from ddlprof.extensions.characterize import report as characterize
 from ddlprof.model.events import Kind
 from ddlprof.model.records import End, RankHeader
 from ddlprof.recommender import Target, predict, recommend
-from ddlprof.report import characterize
 from ddlprof.report.run.formats import FORMATS
 from ddlprof.writing.retention import Budget
 from ddlprof.writing.writer import RankWriter

@@ -48,7 +48,7 @@ def test_the_page_shows_what_the_command_prints(run: Run, tmp_path: Path) -> Non
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_the_policy_of_the_page_runs_from_the_current_directory(run: Run, tmp_path: Path, workers: str) -> None:
     example(tmp_path)
-    (tmp_path / "smallest.py").write_text(block("from ddlprof.extensions.cluster.packing"), encoding="utf-8")
+    (tmp_path / "smallest.py").write_text(block("from ddlprof.cluster.packing"), encoding="utf-8")
     command = block("ddlprof cluster simulate --trace examples/jobs.csv --cluster 2x4 --policy fifo,smallest").strip()
     found = run(f"{command} --workers {workers}")
     assert (found.returncode, found.stderr) == (0, "")

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ddlprof.base.text import plain
@@ -46,7 +46,7 @@ def cell(value: Any) -> Any:
     return _harmless(value) if isinstance(value, str) else value
 
 
-def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+def csv_text(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     """A CSV file with one header row; the values of each row stand in the order of `columns`."""
     text = io.StringIO()
     write_rows(csv_writer(text, columns), rows)
@@ -60,9 +60,9 @@ def csv_writer(file: TextIO, columns: Sequence[str]) -> CsvWriter:
     return writer
 
 
-def write_rows(writer: CsvWriter, rows: Iterable[Mapping[str, Any]]) -> None:
+def write_rows(writer: CsvWriter, rows: Iterable[Iterable[Any]]) -> None:
     """Adds rows to a CSV file; their values stand in the order of its columns."""
-    writer.writerows([cell(value) for value in row.values()] for row in rows)
+    writer.writerows(map(cell, row) for row in rows)
 
 
 def _harmless(text: str) -> str:

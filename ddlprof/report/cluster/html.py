@@ -58,8 +58,7 @@ def _past(data: SimulatedData) -> Section | Absent:
     tiles = (
         tag("div", tag("dt", name), tag("dd", value, tag("small", more))) for name, value, more in past.tiles(found)
     )
-    rows: list[list[Content]] = [[*cells] for cells in past.size_rows(found)]
-    sizes = table("Jobs by the GPUs that they asked for", past.SIZE_HEADS, rows)
+    sizes = past.sizes(found).html("Jobs by the GPUs that they asked for", found.sizes)
     return Section("cluster", title, [tag("dl", tiles, class_="tiles"), sizes, bullets(past.read_with(found))])
 
 

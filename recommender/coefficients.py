@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ddlprof.base.typed import decode
 from ddlprof.recommender.communication import coefficients as communication
 from ddlprof.recommender.compute import micro_batch as compute
 
@@ -24,10 +25,6 @@ class Coefficients:
         """The coefficients in the package, read once."""
         return cls(compute.shipped(), communication.shipped())
 
-    @classmethod
-    def from_json(cls, compute_content: Mapping[str, Any], communication_content: Mapping[str, Any]) -> Coefficients:
-        """Reads the contents of two files written by `scripts/fit/compute.py` and `scripts/fit/communication.py`."""
-        return cls(
-            compute.Coefficients.from_json(compute_content),
-            communication.coefficients_from(dict(communication_content)),
-        )
+    def with_communication(self, content: Mapping[str, Any]) -> Coefficients:
+        """The same, with the content of a file written by `scripts/fit/communication.py`."""
+        return replace(self, communication=decode(communication.Coefficients, content))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -255,7 +255,7 @@ class Predictor:
             precision=target.precision or self._measured_as.precision or "fp32",
             strategy=target.strategy or self._measured_as.strategy or "ddp",
             grad_accum=target.grad_accum or self._measured_as.grad_accum or 1,
-            changes=_changes(target),
+            changes=Changes.of(target),
         )
 
     def _compute(self, ask: _Ask, batch_per_gpu: int | None = None) -> ComputeEstimate:
@@ -265,9 +265,7 @@ class Predictor:
         batch = batch_per_gpu or ask.batch_per_gpu
         key = (ask.machine.gpu_model, batch, ask.precision, ask.changes)
         if key not in self._computes:
-            self._computes[key] = self._compute_model.estimate(
-                ask.machine.gpu, batch, ask.precision, **vars(ask.changes)
-            )
+            self._computes[key] = self._compute_model.estimate(ask.machine.gpu, batch, ask.precision, ask.changes)
         return self._computes[key]
 
     def _step_s(self, ask: _Ask) -> Any:
@@ -387,10 +385,6 @@ def _without_single_gpu_communication(workload: Workload) -> Workload:
     step."""
     measurements = [replace(m, exposed_comm_s=0.0) if sum(m.placement) == 1 else m for m in workload.measurements]
     return replace(workload, measurements=measurements)
-
-
-def _changes(target: Target) -> Changes:
-    return Changes(**{each.name: getattr(target, each.name) for each in fields(Changes)})
 
 
 def _sd(compute: ComputeEstimate) -> float:

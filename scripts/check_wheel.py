@@ -50,14 +50,19 @@ def build(directory: Path) -> Path:
     return next(directory.glob("*.whl"))
 
 
-def wrong_files(wheel: Path) -> list[str]:
-    """It holds the files of the packages, data included, all of them and nothing else."""
-    expected = {
-        (Path(installed) / path.relative_to(ROOT / folder)).as_posix()
+def packaged() -> dict[str, Path]:
+    """The files that a wheel should hold, by their names in it."""
+    return {
+        f"{installed}/{path.relative_to(ROOT / folder).as_posix()}": path
         for folder, installed in PACKAGES.items()
         for path in (ROOT / folder).rglob("*")
         if path.is_file() and path.suffix not in NOT_IN_A_WHEEL
     }
+
+
+def wrong_files(wheel: Path) -> list[str]:
+    """It holds the files of the packages, data included, all of them and nothing else."""
+    expected = set(packaged())
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
     if "-abi3-" in wheel.name:

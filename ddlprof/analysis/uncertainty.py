@@ -27,8 +27,6 @@ BATCHES = 20
 """The number of batches of steps whose median is the typical step."""
 MIN_BATCHES = 10
 MIN_BATCH_STEPS = 8
-_ANGLES = 20_001
-_NORMAL_FROM = 10_000.0
 
 
 @dataclass(frozen=True)
@@ -80,19 +78,11 @@ def typical(values: NDArray[np.float64]) -> Estimate | None:
 def t_quantile(two_sided: float, freedom: float) -> float:
     """The value that Student's t exceeds, on either side, with probability `two_sided`.
 
-    `freedom`: the degrees of freedom.
-
-    With t = sqrt(f) tan(angle), the density of the angle is proportional to cos(angle) ** (f - 1).
+    `freedom`: the degrees of freedom; infinite for the normal distribution.
     """
-    if freedom >= _NORMAL_FROM:
-        from statistics import NormalDist  # not at the top: every card would wait for it
+    from scipy.special import stdtrit  # not at the top: every card would wait for it
 
-        return NormalDist().inv_cdf(1 - two_sided / 2)
-    widest = math.pi / 2 if freedom < 100 else math.atan(20 / math.sqrt(freedom))
-    angle = np.linspace(0.0, widest, _ANGLES)
-    density = np.maximum(np.cos(angle), 0.0) ** (freedom - 1)
-    below = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
-    return math.sqrt(freedom) * math.tan(float(np.interp(1 - two_sided, below / below[-1], angle)))
+    return float(stdtrit(freedom, 1 - two_sided / 2))
 
 
 def lowest_share(count: float, of: float, correlation: float = 0.0) -> float:

@@ -144,7 +144,7 @@ def _check_of(hint: Any, numbers_are: Range, length: Length = _ANY_LENGTH) -> _C
         return _either(arguments, numbers_are, length)
     if origin is Literal:
         return _one_of(arguments)
-    if origin is dict:
+    if origin in (dict, Mapping):
         return _mapping(_check_of(arguments[1], numbers_are), length)
     if origin is tuple and arguments[-1] is not Ellipsis:
         return _fixed(tuple(_check_of(each, numbers_are) for each in arguments))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ddlprof.base.errors import UserError, complain
+from ddlprof.base.errors import UserError
 from ddlprof.base.files import replace_whole
 from ddlprof.base.units import count
 from ddlprof.cli.options import LearnedFileInShortHelp, names_in
@@ -166,17 +166,8 @@ def simulate(
 
 
 def _processes(jobs: int) -> int:
-    return 1 if jobs <= _QUICK else _all_cores()
-
-
-def _all_cores() -> int:
-    """The number of workers that stands for all cores, or 1, with a line on stderr, where joblib is missing."""
-    from importlib.util import find_spec
-
-    if find_spec("joblib") is None:
-        complain("simulating on one core; on all of them with: pip install 'ddlprof[cluster]'")
-        return 1
-    return -1
+    """The number of processes for so many jobs in all; -1 stands for one on each core."""
+    return 1 if jobs <= _QUICK else -1
 
 
 def _check(option: str, value: float, most: float) -> None:

@@ -159,14 +159,7 @@ def shipped_penalties() -> Penalties:
 
 def _at(row: Measured, gpus: int) -> float:
     """The slowdown at a number of GPUs: linear in its logarithm, from 1 on one GPU, and no more beyond the last."""
-    before, factor = 1, 1.0
-    for measured, slowdown in zip(row.gpus, row.slowdown, strict=True):
-        slowdown = max(slowdown, 1.0)
-        if gpus <= measured:
-            share = math.log(gpus / before) / math.log(measured / before)
-            return factor + share * (slowdown - factor)
-        before, factor = measured, slowdown
-    return factor
+    return float(np.interp(math.log(gpus), np.log([1, *row.gpus]), np.maximum([1.0, *row.slowdown], 1.0)))
 
 
 def _clipped(factor: float, low: float, high: float) -> Slowdown:

@@ -16,6 +16,7 @@ from itertools import permutations
 from ddlprof.base.errors import UserError
 from ddlprof.hetero.problem import Problem, Strategy
 from ddlprof.hetero.simulation import Step, simulate
+from ddlprof.hetero.training import divided
 
 EVEN_AR = "even, all-reduce"
 EVEN_PS = "even, parameter server"
@@ -25,8 +26,8 @@ SPEED_PS = "by speed, parameter server"
 
 def uniform(problem: Problem) -> dict[str, Strategy]:
     """The four plans with which HeteroG is compared, by name. All devices are used if the batch is large enough."""
-    even = shares(problem.batch, [1.0] * len(problem.devices))
-    by_speed = shares(problem.batch, speeds(problem))
+    even = divided(problem.batch, [1.0] * len(problem.devices))
+    by_speed = divided(problem.batch, speeds(problem))
     everywhere = (None,) * len(problem.groups)
     return {
         EVEN_AR: Strategy(even, everywhere),
@@ -56,17 +57,6 @@ def speeds(problem: Problem) -> list[float]:
     """The samples per second of each device alone, with an even share of the batch."""
     each = max(problem.batch // len(problem.devices), 1)
     return [each / problem.times.work(device, each).total_s for device in range(len(problem.devices))]
-
-
-def shares(whole: int, weights: Sequence[float]) -> tuple[int, ...]:
-    """Divides `whole` into whole numbers in proportion to the weights. The rest goes to the largest remainders."""
-    total = sum(weights)
-    exact = [whole * weight / total for weight in weights]
-    found = [int(each) for each in exact]
-    by_remainder = sorted(range(len(weights)), key=lambda index: (found[index] - exact[index], index))
-    for index in by_remainder[: whole - sum(found)]:
-        found[index] += 1
-    return tuple(found)
 
 
 EVALUATIONS = 6000
@@ -128,7 +118,7 @@ class _Search:
                 f"a batch of {batch:,} does not fit: the memory of all devices together holds"
                 f" {sum(limits):,}; give a smaller --global-batch"
             )
-        return Strategy(_within(shares(batch, limits), limits), (None,) * len(self._problem.groups))
+        return Strategy(_within(divided(batch, limits), limits), (None,) * len(self._problem.groups))
 
     def _annealed(self, start: Strategy, evaluations: int) -> Strategy:
         now = best = start
@@ -183,11 +173,11 @@ def _starts(problem: Problem) -> Iterator[Strategy]:
         for count in range(2, len(devices) + 1):
             chosen = ordered[:count]
             weights = [fast[index] if index in chosen else 0.0 for index in range(len(devices))]
-            yield Strategy(shares(problem.batch, weights), everywhere)
+            yield Strategy(divided(problem.batch, weights), everywhere)
             balanced = _balanced(problem, chosen)
             if sum(balanced) == problem.batch:  # otherwise their memory is too small
                 yield Strategy(balanced, everywhere)
-            yield _served(Strategy(shares(problem.batch, weights), (chosen[0],) * len(problem.groups)))
+            yield _served(Strategy(divided(problem.batch, weights), (chosen[0],) * len(problem.groups)))
 
 
 def _balanced(problem: Problem, chosen: list[int]) -> tuple[int, ...]:
@@ -239,7 +229,7 @@ def _shifted(problem: Problem, strategy: Strategy, giver: str, taker: str, count
     takers = [each.index for each in devices if each.kind == taker]
     for index in givers:
         samples[index] -= count
-    for index, more in zip(takers, shares(count * len(givers), [1.0] * len(takers)), strict=True):
+    for index, more in zip(takers, divided(count * len(givers), [1.0] * len(takers)), strict=True):
         samples[index] += more
     return _served(replace(strategy, samples=tuple(samples)))
 

@@ -159,10 +159,10 @@ def _loader(loader: Any, batches: UnevenBatches, weighting: _Weighting) -> Any:
     return UnevenLoader(loader.dataset, batch_sampler=batches, **options)
 
 
-def divided(whole: int, weights: Sequence[int]) -> tuple[int, ...]:
+def divided(whole: int, weights: Sequence[float]) -> tuple[int, ...]:
     """Divides `whole` into whole numbers in proportion to the weights. The rest goes to the largest remainders."""
     total = sum(weights)
-    found = [whole * weight // total for weight in weights]
+    found = [int(whole * weight // total) for weight in weights]
     by_remainder = sorted(range(len(weights)), key=lambda index: (-(whole * weights[index] % total), index))
     for index in by_remainder[: whole - sum(found)]:
         found[index] += 1

@@ -167,13 +167,12 @@ def _mfu(workload: Workload, target: Target, estimate: Estimate, gpu: Gpu | None
 def _memory(workload: Workload, target: Target, gpu: Gpu | None) -> Memory | None:
     """The GPU memory that the step needs; None where the job's need or the GPU's memory is not known."""
     from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
+    from ddlprof.recommender.compute.step_parts import Changes
     from ddlprof.report.plans.prediction import Memory
 
     gpus = sum(target.placement)
-    of_job = JobMemory(
-        workload, precision=target.precision, strategy=target.strategy, optimizer=target.optimizer,
-        checkpointing=target.checkpointing, compiled=target.compiled, lora=target.lora, qlora=target.qlora,
-    )  # fmt: skip
+    changes = Changes.of(target)
+    of_job = JobMemory(workload, precision=target.precision, strategy=target.strategy, changes=changes)
     needed_gib = of_job.needed_gib(target.batch_per_gpu, gpus, target.grad_accum or 1)
     if gpu is None or gpu.memory_gib is None or needed_gib is None:
         return None

@@ -25,14 +25,12 @@ FILE = "learned.json"
 def learn_from(folder: str | Path, progress: Callable[[int, int], None] | None = None) -> Learning:
     """Learns from all runs under a folder or in a bucket. `progress(runs read, runs in all)`.
 
-    Raises UserError where there is no run, and where scikit-learn is missing.
+    Raises UserError where there is no run.
     """
     from ddlprof.planning.job import identity, joined
+    from ddlprof.recommender.learning.judge import learn
     from ddlprof.report.learned import Learning
     from ddlprof.store.fleet import search
-
-    _require_scikit_learn()
-    from ddlprof.recommender.learning.judge import learn
 
     found = search(folder)
     if not found.runs:
@@ -66,13 +64,6 @@ def _usable(path: str) -> DescribedJob:
     if all(m.instance_type is None and m.gpu_model is None for m in job.workload.measurements):
         raise UserError("ran on a CPU")
     return job
-
-
-def _require_scikit_learn() -> None:
-    try:
-        import sklearn.linear_model  # noqa: F401
-    except ImportError:
-        raise UserError("learning needs scikit-learn: pip install 'ddlprof[learn]'") from None
 
 
 def load_job_with(

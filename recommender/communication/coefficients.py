@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
 
+from ddlprof.base.typed import decode
 from ddlprof.recommender.communication.exposed import Link, Links
 from ddlprof.recommender.target import Machine
 
@@ -170,25 +170,8 @@ def _with_room(link: Link, machine: Machine) -> Link:
     return replace(link, three_nodes=link.three_nodes * room, four_nodes=link.four_nodes * room)
 
 
-def coefficients_from(content: dict[str, Any]) -> Coefficients:
-    """Makes the coefficients of the content of the JSON file."""
-
-    def classes(rows: list[dict[str, Any]]) -> tuple[LinkClass, ...]:
-        return tuple(LinkClass(**{**row, "gpu_models": tuple(row["gpu_models"])}) for row in rows)
-
-    return Coefficients(
-        inside=classes(content["inside"]),
-        between=classes(content["between"]),
-        priors={
-            name: Prior(**{field: tuple(numbers) for field, numbers in row.items()})
-            for name, row in content["priors"].items()
-        },
-        gradient_bytes=(content["gradient_bytes"][0], content["gradient_bytes"][1]),
-    )
-
-
 @lru_cache(maxsize=1)
 def shipped() -> Coefficients:
     """The coefficients of the package, read once."""
     text = (files("ddlprof.recommender") / "communication" / "coefficients.json").read_text("utf-8")
-    return coefficients_from(json.loads(text))
+    return decode(Coefficients, json.loads(text))

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ddlprof.base.typed import decode
 from ddlprof.recommender.compute.step_parts import PARTS, Array, shares, total_s
 
 PARTS_OF_EFFECT: dict[str, tuple[float, ...]] = {
@@ -79,9 +80,6 @@ class Learned:
     def from_json(cls, data: Mapping[str, Any]) -> Learned:
         """Reads what `scripts/fit/compute.py` writes."""
 
-        def effect(row: Mapping[str, Any]) -> Effect:
-            return Effect(tuple(row["labels"]), row["on"], {name: float(sd) for name, sd in row["sd"].items()})
-
         def of_gpu(row: Mapping[str, Any]) -> GpuEffect:
             return GpuEffect(np.array(row["mean"], dtype=float), np.array(row["sd"], dtype=float))
 
@@ -89,7 +87,7 @@ class Learned:
             return {(key, kind): of_gpu(row) for key, by in data[name].items() for kind, row in by.items()}
 
         return cls(
-            tuple(effect(row) for row in data["effects"]),
+            decode(tuple[Effect, ...], data["effects"]),
             nested("gpus"), nested("architectures"),
             {kind: of_gpu(row) for kind, row in data["unmeasured"].items()},
             float(data["probed_sd"]), float(data["batch_range"]),

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+_Fitted = TypeVar("_Fitted", bound="Fitted")
 CORRELATION = 0.5
 """The assumed correlation between the errors of a ratio and of the other estimate: both start from the same measured
 step."""
@@ -57,13 +58,19 @@ class Fitted:
     low: Array
     high: Array
     """The range of the features in the fit; outside of it they are taken at its edge."""
-    bounds: tuple[float, ...]
+    bounds_ms: Array
     """Milliseconds between which the standard deviations below hold."""
-    sd: tuple[float, ...]
+    sd: Array
+
+    @classmethod
+    def from_json(cls: type[_Fitted], data: Mapping[str, Any]) -> _Fitted:
+        """The fields by name; lists become arrays."""
+        values = {each.name: data[each.name] for each in fields(cls) if each.name in data}
+        return cls(**{name: np.array(v, dtype=float) if isinstance(v, list) else v for name, v in values.items()})
 
     def sd_at(self, seconds: float) -> float:
         """The standard deviation of the logarithm for a step of that length."""
-        return self.sd[int(np.searchsorted(self.bounds, seconds * 1e3))]
+        return float(self.sd[np.searchsorted(self.bounds_ms, seconds * 1e3)])
 
     def covers(self, values: Array) -> bool:
         """Whether the features lie in the range of the fit, within a factor of 1.5."""
@@ -79,22 +86,12 @@ class Ratio(Fitted):
     scale: Array
     intercept: float
     coefficients: Array
-    squares: bool
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, object], squares: bool) -> Ratio:
-        def array(name: str) -> Array:
-            return np.array(data[name], dtype=float)
-
-        return cls(
-            array("low"), array("high"), tuple(array("bounds_ms").tolist()), tuple(array("sd").tolist()),
-            array("centre"), array("scale"), float(array("intercept")), array("coefficients"), squares,
-        )  # fmt: skip
+    """Of the scaled features, their squares and products."""
 
     def log(self, values: Array) -> float:
         """The mean of the logarithm."""
         scaled = (np.clip(values, self.low, self.high) - self.centre) / self.scale
-        return self.intercept + float((quadratic(scaled) if self.squares else scaled) @ self.coefficients)
+        return self.intercept + float(quadratic(scaled) @ self.coefficients)
 
 
 @dataclass(frozen=True)
@@ -116,17 +113,6 @@ class LaunchRatio(Fitted):
     """The launch time on the measured GPU; used where one batch was measured."""
     least_work: float
     """The smallest share of a launch-bound step that its work takes."""
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> LaunchRatio:
-        low, high, centre, factor, launch_ms, source_launch_ms = (
-            np.array(data[name], dtype=float)
-            for name in ("low", "high", "centre", "factor", "launch_ms", "source_launch_ms")
-        )
-        return cls(
-            low, high, tuple(data["bounds_ms"]), tuple(data["sd"]), centre, factor, launch_ms, source_launch_ms,
-            float(data["least_work"]),
-        )  # fmt: skip
 
     def logs(self, values: Array) -> Array:
         """The mean of the logarithm for values of shape (..., 3) or (..., 5). Tensors outside the fit count too."""
@@ -167,7 +153,7 @@ class GpuPairs:
         ratios, launches = {}, {}
         for row in rows:
             pair = row["source"], row["target"]
-            one, several = (Ratio.from_json(row[form], squares=True) for form in forms)
+            one, several = (Ratio.from_json(row[form]) for form in forms)
             ratios[pair] = (one, several)
             one_of, several_of = (LaunchRatio.from_json(row[f"{form}_and_tensors"]) for form in forms)
             launches[pair] = (one_of, several_of)

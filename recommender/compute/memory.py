@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from ddlprof.model.operators import Checkpointing, StepMemory, StepOperators
+from ddlprof.model.operators import StepMemory, StepOperators
 from ddlprof.recommender.compute.adapters import is_in_four_bits
 from ddlprof.recommender.compute.compiled_memory import without_copies_of_logits
 from ddlprof.recommender.compute.optimizers import Optimizer, optimizer_named
@@ -125,17 +125,12 @@ class JobMemory:
         *,
         precision: str | None = None,
         strategy: str | None = None,
-        optimizer: str | None = None,
-        checkpointing: Checkpointing | None = None,
-        compiled: bool | None = None,
-        lora: int | None = None,
-        qlora: int | None = None,
+        changes: Changes = AS_COUNTED,
     ) -> None:
         measured = workload.measurements[0] if workload.measurements else None
         self._workload = workload
         self._strategy = strategy or (measured.strategy if measured else "ddp")
         self._precision = precision or (measured.precision if measured else None)
-        changes = Changes(optimizer, checkpointing, compiled, lora=lora, qlora=qlora)
         self._step = _step_asked(workload.step, precision, changes)
 
     def needed_gib(self, batch_per_gpu: int, world_size: int, grad_accum: int = 1) -> float | None:

@@ -16,12 +16,19 @@ from importlib.resources import files
 from typing import Any
 
 from ddlprof.instance_catalog import Catalog, Gpu
-from ddlprof.model.operators import Checkpointing
 from ddlprof.recommender.compute.combine import Learned, Point, Posterior, Predicted
 from ddlprof.recommender.compute.correction import ComputeCorrection, CorrectedParts
 from ddlprof.recommender.compute.gpu_peaks import precision_class
 from ddlprof.recommender.compute.gpu_ratios import GpuPairs, Series, merged
-from ddlprof.recommender.compute.step_parts import PARTS, Changes, FlopParts, OperatorParts, PartsSource, StepParts
+from ddlprof.recommender.compute.step_parts import (
+    AS_COUNTED,
+    PARTS,
+    Changes,
+    FlopParts,
+    OperatorParts,
+    PartsSource,
+    StepParts,
+)
 from ddlprof.recommender.errors import PredictionError
 from ddlprof.recommender.estimate import Z80, ComputePhases, Range
 from ddlprof.recommender.target import default_catalog, machine_of
@@ -160,24 +167,11 @@ class ComputeModel:
                 " and give FILE beside RUN"
             )
 
-    def estimate(
-        self,
-        gpu: Gpu,
-        batch_per_gpu: int,
-        precision: str,
-        *,
-        optimizer: str | None = None,
-        checkpointing: Checkpointing | None = None,
-        compiled: bool | None = None,
-        channels_last: bool | None = None,
-        lora: int | None = None,
-        qlora: int | None = None,
-    ) -> ComputeEstimate:
-        """The mean and its 80 % interval; None of the last six is as measured. Raises `PredictionError` if nothing
-        is known of the job's computation, the GPU lacks the precision, or the catalogue knows too little of the GPU."""
+    def estimate(self, gpu: Gpu, batch_per_gpu: int, precision: str, changes: Changes = AS_COUNTED) -> ComputeEstimate:
+        """The mean and its 80 % interval. Raises `PredictionError` if nothing is known of the job's computation, the
+        GPU lacks the precision, or the catalogue knows too little of the GPU."""
         self.require_something()
         assert self._parts is not None
-        changes = Changes(optimizer, checkpointing, compiled, channels_last, lora, qlora)
         kind = precision_class(precision, gpu)
         parts = self._parts.at(gpu, batch_per_gpu, precision, changes)
         found = self._posterior.at(self._point(parts, self._parts.knowledge, gpu, kind, batch_per_gpu, "0"))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
 
+from ddlprof.base.typed import decode
 from ddlprof.recommender.compute.kernel_time import (
     ConvolutionCoefficients,
     FusedCoefficients,
@@ -109,32 +109,9 @@ class OperatorCoefficients:
     tensor_measured: tuple[float, ...]
     """Those that products on tensor cores were measured on, of all shapes."""
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> OperatorCoefficients:
-        return cls(
-            _products(data["cuda"]),
-            TensorCoefficients.from_json(data["tensor"]),
-            ConvolutionCoefficients(**data["convolution"]),
-            StreamCoefficients(**data["streams"]),
-            FusedCoefficients(**data["fused"]),
-            HostCoefficients(**data["host"]),
-            Deviations(**data["deviations"]),
-            tuple(_generation(each) for each in data["generations"]),
-            tuple(data["measured"]),
-            tuple(data["tensor_measured"]),
-        )
-
 
 @lru_cache(maxsize=1)
 def shipped() -> OperatorCoefficients:
     """The coefficients of the package, read once."""
     text = files("ddlprof.recommender").joinpath("compute/operators.json").read_text(encoding="utf-8")
-    return OperatorCoefficients.from_json(json.loads(text))
-
-
-def _products(data: Mapping[str, Any]) -> ProductCoefficients:
-    return ProductCoefficients(**{**data, "tiles": tuple(tuple(tile) for tile in data["tiles"])})
-
-
-def _generation(data: Mapping[str, Any]) -> Generation:
-    return Generation(**{**data, "batched_tiles": tuple((tile[0], tile[1]) for tile in data["batched_tiles"])})
+    return decode(OperatorCoefficients, json.loads(text))

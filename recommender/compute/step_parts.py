@@ -7,9 +7,9 @@ models.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,11 @@ class Changes:
     channels_last: bool | None = None
     lora: int | None = None
     qlora: int | None = None
+
+    @classmethod
+    def of(cls, asked: Any) -> Changes:
+        """The changes in what has these fields among others: a `Target`, or `Settings`."""
+        return cls(**{each.name: getattr(asked, each.name) for each in fields(cls)})
 
 
 AS_COUNTED = Changes()

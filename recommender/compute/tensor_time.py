@@ -12,9 +12,8 @@ The quantisation by tiles and waves is that of NVIDIA's Matrix Multiplication Ba
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -109,12 +108,6 @@ class TensorCoefficients:
     """Seconds of a kernel besides its work."""
     split_s: float
     """Seconds of adding the parts of a split, besides memory."""
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> TensorCoefficients:
-        """From lists and numbers by name."""
-        values: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in data.items()}
-        return cls(**values)
 
 
 def tensor_product_seconds(

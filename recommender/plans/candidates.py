@@ -13,6 +13,7 @@ from functools import cache, lru_cache
 from ddlprof.instance_catalog import Catalog, Gpu, InstanceType
 from ddlprof.instance_catalog.catalog import ANY_CLOUD, ANY_REGION, REFERENCE_REGIONS
 from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory, largest_fitting
+from ddlprof.recommender.compute.step_parts import Changes
 from ddlprof.recommender.errors import PredictionError
 from ddlprof.recommender.settings import Settings, check_settings, lacking, measured_settings
 from ddlprof.recommender.workload import Workload
@@ -244,15 +245,5 @@ def _needed_gib(
 ) -> Callable[[int, int, int], float | None]:
     if memory is not None:
         return lambda batch, gpus, _: memory(workload, batch, job.precision, job.strategy, gpus)
-    asked = job.asked
-    job_memory = JobMemory(
-        workload,
-        precision=job.precision,
-        strategy=job.strategy,
-        optimizer=asked.optimizer,
-        checkpointing=asked.checkpointing,
-        compiled=asked.compiled,
-        lora=asked.lora,
-        qlora=asked.qlora,
-    )
-    return job_memory.needed_gib
+    changes = Changes.of(job.asked)
+    return JobMemory(workload, precision=job.precision, strategy=job.strategy, changes=changes).needed_gib

@@ -22,7 +22,7 @@ from scripts.bench.html import write_run
 from scripts.bench.jobs import Limits, print_table, progress
 from scripts.bench.merge import run
 
-HEAVY = ("torch", "numpy", "pandas", "rich", "psutil", "sklearn", "boto3", "pynvml", "typer")
+HEAVY = ("torch", "numpy", "pandas", "rich", "psutil", "scipy", "sklearn", "joblib", "boto3", "pynvml", "typer")
 LIMIT_HELP, LIMIT_RUN_S, LIMIT_REPORT_S = 7.0, 0.25, 0.5
 COMMON_STEPS = 5_000
 DDLPROF = (sys.executable, "-m", "ddlprof")

@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from ddlprof.planning.features import count_model
 from ddlprof.recommender import Predictor, Target, Workload
 from ddlprof.recommender.compute.memory import JobMemory
+from ddlprof.recommender.compute.step_parts import Changes
 from scripts.fit.communication_errors import table
 
 MODELS = {
@@ -51,7 +53,7 @@ class Case:
     """Of a micro-batch."""
 
     @property
-    def asked(self) -> dict[str, int]:
+    def asked(self) -> dict[str, Any]:
         """The adapters asked for."""
         return {"qlora" if self.in_four_bits else "lora": RANK}
 
@@ -77,7 +79,7 @@ def job(factory: str, tokens: int) -> Workload:
 
 def expected_gb(case: Case) -> float:
     """The most memory of the allocator, which is what LitGPT prints."""
-    asked = JobMemory(job(case.factory, case.tokens), **case.asked)  # type: ignore[arg-type]
+    asked = JobMemory(job(case.factory, case.tokens), changes=Changes(**case.asked))
     need = asked.need(case.batch, 1, GLOBAL_BATCH // case.batch)
     assert need is not None
     return (need.bytes - need.context) / 1e9
@@ -86,7 +88,7 @@ def expected_gb(case: Case) -> float:
 def expected_s(case: Case) -> tuple[float, bool]:
     """The seconds of a micro-batch, and whether the measured one lies in the 80 % interval."""
     passes = GLOBAL_BATCH // case.batch
-    target = Target(gpu_model="A100-SXM4-40GB", batch_per_gpu=case.batch, grad_accum=passes, **case.asked)  # type: ignore[arg-type]
+    target = Target(gpu_model="A100-SXM4-40GB", batch_per_gpu=case.batch, grad_accum=passes, **case.asked)
     found = Predictor(job(case.factory, MEAN_TOKENS)).predict(target)
     held = case.seconds is not None and found.low_s <= case.seconds * passes <= found.high_s
     return found.step_s / passes, held

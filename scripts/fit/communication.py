@@ -22,7 +22,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from ddlprof.recommender import Coefficients
-from ddlprof.recommender.communication.coefficients import Prior, coefficients_from, with_buckets
+from ddlprof.recommender.communication.coefficients import Prior, with_buckets
 from ddlprof.recommender.communication.exposed import Array, Link, Links, Load, placing_of, step_s
 from ddlprof.recommender.communication.job_parameters import JobFit
 from ddlprof.recommender.target import RDMA_FROM_GBPS, Machine, default_catalog, machine_of
@@ -211,8 +211,7 @@ def coefficients_with(
     groups: dict[str, Group], general: Array, calibrated: Calibration, near_nodes: int | None = None
 ) -> Coefficients:
     """The shipped coefficients, with these for communication."""
-    fitted = coefficients_from(content_of(groups, general, calibrated, near_nodes))
-    return replace(Coefficients.shipped(), communication=fitted)
+    return Coefficients.shipped().with_communication(content_of(groups, general, calibrated, near_nodes))
 
 
 def _rounded(number: float) -> float:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ddlprof.base.typed import decode
 from ddlprof.instance_catalog import Gpu, load
 from ddlprof.recommender.compute.gpu_peaks import peaks_of
 from ddlprof.recommender.compute.kernel_time import Array
@@ -73,7 +74,7 @@ class Predicted:
 @lru_cache(maxsize=8)
 def model_without(folder: Path, gpu: str) -> OperatorModel:
     """Fitted without a GPU; an empty name leaves none out."""
-    return OperatorModel(OperatorCoefficients.from_json(fit(folder, (chip(gpu),) if gpu else ())))
+    return OperatorModel(decode(OperatorCoefficients, fit(folder, (chip(gpu),) if gpu else ())))
 
 
 def whole_models(folder: Path, gpus: Iterable[str] = GPUS) -> list[Predicted]:
@@ -150,7 +151,7 @@ def products_left_out(folder: Path) -> pd.DataFrame:
     for group in products(folder, all_rows=True):
         fitted, levels = _tensor_without(folder, group.name)
         shapes = group.rows(group.sizes.m >= LEAST_ROWS)
-        ratios = shapes.ratios(TensorCoefficients.from_json(fitted), level_of(group.capability, levels))
+        ratios = shapes.ratios(decode(TensorCoefficients, fitted), level_of(group.capability, levels))
         known = group.capability in {each.capability for each in without(products(folder), group.name)}
         sd = STATED["deviations"]["tensor" if known else "tensor_generation"]
         inside = float((np.abs(np.log(ratios)) < Z80 * sd).mean())
@@ -176,7 +177,7 @@ def tensor_products(folder: Path) -> pd.DataFrame:
         else:
             fitted, _ = _tensor_without(folder, _SAME_CHIP[device])
         for group in device_groups(rows, (device,)):
-            ratios = group.ratios(TensorCoefficients.from_json(fitted), _DATA_SHEET)
+            ratios = group.ratios(decode(TensorCoefficients, fitted), _DATA_SHEET)
             found.append([device, group.name.split()[1], len(ratios), *off(ratios), float(np.median(ratios))])
     table: pd.DataFrame = pd.DataFrame(found, columns=["device", "type", "rows", "mean", "median", "ratio"])
     return table

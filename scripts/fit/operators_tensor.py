@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
+from ddlprof.base.typed import decode
 from ddlprof.instance_catalog import Catalog
 from ddlprof.recommender.compute.gpu_peaks import GpuPeaks, for_tf32, peaks_of, tensor_cores
 from ddlprof.recommender.compute.kernel_time import Array, Flags, Sizes
@@ -200,7 +201,7 @@ def fit_tensor(groups: Collection[Measured], by: Callable[[Measured], Any]) -> t
     prior = np.log([[1.0, ENERGY.get(key, 1.0)] for key in keys]).T
 
     def residuals(values: Array) -> Array:
-        fitted = TensorCoefficients.from_json(tensor_coefficients(values[: len(start)]))
+        fitted = decode(TensorCoefficients, tensor_coefficients(values[: len(start)]))
         free = values[len(start) :].reshape(prior.shape)
         found = [(values[: len(start)] - start) / width, (free / _LEVEL_WIDTH).ravel()]
         levels = np.exp(free + prior).T.tolist()

@@ -93,7 +93,7 @@ def _pair_fit(cases: pd.DataFrame, counted: bool, known: Fit | None) -> Fit:
 
     def fitted(rows: NDArray[np.bool_]) -> Fit:
         data = values[rows], y[rows], weight[rows]
-        return _fit_launch(*data) if counted else _fit_regression(*data, squares=True, ridge=RIDGE)
+        return _fit_launch(*data) if counted else _fit_regression(*data)
 
     everything = np.ones(len(cases), dtype=bool)
     if known:
@@ -102,7 +102,7 @@ def _pair_fit(cases: pd.DataFrame, counted: bool, known: Fit | None) -> Fit:
     for model in cases.model.unique():
         out = (cases.model == model).to_numpy()
         without = {**fitted(~out), "bounds_ms": [], "sd": [0.0]}
-        ratio = LaunchRatio.from_json(without) if counted else Ratio.from_json(without, squares=True)
+        ratio = LaunchRatio.from_json(without) if counted else Ratio.from_json(without)
         errors[out] = [abs(ratio.log(v) - target) for v, target in zip(values[out], y[out], strict=True)]
     return {**fitted(everything), **_spread(cases.seconds.to_numpy() * 1e3, errors)}
 
@@ -148,14 +148,14 @@ def _named(parameters: Array, values: Array) -> dict[str, Any]:
     }
 
 
-def _fit_regression(values: Array, targets: Array, weights: Array, squares: bool, ridge: float) -> dict[str, Any]:
+def _fit_regression(values: Array, targets: Array, weights: Array) -> dict[str, Any]:
     """What `Ratio.from_json` reads, without its standard deviations. The intercept is not shrunk.
 
     `values` (n, features), `targets` and `weights` (n,).
     """
     scaler = StandardScaler().fit(values)
     scaled = scaler.transform(values)
-    fitted = Ridge(alpha=ridge).fit(quadratic(scaled) if squares else scaled, targets, weights / weights.mean())
+    fitted = Ridge(alpha=RIDGE).fit(quadratic(scaled), targets, weights / weights.mean())
     return {
         "low": values.min(axis=0).tolist(),
         "high": values.max(axis=0).tolist(),

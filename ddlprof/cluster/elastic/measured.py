@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -32,9 +31,6 @@ _BEYOND_SD = 0.15
 halving of the only measured batch. This value and the next are assumptions, not fitted."""
 _MACHINES_SD = 0.5
 """The standard deviation that is added if no run used several machines."""
-_ALIKE = 1e-12
-"""Fits whose residuals differ by less than this share of what is fitted count as equally good."""
-
 
 Whole = NDArray[np.int64]
 
@@ -138,25 +134,8 @@ class MeasuredPredictor:
 
 def _fitted(terms: NDArray[np.float64], kept: list[int]) -> tuple[NDArray[np.float64], float]:
     """All five coefficients, with 0 for those not kept, and the norm of the residual."""
-    found, left = nonnegative(terms, np.ones(len(terms)))
+    from scipy.optimize import nnls  # not at the top: its import takes a quarter of a second
+
     coefficients = np.zeros(5)
-    coefficients[kept] = found
-    return coefficients, left
-
-
-def nonnegative(terms: NDArray[np.float64], wanted: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """Solves least squares without coefficients below zero; returns the coefficients and the norm of the residual.
-
-    The nonzero coefficients of the best solution are those of an unconstrained fit without the other columns, so every
-    choice of columns is tried. Of equally good choices, the one with the fewest columns is taken.
-    """
-    columns = terms.shape[1]
-    best, left = np.zeros(columns), float(np.linalg.norm(wanted))
-    for size in range(1, columns + 1):
-        for chosen in map(list, combinations(range(columns), size)):
-            found = np.linalg.lstsq(terms[:, chosen], wanted)[0]
-            over = float(np.linalg.norm(terms[:, chosen] @ found - wanted))
-            if (found > 0).all() and over < left - _ALIKE * float(np.linalg.norm(wanted)):
-                best, left = np.zeros(columns), over
-                best[chosen] = found
-    return best, left
+    coefficients[kept], left = nnls(terms, np.ones(len(terms)))
+    return coefficients, float(left)

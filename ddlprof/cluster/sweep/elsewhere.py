@@ -26,7 +26,7 @@ def on_cluster(where: str | None) -> Iterator[None]:
     kind, _, address = where.partition(":")
     if kind not in MODULES:
         raise UserError(f"--on {where}: expected dask, dask:ADDRESS, ray or ray:ADDRESS")
-    if find_spec("joblib") is None or find_spec(MODULES[kind]) is None:
+    if find_spec(MODULES[kind]) is None:
         raise UserError(f"--on {where}: needs pip install 'ddlprof[{kind}]'")
     from joblib import parallel_config
 

@@ -62,7 +62,7 @@ def run_cases(
     reaches Dask and Ray). Backends without generators, such as Ray's, return all results at the end. `progress` is
     called with the number of jobs of all cases that have ended, and the number of all.
 
-    Raises `UserError` as `run_case` does, if a process dies, and for more than one worker without joblib.
+    Raises `UserError` as `run_case` does, and if a process dies.
     """
     total = len(cases) * len(setting.jobs)
     if workers == 1:
@@ -71,13 +71,8 @@ def run_cases(
         return
     from concurrent.futures.process import BrokenProcessPool
 
-    try:
-        from joblib import Parallel, delayed
-        from joblib.parallel import get_active_backend
-    except ImportError:
-        raise UserError(
-            "simulating in several processes needs joblib: pip install 'ddlprof[cluster]', or ask for one worker"
-        ) from None
+    from joblib import Parallel, delayed
+    from joblib.parallel import get_active_backend
 
     return_as = "generator" if get_active_backend()[0].supports_return_generator else "list"
     with SweepProgress(len(cases), lambda ended: progress(ended, total)) as reports:

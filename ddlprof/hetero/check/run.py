@@ -17,6 +17,7 @@ from typing import Any
 
 from ddlprof.base.cores import available_cores
 from ddlprof.base.errors import UserError
+from ddlprof.base.typed import decode
 from ddlprof.base.worker_processes import WorkerFailed, WorkerProcesses
 from ddlprof.hetero.devices import Devices, GpuNode
 from ddlprof.hetero.problem import GradientBucket, Problem, Strategy, Taken, Work
@@ -109,20 +110,6 @@ def problem(model: Model, speeds: Speeds) -> Problem:
     machines = tuple(GpuNode(name, 1, gb_s, gb_s) for name in ("fast", f"{model.slow} times slower"))
     taken_s = tuple(speeds.taken(group.gradient_bytes) for group in model.groups)
     return Problem(Devices(machines, latency_s), model.groups, model.batch, speeds, taken_s)
-
-
-def speeds_of(values: dict[str, Any]) -> Speeds:
-    """The speeds from their form in JSON."""
-    return Speeds(
-        samples=tuple(values["samples"]),
-        forward_s=tuple(map(tuple, values["forward_s"])),
-        backward_s=tuple(map(tuple, values["backward_s"])),
-        update_s=tuple(values["update_s"]),
-        reduced_bytes=(values["reduced_bytes"][0], values["reduced_bytes"][1]),
-        reduced_s=(values["reduced_s"][0], values["reduced_s"][1]),
-        taken_s=(Taken(*values["taken_s"][0]), Taken(*values["taken_s"][1])),
-        processor_share=values["processor_share"],
-    )
 
 
 SPEC, RESULT = "spec.json", "result.json"
@@ -224,13 +211,11 @@ def _run(folder: Path, spec: dict[str, Any]) -> dict[str, Any]:
 
 def compared(found: dict[str, Any]) -> Check:
     """Predicts the splits from the speeds, and puts the measured steps beside the predictions."""
-    values = found["model"]
-    model = Model(tuple(values["gradient_bytes"]), tuple(values["repeats"]), values["slow"], values["batch"])
-    speeds, steps_s = [speeds_of(each) for each in found["speeds"]], found["steps_s"]
+    model, speeds, steps_s = decode(Model, found["model"]), decode(list[Speeds], found["speeds"]), found["steps_s"]
     rounds = [problem(model, each) for each in speeds]
     splits = []
     for name, fields in found["strategies"].items():
-        strategy = Strategy(tuple(fields["samples"]), tuple(fields["servers"]), fields["by_rank"])
+        strategy = decode(Strategy, fields)
         predicted = [simulate(here, strategy).step_s for here in rounds]
         ratio = median(one / other for one, other in zip(predicted, steps_s[name], strict=True))
         splits.append(Checked(name, strategy, median(predicted), median(steps_s[name]), ratio))

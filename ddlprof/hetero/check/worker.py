@@ -20,7 +20,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from ddlprof.base.cores import available_cores
-from ddlprof.hetero.check.run import BY_SPEED, CORES, EVEN, PLAN, RESULT, SPEC, Model, Speeds, problem, speeds_of
+from ddlprof.base.typed import decode
+from ddlprof.hetero.check.run import BY_SPEED, CORES, EVEN, PLAN, RESULT, SPEC, Model, Speeds, problem
 from ddlprof.hetero.parameter_server import Served
 from ddlprof.hetero.plan_file import PLAN_SCHEMA, GroupWay, PlanFile, RankShare
 from ddlprof.hetero.problem import Strategy
@@ -54,8 +55,7 @@ def main(rank: int, folder: Path) -> None:
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=_TIMEOUT_S))
     free = (available_cores() or 1) > CORES  # at least one core for the threads that exchange
     _take_core(rank)
-    fields = _agreed(dist, lambda: asdict(_sized(torch, spec)))
-    model = Model(tuple(fields["gradient_bytes"]), tuple(fields["repeats"]), fields["slow"], fields["batch"])
+    model = decode(Model, _agreed(dist, lambda: asdict(_sized(torch, spec))))
     gauge = _Gauge(torch, dist, model, rank, free)
     first = max(spec["rounds"] // 2, _LEAST_FIRST)
     for _ in range(first):
@@ -261,7 +261,7 @@ class _Gauge:
             "taken_s": taken_s,
             "processor_share": min(each[2] for each in everyone),
         }
-        return speeds_of(_agreed(self._dist, lambda: values))
+        return decode(Speeds, _agreed(self._dist, lambda: values))
 
 
 def _strategies(dist: Any, model: Model, speeds: Speeds) -> dict[str, Strategy]:
@@ -274,10 +274,7 @@ def _strategies(dist: Any, model: Model, speeds: Speeds) -> dict[str, Strategy]:
         both = best if len(best.used) == 2 else four[SPEED_AR]
         return {name: asdict(each) for name, each in ((EVEN, four[EVEN_AR]), (BY_SPEED, four[SPEED_AR]), (PLAN, both))}
 
-    agreed = _agreed(dist, make)
-    return {
-        name: Strategy(tuple(each["samples"]), tuple(each["servers"]), each["by_rank"]) for name, each in agreed.items()
-    }
+    return decode(dict[str, Strategy], _agreed(dist, make))
 
 
 class _Training:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import sys
 import threading
 from pathlib import Path
 
@@ -38,24 +37,6 @@ def test_policies_side_by_side(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     for word in ("load 0.91 as submitted", "POLICY", "MEAN h", "COMM GPU-h", "JAIN", "fifo", "srtf has the shortest"):
         assert word in out
     assert "told exactly" in out
-
-
-def test_without_joblib_one_core_simulates_and_several_are_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert simulate(monkeypatch) == 0
-    alone = capsys.readouterr().out
-    monkeypatch.setitem(sys.modules, "joblib", None)
-    monkeypatch.setattr("ddlprof.cli.cluster_simulate._QUICK", 0)
-    assert simulate(monkeypatch) == 0
-    out, err = capsys.readouterr()
-    assert out == alone
-    assert err == "ddlprof: simulating on one core; on all of them with: pip install 'ddlprof[cluster]'\n"
-    assert simulate(monkeypatch, "--workers", "2") == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
-    assert "pip install 'ddlprof[cluster]'" in err
 
 
 def test_files_say_the_same_as_standard_output(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -157,12 +156,6 @@ def test_recorded_runs_of_a_cpu_teach_nothing(
     shutil.copytree(HERE / "recorded", tmp_path / "recorded")
     assert ddlprof(monkeypatch, "learn", "recorded") == 1
     assert capsys.readouterr().out.count("ran on a CPU") == 2
-
-
-def test_without_scikit_learn(alone: None, runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
-    assert ddlprof(monkeypatch, "learn", "runs") == 2
-    assert "pip install 'ddlprof[learn]'" in capsys.readouterr().err
 
 
 def test_one_line_of_python(runs: Path) -> None:

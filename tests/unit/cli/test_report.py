@@ -109,7 +109,7 @@ def test_reports_import_neither_torch_nor_pandas(tmp_path: Path, command: list[s
     arguments = [str(run) if word == "RUN" else word for word in command]
     code = (
         "import sys; from ddlprof.cli.app import main; sys.argv = ['ddlprof', *sys.argv[1:]]; code = main();"
-        "heavy = {'torch', 'pandas', 'sklearn', 'boto3', 'fsspec'} & set(sys.modules);"
+        "heavy = {'torch', 'pandas', 'scipy', 'sklearn', 'boto3', 'fsspec'} & set(sys.modules);"
         "sys.exit(code or str(heavy or '') or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True)

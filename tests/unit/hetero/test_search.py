@@ -11,8 +11,9 @@ import pytest
 from ddlprof.base.errors import UserError
 from ddlprof.hetero.devices import Devices, GpuNode
 from ddlprof.hetero.problem import Problem, Strategy
-from ddlprof.hetero.search import SPEED_AR, make_plan, search, shares, uniform
+from ddlprof.hetero.search import SPEED_AR, make_plan, search, uniform
 from ddlprof.hetero.simulation import simulate
+from ddlprof.hetero.training import divided
 from tests.unit.hetero.problems import apart, problem
 
 
@@ -89,5 +90,5 @@ def test_uniform_plans_split_evenly_or_by_speed_and_share_out_the_servers() -> N
 
 
 def test_shares_add_up() -> None:
-    assert shares(10, [1, 1, 1]) == (4, 3, 3)
-    assert shares(1, [1, 5]) == (0, 1)
+    assert divided(10, [1, 1, 1]) == (4, 3, 3)
+    assert divided(1, [1, 5]) == (0, 1)

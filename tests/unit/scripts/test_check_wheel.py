@@ -30,10 +30,8 @@ def complete(tmp_path: Path) -> Path:
     """A wheel with the files of the working tree."""
     wheel = tmp_path / "ddlprof-0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        for package in check_wheel.PACKAGES:
-            for path in (check_wheel.ROOT / package).rglob("*"):
-                if path.is_file() and path.suffix not in check_wheel.NOT_IN_A_WHEEL:
-                    archive.write(path, path.relative_to(check_wheel.ROOT))
+        for name, path in check_wheel.packaged().items():
+            archive.write(path, name)
         archive.writestr("ddlprof-0.dist-info/METADATA", "")
     return wheel
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import nnls
 
-from ddlprof.cluster.elastic.measured import MeasuredPredictor, nonnegative
+from ddlprof.cluster.elastic.measured import MeasuredPredictor
 from ddlprof.recommender import Measurement, PredictionError, Target, Workload
 
 
@@ -71,23 +70,3 @@ def test_no_steps_take_no_seconds() -> None:
     none = np.array([], dtype=np.int64)
     for predictor in (measured(((1,), 16)), measured(((1,), 16), ((2,), 16))):
         assert len(predictor.step_seconds(Target(), [(2,)], none, none, none)) == 0
-
-
-def test_the_fit_is_the_one_of_scipy() -> None:
-    draw = np.random.default_rng(0)
-    for _ in range(200):
-        rows, columns = draw.integers(1, 12), draw.integers(1, 6)
-        terms = draw.uniform(-1, 1, (rows, columns))
-        wanted = draw.uniform(-1, 1, rows)
-        expected, expected_left = nnls(terms, wanted)
-        found, left = nonnegative(terms, wanted)
-        assert left == pytest.approx(expected_left, abs=1e-9)
-        if columns <= rows:  # else there are several that fit alike
-            assert found == pytest.approx(expected, abs=1e-6)
-
-
-def test_of_fits_that_are_alike_the_one_with_fewest_columns_is_taken() -> None:
-    found, left = nonnegative(np.array([[1.0, 2.0, 0.0], [1.0, 2.0, 0.0]]), np.ones(2))
-    assert found.tolist() == pytest.approx([1.0, 0.0, 0.0])
-    assert left == pytest.approx(0)
-    assert nonnegative(np.array([[-1.0]]), np.ones(1)) == (np.zeros(1), 1.0)

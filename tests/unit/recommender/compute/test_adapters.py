@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.recommender import PredictionError, Workload
 from ddlprof.recommender.compute.adapters import FOUR_BIT_BYTES, adapters_of, linear_layers
 from ddlprof.recommender.compute.memory import JobMemory, MemoryNeed
+from ddlprof.recommender.compute.step_parts import Changes
 from ddlprof.recommender.compute.what_if import as_asked, trained
 from tests.unit.collect.facts.graph_jobs import job, step
 from tests.unit.recommender.compute.decoder import INNER, LAYERS, WIDTH, counted_step, decoder
@@ -55,8 +57,8 @@ def launches(step: StepOperators, phase: str) -> float:
     return sum(each.launches * each.count for each in step.operators if each.phase == phase)
 
 
-def need(step: StepOperators, **asked: int | None) -> MemoryNeed:
-    found = JobMemory(Workload("", step=step), **asked).need(2, 1)  # type: ignore[arg-type]
+def need(step: StepOperators, **asked: Any) -> MemoryNeed:
+    found = JobMemory(Workload("", step=step), changes=Changes(**asked)).need(2, 1)
     assert found is not None
     return found
 

@@ -155,8 +155,8 @@ def test_operators_that_nobody_fitted_are_named_and_widen_the_interval() -> None
 def test_changes_that_are_asked_for_change_the_step() -> None:
     model = ComputeModel(job(step_on("T4", 1.0)))
     plain = model.estimate(gpu("T4"), BATCH, "fp32").seconds.mean_s
-    assert model.estimate(gpu("T4"), BATCH, "fp32", checkpointing=True).seconds.mean_s > 1.1 * plain
-    assert model.estimate(gpu("T4"), BATCH, "fp32", compiled=True).seconds.mean_s < plain
+    assert model.estimate(gpu("T4"), BATCH, "fp32", Changes(checkpointing=True)).seconds.mean_s > 1.1 * plain
+    assert model.estimate(gpu("T4"), BATCH, "fp32", Changes(compiled=True)).seconds.mean_s < plain
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "amp-bf16", "fp16"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.recommender import Measurement, PredictionError, Workload
 from ddlprof.recommender.compute.memory import GIB, JobMemory, MemoryNeed, largest_batch, memory_needed_gib
 from ddlprof.recommender.compute.precisions import PRECISIONS
+from ddlprof.recommender.compute.step_parts import Changes
 from ddlprof.recommender.strategy import STRATEGIES
 
 LINEAR = Operator("product", "forward", "mm", "fp32", (1, 64, 8, 8), 0.0, 1e6, 1.0, 1.0, grows=1, fixed_bytes=1e5)
@@ -31,9 +33,16 @@ def job(step: StepOperators | None = STEP, peak_gib: float | None = None, **meas
 
 
 def need(
-    workload: Workload | None = None, batch: int = 8, world: int = 1, accum: int = 1, **asked: object
+    workload: Workload | None = None,
+    batch: int = 8,
+    world: int = 1,
+    accum: int = 1,
+    precision: str | None = None,
+    strategy: str | None = None,
+    **changes: Any,
 ) -> MemoryNeed:
-    found = JobMemory(workload or job(), **asked).need(batch, world, accum)  # type: ignore[arg-type]
+    memory = JobMemory(workload or job(), precision=precision, strategy=strategy, changes=Changes(**changes))
+    found = memory.need(batch, world, accum)
     assert found is not None
     return found
 
@@ -210,9 +219,8 @@ def test_without_operators_the_peak_of_the_run_is_scaled() -> None:
 def test_laws(
     batch: int, world: int, accum: int, precision: str, strategy: str, checkpointing: bool, peak: float | None
 ) -> None:
-    memory = JobMemory(
-        job(peak_gib=peak), precision=precision, strategy=strategy, checkpointing=checkpointing, optimizer="adam"
-    )
+    changes = Changes("adam", checkpointing)
+    memory = JobMemory(job(peak_gib=peak), precision=precision, strategy=strategy, changes=changes)
     found = memory.need(batch, world, accum)
     larger, wider, longer = memory.need(batch + 1, world, accum), memory.need(batch, 2 * world, accum), None
     longer = memory.need(batch, world, accum + 1)

@@ -8,6 +8,7 @@ from importlib.resources import files
 import pytest
 
 from ddlprof import instance_catalog
+from ddlprof.base.typed import decode
 from ddlprof.model.operators import Operator
 from ddlprof.recommender.compute.operator_coefficients import OperatorCoefficients, generation_of, shipped
 from ddlprof.recommender.compute.operator_time import OperatorModel
@@ -37,7 +38,7 @@ def test_the_file_is_json_with_sources_date_and_errors() -> None:
     assert data["as_of"] >= "2026-11-22"
     assert data["errors"]["columns"][:2] == ["left_out", "cases"]
     assert [row[0] for row in data["errors"]["rows"]][-1] == "all"
-    assert OperatorCoefficients.from_json(data) == shipped()
+    assert decode(OperatorCoefficients, data) == shipped()
 
 
 def test_its_shares_are_shares() -> None:

@@ -57,4 +57,5 @@ def test_a_link_to_what_the_site_has_not_is_its_text_alone() -> None:
 
 def test_every_public_name_of_ddlprof_is_in_the_reference() -> None:
     page = (hook.ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^::: ddlprof\.(\w+)$", page, re.M)) == set(ddlprof.__all__) - {"__version__"}
+    packages = {"recommender", "instance_catalog"}
+    assert set(re.findall(r"^::: ddlprof\.(\w+)$", page, re.M)) - packages == set(ddlprof.__all__) - {"__version__"}

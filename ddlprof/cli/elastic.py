@@ -43,7 +43,7 @@ def elastic(
     from ddlprof.cluster.elastic_advice import courses, shares
     from ddlprof.planning.elastic import noise_scales, read_question, require_samples
     from ddlprof.planning.learning import learned_for
-    from ddlprof.report.elastic import ElasticData, as_csv, as_json, as_table
+    from ddlprof.report.elastic import TABLE, ElasticData, as_json, as_table
 
     places = wanted(out, format, FORMATS)
     question = read_question(jobs, gpus, gpus_per_node, instance, gpu, learned_for(learned))
@@ -56,4 +56,4 @@ def elastic(
     uncharged = [line.name for line in question.lines if line.name not in noise] if stat_eff else []
     notes = [*question.notes, *(f"{name} has no noise_scale: its batches are not charged for" for name in uncharged)]
     data = ElasticData(gpus, question.words, found, stat_eff, over_time, notes)
-    places.write({"table": as_table, "json": as_json, "csv": as_csv}, data)
+    places.write({"table": as_table, "json": as_json, "csv": lambda data: TABLE.csv(data.shares)}, data)

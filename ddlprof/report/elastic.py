@@ -76,11 +76,6 @@ def as_table(data: ElasticData) -> str:
     return text_of(lines)
 
 
-def as_csv(data: ElasticData) -> str:
-    """A row for each job."""
-    return TABLE.csv(data.shares)
-
-
 def as_json(data: ElasticData) -> str:
     """One JSON object; null means not known."""
     return json_text(

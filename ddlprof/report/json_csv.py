@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ddlprof.base.text import plain
@@ -28,6 +29,11 @@ def json_text(value: Any) -> str:
     file = io.StringIO()  # json.dumps would first make a list of all the pieces, ten times as large
     json.dump(value, file, indent=1, ensure_ascii=False, allow_nan=False)
     return _MAY_BE_INVISIBLE.sub(lambda found: _json_character(found[0]), file.getvalue()) + "\n"
+
+
+def json_of(data: Any) -> str:
+    """The fields of a dataclass as a JSON object, null for what is not known."""
+    return json_text(asdict(data))
 
 
 def _json_character(character: str) -> str:

@@ -33,11 +33,6 @@ _HEADS = (
 _NUMBERS = range(3, len(_HEADS))
 
 
-def as_csv(found: Potential) -> str:
-    """One row for each layer."""
-    return TABLE.csv(found.layers)
-
-
 def as_json(name: str, counts: SparsityCounts, found: Potential, timings: list[LstmTiming] | None) -> str:
     """The whole result; null for what was not measured."""
     steps = [

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 
 from ddlprof.base.units import count, duration, percent, significant
 from ddlprof.cluster.history.past import COLUMNS, Kept, PastJob
 from ddlprof.cluster.profile import ClusterProfile, Held, SizeLine, profile
-from ddlprof.report.json_csv import csv_text, json_text
+from ddlprof.report.json_csv import csv_text
 from ddlprof.report.table import Column, Table, fields
 from ddlprof.report.text import labelled, text_of
 
@@ -48,11 +48,6 @@ def rests_on(found: ClusterProfile, gpus: int | None) -> Iterator[str]:
         yield f"jobs held {held} GPUs at once, more than the {gpus:,} that are said: figures of the past are for {held}"
     elif not found.gpus_are_told and found.most_at_once is not None:
         yield f"the cluster is taken to have the {held} GPUs that jobs held at once; --gpus says how many it has"
-
-
-def as_json(data: HistoryData) -> str:
-    """A JSON object, ending with a line end; null for what is not known."""
-    return json_text(asdict(data))
 
 
 def as_csv(jobs: Sequence[PastJob]) -> str:

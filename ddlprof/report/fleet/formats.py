@@ -10,7 +10,6 @@ from ddlprof.base.text import without_credentials
 from ddlprof.base.units import NOT_KNOWN, count, figure, moment, percent, scale_for
 from ddlprof.model.classes import TIMES
 from ddlprof.report.fleet.data import GLANCE, LOST, OUTDATED, OUTSIDE, WHOLE, Row, known_sum
-from ddlprof.report.goodput.text import ended
 from ddlprof.report.json_csv import json_text
 from ddlprof.report.table import Column, Table, fields
 from ddlprof.report.text import text_of
@@ -218,7 +217,7 @@ RUNS = Lines(
         Column("JOB", _job, words=True),
         Column("BEGAN (UTC)", lambda row: minute(moment(row.summary.created_unix_ns) or NOT_KNOWN), words=True),
         Column("MACHINES", _machines, words=True),
-        Column("ENDED BY", lambda row: ended(row.summary.status), words=True),
+        Column("ENDED BY", lambda row: {"torn": "no word"}.get(row.summary.status, row.summary.status), words=True),
         Column("VERDICT", _verdict, words=True),
         Column("STEP", _step),
         Column("HOURS", "summary.rank_hours"),

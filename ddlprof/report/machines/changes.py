@@ -63,8 +63,3 @@ def added(facts: Sequence[LinkFact], overlay: Path) -> str:
 def added_as_json(facts: Sequence[LinkFact], overlay: Path) -> str:
     """The same, with all that is stored of a fact."""
     return json_text({"overlay": str(overlay), "added": LINKS.records(facts)})
-
-
-def added_as_csv(facts: Sequence[LinkFact]) -> str:
-    """One row for each fact that was added."""
-    return LINKS.csv(facts)

@@ -138,7 +138,7 @@ def recommend(
 
 
 def _job(learned: Path | None, runs: list[str], batches: Sequence[int], others: Sequence[str]) -> DescribedJob:
-    from ddlprof.planning.learning import load_job_with
+    from ddlprof.planning.learned import load_job_with
 
     return load_job_with(learned, runs, batches, others)
 

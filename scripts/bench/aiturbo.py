@@ -21,15 +21,15 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ddlprof.cluster.jobs import Job, JobState, forecasts
-from ddlprof.cluster.machines import Placement, parse_cluster
-from ddlprof.cluster.policies.aiturbo import Aiturbo, Optimus, RemainingTimes
-from ddlprof.cluster.policies.fifo import Fifo
-from ddlprof.cluster.policies.las import Las
-from ddlprof.cluster.policies.srtf import Srtf
-from ddlprof.cluster.policy import Policy
-from ddlprof.cluster.simulation.core import simulate
-from ddlprof.cluster.speeds import StepTime
+from ddlprof.extensions.cluster.jobs import Job, JobState, forecasts
+from ddlprof.extensions.cluster.machines import Placement, parse_cluster
+from ddlprof.extensions.cluster.policies.aiturbo import Aiturbo, Optimus, RemainingTimes
+from ddlprof.extensions.cluster.policies.fifo import Fifo
+from ddlprof.extensions.cluster.policies.las import Las
+from ddlprof.extensions.cluster.policies.srtf import Srtf
+from ddlprof.extensions.cluster.policy import Policy
+from ddlprof.extensions.cluster.simulation.core import simulate
+from ddlprof.extensions.cluster.speeds import StepTime
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 GAPS_S = (60.0, 110.0, 200.0, 500.0)

@@ -13,13 +13,13 @@ import tempfile
 from pathlib import Path
 from statistics import geometric_mean
 
-from ddlprof.cluster.jobs import Job
-from ddlprof.cluster.machines import parse_cluster
-from ddlprof.cluster.policy import policy_factory
-from ddlprof.cluster.simulation.core import Costs, simulate
-from ddlprof.cluster.simulation.metrics import summary
-from ddlprof.cluster.speeds import AsMeasured
-from ddlprof.cluster.trace import read_trace
+from ddlprof.extensions.cluster.jobs import Job
+from ddlprof.extensions.cluster.machines import parse_cluster
+from ddlprof.extensions.cluster.policy import policy_factory
+from ddlprof.extensions.cluster.simulation.core import Costs, simulate
+from ddlprof.extensions.cluster.simulation.metrics import summary
+from ddlprof.extensions.cluster.speeds import AsMeasured
+from ddlprof.extensions.cluster.trace import read_trace
 from scripts.bench.jobs import print_table, progress
 
 YOLO_GPU_S = 10**1.5 * 3600

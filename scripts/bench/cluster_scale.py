@@ -15,13 +15,13 @@ import sys
 import time
 from dataclasses import replace
 
-from ddlprof.cluster.jobs import Job
-from ddlprof.cluster.machines import parse_cluster
-from ddlprof.cluster.penalties import PenalisedSpeeds, shipped_penalties
-from ddlprof.cluster.policy import policy_factory, policy_names
-from ddlprof.cluster.simulation.core import simulate
-from ddlprof.cluster.simulation.metrics import summary
-from ddlprof.cluster.trace import fitted, read_trace, rescaled, split_source
+from ddlprof.extensions.cluster.jobs import Job
+from ddlprof.extensions.cluster.machines import parse_cluster
+from ddlprof.extensions.cluster.penalties import PenalisedSpeeds, shipped_penalties
+from ddlprof.extensions.cluster.policy import policy_factory, policy_names
+from ddlprof.extensions.cluster.simulation.core import simulate
+from ddlprof.extensions.cluster.simulation.metrics import summary
+from ddlprof.extensions.cluster.trace import fitted, read_trace, rescaled, split_source
 from scripts.bench.jobs import print_table, progress
 from scripts.bench.merge import run as run_python
 

@@ -21,13 +21,13 @@ from statistics import fmean, median
 from time import process_time
 from typing import NamedTuple
 
-from ddlprof.cluster.jobs import Job
-from ddlprof.cluster.machines import Cluster, Level, Placement, parse_cluster
-from ddlprof.cluster.penalties import PenalisedSpeeds, shipped_penalties
-from ddlprof.cluster.policy import policy_factory
-from ddlprof.cluster.simulation.core import simulate
-from ddlprof.cluster.speeds import Speeds, StepTime
-from ddlprof.cluster.trace import fitted, read_trace, rescaled
+from ddlprof.extensions.cluster.jobs import Job
+from ddlprof.extensions.cluster.machines import Cluster, Level, Placement, parse_cluster
+from ddlprof.extensions.cluster.penalties import PenalisedSpeeds, shipped_penalties
+from ddlprof.extensions.cluster.policy import policy_factory
+from ddlprof.extensions.cluster.simulation.core import simulate
+from ddlprof.extensions.cluster.speeds import Speeds, StepTime
+from ddlprof.extensions.cluster.trace import fitted, read_trace, rescaled
 
 FIXED = "dally;rack_delay=6;network_delay=12"
 POLICIES = ("no-wait", "consolidate", "las", FIXED, "dally")

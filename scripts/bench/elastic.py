@@ -19,14 +19,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlprof.cluster.elastic.scaling import GoodputSpeeds, share_out
-from ddlprof.cluster.jobs import Job, JobState
-from ddlprof.cluster.machines import Cluster, parse_cluster
-from ddlprof.cluster.policies.elastic import Elastic, FixedMax, FixedMin, FixedRandom
-from ddlprof.cluster.policies.fifo import Fifo
-from ddlprof.cluster.policy import Decision, Policy
-from ddlprof.cluster.simulation.core import Costs, simulate
-from ddlprof.cluster.speeds import Speeds
+from ddlprof.extensions.cluster.elastic.scaling import GoodputSpeeds, share_out
+from ddlprof.extensions.cluster.jobs import Job, JobState
+from ddlprof.extensions.cluster.machines import Cluster, parse_cluster
+from ddlprof.extensions.cluster.policies.elastic import Elastic, FixedMax, FixedMin, FixedRandom
+from ddlprof.extensions.cluster.policies.fifo import Fifo
+from ddlprof.extensions.cluster.policy import Decision, Policy
+from ddlprof.extensions.cluster.simulation.core import Costs, simulate
+from ddlprof.extensions.cluster.speeds import Speeds
 from scripts.bench.elastic_jobs import APPLICATIONS, NOISE, drawn, from_trace, speeds_from
 from scripts.bench.jobs import print_table
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from ddlprof.cluster.jobs import Job
-from ddlprof.cluster.machines import Placement
-from ddlprof.cluster.speeds import PredictedSpeeds, Speeds
+from ddlprof.extensions.cluster.jobs import Job
+from ddlprof.extensions.cluster.machines import Placement
+from ddlprof.extensions.cluster.speeds import PredictedSpeeds, Speeds
 from ddlprof.recommender import Measurement, Predictor, Target, Workload
 
 MACHINE = "g4dn.12xlarge"

@@ -23,11 +23,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.cluster.elastic.scaling import share_out
-from ddlprof.cluster.elastic_advice import shares
-from ddlprof.cluster.jobs import Job
-from ddlprof.cluster.machines import parse_cluster
-from ddlprof.cluster.speeds import PredictedSpeeds
+from ddlprof.extensions.cluster.elastic.scaling import share_out
+from ddlprof.extensions.cluster.elastic_advice import shares
+from ddlprof.extensions.cluster.jobs import Job
+from ddlprof.extensions.cluster.machines import parse_cluster
+from ddlprof.extensions.cluster.speeds import PredictedSpeeds
 from ddlprof.recommender import Predictor, Target
 from scripts.bench.elastic_jobs import APPLICATIONS, MACHINE, workloads_from
 from scripts.bench.jobs import print_table

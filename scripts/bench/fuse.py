@@ -50,9 +50,9 @@ digits_net()
 """
 _FUSED = """
 import sys, torch
-from ddlprof.fusion.task import Names
-from ddlprof.fusion.loop import Course, Length, train
-from ddlprof.fusion.training import Together
+from ddlprof.extensions.fusion.task import Names
+from ddlprof.extensions.fusion.loop import Course, Length, train
+from ddlprof.extensions.fusion.training import Together
 torch.set_num_threads(1)
 task = Names("{nets}:digits_net", "{nets}:digits_train", metric="accuracy", evaluation="{nets}:digits_test").load()
 values = [{{"lr": float(rate)}} for rate in sys.argv[2].split(",")]
@@ -136,11 +136,11 @@ def _children_s() -> float:
 def _nets(module: str, models: int, which: list[int] | None) -> None:
     import torch
 
-    from ddlprof.fusion.job import run
-    from ddlprof.fusion.loop import Length
-    from ddlprof.fusion.part import Options
-    from ddlprof.fusion.prediction import WORTH_GAIN
-    from ddlprof.fusion.task import Names
+    from ddlprof.extensions.fusion.job import run
+    from ddlprof.extensions.fusion.loop import Length
+    from ddlprof.extensions.fusion.part import Options
+    from ddlprof.extensions.fusion.prediction import WORTH_GAIN
+    from ddlprof.extensions.fusion.task import Names
 
     cases = list(importlib.import_module(module).CASES)
     torch.set_num_threads(1)

@@ -19,11 +19,11 @@ import time
 from pathlib import Path
 from statistics import median
 
-from ddlprof.hetero.check.run import check
-from ddlprof.hetero.devices import Devices, GpuNode
-from ddlprof.hetero.predicted import PredictedTimes
-from ddlprof.hetero.problem import GradientBucket, Problem, grouped
-from ddlprof.hetero.search import Plan, make_plan
+from ddlprof.extensions.hetero.check.run import check
+from ddlprof.extensions.hetero.devices import Devices, GpuNode
+from ddlprof.extensions.hetero.predicted import PredictedTimes
+from ddlprof.extensions.hetero.problem import GradientBucket, Problem, grouped
+from ddlprof.extensions.hetero.search import Plan, make_plan
 from ddlprof.recommender import Measurement, Workload
 
 BATCHES = (64, 256, 1024)

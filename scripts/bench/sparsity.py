@@ -20,9 +20,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ddlprof.analysis.sparsity.potential import potential
-from ddlprof.collect.sparsity.watch import Watch
-from ddlprof.model.sparsity import SparsityRequest
+from ddlprof.extensions.sparsity.analysis.potential import potential
+from ddlprof.extensions.sparsity.collect.watch import Watch
+from ddlprof.extensions.sparsity.model import SparsityRequest
 
 EPOCHS, BATCH, BLOCKS = 3, 64, 20
 REQUIRED = {False: "4 and more", True: "1.5 to 2.1"}

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddlprof.nn import StructuredDropoutLSTM, dropped
-from ddlprof.nn.dropped import Masked
+from ddlprof.extensions.sparsity.nn import StructuredDropoutLSTM, dropped
+from ddlprof.extensions.sparsity.nn.dropped import Masked
 
 STEPS = 35
 CASES = ((650, 128, 0.5), (1500, 20, 0.65), (650, 20, 0.5), (256, 20, 0.5), (256, 128, 0.5), (64, 32, 0.5))

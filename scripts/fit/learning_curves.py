@@ -18,10 +18,10 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from ddlprof.extensions.learn.cases import target_of
+from ddlprof.extensions.learn.judge import Job, fitted_to, learn
 from ddlprof.recommender import Coefficients, Measurement, Predictor, Workload
 from ddlprof.recommender.communication.coefficients import LinkClass
-from ddlprof.recommender.learning.cases import target_of
-from ddlprof.recommender.learning.judge import Job, fitted_to, learn
 from scripts.bench.jobs import progress
 from scripts.fit import published
 from scripts.fit.communication_errors import table

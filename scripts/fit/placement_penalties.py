@@ -1,4 +1,4 @@
-"""Writes `ddlprof/cluster/penalties.json` from the steps per second that Gavel published for two placements.
+"""Writes `ddlprof/extensions/cluster/penalties.json` from the steps per second that Gavel published for two placements.
 
 python -m scripts.fit.placement_penalties placement_penalties.csv
 
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ddlprof.cluster.penalties import SHIPPED
+from ddlprof.extensions.cluster.penalties import SHIPPED
 
 HEAD = {
     "about": "Slowdowns of jobs spread over machines against jobs packed in as few as can be; below 1 is noise.",

@@ -12,13 +12,10 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ddlprof.cluster.advice import Advice, Slowdown, SpreadCost, Worth
-from ddlprof.cluster.machines import Level
-from ddlprof.report.advice import kubernetes
-from ddlprof.report.advice.data import JobAdvice
 from ddlprof.report.launch.machines.engines import MACHINES
 from ddlprof.report.launch.machines.start import Machine, Start
 
@@ -124,7 +121,7 @@ _CHECKS = {
     "parallelcluster": (["aws-parallelcluster", "setuptools<81"], _PCLUSTER, ["parallelcluster"]),
     "kubernetes": (
         ["kubeflow-trainer-api", "kubeflow-training", "kubernetes-validate"], _KUBERNETES,
-        ["kubernetes", "pytorchjob", "advice"],
+        ["kubernetes", "pytorchjob"],
     ),
 }  # fmt: skip
 """The packages of an environment, what is run in it, and the engines whose files it takes."""
@@ -138,34 +135,28 @@ def filled_in(text: str) -> str:
 
 
 def write_files(folder: Path) -> dict[str, list[Path]]:
-    """The files of each engine, and of the advice for Kubernetes."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """The files of each engine."""
     texts = {
         engine: {f"{case}.{made.ending}": made.render(start) for case, start in STARTS.items()}
         for engine, made in MACHINES.items()
     }
-    texts["advice"] = {
-        f"{share}.{'kueue' if kueue else 'kubernetes'}.yaml": kubernetes.render([_advice(share)], kueue)
-        for share in (0.0, 0.5, 2.0)
-        for kueue in (True, False)
-    }
-    paths: dict[str, list[Path]] = {}
+    return written(folder, texts)
+
+
+def written(folder: Path, texts: Mapping[str, Mapping[str, str]]) -> dict[str, list[Path]]:
+    """The files of these texts, as a user would have filled them in."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths: dict[str, list[Path]] = {engine: [] for engine in texts}
     for engine, files in texts.items():
         for name, text in files.items():
             path = folder / name.replace(" ", "-")
             path.write_text(filled_in(text), encoding="utf-8")
-            paths.setdefault(engine, []).append(path)
+            paths[engine].append(path)
     return paths
 
 
-def _advice(share: float) -> JobAdvice:
-    """A job that loses such a share of its speed on several racks."""
-    loss = SpreadCost(Level.NETWORK, (8, 8), Slowdown(1 + share, None, None), None, Worth(share, None, None))
-    return JobAdvice(Advice("bert", 16, (8, 8), 0.5, (loss,)), ("train.py",), rest_s=36_000.0)
-
-
-def _checked(folder: Path, name: str, files: dict[str, list[Path]]) -> bool:
-    """Whether the packages take the files; what they say is printed."""
+def checked(folder: Path, name: str, files: Mapping[str, Sequence[Path]]) -> bool:
+    """Whether the packages take the files of their engines; what they say is printed."""
     packages, code, engines = _CHECKS[name]
     environment = folder / name
     if not environment.exists():
@@ -211,7 +202,7 @@ def write_for_slurm(folder: Path) -> None:
 def main(folder: Path) -> int:
     """Tries all files; returns the exit code."""
     files = write_files(folder / "files")
-    taken = [_checked(folder, name, files) for name in _CHECKS]
+    taken = [checked(folder, name, files) for name in _CHECKS]
     return 0 if all(taken) else 1
 
 

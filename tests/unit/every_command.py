@@ -20,10 +20,10 @@ from ddlprof.cli.app import main
 from ddlprof.collect.retention import Budget
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.writer import RankWriter
+from ddlprof.extensions.characterize import report as characterize
 from ddlprof.model.events import Kind
 from ddlprof.model.records import End, RankHeader
 from ddlprof.recommender import Target, predict, recommend
-from ddlprof.report import characterize
 from ddlprof.report.launch.machines.engines import MACHINES
 from ddlprof.report.run.formats import FORMATS
 from tests.golden.runs import manifest

@@ -91,6 +91,11 @@ class Goodput:
         return sum(self.parts_s.values())
 
     @property
+    def lost_s(self) -> float:
+        """What all failures cost."""
+        return sum(failure.lost_s for failure in self.failures)
+
+    @property
     def share(self) -> float | None:
         """The goodput: useful steps times a typical step, over the time of all machines."""
         return self.useful_s / self.total_s if self.total_s > 0 else None

@@ -161,7 +161,7 @@ def measured(
     """
     from ddlprof.instance_catalog import default_overlay, load
     from ddlprof.instance_catalog.overlay import add_links
-    from ddlprof.report.machines.changes import added, added_as_csv, added_as_json
+    from ddlprof.report.machines.changes import LINKS, added, added_as_json
 
     places = wanted(out, format, FORMATS)
     if not run and not fact:
@@ -174,7 +174,7 @@ def measured(
         {
             TABLE: lambda facts: added(facts, overlay),
             "json": lambda facts: added_as_json(facts, overlay),
-            "csv": added_as_csv,
+            "csv": LINKS.csv,
         },
         facts,
     )

@@ -67,15 +67,12 @@ def report(
 
 
 def _show_goodput(run: list[str], out: list[str] | None, format: str | None, instance: str | None) -> None:
-    from dataclasses import asdict
-
     from ddlprof.report.goodput import text
     from ddlprof.report.goodput.of_runs import goodput_of
-    from ddlprof.report.json_csv import json_text
+    from ddlprof.report.json_csv import json_of
 
     places = wanted(out, format, GOODPUT_FORMATS, besides=" with --goodput")
-    renderers = {"table": text.render, "json": lambda found: json_text(asdict(found))}
-    places.write(renderers, goodput_of(run, instance))
+    places.write({"table": text.render, "json": json_of}, goodput_of(run, instance))
 
 
 def _steps(text: str | None) -> tuple[int | None, int | None]:

@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ddlprof.base.text import plain
@@ -30,6 +31,11 @@ def json_text(value: Any) -> str:
     return _MAY_BE_INVISIBLE.sub(lambda found: _json_character(found[0]), file.getvalue()) + "\n"
 
 
+def json_of(data: Any) -> str:
+    """The fields of a dataclass as a JSON object, null for what is not known."""
+    return json_text(asdict(data))
+
+
 def _json_character(character: str) -> str:
     return character if plain(character) == character else json.dumps(character)[1:-1]
 
@@ -46,7 +52,7 @@ def cell(value: Any) -> Any:
     return _harmless(value) if isinstance(value, str) else value
 
 
-def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+def csv_text(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     """A CSV file with one header row; the values of each row stand in the order of `columns`."""
     text = io.StringIO()
     write_rows(csv_writer(text, columns), rows)
@@ -60,9 +66,9 @@ def csv_writer(file: TextIO, columns: Iterable[str]) -> CsvWriter:
     return writer
 
 
-def write_rows(writer: CsvWriter, rows: Iterable[Mapping[str, Any]]) -> None:
+def write_rows(writer: CsvWriter, rows: Iterable[Iterable[Any]]) -> None:
     """Adds rows to a CSV file; their values stand in the order of its columns."""
-    writer.writerows([cell(value) for value in row.values()] for row in rows)
+    writer.writerows(map(cell, row) for row in rows)
 
 
 def _harmless(text: str) -> str:

@@ -51,6 +51,11 @@ class TriedOn(NamedTuple):
     """The price of all machines, by the first way to pay; None: not known."""
     tried: Tried
 
+    @property
+    def gpus(self) -> int:
+        """All GPUs."""
+        return self.nodes * self.instance.gpus
+
 
 @dataclass(frozen=True)
 class LayoutPlans:

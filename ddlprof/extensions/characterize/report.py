@@ -1,12 +1,12 @@
 """The result of `ddlprof characterize`: experiments, stalls by difference and directly, remarks. None: not measured.
 
-`build` is the only place that turns runs into a `Comparison`; `as_table` and `as_json` only show it.
+`build` is the only place that turns runs into a `Comparison`; `as_table` only shows it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddlprof.analysis.run import Attempt, analyse, headline_attempt
@@ -18,7 +18,6 @@ from ddlprof.extensions.characterize.experiment import ALL_REPLAYED, COLD, HOOKS
 from ddlprof.extensions.characterize.model import Reads, load_reads
 from ddlprof.model.classes import TABLE
 from ddlprof.model.records import SCHEMA_VERSION
-from ddlprof.report.json_csv import json_text
 from ddlprof.report.text import aligned
 from ddlprof.store import load_run
 
@@ -310,8 +309,3 @@ def _with_share(seconds: float | None, share: float | None, scale: Scale) -> str
     if seconds is None or share is None:
         return NOT_KNOWN
     return f"{scale.number(seconds)} ({tenths_of_percent(share)})"
-
-
-def as_json(comparison: Comparison) -> str:
-    """The fields of `Comparison`, null for what was not measured."""
-    return json_text(asdict(comparison))

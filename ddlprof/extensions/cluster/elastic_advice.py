@@ -7,6 +7,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ddlprof.extensions.cluster.elastic.scaling import (
     Choices,
@@ -23,6 +24,14 @@ from ddlprof.extensions.cluster.policies.fifo import Fifo
 from ddlprof.extensions.cluster.policy import Policy
 from ddlprof.extensions.cluster.simulation.core import simulate
 from ddlprof.extensions.cluster.speeds import GpuShare, Speeds, StepTime, part_of
+
+
+class Speed(NamedTuple):
+    """Samples a second, with the ends of their 80 % interval."""
+
+    mean: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -44,11 +53,17 @@ class Share:
     """Its statistical efficiency relative to the smallest batch; None: large batches are not charged for."""
 
     @property
-    def samples_per_s(self) -> tuple[float, float, float] | None:
-        """The predicted throughput with the ends of its 80 % interval."""
+    def samples_per_s(self) -> Speed | None:
+        """The predicted throughput."""
         if self.step is None or self.batch is None:
             return None
-        return self.batch / self.step.step_s, self.batch / self.step.high_s, self.batch / self.step.low_s
+        return Speed(self.batch / self.step.step_s, self.batch / self.step.high_s, self.batch / self.step.low_s)
+
+    @property
+    def effective_samples_per_s(self) -> float | None:
+        """The same in samples of the smallest batch."""
+        speed = self.samples_per_s
+        return None if speed is None or self.efficiency is None else speed.mean * self.efficiency
 
 
 def shares(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from ddlprof.base.text import text_of
 from ddlprof.base.units import Scale, count, scale_for, significant
 from ddlprof.extensions.fusion.results import Measured, Prediction, Result, Trial, TrialGroup
-from ddlprof.report.json_csv import cell, csv_text, json_text
-from ddlprof.report.text import aligned
+from ddlprof.report.json_csv import cell, json_text
+from ddlprof.report.table import Column, Table, fields
 
-COLUMNS = ("trial", "fused", "steps", "loss", "eval_loss", "metric", "diverged", "stopped")
+_NUMBER = Column[Trial]("trial", "number")
+_FIGURES = Table[Trial](*fields("fused", "steps", "loss", "eval_loss", "metric", "diverged", "stopped"))
+COLUMNS = (_NUMBER.head, *_FIGURES.heads)
 """The columns of the CSV file; after `trial` it has one more for each name of the sweep."""
 _LABEL = 10
 
@@ -36,23 +39,12 @@ def as_json(result: Result) -> str:
 
 def as_csv(result: Result) -> str:
     """One row for each trial."""
-    names = _names(result)
-    columns = (COLUMNS[0], *(str(cell(name)) for name in names), *COLUMNS[1:])
-    rows = [
-        {
-            "trial": trial.number,
-            **{f"sweep {name}": trial.values.get(name) for name in names},
-            "fused": trial.fused,
-            "steps": trial.steps,
-            "loss": trial.loss,
-            "eval_loss": trial.eval_loss,
-            "metric": trial.metric,
-            "diverged": trial.diverged,
-            "stopped": trial.stopped,
-        }
-        for trial in result.trials
-    ]
-    return csv_text(columns, rows)
+    swept = [Column[Trial](str(cell(name)), partial(_swept, name)) for name in _names(result)]
+    return Table(_NUMBER, *swept, *_FIGURES.columns).csv(result.trials)
+
+
+def _swept(name: str, trial: Trial) -> Any:
+    return trial.values.get(name)
 
 
 def _names(result: Result) -> list[str]:
@@ -153,18 +145,17 @@ def _side_by_side(found: Prediction | Measured, step_s: float | None, scale: Sca
 def _trials(result: Result) -> list[str]:
     names, is_stopped = _names(result), any(trial.stopped for trial in result.trials)
     has_eval = any(trial.eval_loss is not None for trial in result.trials)
-    head = ["TRIAL", *(name.upper() for name in names), "LOSS"]
-    head += ["EVAL LOSS"] if has_eval else []
-    head += ["METRIC"] if result.metric is not None else []
-    head += ["STEPS", "STOPPED"] if is_stopped else []
-    rows = [head]
-    for trial in result.trials:
-        cells = [str(trial.number), *(str(trial.values.get(name, "")) for name in names), _figure(trial.loss, trial)]
-        cells += [_figure(trial.eval_loss, trial)] if has_eval else []
-        cells += [_figure(trial.metric, trial)] if result.metric is not None else []
-        cells += [str(trial.steps), trial.stopped] if is_stopped else []
-        rows.append(cells)
-    return aligned(rows, right=range(len(head)))
+    columns = [Column[Trial]("TRIAL", "number")]
+    columns += [Column(name.upper(), partial(_swept_text, name)) for name in names]
+    columns += [Column("LOSS", lambda trial: _figure(trial.loss, trial))]
+    columns += [Column("EVAL LOSS", lambda trial: _figure(trial.eval_loss, trial))] * has_eval
+    columns += [Column("METRIC", lambda trial: _figure(trial.metric, trial))] * (result.metric is not None)
+    columns += [Column("STEPS", "steps"), Column("STOPPED", "stopped")] * is_stopped
+    return Table(*columns).lines(result.trials)
+
+
+def _swept_text(name: str, trial: Trial) -> str:
+    return str(trial.values.get(name, ""))
 
 
 def _figure(value: float | None, trial: Trial) -> str:

@@ -5,33 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any
 
 from ddlprof.base.text import text_of
 from ddlprof.base.units import NOT_KNOWN, scale_for, tenths_of_percent, times
 from ddlprof.extensions.sparsity.analysis.hints import hints, missing, realisable
 from ddlprof.extensions.sparsity.analysis.potential import LayerPotential, Potential, Products, speedups
 from ddlprof.extensions.sparsity.model import LstmTiming, SparsityCounts
-from ddlprof.report.json_csv import csv_text, json_text
+from ddlprof.report.json_csv import json_text
+from ddlprof.report.table import Table, fields
 from ddlprof.report.text import aligned, labelled
 
-COLUMNS = (
-    "layer", "kind", "shape", "calls", "macs_share", "input_zeros", "gradient_zeros",
-    "forward_macs", "forward_needed", "forward_skippable", "data_macs", "data_needed", "data_skippable",
-    "weight_macs", "weight_needed", "weight_skippable", "backward_speedup", "iteration_speedup", "structured_speedup",
-    "zero_rows", "zero_columns", "fitting_fours", "padding",
-)  # fmt: skip
-"""Columns of the CSV file and keys of a layer in the JSON. Shares are 0 to 1, speed-ups how many times as fast."""
+_PRODUCTS = ("forward", "data", "weight")
+_SUMS = Table[Products](
+    *fields(*(f"{name}_{what}" for name in _PRODUCTS for what in ("macs", "needed", "skippable"))),
+    *fields("backward_speedup", "iteration_speedup", "structured_speedup"),
+)
+TABLE = Table[LayerPotential](
+    *fields("layer=counts.name", "kind=counts.kind", "shape=counts.shape", "calls=counts.calls"),
+    *fields("macs_share", "input_zeros", "gradient_zeros", *(f"{name}=products.{name}" for name in _SUMS.heads)),
+    *fields("zero_rows", "zero_columns", "fitting_fours", "padding"),
+)
+"""Shares are 0 to 1, speed-ups how many times as fast."""
+COLUMNS = TABLE.heads
 _labelled = partial(labelled, width=111)
 _HEADS = (
     "LAYER", "KIND", "SHAPE", "MACS", "ZEROS X", "ZEROS DY", "FORWARD", "DATA", "WEIGHT", "BACKWARD", "ITERATION",
 )  # fmt: skip
 _NUMBERS = range(3, len(_HEADS))
-
-
-def as_csv(found: Potential) -> str:
-    """One row for each layer."""
-    return csv_text(COLUMNS, [_row(each) for each in found.layers])
 
 
 def as_json(name: str, counts: SparsityCounts, found: Potential, timings: list[LstmTiming] | None) -> str:
@@ -46,9 +46,9 @@ def as_json(name: str, counts: SparsityCounts, found: Potential, timings: list[L
             "steps_seen": counts.steps_seen,
             "steps_counted": len(counts.steps),
             "device": counts.device,
-            "total": _sums(found.total),
+            "total": _SUMS.record(found.total),
             "steps": steps,
-            "layers": [_row(each) for each in found.layers],
+            "layers": TABLE.records(found.layers),
             "hints": hints(found),
             "realisable": realisable(found),
             "notes": missing(counts),
@@ -56,33 +56,6 @@ def as_json(name: str, counts: SparsityCounts, found: Potential, timings: list[L
             "lstm_timings": None if timings is None else [asdict(each) for each in timings],
         }
     )
-
-
-def _row(layer: LayerPotential) -> dict[str, Any]:
-    counts = layer.counts
-    values = {
-        "layer": counts.name,
-        "kind": counts.kind,
-        "shape": counts.shape,
-        "calls": counts.calls,
-        "macs_share": layer.macs_share,
-        "input_zeros": layer.input_zeros,
-        "gradient_zeros": layer.gradient_zeros,
-        "zero_rows": layer.zero_rows,
-        "zero_columns": layer.zero_columns,
-        "fitting_fours": layer.fitting_fours,
-        "padding": layer.padding,
-        **_sums(layer.products),
-    }
-    return {name: values[name] for name in COLUMNS}
-
-
-def _sums(products: Products) -> dict[str, Any]:
-    names = ("forward", "data", "weight")
-    counts = {f"{name}_{what}": getattr(products, f"{name}_{what}") for name in names for what in ("macs", "needed")}
-    shares = {f"{name}_skippable": getattr(products, f"{name}_skippable") for name in names}
-    kinds = ("backward", "iteration", "structured")
-    return counts | shares | {f"{kind}_speedup": getattr(products, f"{kind}_speedup") for kind in kinds}
 
 
 def _percent(share: float | None) -> str:

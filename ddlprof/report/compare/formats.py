@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 
 from ddlprof.report.compare import html, markdown, text
 from ddlprof.report.compare.data import ComparisonData
-from ddlprof.report.json_csv import json_text
-
-
-def as_json(data: ComparisonData) -> str:
-    """The fields of `ComparisonData`, null for what was not measured."""
-    return json_text(asdict(data))
-
+from ddlprof.report.json_csv import json_of
 
 FORMATS: dict[str, Callable[[ComparisonData], str]] = {
     "table": text.render,
-    "json": as_json,
+    "json": json_of,
     "markdown": markdown.render,
     "html": html.render,
 }

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from ddlprof.analysis.compare import ERROR, FASTER, SLOWER, between_runs, shift
+from ddlprof.analysis.goodput import Goodput, goodput
 from ddlprof.analysis.run import analyse
 from ddlprof.analysis.uncertainty import Estimate
 from ddlprof.base.errors import DdlprofError
@@ -157,6 +159,17 @@ class Row:
     def summary(self) -> RunSummary:
         """The run's summary."""
         return self.entry.summary
+
+    @cached_property
+    def goodput(self) -> Goodput | None:
+        """The goodput of the run's attempts, and what failures among them cost."""
+        return goodput(self.summary.trials)
+
+    @property
+    def failures_usd(self) -> float | None:
+        """The dollars that these failures cost."""
+        found = self.goodput
+        return self.usd * found.lost_s / found.total_s if found and self.usd is not None and found.total_s else None
 
     @property
     def lost_hours(self) -> float | None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from ddlprof.analysis.goodput import goodput
 from ddlprof.base.text import text_of, without_credentials
 from ddlprof.base.units import NOT_KNOWN, count, figure, moment, percent, scale_for
 from ddlprof.model.classes import TIMES
 from ddlprof.report.fleet.data import GLANCE, LOST, OUTDATED, OUTSIDE, WHOLE, Row, known_sum
-from ddlprof.report.json_csv import csv_text, json_text
-from ddlprof.report.text import aligned
+from ddlprof.report.json_csv import json_text
+from ddlprof.report.table import Column, Table, fields
 
 FLEET_SCHEMA = 1
 LOST_SHARE = 0.01
@@ -21,13 +20,7 @@ _WORDS = {"h2d": "copies", OUTSIDE: "outside steps"}
 _FACTS = ("model", "job_id", "status", "world_size", "ranks", "hosts", "device", "instance_type", "attempts", "steps",
           "steady_steps", "wall_s", "gpu_hours", "rank_hours", "machine_hours")  # fmt: skip
 _LAST = ("verdict", "verdict_severity", "step_s", "step_error_s")
-COLUMNS = (
-    "job", "path", "created", "ended", "source", *_FACTS, *_LAST, *(f"{name}_s" for name in TIMES[1:]), "findings",
-    "usd", "usd_per_hour", "price_region", "price_as_of", "price_basis",
-    *(f"{name}_rank_hours" for name in LOST), *(f"{name}_usd" for name in LOST), "changes",
-    "goodput", "failures", "failures_rank_hours", "failures_usd",
-)  # fmt: skip
-"""The columns of the CSV file and keys of the JSON objects."""
+
 
 SORTS: dict[str, Callable[[Row], Any]] = {
     "when": lambda row: -row.summary.created_unix_ns,
@@ -50,64 +43,50 @@ class Listing:
     """The most lines of the table."""
 
 
-def as_json(listing: Listing) -> str:
-    """One object with a list of runs, the total and what was left out."""
-    runs = [{**record(row), "changes": [vars(change) for change in row.changes]} for row in listing.rows]
-    return json_text({"schema": FLEET_SCHEMA, "runs": runs, "total": total(listing.rows), "notes": _notes(listing)})
+_Line = TypeVar("_Line")
 
 
-def as_csv(listing: Listing) -> str:
-    """A row for each run."""
-    return csv_text(COLUMNS, (record(row) for row in listing.rows))
+@dataclass(frozen=True)
+class Lines(Generic[_Line]):
+    """What has a line each in the list: runs, machines or jobs."""
 
+    noun: str
+    key: str
+    """The name of the list in JSON."""
+    lines_of: Callable[[Sequence[Row]], Sequence[_Line]]
+    table: Table[_Line]
+    """The columns of the CSV file and keys of the JSON objects."""
+    shown: Table[_Line]
+    lists: Mapping[str, Callable[[_Line], Any]]
+    """What is a list in JSON, and one text in CSV."""
+    below: Callable[[Sequence[_Line]], Iterable[str]]
+    """The lines below the table: the total and the like."""
+    notes: Callable[[Listing], list[str]]
+    total: Callable[[Sequence[_Line]], dict[str, Any]] | None = None
 
-def as_table(listing: Listing) -> str:
-    """A line for each run, the total, and where prices are from."""
-    heads = ["JOB", "BEGAN (UTC)", "MACHINES", "ENDED BY", "VERDICT", "STEP", "HOURS", "USD", "LOST", "SINCE LAST RUN"]
-    cells = [heads, *(_cells(row) for row in listing.rows[: listing.top])]
-    lines = [*aligned(cells, range(5, 8)), "", *_total_lines(total(listing.rows)), *_prices(listing.rows)]
-    if (more := len(listing.rows) - listing.top) > 0:
-        lines.append(f"Note   not shown: {count(more, 'more run')} (--top N, --format csv)")
-    return text_of([*lines, *(f"Note   {note}" for note in _notes(listing))])
+    def as_json(self, listing: Listing) -> str:
+        """One object with the list, its total and what was left out."""
+        lines = self.lines_of(listing.rows)
+        found = [self.table.record(line) | {name: of(line) for name, of in self.lists.items()} for line in lines]
+        total = {"total": self.total(lines)} if self.total else {}
+        return json_text({"schema": FLEET_SCHEMA, self.key: found, **total, "notes": self.notes(listing)})
 
+    def as_csv(self, listing: Listing) -> str:
+        """One row each."""
+        return self.table.csv(self.lines_of(listing.rows))
 
-def record(row: Row) -> dict[str, Any]:
-    """The row by the names of `COLUMNS`; None for what is not known."""
-    summary, price = row.summary, row.price
-    values: dict[str, Any] = {
-        "job": summary.job,
-        "path": without_credentials(row.entry.path),
-        "created": moment(summary.created_unix_ns),
-        "ended": moment(summary.ended_unix_ns),
-        "source": row.entry.source,
-        **{name: getattr(summary, name) for name in (*_FACTS, *_LAST)},
-        **{f"{name}_s": summary.classes_s.get(name) for name in TIMES[1:]},
-        "findings": ";".join(summary.findings),
-        "usd": row.usd,
-        "usd_per_hour": price.usd_per_hour if price else None,
-        "price_region": price.region if price else None,
-        "price_as_of": price.as_of or None if price else None,
-        "price_basis": price.basis or None if price else None,
-        **{f"{name}_rank_hours": row.hours[name] for name in LOST},
-        **{f"{name}_usd": row.lost_usd[name] for name in LOST},
-        "changes": "; ".join(change.words for change in row.changes),
-        **_failures(row),
-    }
-    return {name: values[name] for name in COLUMNS}
+    def as_table(self, listing: Listing) -> str:
+        """One line each, what is below them, and notes."""
+        lines = self.lines_of(listing.rows)
+        text = [*self.shown.lines(lines[: listing.top]), "", *self.below(lines)]
+        if (more := len(lines) - listing.top) > 0:
+            text.append(f"Note   not shown: {count(more, f'more {self.noun}')} (--top N, --format csv)")
+        return text_of([*text, *(f"Note   {note}" for note in self.notes(listing))])
 
-
-def _failures(row: Row) -> dict[str, Any]:
-    """The goodput of the run's attempts, and what failures among them cost; None where it is not known."""
-    found = goodput(row.summary.trials)
-    if found is None:
-        return dict.fromkeys(("goodput", "failures", "failures_rank_hours", "failures_usd"))
-    lost_s = sum(failure.lost_s for failure in found.failures)
-    return {
-        "goodput": found.share,
-        "failures": len(found.failures),
-        "failures_rank_hours": lost_s / 3600,
-        "failures_usd": row.usd * lost_s / found.total_s if row.usd is not None and found.total_s else None,
-    }
+    @property
+    def formats(self) -> dict[str, Callable[[Listing], str]]:
+        """The functions by format."""
+        return {"table": self.as_table, "json": self.as_json, "csv": self.as_csv}
 
 
 def total(rows: Sequence[Row]) -> dict[str, Any]:
@@ -126,16 +105,22 @@ def total(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _cells(row: Row) -> list[str]:
-    summary = row.summary
-    name = summary.job + (f" ({summary.model})" if summary.model else "")
-    began = (moment(summary.created_unix_ns) or NOT_KNOWN)[:16].replace("T", " ")
-    step = NOT_KNOWN if summary.step_s is None else scale_for(summary.step_s).time(summary.step_s)
-    verdict = summary.verdict or ("not summarised" if row.entry.source == GLANCE else NOT_KNOWN)
-    ended = {"torn": "no word"}.get(summary.status, summary.status)
-    changed = ", ".join(change.words for change in row.changes)
-    hours, usd = figure(summary.rank_hours), figure(row.usd)
-    return [name, began, _machines(row), ended, verdict, step, hours, usd, _lost(row), changed]
+def _job(row: Row) -> str:
+    return row.summary.job + (f" ({row.summary.model})" if row.summary.model else "")
+
+
+def _step(row: Row) -> str | None:
+    step_s = row.summary.step_s
+    return None if step_s is None else scale_for(step_s).time(step_s)
+
+
+def _verdict(row: Row) -> str | None:
+    return row.summary.verdict or ("not summarised" if row.entry.source == GLANCE else None)
+
+
+def minute(moment: str) -> str:
+    """The moment without seconds."""
+    return moment[:16].replace("T", " ")
 
 
 def _lost(row: Row) -> str:
@@ -180,7 +165,9 @@ def _total_lines(sums: dict[str, Any]) -> Iterator[str]:
         yield f"Lost   GPU-hours and dollars of {count(sums['timed_runs'], 'run')}: " + ", ".join(words)
 
 
-def _prices(rows: Sequence[Row]) -> Iterator[str]:
+def _below(rows: Sequence[Row]) -> Iterator[str]:
+    """The total, and where prices are from."""
+    yield from _total_lines(total(rows))
     known = {(row.price.instance_type, row.price.region): row.price for row in rows if row.price}
     prices = [
         f"{p.instance_type} {p.usd_per_hour:g} USD/h in {p.region} ({p.basis}, as of {p.as_of or '?'})"
@@ -202,4 +189,43 @@ def _notes(listing: Listing) -> list[str]:
     return [*notes, *listing.left_out]
 
 
-FORMATS: dict[str, Callable[[Listing], str]] = {"table": as_table, "json": as_json, "csv": as_csv}
+RUNS = Lines(
+    noun="run",
+    key="runs",
+    lines_of=lambda rows: rows,
+    table=Table[Row](
+        *fields("job=summary.job"),
+        Column("path", lambda row: without_credentials(row.entry.path)),
+        Column("created", lambda row: moment(row.summary.created_unix_ns)),
+        Column("ended", lambda row: moment(row.summary.ended_unix_ns)),
+        *fields("source=entry.source", *(f"{name}=summary.{name}" for name in (*_FACTS, *_LAST))),
+        *fields(*(f"{name}_s=summary.classes_s.{name}" for name in TIMES[1:])),
+        Column("findings", lambda row: ";".join(row.summary.findings)),
+        *fields("usd", "usd_per_hour=price.usd_per_hour", "price_region=price.region"),
+        Column("price_as_of", lambda row: (row.price.as_of or None) if row.price else None),
+        Column("price_basis", lambda row: (row.price.basis or None) if row.price else None),
+        *fields(*(f"{name}_rank_hours=hours.{name}" for name in LOST)),
+        *fields(*(f"{name}_usd=lost_usd.{name}" for name in LOST)),
+        Column("changes", lambda row: "; ".join(change.words for change in row.changes)),
+        *fields("goodput=goodput.share"),
+        Column("failures", lambda row: len(row.goodput.failures) if row.goodput else None),
+        Column("failures_rank_hours", lambda row: row.goodput.lost_s / 3600 if row.goodput else None),
+        *fields("failures_usd"),
+    ),
+    shown=Table[Row](
+        Column("JOB", _job, words=True),
+        Column("BEGAN (UTC)", lambda row: minute(moment(row.summary.created_unix_ns) or NOT_KNOWN), words=True),
+        Column("MACHINES", _machines, words=True),
+        Column("ENDED BY", lambda row: {"torn": "no word"}.get(row.summary.status, row.summary.status), words=True),
+        Column("VERDICT", _verdict, words=True),
+        Column("STEP", _step),
+        Column("HOURS", "summary.rank_hours"),
+        Column("USD", "usd"),
+        Column("LOST", _lost, words=True),
+        Column("SINCE LAST RUN", lambda row: ", ".join(change.words for change in row.changes), words=True),
+    ),
+    lists={"changes": lambda row: [vars(change) for change in row.changes]},
+    below=_below,
+    notes=_notes,
+    total=total,
+)

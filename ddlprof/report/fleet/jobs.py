@@ -10,15 +10,9 @@ from ddlprof.model.records import GOOD_ENDS
 from ddlprof.model.run_summary import RunSummary
 from ddlprof.report.fleet.data import Row
 from ddlprof.report.goodput.data import GoodputReport, goodput_report
-from ddlprof.report.json_csv import csv_text
 
 _LONGEST_WAIT_S = 7 * 86400.0
 """A run that begins later than this after another is not taken for its continuation, unless it read its checkpoint."""
-JOB_COLUMNS = (
-    "job", "paths", "attempts", "failures", "goodput", "rank_hours", "usd", "new_steps", "new_steps_h",
-    "repeated_steps_h", "checkpoint_h", "evaluation_h", "start_up_h", "waiting_h", "hang_h", "idle_h",
-    "lost_to_failures_h", "lost_to_failures_usd", "checkpoint_s", "checkpoint_every_s", "best_checkpoint_every_s",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -94,29 +88,3 @@ def _job(summary: RunSummary) -> tuple[str, str, str | None]:
 def _report(chain: Sequence[Row]) -> GoodputReport | None:
     price = next((row.price for row in chain if row.price), None)
     return goodput_report(chain[0].summary.job, [trial for row in chain for trial in row.summary.trials], price)
-
-
-def job_record(job: JobRow) -> dict[str, object]:
-    """The row by the names of `JOB_COLUMNS`; None for what is not known."""
-    report, saving = job.report, job.report.saving
-    return {
-        "job": report.job,
-        "paths": ";".join(job.paths),
-        "attempts": len(report.attempts),
-        "failures": len(report.failures),
-        "goodput": report.goodput,
-        "rank_hours": report.rank_hours,
-        "usd": report.usd,
-        "new_steps": report.new_steps,
-        **{f"{name}_h": hours for name, hours in report.parts_h.items()},
-        "lost_to_failures_h": report.lost_to_failures_h,
-        "lost_to_failures_usd": report.lost_to_failures_usd,
-        "checkpoint_s": saving.checkpoint_s if saving else None,
-        "checkpoint_every_s": saving.every_s if saving else None,
-        "best_checkpoint_every_s": saving.daly_s if saving else None,
-    }
-
-
-def as_csv(jobs: Sequence[JobRow]) -> str:
-    """A row for each job."""
-    return csv_text(JOB_COLUMNS, map(job_record, jobs))

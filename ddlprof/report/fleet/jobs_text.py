@@ -1,47 +1,27 @@
-"""The jobs of a fleet with their goodput, as a table for people and as JSON."""
+"""The jobs of a fleet with their goodput."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from ddlprof.base.text import text_of
-from ddlprof.base.units import NOT_KNOWN, count, duration, figure, percent
-from ddlprof.report.fleet.formats import Listing
-from ddlprof.report.fleet.jobs import JobRow, as_csv, job_record, jobs_of
-from ddlprof.report.json_csv import json_text
-from ddlprof.report.text import aligned
-
-JOBS_SCHEMA = 1
-_PARTS = ("repeated_steps", "checkpoint", "start_up", "waiting", "hang")
+from ddlprof.analysis.goodput import GOODPUT_PARTS
+from ddlprof.base.units import count, duration, figure, percent
+from ddlprof.report.fleet.formats import Lines, Listing
+from ddlprof.report.fleet.jobs import JobRow, jobs_of
+from ddlprof.report.table import Column, Table, fields
 
 
-def as_table(listing: Listing) -> str:
-    """A line for each job, and the total."""
-    heads = ["JOB", "RUNS", "ATTEMPTS", "FAILED", "HOURS", "GOODPUT", "AGAIN", "SAVING", "START-UP", "WAITING", "HANGS",
-             "LOST TO FAILURES h", "USD", "SAVES EVERY", "BEST"]  # fmt: skip
-    jobs = jobs_of(listing.rows)
-    lines = [*aligned([heads, *(_cells(job) for job in jobs[: listing.top])], range(1, len(heads))), "", *_total(jobs)]
-    if (more := len(jobs) - listing.top) > 0:
-        lines.append(f"Note   not shown: {count(more, 'more job')} (--top N, --format csv)")
-    return text_of([*lines, *(f"Note   {note}" for note in _notes(listing))])
+def _share(head: str, part: str) -> Column[JobRow]:
+    """A part of the time of all machines, as a share of it."""
+
+    def share(job: JobRow) -> str | None:
+        return percent(job.report.parts_h[part] / job.report.rank_hours) if job.report.rank_hours else None
+
+    return Column(head, share)
 
 
-def as_json(listing: Listing) -> str:
-    """One object with a list of jobs and what was left out."""
-    jobs = [{**job_record(job), "paths": job.paths} for job in jobs_of(listing.rows)]
-    return json_text({"schema": JOBS_SCHEMA, "jobs": jobs, "notes": _notes(listing)})
-
-
-def _cells(job: JobRow) -> list[str]:
-    report, saving = job.report, job.report.saving
-    shares = [percent(report.parts_h[name] / report.rank_hours) if report.rank_hours else NOT_KNOWN for name in _PARTS]
-    share = NOT_KNOWN if report.goodput is None else percent(report.goodput)
-    return [
-        report.job, str(len(job.rows)), str(len(report.attempts)), str(len(report.failures)),
-        figure(report.rank_hours), share, *shares, figure(report.lost_to_failures_h),
-        figure(report.lost_to_failures_usd), duration(saving.every_s) if saving else NOT_KNOWN,
-        duration(saving.daly_s) if saving else NOT_KNOWN,
-    ]  # fmt: skip
+def _goodput(job: JobRow) -> str | None:
+    return None if job.report.goodput is None else percent(job.report.goodput)
 
 
 def _total(jobs: Sequence[JobRow]) -> list[str]:
@@ -63,8 +43,39 @@ def _notes(listing: Listing) -> list[str]:
     return [*listing.left_out, *([words] if unknown else [])]
 
 
-FORMATS: dict[str, Callable[[Listing], str]] = {
-    "table": as_table,
-    "json": as_json,
-    "csv": lambda listing: as_csv(jobs_of(listing.rows)),
-}
+JOBS = Lines(
+    noun="job",
+    key="jobs",
+    lines_of=jobs_of,
+    table=Table[JobRow](
+        *fields("job=report.job"),
+        Column("paths", lambda job: ";".join(job.paths)),
+        Column("attempts", lambda job: len(job.report.attempts)),
+        Column("failures", lambda job: len(job.report.failures)),
+        *fields("goodput=report.goodput", "rank_hours=report.rank_hours", "usd=report.usd"),
+        *fields("new_steps=report.new_steps", *(f"{name}_h=report.parts_h.{name}" for name in GOODPUT_PARTS)),
+        *fields("lost_to_failures_h=report.lost_to_failures_h", "lost_to_failures_usd=report.lost_to_failures_usd"),
+        *fields("checkpoint_s=report.saving.checkpoint_s", "checkpoint_every_s=report.saving.every_s"),
+        *fields("best_checkpoint_every_s=report.saving.daly_s"),
+    ),
+    shown=Table[JobRow](
+        Column("JOB", "report.job", words=True),
+        Column("RUNS", lambda job: len(job.rows)),
+        Column("ATTEMPTS", lambda job: len(job.report.attempts)),
+        Column("FAILED", lambda job: len(job.report.failures)),
+        Column("HOURS", "report.rank_hours"),
+        Column("GOODPUT", _goodput),
+        _share("AGAIN", "repeated_steps"),
+        _share("SAVING", "checkpoint"),
+        _share("START-UP", "start_up"),
+        _share("WAITING", "waiting"),
+        _share("HANGS", "hang"),
+        Column("LOST TO FAILURES h", "report.lost_to_failures_h"),
+        Column("USD", "report.lost_to_failures_usd"),
+        Column("SAVES EVERY", lambda job: duration(job.report.saving.every_s) if job.report.saving else None),
+        Column("BEST", lambda job: duration(job.report.saving.daly_s) if job.report.saving else None),
+    ),
+    lists={"paths": lambda job: job.paths},
+    below=_total,
+    notes=_notes,
+)

@@ -6,21 +6,16 @@ A rank that is late in one run may have had uneven work. A machine that is late 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ddlprof.base.text import text_of
-from ddlprof.base.units import NOT_KNOWN, count, moment, percent
+from ddlprof.base.units import count, moment, percent
 from ddlprof.model.health import COUNTERS
 from ddlprof.model.run_summary import RunSummary
 from ddlprof.report.fleet.data import Row
-from ddlprof.report.fleet.formats import FLEET_SCHEMA, Listing
-from ddlprof.report.json_csv import csv_text, json_text
-from ddlprof.report.text import aligned
+from ddlprof.report.fleet.formats import Lines, Listing, minute
+from ddlprof.report.table import Column, Table, fields
 
-COLUMNS = ("node", "runs", "compared_runs", "late_runs", "by_chance", "is_suspect", "last_late", "moved", "late_jobs")
-"""The columns of the CSV file and keys of the JSON objects."""
 LEAST_LATE_RUNS = 2
 BY_CHANCE = 0.01
 """A machine is suspect if it is late in several runs, and this often at most by chance, for as many machines."""
@@ -89,45 +84,20 @@ def at_least(number: int, chances: Sequence[float]) -> float:
     return sum(exactly[number:])
 
 
-def record(node: Node) -> dict[str, Any]:
-    """The machine by the names of `COLUMNS`."""
-    return {name: getattr(node, name) for name in COLUMNS}
+def _by_chance(node: Node) -> str:
+    chance = node.by_chance
+    return "" if chance is None else "<0.01 %" if chance < 1e-4 else percent(chance)
 
 
-def as_json(listing: Listing) -> str:
-    """One object with a list of machines."""
-    nodes = nodes_of(listing.rows)
-    return json_text({"schema": FLEET_SCHEMA, "nodes": [record(node) for node in nodes], "notes": _notes(listing)})
+def _moved(node: Node) -> str:
+    return ", ".join(COUNTERS[name].words for name in node.moved[:_WORDS_IN_TABLE] if name in COUNTERS)
 
 
-def as_csv(listing: Listing) -> str:
-    """A row for each machine."""
-    lists = ("moved", "late_jobs")
-    rows = [record(node) for node in nodes_of(listing.rows)]
-    return csv_text(COLUMNS, ({**row, **{name: ";".join(row[name]) for name in lists}} for row in rows))
-
-
-def as_table(listing: Listing) -> str:
-    """A line for each machine."""
-    nodes = nodes_of(listing.rows)
-    heads = ["NODE", "RUNS", "LATE IN", "BY CHANCE", "LAST", "COUNTERS THAT MOVED MEANWHILE", "JOBS"]
-    lines = aligned([heads, *(_cells(node) for node in nodes[: listing.top])], range(1, 4))
-    if (more := len(nodes) - listing.top) > 0:
-        lines.append(f"Note   not shown: {count(more, 'more machine')} (--top N, --format csv)")
-    suspect = [node.node for node in nodes if node.is_suspect]
+def _below(nodes: Sequence[Node]) -> list[str]:
     none = "none: no machine is late more often than chance would have it"
     if not any(node.compared_runs for node in nodes):
         none = "not known: no run compares machines"
-    words = ", ".join(suspect) if suspect else none
-    return text_of([*lines, "", f"Suspect   {words}", *(f"Note   {note}" for note in _notes(listing))])
-
-
-def _cells(node: Node) -> list[str]:
-    late = f"{node.late_runs} of {node.compared_runs}" if node.compared_runs else NOT_KNOWN
-    chance = "" if node.by_chance is None else "<0.01 %" if node.by_chance < 1e-4 else percent(node.by_chance)
-    moved = ", ".join(COUNTERS[name].words for name in node.moved[:_WORDS_IN_TABLE] if name in COUNTERS)
-    last = (node.last_late or "")[:16].replace("T", " ")
-    return [node.node, str(node.runs), late, chance, last, moved, ", ".join(node.late_jobs)]
+    return [f"Suspect   {', '.join(node.node for node in nodes if node.is_suspect) or none}"]
 
 
 def _notes(listing: Listing) -> list[str]:
@@ -136,4 +106,25 @@ def _notes(listing: Listing) -> list[str]:
     return [*listing.left_out, *([words] if nameless else [])]
 
 
-FORMATS: dict[str, Callable[[Listing], str]] = {"table": as_table, "json": as_json, "csv": as_csv}
+NODES = Lines(
+    noun="machine",
+    key="nodes",
+    lines_of=nodes_of,
+    table=Table[Node](
+        *fields("node", "runs", "compared_runs", "late_runs", "by_chance", "is_suspect", "last_late"),
+        Column("moved", lambda node: ";".join(node.moved)),
+        Column("late_jobs", lambda node: ";".join(node.late_jobs)),
+    ),
+    shown=Table[Node](
+        Column("NODE", "node", words=True),
+        Column("RUNS", "runs"),
+        Column("LATE IN", lambda node: f"{node.late_runs} of {node.compared_runs}" if node.compared_runs else None),
+        Column("BY CHANCE", _by_chance),
+        Column("LAST", lambda node: minute(node.last_late or ""), words=True),
+        Column("COUNTERS THAT MOVED MEANWHILE", _moved, words=True),
+        Column("JOBS", lambda node: ", ".join(node.late_jobs), words=True),
+    ),
+    lists={"moved": lambda node: node.moved, "late_jobs": lambda node: node.late_jobs},
+    below=_below,
+    notes=_notes,
+)

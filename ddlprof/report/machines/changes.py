@@ -10,24 +10,32 @@ from typing import TYPE_CHECKING
 from ddlprof.base.text import text_of
 from ddlprof.base.units import count, significant
 from ddlprof.instance_catalog import LinkFact
-from ddlprof.report.json_csv import csv_text, json_text
-from ddlprof.report.text import aligned
+from ddlprof.report.json_csv import json_text
+from ddlprof.report.table import Column, Table, fields
 
 if TYPE_CHECKING:
-    from ddlprof.instance_catalog.refresh import RefreshReport
+    from ddlprof.instance_catalog.refresh import Outcome, RefreshReport
 
 _KINDS = {"types": "types", "offerings": "offerings", "on_demand": "on-demand prices", "spot": "spot prices"}
-LINK_COLUMNS = ("machine", "what", "value", "unit", "measured_at", "source", "notes")
-"""The columns of the CSV file of links, and keys of the JSON objects."""
+LINKS = Table[LinkFact](*fields("machine", "what", "value", "unit", "measured_at", "source", "notes"))
+_ADDED = Table[LinkFact](
+    Column("machine", "machine", words=True),
+    Column("what", "what", words=True),
+    Column("value", lambda fact: significant(fact.value, 4)),
+    Column("unit", "unit", words=True),
+    Column("notes", "notes", words=True),
+)
+_REFRESHED: Table[Outcome] = Table(
+    Column("region", "region", words=True),
+    Column("what", lambda outcome: _KINDS.get(outcome.kind, outcome.kind), words=True),
+    Column("rows", "rows"),
+    Column("", lambda each: f"failed; the old ones keep their date: {each.error}" if each.error else "", words=True),
+)
 
 
 def refreshed(report: RefreshReport) -> str:
     """One line for each region and kind of fact, then the rejected answers, and the files that were replaced."""
-    rows = [["region", "what", "rows", ""]]
-    for outcome in report.outcomes:
-        result = f"failed; the old ones keep their date: {outcome.error}" if outcome.error else ""
-        rows.append([outcome.region, _KINDS.get(outcome.kind, outcome.kind), str(outcome.rows), result])
-    lines = aligned(rows, right={2})
+    lines = _REFRESHED.lines(report.outcomes)
     if report.contradictions:
         lines += ["", f"Not believed ({count(len(report.contradictions), 'answer')}):"]
         lines += [f"  {contradiction}" for contradiction in report.contradictions]
@@ -49,20 +57,9 @@ def refreshed_as_json(report: RefreshReport) -> str:
 
 def added(facts: Sequence[LinkFact], overlay: Path) -> str:
     """The facts that were added, and the file they are in now."""
-    rows = [["machine", "what", "value", "unit", "notes"]]
-    rows += [[fact.machine, fact.what, significant(fact.value, 4), fact.unit, fact.notes] for fact in facts]
-    return text_of([*aligned(rows, right={2}), f"Added to {overlay}"])
+    return text_of([*_ADDED.lines(facts), f"Added to {overlay}"])
 
 
 def added_as_json(facts: Sequence[LinkFact], overlay: Path) -> str:
     """The same, with all that is stored of a fact."""
-    return json_text({"overlay": str(overlay), "added": [_link(fact) for fact in facts]})
-
-
-def added_as_csv(facts: Sequence[LinkFact]) -> str:
-    """One row for each fact that was added."""
-    return csv_text(LINK_COLUMNS, [_link(fact) for fact in facts])
-
-
-def _link(fact: LinkFact) -> dict[str, object]:
-    return {name: getattr(fact, name) for name in LINK_COLUMNS}
+    return json_text({"overlay": str(overlay), "added": LINKS.records(facts)})

@@ -83,7 +83,7 @@ def as_json(rows: Sequence[Row]) -> str:
 
 def as_csv(rows: Sequence[Row]) -> str:
     """CSV with one header row; an empty field means not known."""
-    return csv_text(COLUMNS, map(record, rows))
+    return csv_text(COLUMNS, (record(row).values() for row in rows))
 
 
 @dataclass(frozen=True)

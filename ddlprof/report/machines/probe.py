@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 from ddlprof.base.reading import ReadingError, decode, parse_json
@@ -11,7 +11,6 @@ from ddlprof.base.text import text_of
 from ddlprof.base.units import percent, significant
 from ddlprof.instance_catalog import Catalog, CatalogError, Gpu, LinkFact, Reached
 from ddlprof.model.probed import Figure, Probed
-from ddlprof.report.json_csv import json_text
 from ddlprof.report.text import aligned, labelled
 
 MAX_FILE_BYTES = 2**20
@@ -37,11 +36,6 @@ class Facts:
         """The facts for predictions; empty where products, memory or launches could not be measured."""
         whole = all((self.reached.fp32_tflops, self.reached.memory_gb_s, self.reached.launch_us))
         return (self.reached,) if whole else ()
-
-
-def as_json(probed: Probed) -> str:
-    """All fields, ending with a line end; `from_json` reads it."""
-    return json_text(asdict(probed))
 
 
 def from_json(text: str) -> Probed:

@@ -78,7 +78,7 @@ class Answer:
 
 def as_csv(plans: Sequence[Plan]) -> str:
     """One row a plan, with `COLUMNS`; an unknown value is an empty field, like the `position` of a rejected plan."""
-    return csv_text(COLUMNS, _rows(plans))
+    return csv_text(COLUMNS, (row.values() for row in _rows(plans)))
 
 
 def as_json(answer: Answer) -> str:

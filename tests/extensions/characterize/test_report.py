@@ -11,8 +11,9 @@ from ddlprof.extensions.characterize import report as characterize
 from ddlprof.extensions.characterize.differential import Measured, stalls
 from ddlprof.extensions.characterize.experiment import ALL_REPLAYED, COLD, ONE_REPLAYED, WARM
 from ddlprof.extensions.characterize.model import Reads
-from ddlprof.extensions.characterize.report import Comparison, ExperimentLine, Outcome, as_json, as_table
+from ddlprof.extensions.characterize.report import Comparison, ExperimentLine, Outcome, as_table
 from ddlprof.model.classes import TIMES
+from ddlprof.report.json_csv import json_of
 
 MIB = 2**20
 
@@ -66,7 +67,7 @@ def test_table(result: Comparison) -> None:
 
 
 def test_json(result: Comparison) -> None:
-    content = json.loads(as_json(result))
+    content = json.loads(json_of(result))
     assert content["schema"] == 1
     fetch = next(stall for stall in content["stalls"] if stall["name"] == "fetch")
     assert fetch["stall_s"] == pytest.approx(-0.02)

@@ -16,7 +16,7 @@ from ddlprof.model.probed import Figure, Probed
 from ddlprof.model.records import End
 from ddlprof.model.source_places import SourcePlace
 from ddlprof.recommender import Measurement, Workload
-from ddlprof.report.machines.probe import as_json
+from ddlprof.report.json_csv import json_of
 from tests.golden.runs import MS, header, manifest, simple_run, step, write_rank
 from tests.unit.cli.commands import write_workload
 
@@ -108,7 +108,7 @@ def write_probe(path: Path, name: str) -> Path:
         )
     )  # fmt: skip
     probed = Probed(name, True, figures, "2026-11-22", 30.0, host=name, torch=name, missing=(name,))
-    path.write_text(as_json(probed), encoding="utf-8")
+    path.write_text(json_of(probed), encoding="utf-8")
     return path
 
 

@@ -47,8 +47,9 @@ def characterize(
     from ddlprof.base.torch_needed import require_torch
     from ddlprof.cli.screen import waiting
     from ddlprof.extensions.characterize.launch import plan, run
-    from ddlprof.extensions.characterize.report import as_json, as_table, build
+    from ddlprof.extensions.characterize.report import as_table, build
     from ddlprof.launch.target import Target
+    from ddlprof.report.json_csv import json_of
 
     target = Target([script, *(args or [])], module)
     target.check()
@@ -64,7 +65,7 @@ def characterize(
         with waiting(f"run {number} of {len(planned)}"):
             run(each, target, directory)
     comparison = build(target.name, directory, _outcomes(planned, directory) | ({NETWORK: network} if network else {}))
-    places.write({"table": as_table, "json": as_json}, comparison)
+    places.write({"table": as_table, "json": json_of}, comparison)
 
 
 def _skipped(text: str) -> set[str]:

@@ -42,7 +42,7 @@ def elastic(
     from ddlprof.cli.screen import progress
     from ddlprof.extensions.cluster.elastic_advice import courses, shares
     from ddlprof.extensions.cluster.planning.elastic import noise_scales, read_question, require_samples
-    from ddlprof.extensions.cluster.report.elastic import ElasticData, as_csv, as_json, as_table
+    from ddlprof.extensions.cluster.report.elastic import TABLE, ElasticData, as_json, as_table
     from ddlprof.planning.learned import learned_for
 
     places = wanted(out, format, FORMATS)
@@ -56,4 +56,4 @@ def elastic(
     uncharged = [line.name for line in question.lines if line.name not in noise] if stat_eff else []
     notes = [*question.notes, *(f"{name} has no noise_scale: its batches are not charged for" for name in uncharged)]
     data = ElasticData(gpus, question.words, found, stat_eff, over_time, notes)
-    places.write({"table": as_table, "json": as_json, "csv": as_csv}, data)
+    places.write({"table": as_table, "json": as_json, "csv": lambda data: TABLE.csv(data.shares)}, data)

@@ -63,6 +63,7 @@ def import_history(
     """
     from ddlprof.extensions.cluster.history.read import read_history
     from ddlprof.extensions.cluster.report import profile as report
+    from ddlprof.report.json_csv import json_of
 
     places = wanted(out, format, FORMATS)
     if columns is not None and kind is not Kind.csv:
@@ -75,7 +76,7 @@ def import_history(
     places.write(
         {
             "table": report.render,
-            "json": report.as_json,
+            "json": json_of,
             "csv": lambda _: report.as_csv(history.jobs),
             "waits": lambda _: report.waits_csv(history.jobs),
         },

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import astuple, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ def render(results: Sequence[CaseResult]) -> dict[str, str]:
     """The files with few rows, by name. Unknown values are empty fields."""
     return {
         "summary.csv": csv_text(SUMMARY_COLUMNS, _rows(results, _summary)),
-        "use.csv": csv_text(USE_COLUMNS, _rows(results, lambda result: map(asdict, result.over_time))),
+        "use.csv": csv_text(USE_COLUMNS, _rows(results, lambda result: map(astuple, result.over_time))),
     }
 
 
@@ -38,19 +38,17 @@ def job_file(path: Path) -> Iterator[Callable[[CaseResult], CaseResult]]:
         writer = csv_writer(file, JOB_COLUMNS)
 
         def add(result: CaseResult) -> CaseResult:
-            write_rows(writer, _rows([result], lambda each: map(asdict, each.jobs)))
+            write_rows(writer, _rows([result], lambda each: map(astuple, each.jobs)))
             return replace(result, jobs=())
 
         yield add
 
 
-def _rows(
-    results: Iterable[CaseResult], of: Callable[[CaseResult], Iterable[dict[str, Any]]]
-) -> Iterator[dict[str, Any]]:
+def _rows(results: Iterable[CaseResult], of: Callable[[CaseResult], Iterable[Iterable[Any]]]) -> Iterator[list[Any]]:
     for result in results:
-        case = {name: getattr(result.case, name) for name in CASE_COLUMNS}
-        yield from ({**case, **row} for row in of(result))
+        case = [getattr(result.case, name) for name in CASE_COLUMNS]
+        yield from ([*case, *row] for row in of(result))
 
 
-def _summary(result: CaseResult) -> list[dict[str, Any]]:
-    return [{"offered_load": result.offered_load, **asdict(result.summary)}]
+def _summary(result: CaseResult) -> list[list[Any]]:
+    return [[result.offered_load, *astuple(result.summary)]]

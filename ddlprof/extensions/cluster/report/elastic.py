@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from ddlprof.base.text import text_of
-from ddlprof.base.units import NOT_KNOWN, count, figure, long_time
+from ddlprof.base.units import count, figure, long_time
 from ddlprof.extensions.cluster.elastic_advice import Course, Share
-from ddlprof.report.json_csv import csv_text, json_text
-from ddlprof.report.text import aligned, labelled, wrapped
+from ddlprof.report.json_csv import json_text
+from ddlprof.report.table import Column, Table, fields
+from ddlprof.report.text import labelled, wrapped
 
-COLUMNS = (
-    "name", "gpus", "batch", "batch_per_gpu", "grad_accum", "speed_up", "step_s", "step_low_s", "step_high_s",
-    "samples_per_s", "samples_per_s_low", "samples_per_s_high", "efficiency", "effective_samples_per_s",
-)  # fmt: skip
+TABLE = Table[Share](
+    *fields("name=job.job_id", "gpus", "batch", "batch_per_gpu=part.samples", "grad_accum=part.passes", "speed_up"),
+    *fields("step_s=step.step_s", "step_low_s=step.low_s", "step_high_s=step.high_s"),
+    *fields("samples_per_s=samples_per_s.mean", "samples_per_s_low=samples_per_s.low"),
+    *fields("samples_per_s_high=samples_per_s.high", "efficiency", "effective_samples_per_s"),
+)
+_COURSES = (
+    Column[Course]("POLICY", "policy", words=True),
+    Column[Course]("MEAN COMPLETION", lambda course: long_time(course.mean_completion_s)),
+    Column[Course]("P95", lambda course: long_time(course.p95_completion_s)),
+    Column[Course]("ALL DONE", lambda course: long_time(course.makespan_s)),
+    Column[Course]("DONE AT LAST ARRIVAL", "ended"),
+    Column[Course]("RESTARTS", "restarts"),
+)
 ASSUMED = (
     "Every batch between min_batch and max_batch is taken to train as well as any other, sample for sample: the"
     " assumption of Effective Elastic Scaling (2020). --stat-eff charges large batches for the noise of the gradients"
@@ -67,11 +77,6 @@ def as_table(data: ElasticData) -> str:
     return text_of(lines)
 
 
-def as_csv(data: ElasticData) -> str:
-    """A row for each job."""
-    return csv_text(COLUMNS, map(_record, data.shares))
-
-
 def as_json(data: ElasticData) -> str:
     """One JSON object; null means not known."""
     return json_text(
@@ -81,67 +86,41 @@ def as_json(data: ElasticData) -> str:
             "statistical_efficiency": data.is_charged,
             "batches": data.statement,
             "sum_speed_up": data.speed_ups,
-            "jobs": [_record(share) for share in data.shares],
+            "jobs": TABLE.records(data.shares),
             "simulated": [vars(course) for course in data.courses],
             "notes": list(data.notes),
         }
     )
 
 
-def _record(share: Share) -> dict[str, Any]:
-    step, speeds, part = share.step, share.samples_per_s, share.part
-    values = {
-        "name": share.job.job_id,
-        "gpus": share.gpus,
-        "batch": share.batch,
-        "batch_per_gpu": part.samples if part else None,
-        "grad_accum": part.passes if part else None,
-        "speed_up": share.speed_up,
-        "step_s": step.step_s if step else None,
-        "step_low_s": step.low_s if step else None,
-        "step_high_s": step.high_s if step else None,
-        "samples_per_s": speeds[0] if speeds else None,
-        "samples_per_s_low": speeds[1] if speeds else None,
-        "samples_per_s_high": speeds[2] if speeds else None,
-        "efficiency": share.efficiency,
-        "effective_samples_per_s": speeds[0] * share.efficiency if speeds and share.efficiency is not None else None,
-    }
-    return {name: values[name] for name in COLUMNS}
-
-
-def _shares(data: ElasticData) -> Iterator[str]:
-    heads = ["JOB", "GPUS", "BATCH", "PER GPU", "SPEED-UP", "SAMPLES/S", "80 %"]
-    if data.is_charged:
-        heads += ["EFFICIENCY", "EFFECTIVE/S"]
-    rows = [heads]
-    for share in data.shares:
-        found = _record(share)
-        if not share.gpus:
-            rows.append([share.job.job_id, "0", *[NOT_KNOWN] * (len(heads) - 2)])
-            continue
-        passes = f" x {found['grad_accum']}" if found["grad_accum"] > 1 else ""
-        interval = f"{figure(found['samples_per_s_low'])} to {figure(found['samples_per_s_high'])}"
-        row = [
-            share.job.job_id, str(share.gpus), f"{share.batch:,}", f"{found['batch_per_gpu']:,}{passes}",
-            figure(share.speed_up), figure(found["samples_per_s"]), interval,
-        ]  # fmt: skip
-        if data.is_charged:
-            row += [figure(share.efficiency), figure(found["effective_samples_per_s"])]
-        rows.append(row)
+def _shares(data: ElasticData) -> list[str]:
+    charged = [Column[Share]("EFFICIENCY", "efficiency"), Column[Share]("EFFECTIVE/S", "effective_samples_per_s")]
+    table = Table(
+        Column("JOB", "job.job_id", words=True),
+        Column("GPUS", "gpus"),
+        Column("BATCH", "batch"),
+        Column("PER GPU", _per_gpu),
+        Column("SPEED-UP", "speed_up"),
+        Column("SAMPLES/S", "samples_per_s.mean"),
+        Column("80 %", _interval),
+        *(charged if data.is_charged else []),
+    )
     used = sum(share.gpus for share in data.shares)
-    rows.append(["Sum", str(used), "", "", figure(data.speed_ups), *[""] * (len(heads) - 5)])
-    yield from aligned(rows, right=range(1, len(heads)))
+    rest = [""] * (len(table.columns) - 5)
+    return table.lines(data.shares, ["Sum", f"{used:,}", "", "", figure(data.speed_ups), *rest])
 
 
-def _courses(data: ElasticData) -> Iterator[str]:
+def _per_gpu(share: Share) -> str | None:
+    part = share.part
+    return part and f"{part.samples:,}" + (f" x {part.passes}" if part.passes > 1 else "")
+
+
+def _interval(share: Share) -> str | None:
+    speeds = share.samples_per_s
+    return speeds and f"{figure(speeds.low)} to {figure(speeds.high)}"
+
+
+def _courses(data: ElasticData) -> list[str]:
     best = data.courses[0].mean_completion_s
-    rows = [["POLICY", "MEAN COMPLETION", "P95", "ALL DONE", "DONE AT LAST ARRIVAL", "RESTARTS", "MEAN / ELASTIC"]]
-    rows += [
-        [
-            course.policy, long_time(course.mean_completion_s), long_time(course.p95_completion_s),
-            long_time(course.makespan_s), str(course.ended), str(course.restarts),
-            f"{course.mean_completion_s / best:.2f}",
-        ]
-        for course in data.courses
-    ]  # fmt: skip
-    yield from aligned(rows, right=range(1, 7))
+    ratio = Column[Course]("MEAN / ELASTIC", lambda course: f"{course.mean_completion_s / best:.2f}")
+    return Table(*_COURSES, ratio).lines(data.courses)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ddlprof.base.units import count, significant
@@ -58,8 +58,7 @@ def _past(data: SimulatedData) -> Section | Absent:
     tiles = (
         tag("div", tag("dt", name), tag("dd", value, tag("small", more))) for name, value, more in past.tiles(found)
     )
-    rows: list[list[Content]] = [[*cells] for cells in past.size_rows(found)]
-    sizes = table("Jobs by the GPUs that they asked for", past.SIZE_HEADS, rows)
+    sizes = past.sizes(found).html("Jobs by the GPUs that they asked for", found.sizes)
     return Section("cluster", title, [tag("dl", tiles, class_="tiles"), sizes, bullets(past.read_with(found))])
 
 
@@ -102,19 +101,30 @@ def _longest_waits(data: SimulatedData, unit: words.TimeUnit) -> Section | Absen
 def _dimensions(data: SimulatedData) -> Section | Absent:
     """What the network costs, by the dimension of the layouts of the jobs."""
     title = "Communication by dimension"
-    lines = [(words.title(block), line) for block in data.blocks for line in block.policies]
-    names = list(dict.fromkeys(name for _, line in lines for name in line.comm_dimensions))
+    names = list(
+        dict.fromkeys(name for block in data.blocks for each in block.policies for name in each.comm_dimensions)
+    )
     if not names:
         return Absent(title, "no job has a known layout: see the column layout of --models")
-    rows: list[list[Content]] = [
-        [case, line.policy, *(_figure(line.comm_dimensions.get(name, 0.0)) for name in names)] for case, line in lines
-    ]
     what = "GPU-hours of exposed communication of jobs with a layout"
-    return Section("dimensions", title, [table(what, ["Case", "Policy", *names], rows, left={0, 1})])
+    spent = _table(data, what, names, lambda line: [line.comm_dimensions.get(name, 0.0) for name in names])
+    return Section("dimensions", title, spent)
 
 
-def _rows(columns: Sequence[words.Column], lines: Sequence[PolicyLine], unit: words.TimeUnit) -> list[list[Content]]:
-    def marked(column: words.Column) -> list[Content]:
+def _table(
+    data: SimulatedData, caption: str, heads: Sequence[str], figures: Callable[[PolicyLine], Iterable[float]]
+) -> Html:
+    """A row for each policy of each case."""
+    rows: list[list[Content]] = [
+        [words.title(block), line.policy, *map(_figure, figures(line))]
+        for block in data.blocks
+        for line in block.policies
+    ]
+    return table(caption, ["Case", "Policy", *heads], rows, left={0, 1})
+
+
+def _rows(columns: Sequence[words.Measure], lines: Sequence[PolicyLine], unit: words.TimeUnit) -> list[list[Content]]:
+    def marked(column: words.Measure) -> list[Content]:
         texts = words.cells(column, lines, unit)
         is_best = [line.figures[column.name].is_best for line in lines]
         return [tag("strong", text) if best else text for text, best in zip(texts, is_best, strict=True)]
@@ -135,16 +145,11 @@ def _sweep(data: SimulatedData, unit: words.TimeUnit) -> Section | Absent:
         views += [_sweep_view(data.blocks, "predictable", "load", load, unit) for load in loads]
     if not views:
         return Absent(title, "one load and one share of predictable jobs were simulated")
-    rows: list[list[Content]] = [
-        [words.title(block), line.policy, _figure(line.mean_s / unit.seconds)]
-        for block in data.blocks
-        for line in block.policies
-    ]
     figure = chart(
         "sweep", "curves", {"views": [view for _, view in views]},
         caption="Mean completion time of jobs, over all seeds.",
         alt="Mean completion times, a line for each policy.",
-        table=table("Mean completion time", ["Case", "Policy", unit.name], rows, left={0, 1}),
+        table=_table(data, "Mean completion time", [unit.name], lambda line: [line.mean_s / unit.seconds]),
         choice=Choice("Show", [name for name, _ in views]),
     )  # fmt: skip
     return Section("sweep", title, figure)
@@ -183,16 +188,12 @@ def _timeline(
             for line in block.policies
         ]
         views.append({"along": unit.long_name, "unit": of, "least": 0, "lines": lines, "top": top})
-    rows: list[list[Content]] = [
-        [words.title(block), line.policy, *(_figure(value(each)) for each in _thinned(line.over_time))]
-        for block in data.blocks
-        for line in block.policies
-    ]
-    head = ["Case", "Policy", *(f"{number}/{_PARTS}" for number in range(1, _PARTS + 1))]
+    head = [f"{number}/{_PARTS}" for number in range(1, _PARTS + 1)]
+    at = f"{what} [{of}] at twelfths of each policy's makespan"
     return chart(
         name, "curves", {"views": views}, caption=f"{what}, means over short times.",
         alt=f"{what} over time, a line for each policy.",
-        table=table(f"{what} [{of}] at twelfths of each policy's makespan", head, rows, left={0, 1}),
+        table=_table(data, at, head, lambda line: map(value, _thinned(line.over_time))),
         choice=Choice("Show", [words.title(block) for block in data.blocks]),
     )  # fmt: skip
 
@@ -209,17 +210,16 @@ def _distribution(data: SimulatedData, unit: words.TimeUnit) -> Section:
             for line in block.policies
         ]
         views.append({"along": unit.long_name, "unit": "%", "log": True, "lines": lines, "top": 100, "near": True})
-    rows: list[list[Content]] = [
-        [words.title(block), line.policy, *(_figure(_within_s(line, share) / unit.seconds) for share in _SHARES)]
-        for block in data.blocks
-        for line in block.policies
-    ]
-    head = ["Case", "Policy", *(f"{100 * share:g} %" for share in _SHARES)]
+    head = [f"{100 * share:g} %" for share in _SHARES]
+
+    def within(line: PolicyLine) -> list[float]:
+        return [_within_s(line, share) / unit.seconds for share in _SHARES]
+
     figure = chart(
         "completion", "curves", {"views": views},
         caption="The share of jobs that complete within a time of their submission; the axis of times is logarithmic.",
         alt="Distributions of the completion times of jobs, a line for each policy.",
-        table=table(f"So many jobs complete within [{unit.name}]", head, rows, left={0, 1}),
+        table=_table(data, f"So many jobs complete within [{unit.name}]", head, within),
         choice=Choice("Show", [words.title(block) for block in data.blocks]),
     )  # fmt: skip
     return Section("completion", "How long jobs take", figure)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 
 from ddlprof.base.text import text_of
 from ddlprof.base.units import count, duration, percent, significant
 from ddlprof.extensions.cluster.history.past import COLUMNS, Kept, PastJob
 from ddlprof.extensions.cluster.profile import ClusterProfile, Held, SizeLine, profile
-from ddlprof.report.json_csv import csv_text, json_text
-from ddlprof.report.text import aligned, labelled
+from ddlprof.report.json_csv import csv_text
+from ddlprof.report.table import Column, Table, fields
+from ddlprof.report.text import labelled
 
 HISTORY_SCHEMA_VERSION = 1
 _WIDTH = 100
 _labelled = partial(labelled, width=_WIDTH)
-SIZE_HEADS = ("GPUS", "JOBS", "OF JOBS", "OF GPU-HOURS", "RUN (MEDIAN)", "WAIT (MEDIAN)")
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,9 @@ def rests_on(found: ClusterProfile, gpus: int | None) -> Iterator[str]:
         yield f"the cluster is taken to have the {held} GPUs that jobs held at once; --gpus says how many it has"
 
 
-def as_json(data: HistoryData) -> str:
-    """A JSON object, ending with a line end; null for what is not known."""
-    return json_text(asdict(data))
-
-
 def as_csv(jobs: Sequence[PastJob]) -> str:
     """The jobs as `cluster simulate` reads them, ending with a line end."""
-    return csv_text(COLUMNS, ({name: getattr(job, name) for name in COLUMNS} for job in jobs))
+    return Table[PastJob](*fields(*COLUMNS)).csv(jobs)
 
 
 def waits_csv(jobs: Sequence[PastJob]) -> str:
@@ -67,7 +62,7 @@ def waits_csv(jobs: Sequence[PastJob]) -> str:
     A history does not tell which machines share a rack, so waits for one rack are not known.
     """
     found = [
-        {"gpus": int(job.gpus), "level": "machine", "waited_s": job.start_s - job.submit_s}
+        (int(job.gpus), "machine", job.start_s - job.submit_s)
         for job in jobs
         if job.nodes == 1 and job.gpus > 1 and float(job.gpus).is_integer() and job.start_s is not None
     ]
@@ -80,7 +75,7 @@ def render(data: HistoryData) -> str:
     lines = [*_labelled("ddlprof", f"cluster import {data.name} · {' · '.join(described(found))}"), ""]
     for label, text in facts(found):
         lines += labelled(label, text, width=_WIDTH, indent=12)
-    lines += ["", *aligned([SIZE_HEADS, *size_rows(found)], right=range(1, len(SIZE_HEADS)))]
+    lines += ["", *sizes(found).lines(found.sizes)]
     if data.notes:
         lines.append("")
     for note in data.notes:
@@ -156,19 +151,16 @@ def _gpus(found: ClusterProfile) -> str:
     return f"{significant(found.gpus, 4)} GPUs"
 
 
-def size_rows(found: ClusterProfile) -> list[list[str]]:
-    """The cells below `SIZE_HEADS`, a row for each class of jobs."""
-    return [
-        [
-            _range(line),
-            f"{line.jobs:,}",
-            percent(line.jobs / found.jobs),
-            percent(line.gpu_hours / found.gpu_hours) if found.gpu_hours else "-",
-            duration(line.duration_median_s),
-            "-" if line.wait_median_s is None else duration(line.wait_median_s),
-        ]
-        for line in found.sizes
-    ]
+def sizes(found: ClusterProfile) -> Table[SizeLine]:
+    """The table of the classes of jobs."""
+    return Table(
+        Column("GPUS", _range, words=True),
+        Column("JOBS", "jobs"),
+        Column("OF JOBS", lambda line: percent(line.jobs / found.jobs)),
+        Column("OF GPU-HOURS", lambda line: percent(line.gpu_hours / found.gpu_hours) if found.gpu_hours else None),
+        Column("RUN (MEDIAN)", lambda line: duration(line.duration_median_s)),
+        Column("WAIT (MEDIAN)", lambda line: None if line.wait_median_s is None else duration(line.wait_median_s)),
+    )
 
 
 def _range(line: SizeLine) -> str:

@@ -21,7 +21,7 @@ _BEST = "*"
 
 
 @dataclass(frozen=True)
-class Column:
+class Measure:
     """A figure of the tables."""
 
     name: str
@@ -35,20 +35,20 @@ class Column:
 
 
 TIMES = (
-    Column("completion_mean_s", "MEAN", "mean completion time of jobs, from submission to end", None),
-    Column("completion_median_s", "MEDIAN", "their median", None),
-    Column("completion_p95_s", "P95", "their 95th percentile", None),
-    Column("wait_mean_s", "WAIT", "mean time without GPUs, before the first start and between", None),
-    Column("wait_longest_s", "LONGEST", "the longest such time of a job", None),
-    Column("makespan_s", "MAKESPAN", "from the first submission to the last end", None),
+    Measure("completion_mean_s", "MEAN", "mean completion time of jobs, from submission to end", None),
+    Measure("completion_median_s", "MEDIAN", "their median", None),
+    Measure("completion_p95_s", "P95", "their 95th percentile", None),
+    Measure("wait_mean_s", "WAIT", "mean time without GPUs, before the first start and between", None),
+    Measure("wait_longest_s", "LONGEST", "the longest such time of a job", None),
+    Measure("makespan_s", "MAKESPAN", "from the first submission to the last end", None),
 )
 USE = (
-    Column("gpu_hours", "GPU-h", "GPU-hours held, restarts included"),
-    Column("comm_gpu_hours", "COMM GPU-h", "those in exposed communication"),
-    Column("used", "IN USE", "share of all GPUs that was held, over the makespan", "%", 100),
-    Column("stops", "STOPS", "how often jobs were stopped or moved", is_count=True),
-    Column("jain", "JAIN", "Jain's index of the slowdowns: 1 if all jobs are slowed down alike"),
-    Column("unfair", "UNFAIR", "share of jobs for which an equal share of the cluster were better (Themis)", "%", 100),
+    Measure("gpu_hours", "GPU-h", "GPU-hours held, restarts included"),
+    Measure("comm_gpu_hours", "COMM GPU-h", "those in exposed communication"),
+    Measure("used", "IN USE", "share of all GPUs that was held, over the makespan", "%", 100),
+    Measure("stops", "STOPS", "how often jobs were stopped or moved", is_count=True),
+    Measure("jain", "JAIN", "Jain's index of the slowdowns: 1 if all jobs are slowed down alike"),
+    Measure("unfair", "UNFAIR", "share of jobs for which an equal share of the cluster were better (Themis)", "%", 100),
 )
 
 
@@ -69,12 +69,12 @@ def time_unit(data: SimulatedData) -> TimeUnit:
     return TimeUnit("min", 60.0, "minutes") if shortest_s >= _MINUTES_FROM_S else TimeUnit("s", 1.0, "seconds")
 
 
-def head(column: Column, unit: TimeUnit) -> str:
+def head(column: Measure, unit: TimeUnit) -> str:
     """The name of a column with its unit."""
     return " ".join(word for word in (column.head, unit.name if column.unit is None else column.unit) if word)
 
 
-def cells(column: Column, lines: Sequence[PolicyLine], unit: TimeUnit) -> list[str]:
+def cells(column: Measure, lines: Sequence[PolicyLine], unit: TimeUnit) -> list[str]:
     """A figure of all policies of a block, with as many decimals as the largest needs."""
     factor = 1 / unit.seconds if column.unit is None else column.factor
     figures = [line.figures[column.name] for line in lines]
@@ -150,7 +150,7 @@ def render(data: SimulatedData) -> str:
     return text_of(lines)
 
 
-def _table(columns: Sequence[Column], block: Block, unit: TimeUnit) -> Iterator[str]:
+def _table(columns: Sequence[Measure], block: Block, unit: TimeUnit) -> Iterator[str]:
     marked = [
         [
             f"{cell}{_BEST if line.figures[column.name].is_best else ' '}"

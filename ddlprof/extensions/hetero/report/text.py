@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ddlprof.base.text import text_of
 from ddlprof.base.units import Scale, count, percent, scale_for, significant
-from ddlprof.extensions.hetero.check.run import TOLERANCE, Check
+from ddlprof.extensions.hetero.check.run import TOLERANCE, Check, Checked
+from ddlprof.extensions.hetero.devices import Device
 from ddlprof.extensions.hetero.problem import Problem, Strategy
 from ddlprof.extensions.hetero.search import Plan, Planned
 from ddlprof.extensions.hetero.simulation import Step
-from ddlprof.report.text import aligned, labelled
+from ddlprof.report.table import Column, Table
+from ddlprof.report.text import labelled
 
 _labelled = partial(labelled, width=80, indent=10)
 _OWN = 0.95
@@ -33,7 +35,7 @@ def render(job: str, plan: Plan, notes: Sequence[str], interval: tuple[float, fl
     lines = [
         f"ddlprof  plan {job} · {count(problem.batch, 'sample')} on up to {count(len(problem.devices), 'GPU')} of"
         f" {machines} · {count(layers, 'layer')} in {count(len(problem.groups), 'group')}",
-        *aligned(_comparison(plan, scale), right={1, 2, 3, 4, 5}),
+        *_comparison(plan, scale).lines((plan.best, *plan.uniform)),
         "",
         *_labelled("Gain", _gain(plan)),
     ]
@@ -41,9 +43,8 @@ def render(job: str, plan: Plan, notes: Sequence[str], interval: tuple[float, fl
         low_s, high_s = interval
         text = f"{scale.number(low_s)} to {scale.time(high_s)} by the 80 % interval of computation; links as given"
         lines += _labelled("Step", text)
-    lines += ["", *aligned(_devices(problem, plan.best.strategy, step, scale), right={1, 2, 3}), ""]
-    lines += aligned(_groups(problem, plan.best.strategy), right={1, 2})
-    lines.append("")
+    lines += ["", *_devices(problem, plan.best.strategy, step).lines(problem.devices.all), ""]
+    lines += [*_groups(problem, plan.best.strategy), ""]
     lines += _labelled("Rests on", *notes)
     return text_of(lines)
 
@@ -51,17 +52,19 @@ def render(job: str, plan: Plan, notes: Sequence[str], interval: tuple[float, fl
 def render_check(check: Check) -> str:
     """The predicted and the measured step of the splits that were tried on this machine."""
     scale = scale_for(max(each.measured_s for each in check.splits))
-    rows = [["on this machine", "samples", "predicted", "measured", "predicted / measured"]]
-    for each in check.splits:
-        samples = " + ".join(map(str, each.strategy.samples))
-        cells = [scale.time(each.predicted_s), scale.time(each.measured_s), f"{each.ratio:.2f}"]
-        rows.append([each.name, samples, *cells])
+    splits = Table[Checked](
+        Column("on this machine", "name", words=True),
+        Column("samples", lambda split: " + ".join(map(str, split.strategy.samples)), words=True),
+        Column("predicted", lambda split: scale.time(split.predicted_s)),
+        Column("measured", lambda split: scale.time(split.measured_s)),
+        Column("predicted / measured", lambda split: f"{split.ratio:.2f}"),
+    )
     text = (
         f"two processes, the second computes everything {check.slow} times; a net with the groups' shares of gradients"
         f" and computation, {count(check.rounds, 'step')} of each split in turn; medians. By speed is {check.gain:.2f}"
         " times as fast as even."
     )
-    lines = ["", *aligned(rows, right={2, 3, 4}), "", *_labelled("Check", text, *_judged(check))]
+    lines = ["", *splits.lines(check.splits), "", *_labelled("Check", text, *_judged(check))]
     return text_of(lines)
 
 
@@ -85,25 +88,22 @@ def bound_by(problem: Problem, step: Step) -> str:
     return f"computation on {problem.devices.all[step.slowest].name}"
 
 
-def _comparison(plan: Plan, scale: Scale) -> list[list[str]]:
-    rows = [["", "step", "samples/s", "computes", "exposed", "GPUs", "bound by"]]
-    for each in (plan.best, *plan.uniform):
-        if each.step is None:
-            rows.append([each.name, "", "", "", "", str(len(each.strategy.used)), "does not fit in memory"])
-        else:
-            rows.append([each.name, *_cells(plan.problem, each, each.step, scale)])
-    return rows
+def _comparison(plan: Plan, scale: Scale) -> Table[Planned]:
+    def of_step(head: str, words: Callable[[Step], str]) -> Column[Planned]:
+        return Column(head, lambda planned: "" if planned.step is None else words(planned.step))
 
+    def bound(planned: Planned) -> str:
+        return "does not fit in memory" if planned.step is None else bound_by(plan.problem, planned.step)
 
-def _cells(problem: Problem, planned: Planned, step: Step, scale: Scale) -> list[str]:
-    return [
-        scale.time(step.step_s),
-        f"{significant(problem.batch / step.step_s, 4)}",
-        scale.time(step.compute_s),
-        scale.time(step.exposed_s),
-        str(len(planned.strategy.used)),
-        bound_by(problem, step),
-    ]
+    return Table(
+        Column("", "name", words=True),
+        of_step("step", lambda step: scale.time(step.step_s)),
+        of_step("samples/s", lambda step: significant(plan.problem.batch / step.step_s, 4)),
+        of_step("computes", lambda step: scale.time(step.compute_s)),
+        of_step("exposed", lambda step: scale.time(step.exposed_s)),
+        Column("GPUs", lambda planned: len(planned.strategy.used)),
+        Column("bound by", bound, words=True),
+    )
 
 
 def _gain(plan: Plan) -> str:
@@ -115,26 +115,28 @@ def _gain(plan: Plan) -> str:
     return f"{plan.gain:.2f} times as fast as the best of the four, {name!r}"
 
 
-def _devices(problem: Problem, strategy: Strategy, step: Step, scale: Scale) -> list[list[str]]:
-    rows = [["device", "rank", "samples", "idle"]]
-    ranks = {device: rank for rank, device in enumerate(strategy.used)}
-    for device in problem.devices.all:
-        samples = strategy.samples[device.index]
-        idle = percent(step.idle_s[device.index] / step.step_s) if samples else ""
-        rank = ranks.get(device.index)
-        rows.append([device.name, "not used" if rank is None else str(rank), str(samples) if samples else "", idle])
-    return rows
+def _devices(problem: Problem, strategy: Strategy, step: Step) -> Table[Device]:
+    ranks = {device: str(rank) for rank, device in enumerate(strategy.used)}
+    samples = strategy.samples
+    return Table(
+        Column("device", "name", words=True),
+        Column("rank", lambda device: ranks.get(device.index, "not used")),
+        Column("samples", lambda device: samples[device.index] or ""),
+        Column("idle", lambda each: percent(step.idle_s[each.index] / step.step_s) if samples[each.index] else ""),
+    )
 
 
-def _groups(problem: Problem, strategy: Strategy) -> list[list[str]]:
+def _groups(problem: Problem, strategy: Strategy) -> list[str]:
     """The groups in the order of their layers in the forward pass."""
-    rows = [["group", "layers", "gradients", "exchanged by"]]
-    ways = [way(problem, strategy, group) for group in range(len(problem.groups))]
-    for group, how in list(zip(problem.groups, ways, strict=True))[:_MOST_GROUPS]:
-        rows.append([group.name, str(group.layers), f"{significant(group.gradient_bytes / 1e6, 4)} MB", how])
-    if len(ways) > _MOST_GROUPS:
-        rows.append([f"{len(ways) - _MOST_GROUPS} more", "", "", ""])
-    return rows
+    groups = problem.groups
+    table = Table[int](
+        Column("group", lambda number: groups[number].name, words=True),
+        Column("layers", lambda number: groups[number].layers),
+        Column("gradients", lambda number: f"{significant(groups[number].gradient_bytes / 1e6, 4)} MB"),
+        Column("exchanged by", lambda number: way(problem, strategy, number), words=True),
+    )
+    more = [[f"{len(groups) - _MOST_GROUPS} more", "", "", ""]] if len(groups) > _MOST_GROUPS else []
+    return table.lines(range(min(len(groups), _MOST_GROUPS)), *more)
 
 
 def way(problem: Problem, strategy: Strategy, group: int) -> str:

@@ -42,6 +42,7 @@ def probe(
     catalogue.
     """
     from ddlprof.instance_catalog import CatalogError, load
+    from ddlprof.report.json_csv import json_of
     from ddlprof.report.machines import probe as report
 
     places = wanted(out, format, FORMATS)
@@ -60,7 +61,7 @@ def probe(
     except CatalogError as error:  # measuring took half a minute, so its results are shown even so
         kept, failure = None, error
     if not quiet or out:
-        places.write({"table": lambda probed: report.render(probed, facts, kept), "json": report.as_json}, probed)
+        places.write({"table": lambda probed: report.render(probed, facts, kept), "json": json_of}, probed)
     if failure:
         raise UserError(f"not kept: {failure}")
 

@@ -86,7 +86,7 @@ def _report(
 ) -> None:
     from ddlprof.base.errors import complain
     from ddlprof.extensions.sparsity.analysis.potential import potential
-    from ddlprof.extensions.sparsity.report import as_csv, as_json, as_table
+    from ddlprof.extensions.sparsity.report import TABLE, as_json, as_table
 
     if counts is None or not counts.steps:
         complain(_nothing(counts))
@@ -95,7 +95,7 @@ def _report(
         {
             "table": lambda found: as_table(name, counts, found, timings or []),
             "json": lambda found: as_json(name, counts, found, timings),
-            "csv": as_csv,
+            "csv": lambda found: TABLE.csv(found.layers),
         },
         potential(counts),
         standard_error=to_stderr,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ddlprof.analysis.trials import trials_of
-from ddlprof.base.units import figure, long_time, tenths_of_percent
-from ddlprof.report.goodput.data import GoodputReport, goodput_report
+from ddlprof.base.units import long_time, tenths_of_percent
+from ddlprof.report.goodput.data import AttemptLine, GoodputReport, goodput_report
 from ddlprof.report.goodput.text import WORDS, ended, failures, headline, saving
-from ddlprof.report.html.element import Content, Html, bullets, joined, table
+from ddlprof.report.html.element import Html, bullets, joined
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.run.html.gains import Rate
 from ddlprof.report.run.html.subject import Subject
+from ddlprof.report.table import Column, Table
 
 _KNOWN_BY = {
     "matched": "read its checkpoint",
@@ -36,28 +37,29 @@ def goodput(subject: Subject, rate: Rate | str) -> Section | Absent:
 
 
 def _parts(report: GoodputReport) -> Html:
-    rows: list[list[Content]] = [
-        [
-            WORDS[name],
-            figure(hours),
-            tenths_of_percent(hours / report.rank_hours) if report.rank_hours else None,
-            None if (usd := report.parts_usd[name]) is None else figure(usd),
-        ]
-        for name, hours in report.parts_h.items()
-    ]
-    head = ["Time of all machines", report.unit, "Share", "USD"]
-    return table("Where the time of all machines went, over all attempts", head, rows)
+    def share(name: str) -> str | None:
+        return tenths_of_percent(report.parts_h[name] / report.rank_hours) if report.rank_hours else None
+
+    parts = Table[str](
+        Column("Time of all machines", lambda name: WORDS[name], words=True),
+        Column(report.unit, lambda name: report.parts_h[name]),
+        Column("Share", share),
+        Column("USD", lambda name: report.parts_usd[name]),
+    )
+    return parts.html("Where the time of all machines went, over all attempts", report.parts_h)
 
 
 def _attempts(report: GoodputReport) -> Html:
-    lost = {each.attempt: each for each in report.failures}
-    rows: list[list[Content]] = []
-    for each in report.attempts:
-        failure = lost.get(each.attempt)
-        rows.append([
-            str(each.attempt), str(each.ranks), long_time(each.wall_s), f"{each.first_step:,}",
-            _KNOWN_BY[each.known_by] if each.attempt and each.steps else "", f"{each.steps:,}", f"{each.repeated:,}",
-            ended(each.status), figure(failure.lost_h) if failure else None,
-        ])  # fmt: skip
-    head = ["Attempt", "Ranks", "Took", "First step", "Known by", "Steps", "Done again", "Ended by", "Its end cost, h"]
-    return table("The attempts", head, rows, left={0, 4, 7})
+    lost = {each.attempt: each.lost_h for each in report.failures}
+    attempts = Table[AttemptLine](
+        Column("Attempt", "attempt", words=True),
+        Column("Ranks", "ranks"),
+        Column("Took", lambda each: long_time(each.wall_s)),
+        Column("First step", "first_step"),
+        Column("Known by", lambda each: _KNOWN_BY[each.known_by] if each.attempt and each.steps else "", words=True),
+        Column("Steps", "steps"),
+        Column("Done again", "repeated"),
+        Column("Ended by", lambda each: ended(each.status), words=True),
+        Column("Its end cost, h", lambda each: lost.get(each.attempt)),
+    )
+    return attempts.html("The attempts", report.attempts)

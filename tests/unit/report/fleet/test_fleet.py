@@ -23,7 +23,7 @@ from ddlprof.model.records import End
 from ddlprof.model.run_summary import SUMMARY_NAME, RunSummary
 from ddlprof.report.fleet import data as fleet_data
 from ddlprof.report.fleet.data import GLANCE, LOADED, OUTDATED, SAVED, WHOLE, Entry, changes, entries_of, rows_of
-from ddlprof.report.fleet.formats import COLUMNS
+from ddlprof.report.fleet.formats import RUNS
 from ddlprof.report.run.data import build_report
 from ddlprof.report.run.summary import summarise_run
 from ddlprof.store import fleet as searching
@@ -309,11 +309,11 @@ def test_csv_and_json_tell_the_same(fleet: Command, tmp_path: Path) -> None:
     write(tmp_path / "runs" / "b", "2", hours=1, training=replace(manifest(2).training, global_batch=128))
     _, text, _ = fleet(str(tmp_path / "runs"), "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert tuple(rows[0]) == COLUMNS
+    assert tuple(rows[0]) == RUNS.table.heads
     found = json.loads(fleet(str(tmp_path / "runs"), "--format", "json")[1])
     for row, run in zip(rows, found["runs"], strict=True):
-        assert [(name, row[name]) for name in COLUMNS if name != "changes"] == [
-            (name, "" if run[name] is None else str(run[name])) for name in COLUMNS if name != "changes"
+        assert [(name, row[name]) for name in RUNS.table.heads if name != "changes"] == [
+            (name, "" if run[name] is None else str(run[name])) for name in RUNS.table.heads if name != "changes"
         ]
     assert [run["changes"] for run in found["runs"]] == [
         [{"what": "batch", "was": 64, "now": 128, "words": "batch 128, was 64"}],

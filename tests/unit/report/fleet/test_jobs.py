@@ -15,7 +15,8 @@ from ddlprof.model.checkpoint_files import LOADED, SAVED, CheckpointFile
 from ddlprof.model.records import End
 from ddlprof.model.trial import ReadFrom, SavedAt
 from ddlprof.report.fleet.data import Row, entries_of
-from ddlprof.report.fleet.jobs import JOB_COLUMNS, jobs_of
+from ddlprof.report.fleet.jobs import jobs_of
+from ddlprof.report.fleet.jobs_text import JOBS
 from ddlprof.store.fleet import search
 from tests.golden.runs import MS, ORIGIN_UNIX_NS, header, manifest, step, write_rank
 from tests.unit.report.fleet.test_fleet import Command, fleet, save
@@ -74,7 +75,7 @@ def test_formats(tmp_path: Path, fleet: Command) -> None:
     assert "Total  1 job" in shown
     _, text, _ = fleet(str(tmp_path), "--by", "job", "--format", "csv")
     (row,) = csv.DictReader(io.StringIO(text))
-    assert tuple(row) == JOB_COLUMNS
+    assert tuple(row) == JOBS.table.heads
     code, _, error = fleet(str(tmp_path), "--by", "weather")
     assert code == 2
     assert "unknown --by 'weather'" in error

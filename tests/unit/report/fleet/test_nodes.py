@@ -14,7 +14,7 @@ from ddlprof.model.health import HealthReading
 from ddlprof.model.run_summary import RunSummary
 from ddlprof.report.fleet.data import SAVED, Entry, rows_of
 from ddlprof.report.fleet.formats import Listing
-from ddlprof.report.fleet.nodes import COLUMNS, as_csv, as_json, as_table, at_least, nodes_of
+from ddlprof.report.fleet.nodes import NODES, at_least, nodes_of
 from tests.golden.runs import MS, SHAPES, ddp_step, header, manifest, write_rank
 from tests.unit.report.fleet.test_fleet import save
 
@@ -71,7 +71,7 @@ def test_a_run_on_one_machine_compares_nothing(usual: RunSummary) -> None:
     alone = listing(*[replace(usual, host_names=["host-b"])] * 5)
     (node,) = nodes_of(alone.rows)
     assert (node.runs, node.compared_runs, node.late_runs, node.by_chance) == (5, 0, 0, None)
-    assert "Suspect   not known: no run compares machines" in as_table(alone)
+    assert "Suspect   not known: no run compares machines" in NODES.as_table(alone)
 
 
 def test_the_tail_is_the_sum_over_all_outcomes() -> None:
@@ -89,19 +89,19 @@ def test_the_tail_is_the_sum_over_all_outcomes() -> None:
 def test_table_json_and_csv(usual: RunSummary) -> None:
     runs = [replace(usual, host_names=[f"host-{n}" for n in "bcdefgh"]) for _ in range(5)]
     given = listing(*runs, replace(usual, host_names=[]))
-    table = as_table(given)
+    table = NODES.as_table(given)
     assert "host-b  " in table
     assert "5 of 5" in table
     assert "pages swapped in or out" in table
     assert "Suspect   host-b\n" in table
     assert "1 run without names of machines" in table
-    read = json.loads(as_json(given))
+    read = json.loads(NODES.as_json(given))
     assert read["nodes"][0]["moved"] == ["swap_pages"]
-    assert tuple(read["nodes"][0]) == COLUMNS
-    head, first, *_ = as_csv(given).splitlines()
-    assert head == ",".join(COLUMNS)
+    assert tuple(read["nodes"][0]) == NODES.table.heads
+    head, first, *_ = NODES.as_csv(given).splitlines()
+    assert head == ",".join(NODES.table.heads)
     assert first.startswith("host-b,5,5,5,")
-    assert "Suspect   none" in as_table(listing(usual))
+    assert "Suspect   none" in NODES.as_table(listing(usual))
 
 
 def test_the_command(usual: RunSummary, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

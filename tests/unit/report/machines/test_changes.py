@@ -10,9 +10,8 @@ from pathlib import Path
 from ddlprof.instance_catalog import LinkFact
 from ddlprof.instance_catalog.refresh import Contradiction, Outcome, RefreshReport
 from ddlprof.report.machines.changes import (
-    LINK_COLUMNS,
+    LINKS,
     added,
-    added_as_csv,
     added_as_json,
     refreshed,
     refreshed_as_json,
@@ -77,6 +76,6 @@ def test_a_refresh_for_programs() -> None:
 def test_added_facts_for_programs() -> None:
     found = json.loads(added_as_json([FACT], Path("overlay")))
     assert (found["overlay"], found["added"][0]["value"]) == ("overlay", 4.94949)
-    (row,) = csv.DictReader(io.StringIO(added_as_csv([FACT])))
-    assert tuple(row) == tuple(found["added"][0]) == LINK_COLUMNS
+    (row,) = csv.DictReader(io.StringIO(LINKS.csv([FACT])))
+    assert tuple(row) == tuple(found["added"][0]) == LINKS.heads
     assert list(row.values()) == ["p3.8xlarge", "flow_gbps", "4.94949", "Gbit/s", "2026-01-01", "run", "two hosts"]

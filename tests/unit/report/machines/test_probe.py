@@ -12,7 +12,8 @@ from ddlprof.base.reading import ReadingError
 from ddlprof.instance_catalog import CatalogError, load
 from ddlprof.instance_catalog.overlay import add_links, add_reached
 from ddlprof.model.probed import Figure, Probed
-from ddlprof.report.machines.probe import as_json, facts_of, from_json, render
+from ddlprof.report.json_csv import json_of
+from ddlprof.report.machines.probe import facts_of, from_json, render
 from ddlprof.report.machines.show import as_text, build_page
 
 PROBED = Probed(
@@ -101,7 +102,7 @@ def test_no_share_is_told_of_a_peak_that_is_not_known() -> None:
 
 
 def test_a_file_is_read_as_it_was_written() -> None:
-    assert from_json(as_json(PROBED)) == PROBED
+    assert from_json(json_of(PROBED)) == PROBED
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_a_file_is_read_as_it_was_written() -> None:
 )  # fmt: skip
 def test_a_damaged_file_names_the_field(change: dict[str, object], what: str) -> None:
     with pytest.raises(ReadingError, match=what):
-        from_json(json.dumps({**json.loads(as_json(PROBED)), **change}))
+        from_json(json.dumps({**json.loads(json_of(PROBED)), **change}))
 
 
 def test_the_page_of_a_type_shows_its_probe(tmp_path: Path) -> None:

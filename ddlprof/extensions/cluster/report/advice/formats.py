@@ -25,7 +25,7 @@ def as_json(jobs: Sequence[JobAdvice]) -> str:
 
 def as_csv(jobs: Sequence[JobAdvice]) -> str:
     """One row for each job and distance, with the figures of the JSON; a job of one GPU has none."""
-    return csv_text(COLUMNS, [_row(job, loss) for job in jobs for loss in job.advice.losses])
+    return csv_text(COLUMNS, [_row(job, loss).values() for job in jobs for loss in job.advice.losses])
 
 
 def _job(job: JobAdvice) -> dict[str, Any]:

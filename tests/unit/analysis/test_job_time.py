@@ -10,7 +10,7 @@ import pytest
 
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime, job_time
 from ddlprof.analysis.run import analyse
-from ddlprof.model.records import Aggregate, End, Flag, JobSpan, RankHeader, StepRow
+from ddlprof.model.records import End, Flag, JobSpan, RankHeader, StepRow
 from ddlprof.store import RankData, RunData
 from ddlprof.store.tables import StepTable
 from tests.golden.runs import MS, header, step
@@ -54,52 +54,6 @@ def shown(job: JobTime) -> dict[str, float]:
     return {part: round(seconds, 6) for part, seconds in job.parts_s.items() if seconds}
 
 
-def test_a_plain_job() -> None:
-    job = job_of(rank_of(rows_of()))
-    assert shown(job) == {"start_up": 1.2, "steps": 0.4, "end": 0.3}
-    assert job.wall_s == pytest.approx(1.9)
-    assert (job.evaluations, job.checkpoints, job.epochs, job.steps) == (0, 0, 0, 40)
-    assert (job.until, job.timed, job.attempt) == ("end", True, 0)
-    assert job.share("start_up") == pytest.approx(1.2 / 1.9)
-
-
-def test_each_span_is_taken_out_of_where_it_happened() -> None:
-    long = {10: (Flag.EVALUATION, {"other_ms": 1001}), 20: (Flag.CHECKPOINT, {"other_ms": 101})}
-    spans = [
-        ("profiling", 500, 600),
-        ("compilation", 700, 750),
-        ("evaluation", 1100, 2050),  # of the 1000 ms in step 10
-        ("checkpoint", 2205, 2300),
-        ("evaluation", 2520, 2620),  # after the last step, which ends at 2500
-    ]
-    job = job_of(rank_of(rows_of(long), spans))
-    assert shown(job) == {
-        "start_up": 1.05,
-        "steps": 0.4,
-        "evaluation": 1.05,
-        "checkpoint": 0.095,
-        "compilation": 0.05,
-        "profiling": 0.1,
-        "idle": 0.055,  # 50 ms around the evaluation, 5 ms around the checkpoint
-        "end": 0.2,
-    }
-    assert (job.evaluations, job.checkpoints) == (2, 1)
-
-
-def test_what_happens_inside_an_evaluation_is_counted_once() -> None:
-    long = {10: (Flag.EVALUATION | Flag.CHECKPOINT | Flag.COMPILE, {"other_ms": 1001})}
-    spans = [("evaluation", 1100, 2100), ("checkpoint", 1200, 1300), ("compilation", 1250, 1350)]
-    job = job_of(rank_of(rows_of(long), spans))
-    assert shown(job) == {
-        "start_up": 1.2,
-        "steps": 0.4,
-        "evaluation": 0.85,
-        "checkpoint": 0.05,
-        "compilation": 0.1,
-        "end": 0.3,
-    }
-
-
 def test_the_first_steps_and_first_batches_take_longer() -> None:
     long = {
         0: (Flag.EPOCH_START, {"data_ms": 501, "compute_ms": 108}),
@@ -117,10 +71,6 @@ def test_the_first_steps_and_first_batches_take_longer() -> None:
         "end": 0.3,
     }
     assert job.epochs == 2
-
-
-def test_without_a_loader_no_epoch_is_seen() -> None:
-    assert job_of(rank_of(rows_of(dict.fromkeys(range(STEPS), (0, {"data_ms": None}))))).epochs is None
 
 
 def test_another_rank_evaluates_while_the_first_waits() -> None:
@@ -143,24 +93,6 @@ def test_a_killed_job_goes_until_its_last_entry() -> None:
     assert job.until == "entry"
 
 
-def test_measuring_that_stopped_does_not_know_the_end() -> None:
-    job = job_of(rank_of(rows_of(), [("profiling", 90_000, 90_100)], end=End("stopped", 0, 90_100 * MS)))
-    assert shown(job) == {"start_up": 1.2, "steps": 0.4}
-    assert job.parts_s["end"] is None
-    assert job.until == "stopped"
-
-
-def test_an_older_run_tells_by_the_flags_of_its_steps() -> None:
-    long = {10: (Flag.EVALUATION, {"other_ms": 1001}), 20: (Flag.CHECKPOINT, {"other_ms": 101})}
-    job = job_of(rank_of(rows_of(long), head=header()))
-    assert shown(job) == {"start_up": 1.0, "steps": 0.4, "evaluation": 1.0, "checkpoint": 0.1, "end": 0.3}
-    assert job.parts_s["compilation"] is None
-    assert (job.evaluations, job.checkpoints, job.timed) == (1, 1, False)
-    plain = job_of(rank_of(rows_of(), head=header()))
-    assert plain.parts_s["evaluation"] is None
-    assert plain.evaluations is None
-
-
 def test_a_flag_of_most_steps_is_no_exception() -> None:
     often = {n: (int(Flag.EVALUATION), {"other_ms": 6}) for n in range(STEPS)}
     spans = [("evaluation", START_MS + 15 * n, START_MS + 15 * n + 5) for n in range(STEPS)]
@@ -169,30 +101,6 @@ def test_a_flag_of_most_steps_is_no_exception() -> None:
     assert job.evaluations == STEPS
 
 
-def test_steps_kept_as_sums_count_as_steps() -> None:
-    rows = [row for row in rows_of(steps=60) if row.step < 40 or row.step == 50]
-
-    def summed(first: int, steps: int) -> Aggregate:
-        step_ns, compute_ns, data_ns = (steps * each * MS for each in (10, 8, 1))
-        return Aggregate(first, steps, step_ns, compute_ns, data_ns, None, None, 0, 0, data_ns, 0, 0)
-
-    job = job_of(rank_of(rows, aggregates=[summed(40, 10), summed(51, 9)]))
-    assert shown(job) == {"start_up": 1.2, "steps": 0.6, "end": 0.21}
-    assert job.steps == 60
-
-
-def test_time_between_two_steps_is_idle() -> None:
-    rows = rows_of()
-    rows[20:] = [replace(row, start_ns=row.start_ns + 70 * MS) for row in rows[20:]]
-    assert shown(job_of(rank_of(rows))) == {"start_up": 1.2, "steps": 0.4, "idle": 0.07, "end": 0.3}
-
-
 def test_nothing_is_known_of_a_job_without_steps() -> None:
     (attempt,) = analyse(RunData(("run",), None, [rank_of([])]))
-    assert job_time(attempt) is None
-
-
-def test_clocks_that_cannot_be_right() -> None:
-    heads = [replace(header(0, 2), spans=True), replace(header(1, 2), origin_unix_ns=1, spans=True)]
-    (attempt,) = analyse(RunData(("run",), None, [rank_of(rows_of(), head=head) for head in heads]))
     assert job_time(attempt) is None

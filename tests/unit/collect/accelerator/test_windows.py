@@ -69,11 +69,6 @@ def test_a_window() -> None:
     )
 
 
-def test_a_window_is_as_long_as_its_steps() -> None:
-    activities = [Activity("gemm", 90, 120), Activity("gemm", 150, 160), Activity("gemm", 190, 230)]
-    assert summarise(50, 2, activities, 100, 200) == WindowRow(50, 2, 100, 40, 0, 2)
-
-
 def test_an_empty_window_says_nothing() -> None:
     assert summarise(50, 2, [], 0, 100) is None
     assert summarise(50, 2, [Activity("gemm", 200, 300)], 0, 100) is None
@@ -86,16 +81,6 @@ def test_two_whole_steps_are_measured_however_far_the_device_is_behind(tmp_path:
     (row,) = trainer.rows()
     assert row == WindowRow(FIRST_UPDATE, 2, window_ns=14 * MS, work_ns=12 * MS, comm_only_ns=0, kernels=6)
     assert trainer.profiler.on is None
-
-
-def test_steps_of_a_window_are_traced_also_those_that_pay_for_it(tmp_path: Path) -> None:
-    trainer = Trainer(tmp_path)
-    trainer.train(FIRST_UPDATE + 20)
-    trainer.rig.helper.stop()
-    traced = [row.step for row in trainer.rig.written() if row.flags & Flag.TRACED]
-    assert traced == list(range(FIRST_UPDATE, FIRST_UPDATE + 5))
-    longest = max(trainer.rig.steps, key=lambda step: step.row.step_ns)
-    assert longest.row.step in traced
 
 
 def test_communication_alone_is_told(tmp_path: Path) -> None:
@@ -113,52 +98,12 @@ def test_a_window_in_which_nothing_was_recorded_is_said(tmp_path: Path) -> None:
     assert trainer.lost() == [(1, "the profiler recorded no work of the device in its steps")]
 
 
-def test_no_more_windows_than_asked_for(tmp_path: Path) -> None:
-    trainer = Trainer(tmp_path, most=2)
-    trainer.train(FIRST_UPDATE + 3 * EVERY_UPDATES)
-    assert [row.first_update for row in trainer.rows()] == [FIRST_UPDATE, FIRST_UPDATE + EVERY_UPDATES]
-
-
-def test_several_updates_a_step(tmp_path: Path) -> None:
-    trainer = Trainer(tmp_path)
-    recorder, device = trainer.rig.recorder, trainer.device
-    boundaries = trainer.rig.helper.assembler.boundaries
-    boundaries.ends_step = lambda optimizer: optimizer == 0  # type: ignore[method-assign]
-    for _ in range(FIRST_UPDATE):
-        recorder.emit(Kind.FORWARD_BEGIN, True, True, 4)
-        device.launch("gemm", MS)
-        recorder.emit(Kind.OPTIMIZER_BEGIN, 1)
-        recorder.emit(Kind.OPTIMIZER_END, 1, False, ("SGD", 1))
-        train(device, recorder, trainer.rig.helper, 1)
-    (row,) = trainer.rows()
-    assert (row.updates, row.kernels) == (2, 8)
-
-
 def test_a_device_that_never_comes_ends_the_window(tmp_path: Path) -> None:
     trainer = Trainer(tmp_path, lead_ns=100_000 * MS)
     trainer.train(FIRST_UPDATE + 3 + MOST_BEHIND + 5)
     assert trainer.profiler.on is None
     assert not trainer.rows()
     assert trainer.lost() == [(1, f"the device was over {MOST_BEHIND} updates behind")]
-
-
-def test_it_is_not_opened_under_another_profiler_which_is_counted(tmp_path: Path) -> None:
-    trainer = Trainer(tmp_path, most=5)
-    trainer.profiler.reason = "the script's own profiler was on"
-    trainer.train(FIRST_UPDATE + 2 * EVERY_UPDATES)
-    assert not trainer.profiler.starts
-    assert trainer.lost()[-1] == (3, "the script's own profiler was on")
-
-
-def test_it_makes_way(tmp_path: Path) -> None:
-    trainer = Trainer(tmp_path)
-    trainer.train(FIRST_UPDATE + 2)
-    assert trainer.profiler.on is not None
-    trainer.windows.make_way()
-    assert trainer.profiler.on is None
-    trainer.train(10)
-    assert not trainer.rows()
-    assert trainer.lost() == [(1, "the script started a profiler of its own")]
 
 
 @pytest.mark.parametrize("where", ["start", "stop", "activities"])
@@ -214,19 +159,6 @@ def test_a_window_does_not_stay_open_during_an_evaluation(tmp_path: Path) -> Non
     trainer.train(10)
     assert not trainer.rows()
     assert trainer.lost() == [(1, f"it would have been open for over {module.MOST_S} s")]
-
-
-def test_nothing_is_asked_of_the_device_during_a_capture(tmp_path: Path) -> None:
-    trainer = Trainer(tmp_path)
-    free = trainer.windows._device_free
-    trainer.train(FIRST_UPDATE + 3)
-    with free:
-        trainer.device.mark = lambda: pytest.fail("asked")  # type: ignore[method-assign]
-        trainer.train(5)
-        assert trainer.profiler.on is not None
-    trainer.train(3)
-    assert trainer.profiler.on is None
-    assert len(trainer.rows()) == 1
 
 
 @pytest.mark.parametrize("groups", [("0", "0"), ("0", "1")])

@@ -15,52 +15,9 @@ from ddlprof.model.reads import Reads, load_reads
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's page cache and /proc")
 
-WATCHED = """\
-import mmap, os, sys
-from ddlprof.collect.experiment.reads import ReadsWatch, drop_from_cache
-
-folder = sys.argv[1]
-held = open(f"{folder}/held", "rb")
-mapped = open(f"{folder}/mapped", "rb")
-memory = mmap.mmap(mapped.fileno(), 0, prot=mmap.PROT_READ)
-mapped.close()
-
-def fetch(name):
-    import colorsys  # code is no data, nor is what an installed checkout says of itself
-    open(f"{folder}/own.egg-info/PKG-INFO").close()
-    with open(f"{folder}/{name}", "rb") as file, open(f"{folder}/log", "w") as log:
-        return len(file.read())
-
-watch = ReadsWatch(f"{folder}/run/rank-0.reads")
-epoch = watch.begin_epoch()
-drop_from_cache([f"{folder}/a", f"{folder}/gone"])
-assert watch.fetch(epoch, fetch, "a") == 1 << 20
-assert watch.fetch(epoch, fetch, "b") == 1 << 20
-open(f"{folder}/unrelated").close()  # not while a batch is fetched
-watch.drop_again()
-watch.fetch(watch.begin_epoch(), fetch, "b")
-memory.close()
-"""
-
 
 def write(path: Path) -> None:
     path.write_bytes(bytes(1 << 20))
-
-
-def test_files_are_seen_and_bytes_counted(tmp_path: Path) -> None:
-    (tmp_path / "own.egg-info").mkdir()
-    (tmp_path / "own.egg-info/PKG-INFO").touch()
-    for name in ("a", "b", "held", "mapped", "unrelated"):
-        write(tmp_path / name)
-    done = subprocess.run([sys.executable, "-c", WATCHED, str(tmp_path)], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    reads = load_reads(tmp_path / "run")
-    assert reads is not None
-    assert {Path(path).name for path in reads.files} == {"a", "b", "held", "mapped"}
-    assert {Path(path).name for path in reads.mapped} == {"mapped"}
-    assert 3 << 20 <= reads.asked_bytes < 4 << 20
-    # Cold twice, and what the file system reads beside; nothing where files are in memory only.
-    assert reads.disk_bytes == 0 or reads.disk_bytes >= 2 << 20
 
 
 FULL = """\

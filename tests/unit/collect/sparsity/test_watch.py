@@ -137,22 +137,6 @@ def test_sums_over_steps_are_those_by_hand(limit: int, tmp_path: Path, monkeypat
     )
 
 
-def test_a_batch_that_is_filled_anew_before_the_step_ends_is_counted_as_it_was(tmp_path: Path) -> None:
-    net = nn.Linear(8, 4)
-    batch = torch.zeros(5, 8)
-    optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    watch = Watch(SparsityRequest(str(tmp_path / "counts"), every=1))
-    watch.begin()
-    for _ in range(4):
-        batch.zero_()[0] = 1
-        net(batch).square().sum().backward()
-        batch.numpy()[:] = 1  # not even torch sees it
-        optimizer.step()
-    watch.finish()
-    (layer,) = watch.counts.layers
-    assert (layer.calls, layer.input_zeros) == (3, 3 * 4 * 8)
-
-
 def test_a_gradient_that_is_changed_in_place_while_it_waits_is_said_and_looked_at_at_once_from_then_on(
     tmp_path: Path,
 ) -> None:
@@ -183,23 +167,6 @@ def test_other_hooks_of_optimizers_go_on_when_the_last_step_is_counted(tmp_path:
     watch.finish()
     others.remove()
     assert calls == [1, 2, 3, 3, 3, 3]
-
-
-def test_where_zeros_come_from(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    found = layers(counted(network(), tmp_path))
-    first, second, last = found["0"], found["3" if "3" in found else "2"], found["6"]
-    assert not first.mask_known
-    assert first.data_macs == 0 < first.weight_macs  # its input needs no gradient
-    assert second.mask_known
-    assert last.mask_known  # through max-pooling and flattening
-    assert second.before == ["Relu"]
-    assert first.after == ["Relu"]
-    assert any("MaxPool" in name for name in second.after)
-    assert 0.3 < second.input_zeros / second.inputs < 0.7
-    assert (second.gradient_zeros or 0) / (second.gradients or 1) > 0.7
-    assert (first.gradient_zeros or 0) > 0
-    assert last.gradient_zeros == 0
 
 
 def test_a_normalisation_makes_gradients_dense_and_a_hint_says_so(tmp_path: Path) -> None:

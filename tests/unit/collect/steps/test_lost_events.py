@@ -112,17 +112,3 @@ def test_a_loop_whose_beginning_is_lost_has_the_steps_after_it() -> None:
     assert steps == whole[5:]
     assert assembler.boundaries.names == {0: "SGD"}
     assert assembler.lost_steps == 5
-
-
-def test_a_checkpoint_whose_begin_is_lost_did_not_begin_with_the_one_before() -> None:
-    thread = Thread()
-    for number in range(STEPS):
-        plain(thread, number)
-    begin = [n for n, event in enumerate(thread.events) if event[0] == Kind.CHECKPOINT_BEGIN][-1]
-    end = begin + 1
-    assembler = StepAssembler(0)
-    events = [*thread.events[:begin], told(thread.events, begin, end), *thread.events[end:]]
-    for event in events:
-        list(assembler.feed(event))
-    list(assembler.finish())
-    assert max(span.duration_ns for span in assembler.spans.take() if span.what == "checkpoint") == 5_000_000

@@ -18,12 +18,10 @@ import yaml
 from botocore.validate import ParamValidator
 
 from ddlprof.base.errors import UserError
-from ddlprof.base.text import plain
 from ddlprof.report.launch.machines import pods, sagemaker, slurm
 from ddlprof.report.launch.machines.engines import MACHINES
 from ddlprof.report.launch.machines.start import Machine, Start
 from scripts.lab.launch_files import P4D, STARTS, filled_in
-from tests.unit.cli.hostile import NAME
 from tests.unit.report.launch.machines.made import (
     ONE,
     ONE_ON_SPOT,
@@ -62,17 +60,6 @@ def test_all_that_is_to_be_filled_in_is_explained(engine: str, case: str) -> Non
     assert f"start it with: {how}\n" in rendered(engine, STARTS[case])
 
 
-@pytest.mark.parametrize("engine", [each for each in MACHINES if each != "parallelcluster"])
-@pytest.mark.parametrize("case", STARTS)
-def test_the_measured_command_is_in_it_and_is_measured_again(engine: str, case: str) -> None:
-    text = rendered(engine, STARTS[case])
-    assert re.search(r"-m ddlprof run (--out |\$\{RUN:\+--out |\$O )", text)
-    assert "train.py --lr 0.1" in text or document(engine, STARTS[case])["AlgorithmSpecification"][
-        "ContainerArguments"
-    ] == ["train.py", "--lr", "0.1"]
-    assert ("let the job write a checkpoint every 10 min" in text) == STARTS[case].machine.is_spot
-
-
 def test_torchrun_asks_for_its_place(tmp_path: Path) -> None:
     stubs = 'torchrun() { echo "$@"; }\ndate() { echo now; }'
     said = [ran(rendered("torchrun", TWO), tmp_path, stubs, NODE_RANK=each, MASTER_ADDR="a") for each in ("0", "1")]
@@ -94,23 +81,6 @@ def directives(text: str) -> dict[str, str]:
     first_command = next(number for number, line in enumerate(lines) if not line.startswith("#"))
     assert not any(line.startswith("#SBATCH") for line in lines[first_command:])  # sbatch stops at the first command
     return {name: value for name, _, value in found}
-
-
-def test_slurm_gives_each_machine_its_number(tmp_path: Path) -> None:
-    stubs = (
-        "srun() { for SLURM_NODEID in 0 1; do export SLURM_NODEID; ${@:3}; done; }\n"
-        "scontrol() { printf 'n7\\nn8\\n'; }\n"
-        'torchrun() { echo "$@"; }\nexport -f torchrun'
-    )
-    place = {"SLURM_JOB_NODELIST": "n[7-8]", "SLURM_JOB_ID": "5", "SLURM_CPUS_ON_NODE": "96"}
-    first, second = ran(rendered("slurm", TWO), tmp_path, stubs, **place).splitlines()
-    assert first == (
-        "--nnodes 2 --node-rank 0 --master-addr n7 --master-port 29500 --nproc-per-node 8 -m ddlprof run --out"
-        " ddlprof-runs/bert-5-0 train.py --lr 0.1"
-    )
-    assert second == first.replace("rank 0", "rank 1").replace(" --out ddlprof-runs/bert-5-0", "")
-    again = ran(rendered("slurm", TWO), tmp_path, stubs, SLURM_RESTART_COUNT="2", **place)
-    assert "--out ddlprof-runs/bert-5-2 " in again
 
 
 def test_slurm_is_asked_for_whole_machines_until_the_upper_end() -> None:
@@ -156,34 +126,6 @@ def test_pods_have_a_machine_each(engine: str, case: str) -> None:
         assert (found["command"], len(found["args"])) == (["bash", "-c"], 1)
 
 
-def test_a_job_set_has_a_pod_for_each_machine_and_the_address_of_the_first() -> None:
-    spec = document("kubernetes", TWO)["spec"]
-    (workers,) = spec["replicatedJobs"]
-    job = workers["template"]["spec"]
-    assert (job["parallelism"], job["completions"], job["completionMode"]) == (2, 2, "Indexed")
-    assert job["activeDeadlineSeconds"] == 10_000
-    script = container(job["template"]["spec"])["args"][0]
-    assert '--node-rank "$JOB_COMPLETION_INDEX"' in script
-    assert f"--master-addr bert-{workers['name']}-0-0.bert " in script
-    assert "failurePolicy" not in spec
-    again = document("kubernetes", TWO_ON_SPOT)["spec"]["failurePolicy"]
-    assert again["maxRestarts"] == 14
-    assert again["rules"][0]["onJobFailureReasons"] == ["DeadlineExceeded"]
-
-
-def test_a_pytorchjob_has_a_master_and_workers() -> None:
-    spec = document("pytorchjob", TWO)["spec"]
-    replicas = spec["pytorchReplicaSpecs"]
-    assert {name: each["replicas"] for name, each in replicas.items()} == {"Master": 1, "Worker": 1}
-    assert container(replicas["Master"]["template"]["spec"])["name"] == "pytorch"  # the operator looks for this name
-    assert spec["runPolicy"]["activeDeadlineSeconds"] == 10_000
-    assert list(document("pytorchjob", ONE)["spec"]["pytorchReplicaSpecs"]) == ["Master"]
-    spot = document("pytorchjob", TWO_ON_SPOT)["spec"]
-    assert spot["runPolicy"]["backoffLimit"] == 28  # 14 times, and both pods start again each time
-    assert document("pytorchjob", ONE_ON_SPOT)["spec"]["runPolicy"]["backoffLimit"] == 14
-    assert {each["restartPolicy"] for each in spot["pytorchReplicaSpecs"].values()} == {"OnFailure"}
-
-
 @pytest.mark.parametrize(
     ("machine", "chosen"),
     [
@@ -223,38 +165,11 @@ def test_dstack() -> None:
     assert 'RUN="/checkpoints/' in spot["commands"][-1]
 
 
-def test_skypilot_tries_the_next_plans_in_their_order() -> None:
-    task = document("skypilot", TWO)
-    assert (task["name"], task["num_nodes"]) == ("bert", 2)
-    assert task["resources"] == {
-        "ordered": [
-            {"infra": "aws/us-east-1", "instance_type": "p4d.24xlarge", "use_spot": False},
-            {"infra": "aws/us-east-1", "instance_type": "p4de.24xlarge", "use_spot": False},
-        ]
-    }
-    text = rendered("skypilot", TWO)
-    assert "# SkyPilot shows the price of one hour; the job is expected to take 2 h.\n" in text
-    assert "# If its machines are not to be had, those of the next plans that train alike are" in text
-    assert "start it with: sky launch THIS_FILE" in text
-    assert "# Its machines are paid for until `sky down`: fetch the run first.\n" in text
-
-
 def test_skypilot_tries_no_machines_that_it_does_not_connect() -> None:
     others = (replace(P4D, cloud="runpod"), replace(P4D, cloud="gcp"))
     (first, second) = document("skypilot", replace(TWO, others=others))["resources"]["ordered"]
     assert (first["infra"], second["infra"]) == ("aws/us-east-1", "gcp/us-east-1")
     assert len(document("skypilot", replace(ONE, others=others))["resources"]["ordered"]) == 3
-
-
-def test_skypilot_keeps_checkpoints_of_spot_machines() -> None:
-    task = document("skypilot", replace(TWO_ON_SPOT, others=(P4D,)))  # one on demand is no machine of a spot plan
-    assert task["resources"] == {
-        "infra": "aws/us-east-1", "instance_type": "p4d.24xlarge", "use_spot": True,
-        "job_recovery": {"strategy": "EAGER_NEXT_REGION"},
-    }  # fmt: skip
-    assert task["file_mounts"] == {"/checkpoints": {"name": "a-bucket-of-ours", "mode": "MOUNT_CACHED"}}
-    assert "sky jobs launch" in rendered("skypilot", TWO_ON_SPOT)
-    assert "file_mounts" not in document("skypilot", TWO)
 
 
 def test_attached_gpus_are_named() -> None:
@@ -305,12 +220,6 @@ def test_sagemaker_takes_the_request(case: str) -> None:
     assert limits.get("MaxWaitTimeInSeconds", 1e9) >= limits["MaxRuntimeInSeconds"]
 
 
-def test_the_model_of_sagemaker_finds_what_is_wrong() -> None:
-    operation = botocore.session.get_session().get_service_model("sagemaker").operation_model("CreateTrainingJob")
-    wrong = {**document("sagemaker", ONE), "Spot": True}
-    assert ParamValidator().validate(wrong, operation.input_shape).has_errors()
-
-
 def test_sagemaker_gives_each_machine_its_number(tmp_path: Path) -> None:
     entry = document("sagemaker", TWO)["AlgorithmSpecification"]["ContainerEntrypoint"]
     folder = tmp_path / "bin"
@@ -350,26 +259,3 @@ def test_sagemaker_gives_each_machine_its_number(tmp_path: Path) -> None:
 def test_what_an_engine_cannot_be_asked_for_is_refused(engine: str, start: Start, says: str) -> None:
     with pytest.raises(UserError, match=says):
         rendered(engine, start)
-
-
-def test_a_time_limit_is_explained_where_there_is_one() -> None:
-    limited = [engine for engine in MACHINES if "The time limit is the upper end" in rendered(engine, TWO)]
-    assert limited == ["slurm", "kubernetes", "pytorchjob", "dstack", "sagemaker"]
-
-
-@pytest.mark.parametrize("engine", MACHINES)
-def test_names_forge_no_line_of_a_file_for_two_spot_machines(engine: str) -> None:
-    """SageMaker takes no argument of several lines; the others get it as it is, quoted for bash."""
-    hostile = NAME.replace("\n", " ") if engine == "sagemaker" else NAME
-    texts = [rendered(engine, replace(TWO_ON_SPOT, job=name, words=("train.py", name))) for name in (hostile, "x" * 9)]
-    assert not {each for line in texts[0].splitlines() for each in line if plain(each) != each}
-    assert texts[0].count("\n") == texts[1].count("\n")
-    if MACHINES[engine].ending.endswith("sh"):
-        assert subprocess.run(["bash", "-n"], input=texts[0], text=True).returncode == 0
-    else:
-        assert list(yaml.safe_load(texts[0])) == list(yaml.safe_load(texts[1]))
-
-
-def test_spot_is_said_to_every_engine() -> None:
-    changed = [engine for engine in MACHINES if rendered(engine, ONE) != rendered(engine, replace(ONE, machine=SPOT))]
-    assert changed == list(MACHINES)

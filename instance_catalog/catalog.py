@@ -1,4 +1,4 @@
-"""Queries over the facts, as pure functions of records that were already read. Nothing here reads files or guesses."""
+"""Queries over the facts, as pure functions of records that were already read. Nothing here guesses."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from ddlprof.instance_catalog.clouds import ANY_REGION, cloud_named
 from ddlprof.instance_catalog.errors import CatalogError
 from ddlprof.instance_catalog.names import matching, resolve, unknown
 from ddlprof.instance_catalog.records import (
@@ -20,12 +21,8 @@ from ddlprof.instance_catalog.records import (
     Source,
 )
 
-ANY_REGION = "any"
-"""Region of a price that is the same in all regions of its cloud."""
 ANY_CLOUD = "any"
 """What users name for all clouds together."""
-REFERENCE_REGIONS = {"aws": "us-east-1", "gcp": "us-central1", "azure": "eastus", "coreweave": "north-america"}
-"""The region whose price is shown where none is asked for; that of other clouds is ANY_REGION."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,7 @@ class Catalog:
         if region is not None:
             self._check_region(region)
         offers = {row.region: row for row in self.prices_of(machine) if row.pricing == pricing}
-        wanted = REFERENCE_REGIONS.get(machine.cloud, ANY_REGION) if region is None else region
+        wanted = cloud_named(machine.cloud).reference_region if region is None else region
         found = offers.get(wanted) or offers.get(ANY_REGION)
         if found is None and region is None and offers:
             return min(offers.values(), key=lambda row: (row.assumed, row.usd_per_hour, row.region))

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ddlprof.instance_catalog import table
-from ddlprof.instance_catalog.catalog import ANY_REGION, Catalog
+from ddlprof.instance_catalog.catalog import Catalog
+from ddlprof.instance_catalog.clouds import ANY_REGION
 from ddlprof.instance_catalog.errors import CatalogError
 from ddlprof.instance_catalog.records import OWN_PRICE, Price
 

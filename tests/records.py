@@ -14,8 +14,8 @@ from ddlprof.store.tables import StepTable
 
 def records_in(text: Path) -> list[tuple[str, Any]]:
     """The tag and the record of each step (`s`) and sum of steps (`a`), then of each line of a rank's text file."""
-    first, *lines = text.read_text(encoding="utf-8").split("\n")
-    layouts = read_header(first, text.name).layouts
+    _, *lines = text.read_text(encoding="utf-8").split("\n")
+    layouts = read_header(text.read_bytes(), text.name).layouts
     found, _ = blocks.BlockStream(layouts).take(text.with_suffix(".steps").read_bytes())
     arrays = step_arrays(found, layouts)
     rows, seqs, at = [], arrays.seqs.tolist(), 0

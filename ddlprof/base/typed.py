@@ -128,8 +128,9 @@ def _told(hint: Any) -> list[Any]:
 
 
 @cache
-def _optional(kind: Any, name: str) -> bool:
-    return bool(_told(get_type_hints(kind)[name]))
+def optional_fields(kind: Any) -> frozenset[str]:
+    """The fields of a dataclass that may be None."""
+    return frozenset(name for name, hint in get_type_hints(kind).items() if _told(hint))
 
 
 @cache
@@ -298,7 +299,7 @@ def _record(kind: Any, numbers_are: Range) -> _Check:
             given = value.get(name)
             if given is None and name in _defaulted(kind):
                 continue
-            if given is None and name not in value and not _optional(kind, name):
+            if given is None and name not in value and name not in optional_fields(kind):
                 raise ReadingError(f"{inside} is missing")
             found[name] = check(given, inside)
         try:

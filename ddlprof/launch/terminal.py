@@ -22,7 +22,7 @@ from time import monotonic, sleep  # before the script can replace them
 
 import ddlprof
 from ddlprof.base.real_process import getpid
-from ddlprof.model import codec
+from ddlprof.model import rank_ends
 
 _STDERR = 2
 _COMMAND = str(Path(ddlprof.__file__).with_name("__main__.py"))
@@ -68,21 +68,14 @@ def _rank_files(run_directory: Path) -> list[Path]:
 
 def _is_over(file: Path) -> bool:
     try:
-        return _ended(file)
+        return rank_ends.end_of(file) is not None or _is_gone(file)
     except OSError:
         return True
 
 
-def _ended(file: Path, tail_bytes: int = 200) -> bool:
-    with file.open("rb") as lines:
-        first = lines.readline()
-        lines.seek(max(0, file.stat().st_size - tail_bytes))
-        return b'\n["e",' in lines.read() or _is_gone(first)
-
-
-def _is_gone(first_line: bytes) -> bool:
+def _is_gone(file: Path) -> bool:
     try:
-        header = codec.decode_header(first_line.decode())
+        header = rank_ends.header_of(file)
         if header.host != socket.gethostname() or os.name == "nt":  # on Windows signal 0 does not only test
             return False
         os.kill(header.pid, 0)

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from zlib import crc32
 
 from ddlprof.base.reading import ReadingError
 from ddlprof.live.readings import EnergyMeter, HealthReadings
@@ -23,7 +22,7 @@ from ddlprof.model.blocks import Block, BlockStream
 from ddlprof.model.checkpoint_files import CheckpointFile
 from ddlprof.model.records import End, RankHeader
 from ddlprof.store import RankData
-from ddlprof.store.flushes import FLUSH, decode_flush
+from ddlprof.store.flushes import FLUSH, take_parts
 from ddlprof.store.lines import FIRST_SCHEMA_WITH_BLOCKS, Head, read_header
 from ddlprof.store.numbers import DAMAGE
 from ddlprof.store.rankfile import rank_of_blocks
@@ -190,7 +189,7 @@ class GrowingRank:
             if len(line) > MAX_PART_BYTES:
                 raise ValueError("the file has no header")
             return False
-        head = read_header(line.decode(errors="replace"), self._label)
+        head = read_header(line + end, self._label)
         self.header = head.header
         if head.header.schema < FIRST_SCHEMA_WITH_BLOCKS:
             raise ValueError(TOO_OLD)
@@ -202,28 +201,16 @@ class GrowingRank:
     def _sound_parts(self) -> list[bytes]:
         """Takes the parts of the text whose checksum is there; of the first one, what comes after the header."""
         assert self._head is not None
-        parts: list[bytes] = []
-        data, begin, search = self._text.rest, 0, 0
+        data = self._text.rest
         if not self._has_checksums:
             end = data.rfind(b"\n") + 1
             self._text.rest = data[end:]
             return [data[:end].removeprefix(self._head_line)]
-        while (at := data.find(b"\n" + FLUSH, search)) >= 0:
-            line_end = data.find(b"\n", at + 1)
-            if line_end < 0:
-                break
-            search = line_end
-            flush = decode_flush(data[at + 1 : line_end], self._head.columns)
-            if flush is None:
-                continue  # it is part of the next part, which is damaged by it
-            text = data[begin : at + 1]
-            if crc32(text) == flush.text_crc32:
-                parts.append(text.removeprefix(self._head_line))
-            else:
-                self.damaged += 1
-            begin = line_end + 1
-        self._text.rest = data[begin:]
-        return parts
+        parts, end = take_parts(data, self._head.columns)
+        self._text.rest = data[end:]
+        sound = [part.text.removeprefix(self._head_line) for part in parts if part.sound]
+        self.damaged += len(parts) - len(sound)
+        return sound
 
     # -- what is kept ---------------------------------------------------------------------------------------------
 

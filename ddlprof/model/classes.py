@@ -18,6 +18,8 @@ class ClassPart:
     """Whether a step's record contains the part. If not, the analysis computes it by comparing ranks."""
     is_stall: bool = False
     """Whether the part can bound a step by itself."""
+    meaning: str = ""
+    """What it is, in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class StepClass:
     """One class. Every nanosecond of a step belongs to exactly one of them."""
 
     name: str
+    meaning: str = ""
+    """What it is, in a few words."""
     parts: tuple[ClassPart, ...] = ()
     is_optional: bool = False
     """Whether the class may be unmeasured; its time then belongs to another class."""
@@ -50,6 +54,7 @@ class StepClass:
 TABLE = (
     StepClass(
         "compute",
+        "forward, loss, backward, clipping and the optimizer",
         parts=(ClassPart("compute_forward"), ClassPart("compute_backward"), ClassPart("compute_optimizer")),
         is_optional=True,
         is_stall=False,
@@ -57,23 +62,50 @@ TABLE = (
     ),
     StepClass(
         "data",
-        parts=(ClassPart("data_fetch"), ClassPart("data_prep")),
+        "the loop waits for its next batch",
+        parts=(
+            ClassPart("data_fetch", meaning="of it, blocked on storage or network"),
+            ClassPart("data_prep", meaning="of it, decoding, transforming, collating"),
+        ),
         is_optional=True,
         words="waiting for data",
         own_words="data wait",
     ),
-    StepClass("h2d", is_optional=True, words="host-to-device copies", own_words="wait for copies"),
+    StepClass(
+        "h2d",
+        "computing waits for copies to the device",
+        is_optional=True,
+        words="host-to-device copies",
+        own_words="wait for copies",
+    ),
     StepClass(
         "comm",
+        "communication that computing waits for",
         parts=tuple(
-            ClassPart(name, is_recorded=False, is_stall=True)
-            for name in ("interconnect", "network", "straggler", "bubble")
+            ClassPart(name, is_recorded=False, is_stall=True, meaning=meaning)
+            for name, meaning in (
+                ("interconnect", "what would remain if all ranks sat in one machine"),
+                ("network", "the price of having gone over the network"),
+                ("straggler", "waiting for a later rank to arrive"),
+                ("bubble", "waiting for a neighbour in the pipeline, as its schedule has it"),
+            )
         ),
         is_optional=True,
         adds_up=True,
         words="communication",
     ),
-    StepClass("other", parts=(ClassPart("rollout", is_stall=True),), own_words="time in other"),
+    StepClass(
+        "other",
+        "the rest: logging, checkpoints, evaluation, host gaps",
+        parts=(
+            ClassPart(
+                "rollout",
+                is_stall=True,
+                meaning="of it, the model acts or generates for its training, with what goes on between",
+            ),
+        ),
+        own_words="time in other",
+    ),
 )
 """The classes in the order shown. The parts of `compute` and of `comm` add up to the class where all are known. The
 rest of `data` beside its parts is the hand-over of the batch. `rollout` is the time in which the model acts or
@@ -91,6 +123,16 @@ OPTIONAL = tuple(each.name for each in TABLE if each.is_optional)
 
 TIMES = ("step", *(name for each in TABLE for name in (each.name, *each.part_names)))
 """The names of all times: the step, its classes and their parts."""
+
+MEANINGS = {
+    "step": "the whole step",
+    **{
+        name: meaning
+        for each in TABLE
+        for name, meaning in ((each.name, each.meaning), *((part.name, part.meaning) for part in each.parts))
+    },
+}
+"""What each time is, in a few words."""
 
 RECORDED = tuple(
     name for name in TIMES if name not in {part.name for each in TABLE for part in each.parts if not part.is_recorded}

@@ -37,12 +37,11 @@ from ddlprof.model.records import (
     RankHeader,
     Samples,
     Signature,
-    SourceLine,
     StepRow,
     Stride,
     WindowRow,
 )
-from ddlprof.model.source_places import SourcePlace
+from ddlprof.model.source_places import SourceLine, SourcePlace
 
 Columns: TypeAlias = dict[str, tuple[str, ...]]
 """The names of columns by tag. `SHAPES` and `COLLECTIVES` are keys, too."""
@@ -65,7 +64,7 @@ _MOST_KINDS, _MOST_COLUMNS = 100, 1000
 
 
 def _names(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(f.name + (REST if f.type == "tuple[int, ...]" else "") for f in fields(kind))
+    return tuple(f.name + (REST if "tuple[int, ...]" in f.type else "") for f in fields(kind))
 
 
 COLUMNS: Columns = {
@@ -121,7 +120,7 @@ Record: TypeAlias = (
 )
 """Records that consist of plain numbers or text and take one line each."""
 
-_TAGS = {kind: tag for tag, kind in KINDS.items()}
+TAGS = {kind: tag for tag, kind in KINDS.items()}
 _FIELDS = {kind: tuple(f.name for f in fields(kind)) for kind in KINDS.values()}
 
 
@@ -151,13 +150,13 @@ def encode_header(header: RankHeader) -> str:
 def encode(record: Record | Note | SourceLine) -> str:
     """The line of a record whose fields are plain numbers or text."""
     kind = type(record)
-    return _line((_TAGS[kind], *_VALUES[kind](record)))
+    return _line((TAGS[kind], *_VALUES[kind](record)))
 
 
 def encode_signature(number: int, shapes: list[CollectiveShape]) -> str:
     """The line with the shapes of a step's collectives. The root is omitted if there is none."""
     rows = [[s.group, s.op, s.bytes, s.ranks, *([] if s.root is None else [s.root])] for s in shapes]
-    return _line([_TAGS[Signature], number, rows])
+    return _line([TAGS[Signature], number, rows])
 
 
 def encode_place(number: int, place: SourcePlace) -> str:
@@ -167,7 +166,7 @@ def encode_place(number: int, place: SourcePlace) -> str:
 
 def encode_samples(step: int, counts: dict[int, int]) -> str:
     """The line of stack samples taken in `other` of a step, with counts by the number of the place."""
-    return _line([_TAGS[Samples], step, *(x for pair in counts.items() for x in pair)])
+    return _line([TAGS[Samples], step, *(x for pair in counts.items() for x in pair)])
 
 
 def encode_note(source: str, message: str) -> str:
@@ -212,7 +211,7 @@ def named(line: str, columns: Columns, parse: Callable[[str], Any] = _loads) -> 
     if tag not in columns:
         return tag, {}
     values = _by_name(value, columns[tag])
-    if tag == _TAGS[Signature] and SHAPES in values:
+    if tag == TAGS[Signature] and SHAPES in values:
         shapes = values[SHAPES]
         if not isinstance(shapes, list) or not all(isinstance(shape, list) for shape in shapes):
             raise ValueError("not a signature")

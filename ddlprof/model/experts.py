@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from ddlprof.model.annotations import Shared, SharedAs
 
 
 @dataclass(frozen=True, slots=True)
 class RoutedTokens:
     """The uneven all-to-alls that a rank took part in during one step, in one group."""
 
-    step: int
+    step: Shared[int]
     """The number of updates before it."""
-    group: str
-    ranks: int
+    group: Annotated[str, SharedAs("group")]
+    ranks: Shared[int]
     """The ranks of the group."""
-    rows: str
+    rows: Annotated[str, SharedAs("list")]
     """The rows that came to this rank and those that left it, for each all-to-all in order, as `96/64,64/96`."""
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from ddlprof.model.annotations import Shared, SharedAs
 
 EVERY_S = 10.0
 """The time between two readings of all counters. Only values that changed are written."""
@@ -12,13 +15,13 @@ EVERY_S = 10.0
 class HealthReading:
     """One counter of the machine or of the rank's device, written when it is first read and when it has changed."""
 
-    time_ns: int
+    time_ns: Shared[int]
     """The time of the reading, relative to the rank's origin."""
-    counter: str
+    counter: Annotated[str, SharedAs("counter")]
     """A name of `COUNTERS`."""
-    where: str
+    where: Annotated[str, SharedAs("port")]
     """The interface or port that it is of, or the number of an Xid error; empty if there is one only."""
-    value: int
+    value: Shared[int]
 
 
 @dataclass(frozen=True)

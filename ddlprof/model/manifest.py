@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from ddlprof.base.errors import ReadingError
 from ddlprof.base.files import replace_whole
+from ddlprof.model.annotations import Shared, SharedAs
 from ddlprof.model.records import SCHEMA_VERSION
 
 MANIFEST_NAME = "manifest.json"
@@ -34,17 +35,17 @@ class ModelFacts:
     step, and covers the whole layer where ranks share it.
     """
 
-    name: str | None = None
-    layers: int | None = None
-    parameter_tensors: int | None = None
-    parameters: int | None = None
-    gradient_bytes: int | None = None
-    forward_flops_per_sample: float | None = None
-    backward_flops_per_sample: float | None = None
-    compiled: bool | None = None
+    name: Annotated[str | None, SharedAs("model")] = None
+    layers: Shared[int | None] = None
+    parameter_tensors: Shared[int | None] = None
+    parameters: Shared[int | None] = None
+    gradient_bytes: Shared[int | None] = None
+    forward_flops_per_sample: Shared[float | None] = None
+    backward_flops_per_sample: Shared[float | None] = None
+    compiled: Shared[bool | None] = None
     channels_last: bool | None = None
     """Whether weights of convolutions lie in memory with channels last."""
-    recomputed_flops_per_sample: float | None = None
+    recomputed_flops_per_sample: Shared[float | None] = None
     """The part of `backward_flops_per_sample` that does a forward again, under activation checkpointing."""
 
 
@@ -52,35 +53,35 @@ class ModelFacts:
 class TrainingFacts:
     """How the job trains; None: not known."""
 
-    optimizer: str | None = None
-    batch_per_rank: int | None = None
-    global_batch: int | None = None
-    micro_batches: int | None = None
-    precision: str | None = None
+    optimizer: Annotated[str | None, SharedAs("optimizer")] = None
+    batch_per_rank: Shared[int | None] = None
+    global_batch: Shared[int | None] = None
+    micro_batches: Shared[int | None] = None
+    precision: Annotated[str | None, SharedAs("precision")] = None
     """The precision: fp32, tf32, bf16, fp16 or, for autocast, amp-bf16, amp-fp16."""
-    strategy: str | None = None
+    strategy: Annotated[str | None, SharedAs("strategy")] = None
     """none, ddp, fsdp, zero, tp (tensor parallelism), pp (pipeline parallelism), cp (context parallelism), ep (expert
     parallelism), dp (torch.nn.DataParallel), or several joined by +: ddp+fsdp (hybrid sharding), fsdp+tp. `other`: a
     division among ranks that was not recognised."""
-    backend: str | None = None
-    dataset_samples: int | None = None
-    loader_workers: int | None = None
-    pin_memory: bool | None = None
-    persistent_workers: bool | None = None
-    prefetch_factor: int | None = None
-    comm_hook: str | None = None
+    backend: Annotated[str | None, SharedAs("backend")] = None
+    dataset_samples: Shared[int | None] = None
+    loader_workers: Shared[int | None] = None
+    pin_memory: Shared[bool | None] = None
+    persistent_workers: Shared[bool | None] = None
+    prefetch_factor: Shared[int | None] = None
+    comm_hook: Annotated[str | None, SharedAs("communication hook")] = None
     """The name of DDP's communication hook; empty if there is none."""
-    peak_device_memory_bytes: int | None = None
-    peak_process_memory_bytes: int | None = None
-    zero_stage: int | None = None
+    peak_device_memory_bytes: Shared[int | None] = None
+    peak_process_memory_bytes: Shared[int | None] = None
+    zero_stage: Shared[int | None] = None
     """What the data-parallel ranks divide. 1: the optimizer's states; 2: gradients as well; 3: parameters as well."""
-    data_parallel_ranks: int | None = None
+    data_parallel_ranks: Shared[int | None] = None
     """The number of ranks with samples of their own; None: all."""
-    cpu_threads: int | None = None
+    cpu_threads: Shared[int | None] = None
     """The number of threads that torch computes with on processors, for each rank."""
-    tokens_per_sample: float | None = None
+    tokens_per_sample: Shared[float | None] = None
     """The mean length of a sample of text in the first steps, padding included."""
-    padding_share: float | None = None
+    padding_share: Shared[float | None] = None
     """The share of these tokens that is padding."""
 
 
@@ -91,13 +92,13 @@ class LayoutFacts:
     All but `expert` multiply to the number of ranks; experts lie inside the others.
     """
 
-    tensor: int = 1
-    pipeline: int = 1
-    context: int = 1
-    expert: int = 1
-    data_shard: int = 1
+    tensor: Shared[int] = 1
+    pipeline: Shared[int] = 1
+    context: Shared[int] = 1
+    expert: Shared[int] = 1
+    data_shard: Shared[int] = 1
     """The ranks among which FSDP or ZeRO divides the states of one copy of the model."""
-    data_replicate: int = 1
+    data_replicate: Shared[int] = 1
     """The number of such copies; with DDP, the number of ranks with samples of their own."""
 
     @property
@@ -121,25 +122,25 @@ class LayoutFacts:
 class Manifest:
     """The file `manifest.json` of a run directory."""
 
-    name: str
+    name: Annotated[str, SharedAs("job")]
     """The short name of the job: the script's file name without its ending, or the module."""
-    argv: list[str]
+    argv: Annotated[list[str], SharedAs("arguments")]
     """The script and its arguments, credentials removed."""
-    job_id: str
+    job_id: Annotated[str, SharedAs("job id")]
     """The job's id, equal for all processes and restarts of one job."""
-    created_unix_ns: int
-    world_size: int
-    origin_unix_ns: int
+    created_unix_ns: Annotated[int, SharedAs("unix time")]
+    world_size: Shared[int]
+    origin_unix_ns: Annotated[int, SharedAs("unix time")]
     """Rank 0's unix time in ns from which `start_s` in reports counts."""
     working_directory: str | None = None
-    versions: dict[str, str] = field(default_factory=dict)
-    host: dict[str, Any] = field(default_factory=dict)
+    versions: Annotated[dict[str, str], SharedAs("versions")] = field(default_factory=dict)
+    host: Annotated[dict[str, Any], SharedAs("machine")] = field(default_factory=dict)
     """platform, instance_type, cpu model, cores, memory_bytes, gpus, ..."""
-    model: ModelFacts = field(default_factory=ModelFacts)
-    training: TrainingFacts = field(default_factory=TrainingFacts)
-    layout: LayoutFacts | None = None
+    model: Shared[ModelFacts] = field(default_factory=ModelFacts)
+    training: Shared[TrainingFacts] = field(default_factory=TrainingFacts)
+    layout: Shared[LayoutFacts | None] = None
     """None: nothing is divided among the ranks, or it is not known how."""
-    calibration: dict[str, Any] | None = None
+    calibration: Annotated[dict[str, Any] | None, SharedAs("calibration")] = None
     schema: int = SCHEMA_VERSION
 
     @property
@@ -150,9 +151,13 @@ class Manifest:
         """
         return self.job_id.startswith(IMPORTED)
 
+    def text(self) -> str:
+        """The content of the file."""
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+
     def write(self, directory: Path) -> None:
         """Replaces the manifest of `directory` atomically."""
-        replace_whole(directory / MANIFEST_NAME, json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
+        replace_whole(directory / MANIFEST_NAME, self.text())
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:

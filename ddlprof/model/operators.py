@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from ddlprof.base.files import replace_whole
 from ddlprof.base.reading import NOT_NEGATIVE, Length, Range, ReadingError
+from ddlprof.model.annotations import Shared, SharedAs
 from ddlprof.model.manifest import OPERATORS_NAME
 
 KINDS = {
@@ -60,32 +61,32 @@ _Name = Annotated[str, Length(0, 1000)]
 class Operator:
     """One operator of a step. Numbers are those of one call, at the batch of `StepOperators`."""
 
-    kind: str
+    kind: Annotated[str, SharedAs("word")]
     """A key of `KINDS`."""
-    phase: str
+    phase: Annotated[str, SharedAs("word")]
     """One of `PHASES`."""
-    name: _Name
+    name: Annotated[_Name, SharedAs("operator")]
     """Its name in torch: mm, native_layer_norm, _fused_adamw_, ..."""
-    dtype: _Name
+    dtype: Annotated[_Name, SharedAs("dtype")]
     """The type that it computes in: fp64, fp32, bf16, fp16, fp8, int64, ..."""
-    shape: Annotated[tuple[_Size, ...], Length(1, 16)]
+    shape: Shared[Annotated[tuple[_Size, ...], Length(1, 16)]]
     """The sizes; `KINDS` says which."""
-    flops: _Flops
+    flops: Shared[_Flops]
     """FLOPs; a multiply-add counts as two. 0 except for products, convolutions, attention and recurrent layers."""
-    bytes: _Bytes
+    bytes: Shared[_Bytes]
     """The bytes if every operand is read once and every result written once."""
-    launches: _Count
+    launches: Shared[_Count]
     """The number of kernels launched on a GPU; 0 for views."""
-    count: _Count
+    count: Shared[_Count]
     """The number of calls in one micro-batch (in phase optimizer: in one update)."""
-    grows: Annotated[int, NOT_NEGATIVE] | None = None
+    grows: Shared[Annotated[int, NOT_NEGATIVE] | None] = None
     """The index in `shape` of the size that is proportional to the batch, as FLOPs then are, too; None: there is
     none."""
-    fixed_bytes: _Bytes = 0.0
+    fixed_bytes: Shared[_Bytes] = 0.0
     """The part of `bytes` that does not grow with the batch (weights); all of it where `grows` is None."""
-    fused_bytes: _Bytes | None = None
+    fused_bytes: Shared[_Bytes | None] = None
     """The bytes left if torch.compile fuses the operator with its neighbours; None: not known."""
-    fused_launches: _Count | None = None
+    fused_launches: Shared[_Count | None] = None
     """The launches left if it does."""
 
     def contradiction(self) -> str | None:
@@ -116,32 +117,32 @@ class StepMemory:
     optimizer, the precision and the strategy.
     """
 
-    parameter_bytes: _Bytes | None = None
+    parameter_bytes: Shared[_Bytes | None] = None
     """All parameters of the model, in their own types, frozen ones and buffers included."""
-    trained_bytes: _Bytes | None = None
+    trained_bytes: Shared[_Bytes | None] = None
     """The parameters that require gradients, in their own types."""
-    saved_bytes: _Bytes | None = None
+    saved_bytes: Shared[_Bytes | None] = None
     """Activations kept from forward for backward (parameters are not activations)."""
-    saved_fixed_bytes: _Bytes = 0.0
+    saved_fixed_bytes: Shared[_Bytes] = 0.0
     """The part of `saved_bytes` that does not grow with the batch."""
-    saved_cast_bytes: _Bytes = 0.0
+    saved_cast_bytes: Shared[_Bytes] = 0.0
     """The part of `saved_bytes` that is copies of weights in another type, made by autocast."""
-    temporary_bytes: _Bytes | None = None
+    temporary_bytes: Shared[_Bytes | None] = None
     """The most bytes alive at once besides the saved activations, such as inputs and outputs of the largest
     operator."""
-    layer_bytes: _Bytes | None = None
+    layer_bytes: Shared[_Bytes | None] = None
     """The saved activations of the largest block that checkpointing would compute again as one."""
-    kept_bytes: _Bytes | None = None
+    kept_bytes: Shared[_Bytes | None] = None
     """The saved activations if every such block is checkpointed: inputs of blocks, and what is outside of blocks."""
-    input_bytes: _Bytes | None = None
+    input_bytes: Shared[_Bytes | None] = None
     """The batch itself, as the model receives it."""
-    points: tuple[tuple[_Bytes, _Bytes], ...] = ()
+    points: Shared[tuple[tuple[_Bytes, _Bytes], ...]] = ()
     """Bytes alive at moments of a micro-batch besides parameters, optimizer states and the batch: pairs of those that
     do not grow with the batch (gradients of parameters so far, casts of weights) and those that do. Only moments that
     may be the peak, as `highest` chooses them; empty: not known."""
-    largest_tensor_bytes: _Bytes | None = None
+    largest_tensor_bytes: Shared[_Bytes | None] = None
     """The largest parameter that is trained."""
-    largest_block_bytes: _Bytes | None = None
+    largest_block_bytes: Shared[_Bytes | None] = None
     """The parameters of the largest block, such as a layer of a transformer or a block of a ResNet."""
 
 
@@ -188,22 +189,22 @@ class Layer:
 class StepOperators:
     """The operators of one training step, independent of the machine."""
 
-    batch: Annotated[int, Range(1)]
+    batch: Shared[Annotated[int, Range(1)]]
     """The number of samples of the micro-batch to which sizes refer."""
-    precision: str
+    precision: Annotated[str, SharedAs("known precision")]
     """As in `TrainingFacts.precision`: fp32, bf16, fp16, amp-bf16, amp-fp16, ..."""
-    operators: tuple[Operator, ...]
-    optimizer: str | None = None
+    operators: Shared[tuple[Operator, ...]]
+    optimizer: Annotated[str | None, SharedAs("optimizer")] = None
     """adamw, adam, sgd, ..., `none` for a step without an update; None: not known."""
-    training: bool = True
+    training: Shared[bool] = True
     """False for the forward pass alone, as in inference."""
-    checkpointing: Checkpointing = False
+    checkpointing: Annotated[Checkpointing, SharedAs("word")] = False
     """Whether parts of forward are recomputed in backward."""
-    compiled: bool = False
+    compiled: Shared[bool] = False
     """Whether torch.compile fused the operators."""
-    channels_last: bool = False
+    channels_last: Shared[bool] = False
     """Whether weights of convolutions lie in memory with channels last (torch.channels_last)."""
-    memory: StepMemory | None = None
+    memory: Shared[StepMemory | None] = None
     unseen: tuple[str, ...] = ()
     """What could not be counted, one short sentence each."""
     layers: tuple[Layer, ...] = ()
@@ -235,13 +236,13 @@ class OperatorsFile:
     Rank 0 writes it once, one line for each operator.
     """
 
-    job_id: str
+    job_id: Annotated[str, SharedAs("job id")]
     """As in the manifest."""
-    step: StepOperators
+    step: Shared[StepOperators]
     schema: int = OPERATORS_SCHEMA
 
-    def write(self, directory: Path) -> None:
-        """Replaces the file of `directory` atomically. Raises OSError where it cannot be written."""
+    def text(self) -> str:
+        """The content of the file, with a line for each operator."""
         known = (
             {name: value for name, value in asdict(each).items() if value is not None} for each in self.step.operators
         )
@@ -250,7 +251,11 @@ class OperatorsFile:
         rest["step"].pop("operators")
         text = json.dumps(rest, allow_nan=False)
         operators = ",\n".join(lines)
-        replace_whole(directory / OPERATORS_NAME, f'{text[:-1]}, "operators": [\n{operators}\n]}}\n')
+        return f'{text[:-1]}, "operators": [\n{operators}\n]}}\n'
+
+    def write(self, directory: Path) -> None:
+        """Replaces the file of `directory` atomically. Raises OSError where it cannot be written."""
+        replace_whole(directory / OPERATORS_NAME, self.text())
 
 
 FUSED, FOREACH, SINGLE = "fused", "foreach", "single"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from ddlprof.model.annotations import Shared, SharedAs
 
 FORWARD, BACKWARD, OF_INPUT, OF_WEIGHT = KINDS = ("F", "B", "I", "W")
 """What a stage does with a micro-batch: forward, backward, and the backward's two halves where they are apart: the
@@ -26,16 +28,16 @@ class Action(NamedTuple):
 class PipelinePlace:
     """What a rank knows of its pipeline. Lists are texts, as a line of a rank's file holds plain values."""
 
-    schedule: str
+    schedule: Annotated[str, SharedAs("schedule")]
     """The name of the schedule's class, such as `Schedule1F1B`."""
-    stages: int
+    stages: Shared[int]
     """The number of stages of the whole pipeline."""
-    micro_batches: int
-    own: str
+    micro_batches: Shared[int]
+    own: Annotated[str, SharedAs("list")]
     """The numbers of this rank's stages, with commas between them."""
-    ranks: str
+    ranks: Annotated[str, SharedAs("list")]
     """The job's ranks in the pipeline, with commas between them."""
-    order: str = ""
+    order: Annotated[str, SharedAs("list")] = ""
     """This rank's actions in order, as `0F0,0F1,0B0`: stage, kind and micro-batch. Empty: only the schedule tells."""
     parts: str = ""
     """For each of its stages the names of the modules in it, as `embed,layers*8|layers*8,head`."""

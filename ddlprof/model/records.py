@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntFlag
+from typing import Annotated
+
+from ddlprof.model.annotations import Column, Shared, SharedAs
 
 SCHEMA_VERSION = 1
 """The schema of the manifest and of JSON reports."""
@@ -38,39 +41,41 @@ class Flag(IntFlag):
 class StepRow:
     """One step of one rank. Times are integer nanoseconds, so that the classes add up exactly.
 
-    None: not measured. 0: measured as zero, or a class that cannot occur (no device, one process). The classes
+    None: Shared[not measured. 0: measured as zero, or a class that cannot occur (no device, one process). The classes]
     (`ddlprof.model.classes`) add up to `step_ns`; unmeasured ones count as 0.
     """
 
-    step: int
-    start_ns: int
-    """The start of the step, relative to the rank's origin (`RankHeader.origin_ns`)."""
-    step_ns: int
-    compute_ns: int | None
-    compute_forward_ns: int | None = field(default=None, kw_only=True)
-    compute_backward_ns: int | None = field(default=None, kw_only=True)
-    compute_optimizer_ns: int | None = field(default=None, kw_only=True)
-    data_ns: int | None
-    data_fetch_ns: int | None
-    data_prep_ns: int | None
-    h2d_ns: int | None
-    comm_ns: int | None
-    other_ns: int
-    rollout_ns: int | None = field(default=None, kw_only=True)
-    microbatches: int
-    samples: int | None
-    peak_memory_bytes: int | None = field(default=None, kw_only=True)
-    """The peak of the rank's memory up to when this was written: allocated on its device, or resident on a CPU."""
-    device_lag_ns: int | None = field(default=None, kw_only=True)
+    step: Annotated[Shared[int], Column("the number of the step in its attempt, from 0")]
+    start_ns: Annotated[Shared[int], Column("when it began, counted from the start of the run")]
+    """In the record from the rank's origin (`RankHeader.origin_ns`)."""
+    step_ns: Shared[int]
+    compute_ns: Shared[int | None]
+    compute_forward_ns: Shared[int | None] = field(default=None, kw_only=True)
+    compute_backward_ns: Shared[int | None] = field(default=None, kw_only=True)
+    compute_optimizer_ns: Shared[int | None] = field(default=None, kw_only=True)
+    data_ns: Shared[int | None]
+    data_fetch_ns: Shared[int | None]
+    data_prep_ns: Shared[int | None]
+    h2d_ns: Shared[int | None]
+    comm_ns: Shared[int | None]
+    other_ns: Shared[int]
+    rollout_ns: Shared[int | None] = field(default=None, kw_only=True)
+    microbatches: Annotated[Shared[int], Column("backward passes whose gradients the update used")]
+    samples: Annotated[Shared[int | None], Column("samples of its batches", empty="they could not be counted")]
+    peak_memory_bytes: Annotated[
+        Shared[int | None],
+        Column("peak so far of the rank's memory: allocated on its device, or resident on a CPU", empty="not read"),
+    ] = field(default=None, kw_only=True)
+    device_lag_ns: Shared[int | None] = field(default=None, kw_only=True)
     """How far the device was behind the host at most in the step: from the record of an event to its passing, in ns.
 
     If this is nearly zero, the device waits for the host. None on CPUs, and if launches wait for their kernels
     (CUDA_LAUNCH_BLOCKING).
     """
-    flags: int
-    signature: int = -1
+    flags: Annotated[Shared[int], Column("what is unusual about it, separated by `;`")]
+    signature: Shared[int] = -1
     """The number of the step's `Signature`; -1 if none was recorded."""
-    first_seqs: tuple[int, ...] = ()
+    first_seqs: Shared[tuple[int, ...]] = ()
     """The sequence number of the step's first collective in each group, in the signature's order of groups."""
 
 
@@ -78,19 +83,19 @@ class StepRow:
 class Aggregate:
     """Exact sums over `steps` measured steps that were not kept as rows. None: not measured in each of them."""
 
-    first_step: int
-    steps: int
-    step_ns: int
-    compute_ns: int | None
-    data_ns: int | None
-    data_fetch_ns: int | None
-    data_prep_ns: int | None
-    h2d_ns: int | None
-    comm_ns: int | None
-    other_ns: int
-    microbatches: int
-    samples: int | None
-    flags: int = 0
+    first_step: Shared[int]
+    steps: Shared[int]
+    step_ns: Shared[int]
+    compute_ns: Shared[int | None]
+    data_ns: Shared[int | None]
+    data_fetch_ns: Shared[int | None]
+    data_prep_ns: Shared[int | None]
+    h2d_ns: Shared[int | None]
+    comm_ns: Shared[int | None]
+    other_ns: Shared[int]
+    microbatches: Shared[int]
+    samples: Shared[int | None]
+    flags: Shared[int] = 0
     """The flags of each of these steps."""
 
 
@@ -98,31 +103,31 @@ class Aggregate:
 class Stride:
     """From this step on, of steps without a flag only those with a multiple of `stride` are kept as rows."""
 
-    first_step: int
-    stride: int
+    first_step: Shared[int]
+    stride: Shared[int]
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpan:
     """Something that the job did besides training steps. Spans may overlap, and may lie inside or outside of steps."""
 
-    what: str
+    what: Annotated[str, SharedAs("span")]
     """One of `SPANS`."""
-    start_ns: int
+    start_ns: Shared[int]
     """The start, relative to the rank's origin."""
-    duration_ns: int
+    duration_ns: Shared[int]
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveShape:
     """The properties of the i-th collective of a step that do not change from step to step."""
 
-    group: str
+    group: Annotated[str, SharedAs("group")]
     """The group; for point-to-point operations with the channel, see `ddlprof.collect.hooks.collectives`."""
-    op: str
-    bytes: int
-    ranks: int
-    root: int | None = None
+    op: Annotated[str, SharedAs("operation")]
+    bytes: Shared[int]
+    ranks: Shared[int]
+    root: Shared[int | None] = None
     """The job's rank number of the root, or of a message's other end. None: none, or not recorded."""
 
 
@@ -133,12 +138,12 @@ class GroupFacts:
     Written when it is known, and again where more becomes known; the last line of a group counts.
     """
 
-    group: str
-    dimension: str
+    group: Annotated[str, SharedAs("group")]
+    dimension: Annotated[str, SharedAs("dimension")]
     """The dimension of its collectives; empty if unknown."""
-    exchanges: str = ""
+    exchanges: Annotated[str, SharedAs("dimension")] = ""
     """The dimension of its all-to-alls and messages, which no wrapper of data parallelism issues; empty if unknown."""
-    ranks: int = 0
+    ranks: Shared[int] = 0
     """The number of ranks in the group; 0 if unknown."""
 
 
@@ -150,10 +155,10 @@ class CollectiveTimes:
     it did not wait. `exposed_us`: the part of the step's exposed communication that it caused.
     """
 
-    ready_us: int
-    end_us: int
-    need_us: int
-    exposed_us: int
+    ready_us: Shared[int]
+    end_us: Shared[int]
+    need_us: Shared[int]
+    exposed_us: Shared[int]
 
 
 NEVER = 0xFFFFFFFF
@@ -175,32 +180,32 @@ EVALUATION, CHECKPOINT, COMPILATION, PROFILING = SPANS = ("evaluation", "checkpo
 class ContextRow:
     """Counters of host and device, about once a second. No class of a step depends on them. None: not available."""
 
-    time_ns: int
-    cpu_percent: float | None
-    memory_used_bytes: int | None
-    process_rss_bytes: int | None
-    gpu_percent: float | None
-    gpu_memory_bytes: int | None
-    gpu_power_w: float | None
-    process_peak_rss_bytes: int | None = None
+    time_ns: Shared[int]
+    cpu_percent: Shared[float | None]
+    memory_used_bytes: Shared[int | None]
+    process_rss_bytes: Shared[int | None]
+    gpu_percent: Shared[float | None]
+    gpu_memory_bytes: Shared[int | None]
+    gpu_power_w: Shared[float | None]
+    process_peak_rss_bytes: Shared[int | None] = None
     """The peak so far; so in the next two fields."""
-    gpu_peak_allocated_bytes: int | None = None
+    gpu_peak_allocated_bytes: Shared[int | None] = None
     """The memory of this process's tensors, on the device on which steps are timed."""
-    gpu_peak_reserved_bytes: int | None = None
+    gpu_peak_reserved_bytes: Shared[int | None] = None
     """The memory that torch's allocator holds on that device."""
-    process_private_bytes: int | None = None
+    process_private_bytes: Shared[int | None] = None
     """The resident memory of the process without mapped files and memory shared with others."""
-    gpu_clock_mhz: float | None = None
+    gpu_clock_mhz: Shared[float | None] = None
     """The clock of the device's multiprocessors now."""
-    gpu_temperature_c: float | None = None
-    gpu_throttle_reasons: int | None = None
+    gpu_temperature_c: Shared[float | None] = None
+    gpu_throttle_reasons: Shared[int | None] = None
     """NVML's bits for the reasons that hold the clock down now (`nvmlClocksThrottleReason...`)."""
-    gpu_power_limit_w: float | None = None
-    process_queued_ns: int | None = None
+    gpu_power_limit_w: Shared[float | None] = None
+    process_queued_ns: Shared[int | None] = None
     """The time so far for which the main thread was ready to run and waited for a processor."""
-    gpu_energy_j: float | None = None
+    gpu_energy_j: Shared[float | None] = None
     """The energy that the device has taken so far, from an arbitrary beginning; so in the next field."""
-    host_energy_j: float | None = None
+    host_energy_j: Shared[float | None] = None
     """The energy of the machine's processors and their memory."""
 
 
@@ -208,14 +213,14 @@ class ContextRow:
 class WindowRow:
     """The device's activity in a profiler window. In the rest of `window_ns` it was idle."""
 
-    first_update: int
-    updates: int
-    window_ns: int
-    work_ns: int
+    first_update: Shared[int]
+    updates: Shared[int]
+    window_ns: Shared[int]
+    work_ns: Shared[int]
     """The time in which kernels or copies ran, other than communication."""
-    comm_only_ns: int
+    comm_only_ns: Shared[int]
     """The time in which only communication kernels ran."""
-    kernels: int | None = None
+    kernels: Shared[int | None] = None
     """The number of kernels and copies launched, other than communication. None: not counted."""
 
 
@@ -223,21 +228,21 @@ class WindowRow:
 class Calibration:
     """One measurement of the calibration: a collective among the ranks of one machine before the training."""
 
-    ranks: int
-    bytes: int
+    ranks: Shared[int]
+    bytes: Shared[int]
     """The bytes of the whole tensor, on the side where a rank has all of it."""
-    duration_ns: int
+    duration_ns: Shared[int]
     """The median duration of several collectives."""
-    op: str = "allreduce"
+    op: Annotated[str, SharedAs("operation")] = "allreduce"
 
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
     """How far the monotonic clock of a rank on another machine was ahead of this rank's when the job began."""
 
-    rank: int
-    least_ns: int
-    greatest_ns: int
+    rank: Shared[int]
+    least_ns: Shared[int]
+    greatest_ns: Shared[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,10 +253,10 @@ class Overhead:
     `helper_cpu_ns`: processor time of the helper thread during `wall_ns`.
     """
 
-    hook_ns: int
-    hook_steps: int
-    helper_cpu_ns: int
-    wall_ns: int
+    hook_ns: Shared[int]
+    hook_steps: Shared[int]
+    helper_cpu_ns: Shared[int]
+    wall_ns: Shared[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,15 +266,15 @@ class LoaderCost:
     `step`: the step under way when this was written.
     """
 
-    step: int
-    samples: int
-    cpu_ns: int
+    step: Shared[int]
+    samples: Shared[int]
+    cpu_ns: Shared[int]
     """The processor time of all threads."""
-    asked_bytes: int | None
+    asked_bytes: Shared[int | None]
     """The bytes that read() returned, from storage or the page cache, but not from sockets. None: not counted."""
-    storage_bytes: int | None
+    storage_bytes: Shared[int | None]
     """The bytes that came from storage, including mapped files and read-ahead. None: not counted."""
-    blocked_ns: int | None = None
+    blocked_ns: Shared[int | None] = None
     """The time for which their process was blocked, neither computing nor waiting for a processor. None: not
     counted."""
 
@@ -291,11 +296,11 @@ class Drop:
     `one`, `many`: the words after the number in the report.
     """
 
-    source: str
-    one: str
-    many: str
-    count: int
-    reason: str
+    source: Annotated[str, SharedAs("source")]
+    one: Annotated[str, SharedAs("one reading")]
+    many: Annotated[str, SharedAs("many readings")]
+    count: Shared[int]
+    reason: Annotated[str, SharedAs("reason")]
     """The reason for the first failure."""
 
 
@@ -303,34 +308,25 @@ class Drop:
 class End:
     """How a rank ended. `status`: ok, exception, exit, interrupt or stopped (`--stop-after`)."""
 
-    status: str
-    exit_code: int
-    time_ns: int
+    status: Annotated[str, SharedAs("status")]
+    exit_code: Shared[int]
+    time_ns: Shared[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
     """The collectives of a step in their order. Written once and referred to by number."""
 
-    number: int
-    shapes: tuple[CollectiveShape, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SourceLine:
-    """A place in the sources. Written once and referred to by number; see `ddlprof.model.source_places`."""
-
-    number: int
-    text: str
-    what: str = ""
+    number: Shared[int]
+    shapes: Shared[tuple[CollectiveShape, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
     """Stack samples taken in the time `other` of a step."""
 
-    step: int
-    counts: tuple[int, ...] = ()
+    step: Shared[int]
+    counts: Shared[tuple[int, ...]] = ()
     """The number of a source line, the number of its samples, the next line, ..."""
 
     def __post_init__(self) -> None:
@@ -342,8 +338,8 @@ class Samples:
 class Note:
     """Something that was not measured, and why. `source`: the hook or file that it concerns."""
 
-    source: str
-    message: str
+    source: Annotated[str, SharedAs("source")]
+    message: Annotated[str, SharedAs("reason")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,32 +358,32 @@ class Flush:
 class RankHeader:
     """The first line of a rank's file, which also names the columns (see `ddlprof.model.codec`)."""
 
-    rank: int
-    world_size: int
-    local_rank: int
-    attempt: int
-    host: str
-    node_id: str
+    rank: Shared[int]
+    world_size: Shared[int]
+    local_rank: Shared[int]
+    attempt: Shared[int]
+    host: Annotated[str, SharedAs("host")]
+    node_id: Annotated[str, SharedAs("machine id")]
     """The identity of the machine, compared among ranks only (see `ddlprof.collect.job.environment`)."""
-    pid: int
-    device: str
+    pid: Annotated[int, SharedAs("nothing")]
+    device: Annotated[str, SharedAs("device")]
     """The device: `cpu`, or the accelerator's name."""
-    clock: str
+    clock: Annotated[str, SharedAs("clock")]
     """The clock of the classes: `host`, or `device` if they are on the device's timeline."""
-    origin_ns: int
+    origin_ns: Annotated[int, SharedAs("monotonic time")]
     """The monotonic clock at the rank's start, in ns. Every `start_ns` and `time_ns` is relative to it."""
-    origin_unix_ns: int
+    origin_unix_ns: Annotated[int, SharedAs("unix time")]
     """The unix time at the same moment, in ns."""
-    job_id: str = ""
+    job_id: Annotated[str, SharedAs("job id")] = ""
     """The job's id, as in the manifest; empty if rank 0 did not tell it."""
     launcher: str = ""
     """The process and machine that started this rank, if it was torch's elastic launcher; else empty."""
-    age_ns: int | None = None
+    age_ns: Shared[int | None] = None
     """How long the process had run at its origin, in ns; None if unknown, or if it had done other work before this
     job."""
-    spans: bool = False
+    spans: Shared[bool] = False
     """Whether what the job did besides steps was recorded (`JobSpan`)."""
-    schema: int = RANK_SCHEMA_VERSION
+    schema: Shared[int] = RANK_SCHEMA_VERSION
 
 
 GOOD_ENDS = ("ok", "stopped")

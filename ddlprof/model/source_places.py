@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+from ddlprof.model.annotations import Shared, SharedAs
 
 LIBRARY = "library"
 """Not a line of the user's, but the function of an installed package that its training loop calls."""
@@ -26,3 +29,12 @@ class SourcePlace(NamedTuple):
 
     text: str
     what: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A place in the sources. Written once and referred to by number."""
+
+    number: Shared[int]
+    text: Annotated[str, SharedAs("place")]
+    what: Annotated[str, SharedAs("work")] = ""

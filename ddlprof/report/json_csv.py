@@ -53,7 +53,7 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def csv_writer(file: TextIO, columns: Sequence[str]) -> CsvWriter:
+def csv_writer(file: TextIO, columns: Iterable[str]) -> CsvWriter:
     """Begins a CSV file with its header; lines end as on Unix wherever they are written."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.base.files import replacing
 from ddlprof.base.reading import ReadingError
 from ddlprof.model.manifest import IMPORTED, MANIFEST_NAME, OPERATORS_NAME
-from ddlprof.sharing.allowed import Origins, manifest_text, shared_manifest, shared_operators, shared_rank
+from ddlprof.sharing.allowed import Fits, Origins, shared_operators, shared_rank
 from ddlprof.sharing.names import Names
 from ddlprof.store import RunData, load_run
 from ddlprof.store.archive import SUFFIX, ZipFolder
@@ -76,14 +75,14 @@ def _info(name: str) -> zipfile.ZipInfo:
 
 
 def _members(run: RunData, paths: Sequence[str], names: Names) -> Iterator[tuple[str, bytes]]:
-    origins = _origins(run)
+    fits = Fits(names, _origins(run))
     if run.manifest is not None:
-        yield MANIFEST_NAME, manifest_text(shared_manifest(run.manifest, origins, names.job_id)).encode()
+        yield MANIFEST_NAME, fits.shared(run.manifest).text().encode()
     if run.step is not None:
-        yield OPERATORS_NAME, (json.dumps(shared_operators(run.step, names.job_id), allow_nan=False) + "\n").encode()
+        yield OPERATORS_NAME, shared_operators(run.step, fits).text().encode()
     for part, files in _rank_files(run, paths):
         text, steps = _contents(part, files)
-        shared_text, shared_steps = shared_rank(text, steps, files.label, names, origins)
+        shared_text, shared_steps = shared_rank(text, steps, files.label, fits)
         yield files.label, shared_text
         if files.steps is not None:
             yield files.steps_label, shared_steps

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 from zlib import crc32
 
 from ddlprof.base.reading import NOT_NEGATIVE, decode, parse_json
@@ -35,41 +36,42 @@ class Undamaged:
         return self.text.decode(errors="replace").split("\n")[:-1]
 
 
+class Part(NamedTuple):
+    """What was written at once, up to the line that ends it."""
+
+    text: bytes
+    flush: Flush
+    sound: bool
+    """Whether it matches its checksum."""
+
+
+def take_parts(text: bytes, columns: Columns) -> tuple[list[Part], int]:
+    """The parts of a text that end with a checksum, and where the rest begins, which may be half written."""
+    parts: list[Part] = []
+    begin = search = 0
+    while (at := text.find(b"\n" + FLUSH, search)) >= 0 and (end := text.find(b"\n", at + 1)) >= 0:
+        search = end
+        flush = _decode(text[at + 1 : end], columns)
+        if flush is not None:  # otherwise the damage is in the next part
+            part = text[begin : at + 1]
+            parts.append(Part(part, flush, crc32(part) == flush.text_crc32))
+            begin = end + 1
+    return parts, begin
+
+
 def undamaged_parts(text: bytes, columns: Columns) -> Undamaged:
     """Separates undamaged from damaged parts. Raises ValueError if the header is damaged."""
-    undamaged = Undamaged()
-    parts: list[bytes] = []
-    view = memoryview(text)
-    end = text.rfind(b"\n") + 1  # a line without its end is torn: the process was killed while writing it
-    begin = text.index(b"\n") + 1  # of the part; the first is the header alone
-    part = 0
-    search = begin - 1
-    while (at := text.find(b"\n" + FLUSH, search, end)) >= 0:
-        line_end = text.index(b"\n", at + 1)
-        search = line_end
-        flush = decode_flush(text[at + 1 : line_end], columns)
-        if flush is None:
-            continue  # the damage is then in the next part
-        undamaged.flushes.append(flush)
-        sound = crc32(view[part : at + 1]) == flush.text_crc32
-        if not sound and part == 0:
-            raise ValueError("the header is damaged")
-        _keep(undamaged, parts, text[begin : at + 1], sound)
-        part = begin = line_end + 1
-    _keep(undamaged, parts, text[begin:end], True)
-    undamaged.text = b"".join(parts)
-    return undamaged
+    parts, rest = take_parts(text, columns)
+    if parts and not parts[0].sound:
+        raise ValueError("the header is damaged")
+    lost = [part.text for part in parts if not part.sound]
+    kept = [part.text for part in parts if part.sound]
+    kept.append(text[rest : text.rfind(b"\n") + 1])  # without a torn line: the process was killed while writing it
+    kept[0] = kept[0][text.index(b"\n") + 1 :]  # the header
+    return Undamaged(b"".join(kept), len(lost), sum(part.count(b"\n") for part in lost), [part.flush for part in parts])
 
 
-def _keep(undamaged: Undamaged, parts: list[bytes], part: bytes, sound: bool) -> None:
-    if sound:
-        parts.append(part)
-        return
-    undamaged.lost_parts += 1
-    undamaged.lost_lines += part.count(b"\n")
-
-
-def decode_flush(line: bytes, columns: Columns) -> Flush | None:
+def _decode(line: bytes, columns: Columns) -> Flush | None:
     """The checksums in a line; None if it is damaged."""
     try:
         _, values = codec.named(line.decode(), columns, parse_json)

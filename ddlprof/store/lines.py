@@ -31,9 +31,8 @@ from ddlprof.model.records import (
     Overhead,
     RankHeader,
     Samples,
-    SourceLine,
 )
-from ddlprof.model.source_places import SourcePlace
+from ddlprof.model.source_places import SourceLine, SourcePlace
 from ddlprof.store.flushes import Undamaged
 from ddlprof.store.numbers import DAMAGE, LARGEST, numbers, whole_numbers
 from ddlprof.store.tables import OPTIONAL_FIELDS, ContextTable, IntArray
@@ -83,8 +82,11 @@ class Head:
     """The columns of blocks, by kind; none in schema 2."""
 
 
-def read_header(line: str, name: str) -> Head:
-    """The first line of a file. Raises ValueError if the line is no header, UserError if it is too new."""
+def read_header(text: bytes, name: str) -> Head:
+    """The first line of a text. Raises ValueError if it is no header, UserError if it is too new."""
+    if b"\n" not in text:
+        raise ValueError("the file has no header")
+    line = text[: text.index(b"\n")].decode(errors="replace")
     if len(line) > MAX_LINE_CHARACTERS:
         raise ValueError("the header is too long")
     values = codec.header_fields(line, parse_json)

@@ -196,9 +196,7 @@ def _rank(files: RankFiles, text: bytes | ReadingError, steps: bytes | ReadingEr
     if isinstance(steps, ReadingError):
         notes.append(Note(files.steps_label, f"{steps}: what it holds of this rank's steps is not known"))
         steps = b""
-    if b"\n" not in text:
-        raise ValueError("the file has no header")
-    head = read_header(text[: text.index(b"\n")].decode(errors="replace"), files.label)
+    head = read_header(text, files.label)
     if head.header.schema < FIRST_SCHEMA_WITH_BLOCKS:
         from ddlprof.store.schema2 import decode_old_rank  # not at the top: few runs are so old
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from ddlprof.base.reading import NOT_NEGATIVE, ReadingError, decode, parse_json, versioned_object
-from ddlprof.model import codec
+from ddlprof.base.reading import NOT_NEGATIVE, ReadingError, decode, parse_json, settle, versioned_object
 from ddlprof.model.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest, decode_manifest
+from ddlprof.model.rank_ends import end_in
 from ddlprof.model.records import End, RankHeader
 from ddlprof.model.run_summary import SUMMARY_SCHEMA, RunSummary, fingerprint
 from ddlprof.store.fleet import FoundRun
@@ -67,10 +67,11 @@ def _end(tail: bytes | ReadingError) -> End | None:
     """How the rank ended; None if its file does not tell."""
     if isinstance(tail, ReadingError):
         raise tail
-    for line in reversed(tail.decode(errors="replace").split("\n")):
-        if line.startswith('["e",'):
-            with suppress(*DAMAGE):
-                return decode(End, codec.named(line, {"e": ("status", "exit_code", "time_ns")}, parse_json)[1])
+    with suppress(*DAMAGE):
+        end = end_in(tail)
+        if end is not None:
+            settle(end)
+        return end
     return None
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from ddlprof.instance_catalog import Catalog, Gpu, InstanceType
-from ddlprof.instance_catalog.catalog import ANY_CLOUD, ANY_REGION, REFERENCE_REGIONS
+from ddlprof.instance_catalog.catalog import ANY_CLOUD
+from ddlprof.instance_catalog.clouds import ANY_REGION, cloud_named
 from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory, largest_fitting
 from ddlprof.recommender.compute.step_parts import Changes
 from ddlprof.recommender.errors import PredictionError
@@ -129,7 +130,7 @@ def choose_instances(
         clouds = {cloud} if cloud else _clouds(catalog, region)
         own = set() if cloud else {(price.cloud, price.instance_type) for price in catalog.prices if price.own}
         instances = [i for i in catalog.instances if i.cloud in clouds or (i.cloud, i.instance_type) in own]
-    located = [(i, region or REFERENCE_REGIONS.get(i.cloud, ANY_REGION)) for i in instances]
+    located = [(i, region or cloud_named(i.cloud).reference_region) for i in instances]
     if not any(price.region in (where, ANY_REGION) for i, where in located for price in catalog.prices_of(i)):
         what = ", ".join(names) if names else cloud or "any instance type"
         places = ", ".join(sorted({place for _, place in located}))

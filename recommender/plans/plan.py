@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ddlprof.base.units import duration, significant
 from ddlprof.instance_catalog import Catalog, InstanceType, Price
+from ddlprof.instance_catalog.clouds import cloud_named
 from ddlprof.recommender.estimate import Estimate, StepTimes, WithTimes
 from ddlprof.recommender.estimate import Range as SecondsRange
 from ddlprof.recommender.layout import Layout
@@ -36,8 +37,6 @@ measurement: minutes for a plain image, more for large images and for data sets 
 MINIMUM_S = 60.0
 """The shortest time that is billed, in seconds (AWS, Linux on demand: one minute)."""
 
-_GRANULARITY_S = {"azure": 60.0, "lambda": 60.0, "hyperstack": 60.0, "coreweave": 60.0, "verda": 600.0}
-"""The seconds to a multiple of which each cloud rounds up billed time; other clouds bill seconds."""
 OVER_BUDGET = "over budget"
 OVER_COST = "over the highest cost"
 TOO_OFTEN = "interrupted too often"
@@ -45,7 +44,7 @@ TOO_OFTEN = "interrupted too often"
 
 def cost_usd(usd_per_hour: float, nodes: int, time_s: float, cloud: str) -> float:
     """The price of `nodes` machines for `time_s` seconds, rounded up as the cloud bills; without disks and traffic."""
-    granularity_s = _GRANULARITY_S.get(cloud, 1.0)
+    granularity_s = cloud_named(cloud).granularity_s
     billed_s = max(MINIMUM_S, math.ceil(time_s / granularity_s) * granularity_s)
     return usd_per_hour * nodes * billed_s / 3600
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections import deque
@@ -20,6 +19,7 @@ from ddlprof.collect.process.frames import Level, stack_of_thread
 from ddlprof.collect.process.stacks import Places
 from ddlprof.model.events import Event
 from ddlprof.model.hang import TRAINS, RankState, ThreadState
+from ddlprof.model.rank_ends import header_of
 
 if TYPE_CHECKING:
     from ddlprof.collect.helper import Helper
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _MOST_THREADS, _MOST_LINES = 16, 40
 _MOST_READ = 64
-_MAX_HEADER_BYTES = 1 << 16
 _LONGEST_ERROR = 500
 
 
@@ -168,11 +167,10 @@ class Peers:
     def _read(self, folder: Path, rank: int) -> bool:
         """Reads where a rank runs; returns whether its file could be read."""
         try:
-            with (folder / f"rank-{rank}.jsonl").open("rb") as file:
-                header = json.loads(file.readline(_MAX_HEADER_BYTES))
-            if header["node_id"] == self._place.header.node_id:
-                self._pids[rank] = int(header["pid"])
-        except (OSError, ValueError, TypeError, KeyError):  # it has written none yet
+            header = header_of(folder / f"rank-{rank}.jsonl")
+            if header.node_id == self._place.header.node_id:
+                self._pids[rank] = int(header.pid)
+        except (OSError, ValueError, TypeError):  # it has written none yet
             return False
         return True
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import os
 import socket
 import time
 from collections.abc import Iterator
@@ -14,16 +13,14 @@ from pathlib import Path
 from ddlprof.base.errors import UserError
 from ddlprof.base.real_process import getpid
 from ddlprof.collect.job.environment import ElasticLaunch
-from ddlprof.model import codec
+from ddlprof.model import rank_ends
 from ddlprof.model.manifest import MANIFEST_NAME, Manifest
 from ddlprof.model.naming import RUNS_FOLDER, default_directory, on_this_machine, require_unused
 from ddlprof.model.options import Options
-from ddlprof.model.records import GOOD_ENDS, End, RankHeader
+from ddlprof.model.records import GOOD_ENDS, RankHeader
 
 _NO_ID = "none"
 """The id of a job for which torch's launcher got no `--rdzv-id`."""
-_TAIL_BYTES = 200
-_LONGEST_HEADER = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -149,11 +146,8 @@ def is_of_this_process(path: Path, header: RankHeader) -> bool:
 
 
 def _header(file: Path) -> RankHeader | None:
-    if not file.is_file():  # opening a FIFO would block
-        return None
     try:
-        with file.open(encoding="utf-8", errors="replace") as lines:
-            return codec.decode_header(lines.readline(_LONGEST_HEADER))
+        return rank_ends.header_of(file)
     except (OSError, ValueError):
         return None
 
@@ -161,17 +155,7 @@ def _header(file: Path) -> RankHeader | None:
 def _ended_well(path: Path) -> bool:
     """Whether rank 0 of the last attempt ended normally."""
     try:
-        with (path / f"attempt-{free_attempt(path) - 1}" / "rank-0.jsonl").open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            lines = file.read().decode(errors="replace").split("\n")[:-1]
+        end = rank_ends.end_of(path / f"attempt-{free_attempt(path) - 1}" / "rank-0.jsonl")
     except OSError:
         return False
-    last = map(_record, lines[-4:])  # lines of checksums, and a note of a write that failed, may follow
-    return any(isinstance(record, End) and record.status in GOOD_ENDS for record in last)
-
-
-def _record(line: str) -> object:
-    try:
-        return codec.decode(line)[1]
-    except ValueError:
-        return None
+    return end is not None and end.status in GOOD_ENDS

@@ -14,7 +14,7 @@ from typing import Any
 from ddlprof.base.text import plain
 from ddlprof.base.units import NOT_KNOWN
 from ddlprof.instance_catalog import Catalog, InstanceType, Price
-from ddlprof.instance_catalog.catalog import ANY_REGION, REFERENCE_REGIONS
+from ddlprof.instance_catalog.clouds import ANY_REGION, cloud_named
 from ddlprof.report.json_csv import csv_text, json_text
 from ddlprof.report.text import aligned, text_of
 
@@ -46,7 +46,7 @@ def rows_of(catalog: Catalog, machines: Iterable[InstanceType], region: str | No
 def _row(catalog: Catalog, machine: InstanceType, region: str | None) -> Row:
     prices = {(price.region, price.pricing): price for price in catalog.prices_of(machine)}
     everywhere = any(priced == ANY_REGION for priced, _ in prices)
-    where = ANY_REGION if everywhere else region or REFERENCE_REGIONS.get(machine.cloud, ANY_REGION)
+    where = ANY_REGION if everywhere else region or cloud_named(machine.cloud).reference_region
     return Row(machine, where, prices.get((where, "on_demand")), prices.get((where, "spot")))
 
 

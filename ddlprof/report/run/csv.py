@@ -33,7 +33,7 @@ def export(run: RunData, attempts: Sequence[Attempt], directory: Path, progress:
     return paths
 
 
-def _write(path: Path, header: Sequence[str], tables: Iterable[Columns]) -> None:
+def _write(path: Path, header: Iterable[str], tables: Iterable[Columns]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv_writer(file, header)
         for columns in tables:

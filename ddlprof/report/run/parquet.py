@@ -20,7 +20,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.base.files import replacing_all
 from ddlprof.base.text import is_visible
 from ddlprof.model.records import MISSING
-from ddlprof.report.run.tables import Progress, Table, tables_of
+from ddlprof.report.run.tables import Progress, Table, Types, tables_of
 from ddlprof.store import RunData
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 ROWS_A_GROUP = 131_072
 """The rows of a row group, which readers take at once; no more are turned into Arrow's form at a time."""
 FILE_NAME = "part-0.parquet"
-_TEXTS = frozenset({"group", "op", "scope", "flags", "host", "device", "status", "class", "part", "dimension", "rate"})
-_TRUTHS = frozenset({"complete"})
-_NUMBERS = frozenset({"seconds", "share", "busbw_gb_s", "value"})
 _KEPT_IN_NAMES = "._-"
 _MOST_NAME_BYTES = 200
 """The longest value of a partition: file systems allow names of 255 bytes, which include the key."""
@@ -87,21 +84,12 @@ def _require_pyarrow() -> None:
         raise UserError("--format parquet needs pyarrow: pip install 'ddlprof[parquet]'") from None
 
 
-def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """The types of a table, by the names of its columns alone: the files of all runs have the same."""
+def schema_of(columns: Types) -> pa.Schema:
+    """The types of a table, by its columns alone: the files of all runs have the same."""
     import pyarrow as pa
 
-    return pa.schema([(name, _type_of(name)) for name in columns])
-
-
-def _type_of(name: str) -> pa.DataType:
-    import pyarrow as pa
-
-    if name in _TEXTS:
-        return pa.string()
-    if name in _TRUTHS:
-        return pa.bool_()
-    return pa.float64() if name in _NUMBERS or name.endswith("_s") else pa.int64()
+    types = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
+    return pa.schema([(name, types[kind]) for name, kind in columns.items()])
 
 
 def _write(path: Path, table: Table) -> None:
@@ -119,7 +107,7 @@ def _groups(table: Table, schema: pa.Schema) -> Iterator[pa.Table]:
 
     waiting: list[pa.RecordBatch] = []
     for columns in table.pieces:
-        for begin in range(0, len(columns[table.columns[0]]), ROWS_A_GROUP):
+        for begin in range(0, len(next(iter(columns.values()))), ROWS_A_GROUP):
             piece = slice(begin, begin + ROWS_A_GROUP)
             arrays = [_array(columns[field.name][piece], field.type) for field in schema]
             batch = pa.record_batch(arrays, schema=schema)

@@ -16,9 +16,10 @@ from ddlprof.analysis.collectives import bus_factor, can_split
 from ddlprof.analysis.job_time import JOB_PARTS, job_time
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.summary import Summary
-from ddlprof.model.classes import TIMES
+from ddlprof.model.annotations import Column, annotated_with
+from ddlprof.model.classes import CLASSES, MEANINGS, OPTIONAL, TIMES
 from ddlprof.model.dimensions import dimension_of
-from ddlprof.model.records import MISSING, NEVER, Flag
+from ddlprof.model.records import MISSING, NEVER, Flag, StepRow
 from ddlprof.report.run.energy import ENERGY_FIGURES, EnergyLine, energy_line
 from ddlprof.report.run.rates import Rates, rates_of
 from ddlprof.store import IntArray, RunData
@@ -27,32 +28,60 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Columns = dict[str, NDArray[Any]]
+Types = dict[str, type]
+"""The columns of a table with their types: those of Parquet's."""
 
-STEP_COLUMNS = (
-    "attempt", "rank", "node", "step", "start_s", *(f"{name}_s" for name in TIMES), "microbatches", "samples",
-    "peak_memory_bytes", "flags",
-)  # fmt: skip
-COLLECTIVE_COLUMNS = (
-    "attempt", "rank", "step", "group", "seq", "op", "bytes", "ranks", "scope", "start_s", "ready_s", "duration_s",
-    "transfer_s", "wait_s", "exposed_s", "busbw_gb_s", "dimension",
-)  # fmt: skip
-SUMMARY_COLUMNS = ("class", "mean_s", "share", "median_s", "p95_s")
-RANK_COLUMNS = (
-    "attempt", "rank", "host", "node", "device", "status", "complete", "steps", "steady_steps",
-    *(f"{name}_s" for name in TIMES),
-)  # fmt: skip
-
-JOB_COLUMNS = ("attempt", "part", "seconds", "share")
-RATE_COLUMNS = ("rate", "value")
+_OF_RANK = {
+    "attempt": Column("how often the job's ranks had been started before"),
+    "rank": Column("the number of the rank in its job"),
+    "node": Column("the number of its machine"),
+}
+_OF_STEP = {name: f"{name[:-3]}_s" if name.endswith("_ns") else name for name in annotated_with(StepRow, Column)}
+"""The columns of the fields of a step's record, but for its classes."""
+COUNTS = tuple(name for name, column in _OF_STEP.items() if name == column and name not in ("step", "flags"))
+"""The columns of a step that are the numbers of its record."""
+_TIMES = {f"{name}_s": float for name in TIMES}
+STEP_COLUMNS: Types = {
+    **dict.fromkeys(_OF_RANK, int), "step": int, "start_s": float, **_TIMES,
+    **{column: float if column.endswith("_s") else int for column in _OF_STEP.values()}, "flags": str,
+}  # fmt: skip
+COLLECTIVE_COLUMNS: Types = {
+    "attempt": int, "rank": int, "step": int, "group": str, "seq": int, "op": str, "bytes": int, "ranks": int,
+    "scope": str, "start_s": float, "ready_s": float, "duration_s": float, "transfer_s": float, "wait_s": float,
+    "exposed_s": float, "busbw_gb_s": float, "dimension": str,
+}  # fmt: skip
+SUMMARY_COLUMNS: Types = {"class": str, "mean_s": float, "share": float, "median_s": float, "p95_s": float}
+RANK_COLUMNS: Types = {
+    "attempt": int, "rank": int, "host": str, "node": int, "device": str, "status": str, "complete": bool, "steps": int,
+    "steady_steps": int, **_TIMES,
+}  # fmt: skip
+JOB_COLUMNS: Types = {"attempt": int, "part": str, "seconds": float, "share": float}
+RATE_COLUMNS: Types = {"rate": str, "value": float}
 Progress = Callable[[int, int], None]
 """`progress(ranks written, ranks in all)`."""
+
+
+def described_columns() -> dict[str, Column]:
+    """What the columns of `steps.csv` mean, for the page."""
+    always = {"step", *CLASSES} - set(OPTIONAL)
+    of_times = {
+        f"{name}_s": Column(
+            MEANINGS[name] or f"of it, {name.partition('_')[2]}", "" if name in always else "not measured"
+        )
+        for name in TIMES
+    }
+    of_record = {_OF_STEP[name]: each for name, each in annotated_with(StepRow, Column).items()}
+    described = {**_OF_RANK, **of_times, **of_record}
+    return {name: described[name] for name in STEP_COLUMNS}
 
 
 def step_columns(rank: RankAnalysis, origin_unix_ns: int) -> Columns:
     """`steps.csv` for one rank."""
     steps = rank.data.steps
     since_origin = rank.shown_origin_unix_ns - origin_unix_ns
-    columns: Columns = {name: steps[name] for name in ("step", "microbatches", "samples", "peak_memory_bytes")}
+    columns: Columns = {
+        column: steps[name] if name == column else _seconds(steps[name], 1e9) for name, column in _OF_STEP.items()
+    }
     columns |= {f"{name}_s": _seconds(rank.times.times[name], 1e9) for name in TIMES}
     columns["start_s"] = (steps["start_ns"] + since_origin) / 1e9
     columns["flags"] = _flag_texts(rank.flags)
@@ -181,7 +210,7 @@ class Table(NamedTuple):
     """One table; its pieces are made one at a time, so that of many ranks only one is in memory."""
 
     name: str
-    columns: tuple[str, ...]
+    columns: Types
     pieces: Iterable[Columns]
 
 

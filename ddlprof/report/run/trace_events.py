@@ -20,6 +20,7 @@ from ddlprof.base.text import plain
 from ddlprof.model.classes import TABLE, TIMES
 from ddlprof.model.dimensions import dimension_of
 from ddlprof.model.records import MISSING, NEVER, Flag
+from ddlprof.report.run.tables import COUNTS
 from ddlprof.report.trace_format import Event, track
 from ddlprof.store import CollectiveTable, IntArray
 
@@ -83,7 +84,7 @@ def step_events(shown: ShownRank, tids: Iterator[int]) -> Iterator[Event]:
         start = int(shown.start_us[row])
         args: dict[str, Any] = {"start_s": round(shown.zero_s + start / 1e6, 6), "steady": bool(steady[row])}
         args |= {f"{name}_ms": int(times[name][row]) / 1e6 for name in TIMES if times[name][row] != MISSING}
-        for name in ("microbatches", "samples", "peak_memory_bytes"):
+        for name in COUNTS:
             if steps[name][row] != MISSING:
                 args[name] = int(steps[name][row])
         flags = Flag(int(shown.rank.flags[row])).text()

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-from ddlprof.instance_catalog.catalog import ANY_REGION
+from ddlprof.instance_catalog.clouds import ANY_REGION
 from ddlprof.instance_catalog.errors import CatalogError
 from ddlprof.instance_catalog.refresh.providers.base import Allowance, CallFailed, TypeAnswer
 

@@ -27,10 +27,9 @@ from ddlprof.model.records import (
     Note,
     RankHeader,
     Samples,
-    SourceLine,
     StepRow,
 )
-from ddlprof.model.source_places import SourcePlace
+from ddlprof.model.source_places import SourceLine, SourcePlace
 from ddlprof.store import RankData, load_run
 from tests.records import records_in
 

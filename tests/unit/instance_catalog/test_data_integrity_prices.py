@@ -8,8 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from ddlprof.instance_catalog import Price, load
-from ddlprof.instance_catalog.catalog import ANY_REGION, REFERENCE_REGIONS
+from ddlprof.instance_catalog import Price, load, table
+from ddlprof.instance_catalog.clouds import Cloud, cloud_named
+from ddlprof.instance_catalog.loading import DATA
 from ddlprof.instance_catalog.records import MARKET_PRICE
 
 CATALOG = load(None)
@@ -137,6 +138,7 @@ def test_only_prices_of_a_market_are_marked_as_such() -> None:
 def test_every_cloud_has_prices_and_a_reference_region_that_has_them() -> None:
     clouds = {row.cloud for row in TYPES.values()}
     assert len(clouds) >= 10
+    assert clouds == {row.cloud for row in table.read(DATA / "clouds.csv", Cloud)}
     for cloud in clouds:
-        reference = REFERENCE_REGIONS.get(cloud, ANY_REGION)
+        reference = cloud_named(cloud).reference_region
         assert any((row.cloud, row.region) == (cloud, reference) for row in PRICES), cloud

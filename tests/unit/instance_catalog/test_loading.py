@@ -9,6 +9,7 @@ from dataclasses import fields
 import pytest
 
 from ddlprof.instance_catalog import Disagreement, FlowLimit, Gpu, InstanceType, LinkPair, Price, Source, load
+from ddlprof.instance_catalog.clouds import Cloud
 from ddlprof.instance_catalog.loading import DATA
 from ddlprof.instance_catalog.records import GpuLink
 
@@ -78,7 +79,8 @@ def test_every_column_is_in_the_dictionary() -> None:
 @pytest.mark.parametrize(
     ("name", "record"),
     [("instances", InstanceType), ("prices", Price), ("gpus", Gpu), ("gpu_links", GpuLink),
-     ("flow_limits", FlowLimit), ("sources", Source), ("disagreements", Disagreement)],
+     ("flow_limits", FlowLimit), ("sources", Source), ("disagreements", Disagreement),
+     ("clouds", Cloud)],
 )  # fmt: skip
 def test_files_have_exactly_the_columns_of_their_records(name: str, record: type[InstanceType]) -> None:
     header = (DATA / f"{name}.csv").read_text(encoding="utf-8").splitlines()[0].split(",")

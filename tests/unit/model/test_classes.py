@@ -8,7 +8,9 @@ from dataclasses import fields
 
 import pytest
 
-from ddlprof.model.classes import OWN, RECORDED, STALLS, TABLE, TIMES
+from ddlprof.base.typed import optional_fields
+from ddlprof.model.annotations import SharedAs, annotated_with
+from ddlprof.model.classes import MEANINGS, OWN, RECORDED, STALLS, TABLE, TIMES
 from ddlprof.model.records import Aggregate, StepRow
 from ddlprof.recommender import Estimate, Measurement, StepTimes
 from ddlprof.recommender.estimate import CARRIED, CLASSES
@@ -28,9 +30,19 @@ def test_a_step_and_a_sum_of_steps_record_what_the_table_says() -> None:
 def test_what_can_be_unmeasured_may_be_none() -> None:
     always = {"step", *(each.name for each in TABLE if not each.is_optional)}
     for record in (StepRow, Aggregate):
-        types = {f.name: str(f.type) for f in fields(record)}
+        has, optional = {f.name for f in fields(record)}, optional_fields(record)
         for name in RECORDED:
-            assert ("None" in types.get(f"{name}_ns", "None")) == (name not in always), (record, name)
+            if f"{name}_ns" in has:
+                assert (f"{name}_ns" in optional) == (name not in always), (record, name)
+
+
+def test_every_class_can_be_shared_and_has_a_meaning() -> None:
+    """Otherwise the classes of a shared step would not add up to it."""
+    for record in (StepRow, Aggregate):
+        shared = annotated_with(record, SharedAs)
+        assert [f.name for f in fields(record) if f.name.removesuffix("_ns") in RECORDED and f.name not in shared] == []
+    assert list(MEANINGS) == list(TIMES)
+    assert all(each.meaning for each in TABLE)
 
 
 def test_the_order_of_stalls_and_causes() -> None:

@@ -8,9 +8,9 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
@@ -20,9 +20,15 @@ from hypothesis import strategies as st
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.base.errors import UserError
 from ddlprof.cli.app import main
+from ddlprof.model.annotations import Shared, SharedAs
 from ddlprof.model.blocks import HEAD_BYTES, LAYOUTS, Block, BlockStream, encode_block
-from ddlprof.model.manifest import LayoutFacts
+from ddlprof.model.codec import KINDS
+from ddlprof.model.manifest import LayoutFacts, Manifest, ModelFacts, TrainingFacts
+from ddlprof.model.operators import Operator, OperatorsFile, StepOperators
+from ddlprof.model.records import RankHeader
 from ddlprof.sharing import names as words
+from ddlprof.sharing.allowed import Fits, Origins
+from ddlprof.sharing.names import Names
 from ddlprof.sharing.write import share
 from ddlprof.store import RunData, load_run
 from tests.golden.runs import HERE, header, manifest, simple_run, step, write_rank
@@ -243,14 +249,27 @@ def test_a_new_field_is_left_out_until_it_is_allowed(tmp_path: Path) -> None:
     assert not [note for note in notes if note.source.endswith(".steps")]  # nothing seems to be missing
 
 
-def test_a_new_field_of_our_own_records_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by what the dataclasses have, but by the lists of what is allowed."""
-    directory = simple_run(tmp_path / "run")
-    monkeypatch.setattr(
-        "ddlprof.sharing.allowed._all", lambda columns: dict.fromkeys(columns.split()[:-1], lambda value: value)
-    )
-    share([str(directory)], tmp_path / "shared.zip")
-    assert '"signature"' not in everything_in(tmp_path / "shared.zip")
+@dataclass(frozen=True)
+class NewRecord:
+    """Of a later version: only what says that it may be shared is."""
+
+    group: Annotated[str, SharedAs("group")]
+    count: Shared[int]
+    badge: int = 0
+
+
+def test_a_field_is_left_out_unless_it_says_that_it_may_be_shared() -> None:
+    fits = Fits(Names(), Origins(0, 0, 0))
+    assert fits.shared(NewRecord("secret", 7, 31337)) == NewRecord("group-0", 7)
+    with pytest.raises(ValueError, match="not a number"):
+        fits.shared(NewRecord("secret", "31337"))  # type: ignore[arg-type]
+
+
+def test_every_field_says_how_in_a_known_way() -> None:
+    fits = Fits(Names(), Origins(0, 0, 0))
+    records = (RankHeader, Manifest, ModelFacts, TrainingFacts, OperatorsFile, StepOperators, Operator)
+    for kind in (*KINDS.values(), *records):
+        fits.of(kind)  # raises KeyError
 
 
 def test_times_are_moved_together(tmp_path: Path) -> None:

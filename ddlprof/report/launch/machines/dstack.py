@@ -11,13 +11,6 @@ from ddlprof.report.launch.machines.start import ENDS, Start
 from ddlprof.report.yaml_text import yaml_text
 
 ENDING = "dstack.yml"
-_BACKENDS = {
-    "vast": "vastai",
-    **{name: name for name in ("aws", "azure", "gcp", "lambda", "nebius", "oci", "runpod", "verda")},
-}
-"""dstack's names of the catalogue's clouds."""
-_ALONE = ("lambda", "vast", "verda")
-"""Clouds of which dstack gives a job one machine only."""
 _HERE = "/job"
 _KEPT = "/checkpoints"
 _WAITS = "4h"
@@ -33,9 +26,9 @@ def how(start: Start) -> str:
 def render(start: Start) -> str:
     """The YAML. Raises UserError for machines that dstack does not rent."""
     machine = start.machine
-    if machine.cloud not in _BACKENDS:
+    if not machine.rented.dstack:
         raise UserError(f"dstack rents no machines of {machine.cloud}: choose another --emit, or name a --cloud")
-    if start.nodes > 1 and machine.cloud in _ALONE:
+    if start.nodes > 1 and not machine.rented.dstack_nodes:
         raise UserError(f"dstack connects no machines of {machine.cloud}: name another --plan, --cloud or --emit")
     if machine.cpu_arch != "x86_64" or machine.is_amd:
         raise UserError(
@@ -73,7 +66,7 @@ def _machines(start: Start) -> dict[str, Any]:
     type_, gpu = machine.attached
     return {
         "resources": {"gpu": {**({"name": gpu} if gpu else {}), "count": start.gpus_per_node}},
-        "backends": [_BACKENDS[machine.cloud]],
+        "backends": [machine.rented.dstack],
         **({} if machine.region == "any" else {"regions": [machine.region]}),
         "instance_types": [type_],
     }

@@ -23,16 +23,6 @@ _NAME_CHARACTERS = 39
 of a label, and dstack takes at most 41."""
 _VARIABLE = re.compile(r"\$(?=\$|\([A-Za-z_][A-Za-z0-9_]*\))")
 """What Kubernetes replaces in a command before anything runs: `$$` by `$`, and `$(NAME)` by a variable's value."""
-_SPOT_LABELS = {
-    "aws": {"eks.amazonaws.com/capacityType": "SPOT"},
-    "azure": {"kubernetes.azure.com/scalesetpriority": "spot"},
-    "gcp": {"cloud.google.com/gke-spot": "true"},
-}
-"""What each cloud's managed Kubernetes writes on its spot nodes."""
-_TAINTED_ALIKE = ("azure", "gcp")
-"""Clouds that keep pods away from spot nodes by a taint like that label, unless these tolerate it."""
-_NAMED_BY_TYPE = (*_SPOT_LABELS, "oci")
-"""Clouds whose nodes have the catalogue's names of types in their labels."""
 
 
 def job_name(text: str) -> str:
@@ -51,17 +41,15 @@ def unexpanded(text: str) -> str:
 
 def chosen_nodes(machine: Machine) -> dict[str, Any]:
     """The part of a pod that chooses nodes of the type, as far as the cloud's own labels tell them apart."""
-    labels: dict[str, str] = {}
-    if machine.cloud in _NAMED_BY_TYPE:
+    cloud, labels = machine.rented, {}
+    if cloud.pods_by_type:
         labels["node.kubernetes.io/instance-type"] = machine.attached[0]
     tolerated = [{"key": gpu_resource(machine), "operator": "Exists", "effect": "NoSchedule"}]
-    if machine.is_spot:
-        spot = _SPOT_LABELS.get(machine.cloud, {})
-        labels |= spot
-        if machine.cloud in _TAINTED_ALIKE:
-            tolerated += [
-                {"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"} for key, value in spot.items()
-            ]
+    if machine.is_spot and cloud.spot_label:
+        key, _, value = cloud.spot_label.partition("=")
+        labels[key] = value
+        if cloud.spot_taint:
+            tolerated.append({"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"})
     return {**({"nodeSelector": labels} if labels else {}), "tolerations": tolerated}
 
 

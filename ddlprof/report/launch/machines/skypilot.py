@@ -11,12 +11,6 @@ from ddlprof.report.launch.machines.start import Machine, Start
 from ddlprof.report.yaml_text import yaml_text
 
 ENDING = "sky.yaml"
-_NOT_BY_TYPE = ("coreweave", "hyperstack", "vast")
-"""Clouds whose machines SkyPilot does not rent, or not by the catalogue's names of types."""
-_ALONE = ("runpod", "verda")
-"""Clouds of which SkyPilot gives a job one machine only."""
-_WITHOUT_BUCKETS = ("runpod", "verda")
-"""Clouds on whose machines SkyPilot mounts no buckets."""
 _KEPT = "/checkpoints"
 _MOST_OTHERS = 4
 
@@ -59,11 +53,11 @@ def render(start: Start) -> str:
 
 def _lacking(machine: Machine, nodes: int) -> str | None:
     """What SkyPilot does not do that a job on so many of these machines needs; None: nothing."""
-    if machine.cloud in _NOT_BY_TYPE:
+    if not machine.rented.skypilot:
         return f"rents no machines of {machine.cloud} by type"
-    if nodes > 1 and machine.cloud in _ALONE:
+    if nodes > 1 and not machine.rented.skypilot_nodes:
         return f"connects no machines of {machine.cloud}"
-    if machine.is_spot and machine.cloud in _WITHOUT_BUCKETS:
+    if machine.is_spot and not machine.rented.skypilot_buckets:
         return f"mounts no bucket on {machine.cloud}, where a spot job would keep its checkpoints"
     return None
 
@@ -82,7 +76,8 @@ def _resources(start: Start, others: list[Machine]) -> dict[str, Any]:
 
 
 def _resource(machine: Machine, gpus: int) -> dict[str, Any]:
-    where = machine.cloud if machine.region == "any" else f"{machine.cloud}/{machine.region}"
+    cloud = machine.rented.skypilot
+    where = cloud if machine.region == "any" else f"{cloud}/{machine.region}"
     type_, gpu = machine.attached
     accelerators = {"accelerators": f"{gpu}:{gpus}"} if gpu else {}
     return {"infra": where, "instance_type": type_, **accelerators, "use_spot": machine.is_spot}

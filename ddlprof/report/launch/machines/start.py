@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ddlprof.base.text import shell_word
 from ddlprof.base.units import count, duration, significant
+from ddlprof.instance_catalog.clouds import Cloud, cloud_named
 from ddlprof.model.naming import RUNS_FOLDER
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ class Machine:
     cpu_arch: str = "x86_64"
     efa_interfaces: int = 0
     """Network cards of AWS that a container has to ask for; 0: none, or not known."""
+
+    @property
+    def rented(self) -> Cloud:
+        """What is known of its cloud."""
+        return cloud_named(self.cloud)
 
     @property
     def attached(self) -> tuple[str, str | None]:

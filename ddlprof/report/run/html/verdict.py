@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddlprof.analysis.findings import Finding
 from ddlprof.base.units import count, percent, ranges, significant
-from ddlprof.model.classes import TABLE, TIMES
+from ddlprof.model.classes import MEANINGS, TABLE, TIMES
 from ddlprof.report.html.chart import chart
 from ddlprof.report.html.element import Content, Html, facts, joined, table, tag
 from ddlprof.report.html.shell import Absent, Section, verdict_box
@@ -14,22 +14,6 @@ from ddlprof.report.run import text as card
 from ddlprof.report.run.energy import in_all
 from ddlprof.report.run.html.subject import NAMES, Subject, swatch
 
-_MEANINGS = {
-    "step": "the whole step",
-    "compute": "forward, loss, backward, clipping and the optimizer",
-    "data": "the loop waits for its next batch",
-    "data_fetch": "of it, blocked on storage or network",
-    "data_prep": "of it, decoding, transforming, collating",
-    "h2d": "computing waits for copies to the device",
-    "comm": "communication that computing waits for",
-    "interconnect": "what would remain if all ranks sat in one machine",
-    "network": "the price of having gone over the network",
-    "straggler": "waiting for a later rank to arrive",
-    "bubble": "waiting for a neighbour in the pipeline, as its schedule has it",
-    "other": "the rest: logging, checkpoints, evaluation, host gaps",
-    "rollout": "of it, the model acts or generates for its training, with what goes on between",
-}
-"""What each class means, in a few words."""
 _SEVERITY = {
     "ok": "fine", "warning": "warning", "critical": "critical", "unknown": "undecided", "info": "for information",
 }  # fmt: skip
@@ -129,7 +113,7 @@ def _class_table(subject: Subject) -> Html:
         rows.append(
             [
                 joined(swatch(name), NAMES.get(name, name)),
-                _MEANINGS.get(name, ""),
+                MEANINGS[name],
                 subject.time(line.mean_s),
                 percent(line.share) if line.share is not None else None,
                 f"± {error}" if error is not None else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from ddlprof.collect.hang.state import Peers
+from tests.golden.runs import header
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="needs Linux")
 
@@ -27,13 +29,14 @@ def in_a_row(rank: int) -> int:
 
 def write(folder: Path, node: Callable[[int], int]) -> None:
     for rank in range(WORLD):
-        header = {"rank": rank, "node_id": f"node{node(rank)}", "pid": GONE if rank in DEAD else os.getpid()}
-        (folder / f"rank-{rank}.jsonl").write_text(json.dumps(header) + "\n")
+        pid = GONE if rank in DEAD else os.getpid()
+        head = replace(header(rank, WORLD), node_id=f"node{node(rank)}", pid=pid)
+        (folder / f"rank-{rank}.jsonl").write_text(json.dumps(asdict(head)) + "\n")
 
 
 def peers(rank: int, node: Callable[[int], int], beside: list[int] | None = None) -> Peers:
-    header = SimpleNamespace(node_id=f"node{node(rank)}")
-    return Peers(cast("Any", SimpleNamespace(rank=rank, world_size=WORLD, header=header, beside=beside)))
+    own = SimpleNamespace(node_id=f"node{node(rank)}")
+    return Peers(cast("Any", SimpleNamespace(rank=rank, world_size=WORLD, header=own, beside=beside)))
 
 
 @pytest.mark.parametrize("dead", DEAD)

@@ -17,7 +17,9 @@ from ddlprof.base.errors import UserError
 from ddlprof.model.classes import CLASSES, PARTS
 from ddlprof.model.records import CollectiveShape, CollectiveTimes, Flag
 from ddlprof.report.run.csv import export
+from ddlprof.report.run.tables import described_columns
 from ddlprof.store import load_run
+from scripts.lists.columns import table
 from tests.golden.runs import HERE, MS, header, simple_run, step, with_collectives, write_rank
 
 Rows = list[dict[str, str]]
@@ -47,6 +49,13 @@ def test_columns_are_those_of_the_contract(tmp_path: Path) -> None:
         "rates.csv": "rate,value",
         "summary.csv": "class,mean_s,share,median_s,p95_s",
     }
+
+
+def test_the_page_says_what_every_column_means() -> None:
+    """`python -m scripts.lists.columns` prints what the page must have."""
+    page = (HERE.parent.parent / "docs" / "measurement.md").read_text(encoding="utf-8")
+    assert table() in page
+    assert all(each.meaning for each in described_columns().values())
 
 
 def test_classes_add_up_in_every_row(tmp_path: Path) -> None:

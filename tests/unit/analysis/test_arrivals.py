@@ -58,6 +58,42 @@ def message(count: int = 1) -> list[list[CollectiveShape]]:
     ]
 
 
+@pytest.mark.parametrize("op", ["broadcast", "scatter"])
+def test_a_receiver_waits_for_the_root(tmp_path: Path, op: str) -> None:
+    root, receiver = split(write(tmp_path, rooted(op), [[(4000, 5000)], [(1000, 5500)]]))
+    assert receiver.transfer_us.tolist() == [1500]
+    assert root.transfer_us.tolist() == [1000]
+    assert (root.late.tolist(), root.last.tolist()) == ([True], [True])
+    assert (receiver.late.tolist(), receiver.last.tolist()) == ([True], [False])
+    assert root.doubt_us.tolist() == receiver.doubt_us.tolist() == [0]
+
+
+def test_the_root_waits_for_a_late_receiver_if_it_is_still_at_it(tmp_path: Path) -> None:
+    root, receiver = split(write(tmp_path / "rendezvous", rooted("broadcast"), [[(1000, 5000)], [(4000, 5500)]]))
+    assert root.transfer_us.tolist() == [1000]
+    assert receiver.transfer_us.tolist() == [1500]
+    assert receiver.last.tolist() == [True]
+    root, receiver = split(write(tmp_path / "buffered", rooted("broadcast"), [[(1000, 1200)], [(4000, 5500)]]))
+    assert root.transfer_us.tolist() == [200]
+    assert receiver.transfer_us.tolist() == [1500]
+    assert not receiver.late.any()  # nobody waited for it
+
+
+def test_the_root_of_a_gather_waits_for_the_last(tmp_path: Path) -> None:
+    times: list[Times] = [[(1000, 6000)], [(2000, 2500)], [(5000, 6000)]]
+    root, early, late = split(write(tmp_path, rooted("gather", 3), times))
+    assert [c.transfer_us.tolist() for c in (root, early, late)] == [[1000], [500], [1000]]
+    assert late.last.tolist() == [True]
+
+
+def test_messages_are_matched_by_their_way(tmp_path: Path) -> None:
+    sender, receiver = split(write(tmp_path, message(2), [[(3000, 4000), (9000, 9100)], [(0, 4500), (5000, 9500)]]))
+    assert sender.matched.all()
+    assert sender.transfer_us.tolist() == [1000, 100]
+    assert receiver.transfer_us.tolist() == [1500, 500]
+    assert receiver.scopes == ["intra"]
+
+
 def test_an_all_to_all_of_different_sizes_waits_for_everybody(tmp_path: Path) -> None:
     shapes = [[CollectiveShape("0", "alltoall_base", size, 2)] for size in (1000, 9000)]
     one, two = split(write(tmp_path, shapes, [[(1000, 5000)], [(4000, 4600)]]))
@@ -94,6 +130,29 @@ def test_without_a_bound_between_clocks_there_are_no_parts(tmp_path: Path) -> No
     found = parts(ranks)[1]
     assert found.straggler.tolist() == [MISSING]
     assert list(found.unsplit_us) == ["nothing tells how far the clocks of its machines are apart"]
+
+
+@pytest.mark.parametrize(("bound_ms", "told"), [(4, True), (6, False)])
+def test_a_bound_above_a_twentieth_of_the_step_leaves_the_parts_empty(
+    tmp_path: Path, bound_ms: int, told: bool
+) -> None:
+    reading = ClockReading(1, -bound_ms * MS, bound_ms * MS)
+    times: list[Times] = [[(20_000, 50_000)], [(10_000, 50_000)]]
+    found = parts(write(tmp_path, rooted("broadcast"), times, "ab", [reading], comm_ms=40))[1]
+    assert (found.straggler != MISSING).tolist() == [told]
+    assert ("the clocks of the machines are not known well enough" in found.unsplit_us) is not told
+
+
+def test_a_rank_that_comes_late_for_its_transfer_is_no_straggler(tmp_path: Path) -> None:
+    # The root's part is over at once, the receiver's takes 40 ms: the root waits for it in the all-reduce that follows.
+    shapes = [[*rooted("broadcast")[0], CollectiveShape("0", "allreduce", 8, 2)]] * 2
+    times: list[Times] = [[(0, 1000), (20_000, 70_000)], [(0, 40_000), (60_000, 70_000)]]
+    ranks = write(tmp_path, shapes, times, comm_ms=50)
+    root, receiver = split(ranks)
+    assert root.transfer_us.tolist() == [1000, 10_000]
+    assert root.excused_us.tolist() == [0, 39_000]  # it computed 1 ms less: so long it waits for a straggler
+    assert receiver.transfer_us.tolist() == [40_000, 10_000]
+    assert parts(ranks)[0].straggler.tolist() == [1 * MS]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ddlprof.analysis.dimensions import COLUMNS, SHOWN, column_name, fitted
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.model.classes import COMM_PARTS
-from ddlprof.model.records import NEVER, Aggregate, CollectiveShape, CollectiveTimes, GroupFacts
+from ddlprof.model.records import MISSING, NEVER, Aggregate, CollectiveShape, CollectiveTimes, GroupFacts
 from ddlprof.store import load_run
 from tests.golden.runs import MS, header, step, with_collectives, write_rank
 
@@ -57,6 +57,26 @@ def assert_adds_up(attempt: Attempt) -> None:
             assert sum(each for each in parts if each) == pytest.approx(means.get(column_name(each), 0.0), abs=1e-9)
 
 
+def test_each_dimension_has_its_own_transfer_and_wait(tmp_path: Path) -> None:
+    # Rank 1 comes 2 ms late for the tensor group; the data group takes 1 ms on both.
+    late = [times((1000, 4000), (5000, 6000)), times((3000, 4000), (5000, 6000))]
+    attempt = attempt_of(tmp_path, late, comm_ms=(4, 2))
+    assert_adds_up(attempt)
+    means = means_ms(attempt)
+    assert means["comm_tensor"] == pytest.approx((3 + 1) / 2)
+    assert means["comm_tensor_straggler"] == pytest.approx(2 / 2)
+    assert (
+        means["comm_tensor_interconnect"] == means["comm_data"] == means["comm_data_interconnect"] == pytest.approx(1)
+    )
+    assert means["comm_data_straggler"] == 0
+    traffic = attempt.ranks[0].traffic.dimensions
+    assert {name: (each.collectives, each.bytes) for name, each in traffic.items()} == {
+        "tensor": (sum(attempt.ranks[0].times.steady), 1000 * sum(attempt.ranks[0].times.steady)),
+        "data": (sum(attempt.ranks[0].times.steady), 4000 * sum(attempt.ranks[0].times.steady)),
+    }
+    assert traffic["data"].bus_gb_s == pytest.approx(4000 / 1e-3 / 1e9)
+
+
 def test_a_little_that_no_collective_exposed_is_shared_in_proportion(tmp_path: Path) -> None:
     both = times((1000, 3000), (5000, 6800))
     attempt = attempt_of(tmp_path, [both, both])
@@ -64,6 +84,33 @@ def test_a_little_that_no_collective_exposed_is_shared_in_proportion(tmp_path: P
     means = means_ms(attempt)
     assert "comm_unknown" not in means
     assert means["comm_tensor"] == pytest.approx(4 * 2 / 3.8)
+
+
+def test_much_that_no_collective_exposed_is_of_no_known_dimension(tmp_path: Path) -> None:
+    both = times((1000, 2000), (5000, 6000))
+    attempt = attempt_of(tmp_path, [both, both])
+    assert_adds_up(attempt)
+    means = means_ms(attempt)
+    assert (means["comm_tensor"], means["comm_data"], means["comm_unknown"]) == pytest.approx((1, 1, 2))
+
+
+def test_everything_is_of_the_only_dimension(tmp_path: Path) -> None:
+    one = [times((1000, 1500), (0, 0))[0]]
+    attempt = attempt_of(tmp_path, [one, one], shapes=SHAPES[:1])
+    assert_adds_up(attempt)
+    assert means_ms(attempt)["comm_tensor"] == pytest.approx(4)
+
+
+def test_sums_without_rows_are_divided_as_the_rows_are(tmp_path: Path) -> None:
+    both = times((1000, 2000), (5000, 8000))
+    summed = Aggregate(
+        STEPS, 100, 100 * 18 * MS, 100 * 8 * MS, 100 * MS, None, None, 0, 100 * 8 * MS, 100 * MS, 100, 3200
+    )
+    attempt = attempt_of(tmp_path, [both, both], aggregates=(summed,))
+    assert_adds_up(attempt)
+    means, comm = means_ms(attempt), attempt.summary.mean_ns("comm") or 0
+    assert comm > 4 * MS
+    assert means["comm_data"] == pytest.approx(0.75 * comm / MS)
 
 
 def test_ranks_with_different_dimensions(tmp_path: Path) -> None:
@@ -81,6 +128,13 @@ def test_ranks_with_different_dimensions(tmp_path: Path) -> None:
     )
 
 
+def test_nothing_is_told_where_no_group_is_known(tmp_path: Path) -> None:
+    both = times((1000, 3000), (5000, 7000))
+    attempt = attempt_of(tmp_path, [both, both], groups=())
+    assert attempt.summary.dimensions == {}
+    assert attempt.ranks[0].traffic.dimensions == {}
+
+
 def test_the_end_that_nobody_knows_leaves_the_parts_empty(tmp_path: Path) -> None:
     endless = [CollectiveTimes(1000, NEVER, 1000, 2000), CollectiveTimes(5000, NEVER, 5000, 2000)]
     attempt = attempt_of(tmp_path, [endless, endless])
@@ -89,6 +143,17 @@ def test_the_end_that_nobody_knows_leaves_the_parts_empty(tmp_path: Path) -> Non
     assert {means[column_name(each, part)] for each in ("tensor", "data") for part in COMM_PARTS} == {None}
     assert_adds_up(attempt)
     assert set(means) <= set(COLUMNS)
+
+
+def test_steps_without_their_collectives_are_missing(tmp_path: Path) -> None:
+    both = times((1000, 3000), (5000, 7000))
+    attempt_of(tmp_path, [both, both])
+    run = load_run(tmp_path)
+    run.ranks[0].untold = np.arange(STEPS) == STEPS - 1
+    (attempt,) = analyse(run)
+    column = attempt.ranks[0].times.dimensions["comm_tensor"]
+    assert column[:-1].min() == 2 * MS
+    assert column[-1] == MISSING
 
 
 @given(

@@ -56,6 +56,14 @@ def found(*states: RankState, ended: Mapping[int, str] | None = None) -> hangs.H
 FULL, LESS = HABIT * 4, (HABIT * 4)[:-1]
 
 
+def test_a_rank_that_is_elsewhere_is_named_with_its_line() -> None:
+    result = found(rank(0, FULL), rank(1, LESS, SCRIPT), rank(2, FULL))
+    assert (result.kind, result.ranks, result.waiting, result.place) == (hangs.MISSING, [1], [0, 2], "train.py:11 main")
+    assert result.collective is not None
+    assert (result.collective.seq, result.collective.op, result.collective.bytes) == (11, ALLREDUCE, 4096)
+    assert result.is_hang
+
+
 def test_nobody_says_that_it_stands() -> None:
     assert find_hang([rank(n, FULL, stands=False) for n in range(3)], {}, 3) is None
     assert find_hang([], {}, 3) is None
@@ -114,6 +122,20 @@ def test_groups_in_another_order() -> None:
     assert (result.kind, result.ranks, result.waiting) == (hangs.ORDER, [1], [0, 2])
 
 
+def test_the_rank_at_the_end_of_a_chain() -> None:
+    world = group(FULL, True)
+    pair = group([(ALLREDUCE, 8)] * 3, True, "tp", (1, 2))
+    before = group(LESS, False)
+    result = found(
+        rank(0, [], groups=[world]),
+        rank(1, [], groups=[before, pair]),
+        rank(2, [], SCRIPT, groups=[before, group([(ALLREDUCE, 8)] * 2, False, "tp", (1, 2))]),
+    )
+    assert (result.kind, result.ranks, result.waiting) == (hangs.MISSING, [2], [0, 1])
+    assert result.collective is not None
+    assert result.collective.group == "tp"
+
+
 def test_ranks_that_are_no_more() -> None:
     others = [rank(0, FULL), rank(2, FULL)]
     assert found(*others, ended={1: "ok"}).kind == hangs.ENDED
@@ -159,6 +181,20 @@ def test_a_rank_alone() -> None:
     result = find_hang([asleep], {}, 1)
     assert result is not None
     assert not result.is_hang
+
+
+def test_a_damaged_number_of_ranks_costs_nothing() -> None:
+    states = [rank(0, FULL), rank(1, LESS, SCRIPT), rank(2, FULL), rank(10**8, FULL)]
+    result = find_hang(states, {}, 10**9)
+    assert result is not None
+    assert len(result.lines) < 10**6
+
+
+def test_a_process_that_was_stopped_for_a_while_and_answers_again_is_not_stopped() -> None:
+    others = [rank(number, FULL, peers={"1": "stopped"}) for number in (0, 2)]
+    assert found(*others, rank(1, LESS, SCRIPT)).kind == hangs.MISSING
+    before = 10**18 + 20 * 10**9
+    assert found(*others, rank(1, LESS, SCRIPT, unix_ns=before)).kind == hangs.STOPPED
 
 
 def test_a_rank_that_was_aborted_inside_a_collective_while_the_others_failed_elsewhere() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime, job_time
 from ddlprof.analysis.run import analyse
-from ddlprof.model.records import End, Flag, JobSpan, RankHeader, StepRow
+from ddlprof.model.records import Aggregate, End, Flag, JobSpan, RankHeader, StepRow
 from ddlprof.store import RankData, RunData
 from ddlprof.store.tables import StepTable
 from tests.golden.runs import MS, header, step
@@ -54,6 +54,15 @@ def shown(job: JobTime) -> dict[str, float]:
     return {part: round(seconds, 6) for part, seconds in job.parts_s.items() if seconds}
 
 
+def test_a_plain_job() -> None:
+    job = job_of(rank_of(rows_of()))
+    assert shown(job) == {"start_up": 1.2, "steps": 0.4, "end": 0.3}
+    assert job.wall_s == pytest.approx(1.9)
+    assert (job.evaluations, job.checkpoints, job.epochs, job.steps) == (0, 0, 0, 40)
+    assert (job.until, job.timed, job.attempt) == ("end", True, 0)
+    assert job.share("start_up") == pytest.approx(1.2 / 1.9)
+
+
 def test_the_first_steps_and_first_batches_take_longer() -> None:
     long = {
         0: (Flag.EPOCH_START, {"data_ms": 501, "compute_ms": 108}),
@@ -71,6 +80,10 @@ def test_the_first_steps_and_first_batches_take_longer() -> None:
         "end": 0.3,
     }
     assert job.epochs == 2
+
+
+def test_without_a_loader_no_epoch_is_seen() -> None:
+    assert job_of(rank_of(rows_of(dict.fromkeys(range(STEPS), (0, {"data_ms": None}))))).epochs is None
 
 
 def test_another_rank_evaluates_while_the_first_waits() -> None:
@@ -93,12 +106,41 @@ def test_a_killed_job_goes_until_its_last_entry() -> None:
     assert job.until == "entry"
 
 
+def test_an_older_run_tells_by_the_flags_of_its_steps() -> None:
+    long = {10: (Flag.EVALUATION, {"other_ms": 1001}), 20: (Flag.CHECKPOINT, {"other_ms": 101})}
+    job = job_of(rank_of(rows_of(long), head=header()))
+    assert shown(job) == {"start_up": 1.0, "steps": 0.4, "evaluation": 1.0, "checkpoint": 0.1, "end": 0.3}
+    assert job.parts_s["compilation"] is None
+    assert (job.evaluations, job.checkpoints, job.timed) == (1, 1, False)
+    plain = job_of(rank_of(rows_of(), head=header()))
+    assert plain.parts_s["evaluation"] is None
+    assert plain.evaluations is None
+
+
 def test_a_flag_of_most_steps_is_no_exception() -> None:
     often = {n: (int(Flag.EVALUATION), {"other_ms": 6}) for n in range(STEPS)}
     spans = [("evaluation", START_MS + 15 * n, START_MS + 15 * n + 5) for n in range(STEPS)]
     job = job_of(rank_of(rows_of(often), spans))
     assert shown(job) == {"start_up": 1.2, "steps": 0.4, "evaluation": 0.2, "end": 0.3}
     assert job.evaluations == STEPS
+
+
+def test_steps_kept_as_sums_count_as_steps() -> None:
+    rows = [row for row in rows_of(steps=60) if row.step < 40 or row.step == 50]
+
+    def summed(first: int, steps: int) -> Aggregate:
+        step_ns, compute_ns, data_ns = (steps * each * MS for each in (10, 8, 1))
+        return Aggregate(first, steps, step_ns, compute_ns, data_ns, None, None, 0, 0, data_ns, 0, 0)
+
+    job = job_of(rank_of(rows, aggregates=[summed(40, 10), summed(51, 9)]))
+    assert shown(job) == {"start_up": 1.2, "steps": 0.6, "end": 0.21}
+    assert job.steps == 60
+
+
+def test_time_between_two_steps_is_idle() -> None:
+    rows = rows_of()
+    rows[20:] = [replace(row, start_ns=row.start_ns + 70 * MS) for row in rows[20:]]
+    assert shown(job_of(rank_of(rows))) == {"start_up": 1.2, "steps": 0.4, "idle": 0.07, "end": 0.3}
 
 
 def test_nothing_is_known_of_a_job_without_steps() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ddlprof.analysis.run import Attempt, analyse
+from ddlprof.analysis.run import Attempt, analyse, headline_attempt
 from ddlprof.model.records import Aggregate, Calibration, Flag
 from ddlprof.store import load_run
 from tests.golden.runs import HERE, MS, SHAPES, ddp_step, header, simple_run, step, write_rank
@@ -30,6 +30,26 @@ def test_recorded_flags_are_not_changed(tmp_path: Path) -> None:
     run = load_run(simple_run(tmp_path))
     analyse(run)
     assert not run.ranks[0].steps["flags"].any()
+
+
+def test_the_headline_is_about_the_attempt_with_most_steady_steps(tmp_path: Path) -> None:
+    for attempt, steps in enumerate((30, 60, 10)):
+        write_rank(tmp_path, header(attempt=attempt), [step(n) for n in range(steps)])
+    attempts = analyse(load_run(tmp_path))
+    headline = headline_attempt(attempts)
+    assert headline is not None
+    assert headline.attempt == 1
+    assert headline_attempt([]) is None
+
+
+def test_attempts_are_not_matched_with_each_other(tmp_path: Path) -> None:
+    for restarts in (0, 1):
+        for rank in (0, 1):
+            made = [ddp_step(rank, n) for n in range(30)]
+            head = header(rank, 2, restarts)
+            write_rank(tmp_path, head, [r for r, _ in made], SHAPES, [t for _, ts in made for t in ts])
+    for attempt in analyse(load_run(tmp_path)):
+        assert attempt.summary.mean_ns("straggler") == 10 * MS
 
 
 def test_sums_past_the_cap_enter_the_headline(tmp_path: Path) -> None:
@@ -66,6 +86,29 @@ def test_it_says_that_links_were_not_calibrated(tmp_path: Path) -> None:
     attempt = between_machines(tmp_path, "aabb")
     assert attempt.notes == ["interconnect and network are not told apart: nothing was calibrated inside the machines"]
     assert attempt.summary.mean_ns("network") is None
+
+
+def test_with_one_rank_a_machine_all_that_is_no_wait_is_network(tmp_path: Path) -> None:
+    attempt = between_machines(tmp_path, "ab")
+    assert attempt.notes == [
+        "no machine holds a second rank: all that communication costs is network, and interconnect is 0"
+    ]
+    assert attempt.summary.mean_ns("interconnect") == 0
+    comm, straggler = attempt.summary.mean_ns("comm"), attempt.summary.mean_ns("straggler")
+    assert comm is not None
+    assert straggler is not None
+    assert attempt.summary.mean_ns("network") == comm - straggler > 0
+
+
+def test_a_calibration_tells_interconnect_from_network(tmp_path: Path) -> None:
+    slow = Calibration(2, 4096, 10 * MS)  # as slow as the network: nothing would be gained inside a machine
+    fast = Calibration(2, 4096, 1000)
+    by_link = [between_machines(tmp_path / name, "aabb", rung) for name, rung in (("slow", slow), ("fast", fast))]
+    assert [attempt.notes for attempt in by_link] == [[], []]
+    slowly, quickly = (attempt.summary for attempt in by_link)
+    assert slowly.mean_ns("network") == 0
+    assert slowly.mean_ns("interconnect") == quickly.mean_ns("network") + quickly.mean_ns("interconnect")  # type: ignore[operator]
+    assert quickly.mean_ns("network") > 0  # type: ignore[operator]
 
 
 def test_a_run_of_nothing(tmp_path: Path) -> None:

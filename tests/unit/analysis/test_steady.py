@@ -45,6 +45,10 @@ def test_warmup_lasts_until_the_step_time_settles(times_ms: list[float], workers
     assert warmup_steps(ns(times_ms), np.zeros(len(times_ms), dtype=bool), workers) == expected
 
 
+def test_a_training_seen_from_its_middle_on_has_no_warmup() -> None:
+    assert steady_steps(table([10] * 6, first=500)) == list(range(500, 506))
+
+
 def test_warmup_is_not_prolonged_by_an_unusual_step() -> None:
     times = [10.0] * 40
     times[7] = 500.0
@@ -65,6 +69,19 @@ def test_unusual_steps_are_left_out(flag: Flag) -> None:
     assert steady_steps(table([10] * 20, {10: flag})) == [*range(3, 10), *range(11, 20)]
 
 
+def test_a_skipped_update_is_a_step_like_any_other() -> None:
+    assert 10 in steady_steps(table([10] * 20, {10: Flag.SKIPPED}))
+
+
+def test_a_flag_on_most_steps_is_usual() -> None:
+    often = dict.fromkeys(range(20), Flag.CHECKPOINT) | {10: Flag.CHECKPOINT | Flag.EVALUATION}
+    assert steady_steps(table([10] * 20, often)) == [*range(3, 10), *range(11, 20)]
+
+
+def test_what_one_rank_does_makes_the_step_unusual_for_all() -> None:
+    assert 12 not in steady_steps(table([10] * 20), table([10] * 20, {12: Flag.EVALUATION}))
+
+
 def test_steps_that_a_killed_rank_lacks_are_left_out() -> None:
     assert max(steady_steps(table([10] * 20), table([10] * 15))) == 14
     # ... unless it hardly began
@@ -77,6 +94,21 @@ def test_segments_are_whole_loader_rounds() -> None:
     segments = np.split(np.array(found), np.flatnonzero(np.diff(found) != 1) + 1)
     assert [len(s) for s in segments] == [4, 12, 12]
     assert [s[0] for s in segments] == [8, 15, 29]
+
+
+def test_the_mean_over_whole_rounds_is_the_price_of_a_step() -> None:
+    times = [1.0, 1.0, 1.0, 41.0] * 12  # delivered in bursts of four: 11 ms a step
+    flags = {17: Flag.EVALUATION, 30: Flag.CHECKPOINT}
+    ranks = table(times, flags)
+    found = steady_steps(ranks, workers=4)
+    assert len(found) % 4 == 0
+    assert np.mean([times[n] for n in found]) == 11.0
+
+
+def test_past_the_cap_rounds_are_whole_with_the_sums() -> None:
+    rows = [step(n) for n in [*range(20), *range(20, 60, 2)]]
+    found = steady_steps(StepTable.from_rows(rows), workers=4, capped_from=21)
+    assert found == [*range(8, 20), *range(22, 60, 2)]
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,15 @@ def test_gates(
     assert err.count("\n") == (code == 2)
 
 
+def test_a_broken_gate_is_named(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out = compared(monkeypatch, capsys, "a", "b", "--fail-on", "data=5%", "--fail-on", "compute=5%")
+    assert code == 1
+    assert "Gate     BROKEN  data=5%: data +1.00 ms (+10.0 % of A's step), limit +0.50 ms (+5.0 % of A's step)" in out
+    assert "Gate     kept  compute=5%" in out
+
+
 def test_several_runs_a_side(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for number, more in enumerate((0.0, 0.05, 0.1)):
         simple_run(Path(f"before-{number}"), steps=60, compute_ms=8 + more)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import weakref
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,12 +17,42 @@ from ddlprof.collect import current
 from ddlprof.collect.hooks.collective import _MOST_TAGS, Endpoints
 from ddlprof.collect.seen_groups import SeenGroups
 from ddlprof.collect.steps import boundaries
+from ddlprof.collect.steps.boundaries import Boundaries
 from ddlprof.collect.steps.sums import Roles
 from ddlprof.model.events import Kind
 from tests.unit.collect.conftest import LARGE, Thread
 from tests.unit.collect.cores import CORES, Core
 
 MOST = 20
+
+
+class Name(str):
+    """The name of a class of optimizers; counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Name.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_new_optimizer_costs_the_same_however_many_there_were(settled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = Counter[str]()
+    counts = Boundaries._counts
+    monkeypatch.setattr(Boundaries, "_counts", lambda *args: looked_at.update(["_counts"]) or counts(*args))
+    thread, costs = Thread(), []
+    if settled:
+        for _ in range(boundaries.SETTLED_AFTER):
+            thread.update(1)
+    for optimizer in range(1, 400):
+        Name.compared = looked_at["_counts"] = 0
+        thread.update(1, optimizer, name=Name("SGD"))
+        costs.append(Name.compared + looked_at["_counts"])
+    assert thread.assembler.boundaries.settled == settled
+    assert max(costs[200:]) <= max(costs[:10])
 
 
 def test_optimizers_of_long_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

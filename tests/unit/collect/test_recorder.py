@@ -96,6 +96,29 @@ def trained(recorder: Any, steps: int) -> None:
         recorder.emit(Kind.OPTIMIZER_END, 5, False, ("SGD", 1) if not recorder.boundaries else None)
 
 
+def test_memory_is_bounded_when_nobody_takes_the_events(recorder: Recorder) -> None:
+    recorder.most_waiting = 6
+    trained(recorder, 50)
+    assert len(recorder.chunks) == 3
+    assert recorder.boundaries == 50
+
+
+def test_whole_steps_are_lost_until_half_is_taken_and_their_number_is_told(recorder: Recorder) -> None:
+    recorder.most_waiting = 6
+    trained(recorder, 10)
+    recorder.taken = 2
+    trained(recorder, 10)
+    assert len(recorder.chunks) == 3  # not yet
+    recorder.taken = 3
+    trained(recorder, 2)
+    *_, told, after = recorder.chunks
+    ((kind, at, *lost),) = told
+    assert (kind, lost) == (Kind.LOST, [{5: 18}, 21, {}])
+    assert len(after) == 2
+    assert at < after[0][1]
+    assert recorder.handed == 6 + 1 + 2
+
+
 def test_what_is_lost_does_not_end_within_a_step(recorder: Recorder) -> None:
     recorder.chunk_events, recorder.most_waiting = 10, 20
     for _ in range(50):
@@ -158,6 +181,21 @@ def test_rare_work_is_charged_as_it_is(recorder: Recorder, monkeypatch: pytest.M
     for _ in range(100):
         recorder.emit(Kind.OPTIMIZER_END)
     assert recorder.hook_ns == 101_000
+
+
+def test_kinds_without_a_stamp(recorder: Recorder) -> None:
+    recorder.unstamped = frozenset((Kind.EPOCH,))
+    recorder.emit(Kind.EPOCH, 1)
+    recorder.emit(Kind.DATA_BEGIN, 1)
+    assert [event[1] for event in recorder.recent()] == [None, 100]
+
+
+def test_told_after_each_update(recorder: Recorder) -> None:
+    updates: list[int] = []
+    recorder.at_update = updates.append
+    for _ in range(3):
+        recorder.emit(Kind.OPTIMIZER_END)
+    assert updates == [1, 2, 3]
 
 
 def test_a_clock_that_fails_ends_the_recording_and_nothing_else(core: Core) -> None:

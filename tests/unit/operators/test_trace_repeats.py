@@ -216,3 +216,18 @@ def test_the_step_of_equal_blocks_is_that_of_a_full_trace(
 @pytest.mark.parametrize("name", OTHERS)
 def test_the_step_of_blocks_that_differ_is_that_of_a_full_trace(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert step_of(OTHERS[name]) == in_full(monkeypatch, OTHERS[name])
+
+
+@pytest.mark.parametrize("settings", [{}, {"precision": "amp-bf16"}], ids=str)
+def test_of_equal_blocks_three_run(settings: dict[str, Any]) -> None:
+    Block.runs = 0
+    step_of(Llama, **settings)
+    assert Block.runs == 2 * 3  # at each of both batches
+
+
+def test_the_model_is_as_before() -> None:
+    model = Decoder()
+    before = [{name: value for name, value in vars(part).items() if name[0] != "_"} for part in model.modules()]
+    trace_step(model, lambda batch: Inputs([torch.empty((batch, 8), dtype=torch.int64)], {}), StepSettings(2))
+    after = [{name: value for name, value in vars(part).items() if name[0] != "_"} for part in model.modules()]
+    assert after == before

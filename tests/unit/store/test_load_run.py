@@ -173,6 +173,38 @@ def test_nodes_are_numbered_by_their_lowest_rank_and_restarts_keep_them(tmp_path
     ]  # fmt: skip
 
 
+def test_ranks_are_ordered_as_numbers(tmp_path: Path) -> None:
+    for rank in (10, 9, 2):
+        write_rank(tmp_path, header(rank, 11), [step(0)])
+    assert [r.rank for r in load_run(tmp_path).ranks] == [2, 9, 10]
+
+
+def test_a_run_without_manifest_is_readable(tmp_path: Path) -> None:
+    write_rank(tmp_path / "job", header(), [step(0)])
+    run = load_run(tmp_path / "job")
+    assert run.manifest is None
+    assert run.name == "job"
+    assert run.origin_unix_ns == header().origin_unix_ns
+
+
+def test_a_damaged_manifest_is_said(tmp_path: Path) -> None:
+    write_rank(tmp_path, header(), [step(0)])
+    (tmp_path / "manifest.json").write_text('{"schema": 1, "mod')
+    run = load_run(tmp_path)
+    assert len(run.ranks) == 1
+    assert [n.source for n in run.notes] == ["manifest.json"]
+
+
+def test_progress_ends_at_the_total(tmp_path: Path) -> None:
+    for rank in range(3):
+        write_rank(tmp_path, header(rank, 3), [step(n) for n in range(rank + 1)])
+    calls: list[tuple[int, int]] = []
+    load_run(tmp_path, lambda done, total: calls.append((done, total)))
+    assert len(calls) == 3
+    assert calls == sorted(calls)
+    assert calls[-1][0] == calls[-1][1] > 0
+
+
 def test_a_newer_schema_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     path = write_rank(tmp_path, header(), [step(0)])
     path.write_text(path.read_text().replace('"schema":3', '"schema":99'))

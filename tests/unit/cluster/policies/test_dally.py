@@ -50,6 +50,20 @@ def test_rule_1_a_machine_is_taken_at_once() -> None:
     assert decision.allocations == {"a": Allocation(((1, 4),))}
 
 
+@pytest.mark.parametrize(("now_s", "gets"), [(599.0, None), (600.0, ((0, 2), (1, 2)))])
+def test_rule_2_a_rack_after_its_delay(now_s: float, gets: tuple[tuple[int, int], ...] | None) -> None:
+    running = [holding("x", (0, 2)), holding("y", (1, 2)), holding("z", (2, 4)), holding("v", (3, 4))]
+    decision = decide(fixed(), now_s, [waiting("a", 4)], running)
+    assert decision.allocations.get("a") == (None if gets is None else Allocation(gets))
+    if gets is None:
+        assert decision.wake_s == 600.0
+
+
+def test_rule_2_a_rack_at_once_for_a_job_larger_than_a_machine() -> None:
+    decision = decide(fixed(), 0.0, [waiting("a", 8)], [holding("x", (2, 1))])
+    assert decision.allocations == {"a": Allocation(((0, 4), (1, 4)))}
+
+
 @pytest.mark.parametrize(("now_s", "gets"), [(1199.0, None), (1200.0, ((0, 2), (2, 2)))])
 def test_rule_3_any_gpus_after_the_second_delay(now_s: float, gets: tuple[tuple[int, int], ...] | None) -> None:
     running = [holding("x", (0, 2)), holding("y", (1, 4)), holding("z", (2, 2)), holding("v", (3, 4))]
@@ -59,10 +73,24 @@ def test_rule_3_any_gpus_after_the_second_delay(now_s: float, gets: tuple[tuple[
         assert decision.wake_s == 1200.0
 
 
+def test_rule_3_any_gpus_at_once_for_a_job_larger_than_a_rack() -> None:
+    decision = decide(fixed(), 0.0, [waiting("a", 12)], [])
+    assert decision.allocations["a"].gpus == 12
+
+
 def test_rule_4_all_or_none() -> None:
     running = [holding("x", (0, 4)), holding("y", (1, 4)), holding("z", (2, 4)), holding("v", (3, 1))]
     decision = decide(fixed(), 1e6, [waiting("a", 4)], running)
     assert decision == Decision({}, None)
+
+
+def test_a_wait_counts_from_the_last_gpus() -> None:
+    """A job that was spread and whose lease is over has to earn it again, even if nobody wants its GPUs."""
+    state = holding("a", (0, 2), (1, 2), until_s=100.0)
+    others = [holding("x", (0, 2)), holding("y", (1, 2)), holding("z", (2, 2)), holding("v", (3, 2))]
+    state.assigned_s = 0.0
+    assert decide(fixed(), 100.0, [], [state, *others]).allocations == {}
+    assert decide(fixed(), 600.0, [], [state, *others]).allocations == {"a": state.allocation}
 
 
 @pytest.mark.parametrize(

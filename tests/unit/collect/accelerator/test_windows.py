@@ -83,6 +83,16 @@ def test_two_whole_steps_are_measured_however_far_the_device_is_behind(tmp_path:
     assert trainer.profiler.on is None
 
 
+def test_steps_of_a_window_are_traced_also_those_that_pay_for_it(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path)
+    trainer.train(FIRST_UPDATE + 20)
+    trainer.rig.helper.stop()
+    traced = [row.step for row in trainer.rig.written() if row.flags & Flag.TRACED]
+    assert traced == list(range(FIRST_UPDATE, FIRST_UPDATE + 5))
+    longest = max(trainer.rig.steps, key=lambda step: step.row.step_ns)
+    assert longest.row.step in traced
+
+
 def test_communication_alone_is_told(tmp_path: Path) -> None:
     trainer = Trainer(tmp_path)
     trainer.train(FIRST_UPDATE + 20, 2 * MS, 3 * MS)
@@ -96,6 +106,27 @@ def test_a_window_in_which_nothing_was_recorded_is_said(tmp_path: Path) -> None:
     trainer.train(FIRST_UPDATE + 20)
     assert trainer.rows() == []
     assert trainer.lost() == [(1, "the profiler recorded no work of the device in its steps")]
+
+
+def test_no_more_windows_than_asked_for(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path, most=2)
+    trainer.train(FIRST_UPDATE + 3 * EVERY_UPDATES)
+    assert [row.first_update for row in trainer.rows()] == [FIRST_UPDATE, FIRST_UPDATE + EVERY_UPDATES]
+
+
+def test_several_updates_a_step(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path)
+    recorder, device = trainer.rig.recorder, trainer.device
+    boundaries = trainer.rig.helper.assembler.boundaries
+    boundaries.ends_step = lambda optimizer: optimizer == 0  # type: ignore[method-assign]
+    for _ in range(FIRST_UPDATE):
+        recorder.emit(Kind.FORWARD_BEGIN, True, True, 4)
+        device.launch("gemm", MS)
+        recorder.emit(Kind.OPTIMIZER_BEGIN, 1)
+        recorder.emit(Kind.OPTIMIZER_END, 1, False, ("SGD", 1))
+        train(device, recorder, trainer.rig.helper, 1)
+    (row,) = trainer.rows()
+    assert (row.updates, row.kernels) == (2, 8)
 
 
 def test_a_device_that_never_comes_ends_the_window(tmp_path: Path) -> None:
@@ -159,6 +190,19 @@ def test_a_window_does_not_stay_open_during_an_evaluation(tmp_path: Path) -> Non
     trainer.train(10)
     assert not trainer.rows()
     assert trainer.lost() == [(1, f"it would have been open for over {module.MOST_S} s")]
+
+
+def test_nothing_is_asked_of_the_device_during_a_capture(tmp_path: Path) -> None:
+    trainer = Trainer(tmp_path)
+    free = trainer.windows._device_free
+    trainer.train(FIRST_UPDATE + 3)
+    with free:
+        trainer.device.mark = lambda: pytest.fail("asked")  # type: ignore[method-assign]
+        trainer.train(5)
+        assert trainer.profiler.on is not None
+    trainer.train(3)
+    assert trainer.profiler.on is None
+    assert len(trainer.rows()) == 1
 
 
 @pytest.mark.parametrize("groups", [("0", "0"), ("0", "1")])

@@ -137,6 +137,22 @@ def test_sums_over_steps_are_those_by_hand(limit: int, tmp_path: Path, monkeypat
     )
 
 
+def test_a_batch_that_is_filled_anew_before_the_step_ends_is_counted_as_it_was(tmp_path: Path) -> None:
+    net = nn.Linear(8, 4)
+    batch = torch.zeros(5, 8)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    watch = Watch(SparsityRequest(str(tmp_path / "counts"), every=1))
+    watch.begin()
+    for _ in range(4):
+        batch.zero_()[0] = 1
+        net(batch).square().sum().backward()
+        batch.numpy()[:] = 1  # not even torch sees it
+        optimizer.step()
+    watch.finish()
+    (layer,) = watch.counts.layers
+    assert (layer.calls, layer.input_zeros) == (3, 3 * 4 * 8)
+
+
 def test_a_gradient_that_is_changed_in_place_while_it_waits_is_said_and_looked_at_at_once_from_then_on(
     tmp_path: Path,
 ) -> None:

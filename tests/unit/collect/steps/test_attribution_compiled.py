@@ -11,6 +11,16 @@ def compiled(thread: Thread, duration_ms: float) -> None:
     thread.forward(duration_ms, grad=False, training=None)  # type: ignore[arg-type]
 
 
+def test_transform_of_the_training_batch_is_computation(thread: Thread) -> None:
+    thread.batch(10, delivery=DELIVERY)
+    compiled(thread, 5)
+    thread.forward(20)
+    thread.backward(30)
+    thread.update(10)
+    assert ms(thread.rows[0]) == {"compute": 65, "data": 10, "fetch": 5, "prep": 5}
+    assert flags(thread.rows[0]) == ""
+
+
 def test_metric_average_and_update_are_no_evaluation(thread: Thread) -> None:
     for _ in range(2):
         thread.batch(10, delivery=DELIVERY)
@@ -47,3 +57,14 @@ def test_batches_that_only_compiled_functions_without_gradients_see_are_an_evalu
     thread.update(10)
     assert ms(thread.rows[1]) == {"compute": 60, "data": 10, "fetch": 5, "prep": 5, "other": 90}
     assert flags(thread.rows[1]) == "evaluation"
+
+
+def test_backward_that_no_hook_sees_is_a_micro_batch(thread: Thread) -> None:
+    """`torch.autograd.grad`, `torch.func.grad`: gradients without a call of backward."""
+    for _ in range(2):
+        thread.forward(20)
+        thread.spend(30)
+        thread.update(10)
+    assert [row.microbatches for row in thread.rows] == [1, 1]
+    assert [row.samples for row in thread.rows] == [4, 4]
+    assert ms(thread.rows[1]) == {"compute": 60, "data": None, "fetch": None, "prep": None}

@@ -28,6 +28,34 @@ def test_two_optimizers_the_larger_one_marks_the_steps(thread: Thread) -> None:
     assert [row.microbatches for row in thread.rows] == [1] * 4  # a pass for each is no accumulation
 
 
+def test_the_smaller_optimizer_after_the_anchor_is_no_boundary(thread: Thread) -> None:
+    for _ in range(3):
+        thread.batch(10)
+        for optimizer, size in ((0, LARGE), (1, SMALL)):
+            thread.forward(20)
+            thread.backward(30)
+            thread.update(10, optimizer, size=size)
+    assert [row.compute_ns // MS for row in thread.rows] == [60, 120, 120]
+
+
+def test_of_equal_optimizers_the_last_new_one_marks_the_steps(thread: Thread) -> None:
+    for _ in range(3):
+        for optimizer in (0, 1):
+            thread.forward(20)
+            thread.backward(30)
+            thread.update(10, optimizer)
+    assert [row.compute_ns // MS for row in thread.rows] == [120] * 3
+    assert thread.assembler.boundaries.anchor == 1
+
+
+def test_a_second_phase_with_an_optimizer_of_its_own(thread: Thread) -> None:
+    for phase in range(3):
+        for _ in range(4):
+            thread.forward(20)
+            thread.update(1, optimizer=phase)
+    assert [row.compute_ns // MS for row in thread.rows] == [21] * 12
+
+
 def test_an_anchor_that_steps_no_more_is_retired(thread: Thread) -> None:
     for _ in range(2):
         thread.update(1, 1, size=SMALL)
@@ -38,6 +66,39 @@ def test_an_anchor_that_steps_no_more_is_retired(thread: Thread) -> None:
     assert thread.assembler.boundaries.anchor == 1
     assert len(thread.rows) == 2 + 3
     assert sum(row.step_ns for row in thread.rows) == thread.now - 5 * MS
+
+
+def test_named_optimizer_marks_the_steps() -> None:
+    thread = Thread(step_optimizer="Adam")
+    for _ in range(3):
+        thread.forward(20)
+        thread.update(1, 0, name="SGD", size=LARGE)
+        thread.update(1, 1, name="Adam", size=SMALL)
+    assert [row.compute_ns // MS for row in thread.rows] == [22, 22, 22]
+    assert thread.assembler.boundaries.names == {0: "SGD", 1: "Adam"}
+
+
+def test_closure(thread: Thread) -> None:
+    thread.batch(10)
+    with thread.updating():
+        for _ in range(3):
+            thread.spend(1)
+            thread.forward(20)
+            thread.backward(30)
+    (row,) = thread.rows
+    assert ms(row) == {"compute": 153, "data": 10, "fetch": None, "prep": None}
+    assert row.microbatches == 1  # three passes over the whole batch
+
+
+def test_optimizer_in_backward(thread: Thread) -> None:
+    for _ in range(3):
+        thread.batch(10)
+        thread.forward(20)
+        with thread.during(Kind.BACKWARD_BEGIN, Kind.BACKWARD_END):
+            for parameter in range(4):
+                thread.spend(5)
+                thread.update(1, parameter)
+    assert [ms(row) for row in thread.rows] == [{"compute": 44, "data": 10, "fetch": None, "prep": None}] * 3
 
 
 def test_steps_inside_backward_are_no_boundaries_beside_an_anchor(thread: Thread) -> None:
@@ -71,11 +132,61 @@ def test_compiled_function_without_a_visible_forward(thread: Thread) -> None:
     assert not thread.steps[0].saw_forward
 
 
+def test_update_alone(thread: Thread) -> None:
+    """Gradients by `torch.autograd.grad` or by hand, the forward in a function."""
+    thread.batch(10)
+    thread.spend(25)
+    thread.update(10)
+    assert ms(thread.rows[0]) == {"compute": 35, "data": 10, "fetch": None, "prep": None}
+
+
 # -- copies and communication -------------------------------------------------------------------------------------
+
+
+def test_copies(thread: Thread) -> None:
+    thread.batch(10)
+    with thread.during(Kind.H2D_BEGIN, Kind.H2D_END, (1024,)):
+        thread.spend(3)
+    thread.forward(20)
+    thread.update(1)
+    assert ms(thread.rows[0]) == {"compute": 21, "data": 10, "fetch": None, "prep": None, "h2d": 3}
 
 
 def collective(ready: int, end: int | None) -> SimpleNamespace:
     return SimpleNamespace(ready=ready, end=end, need=None, exposed=None, way=None)
+
+
+def test_waits_are_communication(thread: Thread) -> None:
+    thread.forward(20)
+    with thread.during(Kind.COMM_BEGIN, Kind.COMM_END):
+        thread.spend(7)
+    thread.update(1)
+    assert ms(thread.rows[0])["comm"] == 7
+    assert thread.rows[0].compute_ns == 21 * MS
+
+
+def test_bounded_wait_ends_with_the_last_collective(thread: Thread) -> None:
+    start = thread.now
+    thread.forward(20)
+    first, second = collective(start + 21 * MS, start + 43 * MS), collective(start + 25 * MS, start + 47 * MS)
+    with thread.during(Kind.BACKWARD_BEGIN, Kind.BACKWARD_END):
+        thread.spend(10)
+        thread.emit(Kind.COLLECTIVE, first)
+        thread.emit(Kind.COLLECTIVE, second)
+        thread.spend(10)
+        thread.emit(Kind.COMM_BEGIN)
+        thread.spend(10)
+        thread.emit(Kind.COMM_END, True)
+    thread.update(1)
+    row = thread.rows[0]
+    assert (row.comm_ns, row.compute_ns) == (7 * MS, 44 * MS)  # the 3 ms after the last collective are copies
+    assert (first.need, first.exposed, second.need, second.exposed) == (
+        start + 40 * MS,
+        3 * MS,
+        start + 40 * MS,
+        4 * MS,
+    )
+    assert thread.steps[0].collectives == [first, second]
 
 
 @pytest.mark.parametrize("end", [None, 1])
@@ -88,6 +199,13 @@ def test_bounded_wait_with_ends_unknown_or_past(thread: Thread, end: int | None)
     thread.update(1)
     assert thread.rows[0].comm_ns == (7 * MS if end is None else 0)
     assert record.exposed == thread.rows[0].comm_ns
+
+
+def test_end_of_a_wait_that_never_began(thread: Thread) -> None:
+    thread.forward(20)
+    thread.emit(Kind.COMM_END)
+    thread.update(1)
+    assert thread.rows[0].comm_ns == 0
 
 
 def test_relative_microseconds() -> None:

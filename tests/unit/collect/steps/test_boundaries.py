@@ -8,6 +8,33 @@ from ddlprof.model.events import Kind, Round
 from tests.unit.collect.conftest import LARGE, MS, SMALL, Thread
 
 
+def test_events_are_held_back_until_one_optimizer_has_stepped_often(thread: Thread) -> None:
+    for _ in range(boundaries.SETTLED_AFTER - 1):
+        thread.step()
+    assert thread.steps == []
+    thread.step()
+    assert len(thread.steps) == boundaries.SETTLED_AFTER
+    thread.step()
+    assert len(thread.steps) == boundaries.SETTLED_AFTER + 1
+
+
+def test_long_steps_are_not_held_back_long(thread: Thread) -> None:
+    for _ in range(2):
+        thread.batch(10)
+        thread.forward(boundaries.SETTLED_AFTER_NS / MS)
+        thread.update(1)
+    assert len(thread.steps) == 2
+
+
+def test_a_critic_that_steps_first_ends_no_step(thread: Thread) -> None:
+    for _ in range(2 * boundaries.SETTLED_AFTER):
+        for optimizer, size in ((0, SMALL), (1, LARGE)):
+            thread.forward(20)
+            thread.backward(30)
+            thread.update(10, optimizer, size=size)
+    assert [row.step_ns // MS for row in thread.rows] == [120] * 2 * boundaries.SETTLED_AFTER
+
+
 def test_only_a_new_optimizer_with_as_many_parameters_takes_over(thread: Thread) -> None:
     def steps(number: int, optimizer: int, size: int) -> int:
         before = len(thread.steps)
@@ -20,6 +47,14 @@ def test_only_a_new_optimizer_with_as_many_parameters_takes_over(thread: Thread)
     assert steps(5, 1, SMALL) == 0  # a smaller one, however new
     assert steps(5, 2, LARGE) == 5
     assert steps(5, 0, LARGE) == 0  # one that was there before, however large
+
+
+def test_phases_in_the_first_steps_are_no_round(thread: Thread) -> None:
+    for optimizer in range(3):  # folds of a cross-validation
+        for _ in range(2):
+            thread.forward(20)
+            thread.update(1, optimizer)
+    assert len(thread.rows) == 6
 
 
 def test_rounds_of_the_loader_where_no_optimizer_steps(thread: Thread) -> None:

@@ -65,6 +65,12 @@ def test_the_value_of_the_last_state_belongs_to_the_rollout() -> None:
     assert value.purpose is acting.purpose is Purpose.ROLLOUT
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_acting_is_no_evaluation_whether_an_update_follows_or_not(training: bool) -> None:
+    found = times(calls(read=Read.VALUES)).times(training, alone=False, step=0, trained_on=None)
+    assert found == FrozenTimes(acting_ns=5, after_acting_ns=3)
+
+
 def test_a_teacher_in_eval_mode_is_there_in_every_step() -> None:
     teacher = calls(trained=False, training_mode=False)
 

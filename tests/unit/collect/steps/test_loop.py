@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddlprof.collect.process.clocks import ThreadClock
+from ddlprof.collect.steps import loop
 from ddlprof.collect.steps.loop import Gap, LoopWatch, OperatorLog
 from ddlprof.model.events import Kind, Round
 from tests.unit.collect.cores import CORES, Core, PythonLoopWatch, PythonRecorder
@@ -94,6 +95,15 @@ def test_pauses_between_forward_and_update_are_gaps(script: Script) -> None:
     assert [gap.wall_ns for gap in script.gaps] == [300_000, 300_000]
 
 
+def test_a_batch_made_after_the_forward_has_gaps_around_it(script: Script) -> None:
+    script.does(FORWARD, BATCH, BACKWARD, UPDATE, pause=300_000)
+    assert [gap.place[:2] for gap in script.gaps] == [
+        (Kind.FORWARD_END, Kind.DATA_BEGIN),
+        (Kind.DATA_END, Kind.BACKWARD_BEGIN),
+        (Kind.BACKWARD_END, Kind.OPTIMIZER_BEGIN),
+    ]
+
+
 def test_zeroing_gradients_interrupts_a_gap_and_looks_like_no_other_event(script: Script) -> None:
     script.does(BATCH, FORWARD, ZERO_GRAD, BACKWARD, UPDATE, ZERO_GRAD, pause=300_000)
     assert [gap.place for gap in script.gaps] == [
@@ -113,6 +123,15 @@ def test_zeroing_gradients_outside_of_a_step_opens_no_gap(script: Script) -> Non
 def test_evaluation_has_no_gaps(script: Script) -> None:
     script.does(BATCH, FORWARD, BATCH, FORWARD, grad=False, pause=300_000)
     assert script.extras == []
+
+
+def test_gaps_in_which_the_thread_computes_are_looked_into_for_some_updates(script: Script) -> None:
+    for _ in range(10):
+        script.does(FORWARD, BACKWARD, UPDATE, pause=300_000)
+    looked = [gap.operators is not None for gap in script.gaps]
+    assert looked == [False] + [True] * (2 * loop.LOOK_UPDATES - 1) + [False] * (20 - 2 * loop.LOOK_UPDATES)
+    assert script.log.started == script.log.stopped == sum(looked)
+    assert script.kinds.count(Kind.TRACED) == sum(looked)
 
 
 def test_a_look_ends_when_the_script_uses_a_profiler_of_its_own(script: Script) -> None:
@@ -155,6 +174,17 @@ def test_rounds_without_a_loader(script: Script) -> None:
     assert script.extras == [(Kind.ROUND, Round.FORWARD)] * 2
 
 
+def test_no_round_after_an_update(script: Script) -> None:
+    script.does(BATCH, FORWARD, BACKWARD, UPDATE, BATCH, FORWARD)
+    assert script.extras == []
+
+
+def test_an_evaluation_after_a_backward_is_no_round(script: Script) -> None:
+    script.does(FORWARD, BACKWARD)
+    script.does(FORWARD, FORWARD, grad=False)
+    assert script.extras == []
+
+
 def test_no_gap_inside_a_whole_step_that_is_compiled(script: Script) -> None:
     for _ in range(2):
         script.does(BATCH)
@@ -189,6 +219,12 @@ def test_a_pause_between_the_updates_of_two_optimizers_is_a_gap(script: Script) 
         script.watch.after(Kind.OPTIMIZER_END, optimizer)
         script.clock.now += 300_000
     assert [gap.place[:2] for gap in script.gaps] == [(Kind.OPTIMIZER_END, Kind.FORWARD_BEGIN)]
+
+
+def test_gaps_that_would_fill_the_memory_are_not_looked_into(script: Script) -> None:
+    for _ in range(5):
+        script.does(FORWARD, BACKWARD, UPDATE, pause=loop.HUGE_GAP_NS)
+    assert script.log.started == 0
 
 
 class NeverIdle(PythonLoopWatch):

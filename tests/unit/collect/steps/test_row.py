@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ddlprof.collect.steps.loop import Gap
 from ddlprof.collect.steps.row import BACKWARD, FORWARD, OPTIMIZER, ComputeParts
 from ddlprof.model.events import Kind
 from tests.unit.collect.conftest import MS, Thread, ms, parts_ms
+
+UNKNOWN = [None, None, None]
+
+
+def test_the_loss_is_of_the_forward_and_clipping_of_the_optimizer(thread: Thread) -> None:
+    thread.batch(5)
+    thread.forward(20)
+    thread.spend(3)
+    thread.backward(30)
+    thread.spend(4)
+    thread.update(10)
+    row = thread.rows[0]
+    assert parts_ms(row) == [23, 30, 14]
+    assert ms(row)["compute"] == 67
+
+
+@pytest.mark.parametrize("when", ["before the forward", "before the backward", "before the update"])
+def test_zeroing_gradients_is_of_the_optimizer(when: str, thread: Thread) -> None:
+    for _ in range(2):
+        for name, duration in (("forward", 20), ("backward", 30), ("update", 10)):
+            if when.endswith(name):
+                with thread.during(Kind.ZERO_GRAD_BEGIN, Kind.ZERO_GRAD_END):
+                    thread.spend(7)
+            getattr(thread, name)(duration)
+    assert parts_ms(thread.rows[1]) == [20, 30, 17]
+    assert ms(thread.rows[1])["compute"] == 67
 
 
 def test_micro_batches_add_up(thread: Thread) -> None:
@@ -46,6 +74,16 @@ def test_a_closure_is_what_it_does(thread: Thread) -> None:
     assert parts_ms(thread.rows[0]) == [60, 90, 5]
 
 
+def test_a_step_of_two_optimizers(thread: Thread) -> None:
+    for _ in range(12):
+        for optimizer, size in ((0, 10), (1, 1000)):
+            thread.forward(20)
+            thread.backward(30)
+            thread.update(10, optimizer, size=size)
+            thread.spend(1)
+    assert parts_ms(thread.rows[-1]) == [40 + 1, 60, 20]
+
+
 def test_a_teacher_computes_forward(thread: Thread) -> None:
     for _ in range(2):
         thread.batch(5)
@@ -54,6 +92,15 @@ def test_a_teacher_computes_forward(thread: Thread) -> None:
         thread.backward(30)
         thread.update(10)
     assert parts_ms(thread.rows[1]) == [27, 30, 10]
+
+
+def test_a_forward_inside_a_backward_computes_again_what_was_not_kept(thread: Thread) -> None:
+    thread.forward(20)
+    with thread.during(Kind.BACKWARD_BEGIN, Kind.BACKWARD_END):
+        thread.forward(15)
+        thread.spend(30)
+    thread.update(10)
+    assert parts_ms(thread.rows[0]) == [20, 45, 10]
 
 
 def test_a_pause_is_of_no_part(thread: Thread) -> None:
@@ -67,6 +114,43 @@ def test_a_pause_is_of_no_part(thread: Thread) -> None:
     row = thread.rows[1]
     assert parts_ms(row) == [25, 30, 15]
     assert ms(row) == {"compute": 70, "data": None, "fetch": None, "prep": None, "other": 30}
+
+
+@pytest.mark.parametrize("missing", ["forward", "backward", "update"])
+def test_not_told_where_one_of_them_is_not_seen(thread: Thread, missing: str) -> None:
+    for _ in range(3):
+        thread.batch(5)
+        for name, duration in (("forward", 20), ("backward", 30), ("update", 10)):
+            if name == missing:
+                thread.spend(duration)
+            else:
+                getattr(thread, name)(duration)
+        if missing == "update":
+            thread.emit(Kind.ROUND, 0)
+    thread.assembler.boundaries.rounds = None
+    rows = thread.rows
+    assert all(parts_ms(row) == UNKNOWN for row in rows)
+    assert rows or missing == "update"
+
+
+def test_not_told_of_a_replayed_graph_or_a_compiled_step(thread: Thread) -> None:
+    for _ in range(2):
+        thread.forward(0)
+        with thread.during(Kind.BACKWARD_BEGIN, Kind.BACKWARD_END, begin_with=(True,)):
+            thread.spend(60)
+        thread.update(0)
+    assert parts_ms(thread.rows[1]) == UNKNOWN
+    thread.step()
+    assert parts_ms(thread.rows[2]) == [20, 30, 10]  # what cannot be told of a step is no matter for the next
+
+
+def test_not_told_where_an_optimizer_steps_in_a_backward(thread: Thread) -> None:
+    thread.forward(20)
+    with thread.during(Kind.BACKWARD_BEGIN, Kind.BACKWARD_END):
+        thread.spend(30)
+        thread.update(10)
+    thread.update(10, optimizer=1)
+    assert [parts_ms(row) for row in thread.rows] == [UNKNOWN]
 
 
 def test_more_idle_than_computed_cannot_be() -> None:

@@ -34,6 +34,24 @@ def evaluate(thread: Thread, batches: int = 3, loader: int = 1) -> None:
     thread.batch(2, loader, samples=0)
 
 
+def test_ordinary_steps_have_none(thread: Thread) -> None:
+    thread.iterate(5)
+    for _ in range(5):
+        thread.step()
+        thread.spend(3)
+    assert spans(thread) == []
+
+
+def test_an_evaluation_between_steps(thread: Thread) -> None:
+    thread.step()  # until 75
+    thread.spend(5)
+    evaluate(thread)
+    thread.spend(9)
+    thread.step()
+    assert spans(thread) == [("evaluation", 80, 66)]
+    assert [flags(row) for row in thread.rows] == ["", "evaluation"]
+
+
 def test_evaluations_of_several_loaders_in_a_row_are_one(thread: Thread) -> None:
     thread.step()
     evaluate(thread, loader=1)
@@ -42,6 +60,37 @@ def test_evaluations_of_several_loaders_in_a_row_are_one(thread: Thread) -> None
     thread.step()
     evaluate(thread, loader=1)
     assert spans(thread) == [("evaluation", 75, 140), ("evaluation", 285, 66)]
+
+
+def test_an_evaluation_before_the_training_and_one_after_the_last_step(thread: Thread) -> None:
+    evaluate(thread)
+    thread.step()
+    thread.spend(1)
+    evaluate(thread)
+    thread.spend(1000)
+    assert spans(thread) == [("evaluation", 5, 66), ("evaluation", 142, 66)]
+    assert len(thread.rows) == 1
+
+
+def test_an_evaluation_without_a_loader(thread: Thread) -> None:
+    thread.step()
+    thread.spend(5)
+    for _ in range(2):
+        thread.forward(7, grad=False, training=False)
+        thread.spend(1)
+    thread.forward(20)
+    thread.update(1)
+    assert spans(thread) == [("evaluation", 80, 15)]
+
+
+def test_a_teacher_is_no_evaluation(thread: Thread) -> None:
+    for _ in range(3):
+        thread.batch(10)
+        thread.forward(15, grad=False, training=False)
+        thread.forward(20)
+        thread.backward(30)
+        thread.update(1)
+    assert spans(thread) == []
 
 
 def test_checkpoints(thread: Thread) -> None:
@@ -63,6 +112,25 @@ def test_checkpoints(thread: Thread) -> None:
         ("checkpoint", 246, 40),
     ]
     assert [flags(row) for row in thread.rows] == ["", "checkpoint", "checkpoint"]
+
+
+def test_a_batch_ends_a_checkpoint(thread: Thread) -> None:
+    thread.step()
+    save(thread, 10)
+    thread.batch(100)
+    save(thread, 5)
+    thread.forward(20)
+    thread.update(1)
+    assert spans(thread) == [("checkpoint", 75, 10), ("checkpoint", 185, 5)]
+
+
+def test_the_best_model_is_saved_between_two_evaluations(thread: Thread) -> None:
+    thread.step()
+    evaluate(thread)
+    save(thread, 30)
+    evaluate(thread, loader=2)
+    thread.step()
+    assert sorted(spans(thread)) == [("checkpoint", 141, 30), ("evaluation", 75, 162)]
 
 
 def test_the_number_of_spans_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,21 @@ def test_arrays_give_what_numbers_give() -> None:
         assert (rest[position], exposed[position]) == pytest.approx((one_rest, one_exposed))
 
 
+def test_the_fit_finds_the_parameters_behind_its_measurements() -> None:
+    truth = np.array(MEAN)
+    truth[1] += 0.5
+    seen = []
+    for placement in ((1, 1), (2, 2), (4, 4)):
+        rest, exposed = step_s(truth, LINKS, placing_of(placement), LOAD)
+        seen.append(Observation(LINKS, placing_of(placement), LOAD, float(rest + exposed), float(exposed)))
+    target = placing_of((3, 3))
+    rest, exposed = step_s(truth, LINKS, target, LOAD)
+    found, before = (JobFit(PRIOR, rows).predict(LINKS, target, LOAD) for rows in (seen, []))
+    assert found.rest_s + found.exposed_s == pytest.approx(float(rest + exposed), rel=0.02)
+    assert abs(before.exposed_s - float(exposed)) > 5 * abs(found.exposed_s - float(exposed))
+    assert found.sd < before.sd
+
+
 def test_another_measurement_never_widens() -> None:
     fit = JobFit(PRIOR, [])
     target = placing_of((4, 4))
@@ -77,6 +92,34 @@ def test_points_whose_communication_was_hidden_do_not_make_larger_worlds_worse(
 ) -> None:
     before, after = errors_of_larger_worlds(measured)
     assert after <= before
+
+
+def test_points_whose_communication_was_exposed_teach_more_than_hidden_ones() -> None:
+    _, hidden = errors_of_larger_worlds([((4,), HIDING), ((1, 1), HIDING)])
+    before, exposed = errors_of_larger_worlds([((4,), LOAD), ((1, 1), LOAD)])
+    assert exposed < 0.9 * before
+    assert exposed < hidden
+
+
+@pytest.mark.parametrize("seen", [[], [((4,), LOAD), ((1, 1), LOAD)]])
+def test_more_nodes_take_longer(seen: list[tuple[tuple[int, ...], Load]]) -> None:
+    truth = np.array(MEAN)
+    fit = JobFit(JOBS, [observed(truth, placing_of(at), load, 0.0) for at, load in seen])
+    steps = [fit.predict(LINKS, placing_of((4,) * nodes), LOAD) for nodes in (3, 4, 8, 16, 32, 64)]
+    seconds = [step.rest_s + step.exposed_s for step in steps]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] > seconds[0]
+
+
+def test_a_full_host_is_told_from_communication() -> None:
+    """Ranks that slow each other down in one machine do so without any exchange: nothing of it is a dearer network."""
+    crowded = np.array(MEAN)
+    crowded[7] += 0.1
+    at = placing_of((8,))
+    fit = JobFit(JOBS, [observed(crowded, at, LOAD, 0.0)])
+    before, after = (f.predict(LINKS, placing_of((8, 8)), LOAD) for f in (JobFit(JOBS, []), fit))
+    assert after.rest_s > 1.03 * before.rest_s
+    assert after.exposed_s == pytest.approx(before.exposed_s, rel=0.02)
 
 
 def slow_cluster(exposed_s: float) -> JobFit:

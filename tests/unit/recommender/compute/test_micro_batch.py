@@ -41,6 +41,13 @@ def test_other_batches_follow_fixed_and_per_sample_cost(batch: int) -> None:
     assert found.seconds.mean_s == pytest.approx(0.02 + 0.0025 * batch, rel=0.12)
 
 
+def test_one_measured_batch_never_shrinks_with_more_samples() -> None:
+    model = ComputeModel(job(measured(32, 0.1)))
+    seconds = [model.estimate(gpu("T4"), batch, "fp32").seconds.mean_s for batch in (1, 8, 32, 64, 256)]
+    assert seconds == sorted(seconds)
+    assert 0.1 < seconds[3] < 0.2
+
+
 def test_noise_does_not_extrapolate_to_less_than_nothing() -> None:
     noisy = job(measured(16, 0.05), measured(32, 0.15))
     assert compute(noisy, gpu("T4"), 8, "fp32").seconds.mean_s > 0
@@ -59,6 +66,12 @@ def test_step_of_many_tensors_is_launches_and_of_few_is_work() -> None:
     step = measured(16, 0.028, "V100")
     few, many = (compute(job(step, parameter_tensors=count), gpu("K80"), 16, "fp32") for count in (20, 600))
     assert many.seconds.mean_s < 0.9 * few.seconds.mean_s
+
+
+def test_several_batches_narrow_the_interval_at_another() -> None:
+    one = compute(job(measured(64, 0.18)), gpu("T4"), 24, "fp32").seconds
+    several = compute(job(*SERIES), gpu("T4"), 24, "fp32").seconds
+    assert several.high_s / several.low_s < one.high_s / one.low_s
 
 
 def test_every_gpu_with_a_data_sheet_gets_an_estimate() -> None:
@@ -90,6 +103,20 @@ def test_run_on_a_cpu_counts_for_its_flops_only() -> None:
 def test_parameter_tensors_keep_a_tiny_step_from_vanishing() -> None:
     found = compute(Workload("job", flops_per_sample=1e3, parameter_tensors=200), gpu("H100"), 1, "amp")
     assert found.seconds.mean_s > 0.01
+
+
+def test_step_on_several_gpus_is_an_upper_bound_unless_its_communication_is_known() -> None:
+    bound = compute(job(measured(32, 0.2, placement=(4,))), gpu("T4"), 32, "fp32")
+    known = compute(job(measured(32, 0.2, placement=(4,), exposed_comm_s=0.05)), gpu("T4"), 32, "fp32")
+    assert bound.seconds.mean_s == pytest.approx(0.2, rel=0.05)
+    assert any("taken for computation" in line for line in bound.basis)
+    assert known.seconds.mean_s == pytest.approx(0.15, rel=0.01)
+    assert known.seconds.high_s / known.seconds.low_s < bound.seconds.high_s / bound.seconds.low_s
+
+
+def test_measured_computation_and_accumulation_are_used() -> None:
+    accumulated = job(measured(32, 0.5, compute_s=0.4, grad_accum=4))
+    assert compute(accumulated, gpu("T4"), 32, "fp32").seconds.mean_s == pytest.approx(0.1, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,17 @@ def test_every_precision_keeps_the_flops_and_leads_back_to_fp32(precision: str) 
     assert back.memory.saved_bytes == pytest.approx(MEMORY.saved_bytes)
 
 
+def test_autocast_computes_products_in_half_and_leaves_its_list_and_the_update() -> None:
+    step = as_asked(STEP, batch=8, precision="amp-bf16")
+    types = {operator.name: operator.dtype for operator in step.operators if operator.name != "_to_copy"}
+    halves = {name for name, dtype in types.items() if dtype == "bf16"}
+    assert halves == {"addmm", "mm", "gelu", "sum"}
+    # Sums of residual branches stay in fp32 beside layer norms, and go to half beside batch norm.
+    batch_norm = replace(STEP, operators=(replace(NORM, name="native_batch_norm"), SUM, LINEAR))
+    assert named(as_asked(batch_norm, batch=8, precision="amp-bf16"), "add").dtype == "bf16"
+    assert named(as_asked(batch_norm, batch=8, precision="amp-bf16"), "native_batch_norm").dtype == "bf16"
+
+
 def test_autocast_casts_weights_once_there_and_their_gradients_back() -> None:
     step = as_asked(STEP, batch=8, precision="amp-fp16")
     casts = [o for o in step.operators if o.name == "_to_copy" and o.grows is None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +45,24 @@ def of(plans: list[Plan], instance_type: str, nodes: int = 1) -> Plan:
     return next(p for p in plans if (p.instance_type, p.nodes) == (instance_type, nodes))
 
 
+def test_the_cheapest_that_meets_the_budget_comes_first() -> None:
+    plans = ask()
+    # big.1: 2 h for 8 USD. small.1: 10 h for 10 USD. small.4: 2.5 h at 5 USD an hour.
+    assert accepted(plans)[:3] == [("big.1", 1), ("small.1", 1), ("small.4", 1)]
+    best = plans[0]
+    assert best.time_s == pytest.approx(2 * HOUR)
+    assert [best.time_low_s, best.time_high_s] == pytest.approx([1.6 * HOUR, 2.4 * HOUR])
+    assert best.cost_usd == pytest.approx(8.0)
+    assert [best.cost_low_usd, best.cost_high_usd] == pytest.approx([6.4, 9.6])
+    assert (best.placement, best.gpus, best.global_batch, best.steps) == ((1,), 1, 8, 45000)
+    assert (best.meets_budget, best.fits_memory, best.extrapolated, best.price_as_of) == (
+        True,
+        True,
+        True,
+        "2026-07-20",
+    )
+
+
 def test_a_budget_is_met_by_the_upper_end_of_the_interval() -> None:
     assert ("big.1", 1) in accepted(ask(budget_s=2.41 * HOUR))
     plan = of(ask(budget_s=2.3 * HOUR), "big.1")
@@ -51,6 +70,16 @@ def test_a_budget_is_met_by_the_upper_end_of_the_interval() -> None:
     assert plan.time_s < 2.3 * HOUR
     assert (plan.rejection, plan.meets_budget) == ("over budget", False)
     assert plan.reason == "over budget: up to 2.4 h, budget 2.3 h"
+
+
+def test_rejected_ones_come_last_and_say_why() -> None:
+    plans = ask()
+    reasons = [plan.reason for plan in plans]
+    assert reasons == sorted(reasons, key=bool)
+    assert of(plans, "old.1").rejection == "retired"
+    assert of(plans, "slice.1").reason == "fraction of a GPU: 0.5 of one Small"
+    assert Counter(plan.instance_type for plan in plans if plan.reason)["old.1"] == 1
+    assert "other.1" not in {plan.instance_type for plan in plans}  # another cloud
 
 
 def test_a_batch_that_fits_nowhere_is_refused_with_the_largest_that_fits() -> None:
@@ -83,10 +112,32 @@ def test_memory_follows_from_the_operators_of_the_step_and_what_is_asked() -> No
     assert of(sharded, "small.4").fits_memory
 
 
+def test_memory_that_is_not_known_is_said() -> None:
+    plan = ask(memory=lambda *_: None)[0]
+    assert (plan.fits_memory, plan.memory_gib_needed, plan.reason) == (None, None, "")
+    assert "memory: not known, assumed to fit" in plan.basis
+
+
 def test_a_retired_type_is_ranked_when_it_is_named() -> None:
     plans = ask(instance_types=["old.1", "small.1"])
     assert accepted(plans)[0] == ("old.1", 1)
     assert "machine: old.1 is retired" in plans[0].basis
+
+
+def test_the_classes_add_up_and_the_largest_binds() -> None:
+    plans = ask(budget_s=1e9)
+    for plan in plans:
+        if plan.step_s is not None:
+            classes = (plan.compute_s, plan.data_s, plan.h2d_s, plan.interconnect_s, plan.network_s, plan.other_s)
+            assert sum(value or 0.0 for value in classes) == pytest.approx(plan.step_s)
+    assert of(plans, "small.1", 2).bound_by == "compute"
+    assert of(plans, "big.1", 2).bound_by == "network"
+
+
+def test_all_gpus_of_a_machine_are_used() -> None:
+    plan = of(ask(), "small.4", 2)
+    assert (plan.placement, plan.gpus, plan.global_batch) == ((4, 4), 8, 64)
+    assert plan.usd_per_hour == 10.0
 
 
 def test_start_up_is_paid_and_waited_for() -> None:
@@ -95,6 +146,14 @@ def test_start_up_is_paid_and_waited_for() -> None:
     assert plain.cost_usd is not None
     assert with_start.time_high_s == pytest.approx(plain.time_high_s + HOUR)
     assert with_start.cost_usd == pytest.approx(plain.cost_usd + 4.0)
+
+
+def test_spot_is_a_plan_of_its_own() -> None:
+    plans = ask(pricing=["on_demand", "spot"], interruptions={"spot": 0})
+    assert (plans[0].instance_type, plans[0].pricing) == ("small.1", "spot")
+    assert plans[0].cost_usd == pytest.approx(5.0)
+    missing = [plan for plan in plans if plan.instance_type == "big.1" and plan.pricing == "spot"]
+    assert [plan.reason for plan in missing] == ["no price: spot in us-east-1"]
 
 
 def test_fractions_of_a_cent_decide_what_is_cheapest() -> None:
@@ -131,6 +190,36 @@ def test_a_kept_global_batch_is_cut_smaller_where_memory_asks_for_it() -> None:
     small, big = of(plans, "small.1"), of(plans, "big.1")
     assert (small.batch_per_gpu, small.grad_accum, small.fits_memory) == (5, 4, True)
     assert (big.batch_per_gpu, big.grad_accum) == (20, 1)
+
+
+def test_bf16_needs_a_gpu_that_has_it() -> None:
+    plans = ask(job(precision="amp-bf16"))
+    assert of(plans, "small.1").reason == "no bf16: Small has none in hardware"
+    assert accepted(plans)[0] == ("big.1", 1)
+
+
+def test_what_the_predictor_refuses_is_rejected() -> None:
+    plans = ask(cloud="gcp", max_nodes=3, budget_s=1e9)
+    assert accepted(plans) == [("other.1", 1), ("other.1", 2)]
+    assert plans[-1].reason == "not predictable: nothing is known of so many of them"
+    assert plans[0].region == "us-central1"
+
+
+def test_any_cloud_means_machines_of_all_each_in_its_reference_region() -> None:
+    assert ("other.1", 1) not in accepted(ask())
+    everywhere = ask(cloud="any")
+    assert (everywhere[0].instance_type, everywhere[0].region) == ("other.1", "us-central1")
+    assert set(accepted(ask())) < set(accepted(everywhere))
+    named = ask(cloud="any", instance_types=["other.1", "small.1"])
+    assert {plan.cloud for plan in named} == {"aws", "gcp"}
+
+
+def test_a_region_tells_the_cloud() -> None:
+    assert {plan.cloud for plan in ask(region="us-central1")} == {"gcp"}
+    plans = ask(region="us-west-2")
+    assert accepted(plans)[0] == ("small.1", 1)
+    assert (plans[0].price_as_of, plans[0].price_basis) == ("", "parity")
+    assert of(plans, "big.1").reason == "no price: on_demand in us-west-2"
 
 
 @pytest.mark.parametrize(
@@ -183,6 +272,29 @@ def test_only_the_numbers_of_nodes_asked_for_are_tried() -> None:
     assert {plan.nodes for plan in plans if plan.times} == {3, 4}
     many = ask(min_nodes=1000, max_nodes=1000, batch_per_gpu=tuple(range(1, 10)))
     assert {plan.nodes for plan in many if plan.times} == {1000}
+
+
+def test_what_is_asked_reaches_every_candidate_and_the_memory() -> None:
+    predictor, seen = MadeUp(), set()
+
+    def memory(workload: Workload, batch: int, precision: str, strategy: str, gpus: int) -> float | None:
+        seen.add((precision, strategy))
+        return None
+
+    asked = Settings(precision="amp-fp16", strategy="fsdp", optimizer="adamw", grad_accum=2, compiled=False)
+    plans = ask(settings=asked, predictor=predictor, memory=memory)
+    assert seen == {("amp-fp16", "fsdp")}
+    told = {(t.precision, t.strategy, t.optimizer, t.grad_accum, t.checkpointing, t.compiled) for t in predictor.asked}
+    assert told == {("amp-fp16", "fsdp", "adamw", 2, None, False)}
+    assert {plan.grad_accum for plan in plans} == {2}
+
+
+def test_a_gpu_without_the_precision_asked_for_is_rejected() -> None:
+    for precision in ("bf16", "tf32"):
+        assert of(ask(settings=Settings(precision=precision)), "small.1").reason == (
+            f"no {precision}: Small has none in hardware"
+        )
+    assert not of(ask(job(precision="tf32")), "small.1").reason.startswith("no tf32")
 
 
 def test_settings_that_nobody_knows_are_refused() -> None:

@@ -12,7 +12,7 @@ from ddlprof.recommender.layout import Layout, parse_layout, require_layouts
 from ddlprof.recommender.layouts.predict import LayoutPredictor
 from ddlprof.recommender.search.memory import memory_of
 from ddlprof.recommender.search.rules import Space
-from ddlprof.recommender.search.search import LAUNCHER, LayoutSearch
+from ddlprof.recommender.search.search import LAUNCHER, Found, LayoutSearch, Tried
 from ddlprof.recommender.target import Machine, default_catalog, machine_from_type
 from tests.unit.recommender.made_up_layouts import JOB, MadeUpLayouts, gib_of
 
@@ -33,6 +33,41 @@ def search(predictor: MadeUpLayouts | None = None, batch: int = 256) -> LayoutSe
     return LayoutSearch(MODEL, batch, predictor or MadeUpLayouts(), memory, "bf16")
 
 
+def predicted(found: Found) -> list[Tried]:
+    return [each for each in found.tried if each.estimate]
+
+
+def test_the_best_is_the_fastest_of_all_that_fit() -> None:
+    found = search().on(machine(), (8,) * 8, 60.0)
+    assert found.best is not None
+    assert found.best.estimate is not None
+    steps = [each.estimate.step_s for each in predicted(found) if each.estimate]
+    assert found.best.estimate.step_s == min(steps)
+    assert len(steps) > 20
+    assert found.best.estimate.basis == ("made up",)
+    assert all(each.memory_gib is not None and each.memory_gib <= 60.0 for each in predicted(found))
+
+
+def test_the_least_recomputation_that_fits_is_taken() -> None:
+    """Without recomputation, one sequence on two tensor ranks keeps 15 GiB beside 20 of states; two keep 30."""
+    found = search().on(machine(), (8,) * 8, 45.0)
+    of = {(each.layout.text(), each.micro_batch): each for each in found.tried if not each.reason}
+    assert ("tp2,zero1", 1) in of
+    assert ("tp2,zero1,selective", 1) not in of
+    assert ("tp2,zero3", 1) not in of
+    assert ("tp2,zero1,selective", 2) in of
+    assert ("tp2,zero3", 2) in of
+    left_out = {(each.layout.text(), each.micro_batch): each.reason for each in found.tried if each.reason}
+    assert left_out["tp2,zero1", 2] == "memory"
+
+
+def test_only_what_fits_is_predicted() -> None:
+    predictor = MadeUpLayouts()
+    found = search(predictor).on(machine(), (8,) * 8, 25.0)
+    assert len(predictor.asked) == len(predicted(found)) < len(found.tried) / 2
+    assert all(gib_of(target) <= 25.0 for target in predictor.asked)
+
+
 @pytest.mark.parametrize("job", [JOB, LARGE])
 def test_no_layout_is_left_out_that_a_prediction_lets_fit(job: Workload) -> None:
     model = require_layouts(job.transformer, "job")
@@ -46,6 +81,12 @@ def test_no_layout_is_left_out_that_a_prediction_lets_fit(job: Workload) -> None
             assert needed_gib <= memory.high / 2**30 * (1 + 1e-9)
 
 
+def test_nothing_fits() -> None:
+    found = search().on(machine(), (8,) * 8, 1.0)
+    assert found.best is None
+    assert not predicted(found)
+
+
 def test_machines_that_are_alike_are_asked_about_once() -> None:
     predictor = MadeUpLayouts()
     looked = search(predictor)
@@ -56,6 +97,16 @@ def test_machines_that_are_alike_are_asked_about_once() -> None:
     assert len(predictor.asked) == asked
     assert looked.on(machine("p5.48xlarge"), (8,) * 8, 60.0) is not one
     assert looked.on(machine("p5e.48xlarge"), (8,) * 16, 60.0) is not one
+
+
+def test_without_nvlink_there_are_no_tensor_ranks() -> None:
+    found = search().on(replace(machine(), link="pcie"), (8,) * 8, 60.0)
+    assert {each.layout.tensor for each in found.tried} == {1}
+
+
+def test_a_rack_that_nvlink_joins_has_more_tensor_ranks_than_a_machine() -> None:
+    found = search().on(machine("p6e-gb200.36xlarge"), (4,) * 16, 60.0)
+    assert {each.layout.tensor for each in found.tried} == {1, 2, 4, 8, 16}
 
 
 def test_what_cannot_be_launched_is_not_tried() -> None:

@@ -18,10 +18,12 @@ import yaml
 from botocore.validate import ParamValidator
 
 from ddlprof.base.errors import UserError
+from ddlprof.base.text import plain
 from ddlprof.report.launch.machines import pods, sagemaker, slurm
 from ddlprof.report.launch.machines.engines import MACHINES
 from ddlprof.report.launch.machines.start import Machine, Start
 from scripts.lab.launch_files import P4D, STARTS, filled_in
+from tests.unit.cli.hostile import NAME
 from tests.unit.report.launch.machines.made import (
     ONE,
     ONE_ON_SPOT,
@@ -58,6 +60,17 @@ def test_all_that_is_to_be_filled_in_is_explained(engine: str, case: str) -> Non
         assert explained == used
     how = MACHINES[engine].how(STARTS[case]).format(path="THIS_FILE")
     assert f"start it with: {how}\n" in rendered(engine, STARTS[case])
+
+
+@pytest.mark.parametrize("engine", [each for each in MACHINES if each != "parallelcluster"])
+@pytest.mark.parametrize("case", STARTS)
+def test_the_measured_command_is_in_it_and_is_measured_again(engine: str, case: str) -> None:
+    text = rendered(engine, STARTS[case])
+    assert re.search(r"-m ddlprof run (--out |\$\{RUN:\+--out |\$O )", text)
+    assert "train.py --lr 0.1" in text or document(engine, STARTS[case])["AlgorithmSpecification"][
+        "ContainerArguments"
+    ] == ["train.py", "--lr", "0.1"]
+    assert ("let the job write a checkpoint every 10 min" in text) == STARTS[case].machine.is_spot
 
 
 def test_torchrun_asks_for_its_place(tmp_path: Path) -> None:
@@ -259,3 +272,26 @@ def test_sagemaker_gives_each_machine_its_number(tmp_path: Path) -> None:
 def test_what_an_engine_cannot_be_asked_for_is_refused(engine: str, start: Start, says: str) -> None:
     with pytest.raises(UserError, match=says):
         rendered(engine, start)
+
+
+def test_a_time_limit_is_explained_where_there_is_one() -> None:
+    limited = [engine for engine in MACHINES if "The time limit is the upper end" in rendered(engine, TWO)]
+    assert limited == ["slurm", "kubernetes", "pytorchjob", "dstack", "sagemaker"]
+
+
+@pytest.mark.parametrize("engine", MACHINES)
+def test_names_forge_no_line_of_a_file_for_two_spot_machines(engine: str) -> None:
+    """SageMaker takes no argument of several lines; the others get it as it is, quoted for bash."""
+    hostile = NAME.replace("\n", " ") if engine == "sagemaker" else NAME
+    texts = [rendered(engine, replace(TWO_ON_SPOT, job=name, words=("train.py", name))) for name in (hostile, "x" * 9)]
+    assert not {each for line in texts[0].splitlines() for each in line if plain(each) != each}
+    assert texts[0].count("\n") == texts[1].count("\n")
+    if MACHINES[engine].ending.endswith("sh"):
+        assert subprocess.run(["bash", "-n"], input=texts[0], text=True).returncode == 0
+    else:
+        assert list(yaml.safe_load(texts[0])) == list(yaml.safe_load(texts[1]))
+
+
+def test_spot_is_said_to_every_engine() -> None:
+    changed = [engine for engine in MACHINES if rendered(engine, ONE) != rendered(engine, replace(ONE, machine=SPOT))]
+    assert changed == list(MACHINES)

@@ -11,6 +11,7 @@ import pytest
 
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.records import End, Overhead
+from ddlprof.planning.learning import learn_from
 from ddlprof.recommender.learned import read_learned
 from tests.golden.runs import HERE, MS, Record, header, manifest, simple_run, step, write_rank
 from tests.unit.cli.commands import WORK, ddlprof, write_workload
@@ -155,6 +156,13 @@ def test_recorded_runs_of_a_cpu_teach_nothing(
     shutil.copytree(HERE / "recorded", tmp_path / "recorded")
     assert ddlprof(monkeypatch, "learn", "recorded") == 1
     assert capsys.readouterr().out.count("ran on a CPU") == 2
+
+
+def test_one_line_of_python(runs: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    found = learn_from("runs", lambda done, of: seen.append((done, of)))
+    assert found.lesson.learned is not None
+    assert seen[-1] == (9, 9)
 
 
 def test_a_bucket(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

@@ -17,6 +17,7 @@ from ddlprof.importing.writing import groups_of
 from ddlprof.model.records import GroupFacts
 from tests.unit.importing.test_properties import read, rows
 from tests.unit.importing.traces import (
+    BACKWARD_THREAD,
     GEMM,
     NCCL,
     Device,
@@ -36,6 +37,13 @@ def unmarked(events: list[Event]) -> list[Event]:
     return [each for each in events if not each["name"].startswith("ProfilerStep")]
 
 
+def test_without_marks_updates_tell_the_steps() -> None:
+    trace = read(unmarked(host_trace(steps=5)))
+    assert [row.step for row in rows(trace)] == [0, 1, 2, 3]
+    assert {row.step_ns for row in rows(trace)} == {10_000_000}
+    assert "no ProfilerStep ranges" in " ".join(trace.notes)
+
+
 def test_several_optimizers_make_one_update() -> None:
     events = unmarked(host_trace(steps=5))
     events += [update(1_000_000 + 10_000 * number + 9100, 50, "Adam") for number in range(5)]
@@ -49,6 +57,12 @@ def test_without_either_the_trace_is_one_step() -> None:
     assert "all of it is taken as one step" in " ".join(trace.notes)
 
 
+def test_a_step_that_the_end_of_the_trace_cuts_off_is_left_out() -> None:
+    trace = read([*host_trace(steps=5), mark(15, 1_050_000, 40)])
+    assert [row.step for row in rows(trace)] == [10, 11, 12, 13, 14]
+    assert "ProfilerStep#15 left out" in " ".join(trace.notes)
+
+
 def test_steps_of_a_device_that_lags_behind_are_its_own() -> None:
     """The host needs 10 µs for each step and is done before the device has begun the second."""
     device = Device()
@@ -58,6 +72,24 @@ def test_steps_of_a_device_that_lags_behind_are_its_own() -> None:
     found = rows(read([*marks, *device.events]))
     assert [row.step_ns for row in found] == [307_000, 300_000, 300_000, 300_000]
     assert [row.compute_ns for row in found] == [300_000] * 4
+
+
+def test_work_from_before_the_trace_belongs_to_no_step() -> None:
+    """Its launches are not there, and it comes first on its stream."""
+    device = Device()
+    device.run(GEMM, 1010, 1500, 100)
+    before = event("kernel", GEMM, 900, 600, 7, device=0, stream=7, correlation=77)
+    (row,) = rows(read([mark(3, 1000, 20), before, *device.events]))
+    assert (row.step_ns, row.compute_ns) == (100_000, 100_000)
+
+
+def test_a_graph_has_no_parts() -> None:
+    device = Device()
+    device.run(GEMM, 1010, 1020, 100)
+    for call in device.events[:1]:
+        call["name"] = "cudaGraphLaunch"
+    events = [mark(0, 1000, 200), forward(1001, 1), backward(1003, 1), update(1150, 20), *device.events]
+    assert rows(read(events))[0].compute_forward_ns is None
 
 
 def test_a_job_with_a_device_whose_trace_has_none_has_no_communication() -> None:
@@ -109,10 +141,28 @@ def test_a_trace_of_an_xpu_has_the_classes_of_one_of_cuda() -> None:
     assert found.device_name == "xpu"
 
 
+def test_launches_without_kernels_are_of_a_device_that_was_not_recorded() -> None:
+    trace = read([*host_trace(), event("cuda_runtime", "cudaLaunchKernel", 1_000_100, 5, correlation=3)])
+    of_data_alone(trace)
+
+
 def test_categories_of_the_script_itself_are_no_device() -> None:
     trace = read([*host_trace(), event("python_function", "npu.py: to_hpu", 1_000_100, 5), event("my_op", "xpu", 1, 1)])
     assert trace.device_name == "cpu"
     assert all(row.compute_ns for row in rows(trace))
+
+
+def test_without_a_loader_data_is_not_measured() -> None:
+    events = [each for each in device_trace() if not each["name"].startswith("enumerate")]
+    assert all(row.data_ns is None for row in rows(read(events)))
+
+
+def test_backward_passes_are_counted_and_recomputing_is_none() -> None:
+    events: list[Event] = [mark(0, 1000, 100)]
+    for at in (1010, 1040):
+        events += [forward(at, 5), backward(at + 10, 10, BACKWARD_THREAD), forward(at + 12, 2)]
+    trace = read([*events, update(1090, 5)])
+    assert trace.passes.tolist() == [2]
 
 
 def test_kernels_that_no_pattern_knows_are_named() -> None:
@@ -163,6 +213,14 @@ def test_traces_without_a_rank_are_numbered_by_their_names() -> None:
     assert [trace.path.name for trace in job.ranks.values()] == ["rank1.json", "rank2.json", "rank10.json"]
     assert job.world_size == 3
     assert "numbered in the order of their names" in " ".join(job.notes)
+
+
+def test_pauses_inside_a_backward_pass_are_computing_and_others_are_not() -> None:
+    """Torch's engine is at work between two of its functions; between forward and backward it may be the script."""
+    events = [mark(0, 0, 10_000), forward(1000, 1000), backward(3000, 1000), backward(5000, 1000), update(8000, 1000)]
+    (row,) = rows(read(events))
+    assert (row.compute_forward_ns, row.compute_backward_ns, row.compute_optimizer_ns) == (10**6, 3 * 10**6, 10**6)
+    assert row.other_ns == 5 * 10**6
 
 
 def test_being_woken_is_waiting() -> None:

@@ -29,6 +29,13 @@ def test_a_leak_is_found_with_its_slope() -> None:
     assert slope == pytest.approx(2 * MIB, rel=0.1)
 
 
+def test_uneven_readings_and_readings_that_are_missing_do_not_matter() -> None:
+    step = np.cumsum(RANDOM.integers(1, 30, 60)).astype(float)
+    held = 500 * MIB + MIB * step
+    held[::7] = np.nan
+    assert steady_growth(step, held) == pytest.approx(MIB)
+
+
 @pytest.mark.parametrize(
     "held",
     [
@@ -87,6 +94,9 @@ def test_the_rank_that_is_furthest_behind(tmp_path: Path, ranks: list[list[float
     assert lag_of(tmp_path, *ranks) == (None if share is None else pytest.approx(share))
 
 
+UNEVEN_RANDOM = np.random.default_rng(5)
+
+
 def uneven(
     directory: Path, samples: Callable[[int], int], compute_ms: Callable[[int, int], float]
 ) -> UnevenWork | None:
@@ -109,8 +119,36 @@ def test_samples_that_take_their_time(tmp_path: Path) -> None:
     assert found.steps == 57
 
 
+def test_time_that_has_nothing_to_do_with_samples(tmp_path: Path) -> None:
+    found = uneven(tmp_path, lambda n: 32 + n % 5, lambda samples, rank: float(UNEVEN_RANDOM.uniform(5, 15)))
+    assert found is not None
+    assert abs(found.correlation) < 0.4
+
+
+def test_equal_samples_explain_nothing(tmp_path: Path) -> None:
+    found = uneven(tmp_path, lambda n: 32, lambda samples, rank: 8.0 + rank)
+    assert found == UnevenWork(0.0, 0.0, 57)
+
+
+def test_it_is_not_known_of_one_rank(tmp_path: Path) -> None:
+    write_rank(tmp_path, header(), [step(n) for n in range(20)])
+    (attempt,) = analyse(load_run(tmp_path))
+    assert find_uneven(attempt.ranks) is None
+
+
 BURSTS_RANDOM = np.random.default_rng(3)
 AHEAD = 4
+
+
+def test_bursts_are_counted_with_what_they_take() -> None:
+    data = np.full(80, MS // 10)
+    data[[20, 21, 40, 60, 62]] = 50 * MS
+    bursts = find_bursts(data, AHEAD)
+    assert bursts is not None
+    assert (bursts.number, bursts.longest_s, bursts.steps) == (3, 0.1, 80)
+    assert bursts.calm_share == pytest.approx((20 + 18 + 19 + 17) / 80)
+    assert bursts.calm_wait_share < 0.05
+    assert _in_bursts(facts(bursts=bursts))
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,20 @@ def test_one_and_two_ranks_are_enough_for_these() -> None:
     assert "4 ranks, and at most 2 were measured" in beyond.basis
 
 
+def test_from_one_batch_computing_grows_with_the_batch_and_that_is_said() -> None:
+    found = measured(((1,), 16)).predict(Target(batch_per_gpu=32))
+    assert found.step_s == pytest.approx(2 * truth((1,), 16))
+    assert found.basis[1] == "one batch was measured: computing is taken to grow with the batch"
+    assert measured(((1,), 16)).predict(Target(batch_per_gpu=16)).extrapolated is False
+
+
+def test_measurements_that_disagree_widen_the_interval() -> None:
+    calm = MeasuredPredictor(workload(((1,), 16, 0.1), ((1,), 32, 0.2), ((1,), 64, 0.4)))
+    wild = MeasuredPredictor(workload(((1,), 16, 0.15), ((1,), 32, 0.15), ((1,), 64, 0.5)))
+    widths = [p.predict(Target(batch_per_gpu=32)) for p in (calm, wild)]
+    assert widths[0].high_s / widths[0].step_s < 1.1 < widths[1].high_s / widths[1].step_s
+
+
 def test_what_nobody_measured_is_refused_or_said() -> None:
     with pytest.raises(PredictionError, match=r"net: measured with one rank only.*placement 2; measure it"):
         measured(((1,), 16)).predict(Target(placement=(2,), batch_per_gpu=16))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ddlprof.base import old_names
@@ -16,7 +17,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["DdlprofError", "__version__", "data_call", "load", "profile", "recent_means"]
 
-old_names.stand_last()
+
+def _short_names() -> Mapping[str, str]:
+    from ddlprof.registry import short_names
+
+    return short_names()
+
+
+old_names.stand_last(_short_names)
 
 
 def __getattr__(name: str) -> Any:

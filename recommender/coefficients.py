@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from ddlprof.base.typed import decode
 from ddlprof.recommender.communication import coefficients as communication
 from ddlprof.recommender.compute import micro_batch as compute
 
@@ -24,7 +21,3 @@ class Coefficients:
     def shipped(cls) -> Coefficients:
         """The coefficients in the package, read once."""
         return cls(compute.shipped(), communication.shipped())
-
-    def with_communication(self, content: Mapping[str, Any]) -> Coefficients:
-        """The same, with the content of a file written by `scripts/fit/communication.py`."""
-        return replace(self, communication=decode(communication.Coefficients, content))

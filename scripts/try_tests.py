@@ -26,6 +26,8 @@ from pathlib import Path
 
 import numpy as np
 
+from scripts.bench.jobs import burning
+
 ROOT = Path(__file__).resolve().parents[1]
 SUITE = ("-n", "2", "--dist", "worksteal", "-m", "not slow", "-q", "-p", "no:cacheprovider")
 LIMIT_S = 3600
@@ -131,18 +133,6 @@ def checkout_of(user: str | None) -> Iterator[Path]:
         for path in (Path(folder), *Path(folder).rglob("*")):
             os.chown(path, ids.pw_uid, ids.pw_gid)
         yield copy
-
-
-@contextlib.contextmanager
-def burning(number: int) -> Iterator[None]:
-    """So many processes compute beside what runs in the block."""
-    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
-    try:
-        yield
-    finally:
-        for burner in burners:
-            burner.kill()
-            burner.wait()
 
 
 def run(condition: Condition, arguments: list[str], log: Path) -> tuple[int, str]:

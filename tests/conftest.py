@@ -13,6 +13,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.integration.processes import ForkServer, Processes
+
 USER_BASE = site.getuserbase()
 
 # How long an example takes says nothing on a busy machine. Tests that say how many they try keep to that. The short
@@ -69,3 +71,27 @@ def dynamo_forgets() -> Iterator[None]:
 
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    """One for each process of pytest."""
+    server = ForkServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def processes(fork_server: ForkServer, tmp_path: Path) -> Iterator[Processes]:
+    """Real processes, in the test's directory; see `tests.integration.processes`."""
+    started = Processes(tmp_path, fork_server)
+    yield started
+    started.end()
+
+
+@pytest.fixture(scope="module")
+def processes_of_module(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """In a directory of their own, if they are told no other; for what several tests look at."""
+    started = Processes(tmp_path_factory.mktemp("module"), fork_server)
+    yield started
+    started.end()

@@ -1,4 +1,4 @@
-"""Decides what bounds the step. `ddlprof.report.run.verdict` words it; `ddlprof.analysis.thresholds` has the limits.
+"""Decides what bounds the step. `verdict.py` words it; `ddlprof.analysis.thresholds` has the limits.
 
 Nothing is concluded from a signal that is missing, or that the overhead of the hooks could have caused.
 """

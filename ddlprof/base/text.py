@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
@@ -33,6 +34,11 @@ def is_visible(character: str) -> bool:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def text_of(lines: Iterable[str]) -> str:
+    """The lines, each with a line end: the only line ends that an output for people has."""
+    return "".join(f"{plain(line)}\n" for line in lines)
 
 
 def shell_word(word: str, path: bool = False) -> str:

@@ -16,8 +16,8 @@ from ddlprof.model.naming import on_this_machine
 from ddlprof.model.options import DISABLE_VARIABLE, Options
 
 if TYPE_CHECKING:
-    from ddlprof.launch.elastic import LauncherOptions
     from ddlprof.launch.target import Target
+    from ddlprof.launch.torchrun import LauncherOptions
     from ddlprof.report.run.formats import Analysed
 
 CARD_BYTES = 1 << 30
@@ -47,8 +47,8 @@ def run_plainly(words: list[str]) -> int | None:
             return None
     if not words or not words[0]:
         return None
-    from ddlprof.launch.elastic import LauncherOptions
     from ddlprof.launch.target import Target
+    from ddlprof.launch.torchrun import LauncherOptions
 
     return run_target(Target(words, module), LauncherOptions(), options)
 
@@ -59,15 +59,15 @@ def run_target(target: Target, job: LauncherOptions, options: Options) -> int:
     `job`: the processes to launch. `options` are ignored where the user has switched ddlprof off.
     """
     from ddlprof.base.torch_needed import require_torch
-    from ddlprof.launch import command, elastic
+    from ddlprof.launch import command, torchrun
     from ddlprof.launch.target import become, python_command
 
     asked = None if os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0") else options
-    torchrun_words = elastic.torchrun_words(target)
+    torchrun_words = torchrun.torchrun_words(target)
     if torchrun_words is not None:
         _say_once(job, "torchrun")
         require_torch()
-        return elastic.launch_torchrun(torchrun_words, asked)
+        return torchrun.launch_torchrun(torchrun_words, asked)
     python = None if target.module else python_command(target.words)
     if python is None and not target.module and command.is_command(target.words):
         _say_once(job, target.words[0])
@@ -75,7 +75,7 @@ def run_target(target: Target, job: LauncherOptions, options: Options) -> int:
     if asked or job.asked_for():  # a command of its own, above, may start a Python that has torch
         require_torch()
     if job.asked_for():
-        return elastic.launch_target(job, python.target if python else target, asked)
+        return torchrun.launch_target(job, python.target if python else target, asked)
     if python is not None:
         return become(python.target, asked, python.options)
     return become(target, asked)

@@ -22,11 +22,10 @@ def import_(
     out: Annotated[Path, directory_option("Run directory to write; it must not exist yet.")],
 ) -> None:
     """Make a run of profiler traces, for report, export, compare and recommend."""
-    from ddlprof.base.text import shell_word
+    from ddlprof.base.text import shell_word, text_of
     from ddlprof.base.units import count
     from ddlprof.cli.screen import progress, show
     from ddlprof.importing import dumps_in, import_traces
-    from ddlprof.report.text import text_of
 
     dumps = dumps_in(traces)
     if dumps:
@@ -53,7 +52,7 @@ def _import_dumps(dumps: list[Path], out: Path) -> None:
     from ddlprof.base.units import count
     from ddlprof.cli.screen import show
     from ddlprof.importing import import_dumps
-    from ddlprof.report.hang.words import card
+    from ddlprof.report.hang.card import card
 
     states = import_dumps(dumps, out)
     say_written(out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from ddlprof.cli.output import Wanted
     from ddlprof.planning.job import DescribedJob
     from ddlprof.planning.layouts import LayoutQuestion
+    from ddlprof.planning.question import PlanQuestion
+    from ddlprof.recommender import Layout
     from ddlprof.report.plans.data import Answer
 
 LayoutText = Annotated[
@@ -85,16 +87,11 @@ def refuse(reason: str, **given: object) -> None:
 
 
 def best_layouts(
-    job: DescribedJob,
-    layouts: str,
-    global_batch: int | None,
-    of_the_batch: dict[str, Any],
-    question: dict[str, Any],
+    job: DescribedJob, layouts: str, question: PlanQuestion, allows: Callable[[Layout], bool] | None
 ) -> Answer:
     """The answer with layouts. Raises UserError for options that contradict them.
 
-    `of_the_batch` are options that say how a batch is divided, which is what is searched; `question` is that of
-    `answer`.
+    `allows` tells which layouts may be tried.
     """
     from ddlprof.planning.layout_plans import ALL, layout_answer
 
@@ -102,11 +99,14 @@ def best_layouts(
         raise UserError(
             f"--layouts takes {ALL}: not {layouts!r}; one layout is predicted with ddlprof predict --layout"
         )
-    refuse("it is part of the layouts that are searched; give --global-batch", **of_the_batch)
-    settings = question["settings"]
+    refuse(
+        "it is part of the layouts that are searched; give --global-batch",
+        keep_global_batch=question.keep_global_batch or None,
+        batch=question.batches_per_gpu or None,
+    )
     fixed = {
-        name: getattr(settings, name)
+        name: getattr(question.settings, name)
         for name in ("strategy", "grad_accum", "checkpointing", "compiled", "lora", "qlora")
     }
     refuse("it is part of the layouts that are searched", **fixed)
-    return layout_answer(job, global_batch=global_batch, **question)
+    return layout_answer(job, question, allows)

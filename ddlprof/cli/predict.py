@@ -76,7 +76,7 @@ def predict(
 
     What is asked for in place of the run's own settings is shown beside the step with those.
     """
-    from ddlprof.planning.learning import load_job_with
+    from ddlprof.planning.learned import load_job_with
 
     places = wanted(out, format, FORMATS)
     machines = _machines(instance, gpu, placement, nodes, interconnect, network_gbps)

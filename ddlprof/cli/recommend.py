@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.units import parse_duration
-from ddlprof.cli import launch, layout_options, options
+from ddlprof.cli import emit_options, layout_options, options
 from ddlprof.cli.options import JOB_HELP, names_in, settings_of, whole_numbers
 from ddlprof.cli.output import Out, Wanted, format_option
 from ddlprof.cli.panels import job_option, machines_option, output_option, panel, price_option
+from ddlprof.planning.question import PlanQuestion
 
 if TYPE_CHECKING:
     from ddlprof.planning.job import DescribedJob
     from ddlprof.report.plans.data import Answer
 
 FORMATS = ("table", "csv", "json", "html", "layouts")
-_MOST_NODES = 8
 _work_option = panel("Work and budget")
 NO_PLAN_EXIT_CODE = 1
 """The exit code where no plan meets the budget; bad input has a different code."""
@@ -120,67 +120,43 @@ def recommend(
 
     A plan meets the budget if the upper end of its 80 % interval does. The exit code is 1 if no plan does.
     """
-    emission, places = launch.wanted_with(emit, plan, out, format, FORMATS)
+    emission, places = emit_options.wanted_with(emit, plan, out, format, FORMATS)
     batches = whole_numbers(batch, "--batch") if batch else ()
     job = _job(learned, run, batches, other_job or ())
-    emission = launch.with_path(emission, job, layouts is not None)
+    emission = emit_options.with_path(emission, job, layouts is not None)
     asked = precision, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora
-    question = {
-        "budget_s": _budget_s(budget, steps, epochs, samples), "max_cost_usd": max_cost, "region": region,
-        "samples": _samples(job, steps, epochs, samples, global_batch), "cloud": cloud, "pricing": names_in(pricing),
-        "instance_types": names_in(",".join(instance or [])) or None, "prices": options.own_prices(discount, prices),
-        "settings": settings_of(*asked), "interruptions": options.interruptions_of(interruptions),
-    }  # fmt: skip
-    machines = _Machines(instance, nodes, max_nodes, whole_numbers(gpus, "--gpus") if gpus else None, emit)
-    answer = _answer(job, layouts, global_batch, machines, (keep_global_batch, batches), question)
+    answer = _answer(job, layouts, emit, PlanQuestion(
+        budget_s=_budget_s(budget, steps, epochs, samples), max_cost_usd=max_cost, region=region, cloud=cloud,
+        samples=_samples(job, steps, epochs, samples, global_batch), pricing=names_in(pricing),
+        instance_types=names_in(",".join(instance or [])) or None, prices=options.own_prices(discount, prices),
+        settings=settings_of(*asked), interruptions=options.interruptions_of(interruptions),
+        gpus=whole_numbers(gpus, "--gpus") if gpus else None, nodes=nodes, max_nodes=max_nodes,
+        keep_global_batch=keep_global_batch, batches_per_gpu=batches, global_batch=global_batch,
+    ))  # fmt: skip
     _report(replace(answer, carbon_g_per_kwh=carbon, max_cost_usd=max_cost), top, all_sizes, places)
-    launch.emit(emission, job, answer, precision)
+    emit_options.emit(emission, job, answer, precision)
 
 
 def _job(learned: Path | None, runs: list[str], batches: Sequence[int], others: Sequence[str]) -> DescribedJob:
-    from ddlprof.planning.learning import load_job_with
+    from ddlprof.planning.learned import load_job_with
 
     return load_job_with(learned, runs, batches, others)
 
 
-class _Machines(NamedTuple):
-    """The machines that are asked for, and how they are to be started."""
-
-    instance: list[str] | None
-    nodes: int | None
-    max_nodes: int | None
-    gpus: tuple[int, ...] | None
-    engine: str | None
-    """What the best plan is to be launched with."""
-
-
-def _answer(
-    job: DescribedJob,
-    layouts: str | None,
-    global_batch: int | None,
-    machines: _Machines,
-    batching: tuple[bool, tuple[int, ...]],
-    question: dict[str, Any],
-) -> Answer:
+def _answer(job: DescribedJob, layouts: str | None, engine: str | None, question: PlanQuestion) -> Answer:
     """The answer, with the best layouts where they are asked for. Raises UserError for options that do not go together.
 
-    `batching` are the options that say how the batch of a job is divided: --keep-global-batch and --batch.
+    `engine` is what the best plan is to be started with.
     """
     from ddlprof.planning.choose import answer
 
-    nodes, most = machines.nodes, machines.max_nodes
-    if nodes and (most or not machines.instance):
+    if question.nodes and (question.max_nodes or not question.instance_types):
         raise UserError("--nodes takes --instance beside it, and no --max-nodes")
     if layouts is not None:
-        question |= {"nodes": nodes, **({"max_nodes": most} if most else {}), "gpus": machines.gpus or ()}
-        question["allows"] = launch.allows(job, machines.engine, question["settings"].precision)
-        of_the_batch = {"keep_global_batch": batching[0] or None, "batch": batching[1] or None}
-        return layout_options.best_layouts(job, layouts, global_batch, of_the_batch, question)
-    layout_options.refuse("it goes with --layouts auto", global_batch=global_batch, gpus=machines.gpus)
-    return answer(
-        job, **question, min_nodes=nodes or 1, max_nodes=nodes or most or _MOST_NODES,
-        keep_global_batch=batching[0], batch_per_gpu=batching[1],
-    )  # fmt: skip
+        allows = emit_options.allows(job, engine, question.settings.precision)
+        return layout_options.best_layouts(job, layouts, question, allows)
+    layout_options.refuse("it goes with --layouts auto", global_batch=question.global_batch, gpus=question.gpus)
+    return answer(job, question)
 
 
 def _budget_s(budget: str, *amounts: float | None) -> float:

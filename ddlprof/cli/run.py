@@ -60,8 +60,8 @@ def run(
 ) -> None:
     """Run a training script as python or torchrun would, and show where the time of its steps goes."""
     from ddlprof.cli.fast_path import run_target
-    from ddlprof.launch.elastic import LauncherOptions
     from ddlprof.launch.target import Target
+    from ddlprof.launch.torchrun import LauncherOptions
 
     options = Options(
         out,

@@ -135,7 +135,7 @@ def _sleep(seconds: float) -> bool:
 def _say_why_it_hangs(run: str) -> None:
     from ddlprof.cli.screen import show
     from ddlprof.live.hang import look
-    from ddlprof.report.hang.words import card
+    from ddlprof.report.hang.card import card
 
     found = look(run)
     show(card(found) if found is not None else "no rank says that it stands still\n")

@@ -27,9 +27,9 @@ from ddlprof.collect.progress import WARMUP_STEPS
 from ddlprof.collect.recorder import MOST_WAITING_BYTES, Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.spans import LEFT_OUT, MOST_SPANS
-from ddlprof.collect.steps.sums import UNAWAITED, UNOBSERVED, Step, place_collectives
-from ddlprof.collect.writer import RankWriter
+from ddlprof.collect.steps.sums import UNAWAITED, UNOBSERVED, place_collectives
 from ddlprof.model.records import Flag, Overhead
+from ddlprof.writing.writer import RankWriter, Step
 
 if TYPE_CHECKING:
     from ddlprof.collect.accelerator.flight_recorder import FlightRecorder

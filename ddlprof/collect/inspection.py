@@ -8,8 +8,8 @@ from ddlprof.collect.device import Device
 from ddlprof.collect.facts.model_inspector import ModelInspector
 from ddlprof.collect.hooks.context import HookContext, Inspection
 from ddlprof.collect.recorder import FIRST_STEPS
-from ddlprof.collect.steps.sums import Step
 from ddlprof.operators.parameters import own_parameters, parameters_of
+from ddlprof.writing.writer import Step
 
 _SEARCHES = 5
 

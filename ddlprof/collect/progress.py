@@ -7,9 +7,9 @@ from collections.abc import Callable
 from ddlprof.base.errors import complain
 from ddlprof.collect.job.rank_group import RankGroup
 from ddlprof.collect.job.rank_output import RankOutput
-from ddlprof.collect.steps.sums import Step
 from ddlprof.model.options import Options
 from ddlprof.model.records import Flag, StepRow
+from ddlprof.writing.writer import Step
 
 _LEARN_AT_STEP = 3
 _UNUSUAL = int(Flag.EPOCH_START | Flag.EVALUATION | Flag.CHECKPOINT | Flag.COMPILE | Flag.TRACED)

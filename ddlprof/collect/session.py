@@ -10,6 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,19 +25,19 @@ from ddlprof.collect.device import Device
 from ddlprof.collect.facts.counters import ContextSampler
 from ddlprof.collect.hang.rank import Hangs
 from ddlprof.collect.helper import Helper
-from ddlprof.collect.install import Hooking, sweep
+from ddlprof.collect.install import Hooking, Uninstall, sweep
 from ddlprof.collect.job.rank_group import RankGroup
 from ddlprof.collect.job.rank_output import RankOutput
 from ddlprof.collect.loader.input import Input
 from ddlprof.collect.process.clocks import age_ns
 from ddlprof.collect.process.on_import import after_import
-from ddlprof.collect.progress import WARMUP_STEPS, Progress
+from ddlprof.collect.progress import Progress
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
-from ddlprof.collect.steps.sums import Step
 from ddlprof.model.events import Kind
-from ddlprof.model.options import Experiment, Options, ParentRun
+from ddlprof.model.options import AddedHooks, Options, ParentRun
 from ddlprof.model.records import NO_BACKWARD, NO_TORCH, PROFILING, End, JobSpan, StepRow
+from ddlprof.writing.writer import Step
 
 if TYPE_CHECKING:
     from ddlprof.collect.facts.group_dimensions import GroupDimensions
@@ -63,7 +64,7 @@ class Session:
         self, options: Options, name: str, argv: list[str], job: ParentRun | None = None, whole_process: bool = False
     ) -> None:
         self.options = options
-        self.experiment = job.experiment if job else Experiment.from_environment()
+        self.added = job.added if job else AddedHooks.from_environment()
         self.pid = getpid()
         age = age_ns() if whole_process else None
         self.place = RankOutput(options, name, argv, job)
@@ -133,14 +134,14 @@ class Session:
         self.hooking.install([("data", lambda context: self.input.install(context.torch)), *table.EVERYWHERE], context)
         if context.accelerator is not None:
             self.hooking.install(table.ON_AN_ACCELERATOR, context)
-        if self.experiment is not None:  # it relies on the hooks of the loader and the optimizer
-            from ddlprof.collect.experiment import setup
-            from ddlprof.model.reads import reads_name
+        if self.added is not None:  # they may rely on the hooks of the loader and the optimizer
+            self.hooking.install([(self.added.name, self._install_added)], context)
 
-            reads = (self.directory or Path()) / reads_name(self.place.rank)
-            steps = WARMUP_STEPS + self.experiment.steps
-            install = partial(setup.install, experiment=self.experiment, steps=steps, reads=reads)
-            self.hooking.install([("experiment", install)], context)
+    def _install_added(self, context: HookContext) -> Uninstall:
+        assert self.added is not None
+        module = import_module(self.added.module)
+        found: Uninstall = module.install(context, self.added.settings, self.directory or Path(), self.place.rank)
+        return found
 
     def _make_context(self) -> HookContext:
         import torch

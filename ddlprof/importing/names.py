@@ -1,6 +1,6 @@
 """What an event of a trace is, by its category, name and arguments.
 
-Communication kernels are known by the names of their functions (`ddlprof.collect.accelerator.kernels`), and by what
+Communication kernels are known by the names of their functions (`ddlprof.model.kernels`), and by what
 torch writes beside NCCL's kernels. A word elsewhere in a kernel's name does not count, as compilers name a kernel after
 all that it fused.
 """
@@ -13,8 +13,8 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ddlprof.collect.accelerator.kernels import is_communication
 from ddlprof.model.dimensions import UNKNOWN, dimension_of_name
+from ddlprof.model.kernels import is_communication
 
 
 class Kind(IntEnum):

@@ -15,13 +15,12 @@ import numpy as np
 from ddlprof import __version__
 from ddlprof.base.errors import UserError
 from ddlprof.base.files import temporary_beside
-from ddlprof.collect.steps.sums import Step
-from ddlprof.collect.writer import RankWriter
 from ddlprof.importing.job import ImportedJob
 from ddlprof.importing.trace import RankTrace
 from ddlprof.model.hang import RankState
 from ddlprof.model.manifest import IMPORTED, Manifest, TrainingFacts
 from ddlprof.model.records import DEVICE_CLOCK, End, GroupFacts, RankHeader, StepRow
+from ddlprof.writing.writer import RankWriter, Step
 
 _SEQS_OF_STEP = 1 << 24
 """The sequence numbers reserved for each step. Ranks may have recorded different first steps, so collectives are

@@ -135,7 +135,7 @@ def hand_down(session: Session, name: str) -> None:
     place = session.place
     directory = str(place.directory) if place.directory else None
     alone = place.rank == 0 and place.world_size == 1
-    job = ParentRun(session.options, name, place.header.job_id, directory, session.experiment, getpid(), alone)
+    job = ParentRun(session.options, name, place.header.job_id, directory, session.added, getpid(), alone)
     os.environ.update(job.environment())
     _follow_forks(session, job)
 

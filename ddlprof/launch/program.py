@@ -10,6 +10,7 @@ import gc
 import os
 import sys
 from contextlib import suppress
+from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from ddlprof.launch.ending import Ending
 from ddlprof.launch.mainmodule import run_as_main
 from ddlprof.launch.replaced import watch_exec
 from ddlprof.launch.target import Target
-from ddlprof.model.options import SPARSITY_VARIABLE, Options
+from ddlprof.model.options import Instead, Options
 
 if TYPE_CHECKING:
     from ddlprof.collect.session import Session
@@ -33,7 +34,7 @@ def main() -> None:
     """Runs `[-m] SCRIPT|MODULE [ARGS]...` from `sys.argv`, with the options in the environment."""
     options = Options.from_environment()
     target = Target.from_python_words(sys.argv[1:])
-    session = None if _counts_zeros() else _start_session(options, target)
+    session = None if _does_something_else() else _start_session(options, target)
     view = _view_of(session) if session is not None else None
     ending = Ending(options, session, view)
     # Handlers run in reverse order: this one after the user's, and after their threads.
@@ -54,17 +55,12 @@ def main() -> None:
         ending.prepare()
 
 
-def _counts_zeros() -> bool:
-    """Whether this process belongs to `ddlprof sparsity`; counting is then started."""
-    if SPARSITY_VARIABLE not in os.environ:
+def _does_something_else() -> bool:
+    """Whether an extension does something in this process in place of measuring its steps; it is then started."""
+    instead = Instead.from_environment()
+    if instead is None:
         return False
-    from ddlprof.launch import sparsity
-    from ddlprof.model.sparsity import SparsityRequest
-
-    request = SparsityRequest.from_environment()
-    if request is None:
-        return False
-    sparsity.start(request)
+    import_module(instead.module).start(**instead.request)
     return True
 
 

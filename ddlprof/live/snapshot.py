@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from ddlprof.analysis.context import context_line, overhead_line
 from ddlprof.analysis.energy import is_device_shared
 from ddlprof.analysis.hang_facts import Hang
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.analysis.sources import other_sources
+from ddlprof.analysis.verdict import VerdictLine, judge_run
 from ddlprof.base.units import seconds_of
 from ddlprof.live.follower import Followed, RunFollower
 from ddlprof.live.goodput import goodput_share
 from ddlprof.live.machines import SickView, device_power, hang_now, sick_machine, tellers
 from ddlprof.model.classes import CLASSES, TIMES
 from ddlprof.model.manifest import Manifest
-from ddlprof.report.run.context import context_line, overhead_line
-from ddlprof.report.run.verdict import VerdictLine, judge_run
 from ddlprof.store import RunData
 
 TRAINS, SILENT, GONE = "trains", "silent", "gone"

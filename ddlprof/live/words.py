@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from ddlprof.analysis.hang_words import headline
 from ddlprof.base.text import plain
 from ddlprof.base.units import count, gib, listed, percent, ranges, scale_for, short_time, significant
 from ddlprof.live.snapshot import GONE, SILENT, TRAINS, RankView, Snapshot
-from ddlprof.model.classes import TABLE
-from ddlprof.report.hang.words import headline
-from ddlprof.report.run.data import terms_of
+from ddlprof.model.classes import TABLE, terms_of
 
 _CAUSES = {each.name: each.own_words for each in TABLE}
 _ENDED = {"ok": "ended", "stopped": "was measured as long as --stop-after says"}

@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class SharedAs:
-    """How `ddlprof share` makes the values of a field fit for anybody: a key of `ddlprof.sharing.allowed.Fits`.
+    """How `ddlprof share` makes the values of a field fit for anybody: a key of `sharing.allowed.Fits`.
 
     Fields without it are left out.
     """

@@ -6,6 +6,7 @@ is given elsewhere, `data_fetch_s` in a file. docs/architecture.md, "Adding a cl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -149,3 +150,14 @@ STALLS = tuple(
 
 OWN = tuple(each.name for each in TABLE if each.own_words)
 """The classes in which a rank works itself; in the rest of its step it waits for others."""
+
+
+def terms_of(is_known: Callable[[str], bool]) -> list[str]:
+    """The classes that add up to the step; a class is replaced by its parts where all are known and add up to it."""
+    names: list[str] = []
+    for each in TABLE:
+        if each.adds_up and each.parts and all(map(is_known, each.part_names)):
+            names += each.part_names
+        elif is_known(each.name):
+            names.append(each.name)
+    return names

@@ -1,7 +1,7 @@
 """The options of `ddlprof run`, and how processes that it starts receive them, through environment variables.
 
-`Options` are those of the command line; a `DataCall` is the value of one of them. `Experiment` says how a run of
-`ddlprof characterize` differs from the training. `ParentRun` is the run of which a process may become a rank.
+`Options` are those of the command line; a `DataCall` is the value of one of them. `AddedHooks` are those of an
+extension. `ParentRun` is the run of which a process may become a rank.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ import json
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ddlprof.base.errors import UserError
 
 OPTIONS_VARIABLE = "DDLPROF_OPTIONS"
 DISABLE_VARIABLE = "DDLPROF_DISABLE"
-SPARSITY_VARIABLE = "DDLPROF_SPARSITY"
-"""The variable with the request of `ddlprof sparsity` (`ddlprof.model.sparsity`)."""
 
 
 @dataclass
@@ -58,37 +56,49 @@ class Options:
         return cls(**json.loads(text)) if text else cls()
 
 
-EXPERIMENT_VARIABLE = "DDLPROF_EXPERIMENT"
-
-ONE_REPLAYED = "one-replayed"
-ALL_REPLAYED = "all-replayed"
-COLD = "cold"
-WARM = "warm"
-EXPERIMENTS = (ONE_REPLAYED, ALL_REPLAYED, WARM, COLD)
-"""The experiments in the order in which they run."""
-NETWORK = "network-run"
-"""A run on several machines that the user provides."""
+ADDED_VARIABLE = "DDLPROF_ADDED"
 
 
 @dataclass(frozen=True)
-class Experiment:
-    """How one run of `ddlprof characterize` differs from the training. It runs the same script."""
+class AddedHooks:
+    """Hooks that an extension adds to those of a run."""
 
-    steps: int
-    """The number of steps after which the script is ended, not counting warm-up."""
-    replayed: bool = False
-    """Whether loaders hand out one batch again and again instead of reading."""
-    drop_cache: bool = False
-    """Whether files that the loaders have read are dropped from the page cache when another epoch begins."""
+    name: str
+    """What stands in a note if they cannot be installed."""
+    module: str
+    """Its `install(context, settings, directory, rank)` installs them, after all others."""
+    settings: dict[str, Any]
 
     def environment(self) -> dict[str, str]:
-        """The environment variables by which a run finds its experiment."""
-        return {EXPERIMENT_VARIABLE: json.dumps(asdict(self))}
+        """The environment variables by which a run finds them."""
+        return {ADDED_VARIABLE: json.dumps(asdict(self))}
 
     @classmethod
-    def from_environment(cls) -> Experiment | None:
-        """The experiment that this process is part of, if any; the variable is removed."""
-        text = os.environ.pop(EXPERIMENT_VARIABLE, None)
+    def from_environment(cls) -> AddedHooks | None:
+        """The hooks that are added in this process, if any; the variable is removed."""
+        text = os.environ.pop(ADDED_VARIABLE, None)
+        return cls(**json.loads(text)) if text else None
+
+
+INSTEAD_VARIABLE = "DDLPROF_INSTEAD"
+
+
+@dataclass(frozen=True)
+class Instead:
+    """What an extension does in a process in place of measuring its steps."""
+
+    module: str
+    """Its `start` is called before the script begins, with what was requested by keyword; it raises nothing."""
+    request: dict[str, Any]
+
+    def environment(self) -> dict[str, str]:
+        """The environment variable by which the process finds it."""
+        return {INSTEAD_VARIABLE: json.dumps(asdict(self))}
+
+    @classmethod
+    def from_environment(cls) -> Instead | None:
+        """What this process is to do, if anything; the variable is removed."""
+        text = os.environ.pop(INSTEAD_VARIABLE, None)
         return cls(**json.loads(text)) if text else None
 
 
@@ -112,7 +122,7 @@ class ParentRun:
     job_id: str = ""
     directory: str | None = None
     """The run directory; None if only rank 0 knows it."""
-    experiment: Experiment | None = None
+    added: AddedHooks | None = None
     top: int = 0
     """The number of the process that prints the card."""
     optimizers_count: bool = True
@@ -131,9 +141,8 @@ class ParentRun:
         if not text:
             return None
         value = json.loads(text)
-        experiment = value["experiment"]
-        options, experiment = Options(**value.pop("options")), experiment and Experiment(**value.pop("experiment"))
-        return cls(**{**value, "options": options, "experiment": experiment})
+        added = value["added"]
+        return cls(**{**value, "options": Options(**value["options"]), "added": added and AddedHooks(**added)})
 
 
 MAIN = "__main__"

@@ -10,43 +10,71 @@ if TYPE_CHECKING:
 
     from ddlprof.instance_catalog import Gpu
     from ddlprof.planning.job import DescribedJob
+    from ddlprof.planning.question import PlanQuestion
     from ddlprof.recommender import Estimate, Predictor, Settings, Target, Workload
     from ddlprof.recommender.plans.plan import Plan
     from ddlprof.report.plans.data import Answer
     from ddlprof.report.plans.prediction import Memory, Prediction
 
 
-def answer(job: DescribedJob, *, samples: float, budget_s: float, settings: Settings, **question: Any) -> Answer:
+_MOST_NODES = 8
+"""The most machines of a plan where the question names no number."""
+
+
+def answer(job: DescribedJob, question: PlanQuestion) -> Answer:
+    """The plans, those of the job with its own settings where others are asked for, and what to measure next."""
     from datetime import date
 
     from ddlprof.recommender.plans.plan import STARTUP_S
-    from ddlprof.recommender.plans.ranking import front_of, recommend
+    from ddlprof.recommender.plans.ranking import front_of
     from ddlprof.report.plans.data import Answer
 
-    question |= {"samples": samples, "budget_s": budget_s, "others": job.others, "learned": job.learned}
-    plans = recommend(job.workload, settings=settings, **question)
-    differences = settings.differences(job.workload)
+    plans = _ranked(job, question, question.settings)
+    differences = question.settings.differences(job.workload)
     return Answer(
         job=job.workload.name,
-        samples=samples,
-        budget_s=budget_s,
+        samples=question.samples,
+        budget_s=question.budget_s,
         startup_s=STARTUP_S,
         plans=plans,
         front=front_of(plans),
-        advice=_advice(job, plans[0], settings) if plans and plans[0].step_s else None,
+        advice=_advice(job, plans[0], question.settings) if plans and plans[0].step_s else None,
         today=date.today(),
         differences=differences,
         as_measured=_as_measured(job, question) if differences else "",
     )
 
 
-def _as_measured(job: DescribedJob, question: dict[str, Any]) -> Plan | str:
-    """The best plan with the job's own settings, or the reason why there is none."""
-    from ddlprof.recommender import PredictionError
+def _ranked(job: DescribedJob, question: PlanQuestion, settings: Settings | None) -> list[Plan]:
     from ddlprof.recommender.plans.ranking import recommend
 
+    return recommend(
+        job.workload,
+        samples=question.samples,
+        budget_s=question.budget_s,
+        region=question.region,
+        pricing=question.pricing,
+        min_nodes=question.nodes or 1,
+        max_nodes=question.nodes or question.max_nodes or _MOST_NODES,
+        instance_types=question.instance_types,
+        cloud=question.cloud,
+        keep_global_batch=question.keep_global_batch,
+        max_cost_usd=question.max_cost_usd,
+        batch_per_gpu=question.batches_per_gpu,
+        settings=settings,
+        prices=question.prices,
+        interruptions=question.interruptions,
+        others=job.others,
+        learned=job.learned,
+    )
+
+
+def _as_measured(job: DescribedJob, question: PlanQuestion) -> Plan | str:
+    """The best plan with the job's own settings, or the reason why there is none."""
+    from ddlprof.recommender import PredictionError
+
     try:
-        plans = recommend(job.workload, **question)
+        plans = _ranked(job, question, None)
     except PredictionError as error:  # the job may be possible only with the settings asked for
         return str(error)
     if not plans:

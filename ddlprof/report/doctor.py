@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ddlprof.base.text import text_of
 from ddlprof.model.checks import Check, can_run
 from ddlprof.report.json_csv import json_text
-from ddlprof.report.text import aligned, text_of
+from ddlprof.report.text import aligned
 
 _HEADER = ("check", "state", "what it means / what to do")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ddlprof.base.text import text_of
 from ddlprof.base.units import scaled
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import PHASES, Operator, StepMemory, StepOperators
-from ddlprof.report.text import aligned, text_of
+from ddlprof.report.text import aligned
 
 if TYPE_CHECKING:
     from ddlprof.recommender import Workload

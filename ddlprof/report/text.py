@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 
 from ddlprof.base.text import plain
 
 _GAP = 2
 _UNBOUNDED = 1_000_000
 """No limit: lines are as wide as they need to be. A terminal breaks them, a file has them whole."""
-
-
-def text_of(lines: Iterable[str]) -> str:
-    """The lines, each with a line end: the only line ends that an output for people has."""
-    return "".join(f"{plain(line)}\n" for line in lines)
 
 
 def wrapped(text: str, width: int, first: str = "", break_long_words: bool = True) -> list[str]:

@@ -48,8 +48,8 @@ of PyTorch, make predictions of whole models in plain PyTorch worse (`docs/accur
 _LARGE_SD, _LARGE_S, _LARGE_HOST_SHARE = 0.18, 0.05, 0.12
 """The standard deviation of the logarithm of a transformer's step in 16 bit that keeps the GPU busy for so long (s),
 with at most such a share of launches and overhead: the root mean square of the errors on publications of such steps on
-up to 32 GPUs, none of them in the fit (`scripts/fit/large_models.py`). Most published steps are small ones of older
-software."""
+up to 32 GPUs, none of them in the fit (`scripts/fit/large_models.py` of commit 3b47765e). Most published steps are
+small ones of older software."""
 _SAME_CHIP = {"V100-SXM2-32GB": "V100-SXM2-16GB", "T4G": "T4"}
 """GPUs that differ only in memory or host."""
 

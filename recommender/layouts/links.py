@@ -16,7 +16,7 @@ _PASSES = {"all_reduce": 2.0}
 
 class Collective(NamedTuple):
     """Coefficients of one kind of collective over NVLink: seconds = a + b + mix * sqrt(a * b), where a is the lead and
-    b the bytes over what the links reach. Fitted by `scripts/fit/layout_links.py`."""
+    b the bytes over what the links reach. Fitted to aiconfigurator's table of collectives."""
 
     lead_s: float
     growth: float

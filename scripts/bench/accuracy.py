@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 import ddlprof
-from scripts.bench.jobs import Limits, busy_cores, print_table, profiled, progress, run_job
+from scripts.bench.jobs import Limits, burning, print_table, profiled, progress, run_job
 from scripts.bench.machine import describe
 
 CLASSES = ("compute", "data", "other")
@@ -75,7 +75,7 @@ def run_case(case: Case, steps: int, folder: Path, files: Path) -> tuple[pd.Data
     arguments = {"workers": case.workers, "steps": steps, **case.job}
     if case.job["input"] == "read":
         arguments["files"] = files
-    with busy_cores() if case.busy else contextlib.nullcontext():
+    with burning() if case.busy else contextlib.nullcontext():
         truth = run_job(profiled(directory / "run"), "stalls", directory / "truth.json", **arguments)
     return ddlprof.load(directory / "run").steps, pd.DataFrame(truth)
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import ddlprof
-from scripts.bench.jobs import JOBS, Limits, busy_cores, print_table, progress
+from scripts.bench.jobs import JOBS, Limits, burning, print_table, progress
 from scripts.bench.machine import describe
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -261,7 +261,7 @@ def main() -> None:
             if args.only not in " ".join((case.name, case.library, *case.words)):
                 continue
             progress(f"{case.library}: {case.name}")
-            with tempfile.TemporaryDirectory() as folder, busy_cores() if case.busy else nullcontext():
+            with tempfile.TemporaryDirectory() as folder, burning() if case.busy else nullcontext():
                 outcome = run(case, python, Path(folder))
             rows.append(row_of(case, outcome, versions))
             check(case, outcome, limits, args.times)

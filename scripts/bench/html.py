@@ -17,11 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from ddlprof.collect.steps.sums import Step
-from ddlprof.collect.writer import RankWriter
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.records import ContextRow, End, Flag, Overhead, RankHeader, StepRow
 from ddlprof.model.source_places import SourcePlace
+from ddlprof.writing.writer import RankWriter, Step
 from scripts.bench.jobs import Limits, print_table, progress
 from scripts.bench.merge import phases, run
 

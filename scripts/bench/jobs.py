@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,9 @@ def run_job(words: Sequence[str], job: str, truth: Path, **arguments: object) ->
 
 
 @contextlib.contextmanager
-def busy_cores() -> Iterator[None]:
-    """Every core has a process that burns, beside whatever runs in the block."""
-    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+def burning(number: int = os.cpu_count() or 1) -> Iterator[None]:
+    """So many processes compute beside what runs in the block: one on every core, if nothing is said."""
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
     try:
         yield
     finally:
@@ -80,7 +80,7 @@ class Limits:
         return 1 if self._missed else 0
 
 
-def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A Markdown table; all columns but the first are numbers, so they are set to the right."""
     print("\n| " + " | ".join(headers) + " |")
     print("|---" + "|---:" * (len(headers) - 1) + "|")

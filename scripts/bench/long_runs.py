@@ -16,10 +16,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ddlprof.collect.steps.sums import Step
-from ddlprof.collect.writer import RankWriter
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.records import ContextRow, End, Overhead, RankHeader, StepRow
+from ddlprof.writing.writer import RankWriter, Step
 from scripts.bench.jobs import Limits, print_table, progress
 from scripts.bench.machine import describe
 from scripts.bench.merge import run

@@ -15,12 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlprof.collect.retention import Budget
-from ddlprof.collect.steps.sums import Step
-from ddlprof.collect.writer import RankWriter, rank_files
 from ddlprof.model.blocks import LAYOUTS, SUMS, BlockStream
 from ddlprof.model.records import Aggregate, RankHeader, StepRow
 from ddlprof.store import RankData, load_run
+from ddlprof.writing.retention import Budget
+from ddlprof.writing.writer import RankWriter, Step, rank_files
 from scripts.bench.jobs import PLAIN, Limits, print_table, profiled, progress, run_job
 from scripts.bench.machine import describe
 

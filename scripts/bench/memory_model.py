@@ -19,6 +19,7 @@ from ddlprof.model.operators import StepOperators
 from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
 from ddlprof.recommender import Measurement, Workload
 from ddlprof.recommender.compute.memory import JobMemory
+from scripts.bench.jobs import Limits, print_table, progress
 from scripts.bench.memory_cases import Case, cases
 
 MIB = 2**20
@@ -55,22 +56,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="the jobs; all if none is named")
     names = parser.parse_args(arguments).names
-    missed = 0
-    print("| job | precision | optimizer | batch | expected MiB | allocated MiB | error | resident MiB |")
-    print("|---|---|---|---:|---:|---:|---:|---:|")
+    limits, rows = Limits(), []
     for case in cases():
         if names and case.name not in names:
             continue
+        progress(case.name)
         found, guess = measured(case), expected(case, counted(case, case.batch // 2))
         error = guess / found["peak"] - 1
-        missed += not -LIMIT_UNDER <= error <= LIMIT
-        print(
-            f"| {case.name} | {case.precision} | {case.optimizer} | {case.batch} | {guess / MIB:.0f}"
-            f" | {found['peak'] / MIB:.0f} | {error:+.1%} | {found['resident'] / MIB:.0f} |",
-            flush=True,
-        )
-    print(f"limits missed: {missed}")
-    return int(missed > 0)
+        limits.at_least(f"{case.name}: error", error, -LIMIT_UNDER)
+        limits.at_most(f"{case.name}: error", error, LIMIT)
+        numbers = [f"{size / MIB:.0f}" for size in (guess, found["peak"], found["resident"])]
+        rows.append([case.name, case.precision, case.optimizer, case.batch, *numbers[:2], f"{error:+.1%}", numbers[2]])
+    heads = ["job", "precision", "optimizer", "batch", "expected MiB", "allocated MiB", "error", "resident MiB"]
+    print_table(heads, rows)
+    return limits.exit_code()
 
 
 if __name__ == "__main__":

@@ -15,12 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-from ddlprof.collect.steps.sums import Step
-from ddlprof.collect.writer import RankWriter
 from ddlprof.live.follower import RunFollower
 from ddlprof.live.snapshot import Observer, Snapshot
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import ContextRow, RankHeader, StepRow
+from ddlprof.writing.writer import RankWriter, Step
 
 MS = 1_000_000
 STEP_MS = 10

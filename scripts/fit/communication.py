@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from ddlprof.recommender import Coefficients
 from ddlprof.recommender.communication.coefficients import Prior, with_buckets
 from ddlprof.recommender.communication.exposed import Array, Link, Links, Load, placing_of, step_s
 from ddlprof.recommender.communication.job_parameters import JobFit
@@ -57,7 +56,8 @@ GENERAL_SD = np.array([1.0, 0.1, 0.4, 0.4, 0.7, 0.3, 0.7, 0.4])
 """PCIe: logarithm of GB/s at the reference and growth with data-sheet speed. NVLink and RDMA: logarithm of the share of
 the data sheet's bandwidth that jobs get. Launches over NVLink and RDMA: logarithm of seconds and growth, for each."""
 COLLECTIVES_SHARE = 0.63
-"""The share of NVLink's bandwidth that large collectives reach in published tables (`scripts.fit.collectives`)."""
+"""The share of NVLink's bandwidth that large collectives reach in published tables (`scripts/fit/collectives.py` of
+commit 011fcb36)."""
 NETWORK_SHARE = 0.8
 """The largest share of a network's line rate that a job may get."""
 GENERAL_LEAST = np.log([0.01, 1e-9, COLLECTIVES_SHARE / 3, NETWORK_SHARE / 3, 5e-6, 1.0, 5e-6, 1.0])
@@ -75,7 +75,8 @@ SPREAD = 0.5
 CLUSTER_SD = np.concatenate([np.hypot(JOB_SD[:2], SPREAD), JOB_SD[2:]])
 """The prior of a job on a cluster that nothing was measured on."""
 BUCKET_S = 28e-6
-"""The lead of a reduction over eight GPUs with NVLink (`scripts.fit.collectives`)."""
+"""The lead of a reduction over eight GPUs with NVLink (`scripts/fit/collectives.py` of
+commit 011fcb36)."""
 _NOISE = 0.1
 FAR_CLUSTER, NEAR_NODES = "aws", (2, 3)
 """The cluster with more than two nodes; what lies beyond a fit is learned from fits on up to two, and up to three."""
@@ -155,10 +156,8 @@ def general_prior_mean(groups: dict[str, Group]) -> Array:
     return np.asarray(np.mean([group.prior_mean for group in groups.values()], axis=0))
 
 
-def content_of(
-    groups: dict[str, Group], general: Array, calibration: Calibration, near_nodes: int | None = None
-) -> dict[str, Any]:
-    """What the predictor needs, as the JSON file holds it. `near_nodes`: of a fit that has not seen more."""
+def content_of(groups: dict[str, Group], general: Array, calibration: Calibration) -> dict[str, Any]:
+    """What the predictor needs, as the JSON file holds it."""
 
     def row(name: str, kind: str, models: Sequence[str], link: Link, **rest: float | str) -> dict[str, Any]:
         numbers = {field: _rounded(value) for field, value in vars(link).items()}
@@ -184,7 +183,7 @@ def content_of(
         )  # fmt: skip
     between += [
         row(key, key, (), groups[key].links.inter, reference=NETWORK_GBPS[key], power=1.0,
-            most=min(NODES[key], near_nodes or NODES[key]))
+            most=NODES[key])
         for key in ("flow_capped", "ethernet")
     ]  # fmt: skip
     means = {NAMES[key]: group.prior_mean for key, group in groups.items()}
@@ -205,13 +204,6 @@ def content_of(
 
 def _sharing(link: Link, kind: str) -> Link:
     return replace(link, full_speed_gpus=FULL_SPEED_GPUS.get(kind, 0.0))
-
-
-def coefficients_with(
-    groups: dict[str, Group], general: Array, calibrated: Calibration, near_nodes: int | None = None
-) -> Coefficients:
-    """The shipped coefficients, with these for communication."""
-    return Coefficients.shipped().with_communication(content_of(groups, general, calibrated, near_nodes))
 
 
 def _rounded(number: float) -> float:
@@ -236,10 +228,9 @@ class LeftOut:
     elsewhere: list[Residuals]
     """From fits without its cluster, or its publication, as well."""
 
-    def calibrations(self, without: str | None = None) -> Calibration:
-        """The calibration on all models, or on all but one; for a publication too, on all but it."""
-        rows = ([row for row in kind if without not in (row.model, row.source)] for kind in vars(self).values())
-        return calibrations(*rows)
+    def calibrations(self) -> Calibration:
+        """The calibration on all models."""
+        return calibrations(self.near, self.far, self.elsewhere)
 
 
 def left_out(
@@ -381,11 +372,11 @@ def main() -> None:
             print(
                 f"{cluster:8} {shots:7} mean of the models' median errors {fmean(errors):.1%}, worst {max(errors):.1%}"
             )
-    for cluster in sorted({job.cluster for job in jobs}):
+    for source in dict.fromkeys(row.source for row in left.elsewhere):
         known: dict[str, list[float]] = {}
-        for row in (row for row in left.elsewhere if row.source == cluster):
+        for row in (row for row in left.elsewhere if row.source == source):
             known.setdefault(row.shots, []).append(row.median_error)
-        print(f"{cluster} left out whole: " + ", ".join(f"{shots} {fmean(of):.1%}" for shots, of in known.items()))
+        print(f"{source} left out whole: " + ", ".join(f"{shots} {fmean(of):.1%}" for shots, of in known.items()))
     for level, of in (("zero", ("zero",)), ("few", FEW)):
         shares = coverage_elsewhere([row for row in left.elsewhere if row.shots in of])
         print(

@@ -13,7 +13,7 @@ from typing import Any
 
 from scripts.bench.jobs import progress
 from scripts.fit.combine_fit import Sds
-from scripts.fit.compute_errors import SHIPPED, Fitted, by_question, evaluate, markdown, summary, widened, widths_of
+from scripts.fit.compute_errors import SHIPPED, Fitted, evaluate, print_by_question, summary, widened, widths_of
 from scripts.fit.compute_fit import Fit, fit, known_steps, search, table_of
 from scripts.fit.pairs import fit_pairs
 from scripts.fit.readable import readable, rounded
@@ -53,8 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     errors = summary(widened(cases, widths))
     fitted = {**fit(steps, sds, widths), "pairs": fit_pairs(profet)}
     write(rounded(fitted), sds, rounded(errors), chosen.out)
-    print(by_question(errors))
-    print(markdown(errors))
+    print_by_question(errors)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,9 @@
-"""Errors of predicted computation on models, GPUs and sources that were left out of the fit, as a Markdown table.
-
-python -m scripts.fit.compute_errors --data ../shared/data/throughput
-"""
+"""Errors of predicted computation on models, GPUs and sources that were left out of the fit."""
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +16,11 @@ from ddlprof.recommender.errors import PredictionError
 from ddlprof.recommender.estimate import Z80
 from ddlprof.recommender.target import default_catalog
 from ddlprof.recommender.workload import Measurement, Workload
-from scripts.bench.jobs import progress
+from scripts.bench.jobs import print_table, progress
 from scripts.fit import published
 from scripts.fit.combine_fit import Sds
-from scripts.fit.compute_fit import KnownSteps, fit, known_steps, table_of
+from scripts.fit.compute_fit import KnownSteps, fit
 from scripts.fit.pairs import fit_pairs
-from scripts.fit.throughput import read_profet, read_single_gpu
 
 SHIPPED = Path(__file__).resolve().parents[2] / "recommender" / "compute" / "coefficients.json"
 ONE_AND_OTHERS = "one GPU and three other jobs measured on both, model left out"
@@ -63,22 +58,8 @@ class Fitted:
 
     steps: KnownSteps
     sds: dict[str, Sds]
-    widths: dict[str, float] | None = None
     profet: pd.DataFrame | None = None
     """PROFET's steps, for the ratios between its GPUs; None: as shipped."""
-
-    @classmethod
-    def as_shipped(cls, data: Path) -> Fitted:
-        """With the standard deviations and factors of intervals that the package has; `data`: the measurements."""
-        written = json.loads(SHIPPED.read_text(encoding="utf-8"))
-        steps = known_steps(table_of(read_profet(data), read_single_gpu(data)))
-        return cls(steps, written["search"], written["widths"], read_profet(data))
-
-    def without_model(self, model: str) -> Coefficients:
-        """The coefficients without a model, whatever version of it a source has and however it is spelled."""
-        name = model.lower().split("_v1")[0]
-        families = {f for of in self.steps.values() for f in of.family if f.lower().split("|")[1].startswith(name)}
-        return self.without("family", sorted(families))
 
     def without(self, column: str, held: Sequence[str]) -> Coefficients:
         """The coefficients without the rows that have one of these values."""
@@ -88,7 +69,7 @@ class Fitted:
             pairs = fit_pairs(self.profet[~("PROFET|" + self.profet.model).isin(held)], spreads=pairs)
         if self.profet is not None and column == "gpu":
             pairs = [pair for pair in pairs if not {pair["source"], pair["target"]} & set(held)]
-        return Coefficients.from_json({**fit(steps, self.sds, self.widths), "pairs": pairs})
+        return Coefficients.from_json({**fit(steps, self.sds), "pairs": pairs})
 
 
 def evaluate(table: pd.DataFrame, fitter: Fitted) -> pd.DataFrame:
@@ -161,29 +142,16 @@ def widened(cases: pd.DataFrame, widths: dict[str, float]) -> pd.DataFrame:
     return wide
 
 
-def markdown(rows: Iterable[dict[str, Any]]) -> str:
-    """The rows of `summary` as a table."""
-    lines = ["| prediction | source | known | cases | mean | median | p90 | in 80 % interval | upper / lower | worst |"]
-    lines.append("|---|---|---|---:|---:|---:|---:|---:|---:|---|")
-    for row in rows:
-        shares = " | ".join(f"{100 * row[name]:.1f} %" for name in ("mean", "median", "p90", "coverage"))
-        worst = f"{row['worst_model']} {100 * row['worst_mean']:.0f} %"
-        head = f"| {row['what']} | {row['source']} | {row['known']} | {row['cases']}"
-        lines.append(f"{head} | {shares} | {row['width']:.2f} | {worst} |")
-    return "\n".join(lines)
-
-
-def by_question(rows: Sequence[dict[str, Any]], knowledge: str = "operators") -> str:
+def print_by_question(rows: Sequence[dict[str, Any]], knowledge: str = "operators") -> None:
     """The rows of `summary` with one line for each source: mean and median error, and the share inside the interval, by
     what a user has measured."""
-    names = list(QUESTIONS)
     cells = {(row["source"], row["what"]): row for row in rows if row["known"] == knowledge}
-    lines = ["| source | " + " | ".join(QUESTIONS[name] for name in names) + " |", "|---" * (len(names) + 1) + "|"]
+    lines = []
     for source in sorted({source for source, _ in cells}):
-        found = [cells.get((source, name)) for name in names]
+        found = [cells.get((source, name)) for name in QUESTIONS]
         shown = [f"{row['mean']:.1%} / {row['median']:.1%}, {row['coverage']:.0%}" if row else "" for row in found]
-        lines.append(f"| {source} | " + " | ".join(shown) + " |")
-    return "\n".join(lines)
+        lines.append([source, *shown])
+    print_table(["source", *QUESTIONS.values()], lines)
 
 
 def folds(table: pd.DataFrame) -> Iterator[list[str]]:
@@ -317,17 +285,3 @@ def _case(model: ComputeModel, row: Any, what: str, knowledge: str, known: str) 
         "job": row.job, "gpu": row.gpu, "precision": row.precision, "batch": row.batch, "seconds": row.seconds,
         "predicted_s": predicted.mean_s, "low_s": predicted.low_s, "high_s": predicted.high_s,
     }  # fmt: skip
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, required=True, help="folder with train.csv and its neighbours")
-    chosen = parser.parse_args(arguments)
-    table = table_of(read_profet(chosen.data), read_single_gpu(chosen.data))
-    rows = summary(evaluate(table, Fitted.as_shipped(chosen.data)))
-    print(by_question(rows))
-    print(markdown(rows))
-
-
-if __name__ == "__main__":
-    main()

@@ -44,7 +44,6 @@ class Case:
     grad_accum: int
     precision: str
     step_s: float
-    memory_gb: float | None = None
     mfu: float | None = None
     """As the source says."""
 
@@ -101,13 +100,8 @@ def cases(folder: Path) -> list[Case]:
 
 
 def _nanotron(row: dict[str, str]) -> Case | None:
-    return nanotron_case(row) if row["status"] == "ok" else None
-
-
-def nanotron_case(row: dict[str, str]) -> Case | None:
-    """A run of nanotron's sweep; `step_s` is 0 where it failed."""
     shard = "zero1" if row["zero_stage"] == "1" else "none"
-    return _case("nanotron", row, "H100", shard) if row["model"] in MODELS else None
+    return _case("nanotron", row, "H100", shard) if row["model"] in MODELS and row["status"] == "ok" else None
 
 
 def _bridge(row: dict[str, str]) -> Case | None:
@@ -174,6 +168,5 @@ def _case(
     assert machine.gpu is not None
     return Case(
         source, row["model"], model, machine.gpu, fabric_of(machine, nodes), gpus, layout, micro_batch, grad_accum,
-        precision, float(row["step_s"] or 0), float(row["memory_gb"]) if row["memory_gb"] else None,
-        float(row["mfu"]) if row["mfu"] else None,
+        precision, float(row["step_s"]), float(row["mfu"]) if row["mfu"] else None,
     )  # fmt: skip

@@ -24,7 +24,7 @@ from ddlprof.recommender.communication.exposed import Array
 from ddlprof.recommender.estimate import Z80
 from ddlprof.recommender.layouts.coefficients import TUNED, LayoutCoefficients, shipped_layouts
 from ddlprof.recommender.layouts.time import LayoutTime
-from scripts.fit.communication_errors import table
+from scripts.bench.jobs import print_table
 from scripts.fit.layout_cases import Case, cases
 
 FILE = Path("recommender/layouts/coefficients.json")
@@ -44,8 +44,8 @@ STATED: dict[str, dict[str, Any]] = {
 layers."""
 MEMORY_SPREAD = {"megatron": 0.1, "megatron-plain": 0.1}
 _EAGER_SPREAD, _ANY_SPREAD = 0.2, 0.7
-"""How much more activations may take: by software that was compared row by row, by others, and where it is not known;
-`scripts/fit/layout_errors.py` shows them."""
+"""How much more activations may take: by software that was compared row by row, by others, and where it is not known
+(`scripts/fit/layout_errors.py` of commit 88b731a1 has the comparison)."""
 LOOSE = {"megatron": 3.0}
 """How much more a software may differ. Megatron-LM, tuned by its vendor, is not one of those that the common
 coefficients stand for: where it is likely, they are not used."""
@@ -295,7 +295,7 @@ def main() -> None:
     found, steps = judged(asked.data), Steps()
     rows = left_out_rows(found, steps)
     sd = deviations(rows)
-    print(table(HEADING, [row.cells(sd) for row in rows]))
+    print_table(HEADING, [row.cells(sd) for row in rows])
     print(f"standard deviations that cover 80 %: {sd[0]:.3f}, software not known {sd[1]:.3f}")
     if asked.write:
         text = json.dumps(content(fit_cases(found, steps), found, sd), indent=1)

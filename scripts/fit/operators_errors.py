@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,16 +17,14 @@ import numpy as np
 import pandas as pd
 
 from ddlprof.base.typed import decode
-from ddlprof.instance_catalog import Gpu, load
-from ddlprof.recommender.compute.gpu_peaks import peaks_of
-from ddlprof.recommender.compute.kernel_time import Array
+from ddlprof.instance_catalog import load
 from ddlprof.recommender.compute.operator_coefficients import OperatorCoefficients
 from ddlprof.recommender.compute.operator_time import OperatorModel
 from ddlprof.recommender.compute.tensor_time import TensorCoefficients
 from ddlprof.recommender.estimate import Z80
-from scripts.fit.operator_data import ModelCase, operators_of, read_models
-from scripts.fit.operators_cuda import LEAD_S
-from scripts.fit.operators_fit import NO_LIMIT_W, STATED, chip, fit, products
+from scripts.bench.jobs import print_table
+from scripts.fit.operator_data import ModelCase, read_models
+from scripts.fit.operators_fit import STATED, chip, fit, products
 from scripts.fit.operators_tensor import (
     LEAST_ROWS,
     Fit,
@@ -45,15 +43,6 @@ _SAME_CHIP = {"sm_90": "H100", "sm_107": "none"}
 _DATA_SHEET = TensorLevel(1.0, 1.0)
 """The level of a generation that nobody measured."""
 _OTHER_OF_AMD = {"gfx942": "gfx950", "gfx950": "gfx942"}
-_KIND_OF = {
-    "linear": "product",
-    "bmm": "batched product",
-    "conv": "convolution",
-    "ln": "layer norm",
-    "softmax": "softmax",
-}
-_SHORTEST_US = 100.0
-"""Shorter operators measure the host."""
 
 
 @dataclass(frozen=True)
@@ -107,41 +96,6 @@ def off(ratios: Iterable[float]) -> tuple[float, float]:
     """Mean and median error of ratios of predicted to measured."""
     errors = np.abs(np.array(list(ratios)) - 1)
     return float(errors.mean()), float(np.median(errors))
-
-
-def operators_by_kind(folder: Path, gpus: Iterable[str] = GPUS) -> pd.DataFrame:
-    """Errors of operators by kind and GPU, the GPU left out: the form, a roofline, and a roofline with one efficiency
-    for each kind fitted on the other GPUs. Columns kind, gpu, rows, form, roofline, efficiency: mean errors."""
-    rows = pd.read_csv(folder / "operators.csv")
-    rows = rows[(rows["latency_us"] > _SHORTEST_US) & rows["gpu_model"].isin(tuple(gpus))]
-    rows = pd.concat([g.sample(min(len(g), 300), random_state=1) for _, g in rows.groupby(["gpu_model", "op"])])
-    rows["kind"] = rows["op"].map(_KIND_OF).fillna("elementwise")
-    rows["seconds"] = rows["latency_us"] * 1e-6
-    catalog, parts = load(), []
-    for gpu, mine in rows.groupby("gpu_model"):
-        name = str(gpu)
-        machine = peaks_of(catalog.gpu(name))
-        least_s = np.maximum(mine["mflop"] * 1e6 / machine.fp32_flops_s, mine["mbyte"] * 1e6 / machine.bandwidth_b_s)
-        form_s = _form_s(folder, mine, catalog.gpu(name))
-        parts.append(mine.assign(roofline=least_s / mine["seconds"], form=form_s / mine["seconds"]))
-    rows = pd.concat(parts)
-    found = []
-    for (kind, gpu), mine in rows.groupby(["kind", "gpu_model"]):
-        others = rows[(rows["kind"] == kind) & (rows["gpu_model"] != gpu)]
-        efficiency = float(np.exp(np.log(others["roofline"]).groupby(others["gpu_model"]).median().mean()))
-        errors = [off(mine[name] / by)[0] for name, by in (("form", 1.0), ("roofline", 1.0), ("roofline", efficiency))]
-        found.append([kind, gpu, len(mine), *errors])
-    table: pd.DataFrame = pd.DataFrame(found, columns=["kind", "gpu", "rows", "form", "roofline", "efficiency"])
-    return table
-
-
-def _form_s(folder: Path, rows: pd.DataFrame, gpu: Gpu) -> Array:
-    """Seconds of the rows without their GPU. Convolutions were measured on zeros: power does not bind them."""
-    model = model_without(folder, gpu.gpu_model)
-    found = model.operators(operators_of(rows), gpu)
-    zeros = model.operators(operators_of(rows), replace(gpu, tdp_w=NO_LIMIT_W))
-    seconds: Array = np.where(rows["op"] == "conv", zeros, found) + LEAD_S
-    return seconds
 
 
 def products_left_out(folder: Path) -> pd.DataFrame:
@@ -216,19 +170,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, required=True, help="folder with operators.csv and its neighbours")
     folder = parser.parse_args(arguments).data
-    print("| GPU left out | cases | mean | median | mean, one other known | median |\n|---|---:|---:|---:|---:|---:|")
-    for row in error_rows(folder):
-        print("|", " | ".join(f"{v:.1%}" if isinstance(v, float) else str(v) for v in row.values()), "|")
-    print("\nsd of the logarithm: a new GPU {:.3f}, one other case known {:.3f}\n".format(*deviations(folder)))
-    print("| training on V100, left out | whole | forward | backward |\n|---|---:|---:|---:|")
-    for each in whole_models(folder, ("V100-PCIE-32GB",)):
-        if each.case.training:
-            forward, backward = each.forward_s / each.case.forward_s, each.backward_s / each.case.backward_s
-            print(f"| {each.case.name} | {each.ratio - 1:+.1%} | {forward - 1:+.1%} | {backward - 1:+.1%} |")
-    for table in (operators_by_kind(folder), products_left_out(folder), tensor_products(folder)):
-        print("\n|", " | ".join(table.columns), "|\n|" + "---|" * len(table.columns))
-        for line in table.itertuples(index=False):
-            print("|", " | ".join(f"{v:.1%}" if isinstance(v, float) else str(v) for v in line), "|")
+    heads = ("GPU left out", "cases", "mean", "median", "mean, one other known", "median")
+    print_table(heads, [_shown(row.values()) for row in error_rows(folder)])
+    print("\nsd of the logarithm: a new GPU {:.3f}, one other case known {:.3f}".format(*deviations(folder)))
+    training = [
+        [each.case.name, each.ratio - 1, each.forward_s / each.case.forward_s - 1,
+         each.backward_s / each.case.backward_s - 1]
+        for each in whole_models(folder, ("V100-PCIE-32GB",)) if each.case.training
+    ]  # fmt: skip
+    print_table(("training on V100, left out", "whole", "forward", "backward"), map(_shown, training))
+    for table in (products_left_out(folder), tensor_products(folder)):
+        print_table(list(table.columns), map(_shown, table.itertuples(index=False)))
+
+
+def _shown(row: Iterable[object]) -> list[str]:
+    return [f"{each:.1%}" if isinstance(each, float) else str(each) for each in row]
 
 
 if __name__ == "__main__":

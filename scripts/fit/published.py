@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,22 +11,9 @@ from typing import Any
 from ddlprof.model.operators import Operator, StepOperators
 
 FILE = Path(__file__).with_name("published_operators.json")
-COLUMNS = tuple(field.name for field in fields(Operator) if not field.name.startswith("fused"))
 _SAME = {"resnet50_v1.5": "resnet50"}
 _LENGTHS = {("Pollux OSDI21", "bert_base"): 384, ("Sia SOSP23", "bert_base"): 384}
 """Sequence lengths that the tables do not have: both fine-tune on SQuAD."""
-
-
-def written(steps: Mapping[str, StepOperators]) -> str:
-    """The file: an operator on each line."""
-    columns = json.dumps(COLUMNS)
-    jobs = []
-    for name, step in steps.items():
-        rows = ",\n".join(json.dumps([_short(getattr(o, column)) for column in COLUMNS]) for o in step.operators)
-        head = f'{json.dumps(name)}: {{"batch": {step.batch}, "optimizer": {json.dumps(step.optimizer)}, "rows": [\n'
-        jobs.append(f"{head}{rows}\n]}}")
-    source = "counted on fake tensors by scripts/fit/published_models.py; fp32, at the batch given"
-    return f'{{"source": {json.dumps(source)},\n"columns": {columns},\n"steps": {{\n' + ",\n".join(jobs) + "\n}}\n"
 
 
 @lru_cache(maxsize=1)
@@ -51,12 +37,6 @@ def name_of(source: str, job: str, model: str) -> str | None:
 def flops_per_sample(step: StepOperators) -> float:
     """Of forward and backward."""
     return sum(operator.flops * operator.count for operator in step.operators) / step.batch
-
-
-def _short(value: Any) -> Any:
-    if isinstance(value, float):
-        return int(value) if value == int(value) else float(f"{value:.6g}")
-    return value
 
 
 def _step(columns: list[str], of: Mapping[str, Any]) -> StepOperators:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pandas as pd
 
 from ddlprof.instance_catalog import CatalogError
-from ddlprof.recommender import Measurement
 from ddlprof.recommender.compute.gpu_peaks import precision_class
 from ddlprof.recommender.target import default_catalog
 
@@ -80,8 +79,3 @@ def _gpu_model(name: str) -> str | None:
 
 def _class(precision: str, gpu: str) -> str:
     return precision_class(precision.removesuffix("+xla").removesuffix(" (TF 2.x default)"), default_catalog().gpu(gpu))
-
-
-def on_one(instance_type: str, batch: int, step_s: float) -> Measurement:
-    """A step on one GPU, which exposes no communication."""
-    return Measurement(instance_type, placement=(1,), batch_per_gpu=batch, step_s=step_s, exposed_comm_s=0.0)

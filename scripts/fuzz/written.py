@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from ddlprof.collect.retention import Budget
-from ddlprof.collect.steps.sums import Step
-from ddlprof.collect.writer import RankWriter
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.records import ContextRow, End, Flag, Overhead, RankHeader, StepRow
 from ddlprof.model.source_places import SourcePlace
+from ddlprof.writing.retention import Budget
+from ddlprof.writing.writer import RankWriter, Step
 
 MS = 1_000_000
 RANKS, STEPS, STEPS_A_FLUSH = 2, 120, 8

@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import DataLoader, Dataset
 
+BATCH = 64
 clock = time.perf_counter
 
 
@@ -52,8 +53,8 @@ def train(args: argparse.Namespace) -> list[dict[str, float]]:
     layers = [layer for _ in range(4) for layer in (nn.Linear(args.width, args.width), nn.ReLU())]
     model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    samples = Slow(args.load_ms / 1000 / args.batch, args.width, (args.steps + 1) * args.batch)
-    batches = iter(DataLoader(samples, batch_size=args.batch))
+    samples = Slow(args.load_ms / 1000 / BATCH, args.width, (args.steps + 1) * BATCH)
+    batches = iter(DataLoader(samples, batch_size=BATCH))
     rows: list[dict[str, float]] = []
     plan = schedule(wait=args.first - 1, warmup=1, active=args.recorded, repeat=1)
 
@@ -61,7 +62,7 @@ def train(args: argparse.Namespace) -> list[dict[str, float]]:
         profiler.export_chrome_trace(str(Path(args.trace) / f"rank{rank}.json.gz"))
 
     with profile(
-        activities=[ProfilerActivity.CPU], schedule=plan, on_trace_ready=write, record_shapes=bool(args.shapes)
+        activities=[ProfilerActivity.CPU], schedule=plan, on_trace_ready=write, record_shapes=True
     ) as profiler:
         for _ in range(args.steps):
             begin = clock()
@@ -95,9 +96,7 @@ def main() -> None:
     parser.add_argument("--load-ms", type=float, default=0, help="slept for each batch")
     parser.add_argument("--pause-ms", type=float, default=0, help="slept after each update")
     parser.add_argument("--late-ms", type=float, default=0, help="slept by the last rank before its backward")
-    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--width", type=int, default=512, help="of the layers")
-    parser.add_argument("--shapes", type=int, default=1, help="1: with the shapes of inputs")
     args = parser.parse_args()
     rows = train(args)
     if os.environ.get("RANK", "0") == "0":

@@ -1,6 +1,5 @@
 """Trains a small net on input that stalls on purpose, and writes what its own clock says of every step.
 
-Runs on its own or, with one rank a process, under torchrun; then rank 0 writes.
 `--input` says how a sample is made: not at all, by sleeping, by burning processor time, or by reading files.
 Every sample carries what it took to make: wall time, processor time, and for a read the time spent waiting for a
 processor (from the kernel) and the bytes that came from the disk.
@@ -17,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 BATCH = 8
@@ -87,9 +84,6 @@ def train(args: argparse.Namespace) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = make_model(args.width)
-    if "WORLD_SIZE" in os.environ:
-        dist.init_process_group("gloo")
-        model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     samples = Samples(args, args.steps * args.accumulate * BATCH)
     batches = iter(DataLoader(samples, batch_size=BATCH, num_workers=args.workers))
@@ -107,8 +101,6 @@ def train(args: argparse.Namespace) -> list[dict[str, Any]]:
         rows.append(row)
         begin = end
         time.sleep(LOGGING_S)
-    if dist.is_initialized():
-        dist.destroy_process_group()
     return rows
 
 
@@ -170,8 +162,6 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=640, help="of the layers")
     args = parser.parse_args()
     rows = train(args)
-    if os.environ.get("RANK", "0") != "0":
-        return
     Path(args.truth).write_text(json.dumps({key: [row[key] for row in rows] for key in rows[0]}), encoding="utf-8")
 
 

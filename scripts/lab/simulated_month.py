@@ -10,11 +10,11 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddlprof.collect.step_buffer import StepBuffer
 from ddlprof.model import codec
 from ddlprof.model.checkpoint_files import LOADED, SAVED, CheckpointFile
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import CHECKPOINT, EVALUATION, End, Flag, JobSpan, RankHeader, StepRow
+from ddlprof.writing.step_buffer import StepBuffer
 
 S = 10**9
 MONTH_S = 30 * 86400.0

@@ -2,7 +2,7 @@
 # Makes a history of a real Slurm for the tests of `ddlprof cluster import sacct`: four nodes on this machine that are
 # said to have eight GPUs each, jobs of every kind that sleep for some seconds, and what sacct says of them in the end.
 #
-#     scripts/lab/slurm_history.sh FOLDER > tests/unit/cluster/history/sacct.txt
+#     scripts/lab/slurm_history.sh FOLDER > tests/extensions/cluster/history/sacct.txt
 #
 # FOLDER gets Debian's packages, unpacked there and not installed, and all files of the daemons. Needs root, for
 # slurmd, and apt-get download. Takes two minutes.

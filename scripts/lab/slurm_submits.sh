@@ -18,7 +18,7 @@ mount --bind "$work/hosts" /etc/hosts
 . "$here/scripts/lab/slurm_cluster.sh"
 
 cd "$here"
-env -u LD_LIBRARY_PATH python -m scripts.lab.launch_files --slurm "$work/files"
+env -u LD_LIBRARY_PATH python -m scripts.lab.emitted_files --slurm "$work/files"
 cd "$work"
 rm -rf ddlprof-runs
 for file in files/*.sbatch.sh; do sbatch --test-only "$file"; done

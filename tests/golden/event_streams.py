@@ -18,13 +18,13 @@ from typing import Any
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.frozen import FrozenCalls, FrozenModule, Read
 from ddlprof.collect.steps.loop import Gap
-from ddlprof.collect.writer import RankWriter, rank_files
 from ddlprof.model.blocks import LAYOUTS, BlockStream
 from ddlprof.model.events import Event, Kind, Round
+from ddlprof.writing.writer import RankWriter, rank_files
 from tests.property.test_attribution import PAIRS, SINGLE, Tree, flatten
 from tests.records import records_in
-from tests.unit.collect.test_writer import header
 from tests.unit.store.old_runs import step_line
+from tests.unit.writing.test_writer import header
 
 STREAMS = 40
 STEPS = 14

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from ddlprof.collect.step_buffer import StepBuffer
 from ddlprof.model import blocks, codec
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.records import (
@@ -30,6 +29,7 @@ from ddlprof.model.records import (
     StepRow,
 )
 from ddlprof.model.source_places import SourcePlace
+from ddlprof.writing.step_buffer import StepBuffer
 
 Record: TypeAlias = codec.Record
 
@@ -249,21 +249,19 @@ def golden_comparison(a: str, b: str) -> dict[str, str]:
 
 
 def main() -> None:
-    """Writes the golden run, its outputs, a comparison with it, and simulations."""
-    from tests.golden.simulations import golden_simulations
-
+    """Writes the golden run, its outputs, and a comparison with it."""
     os.chdir(HERE)
     write_golden_run(HERE / GOLDEN_RUN)
-    for name, outputs in (
-        (GOLDEN_RUN, golden_outputs()),
-        ("compared", golden_comparison(*COMPARED)),
-        ("simulated", golden_simulations()),
-    ):
-        expected = HERE / f"{name}-expected"
-        expected.mkdir(exist_ok=True)
-        for file, text in outputs.items():
-            (expected / file).write_text(text, encoding="utf-8")
-        sys.stdout.write(f"wrote {expected}\n")
+    write_expected(HERE / f"{GOLDEN_RUN}-expected", golden_outputs())
+    write_expected(HERE / "compared-expected", golden_comparison(*COMPARED))
+
+
+def write_expected(folder: Path, outputs: Mapping[str, str]) -> None:
+    """One file for each output."""
+    folder.mkdir(exist_ok=True)
+    for file, text in outputs.items():
+        (folder / file).write_text(text, encoding="utf-8")
+    sys.stdout.write(f"wrote {folder}\n")
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.loop import Gap
-from ddlprof.collect.steps.sums import Step
 from ddlprof.model.classes import CLASSES
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import StepRow
+from ddlprof.writing.writer import Step
 from tests.unit.collect.ticking_device import TickingDevice
 
 PAIRS = [

@@ -17,15 +17,15 @@ from pyarrow import parquet
 
 from ddlprof.api import load
 from ddlprof.cli.app import main
-from ddlprof.collect.retention import Budget
 from ddlprof.collect.steps.attribution import StepAssembler
-from ddlprof.collect.writer import RankWriter
+from ddlprof.emit.engines import ENGINES
+from ddlprof.extensions.characterize import report as characterize
 from ddlprof.model.events import Kind
 from ddlprof.model.records import End, RankHeader
 from ddlprof.recommender import Target, predict, recommend
-from ddlprof.report import characterize
-from ddlprof.report.launch.machines.engines import MACHINES
 from ddlprof.report.run.formats import FORMATS
+from ddlprof.writing.retention import Budget
+from ddlprof.writing.writer import RankWriter
 from tests.golden.runs import manifest
 
 MS = 1_000_000
@@ -92,7 +92,7 @@ def commands(here: Path) -> dict[str, list[str]]:
         **{
             f"emit {name} {where}": ["recommend", run, *WORK, *of_machines, "--emit", name, "-o", str(here / file)]
             for where, of_machines in (("aws", ("--instance", TYPE)), ("toy", ON_TOY))
-            for name, engine in MACHINES.items()
+            for name, engine in ENGINES.items()
             for file in (f"{name}-{where}.{engine.ending}",)
         },
         **{

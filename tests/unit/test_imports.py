@@ -12,118 +12,13 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.unit.import_rules import CATALOG, HEAVY, ROOMS, RULES, TORCH_AT_TOP
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("ddlprof", "recommender", "instance_catalog")
-CATALOG, RECOMMENDER = "ddlprof.instance_catalog", "ddlprof.recommender"
-"""Folders at the top of the repository; links in `ddlprof/` lead to them."""
-PREDICTOR = (RECOMMENDER, CATALOG)
-HEAVY = frozenset({"boto3", "botocore", "numpy", "pandas", "scipy", "joblib", "rich", "sklearn", "torch", "typer"})
 STDLIB = frozenset(sys.stdlib_module_names)
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
-
-
-BASE = "ddlprof.base"
-"""What all packages stand on: standard library only, as the training process imports it too."""
-OPERATORS = "ddlprof.model.operators"
-"""The operators of a step, which a run records and a workload holds."""
-TRAINING = (BASE, "ddlprof.model", "ddlprof.torch_private")
-"""What may be imported wherever torch is: nothing of it imports torch before the script does."""
-
-
-WRITERS = ("ddlprof.collect.writer", "ddlprof.collect.steps.sums", "ddlprof.collect.accelerator.kernels")
-"""What an import shares with the training process: the files' writer, its steps, and the names of kernels."""
-
-POLICIES = ("ddlprof.cluster", "ddlprof.hetero")
-
-
-class Rule(NamedTuple):
-    """What a package may import. Imports under `if TYPE_CHECKING` are free: they never run."""
-
-    ours: tuple[str, ...]
-    """Packages of ours that it may import, besides itself."""
-    lazily_ours: tuple[str, ...] = ()
-    """Those it may import only inside a function."""
-    forbidden: frozenset[str] = frozenset()
-    """Third-party packages it must not import anywhere."""
-    third_party: bool = True
-    """False: standard library only."""
-
-
-RULES = {
-    CATALOG: Rule(ours=(BASE,), forbidden=frozenset({"torch"})),
-    RECOMMENDER: Rule(ours=(CATALOG, BASE, OPERATORS), forbidden=frozenset({"torch"})),
-    BASE: Rule(ours=(), third_party=False),
-    "ddlprof.model": Rule(ours=(BASE,), third_party=False),
-    "ddlprof.torch_private": Rule(ours=(BASE,), forbidden=HEAVY - {"torch"}),
-    "ddlprof.operators": Rule(ours=TRAINING, forbidden=HEAVY - {"torch"}),
-    "ddlprof.collect": Rule(ours=(*TRAINING, "ddlprof.operators"), forbidden=HEAVY - {"torch"}),
-    "ddlprof.probe": Rule(ours=TRAINING, lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),
-    "ddlprof.nn": Rule(ours=TRAINING, forbidden=HEAVY - {"torch"}),
-    "ddlprof.launch": Rule(ours=TRAINING, lazily_ours=("ddlprof.collect",), forbidden=HEAVY - {"torch"}),
-    "ddlprof.analysis": Rule(ours=(BASE, "ddlprof.model"), forbidden=frozenset({"torch"})),
-    "ddlprof.store": Rule(ours=(BASE, "ddlprof.model"), forbidden=frozenset({"torch"})),
-    "ddlprof.importing": Rule(ours=(BASE, "ddlprof.model", *WRITERS), forbidden=frozenset({"pandas", "torch"})),
-    "ddlprof.sharing": Rule(
-        ours=(BASE, "ddlprof.model", "ddlprof.store", CATALOG), forbidden=frozenset({"torch"})
-    ),
-    "ddlprof.cluster": Rule(ours=(BASE, "ddlprof.model", *PREDICTOR), forbidden=frozenset({"pandas", "torch"})),
-    "ddlprof.hetero": Rule(ours=(BASE, "ddlprof.model", *PREDICTOR), forbidden=frozenset({"pandas"})),
-    "ddlprof.fusion": Rule(ours=(*TRAINING, "ddlprof.launch.users_code"), forbidden=HEAVY - {"torch"}),
-    "ddlprof.report": Rule(
-        ours=(
-            BASE, "ddlprof.model", "ddlprof.analysis", "ddlprof.store", *POLICIES, "ddlprof.fusion.results", *PREDICTOR,
-        ),
-        forbidden=frozenset({"torch"}),
-    ),
-    "ddlprof.live": Rule(
-        ours=(BASE, "ddlprof.model", "ddlprof.analysis", "ddlprof.store", "ddlprof.report"),
-        forbidden=frozenset({"torch"}),
-    ),
-    "ddlprof.integrations": Rule(
-        ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof",), forbidden=frozenset({"torch"})
-    ),
-    "ddlprof.planning": Rule(
-        ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof", *PREDICTOR), forbidden=frozenset({"torch"})
-    ),
-    "ddlprof.cli": Rule(
-        ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof", *PREDICTOR),
-        forbidden=frozenset({"torch"}),
-    ),
-    "ddlprof.__main__": Rule(ours=("ddlprof.cli",), third_party=False),
-    # ddlprof/__init__.py and api.py; a training process imports the former.
-    "ddlprof": Rule(ours=(BASE, "ddlprof.model"), lazily_ours=("ddlprof", *PREDICTOR), forbidden=frozenset({"torch"})),
-}  # fmt: skip
-TORCH_AT_TOP = (
-    "ddlprof.collect.hooks",
-    "ddlprof.collect.experiment",
-    "ddlprof.collect.loader.dataloader",
-    "ddlprof.collect.loader.worker",
-    "ddlprof.fusion.fused",
-    "ddlprof.fusion.job",
-    "ddlprof.fusion.training",
-    "ddlprof.fusion.memory",
-    "ddlprof.fusion.optimizers",
-    "ddlprof.fusion.graph_capture",
-    "ddlprof.fusion.recurrent",
-    "ddlprof.fusion.unfusible",
-    "ddlprof.fusion.task",
-    "ddlprof.fusion.prediction",
-    "ddlprof.fusion.traced",
-    "ddlprof.fusion.cuda_graph",
-    "ddlprof.fusion.mapping",
-    "ddlprof.fusion.random_state",
-    "ddlprof.fusion.scaling",
-    "ddlprof.fusion.stackable",
-    "ddlprof.fusion.losses",
-    "ddlprof.fusion.loop",
-    "ddlprof.fusion.part",
-    "ddlprof.fusion.saving",
-    "ddlprof.fusion.studies",
-    "ddlprof.collect.sparsity",
-    "ddlprof.nn",
-)
-"""Imported only where torch already is."""
 
 
 class Import(NamedTuple):
@@ -172,16 +67,26 @@ def imports(tree: ast.AST, lazy: bool = False) -> Iterator[Import]:
         yield from imports(node, lazy or is_function)
 
 
+def ruled(module: str) -> str:
+    """The package, or the file, whose rule holds for a module."""
+    return max((name for name in RULES if within(module, name)), key=len)
+
+
 def violation(module: str, found: Import) -> str | None:
     """Why `module` must not contain this import; None if it may."""
-    package = max((name for name in RULES if within(module, name)), key=len)
+    package = ruled(module)
     rule = RULES[package]
+    if within(found.module, ROOMS) and module.split(".")[:3] != found.module.split(".")[:3]:
+        return f"{module} must not import {found.module}, which may be taken out"
     top = found.module.partition(".")[0]
     if top == "ddlprof":
         allowed = (*rule.ours, *(rule.lazily_ours if found.lazy else ()))
-        inside = within(found.module, package) and package != "ddlprof"
+        target = ruled(found.module)
+        inside = target == package != "ddlprof"
         version = found.module == "ddlprof" and within(module, "ddlprof")  # from ddlprof import __version__
-        if inside or version or any(within(found.module, name) for name in allowed):
+        # In a room, what has a rule of its own is no part of what lies around it.
+        names = [target] if within(found.module, ROOMS) else [name for name in allowed if within(found.module, name)]
+        if inside or version or set(names) & set(allowed):
             return None
         return f"{package} must not import {found.module}{'' if found.lazy else ' at module level'}"
     if top in STDLIB:
@@ -192,7 +97,7 @@ def violation(module: str, found: Import) -> str | None:
         return f"{package} must not import {top}"
     if top == "torch" and not found.lazy and not any(within(module, name) for name in TORCH_AT_TOP):
         return f"{package} imports torch inside functions only"
-    if package in ("ddlprof", "ddlprof.cli") and not found.lazy and top in HEAVY - {"typer"}:
+    if (package == "ddlprof" or package.endswith(".cli")) and not found.lazy and top in HEAVY - {"typer"}:
         return f"{package} imports {top} inside functions only"
     return None
 
@@ -238,6 +143,14 @@ def test_imports_point_one_way() -> None:
         ("ddlprof.recommender.predictor", "import ddlprof.store", False),
         ("ddlprof.recommender.predictor", "from ddlprof.instance_catalog import load", True),
         (CATALOG, "from ddlprof import recommender", False),
+        ("ddlprof.cli.report", "def f():\n    from ddlprof.extensions.cluster import jobs", False),
+        ("ddlprof.cli.report", "from ddlprof.registry import Extension", True),
+        ("ddlprof.extensions.cluster.cli.elastic", "def f():\n    from ddlprof.extensions.hetero import search", False),
+        ("ddlprof.extensions.cluster.cli.elastic", "def f():\n    from ddlprof.extensions.cluster import jobs", True),
+        ("ddlprof.extensions.cluster.cli.elastic", "from ddlprof.extensions.cluster import jobs", False),
+        ("ddlprof.extensions.cluster.jobs", "def f():\n    from ddlprof.extensions.cluster.report import csv", False),
+        ("ddlprof.extensions.cluster.report.csv", "from ddlprof.extensions.cluster.jobs import Job", True),
+        ("ddlprof.extensions.cluster.extension", "from ddlprof.extensions.cluster.jobs import Job", False),
         ("ddlprof.instance_catalog.errors", "from ddlprof.base.errors import DdlprofError", True),
         ("ddlprof.instance_catalog.errors", "from ddlprof.model.records import StepRow", False),
     ],

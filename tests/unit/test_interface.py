@@ -1,25 +1,27 @@
-"""The names that users' scripts depend on. A change here is a change for them: it belongs in the changelog."""
+"""The names that users' scripts depend on. A change here is a change for them: it belongs in the changelog.
+
+Those of a room are in its own `test_interface.py`.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
 import typer
 
 import ddlprof
-from ddlprof import fusion, instance_catalog, recommender
+from ddlprof import instance_catalog, recommender
 from ddlprof.base.errors import UserError
+from ddlprof.cli.commands import CORE
 from ddlprof.cli.parser import app
 from ddlprof.model.records import Flag
-from ddlprof.report.cluster import csv as simulations
-from ddlprof.report.fusion import COLUMNS as TRIAL_COLUMNS
 from ddlprof.report.machines.listing import COLUMNS as INSTANCE_COLUMNS
 from ddlprof.report.run import tables
 from ddlprof.report.run.tables import JOB_COLUMNS, RANK_COLUMNS
-from ddlprof.report.sparsity import COLUMNS as SPARSITY_COLUMNS
 
 OPTIONS = {
     "run": (
@@ -32,9 +34,7 @@ OPTIONS = {
     "compare": "--fail-on --format --help --noise --out -o",
     "export": "--format --help --out -o",
     "import": "--help --out -o",
-    "share": "--help --inspect --out -o",
     "fleet": "--analyse --by --format --help --instance --job --out --since --sort --top -o",
-    "characterize": "--format --help --max-steps --module --network-run --nproc-per-node --out --repeat --skip -m -o",
     "recommend": (
         "--all-sizes --batch --budget --carbon --channels-last --checkpointing --cloud --compile --discount --emit"
         " --epochs --format --global-batch --gpus --grad-accum --help --instance --instances --interruptions-per-hour"
@@ -46,40 +46,18 @@ OPTIONS = {
         " --interconnect --layout --learned --lora --network-gbps --nodes --optimizer --other-job --out --placement"
         " --precision --qlora --strategy --vary -o"
     ),
-    "learn": "--format --help --out -o",
     "features": (
         "--batch --causal --checkpointing --compile --dense-layers --expert-ffn --experts --experts-per-token --ffn"
         " --flash --format --gated --head-dim --heads --help --hidden --inference --input --kv-heads --kv-lora --layers"
         " --optimizer --out --precision --q-lora --rope-dim --seq-len --shared-experts --software"
         " --tied --value-dim --vocab -o"
     ),
-    "probe": "--add --dry-run --format --help --instance --out --quiet --seconds -o",
     "instances": (
         "--cloud --efa --format --gpu --help --max-price --min-gpu-memory --min-gpus --offered --out --region -o"
     ),
     "instances show": "--cloud --format --help --out -o",
     "instances refresh": "--cloud --format --help --instance --out --profile --region --timeout -o",
     "instances measured": "--fact --format --help --instance --out -o",
-    "plan": "--check --format --global-batch --help --learned --machines --out -o",
-    "cluster": "--help",
-    "cluster simulate": (
-        "--arrivals --cluster --format --help --jobs-limit --learned --load --models --on --out --penalties"
-        " --policy --pred-error --predictable --restart --seed --too-large --trace --workers -o"
-    ),
-    "cluster advise": (
-        "--batch --between-racks-gbps --emit --format --gpu --gpus --gpus-per-node --help --history --instance"
-        " --interconnect --learned --network-gbps --out --rack-tier --remaining -o"
-    ),
-    "cluster import": "--columns --format --gpus --help --out --queue -o",
-    "elastic": (
-        "--format --gpu --gpus --gpus-per-node --help --instance --jobs --learned --out --seed --simulate --stat-eff -o"
-    ),
-    "fuse": (
-        "--clip-norm --cuda-graph --data --device --dry-run --epochs --eval --first-rung --force --format --grad-accum"
-        " --halving --help --loss --max-models --max-steps --metric --optimizer --out --precision --processes --save"
-        " --schedule --seed --sweep --trials -o"
-    ),
-    "sparsity": "--every --format --help --max-steps --module --out --try-structured -m -o",
     "doctor": "--format --help --out -o",
 }
 
@@ -124,19 +102,6 @@ def test_instance_columns() -> None:
     )
 
 
-def test_columns_of_simulations() -> None:
-    case = "policy,seed,load,predictable,"
-    assert ",".join(simulations.SUMMARY_COLUMNS) == case + (
-        "offered_load,jobs,makespan_s,completion_mean_s,completion_median_s,completion_p95_s,wait_mean_s,wait_median_s,"
-        "wait_p95_s,gpu_hours,comm_gpu_hours,used,stops,jain,worst_fairness,unfair,wait_longest_s"
-    )
-    assert ",".join(simulations.JOB_COLUMNS) == case + (
-        "job_id,model,gpus,submit_s,first_start_s,end_s,completion_s,waited_s,ideal_s,slowdown,finish_time_fairness,"
-        "gpu_hours,comm_gpu_hours,stops,comm_dimensions"
-    )
-    assert ",".join(simulations.USE_COLUMNS) == case + "begin_s,end_s,used_gpus,waiting_jobs"
-
-
 def test_flags() -> None:
     every = Flag(sum(Flag))
     assert every.text() == "warmup;epoch_start;traced;evaluation;checkpoint;skipped;compile"
@@ -151,8 +116,17 @@ def options_of(group: Any, path: str = "") -> Iterator[tuple[str, str]]:
             yield from options_of(command, f"{path}{name} ")
 
 
+def options_of_room(name: str) -> dict[str, str]:
+    """Those of the commands that a room adds."""
+    commands = import_module(f"ddlprof.extensions.{name}.extension").EXTENSION.commands
+    found = options_of(typer.main.get_command(app))
+    return {path: options for path, options in found if path.partition(" ")[0] in commands}
+
+
 def test_commands_and_options() -> None:
-    assert dict(options_of(typer.main.get_command(app))) == OPTIONS
+    own = {name for extension in CORE for name in extension.commands}
+    found = dict(options_of(typer.main.get_command(app)))
+    assert {path: options for path, options in found.items() if path.partition(" ")[0] in own} == OPTIONS
 
 
 def test_python_api() -> None:
@@ -160,23 +134,6 @@ def test_python_api() -> None:
     run_type = inspect.signature(ddlprof.load, eval_str=True).return_annotation
     public = {name for name in dir(run_type) if not name.startswith("_")}
     assert public == {"collectives", "job", "loss_curve", "manifest", "ranks", "steps", "summary", "workload"}
-
-
-def test_python_api_of_fusion() -> None:
-    assert fusion.__all__ == ["Fused", "Scaler", "ask_tell"]
-    public = {name for name in dir(fusion.Fused) if not name.startswith("_")}
-    assert " ".join(sorted(public)) == (
-        "backward broken eval forward gradients load_optimizer_states models not_graphed optimizer_state recordings set"
-        " state_dict step train"
-    )
-    assert str(inspect.signature(fusion.Fused, eval_str=False)).startswith(
-        "(models: 'Sequence[nn.Module]', optimizer: 'str' = 'sgd', *, traced: 'bool' = False,"
-        " cuda_graph: 'bool' = False, **values"
-    )
-
-
-def test_columns_of_fused_trials() -> None:
-    assert ",".join(TRIAL_COLUMNS) == "trial,fused,steps,loss,eval_loss,metric,diverged,stopped"
 
 
 def test_python_api_of_the_recommender_and_the_catalogue() -> None:
@@ -189,35 +146,6 @@ def test_python_api_of_the_recommender_and_the_catalogue() -> None:
         " Reached Source default_overlay load read_own_prices"
     )
     assert all(hasattr(package, name) for package in (recommender, instance_catalog) for name in package.__all__)
-
-
-def test_python_api_of_plans() -> None:
-    import ddlprof.hetero
-
-    assert ddlprof.hetero.__all__ == ["apply"]
-    assert list(inspect.signature(ddlprof.hetero.apply).parameters) == ["plan", "model", "loader"]
-
-
-def test_lstm_with_structured_dropout_takes_what_the_one_of_torch_takes() -> None:
-    from ddlprof.nn import StructuredDropoutLSTM
-
-    signature = inspect.signature(StructuredDropoutLSTM, eval_str=False)
-    assert " ".join(map(str, signature.parameters.values())) == (
-        "input_size: 'int' hidden_size: 'int' num_layers: 'int' = 1 bias: 'bool' = True batch_first: 'bool' = False"
-        " dropout: 'float' = 0.0 bidirectional: 'bool' = False proj_size: 'int' = 0 device: 'Any' = None"
-        " dtype: 'Any' = None recurrent_dropout: 'float' = 0.0 input_dropout: 'float' = 0.0 structured: 'bool' = True"
-    )
-    last = list(signature.parameters.values())[-3:]
-    assert all(each.kind is inspect.Parameter.KEYWORD_ONLY for each in last)
-
-
-def test_columns_of_sparsity() -> None:
-    assert SPARSITY_COLUMNS == (
-        "layer", "kind", "shape", "calls", "macs_share", "input_zeros", "gradient_zeros",
-        "forward_macs", "forward_needed", "forward_skippable", "data_macs", "data_needed", "data_skippable",
-        "weight_macs", "weight_needed", "weight_skippable", "backward_speedup", "iteration_speedup",
-        "structured_speedup", "zero_rows", "zero_columns", "fitting_fours", "padding",
-    )  # fmt: skip
 
 
 def test_one_base_catches_every_error_that_a_user_can_do_something_about() -> None:

@@ -33,7 +33,7 @@ def no_sync(facts: Facts) -> Issue | None:
     if exposed is None or not exchanges_too_often(facts):
         return None
     times = facts.exchanges or 1.0
-    evidence = f"gradients of {facts.micro_batches} micro-batches are exchanged {times:.0f} times a step; "
+    evidence = f"gradients of {facts.training.micro_batches} micro-batches are exchanged {times:.0f} times a step; "
     evidence += f"computing waits {facts.scale.time(exposed)} for it"
     return Issue("gradients are exchanged too often", evidence, less_communication(facts), facts.steady_steps,
                  _share(facts, exposed), gain_s=exposed * (1 - 1 / times), about="comm")  # fmt: skip
@@ -42,20 +42,21 @@ def no_sync(facts: Facts) -> Issue | None:
 def bucket_size(facts: Facts) -> Issue | None:
     """Finds gradients sent in many small messages, or in one message when nothing is left to compute."""
     exposed, sent = _exposed(facts), facts.reductions
-    if exposed is None or sent is None or facts.strategy != "ddp" or not facts.gradient_bytes:
+    if exposed is None or sent is None or facts.training.strategy != "ddp" or not facts.model.gradient_bytes:
         return None
     exchanges = max(1.0, facts.exchanges or 1.0)
-    enough = exchanges * ceil(facts.gradient_bytes / BUCKET_BYTES)
-    small = sent.small_bytes >= _ALL_GRADIENTS * facts.gradient_bytes * exchanges
+    enough = exchanges * ceil(facts.model.gradient_bytes / BUCKET_BYTES)
+    small = sent.small_bytes >= _ALL_GRADIENTS * facts.model.gradient_bytes * exchanges
     if small and sent.number >= max(SMALL_BUCKETS, 4 * enough) and sent.shortest_s is not None:
-        evidence = f"{sent.number:.0f} all-reduces a step for {gib(facts.gradient_bytes)} of gradients, at least "
+        evidence = f"{sent.number:.0f} all-reduces a step for {gib(facts.model.gradient_bytes)} of gradients, at least "
         evidence += f"{1e6 * sent.shortest_s:.0f} µs each"
         action = "larger buckets: DistributedDataParallel(bucket_cap_mb=25), which is the default"
         return Issue("gradients are exchanged in many small messages", evidence, action, facts.steady_steps,
                      _share(facts, exposed), gain_s=min(exposed, (sent.number - enough) * sent.shortest_s),
                      about="comm")  # fmt: skip
     backward = facts.mean_s("compute_backward")
-    one = sent.largest_bytes >= (1 - HIDDEN_SHARE) * facts.gradient_bytes and sent.largest_bytes > HUGE_BUCKET_BYTES
+    most_bytes = (1 - HIDDEN_SHARE) * facts.model.gradient_bytes
+    one = sent.largest_bytes >= most_bytes and sent.largest_bytes > HUGE_BUCKET_BYTES
     if not one or backward is None or sent.exposed_s < (1 - HIDDEN_SHARE) * sent.duration_s:
         return None
     evidence = f"one message of {gib(sent.largest_bytes)} after backward, of {facts.scale.time(sent.duration_s)} "
@@ -76,7 +77,8 @@ def gradient_traffic(facts: Facts) -> Issue | None:
     if comm is not None:
         evidence += f" ({' and '.join(comm.ops[:2])}" if comm.ops else " ("
         evidence += f", {significant(comm.bus_gb_s, 2)} GB/s bus bandwidth)" if comm.bus_gb_s else ")"
-    compressible = facts.strategy == "ddp" and facts.comm_hook == "" and facts.precision in _IN_FLOAT32
+    training = facts.training
+    compressible = training.strategy == "ddp" and training.comm_hook == "" and training.precision in _IN_FLOAT32
     halves = compressible and facts.reductions is not None and not _mostly_latency(facts)
     title = "exchanges take long, though they carry little"
     if not _mostly_latency(facts):
@@ -87,33 +89,34 @@ def gradient_traffic(facts: Facts) -> Issue | None:
 
 def exchanges_too_often(facts: Facts) -> bool:
     """Whether DDP accumulates micro-batches and exchanges gradients in each of them."""
-    accumulates = facts.strategy == "ddp" and (facts.micro_batches or 1) > 1
+    accumulates = facts.training.strategy == "ddp" and (facts.training.micro_batches or 1) > 1
     return accumulates and (facts.exchanges or 0.0) > _SEVERAL_EXCHANGES
 
 
 def less_communication(facts: Facts) -> str:
     """Advice for exchanging less, or less often."""
-    if facts.strategy in ("fsdp", "zero"):
+    if facts.training.strategy in ("fsdp", "zero"):
         return "larger batches, or faster links between the ranks"
-    if facts.strategy != "ddp":
+    if facts.training.strategy != "ddp":
         return "larger batches, fewer and larger messages, or messages beside computing (async_op=True)"
     if exchanges_too_often(facts):
+        passes = facts.training.micro_batches
         times = f"gradients are exchanged {facts.exchanges:.0f} times a step"
-        return f"{times}: call the model under no_sync() in all but the last of {facts.micro_batches} micro-batches"
-    accumulates = (facts.micro_batches or 1) > 1
+        return f"{times}: call the model under no_sync() in all but the last of {passes} micro-batches"
+    accumulates = (facts.training.micro_batches or 1) > 1
     hook = "fp16_compress_hook" if facts.device == "cpu" else "bf16_compress_hook"  # DDP refuses bf16 with gloo
-    unknown = ", where there is no hook" if facts.comm_hook is None else ""
+    unknown = ", where there is no hook" if facts.training.comm_hook is None else ""
     return either(
         "larger batches",
         "more micro-batches between updates" if accumulates else "gradient accumulation with no_sync()",
-        None if facts.comm_hook or _mostly_latency(facts) else f"compressed gradients ({hook}){unknown}",
+        None if facts.training.comm_hook or _mostly_latency(facts) else f"compressed gradients ({hook}){unknown}",
     )
 
 
 def _mostly_latency(facts: Facts) -> bool:
     """Whether even the largest message is so small that sending fewer bytes would not help."""
     sent = facts.reductions
-    largest = sent.largest_bytes if sent is not None else facts.gradient_bytes
+    largest = sent.largest_bytes if sent is not None else facts.model.gradient_bytes
     return largest is not None and largest < SMALL_BUCKET_BYTES
 
 

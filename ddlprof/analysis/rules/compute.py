@@ -35,26 +35,26 @@ _TENSOR_CORES = re.compile(
 
 def precision(facts: Facts) -> Issue | None:
     """Finds products in float32 on a device that is much faster in lower precision."""
-    share = facts.summary.share("compute")
-    if share is None or share < _COMPUTES_SHARE or facts.precision not in ("fp32", "tf32"):
+    share, used = facts.summary.share("compute"), facts.training.precision
+    if share is None or share < _COMPUTES_SHARE or used not in ("fp32", "tf32"):
         return None
     if facts.launch_bound or not _TENSOR_CORES.search(facts.device):
         return None
-    evidence = f"computing is {percent(share)} of the step, in {facts.precision} on {facts.device}"
+    evidence = f"computing is {percent(share)} of the step, in {used} on {facts.device}"
     older = re.search(r"\b(V100|T4G?|TITAN (V|RTX))\b", facts.device, re.IGNORECASE)
     action = either(
         "mixed precision: torch.autocast with " + ("float16 and GradScaler" if older else "bfloat16"),
-        'TF32: torch.set_float32_matmul_precision("high")' if facts.precision == "fp32" and not older else None,
+        'TF32: torch.set_float32_matmul_precision("high")' if used == "fp32" and not older else None,
     )
-    severity = "warning" if facts.precision == "fp32" else "info"
-    return Issue("tensor cores are not used" if facts.precision == "fp32" else "tensor cores work in TF32 only",
+    severity = "warning" if used == "fp32" else "info"
+    return Issue("tensor cores are not used" if used == "fp32" else "tensor cores work in TF32 only",
                  evidence, action, facts.steady_steps, share, about="compute", severity=severity)  # fmt: skip
 
 
 def launch_less(facts: Facts) -> str:
     """Advice for a host that does not launch kernels fast enough."""
     return either(
-        'torch.compile(mode="reduce-overhead")' if not facts.compiled else "CUDA graphs",
+        'torch.compile(mode="reduce-overhead")' if not facts.model.compiled else "CUDA graphs",
         "fused optimizers (fused=True)",
         "larger batches",
     )
@@ -62,7 +62,7 @@ def launch_less(facts: Facts) -> str:
 
 def launch_bound(facts: Facts) -> Issue | None:
     """Finds a device that waits for the host to launch its next kernel."""
-    window, step, idle = facts.window, facts.mean_s("step"), facts.waiting_share
+    window, step, idle = facts.devices.window, facts.mean_s("step"), facts.waiting_share
     if idle is None:
         return _behind_its_host(facts) if facts.launch_bound else None
     if window is None or window.kernels is None or window.kernel_s is None or not step or idle < WARN_SHARE:
@@ -83,7 +83,7 @@ def _behind_its_host(facts: Facts) -> Issue | None:
         return None
     evidence = f"computing is {percent(share)} of the step, and {waiting_device(facts)}"
     action = launch_less(facts)
-    if facts.may_open_windows:
+    if facts.devices.may_open_windows:
         action += "; --profiler-windows 3 tells how long the device is idle"
     return Issue("the device waits for kernels to be launched", evidence, action, facts.steady_steps, share,
                  about="compute", severity="warning")  # fmt: skip
@@ -95,7 +95,7 @@ def waiting_device(facts: Facts) -> str:
         return (
             f"for {percent(facts.waiting_share)} of the step it has nothing to do: it waits for kernels to be launched"
         )
-    behind_s = (facts.lag_share or 0.0) * (facts.mean_s("compute") or 0.0)
+    behind_s = (facts.devices.lag_share or 0.0) * (facts.mean_s("compute") or 0.0)
     return f"the device is at most {1e6 * behind_s:.0f} µs behind the host: it waits for the host to launch kernels"
 
 
@@ -105,9 +105,9 @@ def _fusing(facts: Facts, idle: float) -> str | None:
     The idle share of a step is the same for any number of models, the rest is not. None for a job of several ranks, if
     memory is not known or too small for two models, or if the gain is small.
     """
-    if facts.world_size > 1 or not facts.device_bytes or not facts.device_peak_bytes:
+    if facts.world_size > 1 or not facts.devices.memory_bytes or not facts.devices.peak_bytes:
         return None
-    models = min(FUSED_MODELS, int(FUSED_MEMORY_SHARE * facts.device_bytes / facts.device_peak_bytes))
+    models = min(FUSED_MODELS, int(FUSED_MEMORY_SHARE * facts.devices.memory_bytes / facts.devices.peak_bytes))
     gain = models / (idle + models * (1 - idle))
     if models < 2 or gain < FUSED_GAIN:
         return None
@@ -118,7 +118,7 @@ def _fusing(facts: Facts, idle: float) -> str | None:
 
 def batch_size(facts: Facts) -> Issue | None:
     """Finds large fixed costs of a step while memory for a larger batch is free."""
-    step, size, peak = facts.mean_s("step"), facts.device_bytes, facts.device_peak_bytes
+    step, size, peak = facts.mean_s("step"), facts.devices.memory_bytes, facts.devices.peak_bytes
     if facts.device == "cpu" or not step or not size or peak is None or peak > (1 - FREE_MEMORY_SHARE) * size:
         return None
     moving = facts.moving_s or 0.0
@@ -136,7 +136,7 @@ def batch_size(facts: Facts) -> Issue | None:
 
 def host_contention(facts: Facts) -> Issue | None:
     """Finds ranks that compute with more threads than cores."""
-    threads, cores, busy = facts.cpu_threads, facts.cores_per_rank, facts.cpu_percent
+    threads, cores, busy = facts.training.cpu_threads, facts.host.cores_per_rank, facts.host.cpu_percent
     if not facts.crowded or threads is None or cores is None or busy is None:
         return None
     share = facts.summary.share("compute")
@@ -153,7 +153,7 @@ def host_contention(facts: Facts) -> Issue | None:
     action = either(
         f"OMP_NUM_THREADS={cores} or torch.set_num_threads({cores})",
         "fewer ranks on this machine" if facts.ranks_per_node > 1 else None,
-        "fewer loader workers" if facts.loader_workers else None,
+        "fewer loader workers" if facts.training.loader_workers else None,
     )
     return Issue("threads compete for the processors", evidence, action, facts.steady_steps, about="compute",
                  severity="warning")  # fmt: skip
@@ -161,7 +161,7 @@ def host_contention(facts: Facts) -> Issue | None:
 
 def shared_machine(facts: Facts) -> Issue | None:
     """Finds a training that waits for processors that other work uses."""
-    share = facts.queued_share
+    share = facts.host.queued_share
     if share is None or not facts.starved or host_contention(facts) is not None:
         return None
     if facts.late_rank is not None and facts.late_rank.queued_share is not None:
@@ -172,14 +172,15 @@ def shared_machine(facts: Facts) -> Issue | None:
 
 def starved_words(facts: Facts) -> str:
     """A sentence that says for how long the training waits for processors."""
-    share = percent(facts.queued_share or 0.0)
+    share = percent(facts.host.queued_share or 0.0)
     waits = f"for {share} of the time the training is ready to run and waits for a processor"
     return waits if facts.crowded else f"the machine is shared: {waits}"
 
 
 def free_processors(facts: Facts) -> str:
     """Advice for a training that waits for processors."""
-    threads, workers, cores = facts.cpu_threads or 1, facts.loader_workers or 0, facts.cores_per_rank
+    threads, workers = facts.training.cpu_threads or 1, facts.training.loader_workers or 0
+    cores = facts.host.cores_per_rank
     return either(
         f"OMP_NUM_THREADS={cores}" if facts.crowded else None,
         "end the other work on the machine",

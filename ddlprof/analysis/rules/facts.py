@@ -39,7 +39,7 @@ from ddlprof.analysis.thresholds import (
     WINDOW_STEPS,
 )
 from ddlprof.base.units import Scale, scale_for
-from ddlprof.model.manifest import TrainingFacts
+from ddlprof.model.manifest import ModelFacts, TrainingFacts
 from ddlprof.model.records import MISSING, Note
 
 if TYPE_CHECKING:
@@ -79,6 +79,38 @@ class Window:
 
 
 @dataclass(frozen=True)
+class HostFacts:
+    """The processors and the memory of the machines."""
+
+    cores_per_rank: int | None = None
+    busy_cores_per_rank: float | None = None
+    """The mean number of busy cores for each rank during the training. Includes other processes of the machine."""
+    cpu_percent: float | None = None
+    """How busy the cores of a machine were, in per cent of all of them."""
+    queued_share: float | None = None
+    """The share of its time for which the main thread waited for a processor, on the rank with the largest share."""
+    free_bytes: int | None = None
+    """The bytes free at the last reading, on the machine with the fewest."""
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """What the devices do, and their memory."""
+
+    window: Window | None = None
+    lag_share: float | None = None
+    """How far the devices are behind their hosts at most, as a share of computing (`signals.lag_share`)."""
+    may_open_windows: bool = True
+    """Whether nothing is known against `--profiler-windows` on this device."""
+    growths: list[MemoryGrowth] = field(default_factory=list)
+    throttled: list[ThrottledDevice] = field(default_factory=list)
+    memory_bytes: int | None = None
+    """The memory of one device, in bytes."""
+    peak_bytes: int | None = None
+    """The most bytes of it that torch's allocator held on any rank."""
+
+
+@dataclass(frozen=True)
 class Facts:
     """The facts of the attempt that the headline is about."""
 
@@ -93,35 +125,15 @@ class Facts:
     comm: CommTotals | None = None
     overhead_s: float | None = None
     sources: Sources = field(default_factory=lambda: Sources(0, []))
-    loader_workers: int | None = None
-    prefetch_factor: int | None = None
-    pin_memory: bool | None = None
+    training: TrainingFacts = field(default_factory=TrainingFacts)
+    model: ModelFacts = field(default_factory=ModelFacts)
+    host: HostFacts = field(default_factory=HostFacts)
+    devices: DeviceFacts = field(default_factory=DeviceFacts)
     loader: SampleCost | None = None
     samples_per_step: float | None = None
     """The mean number of samples of one rank in a step."""
     bursts: DataWaitBursts | None = None
-    cores_per_rank: int | None = None
-    busy_cores_per_rank: float | None = None
-    """The mean number of busy cores for each rank during the training. Includes other processes of the machine."""
-    cpu_percent: float | None = None
-    """How busy the cores of a machine were, in per cent of all of them."""
-    queued_share: float | None = None
-    """The share of its time for which the main thread waited for a processor, on the rank with the largest share."""
-    cpu_threads: int | None = None
-    """The number of threads that each rank computes with on processors."""
-    precision: str | None = None
-    compiled: bool | None = None
-    strategy: str | None = None
-    micro_batches: int | None = None
-    comm_hook: str | None = None
-    """The name of DDP's communication hook; empty if there is none."""
-    gradient_bytes: int | None = None
     reductions: Reductions | None = None
-    window: Window | None = None
-    lag_share: float | None = None
-    """How far the devices are behind their hosts at most, as a share of computing (`signals.lag_share`)."""
-    may_open_windows: bool = True
-    """Whether nothing is known against `--profiler-windows` on this device."""
     imported: bool = False
     """Whether the run was made from traces. A device's idle time is then in `other`, even during a forward."""
     uneven: UnevenWork | None = None
@@ -130,16 +142,8 @@ class Facts:
     stages: Stages | None = None
     """The stages of the pipelines, where their schedule is known."""
     experts: ExpertLoad | None = None
-    growths: list[MemoryGrowth] = field(default_factory=list)
-    throttled: list[ThrottledDevice] = field(default_factory=list)
     moved: list[Moved] = field(default_factory=list)
     """The counters of a sick machine that moved while the late rank was late."""
-    device_bytes: int | None = None
-    """The memory of one device, in bytes."""
-    device_peak_bytes: int | None = None
-    """The most bytes of it that torch's allocator held on any rank."""
-    host_free_bytes: int | None = None
-    """The bytes free at the last reading, on the machine with the fewest."""
     job: JobTime | None = None
     most_gained_s: dict[str, float] = field(default_factory=dict)
     """The largest possible gain in a step by class, in seconds; see `ddlprof.analysis.ceilings`."""
@@ -161,12 +165,12 @@ class Facts:
     @property
     def starved(self) -> bool:
         """Whether the training waits for processors, so that anything that needs one more would not help."""
-        return is_starved(self.queued_share)
+        return is_starved(self.host.queued_share)
 
     @property
     def crowded(self) -> bool:
         """Whether each rank computes on processors with more threads than cores: they wait for one another."""
-        threads, cores = self.cpu_threads, self.cores_per_rank
+        threads, cores = self.training.cpu_threads, self.host.cores_per_rank
         return self.device == "cpu" and threads is not None and cores is not None and threads > cores
 
     @property
@@ -175,14 +179,14 @@ class Facts:
         a device that is busy with one part of the step is behind its host there, and may wait for the rest of it."""
         if (self.waiting_share or 0.0) >= BOUND_SHARE:
             return True
-        busy = self.window is not None and self.window.idle_share < WARN_SHARE
-        return self.lag_share is not None and self.lag_share < LAG_SHARE and not busy
+        busy = self.devices.window is not None and self.devices.window.idle_share < WARN_SHARE
+        return self.devices.lag_share is not None and self.devices.lag_share < LAG_SHARE and not busy
 
     @property
     def waiting_share(self) -> float | None:
         """The share of a step in which the device waits for short kernels to be launched; None without windows of
         enough steps, or where something else than launching keeps the device waiting."""
-        window = self.window
+        window = self.devices.window
         if window is None or window.kernels is None or window.kernel_s is None or window.updates < WINDOW_STEPS:
             return None
         if self.device == "cpu" or window.kernels < LAUNCHED_KERNELS or window.kernel_s > LAUNCH_US / 1e6:
@@ -193,9 +197,9 @@ class Facts:
     @property
     def exchanges(self) -> float | None:
         """How often in a step all gradients are added up over the ranks."""
-        if self.comm is None or not self.gradient_bytes or self.comm_hook:  # a hook may change the size
+        if self.comm is None or not self.model.gradient_bytes or self.training.comm_hook:  # a hook may change the size
             return None
-        return self.comm.reduced_bytes / self.gradient_bytes
+        return self.comm.reduced_bytes / self.model.gradient_bytes
 
     @property
     def moving_s(self) -> float | None:
@@ -228,38 +232,34 @@ def gather_facts(
         comm=headline.comm,
         overhead_s=overhead_s,
         sources=sources,
-        loader_workers=training.loader_workers,
-        prefetch_factor=training.prefetch_factor,
-        pin_memory=training.pin_memory,
+        training=training,
+        model=manifest.model if manifest else ModelFacts(),
+        host=HostFacts(
+            cores_per_rank=max(1, cores * nodes // ranks) if cores is not None else None,
+            busy_cores_per_rank=whole * cpu_percent / 100 if whole is not None and cpu_percent is not None else None,
+            cpu_percent=cpu_percent,
+            queued_share=headline.queued_share,
+            free_bytes=_host_free_bytes(host, headline.ranks),
+        ),
+        devices=DeviceFacts(
+            window=_window(headline),
+            lag_share=lag_share(headline.ranks),
+            may_open_windows=not any(_rules_windows_out(note) for rank in headline.ranks for note in rank.data.notes),
+            growths=find_growths(headline.ranks),
+            throttled=find_throttled(headline.ranks),
+            memory_bytes=_device_bytes(host),
+            peak_bytes=_most(headline.ranks, "gpu_peak_reserved_bytes"),
+        ),
         loader=loader_cost(headline),
         samples_per_step=_samples_per_step(headline.ranks),
         bursts=_bursts(headline.ranks, training),
-        cores_per_rank=max(1, cores * nodes // ranks) if cores is not None else None,
-        busy_cores_per_rank=whole * cpu_percent / 100 if whole is not None and cpu_percent is not None else None,
-        cpu_percent=cpu_percent,
-        queued_share=headline.queued_share,
-        cpu_threads=training.cpu_threads,
-        precision=training.precision,
-        compiled=manifest.model.compiled if manifest else None,
-        strategy=training.strategy,
-        micro_batches=training.micro_batches,
-        comm_hook=training.comm_hook,
-        gradient_bytes=manifest.model.gradient_bytes if manifest else None,
         reductions=_reductions(headline.ranks),
-        window=_window(headline),
-        may_open_windows=not any(_rules_windows_out(note) for rank in headline.ranks for note in rank.data.notes),
-        lag_share=lag_share(headline.ranks),
         imported=bool(manifest and manifest.is_imported),
         uneven=find_uneven(headline.ranks),
         rank_compute_s=_rank_compute(headline.ranks),
         stages=stages_of(headline),
         experts=headline.experts,
-        growths=find_growths(headline.ranks),
-        throttled=find_throttled(headline.ranks),
         moved=moved_of(headline),
-        device_bytes=_device_bytes(host),
-        device_peak_bytes=_most(headline.ranks, "gpu_peak_reserved_bytes"),
-        host_free_bytes=_host_free_bytes(host, headline.ranks),
         job=job,
         most_gained_s=_most_gained(headline),
     )

@@ -26,7 +26,7 @@ def loader_workers(facts: Facts) -> Issue | None:
     share = _waits(facts)
     if share is None or _by_storage(facts) or _in_bursts(facts) or facts.starved:
         return None
-    workers = facts.loader_workers
+    workers = facts.training.loader_workers
     title = "batches are not ready in time"
     if workers is not None:
         title = "batches are made in the training loop" if workers == 0 else "the loader's workers are too slow"
@@ -43,17 +43,19 @@ def loader_workers(facts: Facts) -> Issue | None:
 def prefetch_factor(facts: Facts) -> Issue | None:
     """Finds queues that are too short, with workers that are fast enough on average."""
     share, bursts = _waits(facts), facts.bursts
-    if share is None or bursts is None or not _in_bursts(facts) or not facts.prefetch_factor:
+    if share is None or bursts is None or not _in_bursts(facts) or not facts.training.prefetch_factor:
         return None
     rest = (facts.mean_s("step") or 0.0) - (facts.mean_s("data") or 0.0)
-    batches = bursts.longest_s / max(rest, 1e-9) * (facts.micro_batches or 1)
-    factor = min(MOST_PREFETCHED, facts.prefetch_factor + ceil(batches / (facts.loader_workers or 1)))
+    batches = bursts.longest_s / max(rest, 1e-9) * (facts.training.micro_batches or 1)
+    factor = min(MOST_PREFETCHED, facts.training.prefetch_factor + ceil(batches / (facts.training.loader_workers or 1)))
     evidence = (
         f"the waits come in {bursts.number} bursts of up to {facts.scale.time(bursts.longest_s)}; "
         f"{percent(bursts.calm_share)} of the steps are in long rows that hardly wait"
     )
-    action = f"hold more batches ready: DataLoader(prefetch_factor={factor}) in place of {facts.prefetch_factor}"
-    if factor <= facts.prefetch_factor:
+    action = (
+        f"hold more batches ready: DataLoader(prefetch_factor={factor}) in place of {facts.training.prefetch_factor}"
+    )
+    if factor <= facts.training.prefetch_factor:
         action = "make batches take equally long: split the large ones, or prepare the data beforehand"
     return Issue("waits for data come in bursts", evidence, action, bursts.steps, share,
                  gain_s=facts.mean_s("data"), about="data")  # fmt: skip
@@ -79,16 +81,18 @@ def pinning(facts: Facts) -> Issue | None:
     if share is None or share < WARN_SHARE or facts.device == "cpu":
         return None
     pinned = {True: "memory is pinned", False: "memory is not pinned", None: "whether memory is pinned is not known"}
-    evidence = f"computing waits {facts.mean('h2d')} a step for copies to the device; {pinned[facts.pin_memory]}"
+    evidence = (
+        f"computing waits {facts.mean('h2d')} a step for copies to the device; {pinned[facts.training.pin_memory]}"
+    )
     return Issue("computing waits for copies to the device", evidence, sooner_copies(facts), facts.steady_steps, share,
                  gain_s=facts.mean_s("h2d"), about="h2d")  # fmt: skip
 
 
 def sooner_copies(facts: Facts) -> str:
     """Advice for copying while the device computes."""
-    if facts.pin_memory:
+    if facts.training.pin_memory:
         return ".to(device, non_blocking=True), or copy the next batch on a stream of its own while this computes"
-    if facts.pin_memory is None:
+    if facts.training.pin_memory is None:
         return "pinned memory (tensor.pin_memory()) and .to(device, non_blocking=True), where they are not used yet"
     return "DataLoader(pin_memory=True) and .to(device, non_blocking=True)"
 
@@ -97,7 +101,7 @@ def more_workers(facts: Facts) -> str:
     """Advice on the number of loader workers, or on other measures if there are no cores for more."""
     if facts.starved and not _by_storage(facts):
         return free_processors(facts)
-    workers, cores, wanted = facts.loader_workers, facts.cores_per_rank, workers_wanted(facts)
+    workers, cores, wanted = facts.training.loader_workers, facts.host.cores_per_rank, workers_wanted(facts)
     if workers is None:
         return "load the next batch in a worker while the step computes: torch.utils.data.DataLoader(num_workers=...)"
     if workers == 0 and _short(facts):
@@ -120,18 +124,18 @@ def workers_wanted(facts: Facts) -> int:
     With k workers that are always busy, a step's batches take k steps of a worker's time; without workers they take the
     wait itself. Both are upper bounds, so fewer workers may be enough.
     """
-    workers, step = facts.loader_workers or 0, facts.mean_s("step") or 0.0
+    workers, step = facts.training.loader_workers or 0, facts.mean_s("step") or 0.0
     wait = facts.mean_s("data") or 0.0
     rest = max(step - wait, step / MOST_WORKERS, 1e-9)
     wanted = ceil((workers * step if workers else wait) / rest)
-    if not _by_storage(facts) and facts.cores_per_rank is not None:
-        wanted = min(wanted, facts.cores_per_rank)
+    if not _by_storage(facts) and facts.host.cores_per_rank is not None:
+        wanted = min(wanted, facts.host.cores_per_rank)
     return max(min(wanted, MOST_WORKERS), workers + 1)
 
 
 def _gain(facts: Facts, workers: int) -> float | None:
     """An upper bound of the gain of so many workers, in seconds a step; None if there are no cores for them."""
-    have, cores = facts.loader_workers, facts.cores_per_rank
+    have, cores = facts.training.loader_workers, facts.host.cores_per_rank
     step, wait = facts.mean_s("step"), facts.mean_s("data")
     if step is None or wait is None:
         return None
@@ -165,7 +169,7 @@ def _short(facts: Facts) -> bool:
     """
     wait = facts.mean_s("data") or 0.0
     in_memory = not _by_storage(facts) and wait < ONE_SAMPLE_S * (facts.samples_per_step or 0.0)
-    return in_memory or wait < HANDOVER_S * (facts.micro_batches or 1)
+    return in_memory or wait < HANDOVER_S * (facts.training.micro_batches or 1)
 
 
 def _in_bursts(facts: Facts) -> bool:

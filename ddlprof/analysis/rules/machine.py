@@ -29,12 +29,12 @@ _CRITICAL_H, _WARNING_H, _NEVER_H = OUT_OF_MEMORY_H
 
 def memory_creep(facts: Facts) -> Issue | None:
     """Finds memory that grows all the time, and estimates when none will be left."""
-    if not facts.growths:
+    if not facts.devices.growths:
         return None
     step_s = facts.mean_s("step")
     if not step_s:
         return None
-    fastest = max(facts.growths, key=lambda growth: (growth.bytes_per_step, -growth.rank))
+    fastest = max(facts.devices.growths, key=lambda growth: (growth.bytes_per_step, -growth.rank))
     hours = _hours_left(facts, fastest, step_s)
     if hours is not None and hours > _NEVER_H:
         return None
@@ -45,7 +45,7 @@ def memory_creep(facts: Facts) -> Issue | None:
     severity = "info"
     if hours is not None and hours <= _WARNING_H:
         severity = "critical" if hours <= _CRITICAL_H else "warning"
-    named = [growth.rank for growth in facts.growths]
+    named = [growth.rank for growth in facts.devices.growths]
     whose = "" if len(named) == facts.world_size else f" of rank{'s' * (len(named) > 1)} {ranges(named)}"
     return Issue(f"memory{whose} grows all the time", evidence,
                  "see what keeps tensors or results of each step: lists of losses without .item() or .detach(), caches",
@@ -55,13 +55,13 @@ def memory_creep(facts: Facts) -> Issue | None:
 def _hours_left(facts: Facts, growth: MemoryGrowth, step_s: float) -> float | None:
     """The hours until the memory is used up. All ranks of a machine share its memory."""
     if growth.where == "device":
-        if facts.device_bytes is None:
+        if facts.devices.memory_bytes is None:
             return None
-        return max(0.0, facts.device_bytes - growth.bytes_now) / growth.bytes_per_step * step_s / 3600
-    if facts.host_free_bytes is None:
+        return max(0.0, facts.devices.memory_bytes - growth.bytes_now) / growth.bytes_per_step * step_s / 3600
+    if facts.host.free_bytes is None:
         return None
-    together = growth.bytes_per_step * min(len(facts.growths), facts.ranks_per_node)
-    return facts.host_free_bytes / together * step_s / 3600
+    together = growth.bytes_per_step * min(len(facts.devices.growths), facts.ranks_per_node)
+    return facts.host.free_bytes / together * step_s / 3600
 
 
 def _rate(number_of_bytes: float) -> str:
@@ -89,10 +89,10 @@ MEMORY_RULES = (
 
 def throttling(facts: Facts) -> Issue | None:
     """Finds devices whose clock is held down by heat or power."""
-    if not facts.throttled:
+    if not facts.devices.throttled:
         return None
-    worst = max(facts.throttled, key=lambda each: (each.lost_s, -each.rank))
-    named = tuple(each.rank for each in facts.throttled)
+    worst = max(facts.devices.throttled, key=lambda each: (each.lost_s, -each.rank))
+    named = tuple(each.rank for each in facts.devices.throttled)
     why = "heat" if worst.by_heat else "its power limit"
     evidence = f"rank {worst.rank}: {worst.clock_mhz:.0f} MHz in {percent(worst.readings_share)} of the readings, "
     evidence += f"{worst.free_clock_mhz:.0f} MHz otherwise"

@@ -13,10 +13,10 @@ from operator import attrgetter
 from typing import Any
 
 from ddlprof.collect.accelerator.amd import AmdsmiCounters
-from ddlprof.collect.accelerator.kernels import Activity
 from ddlprof.collect.accelerator.nvml import NvmlCounters
 from ddlprof.collect.accelerator.protocol import Accelerator, Counters, DeviceProfiler, Driver, current_kind
 from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.model.kernels import Activity
 from ddlprof.torch_private import profiler
 from ddlprof.torch_private.names import version_number
 

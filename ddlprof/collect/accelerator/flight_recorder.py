@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ddlprof.base.real_time import time
-from ddlprof.collect.steps.sums import Step
 from ddlprof.torch_private.collectives import flight_recorder
 from ddlprof.torch_private.names import version_number
+from ddlprof.writing.writer import Step
 
 _TIMING = "TORCH_NCCL_ENABLE_TIMING"
 _SIZE, _OLD_SIZE = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"

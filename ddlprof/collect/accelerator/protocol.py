@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from ddlprof.collect.accelerator.kernels import Activity
 from ddlprof.collect.install import Uninstall
+from ddlprof.model.kernels import Activity
 
 
 def current_kind(torch: Any) -> str | None:

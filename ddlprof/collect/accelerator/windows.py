@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddlprof.base.real_time import time
-from ddlprof.collect.accelerator.kernels import Activity, is_communication, match_kernels
 from ddlprof.collect.accelerator.protocol import DeviceProfiler
 from ddlprof.collect.drops import WINDOW
 from ddlprof.collect.install import Uninstall, all_of, fail_open
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.steps.sums import Step
 from ddlprof.model.events import Kind
+from ddlprof.model.kernels import Activity, is_communication, match_kernels
 from ddlprof.model.records import WindowRow
+from ddlprof.writing.writer import Step
 
 FIRST_UPDATE = 50
 EVERY_UPDATES = 500

@@ -23,11 +23,11 @@ from ddlprof.collect.facts.redact import redact
 from ddlprof.collect.job import directory as directories
 from ddlprof.collect.job import environment
 from ddlprof.collect.job.environment import node_identity
-from ddlprof.collect.writer import RankWriter, rank_files
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options, ParentRun
 from ddlprof.model.records import End, RankHeader, StepRow
 from ddlprof.model.unwritten_end import unwritten_end_name
+from ddlprof.writing.writer import RankWriter, rank_files
 
 if TYPE_CHECKING:
     from ddlprof.collect.facts.model_inspector import ModelInspector

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from ddlprof.base.errors import complain
 from ddlprof.collect.job.rank_output import RankOutput
-from ddlprof.collect.writer import rank_files
 from ddlprof.model.unfinished import Unfinished
+from ddlprof.writing.writer import rank_files
 
 _WRITING_S = 2.0
 

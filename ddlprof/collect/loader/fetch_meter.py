@@ -21,9 +21,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from ddlprof.base.kept_file import KernelFile
 from ddlprof.base.real_time import time
 from ddlprof.collect.process.clocks import ThreadClock
-from ddlprof.collect.process.kept_file import KernelFile
 
 _SPIN_NS = 8_000_000
 """OpenMP's threads spin this long after a parallel region (3-7 ms seen with libgomp) before they sleep."""

@@ -16,11 +16,11 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ddlprof.base.kept_file import KeptFile
 from ddlprof.base.real_process import getpid
 from ddlprof.base.real_time import time
 from ddlprof.collect.install import replace
 from ddlprof.collect.loader.fetch_meter import Delivery, Fetch, FetchMeter
-from ddlprof.collect.process.kept_file import KeptFile
 from ddlprof.torch_private import loader
 
 _ENTRY = struct.Struct("<7q")  # key, then the fields of Fetch

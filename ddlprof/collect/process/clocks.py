@@ -10,8 +10,8 @@ import time as system
 from collections.abc import Callable
 from functools import partial
 
+from ddlprof.base.kept_file import KernelFile
 from ddlprof.base.real_time import time
-from ddlprof.collect.process.kept_file import KernelFile
 
 Reading = tuple[int, bytes]
 """Processor time in ns, and the kernel's line on how long the thread waited for a processor."""

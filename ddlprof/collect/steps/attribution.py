@@ -19,10 +19,11 @@ from ddlprof.collect.steps.frozen import FrozenCalls, FrozenTimes
 from ddlprof.collect.steps.gaps import Gaps
 from ddlprof.collect.steps.row import BACKWARD, FORWARD, OPTIMIZER, Span, make_row
 from ddlprof.collect.steps.spans import JobSpans
-from ddlprof.collect.steps.sums import LoaderTotals, Passes, Roles, Segment, Step, Sums, share_wait, wait_end
+from ddlprof.collect.steps.sums import LoaderTotals, Passes, Roles, Segment, Sums, share_wait, wait_end
 from ddlprof.collect.steps.under_way import StepUnderWay
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import CHECKPOINT, Flag, LoaderCost
+from ddlprof.writing.writer import Step
 
 _GAP, _ROUND, _OPTIMIZER_END, _COMM_END = int(Kind.GAP), int(Kind.ROUND), int(Kind.OPTIMIZER_END), int(Kind.COMM_END)
 _MARKS = (_OPTIMIZER_END, _ROUND)

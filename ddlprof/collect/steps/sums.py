@@ -1,4 +1,4 @@
-"""What `StepAssembler` adds up while a step is under way, and the step that it makes of it."""
+"""What `StepAssembler` adds up while a step is under way, and where its waits and collectives lie in it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ddlprof.collect.steps.frozen import FrozenForwards, FrozenTimes
-from ddlprof.model.records import NEVER, Flag, LoaderCost, StepRow
+from ddlprof.model.records import Flag, LoaderCost
 
 UNOBSERVED = (
     "not measured where torch counted collectives and none was seen ({count} in step {step}, the first such): "
@@ -186,24 +186,6 @@ class Sums:
             self.flags |= Flag.EVALUATION
 
 
-@dataclass(slots=True)
-class Step:
-    """A finished step: the row, and the collectives issued in it (records of `hooks.collectives`)."""
-
-    row: StepRow
-    collectives: list[Any]
-    start: int
-    """Absolute start, on the clock of the events."""
-    saw_forward: bool
-    """Whether an outermost forward with gradients was seen."""
-    unobserved: int = 0
-    """The number of collectives that torch counted and no hook observed."""
-    marks: int = 0
-    """`Recorder.marks` at the end of the step."""
-    unawaited: int = 0
-    """The number of collectives on streams for which no wait has ever been observed."""
-
-
 def wait_end(collectives: Sequence[Any], bounded: Any, begin: int, time: int) -> int:
     """When a wait that lasted until `time` at the latest was over. `bounded`: with the last of the collectives (True,
     where all their ends are known), at this time, or not earlier (None)."""
@@ -225,11 +207,6 @@ def share_wait(collectives: Iterable[Any], chosen: bool, begin: int, since: int,
             stop = end if collective.end is None or chosen else min(collective.end, end)
             collective.exposed = max(0, stop - since)
             since = max(since, stop)
-
-
-def relative_us(time: int | None, start: int) -> int:
-    """Microseconds since `start` as stored in CollectiveTimes; NEVER for None."""
-    return NEVER if time is None else min(max(0, (time - start) // 1000), NEVER - 1)
 
 
 def place_collectives(collectives: Sequence[Any], step_end: int) -> bool:

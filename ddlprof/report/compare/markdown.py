@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddlprof.base.text import plain
+from ddlprof.base.text import plain, text_of
 from ddlprof.base.units import count
 from ddlprof.report.compare import text as words
 from ddlprof.report.compare.data import ComparisonData, SideLine
-from ddlprof.report.text import text_of
 
 
 def render(data: ComparisonData) -> str:

@@ -8,10 +8,11 @@ from dataclasses import replace
 from ddlprof.analysis.changes import GROUPS
 from ddlprof.analysis.compare import BROKEN, FASTER, FEW_STEPS, IN_NOISE, NONE, SLOWER
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
+from ddlprof.base.text import text_of
 from ddlprof.base.units import Scale, count, listed, percent, scale_for, signed_percent, significant, tenths_of_percent
 from ddlprof.model.classes import CLASSES, TABLE
 from ddlprof.report.compare.data import SAMPLE, ComparisonData, GateLine, RowLine, ShiftLine, SideLine
-from ddlprof.report.text import aligned, text_of
+from ddlprof.report.text import aligned
 
 LONGEST_NAME = 160
 ENOUGH_RUNS = 4  # with fewer runs, Student's t has such long tails that only large differences stand out

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddlprof.analysis.goodput import goodput
-from ddlprof.base.text import without_credentials
+from ddlprof.base.text import text_of, without_credentials
 from ddlprof.base.units import NOT_KNOWN, count, figure, moment, percent, scale_for
 from ddlprof.model.classes import TIMES
 from ddlprof.report.fleet.data import GLANCE, LOST, OUTDATED, OUTSIDE, WHOLE, Row, known_sum
 from ddlprof.report.json_csv import csv_text, json_text
-from ddlprof.report.text import aligned, text_of
+from ddlprof.report.text import aligned
 
 FLEET_SCHEMA = 1
 LOST_SHARE = 0.01

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ddlprof.base.text import text_of
 from ddlprof.base.units import NOT_KNOWN, count, duration, figure, percent
 from ddlprof.report.fleet.formats import Listing
 from ddlprof.report.fleet.jobs import JobRow, as_csv, job_record, jobs_of
 from ddlprof.report.json_csv import json_text
-from ddlprof.report.text import aligned, text_of
+from ddlprof.report.text import aligned
 
 JOBS_SCHEMA = 1
 _PARTS = ("repeated_steps", "checkpoint", "start_up", "waiting", "hang")

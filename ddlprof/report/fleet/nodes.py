@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ddlprof.base.text import text_of
 from ddlprof.base.units import NOT_KNOWN, count, moment, percent
 from ddlprof.model.health import COUNTERS
 from ddlprof.model.run_summary import RunSummary
 from ddlprof.report.fleet.data import Row
 from ddlprof.report.fleet.formats import FLEET_SCHEMA, Listing
 from ddlprof.report.json_csv import csv_text, json_text
-from ddlprof.report.text import aligned, text_of
+from ddlprof.report.text import aligned
 
 COLUMNS = ("node", "runs", "compared_runs", "late_runs", "by_chance", "is_suspect", "last_late", "moved", "late_jobs")
 """The columns of the CSV file and keys of the JSON objects."""

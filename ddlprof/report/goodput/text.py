@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from ddlprof.base.text import text_of
 from ddlprof.base.units import count, duration, figure, long_time, percent, tenths_of_percent
 from ddlprof.report.goodput.data import FailureLine, GoodputReport, Saving
-from ddlprof.report.text import aligned, labelled, text_of
+from ddlprof.report.text import aligned, labelled
 
 _labelled = partial(labelled, width=100, indent=10)
 WORDS = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ddlprof.analysis.hang_facts import Hang
+from ddlprof.analysis.hang_words import advice, does, headline, label, most_telling
 from ddlprof.base.units import short_time
-from ddlprof.report.hang.words import advice, does, headline, label, most_telling
 from ddlprof.report.html.element import table, tag
 from ddlprof.report.html.shell import Section
 

@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.base.text import text_of
 from ddlprof.base.units import Scale, count, percent, scale_for, scaled, significant
 from ddlprof.recommender.layout import DIMENSIONS
 from ddlprof.report.json_csv import json_text
 from ddlprof.report.plans.prediction import class_rows, estimate_values, interval_in_words, placement_in_words
-from ddlprof.report.text import aligned, labelled, text_of
+from ddlprof.report.text import aligned, labelled
 
 if TYPE_CHECKING:
     from ddlprof.recommender import Estimate, Layout, Target

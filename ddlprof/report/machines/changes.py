@@ -7,10 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddlprof.base.text import text_of
 from ddlprof.base.units import count, significant
 from ddlprof.instance_catalog import LinkFact
 from ddlprof.report.json_csv import csv_text, json_text
-from ddlprof.report.text import aligned, text_of
+from ddlprof.report.text import aligned
 
 if TYPE_CHECKING:
     from ddlprof.instance_catalog.refresh import RefreshReport

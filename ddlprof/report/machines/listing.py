@@ -11,12 +11,12 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from ddlprof.base.text import plain
+from ddlprof.base.text import plain, text_of
 from ddlprof.base.units import NOT_KNOWN
 from ddlprof.instance_catalog import Catalog, InstanceType, Price
 from ddlprof.instance_catalog.clouds import ANY_REGION, cloud_named
 from ddlprof.report.json_csv import csv_text, json_text
-from ddlprof.report.text import aligned, text_of
+from ddlprof.report.text import aligned
 
 COLUMNS = (
     "cloud", "region", "instance_type", "family", "gpu_model", "gpus", "gpu_fraction", "gpu_memory_gib", "vcpus",

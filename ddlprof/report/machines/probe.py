@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 
 from ddlprof.base.reading import ReadingError, decode, parse_json
+from ddlprof.base.text import text_of
 from ddlprof.base.units import percent, significant
 from ddlprof.instance_catalog import Catalog, CatalogError, Gpu, LinkFact, Reached
 from ddlprof.model.probed import Figure, Probed
 from ddlprof.report.json_csv import json_text
-from ddlprof.report.text import aligned, labelled, text_of
+from ddlprof.report.text import aligned, labelled
 
 MAX_FILE_BYTES = 2**20
 SETTLED_S = 15.0

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from math import comb
 
+from ddlprof.base.text import text_of
 from ddlprof.base.units import NOT_KNOWN, count, significant
 from ddlprof.instance_catalog import (
     Catalog,
@@ -22,7 +23,7 @@ from ddlprof.instance_catalog import (
 from ddlprof.report.json_csv import json_text
 from ddlprof.report.machines.listing import dollars, gpus, number
 from ddlprof.report.machines.probe import reached_rows
-from ddlprof.report.text import aligned, text_of, wrapped
+from ddlprof.report.text import aligned, wrapped
 
 _LABEL_WIDTH = 14
 _TRANSPORTS = {"tcp": "TCP", "ena_express": "ENA Express", "efa": "EFA"}

@@ -8,6 +8,7 @@ from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ddlprof.base.text import text_of
 from ddlprof.base.units import count, duration, percent, significant
 from ddlprof.instance_catalog.records import OWN_PRICE
 from ddlprof.recommender.plans.shown import fastest_of, knee_of
@@ -16,7 +17,7 @@ from ddlprof.report.plans.data import Answer, settings_in_words
 from ddlprof.report.plans.pareto_plot import Axis, apart, axes, plot
 from ddlprof.report.plans.table import plans_table
 from ddlprof.report.plans.words import described, time_unit
-from ddlprof.report.text import labelled, text_of, wrapped
+from ddlprof.report.text import labelled, wrapped
 
 if TYPE_CHECKING:
     from ddlprof.recommender.plans.plan import Plan

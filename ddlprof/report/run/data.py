@@ -6,20 +6,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ddlprof.analysis.context import ContextLine, OverheadLine, context_line, overhead_line
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.job_time import JobTime, job_time
 from ddlprof.analysis.rules.facts import idle_share
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.sources import other_sources
 from ddlprof.analysis.summary import Summary
+from ddlprof.analysis.verdict import VerdictLine, judge_run
 from ddlprof.base.units import listed, ranges, seconds_of
-from ddlprof.model.classes import TABLE, TIMES
+from ddlprof.model.classes import TIMES
 from ddlprof.model.records import SCHEMA_VERSION, Drop
-from ddlprof.report.run.context import ContextLine, OverheadLine, context_line, overhead_line
 from ddlprof.report.run.dimensions import DimensionLine, dimension_lines
 from ddlprof.report.run.energy import EnergyLine, energy_line
 from ddlprof.report.run.experts import ExpertsLine, experts_line
@@ -27,7 +28,6 @@ from ddlprof.report.run.goodput import goodput_of_attempts
 from ddlprof.report.run.loss import LossLine, loss_line
 from ddlprof.report.run.pipeline import PipelineLine, pipeline_line
 from ddlprof.report.run.rates import Rates, rates_of
-from ddlprof.report.run.verdict import VerdictLine, judge_run
 from ddlprof.store import RunData
 
 if TYPE_CHECKING:
@@ -181,17 +181,6 @@ class ReportData:
     def headline_ranks(self) -> list[RankLine]:
         """The ranks of the attempt that the headline is about."""
         return [rank for rank in self.ranks if rank.attempt == self.attempt]
-
-
-def terms_of(is_known: Callable[[str], bool]) -> list[str]:
-    """The classes that add up to the step; a class is replaced by its parts where all are known and add up to it."""
-    names: list[str] = []
-    for each in TABLE:
-        if each.adds_up and each.parts and all(map(is_known, each.part_names)):
-            names += each.part_names
-        elif is_known(each.name):
-            names.append(each.name)
-    return names
 
 
 def build_report(

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ddlprof.analysis.findings import Finding
+from ddlprof.analysis.hang_words import advice, headline, label
 from ddlprof.analysis.job_time import JobTime
+from ddlprof.base.text import text_of
 from ddlprof.base.units import Scale, ago, count, gib, long_time, percent, ranges, scale_for, significant
 from ddlprof.model.classes import TABLE
 from ddlprof.model.dimensions import UNKNOWN_SHOWN
 from ddlprof.model.manifest import IMPORTED
 from ddlprof.model.records import GOOD_ENDS, NO_BACKWARD, NO_TORCH
-from ddlprof.report.hang.words import advice, headline, label
 from ddlprof.report.run.data import RankLine, ReportData
 from ddlprof.report.run.energy import energy_text
 from ddlprof.report.run.experts import experts_text
 from ddlprof.report.run.loss import LossLine
 from ddlprof.report.run.pipeline import pipeline_text
 from ddlprof.report.run.rates import rates_text
-from ddlprof.report.text import text_of
 
 OTHER_SHARE = 0.05  # of the step: a smaller `other` gets no line
 OTHER_LINES = 3

@@ -15,10 +15,8 @@ import pytest
 
 from ddlprof.cli.app import main
 from ddlprof.model.records import Flag
-from ddlprof.report.cluster import html as cluster_page
 from ddlprof.report.plans import html as plans_page
 from tests.golden.runs import header, manifest, step, write_golden_run, write_rank
-from tests.golden.simulations import simulated
 from tests.integration.browser.conftest import BROWSERS
 from tests.unit.report.plans.test_text import HOUR, answer
 
@@ -53,14 +51,11 @@ def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     monkeypatch.setattr(sys, "argv", [])
     run = tmp_path / "run"
     write_golden_run(run)
-    cluster = tmp_path / "cluster.html"
-    cluster.write_text("".join(cluster_page.render(simulated())), encoding="utf-8")
     asked = ("recommend", str(run), "--samples", "100000000", "--budget")
     return {
         "run": written(tmp_path / "run.html", "report", str(run), "--format", "html", "--instance", "g5.xlarge", "-o"),
         "plans": written(tmp_path / "plans.html", *asked, "12h", "-o"),
         "plans of a long budget": written(tmp_path / "more.html", *asked, "30d", "-o"),
-        "cluster": cluster,
         "comparison": written(tmp_path / "compared.html", "compare", str(run), str(run), "-o"),
     }
 

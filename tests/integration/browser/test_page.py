@@ -11,10 +11,8 @@ import pytest
 
 from ddlprof.cli.app import main
 from ddlprof.model.records import LossValue
-from ddlprof.report.cluster import html as cluster_page
 from ddlprof.report.html.shell import SCRIPTS
 from tests.golden.runs import header, manifest, simple_run, step, write_golden_run, write_rank
-from tests.golden.simulations import simulated
 from tests.unit.cli.hostile import write_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -199,17 +197,3 @@ def test_the_page_of_a_recommendation(
         assert marks["pareto"] > 50
         assert marks["classes"] > 8
         assert opened.evaluate("document.documentElement.scrollWidth") <= width
-
-
-@pytest.mark.parametrize(("width", "scheme"), [(1200, "dark"), (390, "light")])
-def test_the_page_of_simulations(look: Callable[..., Any], tmp_path: Path, width: int, scheme: str) -> None:
-    path = tmp_path / "page.html"
-    path.write_text("".join(cluster_page.render(simulated())), encoding="utf-8")
-    opened = look(path, width, scheme)
-    assert {name: number > 3 for name, number in opened.draw_all()} == {
-        "sweep": True, "used": True, "waiting": True, "completion": True,
-    }  # fmt: skip
-    assert opened.evaluate("document.documentElement.scrollWidth") <= width
-    before = opened.evaluate("document.querySelector('[data-source=data-completion] svg').innerHTML")
-    opened.page.locator("#choice-completion").select_option("1")
-    assert opened.evaluate("document.querySelector('[data-source=data-completion] svg').innerHTML") != before

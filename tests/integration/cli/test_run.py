@@ -258,7 +258,7 @@ def test_a_failing_rank_fails_the_job(execute: Execute, tmp_path: Path) -> None:
     profiled = execute(sys.executable, "-m", "ddlprof", "run", "--quiet", *words)
     assert profiled.returncode == plain.returncode == 1
     assert b"exitcode  : 7" in profiled.stderr
-    assert b"ddlprof/launch/elastic.py" not in profiled.stderr
+    assert b"ddlprof/launch/torchrun.py" not in profiled.stderr
 
 
 def test_help_and_version(ddlprof: Execute) -> None:

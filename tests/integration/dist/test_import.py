@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.dist, pytest.mark.slow]
 SCRIPT = Path(__file__).parents[3] / "scripts/jobs/recorded.py"
 RECORDED, LOAD_MS, LATE_MS, PAUSE_MS = 8, 20, 30, 10
 CLOSE = 0.15
-"""Of the step, where nothing else happens on the machine. The benchmark has 5 % for the mean of many."""
+"""Of the step, where nothing else happens on the machine."""
 
 
 def test_two_ranks(job: Job, tmp_path: Path) -> None:

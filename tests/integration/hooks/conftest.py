@@ -19,9 +19,9 @@ from torch.utils.data import DataLoader, dataloader
 
 from ddlprof.collect.session import Session
 from ddlprof.collect.steps.loop import OperatorLog
-from ddlprof.collect.writer import rank_files
 from ddlprof.model.options import Options
 from ddlprof.model.records import StepRow
+from ddlprof.writing.writer import rank_files
 from scripts.lab import simulated_cuda
 from scripts.lab.simulated_cuda import Machine
 from scripts.lab.virtual_clock import VirtualClock, installed

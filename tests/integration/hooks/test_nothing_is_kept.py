@@ -31,9 +31,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from ddlprof.collect.hang.watch import Quiet
 from ddlprof.collect.loader.data_calls import data_call
 from ddlprof.collect.session import Session
-from ddlprof.collect.sparsity.watch import Watch
 from ddlprof.model.options import Options
-from ddlprof.model.sparsity import SparsityRequest
 from scripts.lab import simulated_cuda
 from tests.integration.hooks.simulated_runs import Run
 
@@ -306,25 +304,6 @@ def test_nothing_of_a_step_is_alive_after_it(device: str, tmp_path: Path, group:
         finally:
             session.finish("ok", 0)
     assert len(Run(tmp_path / "run").rows) > STEPS
-
-
-def test_nothing_of_a_counted_step_is_alive_after_it(
-    tmp_path: Path, uncollected: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ddlprof.collect.sparsity.counting.used_dynamo", lambda: False)  # tests before may have
-    seen, model = Locals("cpu", tmp_path), nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1))
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    outputs = [kept_output(seen, model, optimizer)]
-    assert seen.alive() == []
-    watch = Watch(SparsityRequest(str(tmp_path / "counts.json"), every=2))
-    watch.begin()
-    found = []
-    for _ in range(STEPS):
-        outputs.append(kept_output(seen, model, optimizer))
-        found += seen.alive()
-    watch.finish()
-    assert watch.counts.steps
-    assert found == []
 
 
 @pytest.mark.slow

@@ -15,9 +15,9 @@ import typer
 
 from ddlprof.cli import parser
 from ddlprof.cli.app import main
-from ddlprof.cli.parser import COMMANDS
+from ddlprof.cli.commands import commands as commands_and_groups
 from tests.golden.runs import HERE, simple_run
-from tests.unit.cli.commands import BERT, write_workload
+from tests.unit.cli.commands import BERT, skip_without, write_workload
 from tests.unit.test_interface import options_of
 
 DOCS = Path(__file__).parents[3] / "docs/commands.md"
@@ -120,6 +120,7 @@ def typed(
     monkeypatch.setattr("ddlprof.doctor.ask_torch", lambda: ({"torch": "2.13.0"}, ""))
 
     def call(*words: str) -> tuple[int, str, str]:
+        skip_without(words[0])
         monkeypatch.setattr(sys, "argv", ["ddlprof", *words])
         return main(), *capsys.readouterr()
 
@@ -137,7 +138,7 @@ def commands() -> dict[str, Any]:
                 add(command, f"{path}{name} ")
 
     add(typer.main.get_command(parser.app), "")
-    del found["cluster"]
+    found.pop("cluster", None)
     return found
 
 
@@ -155,6 +156,8 @@ def test_the_formats_are_those_of_the_page() -> None:
     rows = re.findall(r"^\| (`.*?) \| (.*?) \|$", DOCS.read_text(encoding="utf-8").split("usual one")[1], re.M)
     told = {name: text for names, text in rows for name in re.findall(r"`([^`]+)`", names)}
     for name, formats in FORMATS.items():
+        if name not in commands():
+            continue  # of a room that was taken out
         found = [word for word in re.findall(r"[a-z]+", re.sub(r"\(.*?\)", "", told[name])) if word in formats]
         assert found == formats, name
         option = next(each for each in commands()[name].params if "--format" in each.opts)
@@ -221,7 +224,7 @@ def test_what_belongs_to_a_script_is_no_old_name(typed: Callable[..., tuple[int,
     assert "cannot open gone.py" in err
 
 
-@pytest.mark.parametrize("name", [name for name, named in COMMANDS.items() if name not in ("cluster", "doctor")])
+@pytest.mark.parametrize("name", [name for name in commands_and_groups() if name not in ("cluster", "doctor")])
 def test_usage_ends_with_two(name: str, typed: Callable[..., tuple[int, str, str]]) -> None:
     code, out, err = typed(name, "--no-such-option")
     assert (code, out, err.count("\n")) == (2, "", 1)

@@ -17,20 +17,17 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.analysis.sparsity.potential import potential
 from ddlprof.base.text import plain
 from ddlprof.cli.app import main
-from ddlprof.fusion import results
+from ddlprof.emit.engines import ENGINES
 from ddlprof.instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
 from ddlprof.model.checks import Check
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
-from ddlprof.model.sparsity import LayerCounts, LstmTiming, SparsityCounts, StepCounts
 from ddlprof.recommender.target import default_catalog
-from ddlprof.report import characterize, doctor, features, fusion, sparsity
-from ddlprof.report.characterize import Comparison
-from ddlprof.report.launch.machines.engines import MACHINES
+from ddlprof.report import doctor, features
 from ddlprof.report.machines import changes
+from tests.unit.cli.commands import skip_without
 from tests.unit.cli.hostile import NAME, paths_of, write_files
 from tests.unit.report.html.test_element import Read
 
@@ -195,6 +192,7 @@ def outputs(
     """Exit code, stdout and stderr of a command in which NAME is a name, and the folder it wrote into."""
 
     def run(words: list[str], name: str) -> tuple[int, str, str, Path]:
+        skip_without(words[0])
         here = tmp_path / str(len(list(tmp_path.iterdir())))
         shutil.copytree(folder_with(name), here)
         monkeypatch.chdir(here)
@@ -229,7 +227,7 @@ def test_no_name_forges_a_line_or_reaches_the_terminal(
         assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("engine", sorted(MACHINES.keys() - {"sagemaker"}))  # it has no machine of that name
+@pytest.mark.parametrize("engine", sorted(ENGINES.keys() - {"sagemaker"}))  # it has no machine of that name
 def test_the_files_that_start_a_plan(
     engine: str, outputs: Callable[[list[str], str], tuple[int, str, str, Path]]
 ) -> None:
@@ -237,7 +235,7 @@ def test_the_files_that_start_a_plan(
     for name in (NAME, HARMLESS):
         code, _, err, here = outputs(["recommend", "JOB", *WORK, "--instance", "NAME", "--emit", engine], name)
         assert code == 0, err
-        tasks += [path.read_text(encoding="utf-8") for path in here.glob(f"*.{MACHINES[engine].ending}")]
+        tasks += [path.read_text(encoding="utf-8") for path in here.glob(f"*.{ENGINES[engine].ending}")]
     hostile, harmless = tasks
     assert not unseen(hostile)
     assert hostile.count("\n") == harmless.count("\n")
@@ -341,13 +339,18 @@ def _is_number(text: str) -> bool:
     return True
 
 
+def shows_names(render: Callable[[str], str]) -> None:
+    """What `render` makes of a name forges no line of text and hides nothing."""
+    hostile, harmless = render(NAME), render(HARMLESS)
+    assert not unseen(hostile)
+    assert plain(NAME) in hostile
+    assert hostile.count("\n") == harmless.count("\n")
+
+
 def test_pages_that_need_more_than_a_command_here() -> None:
-    """Of a refresh, of the differential experiments, of a model and of a machine's doctor."""
-    for render in (_changes, _comparison, _features, _checks, _fused, _fused_csv, _sparsity):
-        hostile, harmless = render(NAME), render(HARMLESS)
-        assert not unseen(hostile)
-        assert plain(NAME) in hostile
-        assert hostile.count("\n") == harmless.count("\n")
+    """Of a refresh, of a model and of a machine's doctor."""
+    for render in (_changes, _features, _checks):
+        shows_names(render)
 
 
 def _changes(name: str) -> str:
@@ -357,10 +360,6 @@ def _changes(name: str) -> str:
     )
 
 
-def _comparison(name: str) -> str:
-    return characterize.as_table(Comparison(name, name, 1.0, [], [], [name]))
-
-
 def _features(name: str) -> str:
     return features.as_table(ModelFacts(name), _step(name), [name])
 
@@ -368,27 +367,6 @@ def _features(name: str) -> str:
 def _step(name: str) -> StepOperators:
     operator = Operator(name, "forward", name, name, (1,), 1.0, 1.0, 1.0, 1.0)
     return StepOperators(1, name, (operator,), optimizer=name, memory=StepMemory(parameter_bytes=1.0))
-
-
-def _fused(name: str) -> str:
-    return fusion.as_page(_sweep(name))
-
-
-def _fused_csv(name: str) -> str:
-    return fusion.as_csv(_sweep(name))
-
-
-def _sweep(name: str) -> results.Result:
-    trial = results.Trial(0, {name: name}, False, 1, 0.5)
-    part = results.TrialGroup({name: name}, (0,), reason=name, notes=(name,))
-    return results.Result(name, name, name, 1, name, [part, part], [trial], True)
-
-
-def _sparsity(name: str) -> str:
-    layer = LayerCounts(name, name, name, calls=1, inputs=1, forward_macs=1, before=[name], after=[name])
-    counts = SparsityCounts(2, [StepCounts(0)], [layer], unseen=[name], notes=[name])
-    timing = LstmTiming(name, name, 0.5, 1.0, 1.0, 1.0)
-    return sparsity.as_table(name, counts, potential(counts), [timing])
 
 
 def _checks(name: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from ddlprof.cli import app, parser
-from ddlprof.launch import command, elastic
+from ddlprof.launch import command, torchrun
 from ddlprof.launch.target import Target
 from ddlprof.model.options import Options
 
@@ -37,8 +37,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         return called
 
     monkeypatch.setattr("ddlprof.launch.target.become", record("become", 0))
-    monkeypatch.setattr(elastic, "launch_target", record("launch", 3))
-    monkeypatch.setattr(elastic, "launch_torchrun", record("torchrun", 4))
+    monkeypatch.setattr(torchrun, "launch_target", record("launch", 3))
+    monkeypatch.setattr(torchrun, "launch_torchrun", record("torchrun", 4))
     monkeypatch.setattr(command, "run_command", record("command", 5))
     return made
 
@@ -125,7 +125,7 @@ def test_a_run_waits_for_no_parser(options: list[str], tmp_path: Path) -> None:
 
 def test_launched(calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(monkeypatch, "run", "--nproc-per-node", "2", "train.py", "--nnodes", "9") == 3
-    assert calls == [("launch", elastic.LauncherOptions("2"), Target(["train.py", "--nnodes", "9"]), Options())]
+    assert calls == [("launch", torchrun.LauncherOptions("2"), Target(["train.py", "--nnodes", "9"]), Options())]
 
 
 def test_torchrun(calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,10 @@ def test_python_in_front_of_the_script(calls: list[tuple[Any, ...]], monkeypatch
     main(monkeypatch, "run", "--", sys.executable, "-u", "train.py", "-x")
     main(monkeypatch, "run", "--nproc-per-node", "2", "--", sys.executable, "train.py", "-x")
     target = Target(["train.py", "-x"])
-    assert calls == [("become", target, Options(), ["-u"]), ("launch", elastic.LauncherOptions("2"), target, Options())]
+    assert calls == [
+        ("become", target, Options(), ["-u"]),
+        ("launch", torchrun.LauncherOptions("2"), target, Options()),
+    ]
 
 
 @pytest.mark.parametrize(("value", "options"), [("1", None), ("0", Options()), ("", Options())])

@@ -14,6 +14,7 @@ import pytest
 from ddlprof.cli.app import main
 from ddlprof.recommender.target import default_catalog
 from tests.golden.runs import HERE, simple_run
+from tests.unit.cli.commands import skip_without
 from tests.unit.cli.hostile import NAME, write_job, write_overlay, write_run
 
 EXAMPLE = str(HERE.parents[1] / "examples/jobs.csv")
@@ -37,6 +38,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]
     def run(*words: str, terminal: bool = True, **environment: str) -> str:
         out = Terminal() if terminal else io.StringIO()
         monkeypatch.setattr(sys, "stdout", out)
+        skip_without(words[0])
         monkeypatch.setattr(sys, "argv", ["ddlprof", *words])
         for name, value in {"TERM": "xterm-256color", **environment}.items():
             monkeypatch.setenv(name, value)

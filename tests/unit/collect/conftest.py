@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from ddlprof.collect.steps.attribution import StepAssembler
-from ddlprof.collect.steps.sums import Step
 from ddlprof.model.classes import CLASSES, PARTS
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import Flag, StepRow
+from ddlprof.writing.writer import Step
 
 MS = 1_000_000
 SMALL, LARGE = 10, 1000

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ddlprof.collect.accelerator.kernels import Activity
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.hooks.collective import Collective
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
+from ddlprof.model.kernels import Activity
 
 MS = 1_000_000
 UNIX = 10**18

@@ -29,10 +29,10 @@ from ddlprof.collect.install import Uninstall, fail_open
 from ddlprof.collect.loader import dataloader, waits
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
-from ddlprof.collect.writer import RankWriter
 from ddlprof.model.records import Drop
 from ddlprof.operators.features import model_facts
-from tests.unit.collect.test_writer import header, lines_of
+from ddlprof.writing.writer import RankWriter
+from tests.unit.writing.test_writer import header, lines_of
 
 
 class Broken(RuntimeError):

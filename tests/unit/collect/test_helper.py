@@ -16,12 +16,11 @@ from ddlprof.collect.helper import Helper
 from ddlprof.collect.process.stack_schedule import LOOK_S
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
-from ddlprof.collect.steps.sums import Step
-from ddlprof.collect.writer import RankWriter
 from ddlprof.model.events import Kind
 from ddlprof.model.health import HealthReading
 from ddlprof.model.records import ContextRow, LoaderCost, Note, Overhead
-from tests.unit.collect.test_writer import header, lines_of
+from ddlprof.writing.writer import RankWriter, Step
+from tests.unit.writing.test_writer import header, lines_of
 
 
 class Rig:

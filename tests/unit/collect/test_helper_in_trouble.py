@@ -12,7 +12,7 @@ import pytest
 from ddlprof.collect import helper as module
 from ddlprof.model.events import Kind
 from tests.unit.collect.test_helper import Rig, collective
-from tests.unit.collect.test_writer import lines_of
+from tests.unit.writing.test_writer import lines_of
 
 
 @pytest.fixture

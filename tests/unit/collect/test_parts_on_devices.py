@@ -19,19 +19,19 @@ import pytest
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.collect.accelerator import flight_recorder, windows
 from ddlprof.collect.accelerator.flight_recorder import FlightRecorder
-from ddlprof.collect.accelerator.kernels import Activity
 from ddlprof.collect.accelerator.windows import ProfilerWindows
 from ddlprof.collect.helper import Helper
 from ddlprof.collect.hooks.collective import Collective
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
-from ddlprof.collect.writer import RankWriter
 from ddlprof.model.classes import CLASSES, COMM_PARTS
 from ddlprof.model.events import Kind
+from ddlprof.model.kernels import Activity
 from ddlprof.model.records import MISSING, Calibration, RankHeader
 from ddlprof.report.run import text as card
 from ddlprof.report.run.data import build_report
 from ddlprof.store import load_run
+from ddlprof.writing.writer import RankWriter
 from tests.unit.collect.lagging_device import MS, UNIX, LaggingDevice, Profiler
 
 STEPS = 80

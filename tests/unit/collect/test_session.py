@@ -16,11 +16,11 @@ from ddlprof.collect.accelerator.protocol import DeviceProfiler
 from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.session import Session
-from ddlprof.collect.writer import rank_files
 from ddlprof.model.events import Kind
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
 from ddlprof.model.records import End, Note
+from ddlprof.writing.writer import rank_files
 from tests.records import records_in
 from tests.unit.collect.lagging_device import MS, UNIX, LaggingDevice, Profiler, train
 from tests.unit.collect.toy_accelerator import Toy

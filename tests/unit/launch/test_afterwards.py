@@ -25,7 +25,7 @@ import pytest
 import ddlprof
 from ddlprof.base.errors import UserError
 from ddlprof.launch import afterwards as module
-from ddlprof.launch import child, command, elastic, ending, terminal
+from ddlprof.launch import child, command, ending, terminal, torchrun
 from ddlprof.launch.afterwards import LastResort, Step, afterwards
 from ddlprof.model import codec
 from ddlprof.model.options import Options
@@ -189,7 +189,7 @@ def test_a_launcher(kinds: list[Callable[[], None]], monkeypatch: pytest.MonkeyP
             raise RuntimeError
 
         launcher: Any = SimpleNamespace(determine_local_world_size=int, parse_min_max_nnodes=lambda _: (1, 1), run=fail)
-        code = elastic._launch(launcher, arguments, Options(out=f"run-{os.getpid()}", live=True))
+        code = torchrun._launch(launcher, arguments, Options(out=f"run-{os.getpid()}", live=True))
         return CODE if code == 1 else code
 
     assert every_function_fails(end, kinds) > 2

@@ -10,7 +10,7 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.launch import command
-from ddlprof.model.options import JOB_VARIABLE, PATH_VARIABLE, STARTUP, Options, ParentRun
+from ddlprof.model.options import JOB_VARIABLE, PATH_VARIABLE, STARTUP, AddedHooks, Options, ParentRun
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX commands")
 
@@ -69,10 +69,8 @@ def test_it_names_the_launcher_and_the_form(launcher: str, says: str, capfd: pyt
 
 
 def test_a_job_travels_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ddlprof.model.options import Experiment
-
     monkeypatch.setenv(PATH_VARIABLE, os.pathsep.join([STARTUP, "theirs"]))
-    job = ParentRun(Options(stop_after=3), "train", "id", "/runs/a", Experiment(5, replayed=True), 17)
+    job = ParentRun(Options(stop_after=3), "train", "id", "/runs/a", AddedHooks("more", "theirs", {"steps": 5}), 17)
     for variables in (job.environment(), ParentRun(Options()).environment()):
         assert variables[PATH_VARIABLE] == os.pathsep.join([STARTUP, "theirs"])  # once, however often it is handed on
     monkeypatch.setenv(JOB_VARIABLE, job.environment()[JOB_VARIABLE])

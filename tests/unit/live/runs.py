@@ -6,9 +6,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ddlprof.collect.steps.sums import Step
-from ddlprof.collect.writer import RankWriter
 from ddlprof.model.records import ContextRow, End, RankHeader, StepRow
+from ddlprof.writing.writer import RankWriter, Step
 from tests.golden.runs import MS, header, manifest, step
 
 DIED_PID = 2**22 + 1

@@ -18,7 +18,6 @@ from ddlprof.live import words
 from ddlprof.live.follower import RunFollower
 from ddlprof.live.loop import last_word
 from ddlprof.live.snapshot import Observer, Snapshot
-from ddlprof.sharing.write import share
 from ddlprof.store import RunData
 from scripts.bench.synthetic_job import write_job
 from tests.golden.runs import HERE
@@ -162,12 +161,3 @@ def test_beside_an_older_attempt_the_newer_one_is_watched(tmp_path: Path) -> Non
         look(tmp_path / "run")
     GrowingRun(tmp_path / "run", attempt=1).begin().train(10)
     assert look(tmp_path / "run").steps == 10
-
-
-def test_a_shared_run_is_watched_as_the_run_is(tmp_path: Path) -> None:
-    """Its files have no checksums, and do not grow."""
-    share([str(HERE / "two-ranks")], tmp_path / "run.zip")
-    shared, run = look(tmp_path / "run.zip"), look(HERE / "two-ranks")
-    assert [rank.state for rank in shared.ranks] == [rank.state for rank in run.ranks] == ["exception", "silent"]
-    assert shared.times_s == run.times_s
-    assert (shared.times_s["straggler"] or 0) > 0

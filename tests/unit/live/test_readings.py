@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddlprof.collect.writer import RankWriter
 from ddlprof.live import words
 from ddlprof.live.figures import FIGURES
 from ddlprof.live.follower import RunFollower
@@ -17,6 +16,7 @@ from ddlprof.live.readings import EnergyMeter, HealthReadings
 from ddlprof.live.snapshot import Observer, Snapshot
 from ddlprof.model.health import HealthReading
 from ddlprof.model.records import ContextRow
+from ddlprof.writing.writer import RankWriter
 from tests.golden.runs import MS, SHAPES, ddp_step, header, manifest, write_rank
 from tests.unit.live.runs import GrowingRun
 from tests.unit.live.test_screen import text_of

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.collect.step_buffer import StepBuffer
 from ddlprof.model import codec
 from ddlprof.model.records import (
     MISSING,
@@ -24,6 +23,7 @@ from ddlprof.model.records import (
 )
 from ddlprof.model.source_places import SourcePlace
 from ddlprof.store import StepTable, load_run
+from ddlprof.writing.step_buffer import StepBuffer
 from tests.golden.runs import SHAPES, Record, ddp_step, header, manifest, simple_run, step, with_collectives, write_rank
 
 

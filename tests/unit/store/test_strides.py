@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ddlprof.collect.retention import Budget
-from ddlprof.collect.steps.sums import Step
-from ddlprof.collect.writer import RankWriter
 from ddlprof.model.records import Flag
 from ddlprof.store import load_run
+from ddlprof.writing.retention import Budget
+from ddlprof.writing.writer import RankWriter, Step
 from tests.golden.runs import ddp_step, header, manifest
-from tests.unit.collect.test_writer import make_collective
+from tests.unit.writing.test_writer import make_collective
 
 
 def test_a_rank_with_more_collectives_sets_the_stride_of_all(tmp_path: Path) -> None:

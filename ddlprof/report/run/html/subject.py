@@ -10,9 +10,9 @@ import numpy as np
 
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.base.units import Scale, percent, scale_for
-from ddlprof.model.classes import TABLE
+from ddlprof.model.classes import TABLE, terms_of
 from ddlprof.report.html.element import Html, tag
-from ddlprof.report.run.data import ReportData, terms_of
+from ddlprof.report.run.data import ReportData
 from ddlprof.store import IntArray, RunData
 
 NAMES = {each.name: each.name for each in TABLE} | {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
-from ddlprof.analysis.rules.facts import Facts, Reductions, Window
+from ddlprof.analysis.rules.facts import DeviceFacts, Facts, HostFacts, Reductions, Window
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.model.classes import TIMES
+from ddlprof.model.manifest import ModelFacts, TrainingFacts
 from tests.golden.runs import MS
 
 PARTS = ("compute", "data", "h2d", "comm", "other")
@@ -41,11 +43,21 @@ def facts(means_ms: dict[str, float | None] | None = None, **known: Any) -> Fact
         "micro_batches": 1,
         "comm_hook": "",
         "gradient_bytes": 100_000_000,
-        "device_bytes": 80 * 2**30,
-        "device_peak_bytes": 70 * 2**30,
+        "memory_bytes": 80 * 2**30,
+        "peak_bytes": 70 * 2**30,
         "samples_per_step": 32.0,
     }
-    return Facts(**(values | known))
+    return facts_of(**(values | known))
+
+
+def facts_of(**known: Any) -> Facts:
+    """Facts with these fields, of their parts too."""
+    kinds = {"training": TrainingFacts, "model": ModelFacts, "host": HostFacts, "devices": DeviceFacts}
+    parts = {
+        part: kind(**{each.name: known.pop(each.name) for each in fields(kind) if each.name in known})
+        for part, kind in kinds.items()
+    }
+    return Facts(**parts, **known)
 
 
 def ddp(moving_ms: float, straggler_ms: float = 0.0, **known: Any) -> Facts:

@@ -83,7 +83,7 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(lag_share=0.01, window=WINDOW),
         facts(lag_share=0.01, window=Window(2, 0.35, 900.0, 8e-6)),
     ],
-    "batch_size": [ddp(25, device_peak_bytes=30 * GIB)],
+    "batch_size": [ddp(25, peak_bytes=30 * GIB)],
     "host_contention": [facts(**CPU), facts(**CPU, queued_share=0.4)],
     "shared_machine": [facts(queued_share=0.4), facts(WAITING, queued_share=0.4, loader_workers=8),
                        ddp(2, 30, queued_share=0.3, device="cpu", late_rank=LateRank(1, 0.9, "other"))],
@@ -100,7 +100,7 @@ SPEAKS: dict[str, list[Facts]] = {
     "evaluation_share": [facts(job=job("evaluation", 300))],
     "checkpoint_share": [facts(job=job("checkpoint", 150))],
     "memory_creep": [facts(growths=[GROWTH]), facts(growths=[MemoryGrowth(0, "process", 2.0**22, 2.0 * GIB, 50)],
-                                                    host_free_bytes=50 * GIB)],
+                                                    free_bytes=50 * GIB)],
     "throttling": [facts(throttled=[HOT])],
     "sick_machine": [ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[SWAPS]),
                      ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[XID, SWAPS])],
@@ -147,8 +147,8 @@ SILENT: dict[str, list[Facts]] = {
         facts(lag_share=0.01, window=Window(6, 0.05, 900.0, 8e-6)),
         facts({"compute": 5.0, "data": 95.0}, lag_share=0.01),
     ],
-    "batch_size": [ddp(25), ddp(5, device_peak_bytes=30 * GIB), ddp(25, device_peak_bytes=None),
-                   ddp(25, device_peak_bytes=30 * GIB, device="cpu")],
+    "batch_size": [ddp(25), ddp(5, peak_bytes=30 * GIB), ddp(25, peak_bytes=None),
+                   ddp(25, peak_bytes=30 * GIB, device="cpu")],
     "host_contention": [facts(), facts(**CPU | {"cpu_threads": 8}), facts(**CPU | {"cpu_threads": None}),
                         facts(**CPU | {"cpu_percent": 80.0}),
                         facts(**CPU | {"device": "H100"})],
@@ -282,12 +282,12 @@ def test_waiting_workers_need_no_cores() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"device_peak_bytes": 2 * GIB}, "8 runs that differ in hyper-parameters would train as one about 1.4 times"),
-        ({"device_peak_bytes": 20 * GIB}, "3 runs that differ in hyper-parameters would train as one about 1.3 times"),
-        ({"device_peak_bytes": 40 * GIB}, None),  # two do not fit
-        ({"device_peak_bytes": None}, None),
-        ({"device_peak_bytes": 2 * GIB, "world_size": 2}, None),
-        ({"device_peak_bytes": 2 * GIB, "window": Window(6, 0.15, 900.0, 8e-6)}, None),  # too little to gain
+        ({"peak_bytes": 2 * GIB}, "8 runs that differ in hyper-parameters would train as one about 1.4 times"),
+        ({"peak_bytes": 20 * GIB}, "3 runs that differ in hyper-parameters would train as one about 1.3 times"),
+        ({"peak_bytes": 40 * GIB}, None),  # two do not fit
+        ({"peak_bytes": None}, None),
+        ({"peak_bytes": 2 * GIB, "world_size": 2}, None),
+        ({"peak_bytes": 2 * GIB, "window": Window(6, 0.15, 900.0, 8e-6)}, None),  # too little to gain
     ],
 )
 def test_what_many_launch_bound_runs_would_gain_as_one(given: dict[str, Any], said: str | None) -> None:

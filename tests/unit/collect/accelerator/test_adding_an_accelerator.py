@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from ddlprof.base import real_time
 from ddlprof.collect.accelerator import known, protocol
-from ddlprof.collect.accelerator.kernels import Activity
 from ddlprof.collect.session import Session
-from ddlprof.collect.writer import rank_files
 from ddlprof.model import codec
+from ddlprof.model.kernels import Activity
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
 from ddlprof.model.records import ContextRow, Flag, Note, StepRow, WindowRow
+from ddlprof.writing.writer import rank_files
 from tests.records import records_in
 from tests.unit.collect.lagging_device import UNIX, LaggingDevice, Profiler
 from tests.unit.collect.ticking_device import TickingDevice

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ddlprof.collect.accelerator import windows as module
-from ddlprof.collect.accelerator.kernels import Activity
 from ddlprof.collect.accelerator.windows import EVERY_UPDATES, FIRST_UPDATE, MOST_BEHIND, ProfilerWindows, summarise
 from ddlprof.model.events import Kind
+from ddlprof.model.kernels import Activity
 from ddlprof.model.records import Flag, WindowRow
 from tests.unit.collect.lagging_device import MS, UNIX, LaggingDevice, Profiler, train
 from tests.unit.collect.test_helper import Rig

@@ -16,9 +16,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ddlprof.collect.session import Session
-from ddlprof.collect.writer import rank_files
 from ddlprof.model.options import Options
 from ddlprof.model.records import StepRow
+from ddlprof.writing.writer import rank_files
 from scripts.lab.simulated_cuda import Machine
 from tests.records import records_in
 

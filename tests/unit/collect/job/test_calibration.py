@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from threading import Condition
 from typing import Any
 
@@ -10,9 +11,33 @@ import pytest
 
 from ddlprof.collect.job import calibration
 from ddlprof.collect.job.calibration import CLOCK_ROUNDS, MANY_MACHINES, exchange_nodes, read_clocks
-from scripts.bench.many_ranks import Client
 
 dist = pytest.importorskip("torch.distributed")
+
+
+@dataclass
+class Client:
+    """One rank's connection, in place of torch.distributed and of the store, and how much it was asked."""
+
+    rank: int
+    ranks: int
+    store: Any
+    requests: int = 0
+
+    def get_rank(self) -> int:
+        """The rank."""
+        return self.rank
+
+    def get_world_size(self) -> int:
+        """The number of ranks."""
+        return self.ranks
+
+    def __getattr__(self, name: str) -> Any:
+        def request(*arguments: Any) -> Any:
+            self.requests += 1
+            return getattr(self.store, name)(*arguments)
+
+        return request
 
 
 def exchanged(node_ids: list[str]) -> tuple[list[list[int]], list[int]]:

@@ -10,8 +10,8 @@ import pytest
 
 from ddlprof.collect.job import environment
 from ddlprof.collect.job.rank_output import RankOutput
-from ddlprof.collect.writer import rank_files
 from ddlprof.model.options import Options, ParentRun
+from ddlprof.writing.writer import rank_files
 
 ARGV = ["train.py"]
 

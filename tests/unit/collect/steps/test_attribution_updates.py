@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ddlprof.collect.steps.boundaries import RETIRED_AFTER
-from ddlprof.collect.steps.sums import relative_us
 from ddlprof.model.events import Kind
 from ddlprof.model.records import NEVER
+from ddlprof.writing.writer import relative_us
 from tests.unit.collect.conftest import LARGE, MS, SMALL, Thread, flags, ms
 
 # -- optimizers ---------------------------------------------------------------------------------------------------

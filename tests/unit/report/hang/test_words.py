@@ -9,8 +9,9 @@ import pytest
 
 from ddlprof.analysis import hang_facts
 from ddlprof.analysis.hang_facts import Hang, Place, RankLine
+from ddlprof.analysis.hang_words import advice, headline, label
+from ddlprof.report.hang.card import card
 from ddlprof.report.hang.html import section
-from ddlprof.report.hang.words import advice, card, headline, label
 from ddlprof.report.html.element import joined
 
 PLACE = Place("0", "data", (0, 1, 2), 41, "allreduce", 16640)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.collect.retention import Budget
 from ddlprof.model.records import Flag
+from ddlprof.writing.retention import Budget
 from scripts.bench.jobs import Limits
 from scripts.bench.memory import bounded, written, wrongly_kept
 from tests.golden.runs import header, step

@@ -1,6 +1,6 @@
 """The errors and intervals of communication on published placements, each model left out of the fit.
 
-A sample of the points, so that this takes seconds; `scripts.fit.communication_errors` has all of them.
+A sample of the points, so that this takes seconds; `scripts.fit.communication` has all of them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,0 @@
-"""One file for each policy; `ddlprof.cluster.policy` knows them by name."""

@@ -1,0 +1,1 @@
+"""The differential experiments known from the literature: `ddlprof characterize`."""

@@ -1,0 +1,45 @@
+"""Reads histories of all kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from ddlprof.base.errors import UserError
+from ddlprof.extensions.cluster.history import alibaba, helios, kubernetes, named, philly, sacct
+from ddlprof.extensions.cluster.history.past import Kept, PastJob, kept, with_unique_names
+
+KINDS = ("sacct", "kubernetes", "philly", "helios", "alibaba", "csv")
+
+
+def read_history(
+    kind: str, paths: Sequence[Path], columns: Mapping[str, str] | None = None, queues: Collection[str] = ()
+) -> Kept:
+    """The jobs in files of one kind (`KINDS`) that can be simulated, and what was left out.
+
+    `columns` names those of a CSV file by what they hold; `queues` are the only ones that are kept. Raises UserError in
+    a line that names file and line.
+    """
+    jobs, left_out = _read(kind, paths, columns or {})
+    found = kept(with_unique_names(jobs), frozenset(queues))
+    found.left_out.update(left_out)
+    if not found.jobs:
+        why = "; ".join(found.notes())
+        raise UserError(f"{', '.join(map(str, paths))}: no job ran on GPUs and ended{f' ({why})' if why else ''}")
+    return found
+
+
+def _read(kind: str, paths: Sequence[Path], columns: Mapping[str, str]) -> tuple[list[PastJob], Mapping[str, int]]:
+    if kind == "alibaba":
+        return alibaba.read(paths)
+    if kind == "kubernetes":
+        return kubernetes.read(paths)
+    if kind == "sacct":
+        return sacct.read(paths)
+    readers: dict[str, Callable[[Path], list[PastJob]]] = {
+        "philly": philly.read,
+        "helios": helios.read,
+        "csv": partial(named.read, named=columns),
+    }
+    return [job for path in paths for job in readers[kind](path)], {}

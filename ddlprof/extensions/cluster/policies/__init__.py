@@ -1,0 +1,1 @@
+"""One file for each policy; `ddlprof.extensions.cluster.policy` knows them by name."""

@@ -1,0 +1,70 @@
+"""Runs a sweep: groups its trials, predicts the gain of fusing, trains, and measures the gain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from ddlprof.base.errors import UserError
+from ddlprof.extensions.fusion.hyperparameters import Values, defaults_of, partition, per_model
+from ddlprof.extensions.fusion.part import Options, Part
+from ddlprof.extensions.fusion.results import Result
+from ddlprof.extensions.fusion.sweeps import Choices, for_optimizers, trials_of
+from ddlprof.extensions.fusion.task import SEED, Names, Task
+from ddlprof.extensions.fusion.unfusible import without_warnings
+
+Advance = Callable[[int, int], None]
+"""Called with the number of steps done and of all steps, as far as known."""
+
+
+def _nothing(done: int, total: int) -> None:
+    """Shows no progress."""
+
+
+def run(names: Names, sweeps: Mapping[str, Choices], options: Options, advance: Advance = _nothing) -> Result:
+    """Predicts, decides, trains and measures. Raises UserError for a sweep that cannot be trained at all."""
+    task = names.load()
+    trials = trials_of(sweeps, options.draws, names.seed)
+    optimizers = list(dict.fromkeys(task.optimizer_of(trial) for trial in trials))
+    for optimizer in optimizers:
+        defaults_of(optimizer)
+    task.check_names(sweeps, optimizers)
+    trials = for_optimizers(trials, task.optimizer, task.other_names())
+    if len(trials) < 2:
+        raise UserError("one trial: nothing to fuse; the optimizer has none of the values that differ")
+    return run_trials(task, trials, options, names, advance)
+
+
+def run_trials(
+    task: Task, trials: Sequence[Values], options: Options, names: Names | None = None, advance: Advance = _nothing
+) -> Result:
+    """The same for given trials. `names`: those of the task, for other processes to compare with."""
+    _check_values(task, trials)
+    optimizers = dict.fromkeys(task.optimizer_of(trial) for trial in trials)
+    result = Result(
+        task.factory_name, ", ".join(optimizers), task.device.type, torch.get_num_threads(),
+        names.metric if names is not None else None, [], [], not options.dry_run, task.precision,
+    )  # fmt: skip
+    with without_warnings():
+        for common, numbers in partition(trials, task.shared_names()):
+            part = Part(task, trials, common, numbers, options, names)
+            found = part.planned()
+            if not options.dry_run:
+                found, trained = part.trained(found, advance)
+                result.trials.extend(trained)
+            result.parts.append(found)
+    result.trials.sort(key=lambda trial: trial.number)
+    return result
+
+
+def _check_values(task: Task, trials: Sequence[Values]) -> None:
+    for values in trials:
+        given = {name: [value] for name, value in task.optimizer_values(values).items()}
+        per_model(task.optimizer_of(values), 1, given)
+        seed = values.get(SEED, task.seed)
+        if not isinstance(seed, int):
+            raise UserError(f"--sweep {SEED}: {seed} is no whole number: give choice(0,1,2) or a list")
+        if not -(2**63) <= seed < 2**64:
+            raise UserError(f"{SEED} {seed}: torch takes whole numbers of 64 bits: give a smaller one")
+        task.values_at(0, 1, values)

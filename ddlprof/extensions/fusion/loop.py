@@ -1,0 +1,251 @@
+"""The loop over batches: trials that train together or alone, of which some may end before the others."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ddlprof.base.errors import UserError
+from ddlprof.extensions.fusion.hyperparameters import Values
+from ddlprof.extensions.fusion.random_state import OwnDraws, draws_undone
+from ddlprof.extensions.fusion.results import DIVERGED, HALVING
+from ddlprof.extensions.fusion.task import Task
+from ddlprof.extensions.fusion.training import Held, Together, Training, Way
+
+_LOOK = 50
+"""Steps between looks for trials that have diverged. A GPU is waited for at each."""
+_WORTH_STEPS = 100
+"""Steps that have to be left for models to leave a group: the others are stacked and recorded anew."""
+_LEAST_RECENT = 10
+"""Steps at least whose losses are averaged for a trial that ends early."""
+Positions = Sequence[int]
+"""Models of a training, by their place in it."""
+
+
+@dataclass(frozen=True)
+class Length:
+    """The length of a training in steps, or in epochs if steps are not given."""
+
+    steps: int | None
+    epochs: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one model."""
+
+    steps: int
+    loss: float | None
+    eval_loss: float | None
+    metric: float | None
+    diverged: bool
+    stopped: str = ""
+    """Why it ended before the others: `diverged` or `halving`; empty if it did not."""
+
+
+def count_steps(task: Task, values: Values, length: Length) -> int:
+    """All steps of a training. Where only epochs are known, one epoch is counted."""
+    if length.steps is not None:
+        return length.steps
+    with draws_undone(task.device):
+        batches = sum(1 for _ in task.batches(values))
+    return length.epochs * -(-batches // task.grad_accum)
+
+
+class Course:
+    """The training of one group of trials on its way over its batches: it can be held, narrowed and joined."""
+
+    def __init__(
+        self, task: Task, training: Training, numbers: Sequence[int], values: Values, length: Length, evaluate: bool,
+        keeps_models: bool = False,
+    ) -> None:  # fmt: skip
+        """`numbers`: the trials. `values`: those of the batches. `keeps_models`: whether `models` is wanted."""
+        self._task, self._values, self._length, self._evaluate = task, values, length, evaluate
+        self._training: Training | None = training
+        self._held: list[Held] = []
+        self._way = Way()
+        self.numbers = list(numbers)
+        self.steps = 0
+        self.outcomes: dict[int, Outcome] = {}
+        self.models: dict[int, nn.Module] | None = {} if keeps_models else None
+        self.notes: set[str | None] = set()
+        """Why steps were not replayed as CUDA graphs."""
+        self._draws = OwnDraws(task.device)
+        self._over = _over_epochs(task, values, length)
+        self._losses: list[Tensor] = []
+        self._epoch_begin = self._forgotten = 0
+        self._sum: Tensor | None = None
+        self._scored: list[Outcome] | None = None
+        """What was found for `scores`, until trials end or the next step."""
+
+    @property
+    def training(self) -> Training:
+        """The training, which goes on from the host if it was put there."""
+        if self._training is None:
+            self._training = Together.resumed(self._task, self._held, self._way)
+            self._held = []
+        return self._training
+
+    def pause(self) -> None:
+        """Makes room for another group: puts the models of several that train as one on the host."""
+        if isinstance(self._training, Together):
+            self.notes.add(self._training.fused.not_graphed)
+            self._way, self._held = self._training.way, self._training.held(range(len(self.numbers)))
+            self._training = None
+
+    def advance(self, until: int | None, step_done: Callable[[int], None]) -> None:
+        """Trains until this number of steps, or to the end."""
+        self._scored = None
+        with self._draws.continued():
+            while self.numbers and (until is None or self.steps < until):
+                following = next(self._over, None)
+                if following is None:
+                    break
+                batches, is_first = following
+                if is_first:
+                    self._forget()
+                losses = self.training.step(*batches)
+                self._losses.append(losses)
+                self._sum = losses if self._sum is None else self._sum + losses
+                self.steps += 1
+                step_done(self.steps)
+                if self.steps % _LOOK == 0:
+                    self._leave_diverged()
+        if not self.steps:
+            raise UserError(f"{self._task.data_name} gave no batches")
+
+    def _forget(self) -> None:
+        """Drops losses that no mean will need."""
+        self._epoch_begin = self.steps
+        needed = int(0.9 * self.steps) - _LEAST_RECENT
+        if needed > self._forgotten:
+            del self._losses[: needed - self._forgotten]
+            self._forgotten = needed
+
+    def _leave_diverged(self) -> None:
+        if bool(self._losses[-1].isfinite().all()):
+            return
+        steps = self._length.steps
+        if len(self.numbers) > 1 and steps is not None and steps - self.steps < _WORTH_STEPS:
+            return
+        off = (~self._losses[-1].isfinite()).tolist()
+        broken = [place for place, is_broken in enumerate(self.training.broken()) if is_broken and off[place]]
+        if broken:
+            self.leave(broken, DIVERGED)
+
+    def leave(self, places: Positions, why: str) -> None:
+        """Ends some of the trials here; the others go on with fewer models."""
+        scored, self._scored = self._scored if why == HALVING else None, None
+        found = self._outcomes(why, self._evaluate and why != DIVERGED) if scored is None else scored
+        self.pause()
+        self._keep(places, found, [each.model for each in self._held])
+        rest = [place for place in range(len(self.numbers)) if place not in set(places)]
+        self.numbers = [self.numbers[place] for place in rest]
+        self._losses = [each[rest] for each in self._losses]
+        self._sum = None if self._sum is None else self._sum[rest]
+        self._held = [self._held[place] for place in rest if self._held]
+        if not rest:
+            self._training = None  # which frees its memory
+
+    def finish(self) -> None:
+        """Ends the training of all that are left."""
+        if self.numbers:
+            self._keep(range(len(self.numbers)), self._outcomes("", self._evaluate), [])
+            if isinstance(self.training, Together):
+                self.notes.add(self.training.fused.not_graphed)
+
+    def _keep(self, places: Positions, found: Sequence[Outcome], models: Sequence[nn.Module]) -> None:
+        """`models`: those of the training, if they are at hand."""
+        if self.models is not None and not models:
+            models = self.training.models()
+        for place in places:
+            self.outcomes[self.numbers[place]] = found[place]
+            if self.models is not None:
+                self.models[self.numbers[place]] = models[place]
+
+    def scores(self) -> list[float]:
+        """What trials are ranked by, less being better: the loss of the evaluation if there is one, or the recent."""
+        found = self._scored = self._outcomes(HALVING, self._evaluate)
+        each = [one.eval_loss if self._evaluate else one.loss for one in found]
+        return [math.inf if one is None else one for one in each]
+
+    def _outcomes(self, why: str, evaluate: bool) -> list[Outcome]:
+        assert self._sum is not None
+        if why:
+            recent = max(_LEAST_RECENT, self.steps // 10)
+        elif self._length.steps is not None:
+            recent = max(1, self.steps // 10)
+        else:
+            recent = self.steps - self._epoch_begin
+        means = torch.stack(self._losses[-recent:]).double().mean(0).tolist()
+        diverged = [not math.isfinite(each) for each in self._sum.double().tolist()]
+        found: list[tuple[float | None, float | None]] = [(None, None)] * len(means)
+        if evaluate:
+            with draws_undone(self._task.device):
+                found = evaluated(self.training, self._task, self._values)
+        return [
+            Outcome(self.steps, _finite(mean), _finite(loss), _finite(metric), is_off, why)
+            for mean, (loss, metric), is_off in zip(means, found, diverged, strict=True)
+        ]
+
+    def join(self, other: Course) -> None:
+        """Takes the trials of another course, which is at the same step, into this one."""
+        for each in (self, other):
+            each.pause()
+        self._held += other._held
+        self.numbers += other.numbers
+        self.outcomes |= other.outcomes
+        self.notes |= other.notes
+        if self.models is not None and other.models is not None:
+            self.models |= other.models
+        both = zip(self._losses, other._losses, strict=True)
+        self._losses = [torch.cat(pair) for pair in both]
+        if self._sum is not None and other._sum is not None:
+            self._sum = torch.cat((self._sum, other._sum))
+
+
+def train(course: Course, step_done: Callable[[int], None]) -> list[Outcome]:
+    """Trains to the end; returns the result of each trial, in the order of their numbers."""
+    course.advance(None, step_done)
+    course.finish()
+    return [course.outcomes[number] for number in sorted(course.outcomes)]
+
+
+def _over_epochs(task: Task, values: Values, length: Length) -> Iterator[tuple[list[object], bool]]:
+    """The batches of each step, and whether it is the first of an epoch. The last of an epoch may have fewer."""
+    done = 0
+    for _ in range(length.epochs) if length.steps is None else iter(int, 1):
+        before = done
+        batches = (batch for batch, _ in task.batches(values))
+        while of_step := list(itertools.islice(batches, task.grad_accum)):
+            if length.steps is not None and done >= length.steps:
+                return
+            yield of_step, done == before
+            done += 1
+        if done == before:
+            if done:
+                raise UserError(f"{task.data_name} gave no batches the second time: it has to make them anew each time")
+            return
+
+
+def evaluated(training: Training, task: Task, values: Values) -> list[tuple[float | None, float | None]]:
+    """The loss and the metric of each model, over all batches of the evaluation."""
+    losses = metrics = None
+    samples = 0
+    for batch, size in task.evaluation_batches(values):
+        loss, metric = (each.double() * size for each in training.evaluate(batch))
+        losses, metrics = (loss, metric) if losses is None or metrics is None else (losses + loss, metrics + metric)
+        samples += size
+    if losses is None or metrics is None:
+        raise UserError(f"{task.evaluation_name or task.data_name} gave no batches to evaluate")
+    shown = metrics.div(samples).tolist() if task.metric is not None else [None] * len(losses)
+    return list(zip(losses.div(samples).tolist(), shown, strict=True))
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

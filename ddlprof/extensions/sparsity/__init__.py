@@ -1,0 +1,1 @@
+"""The work of a training that zeros make unnecessary: `ddlprof sparsity`."""

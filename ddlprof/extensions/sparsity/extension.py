@@ -1,0 +1,19 @@
+"""What this room adds to ddlprof: `ddlprof sparsity`."""
+
+from __future__ import annotations
+
+from ddlprof.registry import Command, Extension
+
+EXTENSION = Extension(
+    group="Do more",
+    commands={
+        "sparsity": Command(
+            "Count the multiply-adds that zeros make unnecessary.",
+            ["sparsity train.py", "sparsity -o layers.csv train.py"],
+            "ddlprof.extensions.sparsity.cli.sparsity",
+            takes_all=True,
+        )
+    },
+    renamed={"sparsity": {"--steps": "--max-steps N"}},
+    names={"ddlprof.nn": "ddlprof.extensions.sparsity.nn"},
+)

@@ -1,0 +1,171 @@
+"""The request of `ddlprof sparsity` to a training process, and the counts that the process returns."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ddlprof.base.errors import UserError
+
+_Record = TypeVar("_Record")
+
+
+@dataclass(frozen=True)
+class SparsityRequest:
+    """Which steps to count, and where to write the counts."""
+
+    out: str
+    steps: int = 10
+    """The number of steps to count."""
+    every: int = 10
+    """One step in this number of steps is counted."""
+
+
+@dataclass
+class LayerCounts:
+    """Sums over all calls of one layer in the counted steps. `macs`: multiply-adds, without those with padding.
+
+    A layer makes three products: forward, data gradient, weight gradient. `*_needed`: multiply-adds that no zero makes
+    unnecessary. `*_structured`: multiply-adds left without whole rows and columns of zeros, in the calls of the first
+    counted step, in which these are looked for.
+    """
+
+    name: str
+    kind: str
+    """The class of the layer, such as `Linear`."""
+    shape: str
+    """The shape in words, such as `64 -> 128, 3x3`."""
+    calls: int = 0
+    """The number of forward passes whose backward pass was seen."""
+    inputs: int = 0
+    """The number of values in its inputs."""
+    input_zeros: int = 0
+    gradients: int | None = None
+    """The number of values in the gradients of its outputs; None if they cannot be seen."""
+    gradient_zeros: int | None = None
+    forward_macs: int = 0
+    forward_needed: int = 0
+    forward_structured: int = 0
+    data_macs: int = 0
+    """Multiply-adds of the data gradient; 0 if the input needs no gradient."""
+    data_needed: int = 0
+    data_structured: int = 0
+    weight_macs: int = 0
+    """Multiply-adds of the weight gradient; 0 if the weight is frozen."""
+    weight_needed: int = 0
+    weight_structured: int = 0
+    structured_macs: int = 0
+    """Multiply-adds of all three products in the calls in which rows, columns and groups of four were counted."""
+    padded_macs: int = 0
+    """Multiply-adds with padding in forward products, which `forward_macs` does not contain."""
+    rows: int = 0
+    """The number of rows of its inputs: samples or tokens."""
+    zero_rows: int = 0
+    columns: int = 0
+    """The number of columns of its inputs: features or channels, summed over calls."""
+    zero_columns: int = 0
+    fours: int = 0
+    """The number of groups of four neighbouring features or channels in its inputs."""
+    fitting_fours: int = 0
+    """The number of these groups with two zeros or more."""
+    mask_known: bool = False
+    """Whether the input comes from a ReLU or a dropout. Gradients are then not needed where the input is zero."""
+    before: list[str] = field(default_factory=list)
+    """The operators between the layers before and this layer, the last first, by torch's names."""
+    after: list[str] = field(default_factory=list)
+    """The operators between this layer and the next layers, the first first."""
+
+
+@dataclass
+class LstmSeen:
+    """The shape of an LSTM that the script called with gradients, for timing such an LSTM elsewhere."""
+
+    name: str
+    input_size: int
+    hidden_size: int
+    num_layers: int
+    batch: int
+    length: int
+    """The number of time steps in a sequence."""
+    dropout: float = 0.0
+    bidirectional: bool = False
+    projected: bool = False
+    packed: bool = False
+
+
+@dataclass(frozen=True)
+class LstmTiming:
+    """Seconds of one forward and backward of an LSTM of the script's shape on this machine."""
+
+    name: str
+    shape: str
+    dropout: float
+    """The share of all inputs and hidden states that the LSTMs with dropout drop."""
+    torch_s: float
+    """Seconds of torch.nn.LSTM with its own dropout between layers."""
+    random_s: float
+    """Seconds of the code for structured dropout if it drops different neurons for each sample."""
+    structured_s: float
+
+
+@dataclass
+class StepCounts:
+    """The multiply-adds of all layers in one counted step."""
+
+    step: int
+    """The number of the step, from 0."""
+    forward_macs: int = 0
+    forward_needed: int = 0
+    backward_macs: int = 0
+    backward_needed: int = 0
+
+
+@dataclass
+class SparsityCounts:
+    """Everything that one process has counted."""
+
+    steps_seen: int = 0
+    """The steps of the whole training that were watched."""
+    steps: list[StepCounts] = field(default_factory=list)
+    layers: list[LayerCounts] = field(default_factory=list)
+    lstms: list[LstmSeen] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
+    """Names of layers that exist but whose calls were not seen."""
+    compiled: bool = False
+    """Whether torch.compile was used."""
+    device: str = ""
+    threads: int = 1
+    """The number of torch's threads in the script."""
+    notes: list[str] = field(default_factory=list)
+
+
+def to_text(counts: SparsityCounts) -> str:
+    """The counts as JSON."""
+    return json.dumps(asdict(counts))
+
+
+def read_counts(path: Path) -> SparsityCounts | None:
+    """The counts that a training process has written; None if there are none. Raises UserError if the file is torn."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        return SparsityCounts(
+            **{
+                **value,
+                "steps": [_record(StepCounts, each) for each in value["steps"]],
+                "layers": [_record(LayerCounts, each) for each in value["layers"]],
+                "lstms": [_record(LstmSeen, each) for each in value["lstms"]],
+            }
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"the counts of the script cannot be read ({type(error).__name__}): run it again") from None
+
+
+def _record(kind: type[_Record], value: dict[str, Any]) -> _Record:
+    known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+    if set(value) - known:
+        raise ValueError("unknown fields")
+    return kind(**value)

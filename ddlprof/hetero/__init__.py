@@ -1,8 +1,0 @@
-"""One job on GPUs that are not alike: which GPUs to use, how to split the batch, how to exchange gradients.
-
-A training calls `apply` to follow a plan of `ddlprof plan`.
-"""
-
-from ddlprof.hetero.training import apply
-
-__all__ = ["apply"]

@@ -1,5 +1,0 @@
-"""Modules of torch that a training may use in place of torch's own."""
-
-from ddlprof.nn.lstm import StructuredDropoutLSTM
-
-__all__ = ["StructuredDropoutLSTM"]

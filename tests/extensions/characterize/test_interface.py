@@ -1,0 +1,13 @@
+"""The names of this room that users' scripts depend on."""
+
+from __future__ import annotations
+
+from tests.unit.test_interface import options_of_room
+
+OPTIONS = {
+    "characterize": "--format --help --max-steps --module --network-run --nproc-per-node --out --repeat --skip -m -o",
+}
+
+
+def test_commands_and_options() -> None:
+    assert options_of_room("characterize") == OPTIONS

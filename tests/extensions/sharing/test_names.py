@@ -1,0 +1,45 @@
+"""Words that stay in a shared run as they are, because nobody chose them for this run, and what stands for others."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddlprof.extensions.sharing import names as words
+from ddlprof.instance_catalog import load
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("cpu", "cpu"), ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB"), ("Tesla T4", "Tesla T4"),
+        ("NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 4090"), ("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"),
+        ("AMD Instinct MI300X", "AMD Instinct MI300X"), ("NVIDIA H200 MIG 1g.18gb", "NVIDIA H200 MIG 1g.18gb"),
+        ("ACME secret chip", "device"), ("NVIDIA of gpu-host-17", "device"), ("", "device"),
+    ],
+)  # fmt: skip
+def test_models_of_gpus(name: str, shown: str) -> None:
+    assert words.device(name) == shown
+
+
+def test_every_gpu_of_the_catalogue_can_be_told() -> None:
+    hidden = {gpu.gpu_model for gpu in load(None).gpus if words.device(gpu.gpu_model) == "device"}
+    assert not hidden
+
+
+def test_versions() -> None:
+    found = {"torch": "2.13.0+cpu", "python": "3.11.7", "cuda": "12.4", "ddlprof": "0.1.0", "mine": "1.0"}
+    assert words.versions(found) == {name: found[name] for name in ("torch", "python", "cuda", "ddlprof")}
+    assert words.versions({"torch": "2.13.0+corp.host7"}) == {}
+    assert words.versions({"torch": "2.8.0a0+git1234567", "cuda": "2.6.0+cu124"}) == {"cuda": "2.6.0+cu124"}
+
+
+def test_words_that_are_nobodys_stay() -> None:
+    assert words.strategy("ddp+fsdp") == "ddp+fsdp"
+    assert words.strategy("ddp+mine") == "ddp+other"
+    assert words.backend("cpu:gloo,cuda:nccl") == "cpu:gloo,cuda:nccl"
+    assert (words.backend("mine"), words.precision("mine"), words.comm_hook("mine")) == (None, None, "hook")
+    assert (words.optimizer("AdamW"), words.optimizer("MyAdam"), words.comm_hook("")) == ("AdamW", "optimizer", "")
+    assert words.operator("mse_loss_backward", "reduction") == "mse_loss_backward"
+    names = words.Names()
+    told = [names.operation(op) for op in ("allreduce_", "_allgather_base", "recv_any_source", "allreduce_mine", "x")]
+    assert told == ["allreduce_", "_allgather_base", "recv_any_source", "allreduce_0", "operation_1"]

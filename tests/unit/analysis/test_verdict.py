@@ -1,0 +1,228 @@
+"""The words of a verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ddlprof.analysis.diagnosis import Verdict
+from ddlprof.analysis.late_rank import LateRank
+from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.sources import Sources, SourceShare
+from ddlprof.analysis.summary import Spread, Summary
+from ddlprof.analysis.traffic import CommTotals
+from ddlprof.analysis.verdict import advise
+from ddlprof.model import source_places
+from ddlprof.model.classes import TIMES
+from ddlprof.model.source_places import SourcePlace
+from tests.golden.runs import MS
+from tests.unit.analysis.rules.made_up import facts_of
+
+
+def facts(fetch: Any = 20.0, **known: Any) -> Facts:
+    means = {
+        "step": 100.0, "compute": 60.0, "data": 30.0, "data_fetch": fetch, "data_prep": 8.0, "h2d": 1.0,
+        "comm": 5.0, "straggler": 2.0, "other": 4.0,
+    }  # fmt: skip
+    summary = Summary({n: Spread(means[n] * MS if n in means else None) for n in TIMES}, 50, 0)
+    values: dict[str, Any] = {
+        "summary": summary, "loader_workers": 2, "cores_per_rank": 4, "precision": "fp32", "device": "cpu",
+        "cpu_percent": 50.0, "strategy": "ddp",
+    }  # fmt: skip
+    return facts_of(**(values | known))
+
+
+@pytest.mark.parametrize(
+    ("cause", "workers", "cores", "expected"),
+    [
+        ("prep", 0, 4, "DataLoader(num_workers=1)"),
+        ("prep", 0, None, "DataLoader(num_workers=1)"),
+        ("fetch", 2, 4, "3 loader workers in place of 2 (they wait"),
+        ("fetch", 8, 4, "12 loader workers in place of 8 (they wait"),
+        ("fetch", 1, 4, "2 loader workers in place of 1 (they wait"),
+        ("prep", 2, 4, "3 loader workers in place of 2 (there are 4 cores a rank)"),
+        ("prep", 4, 4, "4 loader workers already fill 4 cores a rank"),
+        ("prep", 1, 1, "1 loader worker already fills 1 core a rank"),
+        ("prep", 2, 1, "2 loader workers already fill 1 core a rank"),
+        (None, None, 4, "torch.utils.data.DataLoader"),
+    ],
+)
+def test_advice_for_data(cause: str | None, workers: int | None, cores: int | None, expected: str) -> None:
+    verdict = Verdict("DATA-BOUND", "critical", "data", 0.3, cause)
+    known: dict[str, Any] = {"loader_workers": workers, "cores_per_rank": cores}
+    why, action = advise(verdict, facts(**known, fetch=28.0 if cause == "fetch" else 20.0))
+    assert expected in action
+    assert why.startswith("the loop waits 30 ms a step for its batches")
+
+
+@pytest.mark.parametrize("stall", ["data", "h2d", "comm", "interconnect", "network", "straggler", "other"])
+def test_every_verdict_has_one_line_of_why_and_one_of_next(stall: str) -> None:
+    line = SourceShare(SourcePlace("a.py:1 f"), 0.5, True)
+    known_too = {"late_rank": LateRank(3, 0.9, "data", 40 * MS, 10 * MS), "sources": Sources(20, [line])}
+    for known in ({}, known_too):
+        lines = advise(Verdict(f"{stall.upper()}-BOUND", "warning", stall, 0.15), facts(**known))
+        assert all(lines)
+        assert not any("\n" in line or "None" in line for line in lines)
+
+
+def test_advice_names_what_was_found() -> None:
+    straggler = Verdict("STRAGGLER-BOUND", "warning", "straggler", 0.15)
+    for cause in ("data", "compute", "h2d", "other", None):
+        why, action = advise(straggler, facts(late_rank=LateRank(3, 0.9, cause)))
+        assert "rank 3" in why
+        assert "rank 3" in action
+    network = Verdict("NETWORK-BOUND", "warning", "network", 0.05)
+    why, _ = advise(network, facts(comm=CommTotals(14 * MS, 0.93, ["allreduce", "broadcast", "barrier"])))
+    assert why == (
+        "computing waits 5 ms a step for communication between machines: allreduce and broadcast take 14 ms in all, "
+        "0.93 GB/s bus bandwidth"
+    )
+
+
+def test_no_part_is_larger_than_its_whole() -> None:
+    verdict = Verdict("COMM-BOUND", "critical", "comm", 0.152)
+    why, _ = advise(verdict, facts(comm=CommTotals(14.5 * MS, None, ["allreduce"])))
+    assert why == "computing waits 15 ms a step for communication: allreduce"
+
+
+USED: dict[str, tuple[dict[str, Any], str]] = {
+    "h2d": ({"pin_memory": True}, "pin_memory"),
+    "data": ({"loader_workers": 3}, "DataLoader(num_workers"),
+    "comm": ({"micro_batches": 4}, "accumulation with no_sync()"),
+    "network": ({"comm_hook": "a_hook"}, "fp16_compress_hook"),
+    "interconnect": ({"strategy": "fsdp"}, "no_sync"),
+}
+
+
+@pytest.mark.parametrize("stall", sorted(USED))
+def test_what_the_job_does_already_is_not_recommended(stall: str) -> None:
+    known, words = USED[stall]
+    without = {"pin_memory": False, "comm_hook": "", "micro_batches": 1, "loader_workers": 0}
+    verdict = Verdict(f"{stall.upper()}-BOUND", "critical", stall, 0.3)
+    assert words in advise(verdict, facts(**without))[1]
+    assert words not in advise(verdict, facts(**without | known))[1]
+
+
+def test_what_is_not_known_is_not_presupposed() -> None:
+    assert "where" in advise(Verdict("H2D-BOUND", "critical", "h2d", 0.3), facts())[1]
+    assert "where there is no hook" in advise(Verdict("COMM-BOUND", "critical", "comm", 0.3), facts())[1]
+    assert advise(Verdict("COMPUTE-BOUND", "ok"), facts(device="H100", precision=None))[1] == "a faster device"
+
+
+def test_accumulation_without_no_sync_is_seen_in_what_is_exchanged() -> None:
+    verdict = Verdict("COMM-BOUND", "critical", "comm", 0.3)
+    for times, expected in ((4.0, "gradients are exchanged 4 times a step"), (1.0, "more micro-batches")):
+        comm = CommTotals(40 * MS, None, ["allreduce"], reduced_bytes=times * 1e6)
+        action = advise(verdict, facts(comm=comm, micro_batches=4, gradient_bytes=1_000_000))[1]
+        assert expected in action
+        assert ("no_sync()" in action) == (times > 1)
+
+
+WHATS = sorted(word for name, word in vars(source_places).items() if name.isupper())
+
+
+@pytest.mark.parametrize("what", [*WHATS, "", "a word of a later version"])
+def test_advice_for_a_source_line_depends_on_what_it_is(what: str) -> None:
+    line = SourceShare(SourcePlace("train.py:3 main", what), 0.97, True)
+    why, action = advise(Verdict("OTHER-BOUND", "critical", "other", 0.3), facts(sources=Sources(40, [line])))
+    assert "97 % of it" in why
+    assert why.endswith(" train.py:3 main")
+    assert "in another thread or process" not in action or what == "logging"
+    if what in ("forward", "evaluation"):
+        assert "forward" in action or "evaluate" in action
+
+
+def test_a_source_line_that_may_be_chance_is_not_named() -> None:
+    line = SourceShare(SourcePlace("train.py:3 main"), 0.6, False)
+    why, action = advise(Verdict("OTHER-BOUND", "critical", "other", 0.3), facts(sources=Sources(10, [line])))
+    assert "train.py" not in why + action
+
+
+def test_compute_bound_depends_on_the_device_and_names_the_largest_stall() -> None:
+    why, action = advise(Verdict("COMPUTE-BOUND", "ok"), facts())
+    assert why == "computing takes 60 % of the step, the largest stall is waiting for data with 30 %"
+    assert action == "a faster machine, or an accelerator"
+    for precision, compiled, expected in (
+        ("fp32", False, "mixed precision (torch.autocast), torch.compile, or a faster device"),
+        ("amp-bf16", False, "torch.compile, or a faster device"),
+        ("bf16", True, "a faster device"),
+    ):
+        known = facts(device="NVIDIA A10G", precision=precision, compiled=compiled)
+        assert advise(Verdict("COMPUTE-BOUND", "ok"), known)[1] == expected
+
+
+def test_a_faster_machine_is_not_recommended_where_this_one_is_idle() -> None:
+    why, action = advise(Verdict("COMPUTE-BOUND", "ok"), facts(busy_cores_per_rank=0.26, cores_per_rank=2))
+    assert "busy with 26 % of one thread a rank" in why
+    assert "faster" not in action
+    why, action = advise(Verdict("COMPUTE-BOUND", "ok"), facts(busy_cores_per_rank=1.1, cores_per_rank=8))
+    assert "it keeps 1.1 of 8 cores a rank busy" in why
+    assert "more threads" in action
+    for busy, cores in ((1.0, 1), (7.0, 8)):
+        action = advise(Verdict("COMPUTE-BOUND", "ok"), facts(busy_cores_per_rank=busy, cores_per_rank=cores))[1]
+        assert action == "a faster machine, or an accelerator"
+
+
+def test_ranks_that_compete_for_cores_are_told() -> None:
+    verdict = Verdict("STRAGGLER-BOUND", "warning", "straggler", 0.15)
+    assert "cores (95 % busy)" in advise(verdict, facts(cpu_percent=95.0))[1]
+    assert "cores" not in advise(verdict, facts(cpu_percent=95.0, device="NVIDIA A10G"))[1]
+    assert "cores" not in advise(verdict, facts(cpu_percent=None))[1]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "known"),
+    [
+        (Verdict("COMPUTE-BOUND", "ok"), {}),
+        (Verdict("COMPUTE-BOUND", "ok"), {"device": "NVIDIA A10G"}),
+        (Verdict("COMPUTE-BOUND", "ok"), {"busy_cores_per_rank": 1.1, "cores_per_rank": 8}),
+        (Verdict("DATA-BOUND", "critical", "data", 0.3, "prep"), {}),
+        (Verdict("STRAGGLER-BOUND", "warning", "straggler", 0.15), {"cpu_percent": 95.0}),
+        (Verdict("UNDECIDED", "unknown", "other", 0.2, reason="noise"), {}),
+    ],
+)
+def test_a_training_that_waits_for_processors_gets_no_advice_that_needs_more(
+    verdict: Verdict, known: dict[str, Any]
+) -> None:
+    why, action = advise(verdict, facts(**known, queued_share=0.76))
+    assert "for 76 % of the time the training is ready to run and waits for a processor" in why
+    assert action.startswith("end the other work on the machine, or give the training processors of its own")
+    why, action = advise(verdict, facts(**known, queued_share=0.05))
+    assert "waits for a processor" not in why
+    assert "other work" not in action
+
+
+def test_waiting_for_storage_needs_no_processor() -> None:
+    verdict = Verdict("DATA-BOUND", "critical", "data", 0.3, "fetch")
+    why, action = advise(verdict, facts(queued_share=0.76, fetch=28.0))
+    assert why.endswith(
+        "the machine is shared: for 76 % of the time the training is ready to run and waits for a processor"
+    )
+    assert "3 loader workers in place of 2 (they wait" in action
+
+
+def test_the_late_rank_is_not_blamed_for_what_others_take() -> None:
+    late = LateRank(3, 0.9, "compute", 50 * MS, 20 * MS, queued_share=0.6)
+    verdict = Verdict("STRAGGLER-BOUND", "warning", "straggler", 0.15)
+    why, action = advise(verdict, facts(late_rank=late, queued_share=0.6))
+    assert "mostly for rank 3, which waits 60 % of its time for a processor" in why
+    assert action.startswith("look at what else runs on rank 3's machine")
+    assert "batches" not in action
+    own = facts(late_rank=late, queued_share=0.6, cpu_threads=6, loader_workers=0)
+    assert "OMP_NUM_THREADS=4" in advise(verdict, own)[1]
+
+
+@pytest.mark.parametrize("reason", ["few_steps", "looking", "noise", "comm_unmeasured", "device_unmeasured"])
+def test_undecided_says_why(reason: str) -> None:
+    verdict = Verdict("UNDECIDED", "unknown", "other", 0.2, reason=reason)
+    assert all(advise(verdict, facts(overhead_s=0.03)))
+
+
+@pytest.mark.parametrize("reason", ["few_steps", "noise", "comm_unmeasured"])
+def test_nothing_trains_longer_to_become_another_trace(reason: str) -> None:
+    verdict = Verdict("UNDECIDED", "unknown", "other", 0.2, reason=reason)
+    action = advise(verdict, facts(imported=True))[1]
+    assert "let it train" not in action
+    assert "doctor" not in action
+    assert ("torch.profiler" in action) == (reason != "comm_unmeasured")

@@ -18,37 +18,10 @@ def by_name(**experiments: Measured) -> dict[str, Stall]:
     return {stall.name: stall for stall in stalls({n.replace("_", "-"): m for n, m in experiments.items()})}
 
 
-def test_the_formulas() -> None:
-    found = by_name(
-        one_replayed=measured(0.10, comm=0.0),
-        all_replayed=measured(0.13, comm=0.025),
-        warm=measured(0.18, data=0.045, data_fetch=0.01),
-        cold=measured(0.30, data=0.16, data_fetch=0.12),
-        network_run=measured(0.28, network=0.11),
-    )
-    assert {name: stall.stall_s for name, stall in found.items()} == pytest.approx(
-        {"interconnect": 0.03, "prep": 0.05, "fetch": 0.12, "data": 0.17, "network": 0.10}
-    )
-    assert {name: stall.direct_s for name, stall in found.items()} == pytest.approx(
-        {"interconnect": 0.025, "prep": 0.045, "fetch": 0.11, "data": 0.16, "network": 0.11}
-    )
-    assert found["fetch"].disagreement_s == pytest.approx(0.01)
-
-
 def test_a_negative_difference_is_shown_as_it_is() -> None:
     found = by_name(all_replayed=measured(0.2, comm=0.0), warm=measured(0.19, data=0.001))
     assert found["prep"].stall_s == pytest.approx(-0.01)
     assert found["prep"].disagreement_s == pytest.approx(-0.011)
-
-
-def test_what_was_not_run_is_not_measured() -> None:
-    found = by_name(all_replayed=measured(0.2, comm=0.01), warm=measured(0.3, data=None))
-    assert found["interconnect"].stall_s is None
-    assert found["interconnect"].direct_s == 0.01
-    assert found["prep"].stall_s == pytest.approx(0.1)
-    assert found["prep"].direct_s is None
-    assert found["prep"].disagreement_s is None
-    assert found["fetch"].stall_s is found["fetch"].direct_s is found["network"].stall_s is None
 
 
 def test_repeats_give_medians_and_a_spread() -> None:

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ddlprof.extensions.characterize.experiment import EXPERIMENTS, Experiment
+from ddlprof.extensions.characterize.experiment import Experiment
 from ddlprof.extensions.characterize.launch import plan
 from ddlprof.model.options import AddedHooks
 
@@ -15,22 +15,8 @@ def folders(ranks: int, repeats: int, *skipped: str) -> list[str]:
     return [run.folder for run in plan(ranks, 100, repeats, skipped)]
 
 
-def test_all_experiments() -> None:
-    assert folders(2, 1) == ["warming", "one-replayed", "all-replayed", "warm", "cold"]
-
-
-def test_one_rank_has_nobody_to_talk_to() -> None:
-    assert folders(1, 1) == ["warming", "all-replayed", "warm", "cold"]
-
-
 def test_repeats_take_turns() -> None:
     assert folders(1, 2) == ["warming", "all-replayed", "warm", "cold", "all-replayed-2", "warm-2", "cold-2"]
-
-
-def test_skipping() -> None:
-    assert folders(2, 1, "cold", "one-replayed") == ["warming", "all-replayed", "warm"]
-    assert folders(2, 1, "cold", "warm") == ["one-replayed", "all-replayed"]
-    assert folders(2, 1, *EXPERIMENTS) == []
 
 
 def test_what_each_is() -> None:

@@ -118,54 +118,10 @@ def test_placements(gpus: int, per_machine: int, closest: tuple[int, ...], apart
     assert spread(gpus, per_machine) == apart
 
 
-def test_measured_placements_are_compared_as_they_are() -> None:
-    predictor = Told({(8,): 1.0, (4, 4): 5.0})
-    advice = advise("j", Ask(8, 8, TARGET), [ran((8,), 0.2), ran((4, 4), 0.3)], predictor)
-    loss = of(advice, Level.RACK)
-    assert told(loss) == [1.5]
-    assert loss.wait_share is not None
-    assert loss.wait_share.wait == pytest.approx(0.5)
-    assert loss.wait_share.low is None
-    assert advice.step_s == 0.2
-
-
-@pytest.mark.parametrize("other", [[ran((8,), 0.2)], [ran((8,), 0.2), ran((4, 4), 0.3, batch=64)]])
-def test_a_placement_that_nobody_measured_is_predicted(other: list[Measurement]) -> None:
-    """Both are then the predictor's: a measured step against a predicted one would count its error as a loss."""
-    advice = advise("j", Ask(8, 8, TARGET), other, Told({(8,): 1.0, (4, 4): 5.0}))
-    assert told(of(advice, Level.RACK)) == [5.0, 4.5, 6.0]
-
-
-def test_both_levels_of_a_job_that_fits_a_machine() -> None:
-    slow = Target(gpu_model="V100", network_gbps=5.0, batch_per_gpu=32)
-    advice = advise("j", Ask(8, 8, TARGET, slow), [], Told({(8,): 1.0, (4, 4): 1.5, 5.0: 3.0}))
-    assert of(advice, Level.RACK).wait_share == pytest.approx((0.5, 0.35, 0.8))
-    assert told(of(advice, Level.NETWORK)) == [3.0, 2.7, 3.6]
-    assert of(advice, Level.NETWORK).wait_share == pytest.approx(
-        (1.0, 0.8, 1.4)
-    )  # against the rack, not against the machine
-
-
-def test_a_job_larger_than_a_machine_can_only_be_spread_over_racks() -> None:
-    slow = Target(gpu_model="V100", network_gbps=5.0, batch_per_gpu=32)
-    advice = advise("j", Ask(16, 8, TARGET, slow), [], Told({(8, 8): 1.0, 5.0: 1.25}))
-    assert [loss.level for loss in advice.losses] == [Level.NETWORK]
-    assert of(advice, Level.NETWORK).placement == (8, 8)
-    assert of(advice, Level.NETWORK).wait_share == pytest.approx((0.25, 0.125, 0.5))
-
-
 def test_a_faster_spread_is_none() -> None:
     advice = advise("j", Ask(8, 8, TARGET), [], Told({(8,): 1.0, (4, 4): 0.7}))
     assert of(advice, Level.RACK).slowdown == Slowdown(1.0, 1.0, 1.0)
     assert of(advice, Level.RACK).wait_share == Worth(0.0, 0.0, 0.0)
-
-
-def test_racks_are_no_faster_than_one_rack() -> None:
-    slow = Target(gpu_model="V100", network_gbps=5.0, batch_per_gpu=32)
-    measured = [ran((8,), 0.2), ran((4, 4), 0.3)]
-    advice = advise("j", Ask(8, 8, TARGET, slow), measured, Told({(8,): 1.0, (4, 4): 5.0, 5.0: 1.4}))
-    assert told(of(advice, Level.NETWORK)) == [1.5, 1.5, 1.68]
-    assert of(advice, Level.NETWORK).wait_share == pytest.approx((0.0, 0.0, 0.12))
 
 
 @pytest.mark.parametrize("beyond", [(8,), (4, 4)])

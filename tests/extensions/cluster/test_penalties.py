@@ -32,13 +32,6 @@ def factor(penalties: Penalties, model: str | None, gpus: int, level: Level = Le
     return penalties.of("V100", model, 10, gpus, level).factor
 
 
-def test_what_was_measured_is_taken_as_it_is() -> None:
-    penalties = Penalties([LM, NET])
-    assert [factor(penalties, "lm", gpus) for gpus in (1, 2, 4, 8)] == [1.0, 2.0, 4.0, 6.0]
-    assert factor(penalties, "LM", 8, Level.MACHINE) == 1.0
-    assert factor(penalties, "LM", 8, Level.NETWORK) == 6.0  # Gavel tells the two levels not apart
-
-
 def test_between_and_beyond_the_measured_numbers_of_gpus() -> None:
     penalties = Penalties([LM])
     assert factor(penalties, "LM", 3) == pytest.approx(2 + 2 * math.log(1.5) / math.log(2))
@@ -47,13 +40,6 @@ def test_between_and_beyond_the_measured_numbers_of_gpus() -> None:
 
 def test_nothing_is_faster_than_the_best_placement() -> None:
     assert factor(Penalties([NET]), "ResNet50", 2) == 1.0
-
-
-def test_the_nearest_batch_is_taken() -> None:
-    large = Measured("V100", "LM", (2,), (1.1,), batch_per_gpu=80)
-    penalties = Penalties([LM, large])
-    assert penalties.of("V100", "LM", 15, 2, Level.RACK).factor == 2.0
-    assert penalties.of("V100", "LM", 60, 2, Level.RACK).factor == 1.1
 
 
 @pytest.mark.parametrize("model", [None, "A3C"])
@@ -66,13 +52,6 @@ def test_an_unknown_model_has_the_median_of_all_and_their_spread(model: str | No
     assert own.high / own.low < found.high / found.low
 
 
-def test_levels_that_a_file_tells_apart() -> None:
-    rack = Measured("V100", "LM", (8,), (1.5,), level="rack")
-    network = Measured("V100", "LM", (8,), (4.0,), level="network")
-    penalties = Penalties([rack, network])
-    assert (factor(penalties, "LM", 8), factor(penalties, "LM", 8, Level.NETWORK)) == (1.5, 4.0)
-
-
 def test_the_step_and_its_exposed_communication() -> None:
     speeds = PenalisedSpeeds(parse_cluster("2x2x8"), Penalties([LM]))
     packed = speeds.step(job(8), Placement((8,)), 80)
@@ -82,23 +61,11 @@ def test_the_step_and_its_exposed_communication() -> None:
     assert spread.low_s <= spread.step_s <= spread.high_s
 
 
-def test_a_job_larger_than_a_machine_was_measured_on_several() -> None:
-    """Its best placement is over several machines already, so these cost it nothing more."""
-    speeds = PenalisedSpeeds(parse_cluster("2x2x8"), Penalties([LM]))
-    assert speeds.step(job(16), Placement((8, 8)), 160).step_s == 2.0
-
-
 @pytest.mark.parametrize(("gpus", "batch"), [(4, 80), (8, 160)])
 def test_other_gpus_or_batches_are_not_known(gpus: int, batch: int) -> None:
     speeds = PenalisedSpeeds(parse_cluster("1x8"), Penalties([LM]))
     with pytest.raises(UserError, match="none is known on"):
         speeds.step(job(8), Placement((gpus,)), batch)
-
-
-def test_gpus_of_a_cluster_are_found_by_their_model() -> None:
-    spread = Placement((4, 4), gpu_models=("Tesla V100-SXM2",))
-    cluster = parse_cluster("2x8:Tesla V100-SXM2")
-    assert PenalisedSpeeds(cluster, Penalties([LM])).step(job(8), spread, 80).step_s == 12.0
 
 
 def test_an_unmeasured_gpu_is_refused() -> None:

@@ -43,14 +43,6 @@ def test_classes_of_sizes_hold_every_job_once() -> None:
     assert found.sizes[-1].wait_median_s == 65
 
 
-def test_what_the_history_does_not_tell_is_not_known() -> None:
-    found = profile([Held(0, 2, 60), Held(600, 4, 60, start_s=700)])
-    assert (found.wait_median_s, found.idle, found.most_at_once, found.load, found.spread) == (None,) * 5
-    assert profile([Held(0, 2, 60), Held(600, 4, 60)], gpus=4).load == pytest.approx(360 / 2400)
-    at_once = profile([Held(5, 2, 60, start_s=5)])
-    assert (at_once.load, at_once.idle, at_once.span_s) == (None, None, 0)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_idle_is_what_counting_seconds_finds(seed: int) -> None:
     drawn = random.Random(seed)

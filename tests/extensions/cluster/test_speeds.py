@@ -36,11 +36,6 @@ def test_a_question_becomes_a_target_and_is_asked_once() -> None:
     assert noted.asked == [Target(gpu_model="V100", network_gbps=25, placement=(4, 2), batch_per_gpu=8, grad_accum=1)]
 
 
-def test_the_slowest_of_several_gpu_models_sets_the_pace() -> None:
-    speeds = PredictedSpeeds({"net": Noted()})
-    assert speeds.step(job(), Placement((1, 1), gpu_models=("T4", "V100")), 8).step_s == 2.0
-
-
 @pytest.mark.parametrize(
     ("batch", "gpus", "most", "part"),
     [(48, 6, None, (8, 1)), (49, 6, None, (9, 1)), (48, 6, 8, (8, 1)), (49, 6, 8, (5, 2)), (3, 4, None, (1, 1))],

@@ -50,12 +50,6 @@ def test_work_and_speed_give_the_duration_in_every_family(
     assert job.ideal_s == pytest.approx(100)
 
 
-def test_the_four_columns_that_must_be_there_are_enough(tmp_path: Path) -> None:
-    trace = load_trace(written(tmp_path, "a,0,2,60", "b,1.5,1,30", header="job_id,submit_s,gpus,duration_s\n"))
-    assert [job.job_id for job in trace.jobs] == ["a", "b"]
-    assert (trace.name, trace.notes()) == ("trace", [])
-
-
 def test_what_is_left_out_or_rounded_is_counted(tmp_path: Path) -> None:
     trace = load_trace(written(tmp_path, "t,a,0,1,,,,,,", "t,b,0,0.25,,,7,,,", "t,c,0,1,,,0,,,"))
     assert [(job.job_id, job.gpus) for job in trace.jobs] == [("b", 1)]

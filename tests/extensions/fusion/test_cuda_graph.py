@@ -80,20 +80,6 @@ def test_a_scaler_has_new_scales_in_each_replay(machine: Machine) -> None:
     assert torch.allclose(found[2], 4 * found[0])
 
 
-def test_each_shape_of_a_batch_has_a_graph_of_its_own_and_evaluation_none(machine: Machine) -> None:
-    models = on_cuda(lambda: nn.Linear(6, 3))
-    ways = [Fused(models, traced=True, cuda_graph=graph, lr=RATES) for graph in (False, True)]
-    for rows in (4, 4, 2, 4, 2):
-        x, y = torch.randn(rows, 6).cuda(), torch.randint(3, (rows,)).cuda()
-        for fused in ways:
-            fused.gradients(loss_of, x, y)
-            fused.step()
-    with torch.no_grad():
-        one, other = (fused.forward(loss_of, x, y) for fused in ways)
-    assert torch.equal(one, other)
-    assert [activity.name for activity in machine.activities].count("graph") == 5 + 2
-
-
 def test_what_cannot_be_captured_goes_on_from_the_recording_with_a_reason(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from types import MethodType
 from typing import Any
 
 import pytest
@@ -28,10 +26,6 @@ def doubling(kind: Any) -> Any:
     return type("Doubles", (kind,), {"forward": forward})
 
 
-def linear(self: Any, x: Tensor) -> Tensor:
-    return x.tanh() @ self.weight_ih_l0.t()  # type: ignore[no-any-return]
-
-
 @pytest.mark.parametrize("kind", RECURRENT)
 def test_a_forward_that_is_not_torchs_is_not_replaced(kind: Any) -> None:
     fused = Fused([Tokens(doubling(kind)(8, 16)) for _ in range(2)])
@@ -44,19 +38,6 @@ def test_structured_dropout_is_not_lost() -> None:
     fused = Fused([Tokens(ours.StructuredDropoutLSTM(8, 16, recurrent_dropout=0.5)) for _ in range(2)])
     with pytest.raises(RuntimeError, match="vmap"):
         fused.gradients(loss_of, *batches(words, 12)[0])
-
-
-@pytest.mark.parametrize("bind", [MethodType, functools.partial])
-@pytest.mark.parametrize("kind", RECURRENT)
-def test_a_forward_that_was_set_is_kept(kind: Any, bind: Callable[..., Any]) -> None:
-    torch.manual_seed(0)
-    models: list[nn.Module] = []
-    for _ in range(3):
-        layer = kind(8, 4, bias=False)
-        layer.forward = bind(linear, layer)
-        models.append(Tokens(layer, 16 if kind is nn.LSTM else 12 if kind is nn.GRU else 4))
-    data = batches(words, 12)[:3]
-    assert max(differences(models, train_both(models, "sgd", {}, data)).values()) < 1e-5
 
 
 def test_a_subclass_with_torchs_forward_is_fused() -> None:

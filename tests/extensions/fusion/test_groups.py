@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.extensions.fusion.fused import Fused
 from ddlprof.extensions.fusion.halving import Halving
 from ddlprof.extensions.fusion.job import run
 from ddlprof.extensions.fusion.loop import Length
 from ddlprof.extensions.fusion.part import Options
 from ddlprof.extensions.fusion.results import Result
 from ddlprof.extensions.fusion.task import Names
-from ddlprof.extensions.fusion.training import Together
 
 NETS = """
 import torch
@@ -54,28 +50,6 @@ def halved(task: Names, most: int, save: Path | None = None) -> Result:
     evaluates = bool(task.evaluation or task.metric)
     options = Options(Length(16, 1), most, evaluate=evaluates, save=save, halving=Halving(2), is_timed=False)
     return run(task, {"lr": RATES}, options)
-
-
-@pytest.mark.parametrize("saved", [True, False])
-def test_one_group_at_a_time_is_held_for_training(
-    names: str, tmp_path: Path, saved: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    there: list[int] = []
-
-    def step(self: Together, *batches: Any) -> Any:
-        gc.collect()
-        there.append(sum(type(each) is Fused for each in gc.get_objects()))
-        return stepped(self, *batches)
-
-    stepped = Together.step
-    task = Names(f"{names}:make", f"{names}:plain")
-    together = halved(task, 8)
-    monkeypatch.setattr(Together, "step", step)
-    in_groups = halved(task, 2, tmp_path if saved else None)
-    assert set(there) == {1}
-    assert [each.loss for each in in_groups.trials] == pytest.approx([each.loss for each in together.trials], rel=1e-5)
-    assert [each.steps for each in in_groups.trials] == [each.steps for each in together.trials]
-    assert len(list(tmp_path.glob("trial-*.pt"))) == 8 * saved
 
 
 def test_a_trial_is_evaluated_once_for_a_decision(names: str) -> None:

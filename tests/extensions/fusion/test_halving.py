@@ -67,16 +67,3 @@ def test_trials_of_all_groups_compete() -> None:
     assert turns == [[7, 0, 6], [5, 4], [3, 2, 1], [0], [3, 2, 1]]
     ended = sorted(each for group in groups for each in group.left)
     assert ended == [(number, 10 if number > 3 else 20, "halving") for number in range(2, 8)]
-
-
-def test_those_that_left_before_count_among_the_ended() -> None:
-    group = Trials([0, 1, 2, 3])
-
-    class Broken(Trials):
-        def advance(self, until: int | None, step_done: Callable[[int], None]) -> None:
-            super().advance(until, step_done)
-            self.numbers = []
-
-    left = halve([Broken([8, 9, 10, 11]), group], Halving(2), [10], lambda _: None, lambda each: each, lambda _: None)
-    assert left == [group]
-    assert group.numbers == [0, 1, 2, 3]

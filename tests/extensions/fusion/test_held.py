@@ -53,26 +53,6 @@ def test_some_models_go_on_elsewhere_as_if_nothing_had_been(optimizer: str, trac
 
 
 @pytest.mark.parametrize("traced", [True, False])
-@pytest.mark.parametrize("amsgrad", [[1, 1, 1], [1, 0, 1]])
-@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
-def test_amsgrad_is_torchs(optimizer: str, amsgrad: list[int], traced: bool) -> None:
-    fused = Fused([make(each) for each in range(3)], optimizer, traced=traced, lr=RATES, amsgrad=amsgrad)
-    train(fused, BATCHES)
-    kind: Any = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer]
-    expected = []
-    for number, rate in enumerate(RATES):
-        model = make(number)
-        theirs = kind(model.parameters(), rate, amsgrad=bool(amsgrad[number]))
-        for x, y in BATCHES:
-            theirs.zero_grad()
-            loss_of(model, x, y).backward()
-            theirs.step()
-        expected.append(model)
-    for one, other in zip(fused.models(), expected, strict=True):
-        torch.testing.assert_close(dict(one.state_dict()), dict(other.state_dict()), rtol=0, atol=1e-8)
-
-
-@pytest.mark.parametrize("traced", [True, False])
 @pytest.mark.parametrize("scaled", [True, False])
 def test_the_gradients_of_several_batches_are_their_mean(traced: bool, scaled: bool) -> None:
     fused = Fused([make(each) for each in range(3)], "adam", traced=traced, lr=RATES)

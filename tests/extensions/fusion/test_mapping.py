@@ -10,8 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddlprof.extensions.fusion import Fused
 from ddlprof.extensions.fusion.mapping import mappable
@@ -20,22 +18,6 @@ from scripts.lab import simulated_cuda
 
 MODELS = 3
 CPU = torch.device("cpu")
-
-
-class Seen(TorchDispatchMode):
-    """The names of operators that are called, with the shape of their first tensor."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[tuple[str, tuple[int, ...]]] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        first = next((tuple(each.shape) for each in args if isinstance(each, Tensor)), ())
-        self.calls.append((func._schema.name.removeprefix("aten::"), first))
-        return func(*args, **(kwargs or {}))
-
-    def attention(self) -> list[tuple[str, tuple[int, ...]]]:
-        return [each for each in self.calls if each[0].startswith("_scaled_dot_product")]
 
 
 SHAPES = {"samples": (4, 2, 5, 8), "no samples": (2, 5, 8), "one head": (5, 8), "more": (2, 3, 2, 5, 8)}
@@ -67,20 +49,6 @@ def test_attention_of_all_models_is_that_of_each(shape: str, mask: str, own_mask
     assert torch.allclose(together, alone, atol=1e-6)
     found = [torch.autograd.grad(each.square().sum(), (q, k, v)) for each in (alone, together)]
     assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(*found, strict=True))
-
-
-def test_attention_takes_one_call_of_the_kernel_that_torch_chooses() -> None:
-    q = torch.randn(MODELS, 4, 2, 5, 8)
-
-    def attend(q: Tensor, shared: Tensor) -> Tensor:
-        return functional.scaled_dot_product_attention(q, shared, shared, is_causal=True)
-
-    with Seen() as seen, mappable(CPU):
-        vmap(attend, in_dims=(0, None))(q, q[0])
-    assert seen.attention() == [("_scaled_dot_product_flash_attention_for_cpu", (MODELS * 4, 2, 5, 8))]
-    with Seen() as seen, mappable(CPU), sdpa_kernel(SDPBackend.MATH):
-        vmap(attend, in_dims=(0, None))(q, q[0])
-    assert not [name for name, _ in seen.calls if "flash" in name]
 
 
 class Small(nn.Module):

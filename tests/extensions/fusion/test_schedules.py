@@ -61,16 +61,6 @@ def test_a_schedule_is_given_what_it_names() -> None:
     assert schedule.values_at(0, 9, "adam", {"lr": 0.5, "warmup": 2}) == {"lr": 1.0, "beta1": 0.45}
 
 
-def test_a_schedule_may_take_any_others_and_give_numbers_of_numpy_and_torch() -> None:
-    def schedule(step: int, steps: int, lr: float, *rest: Any, **others: Any) -> Any:
-        return {"lr": torch.tensor(0.5), "beta1": numpy.float32(0.25)}
-
-    numpy = pytest.importorskip("numpy")
-    made = as_schedule(schedule)
-    assert made.parameters == ("lr",)
-    assert made.values_at(0, 9, "adam", {}) == {"lr": 0.5, "beta1": 0.25}
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -28,26 +28,6 @@ def batches(batch: int = 16) -> Iterator[tuple[Tensor, Tensor]]:
         yield X[rows], Y[rows]
 
 
-def test_a_study_of_optuna() -> None:
-    optuna = pytest.importorskip("optuna", reason="a study of Optuna needs Optuna")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0, constant_liar=True))
-
-    def space(trial: Any) -> dict[str, Any]:
-        return {"lr": trial.suggest_float("lr", 1e-4, 1e-1, log=True), "width": trial.suggest_categorical("w", [4, 8])}
-
-    found = ask_tell(study, make, batches, space, trials=12, at_once=4, epochs=3, metric="accuracy")
-    assert [each.number for each in found] == list(range(12))
-    assert [each.value for each in study.trials] == [each.eval_loss for each in found]
-    assert [each.params["lr"] for each in study.trials] == [each.values["lr"] for each in found]
-    assert any(each.fused for each in found)
-    assert study.best_value == min(each.eval_loss or 9.0 for each in found)
-    alone = ask_tell([dict(each.values) for each in found], make, batches, trials=12, at_once=1, epochs=3)
-    for one, other in zip(found, alone, strict=True):
-        assert not other.fused
-        assert one.loss == pytest.approx(other.loss, abs=1e-5)
-
-
 def test_an_optuna_trial_that_diverges_has_failed_and_none_stays_open() -> None:
     optuna = pytest.importorskip("optuna", reason="a study of Optuna needs Optuna")
     study = optuna.create_study()
@@ -72,18 +52,6 @@ def test_a_searcher_of_ray_tune() -> None:
     assert [each.fused for each in found] == [True] * 6
     told = [each.value for each in searcher._ot_study.trials]
     assert told == [each.loss for each in found]
-
-
-def test_a_sweep_configuration_of_wandb() -> None:
-    pytest.importorskip("sweeps", reason="W&B's search engine holds numpy below 2, so development does without it")
-    configuration = {
-        "method": "bayes",
-        "metric": {"name": "loss", "goal": "minimize"},
-        "parameters": {"lr": {"distribution": "log_uniform_values", "min": 1e-4, "max": 1e-1}},
-    }
-    found = ask_tell(configuration, make, batches, trials=6, at_once=3, epochs=2)
-    assert [each.fused for each in found] == [True] * 6
-    assert len({each.values["lr"] for each in found}) == 6
 
 
 def test_a_sweep_of_wandb_without_its_engine_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-
 import pytest
 
 from ddlprof.base.errors import UserError
@@ -22,15 +19,6 @@ def test_values_and_ranges_are_read() -> None:
     assert found["kind"] == ["a", True, 2]
     assert found["eps"] == Range("eps=log(1e-8,1)", 1e-8, 1.0, True)
     assert parse_sweeps(["lr=uniform(1,2,2)"]) == {"lr": [1.0, 2.0]}
-
-
-def test_the_values_of_a_log_range_grow_by_one_factor() -> None:
-    values = parse_sweeps(["lr=log(1e-4,1e-1,8)"])["lr"]
-    assert not isinstance(values, Range)
-    numbers = [float(each) for each in values]
-    assert (len(numbers), numbers[0], numbers[-1]) == (8, 1e-4, 1e-1)
-    steps = [math.log(after / before) for before, after in itertools.pairwise(numbers)]
-    assert steps == pytest.approx([math.log(1000) / 7] * 7, rel=1e-4)
 
 
 def test_rounding_does_not_leave_the_range() -> None:

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddlprof.extensions.hetero.devices import Devices, GpuNode
-from ddlprof.extensions.hetero.problem import GradientBucket, Problem, Strategy
+from ddlprof.extensions.hetero.problem import Problem, Strategy
 from ddlprof.extensions.hetero.simulation import Step, simulate
-from tests.extensions.hetero.problems import Linear, apart, problem
+from tests.extensions.hetero.problems import apart, problem
 
 GB = 1e9
 
@@ -32,13 +32,6 @@ def test_an_all_reduce_waits_for_the_slowest_and_moves_two_messages_of_half_the_
     assert step.compute_s == pytest.approx(0.6)
 
 
-def test_the_last_group_is_reduced_while_backward_goes_on() -> None:
-    job = problem((0.5, 0.5), (0.1 * GB, 0.1 * GB), 2)
-    step = simulate(job, Strategy((1, 1), (None, None)))
-    assert step.step_s == pytest.approx(1.5 + 0.1)
-    assert step.order == (1, 0)
-
-
 def test_a_server_adds_up_all_shares_and_then_hands_out_the_sum() -> None:
     job = problem((0.1, 0.1, 0.1), (GB,), 3, apart(3, latency_s=0.01))
     step = simulate(job, Strategy((1, 1, 1), (0,)))
@@ -49,17 +42,6 @@ def test_the_slowest_link_of_a_ring_counts() -> None:
     devices = Devices((GpuNode("a", 2, 8.0, 4.0), GpuNode("b", 1, 8.0, 1.0)))
     assert devices.slowest_gb_s((0, 1)) == 8.0
     assert devices.slowest_gb_s((0, 2)) == 1.0
-
-
-def test_by_rank_the_transfer_goes_first_after_which_most_has_to_follow() -> None:
-    """All three are there at the same time: their share of backward takes none. The largest has the longest way."""
-    times = Linear((0.1, 0.1))
-    groups = (GradientBucket("large", 3 * GB, 0.0), GradientBucket("small", GB, 0.0), GradientBucket("first", GB, 1.0))
-    job = Problem(apart(2), groups, 2, times)
-    ready = simulate(job, Strategy((1, 1), (0, 0, 0)))
-    ranked = simulate(job, Strategy((1, 1), (0, 0, 0), by_rank=True))
-    assert ready.order == (2, 1, 0)
-    assert ranked.order == (0, 2, 1)
 
 
 @st.composite

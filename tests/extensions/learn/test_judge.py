@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ddlprof.extensions.learn.judge import LEAST_JOBS, Job, fitted_to, learn
+from ddlprof.extensions.learn.judge import LEAST_JOBS, learn
 from ddlprof.recommender import Coefficients, Measurement, PredictionError, Predictor, Target, Workload
 from ddlprof.recommender.learned import Learned
 from tests.extensions.learn.teams import GPU, job, team
@@ -49,27 +49,11 @@ def test_the_interval_is_that_of_jobs_left_out(slow: Learned) -> None:
     assert width(slow) < width(scattered) < width(None)
 
 
-def test_more_jobs_say_more() -> None:
-    jobs = [Job.of(workload, Coefficients.shipped()) for workload in team(6, factor=1.6)]
-    errors = [error(NEXT, fitted_to(jobs[:number])) for number in (0, 1, 3, 6)]
-    assert errors == sorted(errors, reverse=True)
-
-
-def test_a_measured_job_keeps_its_measurement(slow: Learned) -> None:
-    on_target = Predictor(NEXT, learned=slow).predict(Target(GPU, (1,), 32))
-    assert on_target.step_s == pytest.approx(NEXT.measurements[1].step_s, rel=0.03)
-
-
 def test_what_was_measured_elsewhere_is_carried_to_the_corrected_gpu(slow: Learned) -> None:
     elsewhere = Measurement("p4d.24xlarge", placement=(1,), batch_per_gpu=16, step_s=0.04, exposed_comm_s=0.0)
     known = replace(UNMEASURED, measurements=[elsewhere])
     shipped, found = (Predictor(known, learned=learned).predict(HERE).step_s for learned in (None, slow))
     assert 1.1 < found / shipped < 1.7
-
-
-def test_other_gpus_are_predicted_as_shipped(slow: Learned) -> None:
-    target = Target("p4d.24xlarge", (1,), 16)
-    assert Predictor(UNMEASURED, learned=slow).predict(target) == Predictor(UNMEASURED).predict(target)
 
 
 def test_the_basis_says_what_was_learned(slow: Learned) -> None:

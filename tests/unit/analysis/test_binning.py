@@ -58,26 +58,11 @@ def test_bins_are_of_neighbours_and_equally_many() -> None:
     assert bins.of(np.array([0, 2, 4, 5, 9, 12])).tolist() == [0, 0, 0, 1, 2, 2]
 
 
-def test_only_the_window_counts() -> None:
-    made = [rank(list(range(10)), [10] * 10)]
-    bins = make_bins(numbers(made), 100, (3, 6))
-    assert bins.first.tolist() == [3, 4, 5]
-    assert bin_steps(made, bins).steps.sum() == 3
-    assert not len(make_bins(numbers(made), 100, (10, None)))
-
-
 def test_steps_that_are_no_rows_are_in_the_means() -> None:
     made = [rank([0, 4, 8], [10, 10, 10], (aggregate(1, 3, 90), aggregate(5, 3, 30)))]
     binned = bin_steps(made, make_bins(numbers(made), 3))
     assert binned.steps.tolist() == [4, 4, 1]
     assert binned.mean_ns["step"].tolist() == [25, 10, 10]
-
-
-def test_what_was_not_measured_is_no_zero() -> None:
-    made = [rank([0, 1], [10, 20], data=MISSING)]
-    binned = bin_steps(made, make_bins(numbers(made), 2))
-    assert np.isnan(binned.mean_ns["data"]).all()
-    assert not np.isnan(binned.mean_ns["h2d"]).any()
 
 
 def test_a_rank_alone() -> None:

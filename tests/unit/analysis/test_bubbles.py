@@ -12,13 +12,12 @@ from ddlprof.analysis.bubbles import find_pipelines
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.analysis.stages import find_stages
 from ddlprof.model.pipeline import PipelinePlace
-from ddlprof.model.records import MISSING, CollectiveShape, CollectiveTimes, RankHeader
-from ddlprof.store import RankData, load_run
+from ddlprof.model.records import CollectiveShape, CollectiveTimes
+from ddlprof.store import load_run
 from tests.golden.runs import MS, header, manifest, step, with_collectives, write_rank
 
 STEPS = 12
 FORWARD_MS, BACKWARD_MS, BATCHES = 10, 20, 4
-STEP_MS = (BATCHES + 1) * (FORWARD_MS + BACKWARD_MS)
 
 
 def message(sender: int, receiver: int, own: int) -> CollectiveShape:
@@ -111,17 +110,6 @@ def test_a_longer_wait_is_for_a_slower_stage(tmp_path: Path) -> None:
     assert stages.gain_s == pytest.approx((4 * 36 + 30 - 5 * 33) / 1e3, rel=1e-3)
 
 
-def test_a_bubble_is_no_longer_than_the_wait(tmp_path: Path) -> None:
-    assert means(analysed(run_of(tmp_path, wait_ms=8)), "bubble") == pytest.approx([8, 8], abs=0.1)
-
-
-def test_on_a_device_the_bubble_alone_is_known(tmp_path: Path) -> None:
-    """Devices have no common clock, so waits for messages are not told from transfers; the schedule needs none."""
-    attempt = analysed(run_of(tmp_path, clock="device"))
-    assert means(attempt, "bubble") == pytest.approx([30, 30], abs=0.1)
-    assert means(attempt, "straggler") == [None, None]
-
-
 def test_of_a_schedule_that_is_not_known_there_is_no_bubble(tmp_path: Path) -> None:
     """The waiting may be all bubble, so it is not said to be for a later rank either."""
     run_of(tmp_path)
@@ -158,14 +146,3 @@ def test_a_damaged_record_tells_no_schedule(tmp_path: Path) -> None:
 def test_other_numbers_of_messages_are_no_pipeline(tmp_path: Path) -> None:
     """As many as micro-batches go up and down in a pipeline; a ring or a halo exchange has others."""
     assert analysed(run_of(tmp_path, places=False, batches=BATCHES - 1)).pipelines == []
-
-
-def test_without_a_pipeline_the_bubble_is_zero(tmp_path: Path) -> None:
-    assert means(analysed(run_of(tmp_path, places=False, batches=1)), "bubble") == [0, 0]
-
-
-def test_the_record_survives_the_file(tmp_path: Path) -> None:
-    ranks: list[RankData] = load_run(run_of(tmp_path)).ranks
-    assert [rank.pipelines for rank in ranks] == [[place(0)], [place(1)]]
-    assert isinstance(ranks[0].header, RankHeader)
-    assert MISSING not in ranks[0].steps["comm_ns"]

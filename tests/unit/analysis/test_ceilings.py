@@ -97,11 +97,6 @@ def test_what_one_rank_loses_to_its_loader_all_of_them_gain() -> None:
     assert of(ranks)["straggler"].gain_s == pytest.approx(75e-9)
 
 
-def test_one_rank_gains_its_class() -> None:
-    ranks = job([[10, 30]], [[50, 50]], transfer=0)
-    assert of(ranks)["data"].gain_s == pytest.approx(20e-9)
-
-
 def test_what_was_not_measured_has_no_ceiling() -> None:
     ranks = job([[10, 30], [5, 5]], [[50, 50], [50, 50]])
     for rank in ranks:

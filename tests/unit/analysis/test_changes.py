@@ -28,11 +28,6 @@ def facts(folder: Path, described: Manifest) -> Facts:
     return facts_of(run, analyse(run)[0])
 
 
-def test_equal_runs_have_nothing_that_changed(tmp_path: Path, described: Manifest) -> None:
-    found = facts(tmp_path / "a", described)
-    assert changes([found], [found, found]) == []
-
-
 def test_facts_that_differ(tmp_path: Path, described: Manifest) -> None:
     a = facts(tmp_path / "a", described)
     other = replace(
@@ -46,13 +41,6 @@ def test_facts_that_differ(tmp_path: Path, described: Manifest) -> None:
         Change("environment", "gpus", "2 x A10G", "A10G"),
         Change("training", "pin memory", None, "yes"),
     ]
-
-
-def test_runs_of_one_side_may_differ_among_each_other(tmp_path: Path, described: Manifest) -> None:
-    a = facts(tmp_path / "a", described)
-    b = facts(tmp_path / "b", replace(described, versions={"torch": "2.7"}))
-    assert changes([a, b], [b, a, a]) == []
-    assert changes([a, b], [b]) == [Change("environment", "torch", "2.6 / 2.7", "2.7")]
 
 
 def test_a_run_without_a_manifest_has_facts_of_its_ranks(tmp_path: Path) -> None:

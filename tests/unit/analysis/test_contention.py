@@ -34,11 +34,6 @@ def test_the_rank_that_waited_most_while_it_trained(tmp_path: Path) -> None:
     assert read(tmp_path, waited, [(100, 7), (200, 8), (300, 57)]) == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize("rows", [[], [(100, 5)], [(100, None), (200, None)], [(100, 5), (900, 80)]])
-def test_without_two_readings_it_is_not_known(tmp_path: Path, rows: list[tuple[int, int | None]]) -> None:
-    assert read(tmp_path, rows) is None
-
-
 def own_ms(
     folder: Path, steps: Sequence[StepRow], *rows: tuple[float, float | None], left_out: int = -1
 ) -> list[float]:
@@ -54,28 +49,7 @@ def test_a_step_without_what_it_waited_for_a_processor(tmp_path: Path) -> None:
     assert own_ms(tmp_path, steps, (100, 5), (200, 45), (300, 45), (325, 55)) == [6.0, 10.0, 6.0]
 
 
-def test_only_intervals_among_steady_steps_count(tmp_path: Path) -> None:
-    slow = [step(n, start_ms=10 * n if n < 20 else 10 * n + 500) for n in range(40)]  # evaluated after the 20th
-    rows = (-50, 0), (50, 0), (150, 20), (250, 20), (750, 30), (850, 60), (1000, 70)
-    assert own_ms(tmp_path, slow, *rows) == [8.0, 7.0]
-    assert own_ms(tmp_path / "other", slow, *rows, left_out=7) == [7.0]
-
-
 @pytest.mark.parametrize("rows", [[], [(100, 5)], [(100, None), (200, None)], [(500, 5), (900, 80)]])
 def test_where_nothing_was_counted_there_is_no_own_step(tmp_path: Path, rows: list[tuple[int, int | None]]) -> None:
     assert own_ms(tmp_path, [step(n) for n in range(40)], *rows) == []
     assert own_ms(tmp_path / "none", [], *rows) == []
-
-
-def test_the_own_step_is_the_same_at_any_time_of_the_clock(tmp_path: Path) -> None:
-    random = np.random.default_rng(3)
-    spans = [(n, float(ms)) for n, ms in enumerate(random.uniform(5, 15, 60))]
-    starts = np.concatenate([[0.0], np.cumsum([ms for _, ms in spans])])
-    queued = np.cumsum(random.uniform(0, 20, 8))
-    found = []
-    for name, shift in (("a", 0.0), ("b", 86_400_000.0)):
-        steps = [step(n, compute_ms=ms - 2, start_ms=float(starts[n]) + shift) for n, ms in spans]
-        rows = [(70.0 * k + shift, float(q)) for k, q in enumerate(queued)]
-        found.append(own_ms(tmp_path / name, steps, *rows))
-    assert found[0] == pytest.approx(found[1], abs=1e-4)
-    assert len(found[0]) == 7

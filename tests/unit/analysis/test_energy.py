@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ddlprof.analysis.energy import COUNTERS, POWER, Energy, energy_of
+from ddlprof.analysis.energy import COUNTERS, Energy, energy_of
 from ddlprof.analysis.run import analyse
-from ddlprof.model.records import ContextRow, Note
+from ddlprof.model.records import ContextRow
 from ddlprof.store import load_run
 from tests.golden.runs import MS, header, step, write_rank
 
@@ -39,36 +39,6 @@ def test_the_power_is_that_of_the_steps_and_the_energy_that_of_all(tmp_path: Pat
     assert found.watts == pytest.approx(500)
     assert found.joules == pytest.approx(500 * 0.350 + 50 * 0.450)
     assert found.hosts is None
-
-
-def test_devices_of_all_ranks_and_hosts_once_each(tmp_path: Path) -> None:
-    both = [[*counted(300), *counted(80, "host_energy_j")], [*counted(200), *counted(80, "host_energy_j")]]
-    found = energy(tmp_path, *both)
-    assert found is not None
-    assert found.devices is not None
-    assert found.hosts is not None
-    assert (found.devices.watts, found.hosts.watts) == pytest.approx((500, 80))
-
-
-def test_readings_of_power_where_no_counter_is(tmp_path: Path) -> None:
-    found = energy(tmp_path, [reading(ms, gpu_power_w=400 if ms <= 400 else 50) for ms in range(50, 900, 50)])
-    assert found is not None
-    assert found.devices is not None
-    assert (found.devices.watts, found.devices.source) == (400, POWER)
-    assert found.devices.joules == pytest.approx(0.35 * 400 + 0.05 * 225 + 0.4 * 50)
-
-
-@pytest.mark.parametrize(
-    "records",
-    [
-        [],
-        [reading(100, gpu_energy_j=1), reading(200, gpu_energy_j=2)],
-        [reading(ms, gpu_energy_j=1000 - ms) for ms in range(50, 400, 50)],
-        [*counted(500), Note("context", "the GPU's counters are of all the 2 processes on it, not of this one")],
-    ],
-)
-def test_what_was_not_measured_is_not_told(tmp_path: Path, records: list[Any]) -> None:
-    assert energy(tmp_path, records) is None
 
 
 def test_a_rank_without_counters_leaves_the_sum_unknown(tmp_path: Path) -> None:

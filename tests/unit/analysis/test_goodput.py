@@ -72,16 +72,6 @@ def test_where_an_attempt_began() -> None:
     assert in_order([trial(0, reads=(ReadFrom(told=500),))])[0].first_step == 500
 
 
-def test_steps_are_new_once_however_often_they_are_done() -> None:
-    saves = (SavedAt(50),)
-    found = goodput([trial(0, saves=saves), trial(200, 20), trial(400, 100, saves=saves), trial(600, 10)])
-    assert found is not None
-    assert [each.first_step for each in found.begun] == [0, 50, 50, 100]
-    assert [each.repeated for each in found.begun] == [0, 20, 50, 10]
-    assert found.new_steps == 150
-    assert len(found.failures) == 3  # the last one may still run
-
-
 def test_what_followed_a_measured_part_is_not_taken_for_waiting() -> None:
     found = goodput([trial(0, status="stopped"), trial(5000, status="ok")])
     assert found is not None

@@ -83,12 +83,6 @@ def test_a_checkpoint_that_takes_ten_times_the_limit_is_one() -> None:
     assert found(rank(0, FULL), rank(1, LESS, "checkpoint", quiet_s=601.0), rank(2, FULL)).is_hang
 
 
-def test_what_a_waiting_rank_computes_does_not_count() -> None:
-    """On an accelerator the host spins while it waits for the device."""
-    states = [rank(n, FULL, cores=1.0) for n in range(3)]
-    assert found(*states).kind == hangs.NETWORK
-
-
 def test_a_rank_that_left_a_collective_out() -> None:
     skipping = [*FULL[:9], HABIT[1]]
     result = found(rank(0, FULL[:10]), rank(1, skipping), rank(2, FULL[:10]))
@@ -201,12 +195,6 @@ def test_a_process_that_was_stopped_for_a_while_and_answers_again_is_not_stopped
     assert found(*others, rank(1, LESS, SCRIPT)).kind == hangs.MISSING
     before = 10**18 + 20 * 10**9
     assert found(*others, rank(1, LESS, SCRIPT, unix_ns=before)).kind == hangs.STOPPED
-
-
-def test_a_process_that_is_gone_just_after_it_answered() -> None:
-    now = 10**18 + 60 * 10**9
-    others = [rank(number, FULL, peers={"1": "gone"}) for number in (0, 2)]
-    assert found(*others, rank(1, LESS, SCRIPT, stands=False, unix_ns=now - 10**9)).kind == hangs.SILENT
 
 
 def test_a_rank_that_was_aborted_inside_a_collective_while_the_others_failed_elsewhere() -> None:

@@ -53,14 +53,6 @@ def swapping(second: int) -> dict[str, int]:
     return {"swap_pages": 7 + 500 * max(0, second - SECONDS // 2), "tcp_retransmits": 30 * second}
 
 
-def test_a_counter_that_moves_only_while_the_rank_is_late(tmp_path: Path) -> None:
-    (found,) = moved(tmp_path, in_second_half, {1: swapping})
-    assert found.counter.name == "swap_pages"
-    assert found.per_s == pytest.approx(500, rel=0.05)
-    assert found.late_share == pytest.approx(1, abs=0.02)
-    assert not found.elsewhere
-
-
 def test_one_that_moves_all_the_time_on_no_other_machine(tmp_path: Path) -> None:
     def late_always(second: int) -> dict[str, int]:
         return {"steal_ms": 200 * second}
@@ -108,15 +100,3 @@ def test_what_does_not_explain_the_lateness_is_not_told(
 
 def test_no_rank_is_late(tmp_path: Path) -> None:
     assert moved(tmp_path, lambda number: False, {1: swapping}) == []
-
-
-def test_a_change_after_a_long_rest_is_of_the_last_ten_seconds(tmp_path: Path) -> None:
-    def late(number: int) -> bool:
-        return STEPS * 3 // 4 - 100 <= number < STEPS * 3 // 4
-
-    def once(second: int) -> dict[str, int]:
-        return {"gpu_xid": 0, "memory_corrected": 3 if second >= SECONDS * 3 // 4 else 0}
-
-    (found,) = moved(tmp_path, late, {1: once})
-    assert found.counter.name == "memory_corrected"
-    assert found.late_share > 0.9

@@ -63,43 +63,6 @@ def test_a_plain_job() -> None:
     assert job.share("start_up") == pytest.approx(1.2 / 1.9)
 
 
-def test_each_span_is_taken_out_of_where_it_happened() -> None:
-    long = {10: (Flag.EVALUATION, {"other_ms": 1001}), 20: (Flag.CHECKPOINT, {"other_ms": 101})}
-    spans = [
-        ("profiling", 500, 600),
-        ("compilation", 700, 750),
-        ("evaluation", 1100, 2050),  # of the 1000 ms in step 10
-        ("checkpoint", 2205, 2300),
-        ("evaluation", 2520, 2620),  # after the last step, which ends at 2500
-    ]
-    job = job_of(rank_of(rows_of(long), spans))
-    assert shown(job) == {
-        "start_up": 1.05,
-        "steps": 0.4,
-        "evaluation": 1.05,
-        "checkpoint": 0.095,
-        "compilation": 0.05,
-        "profiling": 0.1,
-        "idle": 0.055,  # 50 ms around the evaluation, 5 ms around the checkpoint
-        "end": 0.2,
-    }
-    assert (job.evaluations, job.checkpoints) == (2, 1)
-
-
-def test_what_happens_inside_an_evaluation_is_counted_once() -> None:
-    long = {10: (Flag.EVALUATION | Flag.CHECKPOINT | Flag.COMPILE, {"other_ms": 1001})}
-    spans = [("evaluation", 1100, 2100), ("checkpoint", 1200, 1300), ("compilation", 1250, 1350)]
-    job = job_of(rank_of(rows_of(long), spans))
-    assert shown(job) == {
-        "start_up": 1.2,
-        "steps": 0.4,
-        "evaluation": 0.85,
-        "checkpoint": 0.05,
-        "compilation": 0.1,
-        "end": 0.3,
-    }
-
-
 def test_the_first_steps_and_first_batches_take_longer() -> None:
     long = {
         0: (Flag.EPOCH_START, {"data_ms": 501, "compute_ms": 108}),
@@ -143,13 +106,6 @@ def test_a_killed_job_goes_until_its_last_entry() -> None:
     assert job.until == "entry"
 
 
-def test_measuring_that_stopped_does_not_know_the_end() -> None:
-    job = job_of(rank_of(rows_of(), [("profiling", 90_000, 90_100)], end=End("stopped", 0, 90_100 * MS)))
-    assert shown(job) == {"start_up": 1.2, "steps": 0.4}
-    assert job.parts_s["end"] is None
-    assert job.until == "stopped"
-
-
 def test_an_older_run_tells_by_the_flags_of_its_steps() -> None:
     long = {10: (Flag.EVALUATION, {"other_ms": 1001}), 20: (Flag.CHECKPOINT, {"other_ms": 101})}
     job = job_of(rank_of(rows_of(long), head=header()))
@@ -189,10 +145,4 @@ def test_time_between_two_steps_is_idle() -> None:
 
 def test_nothing_is_known_of_a_job_without_steps() -> None:
     (attempt,) = analyse(RunData(("run",), None, [rank_of([])]))
-    assert job_time(attempt) is None
-
-
-def test_clocks_that_cannot_be_right() -> None:
-    heads = [replace(header(0, 2), spans=True), replace(header(1, 2), origin_unix_ns=1, spans=True)]
-    (attempt,) = analyse(RunData(("run",), None, [rank_of(rows_of(), head=head) for head in heads]))
     assert job_time(attempt) is None

@@ -14,7 +14,6 @@ from ddlprof.analysis.late_rank import LateRank, find_late_rank
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.traffic import RankTraffic, _correlation
 from ddlprof.analysis.uncertainty import lowest_share
-from tests.golden.runs import MS
 from tests.unit.analysis.test_diagnosis import summary
 
 ALIKE = {"compute": 80, "data": 5, "comm": 15}
@@ -29,14 +28,6 @@ def late_rank(
     ranks: dict[int, Summary], last: dict[int, int], late: int = 100, waits: float | None = 0.2
 ) -> LateRank | None:
     return find_late_rank(ranks, {rank: traffic(last[rank], late) for rank in ranks}, waits)
-
-
-def test_the_late_rank_and_what_it_does_more() -> None:
-    ranks = {0: summary(**ALIKE), 1: summary(**ALIKE), 2: summary(compute=81, data=19)}
-    late = late_rank(ranks, {0: 5, 1: 5, 2: 90})
-    assert late is not None
-    assert (late.rank, late.last_share, late.cause) == (2, 0.9, "data")
-    assert (late.own_ns, late.typical_ns) == (19 * MS, 5 * MS)
 
 
 @pytest.mark.parametrize(
@@ -55,13 +46,6 @@ def test_a_rank_that_is_late_for_want_of_a_processor(queued: dict[int, float], s
     late = find_late_rank(ranks, {0: traffic(5), 1: traffic(5), 2: traffic(90)}, 0.2, queued)
     assert late is not None
     assert (late.rank, late.queued_share) == (2, share)
-
-
-def test_without_a_clear_cause_none_is_named() -> None:
-    ranks = {0: summary(**ALIKE), 1: summary(compute=87, data=12, comm=1)}
-    late = late_rank(ranks, {0: 10, 1: 90})
-    assert late is not None
-    assert late.cause is None
 
 
 @pytest.mark.parametrize(("last", "late"), [({0: 50, 1: 50}, 100), ({0: 44, 1: 56}, 100), ({0: 0, 1: 9}, 9),
@@ -83,19 +67,6 @@ def test_one_of_two_equal_ranks_takes_a_stall_that_is_worth_a_warning() -> None:
     three = {**two, 2: summary(**ALIKE)}
     assert late_rank(three, {0: 10, 1: 80, 2: 10}, waits=0.05) is not None
     assert late_rank(three, {0: 10, 1: 80, 2: 10}, waits=0.01) is None
-
-
-def test_where_the_waiting_is_not_known_it_takes_as_much_more_work() -> None:
-    for data, named in ((12, False), (20, True)):
-        ranks = {0: summary(**ALIKE), 1: summary(compute=80, data=data, comm=20 - data)}
-        assert (late_rank(ranks, {0: 10, 1: 90}, waits=None) is not None) == named
-
-
-def test_ranks_that_take_long_turns_are_not_late() -> None:
-    ranks = {0: summary(**ALIKE), 1: summary(compute=75, data=25)}
-    turns = {0: traffic(35, correlation=0.95), 1: traffic(65, correlation=0.95)}
-    assert find_late_rank(ranks, turns, 0.2) is None
-    assert find_late_rank(ranks, {0: traffic(35), 1: traffic(65)}, 0.2) is not None
 
 
 def test_correlation_with_the_next_step() -> None:

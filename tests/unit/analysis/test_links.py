@@ -40,32 +40,6 @@ def test_between_machines_the_wait_for_a_late_rank_is_not_counted(tmp_path: Path
     assert "all-reduces of 4000000 bytes" in link.notes
 
 
-@pytest.mark.parametrize(
-    ("nodes", "size", "op"),
-    [("aa", LARGE, "allreduce"), ("ab", 1000, "allreduce"), ("ab", LARGE, "broadcast")],
-    ids=["one machine", "small", "cannot be split"],
-)
-def test_what_says_nothing_of_the_links_between_machines(tmp_path: Path, nodes: str, size: int, op: str) -> None:
-    assert links_of(tmp_path, nodes, size, op) == {}
-
-
-def test_the_ladder_of_a_machine(tmp_path: Path) -> None:
-    ladder = [Calibration(2, 4096, 60_000), Calibration(2, 8_000_000, 4_000_000)]
-    links = links_of(tmp_path, nodes="aa", ladders={0: ladder, 1: ladder})
-    bandwidth, latency = links["gloo_allreduce_intra_gb_s"], links["gloo_allreduce_intra_latency_us"]
-    assert bandwidth.value == pytest.approx(2.0)
-    assert latency.value == pytest.approx(60)
-    assert (bandwidth.unit, latency.unit) == ("GB/s", "us")
-    assert latency.notes == "all-reduces of 4096 bytes, 2 ranks, one machine"
-
-
-def test_the_median_of_several_machines(tmp_path: Path) -> None:
-    ladders = {rank: [Calibration(2, 8_000_000, ms * 1_000_000)] for rank, ms in ((0, 4), (2, 5), (4, 9))}
-    link = links_of(tmp_path, nodes="aabbcc", ladders=ladders)["gloo_allreduce_intra_gb_s"]
-    assert link.value == pytest.approx(8_000_000 / 5e-3 / 1e9)
-    assert link.notes.endswith("3 machines")
-
-
 def test_machines_with_fewer_ranks_are_not_mixed_in(tmp_path: Path) -> None:
     ladders = {0: [Calibration(3, 8_000_000, 8_000_000)], 3: [Calibration(2, 8_000_000, 1_000_000)]}
     link = links_of(tmp_path, nodes="aaabb", ladders=ladders)["gloo_allreduce_intra_gb_s"]

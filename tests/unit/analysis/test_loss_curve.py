@@ -32,14 +32,6 @@ def test_a_curve_of_the_family_is_found_again(b0: float, b1: float, b2: float) -
     assert found.at(10_000) == pytest.approx(curve.at(10_000), abs=0.03 * drop)
 
 
-@given(st.floats(50, 3000), st.floats(0.0, 1.0))
-@settings(max_examples=20, deadline=None)
-def test_a_loss_that_cannot_be_negative_does_not_end_below_zero(scale: float, floor: float) -> None:
-    updates = np.linspace(10, 5000, 40)
-    found = fit(updates, floor + 20 * np.exp(-updates / scale))
-    assert found is None or found.b2 >= 0
-
-
 def test_noise_of_batches_is_smoothed() -> None:
     curve = Curve(0.004, 0.3, 0.5)
     found = loss_curve(values(curve.at))

@@ -58,9 +58,3 @@ def test_what_comes_again_and_again_is_a_habit_that_counts(tmp_path: Path) -> No
     assert not habit.outliers.left_out
     assert habit.decisive is habit.summary
     assert attempt_of(tmp_path / "b", rows_with(dict.fromkeys(range(5, 200, 10), 200.0))).outliers is None
-
-
-def test_slow_steps_that_hardly_move_the_mean_are_no_outliers(tmp_path: Path) -> None:
-    assert attempt_of(tmp_path / "a", rows_with({120: 50})).outliers is None
-    assert attempt_of(tmp_path / "b", rows_with({10: 2500}, steps=20)).outliers is None  # nobody knows what is usual
-    assert attempt_of(tmp_path / "c", rows_with({})).outliers is None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddlprof.analysis.summary import RankTimes, summarise
-from ddlprof.model.classes import CLASSES, COMM_PARTS, RECORDED, TIMES
+from ddlprof.model.classes import COMM_PARTS, RECORDED, TIMES
 from ddlprof.model.records import MISSING, Aggregate, StepRow
 from ddlprof.store import StepTable
 from tests.golden.runs import MS, step
@@ -27,14 +27,6 @@ def rank_times(
         times[name] = np.array([v if v == MISSING else v * MS for v in values], dtype=np.int64)
     mask = np.array(steady if steady is not None else [True] * len(rows), dtype=bool)
     return RankTimes(table["step"], times, mask, aggregates)
-
-
-def test_the_means_of_the_classes_add_up() -> None:
-    rows = [step(n, compute_ms=8 + n % 3, data_ms=n % 2, comm_ms=n % 5) for n in range(30)]
-    summary = summarise([rank_times(rows), rank_times(rows[:20])])
-    assert summary.mean_ns("step") == pytest.approx(sum(summary.mean_ns(name) or 0 for name in CLASSES), rel=1e-12)
-    assert summary.share("step") == 1
-    assert summary.steady_steps == 50
 
 
 def test_only_steady_steps_count() -> None:
@@ -71,13 +63,6 @@ def test_steps_with_other_classes_measured_than_most_are_left_out() -> None:
     assert summary.mean_ns("other") == MS
 
 
-def test_the_split_of_data_is_scaled_from_where_it_is_known() -> None:
-    known = [step(n, data_ms=10, split=(6, 3)) for n in range(19)]
-    summary = summarise([rank_times([*known, step(19, data_ms=10)])])
-    assert summary.mean_ns("data_fetch") == pytest.approx(6 * MS)
-    assert summary.mean_ns("data_prep") == pytest.approx(3 * MS)
-
-
 def test_the_split_is_weighted_by_time_not_by_steps() -> None:
     # A loader delivers in bursts; only the steps that wait can tell why.
     rows = [step(n, data_ms=40, split=(30, 10)) if n % 4 == 0 else step(n, data_ms=0) for n in range(16)]
@@ -89,18 +74,6 @@ def test_the_split_is_weighted_by_time_not_by_steps() -> None:
 def test_a_split_known_for_too_little_is_not_given() -> None:
     rows = [step(n, data_ms=10, split=(6, 3)) for n in range(8)] + [step(n, data_ms=10) for n in (8, 9)]
     assert summarise([rank_times(rows)]).mean_ns("data_fetch") is None
-
-
-def test_parts_of_comm_add_up_also_where_one_is_known_more_often() -> None:
-    rows = [step(n, comm_ms=10) for n in range(20)]
-    parts = {
-        "straggler": [4.0] * 19 + [10.0],
-        "network": [0.0] * 19 + [MISSING],
-        "interconnect": [6.0] * 19 + [MISSING],
-        "bubble": [0.0] * 19 + [MISSING],
-    }
-    summary = summarise([rank_times(rows, parts_ms=parts)])
-    assert sum(summary.mean_ns(name) or 0 for name in COMM_PARTS) == pytest.approx(summary.mean_ns("comm"))
 
 
 def test_only_the_straggler_may_be_known() -> None:

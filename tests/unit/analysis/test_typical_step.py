@@ -8,7 +8,7 @@ import pytest
 
 from ddlprof.analysis.run import RankAnalysis, analyse
 from ddlprof.analysis.traffic import bandwidths, transfers
-from ddlprof.analysis.typical_step import Span, spans, typical_step
+from ddlprof.analysis.typical_step import typical_step
 from ddlprof.model.records import CollectiveTimes
 from ddlprof.store import load_run
 from tests.golden.runs import SHAPES, ddp_step, header, write_rank
@@ -33,14 +33,6 @@ def test_the_step_nearest_to_the_mean(ranks: list[RankAnalysis]) -> None:
     assert typical_step(ranks, (10, 13)) in (10, 11, 12)
     assert typical_step(ranks, (900, None)) is None
     assert typical_step([]) is None
-
-
-def test_its_collectives(ranks: list[RankAnalysis]) -> None:
-    first, second = spans(ranks[0].collectives, 16)  # without anything more
-    more = (16 * 7) % 5 * 100
-    assert first == Span("allreduce", 400_000, "intra", 45_000 + more, 45_000 + more, 26_000, 6_000, 6_000)
-    assert second == Span("allreduce", 100_000, "intra", 65_000 + more, 71_000 + more, 18_000, 4_000, 18_000)
-    assert spans(ranks[0].collectives, 10**6) == []
 
 
 def test_bus_bandwidth_of_each_size(ranks: list[RankAnalysis]) -> None:

@@ -20,13 +20,6 @@ def refused(call: Callable[[], Any]) -> str:
     return message
 
 
-def test_a_file_is_read_whole(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"x" * 100)
-    assert read_bytes(path, 100) == b"x" * 100
-    assert read_text(str(path), 100) == "x" * 100
-
-
 def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"\xef\xbb\xbf{}")

@@ -49,14 +49,6 @@ def test_any_plan_is_written_to_any_file(
     assert days * 24 + hours + minutes / 60 == pytest.approx(float(third["time_high_h"]), abs=1 / 60)
 
 
-def test_the_table_stays_where_only_the_engine_has_a_file(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
-) -> None:
-    assert ddlprof(monkeypatch, "recommend", bert, *WORK, "--emit", "torchrun", "-o", "go") == 0
-    assert capsys.readouterr().out.startswith("ddlprof  recommend bert-base")
-    assert Path("go").read_text(encoding="utf-8").startswith("#!/bin/bash\n")
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [

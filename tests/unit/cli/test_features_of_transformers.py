@@ -33,17 +33,6 @@ def test_sizes_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert "FLOPs per token    48.3 G, forward and backward\n" in out
 
 
-def test_a_config_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, path = tmp_path / "config.json", tmp_path / "found.json"
-    config.write_text(json.dumps(LLAMA_8B))
-    assert ddlprof(monkeypatch, "features", str(config), "--seq-len", "4096", "-o", str(path)) == 0
-    found = read_workload(path)
-    expected = transformer(layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, vocab=128256, seq=4096)
-    assert (found.name, found.transformer, found.flops_per_sample) == (
-        tmp_path.name, expected.transformer, expected.flops_per_sample,
-    )  # fmt: skip
-
-
 def test_the_software_that_trains_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, paths = tmp_path / "8b.json", [tmp_path / "typed.json", tmp_path / "read.json"]
     config.write_text(json.dumps(LLAMA_8B))

@@ -85,19 +85,6 @@ def test_runs_on_other_placements_are_put_together(
     assert twice["step_s"] == pytest.approx(2.0, rel=0.1)
 
 
-def test_predict_shows_the_classes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bert: str
-) -> None:
-    arguments = ["predict", bert, "--instance", "g4dn.12xlarge", "--placement", "4,4", "--batch", "12"]
-    assert ddlprof(monkeypatch, *arguments, "-o", "-", "-o", "p.json") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "ddlprof  predict bert-base · 4,4 on g4dn.12xlarge · 12 samples per GPU, 96 in all"
-    assert [line.split()[0] for line in lines[2:8]] == ["compute", "data", "h2d", "interconnect", "network", "other"]
-    value = json.loads(Path("p.json").read_text(encoding="utf-8"))
-    assert value["target"]["placement"] == [4, 4]
-    assert value["estimate"]["low_s"] < value["estimate"]["step_s"] < value["estimate"]["high_s"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -207,25 +194,6 @@ def test_a_batch_that_was_given_is_that_of_the_run(
     assert "batch of the run: 16, as given" in capsys.readouterr().out
     one = ["--instance", "g4dn.xlarge", "--placement", "1"]
     assert ddlprof(monkeypatch, "predict", "run", *one, "--batch", "16") == 0
-
-
-def test_without_flops_one_line_says_what_to_do_and_it_works(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """As of a compiled model on a CPU."""
-    run = without(simple_run(tmp_path / "run"), forward_flops_per_sample=None)
-    budget = ["--budget", "30d", "--samples", "1e6"]
-    assert ddlprof(monkeypatch, "recommend", "run", *budget) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert "no step measured on a GPU and no FLOPs" in err
-    assert "give FILE beside RUN" in err
-    model = Manifest.read(run).model
-    write_workload(
-        Workload("net", model.layers, model.parameter_tensors, model.gradient_bytes, flops_per_sample=1e9),
-        tmp_path / "net.json",
-    )
-    assert ddlprof(monkeypatch, "recommend", "run", "net.json", *budget) == 0
 
 
 def test_where_no_gpu_was_measured_the_page_begins_with_that(

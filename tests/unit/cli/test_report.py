@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -23,13 +22,6 @@ def ddlprof(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return main()
 
 
-def test_report_prints_the_card(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ddlprof(monkeypatch, "report", GOLDEN) == 0
-    out, err = capsys.readouterr()
-    assert out.startswith("ddlprof  train (SmallNet)")
-    assert err == ""
-
-
 def test_parts_of_a_run_are_put_together(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -43,13 +35,6 @@ def test_parts_of_a_run_are_put_together(
     assert ddlprof(monkeypatch, "export", *parts, "--out", str(tmp_path / "csv")) == 0
     ranks = (tmp_path / "csv" / "ranks.csv").read_text().splitlines()
     assert len(ranks) == 3
-
-
-def test_report_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ddlprof(monkeypatch, "report", GOLDEN, "--format", "json") == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["schema"] == 1
-    assert report["verdict"]["headline"] == "mostly computing; the largest avoidable stall is data, 16 %"
 
 
 def test_report_in_both_formats(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,26 +100,6 @@ def test_reports_import_neither_torch_nor_pandas(tmp_path: Path, command: list[s
     done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0
     assert done.stdout if command[0] == "report" else "wrote csv/steps.csv" in done.stderr
-
-
-def test_the_card_at_the_end_of_a_run_waits_for_nothing_that_it_does_not_show(tmp_path: Path) -> None:
-    """It is part of every run. What it says is what the parser's command says."""
-    run = simple_run(tmp_path)
-    code = (
-        "import os, sys; from ddlprof.cli.app import main; sys.argv = ['ddlprof', *sys.argv[1:]]; code = main();"
-        "heavy = {'typer', 'rich', 'pandas', 'zipfile', 'concurrent.futures', 'ddlprof.instance_catalog.catalog',"
-        " 'ddlprof.report.run.trace', 'ddlprof.report.run.html.page'} & set(sys.modules);"
-        "sys.exit(code or str(heavy or os.environ.get('OPENBLAS_NUM_THREADS') or '') or 0)"
-    )
-    surroundings = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
-    words = [sys.executable, "-c", code, *CARD_WORDS, str(run)]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=surroundings)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (run / "summary.json").is_file()
-    words[3:] = ["report", str(run), "--save-summary"]
-    by_parser = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=surroundings)
-    assert by_parser.stdout == done.stdout
-    assert "typer" in by_parser.stderr
 
 
 @pytest.mark.parametrize(

@@ -71,11 +71,6 @@ def test_a_terminal_shows_the_text_of_the_pipe_in_colour(words: list[str], shown
     assert "\x1b" not in plain
 
 
-@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
-def test_a_terminal_that_wants_no_colour(environment: dict[str, str], shown: Callable[..., str]) -> None:
-    assert "\x1b" not in shown("report", str(HERE / "two-ranks"), **environment)
-
-
 def test_a_program_gets_json_without_colour_from_a_terminal_too(shown: Callable[..., str]) -> None:
     assert "\x1b" not in shown("instances", "--format", "json")
 

@@ -30,16 +30,6 @@ def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GrowingRun:
     return run
 
 
-def test_once_is_a_line_on_stdout(
-    old: GrowingRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ddlprof(monkeypatch, "watch", "run", "--once") == 0
-    out, err = capsys.readouterr()
-    assert out.startswith("ddlprof step 20, 100 steps/s")
-    assert out.count("\n") == 1
-    assert err == ""
-
-
 @pytest.mark.parametrize(
     ("status", "word"),
     [
@@ -60,29 +50,6 @@ def test_a_run_that_is_over_says_so_at_once(
     assert first.startswith("ddlprof ")
     assert "step 20" in first
     assert last == f"ddlprof: {word}"
-
-
-def test_it_goes_on_until_the_run_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = GrowingRun(tmp_path / "run").begin()
-    run.train(20)
-
-    def train() -> None:
-        for _ in range(3):
-            time.sleep(0.2)
-            run.train(20)
-        run.end()
-
-    thread = threading.Thread(target=train)
-    thread.start()
-    assert ddlprof(monkeypatch, "watch", str(tmp_path / "run"), "--interval", "0.1") == 0
-    thread.join()
-    lines = capsys.readouterr().err.splitlines()
-    steps = [int(re.search(r" step (\d+),", line)[1]) for line in lines[:-1]]  # type: ignore[index]
-    assert steps == sorted(steps)
-    assert steps[-1] == 80
-    assert "has ended after 80 steps" in lines[-1]
 
 
 @pytest.mark.parametrize(

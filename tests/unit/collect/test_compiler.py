@@ -23,42 +23,6 @@ def watch(calls: list[str]) -> Any:
     )
 
 
-def compile_something(size: int = 2) -> None:
-    torch.compile(lambda x: x + 1, backend="eager", dynamic=False)(torch.ones(size))
-
-
-def test_around_each_frame(calls: list[str]) -> None:
-    import torch._dynamo
-
-    torch._dynamo.reset()
-    restore = watch(calls)
-    assert calls == ["begin", "imported True"]
-    calls.clear()
-    compile_something()
-    assert calls == ["begin", "end"]
-    torch._dynamo.reset()  # forgets what was registered for compilations
-    compile_something()
-    assert calls == ["begin", "end"] * 2
-    restore()
-    compile_something(3)
-    assert calls == ["begin", "end"] * 2
-
-
-def test_frames_that_cannot_be_compiled_end_too(calls: list[str]) -> None:
-    restore = watch(calls)
-    calls.clear()
-
-    @torch.compile(backend="eager", fullgraph=True)
-    def breaking(x: Any) -> Any:
-        torch._dynamo.graph_break()
-        return x
-
-    with pytest.raises(torch._dynamo.exc.Unsupported):
-        breaking(torch.ones(2))
-    restore()
-    assert calls == ["begin", "end"]
-
-
 def test_export_without_dynamos_callbacks(calls: list[str]) -> None:
     restore = watch(calls)
     calls.clear()

@@ -36,11 +36,3 @@ def test_memory_is_bounded() -> None:
     for number in range(MOST_STEPS + 10):
         recent.add(step(number))
     assert len(recent._rows) == MOST_STEPS
-
-
-def test_who_asks_once_is_waiting_for_more() -> None:
-    recent = RecentSteps()
-    recent.add(step(0))
-    assert not recent.asked
-    recent.means_s(1)
-    assert recent.asked

@@ -67,19 +67,6 @@ def test_a_long_chunk_comes_in_pieces() -> None:
     assert device.resolved == [32, 32, 32, 4, 5]
 
 
-def test_what_the_device_is_behind_is_told_before_the_events_it_is_of() -> None:
-    rig = Rig(Device(), 3, 3)
-    told = [(list(rig.lags), [event[1] for event in piece]) for piece in rig.handover.take()]
-    assert told == [([2], [0, 1, 2]), ([2, 5], [3, 4, 5])]
-
-
-def test_a_device_is_asked_once_about_several_chunks() -> None:
-    device = Device()
-    rig = Rig(device, *[2] * 20)
-    assert rig.numbers() == list(range(40))
-    assert device.asked == [16, 16, 8]
-
-
 def test_a_device_that_has_not_passed_them_all_is_asked_about_the_next() -> None:
     device = Device(passed=5)
     rig = Rig(device, 2, 2, 2)
@@ -87,16 +74,6 @@ def test_a_device_that_has_not_passed_them_all_is_asked_about_the_next() -> None
     assert len(rig.recorder.chunks) == 1
     device.passed = 6
     assert rig.numbers() == [4, 5]
-
-
-def test_chunks_that_come_meanwhile_wait_for_the_device() -> None:
-    device = Device(passed=4)
-    rig = Rig(device, 2, 2)
-    pieces = rig.handover.take()
-    assert len(next(pieces)) == 2
-    rig.put(2)
-    assert [event[1] for piece in pieces for event in piece] == [2, 3]
-    assert len(rig.recorder.chunks) == 1
 
 
 def test_a_capture_that_begins_inside_a_chunk_leaves_the_rest_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,12 +84,6 @@ def test_a_capture_that_begins_inside_a_chunk_leaves_the_rest_for_later(monkeypa
     with rig.free:
         assert list(pieces) == []
     assert [event[1] for event in first] + rig.numbers() == list(range(105))
-
-
-def test_the_device_may_be_captured_between_two_pieces() -> None:
-    rig = Rig(Device(), 100)
-    for _ in rig.handover.take():
-        assert not rig.free.locked()
 
 
 def test_what_is_taken_is_counted_and_what_is_given_back_is_not() -> None:

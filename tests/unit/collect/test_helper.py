@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 from pathlib import Path
@@ -54,14 +53,6 @@ class Rig:
 @pytest.fixture
 def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
-
-
-def test_every_step_is_written(rig: Rig) -> None:
-    rig.helper.start()
-    rig.train(100)
-    rig.helper.stop()
-    assert [row.step for row in rig.written()] == list(range(100))
-    assert len(rig.steps) == 100
 
 
 def test_steps_are_written_while_the_training_goes_on(rig: Rig) -> None:
@@ -119,15 +110,6 @@ def test_steps_wait_in_order_for_the_end_of_their_collectives(rig: Rig) -> None:
     assert not rig.helper._pending
 
 
-def test_a_collective_that_never_ends_holds_up_nothing_for_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.train(1, collective(None))
-    rig.helper._drain()
-    assert rig.helper._pending
-    monkeypatch.setattr(module, "_COLLECTIVES_WAIT_S", 0)
-    rig.helper._drain()
-    assert not rig.helper._pending
-
-
 class SlowDevice:
     """A device that reaches a chunk after so many looks."""
 
@@ -167,14 +149,6 @@ def test_the_end_does_not_wait_for_a_device_that_hangs(rig: Rig, monkeypatch: py
     rig.train(3)
     rig.helper.stop()
     assert rig.written() == []
-
-
-def test_the_stack_of_an_update_is_taken_now_and_then(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[int] = []
-    for updates in range(1, 20):
-        monkeypatch.setattr(rig.helper.stacks, "at_update", functools.partial(taken.append, updates))
-        rig.helper.at_update(updates)
-    assert taken == [1, 2, 3, 4, 8, 16]
 
 
 def test_samples_are_of_the_step_in_which_they_were_taken(rig: Rig) -> None:
@@ -295,46 +269,3 @@ def test_the_stack_is_still_looked_at_on_the_second_day(rig: Rig, monkeypatch: p
     rig.train(1)
     rig.helper._loop()
     assert all(any(hour < look / 3600 < hour + 1 for look in looks) for hour in range(1, 48))
-
-
-@pytest.mark.parametrize("burst_s", [0.0, 1e9])
-def test_it_gives_way_between_two_chunks_when_a_burst_is_long(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, burst_s: float
-) -> None:
-    monkeypatch.setattr(module, "_BURST_S", burst_s)
-    rested: list[int] = []
-
-    def wait(event: threading.Event, seconds: float) -> bool:
-        if seconds != module._GIVE_WAY_S:
-            return event.wait(seconds)
-        rested.append(len(rig.recorder.chunks))
-        return False
-
-    monkeypatch.setattr(real_time.time, "wait", staticmethod(wait))
-    rig.train(5)
-    rig.helper.start()
-    while len(rig.steps) < 5:
-        time.sleep(0.01)
-    rig.helper.stop()
-    assert set(range(5)) <= set(rested) if burst_s == 0 else rested == []
-    assert [row.step for row in rig.written()] == list(range(5))
-
-
-def test_the_end_gives_no_way(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BURST_S", 0.0)
-    monkeypatch.setattr(real_time.time, "wait", staticmethod(lambda event, seconds: pytest.fail("it waits")))
-    rig.train(5)
-    rig.helper.stop()
-    assert len(rig.written()) == 5
-
-
-def test_what_is_about_a_moment_is_on_disk_with_the_steps_of_that_moment(rig: Rig) -> None:
-    """The counters of a second are not kept back for the next write."""
-    rig.train(1)
-    rig.helper.start()
-    deadline = time.monotonic() + 30
-    while not (tags := [kind for kind, _ in lines_of(rig.directory)]):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    rig.helper.stop()
-    assert {"s", "k"} <= set(tags)

@@ -33,15 +33,6 @@ def test_a_bug_of_ours_ends_the_recording_not_the_training(rig: Rig) -> None:
     assert note.message.startswith("stopped recording: ValueError")
 
 
-def test_a_bug_of_ours_in_the_thread_leaves_an_end(rig: Rig) -> None:
-    rig.recorder.chunks.append([("no event",)])  # type: ignore[list-item]
-    rig.helper.start()
-    rig.helper._thread.join(timeout=30)
-    assert "n" in [kind for kind, _ in lines_of(rig.directory)]  # at once: nobody knows how the process will end
-    rig.helper.stop()
-    assert len(rig.written("n")) == 1
-
-
 def test_after_a_bug_of_ours_nothing_is_kept(rig: Rig) -> None:
     held = collective(None)
     references = sys.getrefcount(held)
@@ -134,14 +125,6 @@ def test_where_there_is_no_room_whole_steps_are_lost_and_said(rig: Rig) -> None:
     assert {row.samples for row in rows} == {4}
     (lost,) = rig.written("u")
     assert (lost.many, lost.count) == ("steps were not recorded", 22)
-
-
-def test_steps_lost_at_the_end_are_said(rig: Rig) -> None:
-    rig.recorder.most_waiting = 40
-    rig.train(30)
-    rig.helper.stop()
-    assert len(rig.written()) == 10
-    assert [lost.count for lost in rig.written("u")] == [20]
 
 
 def test_samples_of_lost_steps_are_of_no_other(rig: Rig) -> None:

@@ -59,14 +59,6 @@ def test_during_a_step_the_hooks_of_others_go_on(when: str, optimizer: torch.opt
     handle.remove()
 
 
-def test_they_are_gone_when_others_come(optimizer: torch.optim.Optimizer) -> None:
-    uninstall = removal(register_optimizer_step_post_hook(lambda *_: uninstall()))
-    optimizer.step()
-    assert hooks() == 1
-    removal(register_optimizer_step_post_hook(lambda *_: None))()
-    assert hooks() == 0
-
-
 class Notes:
     """Stands for the recorder."""
 

@@ -206,13 +206,6 @@ def test_waiting_for_a_late_rank_is_told(tmp_path: Path, look: str) -> None:
     assert (round(waits / MS), round(late / MS)) == (3, 0)  # type: ignore[operator]
 
 
-def test_what_comes_from_windows_is_said(tmp_path: Path) -> None:
-    attempt = train(tmp_path, late_by_3, (MS, 2 * MS), "windows")
-    assert attempt.notes == ["the parts of communication are those of the steps in profiler windows"]
-    for rank in attempt.ranks:
-        assert (rank.times.times["straggler"] != MISSING).sum() == 2
-
-
 @pytest.mark.parametrize("look", ["recorder", "windows"])
 def test_with_one_rank_a_machine_all_that_is_no_wait_is_network(tmp_path: Path, look: str) -> None:
     attempt = train(tmp_path, late_by_3, (MS, 2 * MS), look, "ab")

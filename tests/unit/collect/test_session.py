@@ -19,7 +19,7 @@ from ddlprof.collect.session import Session
 from ddlprof.model.events import Kind
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
-from ddlprof.model.records import End, Note, WindowRow
+from ddlprof.model.records import End, Note
 from ddlprof.writing.writer import rank_files
 from tests.records import records_in
 from tests.unit.collect.lagging_device import MS, UNIX, LaggingDevice, Profiler, train
@@ -119,15 +119,6 @@ def test_hooks_that_cannot_be_installed_are_no_error_of_the_import(
     recording.finish("ok", 0)
     assert taken_back == [True]
     assert ("n", Note("hooks", "nothing is measured: RuntimeError: can't start new thread")) in records(tmp_path)
-
-
-def test_finish_twice(tmp_path: Path) -> None:
-    recording = session(tmp_path)
-    update(recording, 3)
-    recording.finish("ok", 0)
-    recording.finish("exception", 1)
-    ends = [record for tag, record in records(tmp_path) if tag == "e"]
-    assert [end.status for end in ends if isinstance(end, End)] == ["ok"]
 
 
 def test_a_recorder_that_stopped_says_why(tmp_path: Path) -> None:
@@ -290,14 +281,6 @@ class Looked:
 
     def train(self, steps: int) -> None:
         train(self.device, self.session.recorder, self.session.helper, steps, drain=False)
-
-
-def test_windows_of_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = Looked(tmp_path, monkeypatch)
-    looked.train(80)
-    looked.session.finish("ok", 0)
-    (window,) = [record for tag, record in records(tmp_path) if tag == "w"]
-    assert window == WindowRow(50, 2, 14 * MS, 12 * MS, 0, 6)
 
 
 @pytest.mark.parametrize("how", ["finish", "exception", "pause"])

@@ -97,23 +97,6 @@ def directives(text: str) -> dict[str, str]:
     return {name: value for name, _, value in found}
 
 
-def test_slurm_gives_each_machine_its_number(tmp_path: Path) -> None:
-    stubs = (
-        "srun() { for SLURM_NODEID in 0 1; do export SLURM_NODEID; ${@:3}; done; }\n"
-        "scontrol() { printf 'n7\\nn8\\n'; }\n"
-        'torchrun() { echo "$@"; }\nexport -f torchrun'
-    )
-    place = {"SLURM_JOB_NODELIST": "n[7-8]", "SLURM_JOB_ID": "5", "SLURM_CPUS_ON_NODE": "96"}
-    first, second = ran(rendered("slurm", TWO), tmp_path, stubs, **place).splitlines()
-    assert first == (
-        "--nnodes 2 --node-rank 0 --master-addr n7 --master-port 29500 --nproc-per-node 8 -m ddlprof run --out"
-        " ddlprof-runs/bert-5-0 train.py --lr 0.1"
-    )
-    assert second == first.replace("rank 0", "rank 1").replace(" --out ddlprof-runs/bert-5-0", "")
-    again = ran(rendered("slurm", TWO), tmp_path, stubs, SLURM_RESTART_COUNT="2", **place)
-    assert "--out ddlprof-runs/bert-5-2 " in again
-
-
 def test_slurm_is_asked_for_whole_machines_until_the_upper_end() -> None:
     found = directives(rendered("slurm", TWO))
     assert found == {
@@ -157,34 +140,6 @@ def test_pods_have_a_machine_each(engine: str, case: str) -> None:
         assert (found["command"], len(found["args"])) == (["bash", "-c"], 1)
 
 
-def test_a_job_set_has_a_pod_for_each_machine_and_the_address_of_the_first() -> None:
-    spec = document("kubernetes", TWO)["spec"]
-    (workers,) = spec["replicatedJobs"]
-    job = workers["template"]["spec"]
-    assert (job["parallelism"], job["completions"], job["completionMode"]) == (2, 2, "Indexed")
-    assert job["activeDeadlineSeconds"] == 10_000
-    script = container(job["template"]["spec"])["args"][0]
-    assert '--node-rank "$JOB_COMPLETION_INDEX"' in script
-    assert f"--master-addr bert-{workers['name']}-0-0.bert " in script
-    assert "failurePolicy" not in spec
-    again = document("kubernetes", TWO_ON_SPOT)["spec"]["failurePolicy"]
-    assert again["maxRestarts"] == 14
-    assert again["rules"][0]["onJobFailureReasons"] == ["DeadlineExceeded"]
-
-
-def test_a_pytorchjob_has_a_master_and_workers() -> None:
-    spec = document("pytorchjob", TWO)["spec"]
-    replicas = spec["pytorchReplicaSpecs"]
-    assert {name: each["replicas"] for name, each in replicas.items()} == {"Master": 1, "Worker": 1}
-    assert container(replicas["Master"]["template"]["spec"])["name"] == "pytorch"  # the operator looks for this name
-    assert spec["runPolicy"]["activeDeadlineSeconds"] == 10_000
-    assert list(document("pytorchjob", ONE)["spec"]["pytorchReplicaSpecs"]) == ["Master"]
-    spot = document("pytorchjob", TWO_ON_SPOT)["spec"]
-    assert spot["runPolicy"]["backoffLimit"] == 28  # 14 times, and both pods start again each time
-    assert document("pytorchjob", ONE_ON_SPOT)["spec"]["runPolicy"]["backoffLimit"] == 14
-    assert {each["restartPolicy"] for each in spot["pytorchReplicaSpecs"].values()} == {"OnFailure"}
-
-
 @pytest.mark.parametrize(
     ("machine", "chosen"),
     [
@@ -224,38 +179,11 @@ def test_dstack() -> None:
     assert 'RUN="/checkpoints/' in spot["commands"][-1]
 
 
-def test_skypilot_tries_the_next_plans_in_their_order() -> None:
-    task = document("skypilot", TWO)
-    assert (task["name"], task["num_nodes"]) == ("bert", 2)
-    assert task["resources"] == {
-        "ordered": [
-            {"infra": "aws/us-east-1", "instance_type": "p4d.24xlarge", "use_spot": False},
-            {"infra": "aws/us-east-1", "instance_type": "p4de.24xlarge", "use_spot": False},
-        ]
-    }
-    text = rendered("skypilot", TWO)
-    assert "# SkyPilot shows the price of one hour; the job is expected to take 2 h.\n" in text
-    assert "# If its machines are not to be had, those of the next plans that train alike are" in text
-    assert "start it with: sky launch THIS_FILE" in text
-    assert "# Its machines are paid for until `sky down`: fetch the run first.\n" in text
-
-
 def test_skypilot_tries_no_machines_that_it_does_not_connect() -> None:
     others = (replace(P4D, cloud="runpod"), replace(P4D, cloud="gcp"))
     (first, second) = document("skypilot", replace(TWO, others=others))["resources"]["ordered"]
     assert (first["infra"], second["infra"]) == ("aws/us-east-1", "gcp/us-east-1")
     assert len(document("skypilot", replace(ONE, others=others))["resources"]["ordered"]) == 3
-
-
-def test_skypilot_keeps_checkpoints_of_spot_machines() -> None:
-    task = document("skypilot", replace(TWO_ON_SPOT, others=(P4D,)))  # one on demand is no machine of a spot plan
-    assert task["resources"] == {
-        "infra": "aws/us-east-1", "instance_type": "p4d.24xlarge", "use_spot": True,
-        "job_recovery": {"strategy": "EAGER_NEXT_REGION"},
-    }  # fmt: skip
-    assert task["file_mounts"] == {"/checkpoints": {"name": "a-bucket-of-ours", "mode": "MOUNT_CACHED"}}
-    assert "sky jobs launch" in rendered("skypilot", TWO_ON_SPOT)
-    assert "file_mounts" not in document("skypilot", TWO)
 
 
 def test_attached_gpus_are_named() -> None:
@@ -304,12 +232,6 @@ def test_sagemaker_takes_the_request(case: str) -> None:
     assert limits["MaxRuntimeInSeconds"] == 10_000
     assert ("MaxWaitTimeInSeconds" in limits) == STARTS[case].machine.is_spot
     assert limits.get("MaxWaitTimeInSeconds", 1e9) >= limits["MaxRuntimeInSeconds"]
-
-
-def test_the_model_of_sagemaker_finds_what_is_wrong() -> None:
-    operation = botocore.session.get_session().get_service_model("sagemaker").operation_model("CreateTrainingJob")
-    wrong = {**document("sagemaker", ONE), "Spot": True}
-    assert ParamValidator().validate(wrong, operation.input_shape).has_errors()
 
 
 def test_sagemaker_gives_each_machine_its_number(tmp_path: Path) -> None:

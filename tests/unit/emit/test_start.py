@@ -47,26 +47,10 @@ def test_the_command_reaches_torchrun_as_it_was_typed(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_the_first_machine_names_the_run_directory(tmp_path: Path) -> None:
-    seen = typed(["K=0", *torchrun(["train.py"], 2, 4, '"my runs/$K"', '"$K"', '"$A"')], tmp_path)
-    assert seen[-6:] == ["-m", "ddlprof", "run", "--out", "my runs/0", "train.py"]
-
-
 def test_one_machine_needs_no_address(tmp_path: Path) -> None:
     seen = typed(torchrun(["-m", "package.train", "--lr", "1"], 1, 8, "out", "RANK", "ADDRESS"), tmp_path)
     assert seen[:3] == ["--standalone", "--nproc-per-node", "8"]
     assert seen[3:] == ["-m", "ddlprof", "run", "--out", "out", "-m", "package.train", "--lr", "1"]
-
-
-def test_a_plan_is_told() -> None:
-    start = made()
-    assert start.told[0].startswith("Plan 1: 1 x small.4 (")
-    assert start.told[0].endswith("), aws us-east-1, on demand.")
-    assert (
-        "It holds for 8 samples per GPU and forward pass, 1 pass an update, 32 samples an update in all." in start.told
-    )
-    assert "spot machine" not in " ".join(start.comments("x", {}))
-    assert start.longest_s >= start.time_s > 0
 
 
 def test_another_plan_is_told() -> None:
@@ -76,12 +60,6 @@ def test_another_plan_is_told() -> None:
     assert start.nodes == ranked[1].nodes != made().nodes
 
 
-def test_settings_that_the_command_must_ask_for_are_said() -> None:
-    told = "It is with precision bf16, torch.compile yes: see that the command below asks for it."
-    assert told in made(asked="precision bf16, torch.compile yes").told
-    assert not any("It is with" in line for line in made().told)
-
-
 def test_spot_machines_are_warned_of() -> None:
     start = made(pricing="spot", instance_types=("small.1",), nodes=1)
     assert start.machine.is_spot
@@ -89,21 +67,6 @@ def test_spot_machines_are_warned_of() -> None:
     assert any("a checkpoint every 10 min" in line for line in TWO_ON_SPOT.comments("x", {}))
     assert replace(TWO_ON_SPOT, interruptions=0.1).starts == 10
     assert TWO_ON_SPOT.starts == 14
-
-
-def test_machines_of_other_plans_train_alike_or_are_left_out() -> None:
-    """Those of small.1 have one GPU each: two of them are another training than one small.4."""
-    ranked = plans(("small.1", "small.4", "big.1"), pricing=("on_demand", "spot"))
-    assert len({(plan.instance_type, plan.nodes) for plan in ranked}) > 3
-    for number, plan in enumerate(ranked, 1):
-        start = start_of(ranked, number, "train", ["train.py"], "", CATALOG)
-        wanted = (plan.placement, plan.global_batch, plan.batch_per_gpu)
-        alike = [each for each in ranked if (each.placement, each.global_batch, each.batch_per_gpu) == wanted]
-        assert start.machine not in start.others
-        assert {(each.instance_type, each.is_spot) for each in (start.machine, *start.others)} == {
-            (each.instance_type, each.pricing == "spot") for each in alike
-        }
-    assert any(start_of(ranked, number, "t", [], "", CATALOG).others for number in range(1, len(ranked) + 1))
 
 
 def test_what_is_missing_is_said() -> None:

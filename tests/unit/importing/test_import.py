@@ -40,16 +40,6 @@ def test_classes_of_a_device(tmp_path: Path, imported) -> None:  # type: ignore[
     assert [means[f"compute_{part}"] for part in ("forward", "backward", "optimizer")] == [200, 200, 100]
 
 
-def test_a_late_rank_makes_the_other_wait(tmp_path: Path, imported) -> None:  # type: ignore[no-untyped-def]
-    run = imported(
-        write_trace(tmp_path / "a.json", device_trace(), **of_rank(0, 2)),
-        write_trace(tmp_path / "b.json", device_trace(late_us=50, begin=5_000_000), **of_rank(1, 2)),
-    )
-    waiting = run.steps.groupby("rank")[["straggler_s", "interconnect_s", "comm_s"]].mean() * 1e6
-    assert waiting.loc[0].round(3).tolist() == [50, 150, 200]
-    assert waiting.loc[1].round(3).tolist() == [0, 150, 150]
-
-
 def test_classes_of_a_host(tmp_path: Path, imported) -> None:  # type: ignore[no-untyped-def]
     run = imported(
         write_trace(tmp_path / "a.json", host_trace(), **of_rank(0, 2, "gloo")),
@@ -164,14 +154,3 @@ def test_a_folder_of_traces_and_other_files(tmp_path: Path, imported) -> None:  
     for path, message in ((tmp_path / "empty", "no traces in this folder"), (folder / "config.json", "no traceEvents")):
         with pytest.raises(UserError, match=message):
             imported(path)
-
-
-@pytest.mark.parametrize("share", [0.4, 0.7, 0.9])
-def test_a_torn_trace_makes_a_torn_rank_of_whole_steps(tmp_path: Path, imported, share: float) -> None:  # type: ignore[no-untyped-def]
-    """The marks and operators of all steps come first in it, then kernels in their order."""
-    path = write_trace(tmp_path / "a.json.gz", device_trace(steps=200), **of_rank(0, 1))
-    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    run = imported(path)
-    assert list(run.ranks["complete"]) == [False]
-    assert len(run.steps) > 150 * (share - 0.3)
-    assert set((1e6 * run.steps["compute_s"]).round(3)) <= {500}

@@ -101,12 +101,6 @@ def test_without_a_region_the_reference_region_then_the_lowest_that_was_read() -
     assert (old.region, old.usd_per_hour) == ("eu-west-1", 20.0), "15.0 was assumed, not read"
 
 
-def test_a_price_of_any_region_holds_in_each() -> None:
-    price = CATALOG.price("y8", "us-east-1")
-    assert price is not None
-    assert price.region == "any"
-
-
 def test_prices_of_unknown_things_are_errors() -> None:
     with pytest.raises(CatalogError, match="unknown instance type"):
         CATALOG.price("x.bgi")
@@ -129,11 +123,3 @@ def test_the_newest_measured_fact_is_given() -> None:
     catalog = Catalog((), (), (), links=(new, old))
     assert catalog.link("host-a", "allreduce_inter_gb_s") == new
     assert catalog.link("host-b", "allreduce_inter_gb_s") is None
-
-
-def test_where_facts_come_from_and_where_sources_differ() -> None:
-    catalog = load(None)
-    row = catalog.instance("p3.16xlarge")
-    assert {source.source for source in catalog.sources_of(row.source)} == set(row.source.split(";"))
-    assert {d.field for d in catalog.disagreements_about(row)} == {"network_gbps"}
-    assert "gpu_memory_gib" in {d.field for d in catalog.disagreements_about(catalog.instance("g6.12xlarge"))}

@@ -53,11 +53,6 @@ def test_else_the_users_data_directory(
     assert default_overlay() == Path(expected)
 
 
-def test_no_directory_and_an_empty_one_change_nothing(tmp_path: Path) -> None:
-    assert read_overlay(tmp_path / "absent") == Overlay()
-    assert load(tmp_path) == load(None)
-
-
 def test_load_takes_the_users_overlay_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     write_prices(tmp_path, [price(1.5, "2026-12-01")])
     monkeypatch.setenv("DDLPROF_CATALOG", str(tmp_path))
@@ -95,12 +90,6 @@ def test_an_older_row_only_fills_what_is_not_known() -> None:
     assert (merged.vcpus, merged.memory_gib, merged.spec_as_of, merged.source) == (4, 16.0, "2026-08-01", "a;b")
 
 
-def test_a_type_nobody_knew_is_added_with_its_flow_limits(tmp_path: Path) -> None:
-    write_instances(tmp_path, [InstanceType("aws", "p9.xlarge", "p9", "B300", 1, 1.0, network_gbps=7.0)])
-    row = load(tmp_path).instance("p9.xlarge")
-    assert (row.flow_gbps, row.flow_placement_group_gbps) == (5, 7)
-
-
 @pytest.mark.parametrize(
     ("known", "newer", "expected"),
     [(("2026-07-20", "read"), ("2026-11-21", "api"), 2.0), (("2026-07-20", "read"), ("2026-01-01", "api"), 1.0),
@@ -112,26 +101,12 @@ def test_of_two_prices_the_newer_that_was_read(known: tuple[str, str], newer: tu
     assert merged.usd_per_hour == expected
 
 
-def test_prices_of_other_regions_stay() -> None:
-    merged = merge_prices([price(1.0, "2026-01-01", region="a")], [price(2.0, "2026-01-01", region="b")])
-    assert {row.region for row in merged} == {"a", "b"}
-
-
 def test_what_a_user_measured_takes_precedence(tmp_path: Path) -> None:
     add_links(tmp_path, [link(7.5)])
     row = load(tmp_path).instance("p4d.24xlarge")
     assert (row.flow_placement_group_gbps, row.flow_gbps) == (7.5, 5)
     assert row.source.startswith("measured: run train-20261120;")
     assert load(tmp_path).link("p4d.24xlarge", "flow_placement_group_gbps") == link(7.5)
-
-
-def test_of_two_measurements_the_newer_counts_and_a_repeated_one_replaces(tmp_path: Path) -> None:
-    add_links(tmp_path, [link(7.5, day="2026-11-20")])
-    add_links(tmp_path, [link(8.5, day="2026-11-21")])
-    assert read_overlay(tmp_path).links == (link(8.5, day="2026-11-21"),)
-    elsewhere = LinkFact("p4d.24xlarge", "flow_placement_group_gbps", 6.0, "Gbit/s", "2026-11-19", "run b")
-    add_links(tmp_path, [elsewhere])
-    assert load(tmp_path).instance("p4d.24xlarge").flow_placement_group_gbps == 8.5
 
 
 HEADER = "cloud,region,instance_type,pricing,usd_per_hour,as_of,basis,source"

@@ -34,15 +34,6 @@ def test_a_price_replaces_those_of_all_regions_and_may_be_nothing(tmp_path: Path
     assert catalog.price("big.1") == CATALOG.price("big.1")
 
 
-def test_a_price_of_one_region_leaves_the_others(tmp_path: Path) -> None:
-    path = file_of(tmp_path, "region,usd_per_hour,instance_type,cloud,as_of", "us-west-2,0.7,SMALL.1,aws,2026-09-01")
-    catalog = with_own_prices(CATALOG, OwnPrices(read_own_prices(path, CATALOG)))
-    west, east = catalog.price("small.1", "us-west-2"), catalog.price("small.1", "us-east-1")
-    assert west is not None
-    assert (west.usd_per_hour, west.as_of) == (0.7, "2026-09-01")
-    assert east == CATALOG.price("small.1", "us-east-1")
-
-
 def test_a_discount_is_taken_off_the_list_but_not_off_own_prices(tmp_path: Path) -> None:
     path = file_of(tmp_path, "instance_type,usd_per_hour", "big.1,2")
     own = OwnPrices(read_own_prices(path, CATALOG), {"aws": 0.3, "SMALL.4": 0.5})

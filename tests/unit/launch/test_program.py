@@ -81,11 +81,6 @@ def test_a_quiet_run_has_a_summary_all_the_same(monkeypatch: pytest.MonkeyPatch,
     assert saved == [Path("run")]
 
 
-def test_no_card_without_a_directory(cards: list[Path]) -> None:
-    ending(FakeSession(directory=None)).finish()
-    assert not cards
-
-
 def test_the_end_comes_once(cards: list[Path]) -> None:
     """A process of `multiprocessing` may run two kinds of exit handlers."""
     session = FakeSession()
@@ -94,12 +89,6 @@ def test_the_end_comes_once(cards: list[Path]) -> None:
     end.finish()
     assert session.finished == [("ok", 0)]
     assert len(cards) == 1
-
-
-@pytest.mark.parametrize(("rank", "printed"), [(0, 1), (1, 0)])
-def test_one_card_a_job(rank: int, printed: int, cards: list[Path]) -> None:
-    ending(FakeSession(rank=rank)).finish()
-    assert len(cards) == printed
 
 
 def test_a_forked_child_finishes_nothing(cards: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

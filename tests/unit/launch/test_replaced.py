@@ -84,15 +84,6 @@ def test_a_program_that_does_not_exist_ends_nothing(became: list[Any]) -> None:
     assert not became
 
 
-def test_a_forked_child_that_becomes_something_else(became: list[Any]) -> None:
-    session: Any = FakeSession(pid=getpid() + 1)
-    watch_exec(session, quiet=False)
-    with pytest.raises(Became):
-        os.execv(sys.executable, ["x"])
-    assert not session.finished
-    assert became
-
-
 def test_an_error_of_ours_does_not_keep_it(became: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     session: Any = FakeSession()
     session.error = ValueError("broken")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
 from pathlib import Path
 
@@ -90,14 +89,6 @@ def test_torchrun_command_with_a_module(launched: list[Namespace]) -> None:
     assert [arguments.training_script, *arguments.training_script_args] == [
         BOOTSTRAP, "-m", "package.train", "--lr", "1"
     ]  # fmt: skip
-
-
-def test_without_options_the_job_is_torchruns_own(launched: list[Namespace]) -> None:
-    torchrun.launch_target(torchrun.LauncherOptions("2"), SCRIPT, None)
-    [arguments] = launched
-    assert [arguments.training_script, *arguments.training_script_args] == SCRIPT.words
-    assert os.environ[OPTIONS_VARIABLE] == ""
-    assert not Path("ddlprof-runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -39,18 +39,6 @@ def test_the_script_scrolls_above() -> None:
     assert (terminal.top, terminal.bottom) == (0, terminal.height - 1)
 
 
-def test_a_progress_bar_goes_on_in_its_line() -> None:
-    terminal = Terminal()
-    terminal.feed("\n" * 15)  # at the bottom of the terminal
-    for done in range(10):
-        terminal.feed(f"\r{done}/10 |{'#' * done}")
-        draw(terminal)
-    terminal.feed("\ndone\n")
-    release(terminal)
-    assert terminal.seen[-2:] == ["9/10 |#########", "done"]
-    assert [line for line in terminal.seen if line] == ["9/10 |#########", "done"]
-
-
 output = st.lists(
     st.one_of(
         st.text("ab", min_size=1, max_size=30),
@@ -75,24 +63,6 @@ def test_what_was_printed_is_what_a_terminal_without_us_would_have_seen(pieces: 
             plain.feed(piece)
     release(ours)
     assert ours.seen == plain.seen
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.integers(40, 90), st.integers(12, 30)), min_size=1, max_size=5))
-def test_a_terminal_that_was_resized_heals(sizes: list[tuple[int, int]]) -> None:
-    terminal = Terminal()
-    for number, (width, height) in enumerate(sizes):
-        for line in range(9):
-            terminal.feed(f"{number}.{line}\n")
-        draw(terminal)
-        terminal.resize(width, height)
-        draw(terminal, resized=True)
-        assert [row.rstrip() for row in terminal.rows[-3:]] == STATUS
-        assert (terminal.top, terminal.bottom) == (0, height - 1 - pinned.ROWS)
-        assert terminal.row <= terminal.bottom
-        assert [line for line in terminal.seen if "." in line][-1] == f"{number}.8"
-    release(terminal)
-    assert (terminal.top, terminal.bottom) == (0, terminal.height - 1)
 
 
 def test_a_terminal_that_the_script_has_reset_heals() -> None:

@@ -110,18 +110,6 @@ def test_what_can_be_read_of_many_ranks_is_read_within_a_few_looks(tmp_path: Pat
     assert {rank.sums.steps for rank in follower.ranks_by_attempt[0]} == {3}
 
 
-def test_no_more_is_read_at_once_than_was_agreed(
-    run: GrowingRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    size = sum(path.stat().st_size for path in run.directory.glob("attempt-0/*"))
-    monkeypatch.setattr(module, "_READ_AT_ONCE_BYTES", size // 2)
-    monkeypatch.setattr("ddlprof.live.growing.CHUNK_BYTES", size // 10)
-    observer = Observer(RunFollower(run.directory))
-    shares = [observer.look(time.time_ns()).read_share for _ in range(3)]
-    assert 0.4 < shares[0] < 1
-    assert shares[-1] == 1
-
-
 def test_what_is_no_rank_is_not_read_all_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     GrowingRun(tmp_path)
     path = tmp_path / "attempt-0" / "rank-0.jsonl"

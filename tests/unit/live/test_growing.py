@@ -55,22 +55,6 @@ def blocks_of(path: Path) -> list[bytes]:
     return [bytes(block.whole) for block in BlockStream(LAYOUTS).take(path.read_bytes())[0]]
 
 
-def test_each_part_counts_once(tmp_path: Path) -> None:
-    run, rank = GrowingRun(tmp_path).begin(), GrowingRank("r", 1000)
-    for number in range(1, 4):
-        run.train(10)
-        assert follow(rank, run.text())
-        assert not follow(rank, run.text())
-        assert (rank.sums.steps, rank.sums.last_step) == (10 * number, 10 * number - 1)
-    assert rank.sums.means_ns()["step"] == 10e6
-    assert rank.sums.samples == 30 * 32
-    assert rank.end is None
-    run.end()
-    follow(rank, run.text())
-    assert rank.end is not None
-    assert rank.end.status == "ok"
-
-
 @pytest.mark.parametrize("number", [0, 1])
 def test_what_is_kept_is_what_the_report_reads(number: int) -> None:
     rank = GrowingRank(f"attempt-0/rank-{number}.jsonl", 10_000)
@@ -124,18 +108,6 @@ def test_a_damaged_part_of_the_text_is_left_out_and_counted(tmp_path: Path) -> N
     read_all(rank, text.replace(b'["c",200000000,', b'["c",210000000,'), run.steps().read_bytes())
     assert (rank.damaged, rank.sums.steps) == (1, 30)
     assert recent_of(rank).context["time_ns"].tolist() == [100e6, 300e6]
-
-
-@pytest.mark.parametrize("way", ["flipped", "dropped", "cut"])
-def test_a_damaged_block_is_left_out_and_counted(way: str, tmp_path: Path) -> None:
-    run, rank = GrowingRun(tmp_path).begin(), GrowingRank("r", 1000)
-    for _ in range(3):
-        run.train(10)
-    first, second, third = blocks_of(run.steps())
-    other = {"flipped": second[:99] + bytes([second[99] ^ 1]) + second[100:], "dropped": b"", "cut": second[:-9]}[way]
-    read_all(rank, run.text().read_bytes(), first + other + third)
-    assert (rank.damaged, rank.sums.steps) == (1, 20)
-    assert recent_of(rank).steps["step"].tolist() == [*range(10), *range(20, 30)]
 
 
 def test_a_block_that_was_written_twice_counts_once(tmp_path: Path) -> None:
@@ -247,20 +219,6 @@ def test_what_is_no_rank_says_so_and_is_not_read_any_further(content: bytes, pro
     assert rank.behind(10**9, 10**9) == 0
     assert rank.recent(1, 1) is None
     assert not rank._text.rest
-
-
-def test_without_its_steps_a_rank_is_there_and_nobody_waits_for_them(tmp_path: Path) -> None:
-    run, rank = GrowingRun(tmp_path).begin(), GrowingRank("r", 50)
-    run.train(10)
-    text, size = run.text(), run.text().stat().st_size
-    while rank.advance(size, piece(text), 5000, unreadable):
-        pass
-    assert rank.unreadable == (None, "is a FIFO")
-    assert rank.behind(size, 5000) == 0
-    assert len(recent_of(rank).context) == 1
-    follow(rank, text)
-    assert not any(rank.unreadable)
-    assert rank.sums.steps == 10
 
 
 def test_without_end_a_part_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

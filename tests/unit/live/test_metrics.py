@@ -7,7 +7,6 @@ import socket
 import sys
 import time
 import urllib.request
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.error import URLError
@@ -107,15 +106,6 @@ def test_a_client_that_is_slow_is_sent_away(port: int, monkeypatch: pytest.Monke
     monkeypatch.setattr(metrics_server, "PATIENCE_S", 0.0)
     with served(port, "127.0.0.1"), connected(port) as client:
         assert client.recv(1) == b""
-
-
-def test_a_client_too_many_is_sent_away(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_server, "MOST_CLIENTS", 1)
-    with served(port, "127.0.0.1"), connected(port) as kept:
-        with suppress(ConnectionError), connected(port) as sent_away:
-            assert sent_away.recv(1) == b""
-        kept.sendall(b"here\r\n\r\n")
-        assert kept.recv(1) == b"H"
 
 
 def test_a_port_in_use_is_one_line(port: int) -> None:

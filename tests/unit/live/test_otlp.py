@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.live.figures import FIGURES, MOST_RANKS
+from ddlprof.live.figures import MOST_RANKS
 from ddlprof.live.follower import RunFollower
 from ddlprof.live.otlp import address, sending
 from ddlprof.live.snapshot import GONE, TRAINS, Observer, RankView, Snapshot
@@ -35,34 +35,6 @@ def snapshot_of(path: Path) -> Snapshot:
     return Observer(RunFollower(path)).look(time.time_ns())
 
 
-def test_a_receiver_gets_the_values_of_the_snapshot(receiver: Receiver) -> None:
-    snapshot = snapshot_of(TWO_RANKS)
-    with sending(receiver.url, pytest.fail) as (sender, problems):
-        sender.show(snapshot)
-        received = receiver.wait_for(1)
-    assert problems.last == ""
-    assert received.path == "/v1/metrics"
-    found = received.values
-    assert found[("ddlprof.job.step.duration",)] == snapshot.times_s["step"]
-    assert found[("ddlprof.job.class.duration", "class=straggler")] == snapshot.times_s["straggler"]
-    assert found[("ddlprof.job.step.rate",)] == snapshot.steps_per_s
-    assert found[("ddlprof.late_rank", "rank=1")] == 1
-    assert found[("ddlprof.verdict", "verdict=COMPUTE-BOUND")] == 1
-    for rank in snapshot.ranks:
-        assert found[("ddlprof.steps", f"rank={rank.rank}")] == rank.steps
-        assert found[("ddlprof.memory.usage", f"rank={rank.rank}")] == rank.memory_bytes
-        of = f"rank={rank.rank}"
-        named = [name for name in CLASSES if rank.means_s[name] is not None]
-        means = {name: found["ddlprof.step.duration", f"class={name}", of] for name in named}
-        assert means == {name: rank.means_s[name] for name in named}
-        assert sum(means.values()) == pytest.approx(rank.means_s["step"])
-        totals = {name: found["ddlprof.step.time", f"class={name}", of] for name in named}
-        assert totals == {name: rank.class_totals_s[name] for name in named}
-    names = {figure.otel for figure in FIGURES if figure.otel and list(figure.points(snapshot))}
-    assert set(received.metrics) == names
-    assert received.counters == {figure.otel for figure in FIGURES if figure.is_counter} & names
-
-
 def test_names_and_units_are_those_that_opentelemetry_asks_for(receiver: Receiver) -> None:
     with sending(receiver.url, pytest.fail) as (sender, _):
         sender.show(snapshot_of(TWO_RANKS))
@@ -72,48 +44,6 @@ def test_names_and_units_are_those_that_opentelemetry_asks_for(receiver: Receive
         assert not re.search("(seconds|bytes|total|joules|watts|ratio)$", name)  # receivers append the unit
         assert metric.unit in ("1", "s", "By", "J", "W") or re.fullmatch(r"\{[a-z]+\}(/s)?", metric.unit)
         assert metric.description.endswith(".")
-
-
-def test_the_resource_is_the_job(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=vision")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=secret")
-    with sending(f"{receiver.url}/otlp/", pytest.fail) as (sender, _):
-        sender.show(snapshot_of(TWO_RANKS))
-        received = receiver.wait_for(1)
-    assert received.path == "/otlp/v1/metrics"
-    assert received.headers["api-key"] == "secret"
-    expected = {
-        "service.name": "ddlprof", "ddlprof.job.name": "train", "ddlprof.model": "SmallNet", "ddlprof.world_size": 2,
-        "ddlprof.strategy": "ddp", "ddlprof.device": "cpu", "team": "vision",
-    }  # fmt: skip
-    assert {name: received.resource.get(name) for name in expected} == expected
-    assert received.resource["service.instance.id"]
-
-
-def test_counters_grow_and_begin_anew_with_an_attempt(
-    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "100")
-    run, observer = GrowingRun(tmp_path).begin(), Observer(RunFollower(tmp_path))
-    steps = ("ddlprof.steps", "rank=0")
-    with sending(receiver.url, pytest.fail) as (sender, _):
-        run.train(10)
-        sender.show(observer.look(time.time_ns()))
-        first = receiver.wait_for(1)
-        run.train(10)
-        sender.show(observer.look(time.time_ns()))
-        second = receiver.wait_for(len(receiver.requests) + 2)  # the next one may be under way
-        again = GrowingRun(tmp_path, attempt=1).begin()
-        again.train(10)
-        sender.show(observer.look(time.time_ns()))
-        third = receiver.wait_for(len(receiver.requests) + 1)
-    last = receiver.requests[-1]
-    assert [each.values[steps] for each in (first, second, third, last)] == [10, 20, 10, 10]
-    assert (
-        second.values[("ddlprof.step.time", "class=compute", "rank=0")]
-        > first.values[("ddlprof.step.time", "class=compute", "rank=0")]
-    )
-    assert first.begun_ns("ddlprof.steps") == second.begun_ns("ddlprof.steps") < last.begun_ns("ddlprof.steps")
 
 
 def test_what_was_not_measured_is_not_sent(receiver: Receiver, tmp_path: Path) -> None:

@@ -110,12 +110,6 @@ def test_energy_is_told_by_rank_and_by_machine(tmp_path: Path) -> None:
         assert found["ddlprof_host_power_watts", rank] == pytest.approx(80)
 
 
-def test_a_device_of_several_processes_is_not_counted(tmp_path: Path) -> None:
-    found = values(energy_of_two_ranks(tmp_path, note=True))
-    assert not any(key[0].startswith("ddlprof_device") for key in found)
-    assert ("ddlprof_host_energy_joules", "0") in found
-
-
 def test_one_rank_tells_of_its_machine(tmp_path: Path) -> None:
     run = GrowingRun(tmp_path, ranks=2).begin()
     run.train(20)

@@ -26,16 +26,6 @@ def text_of(snapshot: Snapshot, width: int = 100, height: int = 30) -> str:
     return text
 
 
-def test_it_says_all_there_is_to_say() -> None:
-    text = text_of(Observer(RunFollower(TWO_RANKS)).look(time.time_ns()))
-    for words in (
-        "train (SmallNet)", "1 node, 2 processes", "DDP", "compute", "straggler", "why", "next",
-        "the largest avoidable stall is data, 16 %",
-        "rank 1 arrives last (more data wait)", "memory", "ended: exception", "silent", "leave with Ctrl-C",
-    ):  # fmt: skip
-        assert words in text
-
-
 def test_a_class_that_was_not_measured_says_so(tmp_path: Path) -> None:
     run = GrowingRun(tmp_path).begin()
     run.train(20, data_ms=None)  # type: ignore[arg-type]

@@ -94,41 +94,6 @@ def test_nothing_is_analysed_again_while_nothing_is_added(tmp_path: Path, monkey
         observer.look(time.time_ns())
 
 
-def test_a_new_attempt_takes_the_place_of_the_old(tmp_path: Path) -> None:
-    first = GrowingRun(tmp_path, ranks=2, pid=DIED_PID, host=socket.gethostname()).begin()
-    first.train(20)
-    observer = Observer(RunFollower(tmp_path))
-    assert observer.look(time.time_ns()).steps == 20
-    second = GrowingRun(tmp_path, ranks=2, attempt=1, **HERE).begin(1)
-    second.train(5)
-    found = observer.look(time.time_ns())
-    assert (found.attempt, found.steps, [rank.rank for rank in found.ranks]) == (1, 5, [1])
-
-
-def test_the_classes_that_were_not_measured_are_not_shown(tmp_path: Path) -> None:
-    run = GrowingRun(tmp_path, **HERE).begin()
-    run.train(20, data_ms=None)  # type: ignore[arg-type]
-    found = look(tmp_path)
-    assert found.times_s["data"] is None
-    assert found.whole_s["data"] is None
-    assert "data" not in words.line(found)
-    assert "data" not in found.ranks[0].class_totals_s
-
-
-def test_the_epoch_is_known_by_its_first_batches_and_the_data_set(tmp_path: Path) -> None:
-    run = GrowingRun(tmp_path, **HERE).begin()
-    for number in range(70):  # 1797 samples are 57 steps of 32
-        run.writers[0].step(as_step(step(number, flags=int(Flag.EPOCH_START) if number % 57 == 0 else 0)))
-    run.writers[0].flush()
-    epoch = look(tmp_path).epoch
-    assert epoch is not None
-    assert epoch.share is not None
-    assert epoch.remaining_s is not None
-    assert epoch.number == 2
-    assert epoch.share == pytest.approx(13 / 57)
-    assert epoch.remaining_s == pytest.approx((57 - 13) / 100)
-
-
 def test_the_first_epoch_is_as_long_as_the_data_set(tmp_path: Path) -> None:
     run = GrowingRun(tmp_path, **HERE).begin()
     for number in range(70):
@@ -164,15 +129,6 @@ def test_the_state_of_a_rank_that_did_not_say_how_it_ended(
     (rank,) = Observer(RunFollower(tmp_path)).look(now).ranks
     assert rank.state == state
     assert rank.age_s == pytest.approx(age_s, abs=0.01)
-
-
-def test_a_rank_with_long_steps_is_not_silent_so_soon(tmp_path: Path) -> None:
-    run = GrowingRun(tmp_path, host="elsewhere").begin()
-    run.train(5, compute_ms=50_000)
-    now = run.heads[0].origin_unix_ns + 5 * 50_002 * MS
-    observer = Observer(RunFollower(tmp_path))
-    assert observer.look(now + 100 * 10**9).ranks[0].state == TRAINS
-    assert observer.look(now + 200 * 10**9).ranks[0].state == SILENT
 
 
 def view(number: int, state: str, age_s: float = 0.0) -> RankView:

@@ -69,33 +69,11 @@ def test_resnet50_has_54_layers() -> None:
     )
 
 
-def test_tied_weights_are_two_layers_and_one_gradient() -> None:
-    facts = model_facts(Tied())
-    assert facts.layers == 2
-    assert facts.parameter_tensors == 4
-    assert facts.parameters == 40 + 8 + 28
-    assert facts.gradient_bytes == 4 * 76
-
-
 def test_frozen_parameters_have_no_gradient() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2).to(torch.bfloat16))
     model[0].requires_grad_(False)
     facts = model_facts(model)
     assert (facts.layers, facts.parameters, facts.parameter_tensors, facts.gradient_bytes) == (2, 30, 2, 20)
-
-
-def test_attention_counts_its_input_and_its_output_projection() -> None:
-    assert model_facts(nn.MultiheadAttention(8, 2)).layers == 2
-    assert model_facts(nn.MultiheadAttention(8, 2, kdim=4, vdim=4)).layers == 2
-
-
-def test_recurrent_and_custom_leaf_modules_are_layers() -> None:
-    class Scale(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.matrix = nn.Parameter(torch.ones(2, 2))
-
-    assert model_facts(nn.Sequential(nn.LSTM(4, 4, num_layers=2), Scale(), nn.BatchNorm1d(4))).layers == 2
 
 
 def test_a_parametrised_weight_belongs_to_its_layer() -> None:
@@ -149,17 +127,6 @@ def test_channels_last_are_told_by_weights_of_windows_larger_than_a_pixel() -> N
     assert model_facts(Tied()).channels_last is False
 
 
-def test_compiled_models_are_told_and_unwrapped() -> None:
-    compiled: Any = torch.compile(Tied(), backend="eager")
-    in_place = Tied()
-    in_place.compile(backend="eager")
-    layer: Any = torch.compile(nn.Linear(2, 2), backend="eager")
-    region = nn.Sequential(layer, nn.Linear(2, 2))
-    assert [model_facts(m).compiled for m in (compiled, in_place, region)] == [True, True, True]
-    assert model_facts(compiled).name == "Tied"
-    assert model_facts(compiled).layers == 2
-
-
 class Holding(nn.Module):
     """A wrapper as libraries write them, such as Lightning's and PEFT's: what it lacks it takes from what it holds."""
 
@@ -205,24 +172,6 @@ def test_a_model_of_one_part_is_no_wrapper() -> None:
     assert model_facts(Head()).name == "Head"
     assert model_facts(nn.Sequential(Tied())).name == "Sequential"
     assert model_facts(Holding(nn.Linear(2, 2), other=nn.Linear(2, 2))).name == "Holding"
-
-
-def test_models_that_are_trained_together_are_counted_together() -> None:
-    class Generator(nn.Linear):
-        pass
-
-    class Discriminator(nn.Sequential):
-        pass
-
-    shared = nn.Linear(3, 3)
-    generator, discriminator = Generator(4, 4), Discriminator(nn.Linear(4, 2), shared)
-    facts = model_facts(discriminator, generator)
-    assert facts == ModelFacts(
-        name="Discriminator + Generator", layers=3, parameter_tensors=6, parameters=20 + 10 + 12,
-        gradient_bytes=4 * 42, compiled=False, channels_last=False,
-    )  # fmt: skip
-    assert model_facts(discriminator, shared).parameters == 22
-    assert model_facts(*[nn.Linear(1, 1) for _ in range(5)]).name == "Linear + 4 more"
 
 
 def test_parts_of_another_model_are_not_outermost() -> None:

@@ -10,7 +10,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from ddlprof.operators.graph_operators import step_of
 from ddlprof.operators.graph_reader import GraphReader, storages, storages_of
 from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
-from tests.unit.collect.facts.graph_jobs import JOBS, flops, job, needs_hooks_told, read, step
+from tests.unit.collect.facts.graph_jobs import JOBS, flops, needs_hooks_told, read, step
 
 
 @needs_hooks_told
@@ -32,16 +32,6 @@ def test_saved_memory_is_what_torch_keeps() -> None:
         del hooked
         found = step(model, loss(model(x)), 4)
         assert found.saved_bytes == expected, name
-
-
-@needs_hooks_told
-def test_casts_of_weights_are_told_from_activations() -> None:
-    model, loss = job("gpt", precision="amp-bf16")
-    found = step(model, loss, 4)
-    matrices = sum(p.numel() for p in model.parameters() if p.dim() == 2) - 12 * 32  # positions are not cast
-    assert found.saved_cast_bytes == 2 * matrices
-    assert found.saved_bytes is not None
-    assert found.saved_cast_bytes <= found.saved_fixed_bytes < found.saved_bytes
 
 
 def test_saved_memory_behind_hooks_is_not_known_and_not_unpacked() -> None:

@@ -134,11 +134,6 @@ def test_lazy_layers_are_known_after_their_input() -> None:
     assert look(build(lazy), [InputSpec((7,), None)]).facts.layers == 2
 
 
-def test_inputs_have_the_dtype_of_the_parameters() -> None:
-    model = build(lambda: nn.Linear(4, 4).to(torch.bfloat16))
-    assert look(model, [InputSpec((4,), None)]).facts.forward_flops_per_sample == 32
-
-
 class Product(nn.Module):
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         return a @ b

@@ -49,11 +49,6 @@ def group(size: int) -> Any:
     return SimpleNamespace(size=lambda: size)
 
 
-def test_a_plain_model_has_no_strategy_and_all_ranks() -> None:
-    assert parallelism_of([nn.Linear(2, 2)]) == Parallelism("none", None, None)
-    assert parallelism_of([nn.Linear(2, 2)], world_size=4) == Parallelism("none", None, None)
-
-
 def test_what_is_no_module_gives_none() -> None:
     assert parallelism_of([object()]) is None
 

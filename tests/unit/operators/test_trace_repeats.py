@@ -198,13 +198,14 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
     "several times": Twice,
 }
 SETTINGS: list[dict[str, Any]] = [
-    {}, {"precision": "amp-fp16"}, {"checkpointing": True}, {"compiled": True, "precision": "bf16"},
+    {"precision": "amp-fp16"}, {"checkpointing": True}, {"compiled": True, "precision": "bf16"},
     {"training": False},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-@pytest.mark.parametrize("name", ALIKE)
+@pytest.mark.parametrize(
+    ("name", "settings"), [*((name, {}) for name in ALIKE), *(("Llama", settings) for settings in SETTINGS)], ids=str
+)
 def test_the_step_of_equal_blocks_is_that_of_a_full_trace(
     monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, Any]
 ) -> None:

@@ -66,10 +66,3 @@ def test_the_figures_are_those_of_the_cpu_and_no_context_is_opened(module: str, 
 @pytest.mark.parametrize("factory", ["moved", "by_cuda", "made_there", "under_a_device"])
 def test_a_factory_that_asks_for_cuda_works_without_a_gpu(module: str, factory: str) -> None:
     assert counted(module, factory) == counted(module, "plain")
-
-
-def test_mixed_precision_too(module: str) -> None:
-    expected = counted(module, "plain", "amp-bf16")
-    with simulated_cuda.simulated() as machine:
-        assert counted(module, "made_there", "amp-bf16") == expected
-        assert machine.contexts == set()

@@ -13,7 +13,7 @@ from ddlprof.planning.job import DescribedJob
 from ddlprof.planning.layouts import LayoutQuestion, predict_layouts, target_of
 from ddlprof.recommender import PredictionError, Workload
 from ddlprof.recommender.layout import parse_layout
-from tests.unit.recommender.made_up_layouts import EXPERTS, JOB, MadeUpLayouts
+from tests.unit.recommender.made_up_layouts import JOB, MadeUpLayouts
 
 H100 = ("gpu_model", "H100")
 P5 = ("instance_type", "p5.48xlarge")
@@ -74,12 +74,6 @@ def test_what_is_assumed_of_the_batch_is_said() -> None:
     assert target_of(H100, asked("pp4,dp2"), JOB.transformer, 64)[0].grad_accum == 32
 
 
-def test_links_describe_gpus_outside_of_a_cloud_only() -> None:
-    links: dict[str, Any] = {"interconnect": "nvlink4", "network_gbps": 400.0}
-    assert target("tp8,ga1", **links).network_gbps == 400.0
-    assert target("tp8,ga1", P5, **links).network_gbps is None
-
-
 def steps(text: str, vary: str | None = None, workload: Workload = JOB, **named: Any) -> dict[str, Any]:
     found = predict_layouts(DescribedJob("made-up", workload), [H100], asked(text, **named), vary)
     return {one.value: one for one in found}
@@ -111,10 +105,6 @@ def test_values_of_dimensions(dimension: str, values: list[str]) -> None:
     found = steps("tp2,pp4,dp8,ga16", dimension)
     assert list(found) == values
     assert all(one.estimate for one in found.values())
-
-
-def test_experts() -> None:
-    assert list(steps("tp2,dp8,ga2", "expert", EXPERTS)) == ["1", "2", "4", "8"]
 
 
 def test_a_neighbour_that_cannot_be_says_why() -> None:

@@ -53,23 +53,6 @@ def test_parameters_are_those_that_the_models_state(
         assert (model.active_parameters + model.embedding_parameters) / 1e9 == pytest.approx(active, rel=0.03)
 
 
-def test_flops_are_six_for_each_parameter_and_token_and_those_of_attention() -> None:
-    model = sizes(**LLAMA_8B)
-    products = model.parameters - model.embedding_parameters
-    attention = 3 * 32 * 2 * 8192 * 4096
-    assert model.flops_per_token == pytest.approx(6 * products + attention, rel=1e-4)
-    full = sizes(**LLAMA_8B, causal=False)
-    assert full.flops_per_token - model.flops_per_token == pytest.approx(attention, rel=1e-4)
-
-
-def test_a_workload_counts_layers_and_tensors() -> None:
-    job = transformer(**LLAMA_8B)
-    assert (job.layers, job.parameter_tensors) == (32 * 7 + 2, 32 * 9 + 3)
-    assert job.gradient_bytes == 2 * 8_030_261_248
-    assert job.tokens_per_sample == 8192
-    assert job.flops_per_sample == pytest.approx(8192 * sizes(**LLAMA_8B).flops_per_token)
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -14,19 +14,6 @@ MACHINE = replace(machine_of(Target(instance_type="g4dn.12xlarge"), default_cata
 JOB = Workload("job")
 
 
-def test_preparation_is_shared_by_the_gpus_of_the_node() -> None:
-    job = replace(JOB, loader_cpu_s_per_sample=0.1)
-    assert data_wait_s(job, MACHINE, 1, 20, 0.15, None).seconds == pytest.approx(0.05)
-    assert data_wait_s(job, MACHINE, 4, 20, 0.15, None).seconds == pytest.approx(0.65)
-
-
-def test_the_slower_of_fetching_and_preparing_decides() -> None:
-    job = replace(JOB, loader_cpu_s_per_sample=0.1, loader_bytes_per_sample=50e6)
-    wait = data_wait_s(job, MACHINE, 1, 20, 0.5, None)
-    assert wait.seconds == pytest.approx(1.5)
-    assert any("network storage" in line for line in wait.basis)
-
-
 def test_what_a_sample_is_blocked_is_carried_over_and_shared_by_the_workers() -> None:
     """A data set that sleeps 5 ms a sample and reads next to nothing."""
     sleeps = replace(
@@ -55,12 +42,6 @@ def test_bandwidth_is_added_only_where_the_storage_is_another_one() -> None:
 
 def test_a_fast_loader_costs_nothing() -> None:
     assert data_wait_s(replace(JOB, loader_cpu_s_per_sample=0.001), MACHINE, 4, 20, 0.15, None).seconds == 0
-
-
-def test_a_loader_bound_measurement_keeps_its_rate() -> None:
-    waited = Measurement("g4dn.12xlarge", placement=(1,), batch_per_gpu=10, step_s=1.0, data_s=0.4)
-    assert data_wait_s(JOB, MACHINE, 1, 20, 1.2, waited).seconds == pytest.approx(0.8)
-    assert data_wait_s(JOB, MACHINE, 1, 20, 2.5, waited).seconds == 0
 
 
 def test_what_other_work_took_is_no_wait() -> None:

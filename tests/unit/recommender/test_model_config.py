@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ddlprof.recommender import PredictionError
-from ddlprof.recommender.model_config import USUAL_TOKENS, sizes_of_config
+from ddlprof.recommender.model_config import sizes_of_config
 
 _OWN_HEAD: dict[str, Any] = {"rms_norm_eps": 1e-5, "tie_word_embeddings": False}
 _LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}
@@ -79,13 +79,6 @@ def test_parameters_are_those_that_the_makers_name(
     if active is not None:  # makers count the embedding, with which no token is multiplied
         embedding = 0 if sizes.tied else sizes.embedding_parameters
         assert (sizes.active_parameters + embedding) / 1e9 == pytest.approx(active, rel=0.02)
-
-
-def test_tokens_of_a_sample() -> None:
-    assert sizes_of_config(LLAMA_8B).seq == USUAL_TOKENS
-    assert sizes_of_config(GPT2).seq == 1024
-    assert sizes_of_config(GPT2, 256).seq == 256
-    assert sizes_of_config(LLAMA_8B, 8192).seq == 8192
 
 
 def test_what_kind_of_model() -> None:

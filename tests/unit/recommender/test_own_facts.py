@@ -13,7 +13,6 @@ from ddlprof.recommender import (
     Measurement,
     PredictionError,
     Predictor,
-    Predicts,
     Target,
     Workload,
     predict,
@@ -49,12 +48,6 @@ def test_plans_are_predicted_with_the_catalogue_that_is_given(mine: Catalog) -> 
         recommend(JOB, samples=1e6, budget_s=86400)
 
 
-def test_a_catalogue_of_machines_of_ones_own_alone_is_ranked_whole(shipped: Catalog) -> None:
-    lab = Catalog((OURS,), shipped.gpus, PRICES)
-    plans = recommend(JOB, samples=1e6, budget_s=86400, catalog=lab, max_nodes=1)
-    assert [(plan.cloud, plan.region, plan.instance_type) for plan in plans] == [("lab", "any", "rack.4xt4")]
-
-
 def test_a_type_whose_gpu_the_catalogue_lacks_is_one_line(shipped: Catalog) -> None:
     lab = Catalog((replace(OURS, gpu_model="T44"),), shipped.gpus, PRICES)
     with pytest.raises(CatalogError, match="T44"):
@@ -76,14 +69,6 @@ def test_coefficients_of_ones_own_hold_for_computing_and_for_communicating() -> 
     before, after = predict(job, together), predict(job, together, coefficients=far)
     assert after.network_s > 2 * before.network_s
     assert predict(job, alone, coefficients=far) == predict(job, alone)
-
-
-def test_a_predictor_of_ones_own_is_a_predicts() -> None:
-    mine: Predicts = Predictor(JOB_ON_T4, coefficients=Coefficients.shipped())
-    (plan,) = recommend(
-        JOB_ON_T4, samples=1e6, budget_s=86400, instance_types=["g4dn.xlarge"], max_nodes=1, predictor=mine
-    )
-    assert plan.step_s == pytest.approx(0.2, rel=0.01)
 
 
 JOB_ON_T4 = replace(JOB, measurements=[replace(MEASURED, instance_type=None, gpu_model="T4")])

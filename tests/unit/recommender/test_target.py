@@ -27,11 +27,6 @@ def test_spellings_of_links(text: str, kind: str, gb_s: float) -> None:
     assert (found.link, found.link_gb_s) == (kind, gb_s)
 
 
-def test_without_a_link_the_usual_machine_around_the_gpu() -> None:
-    assert machine(gpu_model="T4").link == "pcie"
-    assert machine(gpu_model="H100 SXM5 80GB").link == "nvlink"
-
-
 @pytest.mark.parametrize("text", ["XGMI", "xgmi", "Infinity Fabric Link", "infinity_fabric", "AMD Infinity-Fabric"])
 def test_infinity_fabric_is_like_nvlink_at_the_speed_of_the_gpu(text: str) -> None:
     found = machine(gpu_model="MI300X", interconnect=text, placement=(8,))
@@ -55,13 +50,6 @@ def test_flows_are_capped_without_rdma() -> None:
     assert not capped.rdma
     assert free.rdma
     assert free.flow_gbps is None
-
-
-def test_no_room_for_a_second_flow_makes_more_nodes_no_faster() -> None:
-    p3 = shipped().of(machine(instance_type="p3.8xlarge")).links.inter
-    t4 = shipped().of(machine(instance_type="g4dn.12xlarge")).links.inter
-    assert p3.three_nodes == 0
-    assert t4.three_nodes < -0.3
 
 
 def test_links_without_measurements_are_said_to_be_assumed() -> None:

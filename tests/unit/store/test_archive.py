@@ -16,7 +16,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.store import archive, load_run
 from ddlprof.store.archive import ZipFolder
 from ddlprof.store.reader import runs_in
-from tests.golden.runs import HERE, header, simple_run, step, write_rank
+from tests.golden.runs import HERE, simple_run
 
 RANK = "attempt-0/rank-0.jsonl"
 
@@ -52,13 +52,6 @@ def test_an_archive_is_read_like_a_run_directory(kind: int, tmp_path: Path) -> N
     assert [rank.steps.rows() for rank in found.ranks] == [rank.steps.rows() for rank in own.ranks]
     assert [len(rank.collectives) for rank in found.ranks] == [len(rank.collectives) for rank in own.ranks]
     assert runs_in([path]) == [[str(path)]]
-
-
-def test_parts_in_archives_are_put_together(tmp_path: Path) -> None:
-    for rank in range(2):
-        write_rank(tmp_path / f"part-{rank}", header(rank, 2), [step(n) for n in range(3)])
-        pack(tmp_path / f"{rank}.zip", members_of(tmp_path / f"part-{rank}"))
-    assert [rank.rank for rank in load_run([tmp_path / "0.zip", tmp_path / "1.zip"]).ranks] == [0, 1]
 
 
 def test_pieces_of_a_member(tmp_path: Path) -> None:

@@ -107,23 +107,6 @@ def test_the_columns_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
     assert contents(changed(tmp_path / "tomorrow", change)) == expected
 
 
-def test_columns_in_another_order(tmp_path: Path) -> None:
-    written(tmp_path / "today")
-    expected = contents(load_run(tmp_path / "today").ranks[0])
-
-    def change(columns: dict[str, list[str]], lines: list[list[Any]], layouts: dict[str, list[list[str]]]) -> None:
-        for layout in layouts.values():
-            layout.reverse()
-        for line in lines:
-            fixed = len([name for name in columns[line[0]] if not name.endswith("...")])
-            line[1 : fixed + 1] = line[fixed:0:-1]
-        for names in (columns[tag] for tag in IN_LINES):
-            fixed = len([name for name in names if not name.endswith("...")])
-            names[:fixed] = reversed(names[:fixed])
-
-    assert contents(changed(tmp_path / "tomorrow", change)) == expected
-
-
 def test_what_an_earlier_version_had_no_column_for_is_not_measured(tmp_path: Path) -> None:
     def change(columns: dict[str, list[str]], lines: list[list[Any]], layouts: dict[str, list[list[str]]]) -> None:
         for kind in "sS":
@@ -182,14 +165,3 @@ def test_columns_of_blocks_that_cannot_be_are_said(tmp_path: Path, damage: Any) 
 def test_a_line_of_our_own_is_read_as_it_was_written() -> None:
     for record in RECORDS:
         assert codec.decode(codec.encode(record))[1] == record
-
-
-def test_a_header_without_columns_is_refused(tmp_path: Path) -> None:
-    manifest(2).write(tmp_path)
-    path = written(tmp_path)
-    head, *lines = path.read_text().splitlines(keepends=True)
-    without = {name: value for name, value in json.loads(head).items() if name != "columns"}
-    path.write_text("".join([json.dumps({**without, "schema": 1}) + "\n", *lines]))
-    run = load_run(tmp_path)
-    assert not run.ranks
-    assert "the header names no columns" in run.notes[0].message

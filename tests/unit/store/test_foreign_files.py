@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -29,14 +28,6 @@ def copy(source: Path, rank: int, target: Path, as_rank: int) -> None:
 
 def ranks_of(run: RunData) -> list[tuple[int, int]]:
     return [(rank.rank, len(rank.steps)) for rank in run.ranks]
-
-
-def test_a_rank_under_the_name_of_another(tmp_path: Path) -> None:
-    job(tmp_path)
-    copy(tmp_path, 0, tmp_path, 2)
-    run = load_run(tmp_path)
-    assert ranks_of(run) == [(0, 2), (1, 2)]
-    assert run.notes == [Note("attempt-0/rank-2.jsonl", "belongs to rank 0 and is left out")]
 
 
 def test_a_rank_of_another_attempt(tmp_path: Path) -> None:
@@ -89,35 +80,3 @@ def test_a_rank_that_its_job_cannot_have(tmp_path: Path) -> None:
     run = load_run(tmp_path)
     assert ranks_of(run) == [(0, 2), (1, 2)]
     assert run.notes == [Note("attempt-0/rank-5.jsonl", "cannot belong to a job of 2 ranks and is left out")]
-
-
-def test_attempts_may_differ_in_size(tmp_path: Path) -> None:
-    job(tmp_path)
-    write_rank(tmp_path, replace(header(0, 1, attempt=1), job_id="job"), [step(0)])
-    run = load_run(tmp_path)
-    assert [(rank.attempt, rank.rank) for rank in run.ranks] == [(0, 0), (0, 1), (1, 0)]
-    assert not run.notes
-
-
-@pytest.mark.parametrize("name", ["rank-1.jsonl", "rank-1.steps", "manifest.json"])
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path, name: str) -> None:
-    job(tmp_path)
-    (path,) = tmp_path.rglob(name)
-    path.unlink()
-    os.mkfifo(path)
-    run = load_run(tmp_path)
-    of_the_other = {"rank-1.jsonl": [], "rank-1.steps": [(1, 0)], "manifest.json": [(1, 2)]}
-    assert ranks_of(run) == [(0, 2), *of_the_other[name]]
-    assert (run.manifest is None) == (name == "manifest.json")
-    (note,) = run.notes
-    assert note.source.endswith(name)
-    assert "a FIFO, not a regular file" in note.message
-
-
-def test_a_link_to_nothing_and_a_rank_with_two_names(tmp_path: Path) -> None:
-    job(tmp_path)
-    (tmp_path / "attempt-0" / "rank-2.jsonl").symlink_to("nowhere")
-    shutil.copy(tmp_path / "attempt-0" / "rank-1.jsonl", tmp_path / "attempt-0" / "rank-01.jsonl")
-    run = load_run(tmp_path)
-    assert ranks_of(run) == [(0, 2), (1, 2)]
-    assert [note.source for note in run.notes] == ["attempt-0/rank-2.jsonl"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.model import codec
-from ddlprof.model.blocks import STEP, encode_block
 from ddlprof.model.records import (
     MISSING,
     Aggregate,
@@ -80,48 +78,6 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
 def test_not_measured_is_not_zero() -> None:
     table = StepTable.from_rows([step(0, data_ms=None), step(1, data_ms=0)])
     assert table["data_ns"].tolist() == [MISSING, 0]
-
-
-def test_expands_collectives(tmp_path: Path) -> None:
-    ddp_rank(tmp_path)
-    rank = load_run(tmp_path).ranks[0]
-    table = rank.collectives
-    assert table.shapes == list(SHAPES)
-    assert table.row.tolist() == [n for n in range(6) for _ in SHAPES]
-    assert table.shape.tolist() == [0, 1] * 6
-    assert table.seq.tolist() == list(range(12))
-    times = [t for n in range(6) for t in ddp_step(0, n)[1]]
-    columns = (table.ready_us, table.end_us, table.need_us, table.exposed_us)
-    assert [CollectiveTimes(*row) for row in zip(*(c.tolist() for c in columns), strict=True)] == times
-    assert rank.untold is not None
-    assert not rank.untold.any()
-
-
-@pytest.mark.parametrize("name", ["rank-0.jsonl", "rank-0.steps"])
-def test_a_file_torn_at_any_byte_is_read_up_to_there(tmp_path: Path, name: str) -> None:
-    whole = ddp_rank(tmp_path / "whole").parent
-    expected = load_run(tmp_path / "whole").ranks[0]
-    content = (whole / name).read_bytes()
-    blocks: list[bytes] = []
-    if name.endswith("steps"):
-        blocks = blocks_of(whole / "rank-0.jsonl", 2)
-        content = (whole / name).read_bytes()
-    torn = tmp_path / "torn" / "attempt-0"
-    shutil.copytree(whole, torn)
-    header_end = content.index(b"\n") + 1 if name.endswith("jsonl") else 0
-    counts = []
-    for size in range(header_end, len(content) + 1):
-        (torn / name).write_bytes(content[:size])
-        rank = load_run(tmp_path / "torn").ranks[0]
-        steps, collectives = len(rank.steps), len(rank.collectives)
-        counts.append((steps, collectives))
-        at_an_edge = name.endswith("jsonl") or size in np.cumsum([0, *map(len, blocks)])
-        assert [n.message for n in rank.notes] == ["1 damaged part left out"] * (not at_an_edge)
-        assert rank.steps.rows() == expected.steps.rows()[:steps]
-        assert np.array_equal(rank.collectives.end_us, expected.collectives.end_us[:collectives])
-    assert counts == sorted(counts)
-    assert counts[-1] == (6, 12)
-    assert set(counts) == ({(6, 0), (6, 12)} if name.endswith("jsonl") else {(2 * n, 4 * n) for n in range(4)})
 
 
 def test_a_file_torn_in_its_header_is_left_out_and_said(tmp_path: Path) -> None:
@@ -197,25 +153,6 @@ def test_damage_in_the_last_block_is_said_of_a_rank_that_ended(tmp_path: Path, i
     assert [n.message for n in rank.notes] == ["1 damaged part left out"] * is_complete
 
 
-def test_what_a_failed_write_left_behind_and_a_block_written_twice_are_no_damage(tmp_path: Path) -> None:
-    path = ddp_rank(tmp_path)
-    blocks = blocks_of(path, 2)
-    torn = blocks[1][: len(blocks[1]) // 2]
-    path.with_suffix(".steps").write_bytes(b"".join([blocks[0], torn, blocks[1], blocks[1], blocks[2]]))
-    rank = load_run(tmp_path).ranks[0]
-    assert rank.steps["step"].tolist() == list(range(6))
-    assert not rank.notes
-
-
-def test_made_up_blocks_are_searched_through_in_bounded_time(tmp_path: Path) -> None:
-    """Each of a million heads says that the rest of the file belongs to it."""
-    path = ddp_rank(tmp_path)
-    size = 64_000
-    head = encode_block(STEP, 0, (size // 104, 0, 0), b"")
-    path.with_suffix(".steps").write_bytes(head * (16 * size // len(head)))
-    assert not len(load_run(tmp_path).ranks[0].steps)
-
-
 def test_a_step_whose_signature_is_lost_is_not_told_apart(tmp_path: Path) -> None:
     rows = [with_collectives(step(0), (0,), signature=5), with_collectives(step(1), (2,))]
     write_rank(tmp_path, header(0, 2), rows, SHAPES, [CollectiveTimes(1, 2, 1, 1)] * 4)
@@ -224,29 +161,6 @@ def test_a_step_whose_signature_is_lost_is_not_told_apart(tmp_path: Path) -> Non
     assert rank.untold.tolist() == [True, False]
     assert rank.collectives.row.tolist() == [1, 1]
     assert rank.collectives.seq.tolist() == [2, 3]
-
-
-def test_steps_of_several_signatures_and_groups(tmp_path: Path) -> None:
-    from ddlprof.model.records import CollectiveShape
-
-    outer = CollectiveShape("outer", "allreduce", 8, 2)
-    rows = [
-        with_collectives(step(0), (10,), signature=1),
-        step(1),
-        with_collectives(step(2), (4, 11), signature=0),
-    ]
-    shapes = (SHAPES[0], outer, SHAPES[1])
-    times = [CollectiveTimes(i, i + 5, i, 1) for i in range(4)]
-    path = write_rank(tmp_path, header(0, 2), [], shapes, lines=[codec.encode_signature(1, [outer])])
-    buffer = StepBuffer()
-    for row, of_step in zip(rows, (times[:1], [], times[1:]), strict=True):
-        buffer.keep(row, of_step)
-    path.with_suffix(".steps").write_bytes(buffer.take())
-    table = load_run(tmp_path).ranks[0].collectives
-    assert table.row.tolist() == [0, 2, 2, 2]
-    assert table.seq.tolist() == [10, 4, 11, 5]
-    assert [table.shapes[i].group for i in table.shape] == ["outer", "0", "outer", "0"]
-    assert table.ready_us.tolist() == [0, 1, 2, 3]
 
 
 def test_nodes_are_numbered_by_their_lowest_rank_and_restarts_keep_them(tmp_path: Path) -> None:

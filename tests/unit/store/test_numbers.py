@@ -8,8 +8,6 @@ import random
 import numpy as np
 import pytest
 
-from ddlprof.model.records import MISSING
-from ddlprof.store import numbers
 from ddlprof.store.numbers import DAMAGE, whole_numbers, whole_numbers_at_once
 
 PREFIX = b'["s",'
@@ -29,25 +27,6 @@ def at_once(lines: list[str], more: bool = True) -> tuple[list[list[int]], list[
 def one_by_one(lines: list[str], more: bool = True) -> tuple[list[list[int]], list[int]]:
     table, rest = whole_numbers(lines, NAMES, OPTIONAL, more)
     return table.tolist(), rest.tolist()
-
-
-def test_both_ways_read_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = random.Random(0)
-    rows: list[list[int | None]] = [
-        [draw.randrange(10 ** draw.randrange(1, 19)), 0, draw.choice([None, 0, 7, 10**18 - 1]), *range(number % 4)]
-        for number in range(500)
-    ]
-    lines = lines_of(rows)
-    expected = one_by_one(lines)
-    assert expected[0][0][:2] == rows[0][:2]
-    for piece in (1, 100, 1 << 16):
-        monkeypatch.setattr(numbers, "_PIECE", piece)
-        assert at_once(lines) == expected
-
-
-def test_null_is_missing_and_what_is_more_is_apart() -> None:
-    assert at_once(['["s",1,20,null,5,6]', '["s",2,0,3]']) == ([[1, 20, MISSING, 0, 2], [2, 0, 3, 2, 2]], [5, 6])
-    assert at_once([]) == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ import ddlprof
 from ddlprof.model.manifest import OPERATORS_NAME
 from ddlprof.model.operators import OPERATORS_SCHEMA, Operator, OperatorsFile, StepMemory, StepOperators
 from ddlprof.model.records import Note
-from ddlprof.planning.job import load_job
 from ddlprof.store import load_run
 from ddlprof.store.operators import MAX_BYTES
 from tests.golden.runs import simple_run
@@ -41,14 +39,6 @@ def run_with(directory: Path, job_id: str = "job", step: StepOperators = STEP) -
     return directory
 
 
-def test_they_are_read_as_they_were_written(tmp_path: Path) -> None:
-    run = load_run(run_with(tmp_path / "run"))
-    assert run.step == STEP
-    assert run.notes == []
-    assert ddlprof.load(tmp_path / "run").workload().step == STEP
-    assert not [name for name in os.listdir(tmp_path / "run") if name.endswith(".tmp")]
-
-
 def test_each_operator_has_a_line(tmp_path: Path) -> None:
     text = (run_with(tmp_path) / OPERATORS_NAME).read_text()
     assert sum(line.startswith('{"kind"') for line in text.splitlines()) == len(STEP.operators)
@@ -60,12 +50,6 @@ def test_without_forward_the_workload_has_none(tmp_path: Path) -> None:
     run = run_with(tmp_path, step=update_only)
     assert load_run(run).step == update_only
     assert ddlprof.load(run).workload().step is None
-
-
-def test_runs_of_older_versions_have_none(tmp_path: Path) -> None:
-    run = load_run(simple_run(tmp_path))
-    assert run.step is None
-    assert run.notes == []
 
 
 def test_those_of_another_job_are_left_out(tmp_path: Path) -> None:
@@ -129,22 +113,8 @@ def test_a_huge_file_is_not_parsed(tmp_path: Path) -> None:
     assert "too large" in note.message
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
-    run = simple_run(tmp_path)
-    os.mkfifo(run / OPERATORS_NAME)
-    (note,) = load_run(run).notes
-    assert "FIFO" in note.message
-
-
 def test_the_file_alone_makes_no_run(tmp_path: Path) -> None:
     """And a folder of runs stays one when there is such a file of somebody else's in it."""
     simple_run(tmp_path / "part")
     (tmp_path / OPERATORS_NAME).write_text("{}")
     assert len(load_run(tmp_path).ranks) == 1
-
-
-def test_several_runs_of_a_job_have_what_one_of_them_has(tmp_path: Path) -> None:
-    without, having = simple_run(tmp_path / "first"), run_with(tmp_path / "second")
-    assert load_job([str(without), str(having)]).workload.step == STEP
-    assert load_job([str(without)]).workload.step is None

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import ddlprof
 from ddlprof.analysis.run import analyse
 from ddlprof.base.errors import UserError
 from ddlprof.model.records import End
@@ -35,30 +34,6 @@ def write_parts(directory: Path, whole: Path | None = None, world: int = 2) -> l
 
 def report_of(run: RunData) -> str:
     return as_json(replace(build_report(run, analyse(run), NOW_UNIX_NS), run="RUN"))
-
-
-def test_parts_and_a_folder_of_parts_are_the_whole_run(tmp_path: Path) -> None:
-    one, two = write_parts(tmp_path / "parts", tmp_path / "whole")
-    expected = report_of(load_run(tmp_path / "whole"))
-    assert report_of(load_run([one, two])) == expected
-    assert report_of(load_run([two, one])) == expected
-    assert report_of(load_run(tmp_path / "parts")) == expected
-    assert len(ddlprof.load(one, two).steps) == 40
-
-
-def test_what_to_type_next_names_every_part(tmp_path: Path) -> None:
-    one, two = write_parts(tmp_path / "two words")
-    run = load_run([one, two])
-    assert run.typed == f"'{one}' '{two}'"
-    assert run.name == "train"
-
-
-def test_a_part_alone_is_a_run_with_ranks_missing(tmp_path: Path) -> None:
-    _, two = write_parts(tmp_path)
-    run = load_run(two)
-    assert run.manifest is None
-    assert [rank.rank for rank in run.ranks] == [1]
-    assert "1 of 2 ranks left a file: 1" in build_report(run, analyse(run), NOW_UNIX_NS).notes
 
 
 def test_a_copy_made_while_the_job_ran_gives_way_to_the_longer_one(tmp_path: Path) -> None:
@@ -105,19 +80,6 @@ def test_files_that_do_not_tell_their_job_are_read(tmp_path: Path) -> None:
     assert [(rank.attempt, rank.rank) for rank in load_run([one, two, tmp_path / "new"]).ranks] == [
         (0, 0), (0, 1), (1, 0)
     ]  # fmt: skip
-
-
-def test_rank_0_on_another_machine_in_the_next_attempt(tmp_path: Path) -> None:
-    """Each machine's folder has a manifest then: the later one is the job's."""
-    one, two = write_parts(tmp_path)
-    write_rank(two, header(0, 1, attempt=1, node="b"), [step(0)])
-    late = manifest(1)
-    replace(late, created_unix_ns=late.created_unix_ns + 1).write(two)
-    for named in ([one, two], [two, one]):
-        run = load_run(named)
-        assert run.manifest is not None
-        assert run.manifest.world_size == 1
-        assert [(rank.attempt, rank.rank) for rank in run.ranks] == [(0, 0), (0, 1), (1, 0)]
 
 
 def test_jobs_of_different_size_are_refused(tmp_path: Path) -> None:

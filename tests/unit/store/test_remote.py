@@ -83,25 +83,8 @@ def stored(s3: Any) -> dict[str, str]:
     return {item["Key"]: item["ETag"] for item in s3.list_objects_v2(Bucket="runs")["Contents"]}
 
 
-def test_a_run_in_memory_reads_like_a_local_one(memory: fsspec.AbstractFileSystem) -> None:
-    memory.put(str(GOLDEN), "/runs/two-ranks", recursive=True)
-    before = dict(memory.store)
-    text = card_of("memory://runs/two-ranks")
-    assert body(text) == body(card_of(GOLDEN))
-    assert "memory://runs/two-ranks    next: ddlprof report memory://runs/two-ranks " in text
-    assert memory.store == before
-
-
 def test_a_file_url() -> None:
     assert body(card_of(GOLDEN.as_uri())) == body(card_of(GOLDEN))
-
-
-@pytest.mark.parametrize("url", ["s3://runs/two-ranks", "s3://runs/two-ranks/", "s3a://runs/two-ranks"])
-def test_a_run_in_a_bucket(s3: Any, url: str) -> None:
-    upload(s3, GOLDEN, "two-ranks")
-    before = stored(s3)
-    assert body(card_of(url)) == body(card_of(GOLDEN))
-    assert stored(s3) == before
 
 
 def test_the_command_reads_a_bucket(s3: Any) -> None:
@@ -109,14 +92,6 @@ def test_the_command_reads_a_bucket(s3: Any) -> None:
     done = ddlprof("report", "s3://runs/two-ranks")
     assert (done.returncode, done.stderr) == (0, "")
     assert "s3://runs/two-ranks    next: ddlprof report s3://runs/two-ranks " in done.stdout
-
-
-def test_parts_of_a_run_in_one_folder_of_a_bucket(s3: Any, tmp_path: Path) -> None:
-    for rank in range(2):
-        write_rank(tmp_path / f"host-{rank}", header(rank, 2), [step(n) for n in range(5)])
-    manifest(2).write(tmp_path / "host-0")
-    upload(s3, tmp_path, "parts")
-    assert [rank.rank for rank in load_run("s3://runs/parts").ranks] == [0, 1]
 
 
 def test_the_runs_of_a_bucket(s3: Any, tmp_path: Path) -> None:

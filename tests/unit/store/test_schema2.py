@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ddlprof.model.records import Aggregate, CollectiveTimes, End
+from ddlprof.model.records import Aggregate, End
 from ddlprof.store import RankData, folder, load_run
 from ddlprof.store.rankfile import LARGEST_SUM
-from tests.golden.runs import SHAPES, ddp_step, header, step, with_collectives, write_rank
+from tests.golden.runs import SHAPES, ddp_step, header, step, write_rank
 from tests.unit.store.old_runs import write_old_rank
 
 Write = Callable[..., Path]
@@ -67,32 +67,6 @@ def test_a_damaged_line_is_left_out_and_counted(tmp_path: Path, damage: bytes) -
     assert not len(rank.collectives)  # nobody knows whose times follow in the binary file
     assert rank.untold is not None
     assert rank.untold.all()
-
-
-@pytest.mark.parametrize("name", ["rank-0.jsonl", "rank-0.collectives"])
-def test_a_file_torn_at_any_byte_is_read_up_to_there(tmp_path: Path, name: str) -> None:
-    ddp_rank(tmp_path)
-    expected = load_run(tmp_path).ranks[0]
-    path = tmp_path / "attempt-0" / name
-    content = path.read_bytes()
-    counts = []
-    for size in range(content.index(b"\n") + 1 if name.endswith("jsonl") else 0, len(content) + 1):
-        path.write_bytes(content[:size])
-        rank = load_run(tmp_path).ranks[0]
-        steps, collectives = len(rank.steps), len(rank.collectives)
-        counts.append((steps, collectives))
-        assert rank.steps.rows() == expected.steps.rows()[:steps]
-        assert np.array_equal(rank.collectives.end_us, expected.collectives.end_us[:collectives])
-    assert counts == sorted(counts)
-    assert counts[-1] == (6, 12)
-    assert counts[0] == ((0, 0) if name.endswith("jsonl") else (6, 0))
-
-
-def test_collectives_end_where_a_signature_is_lost(tmp_path: Path) -> None:
-    rows = [with_collectives(step(0), (0,), signature=5), with_collectives(step(1), (2,))]
-    write_old_rank(tmp_path, header(0, 2), rows, SHAPES, [CollectiveTimes(1, 2, 1, 1)] * 4)
-    rank = load_run(tmp_path).ranks[0]
-    assert (len(rank.steps), len(rank.collectives)) == (2, 0)
 
 
 def test_of_a_file_of_collectives_that_is_too_large_the_beginning_is_read(

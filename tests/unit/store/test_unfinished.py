@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.model.records import End, Note
+from ddlprof.model.records import End
 from ddlprof.model.unfinished import Unfinished
 from ddlprof.store import load_run
 from tests.golden.runs import header, step, write_rank
@@ -19,15 +19,6 @@ def run(tmp_path: Path) -> Path:
     for rank in (0, 1):
         write_rank(tmp_path, header(rank, 2), [step(n) for n in range(5)], records=[End("ok", 0, 9)][:rank])
     return tmp_path
-
-
-def test_its_end_is_known_and_what_is_missing_is_noted(run: Path) -> None:
-    assert not load_run(run).ranks[0].complete
-    SAID.write(run / "attempt-0", 0)
-    data = load_run(run)
-    assert data.ranks[0].end == End("exception", 1, 5)
-    assert data.ranks[0].notes == [Note("helper", "stuck")]
-    assert data.notes == []
 
 
 def test_a_rank_that_told_its_end_itself_missed_nothing(run: Path) -> None:

@@ -34,15 +34,6 @@ def test_a_name_tells_how_a_rank_ended(tmp_path: Path) -> None:
     assert not first.notes
 
 
-def test_the_rank_s_own_word_comes_first(tmp_path: Path) -> None:
-    manifest().write(tmp_path)
-    made = [ddp_step(0, number) for number in range(6)]
-    end = End("ok", 0, 10**9)
-    text = write_rank(tmp_path, header(0), [row for row, _ in made], SHAPES, [t for _, ts in made for t in ts], [end])
-    (text.parent / unwritten_end_name(0, END)).touch()
-    assert load_run(tmp_path).ranks[0].end == end
-
-
 @pytest.mark.parametrize("name", ["rank-0.jsonl", "rank-0.end-ok-0", "rank-0.end-ok-0-1-2", "rank-00.end-ok-0-1", "x"])
 def test_other_names_tell_nothing(name: str) -> None:
     assert unwritten_end_of(name) is None

@@ -24,17 +24,6 @@ def test_the_installed_torch_has_it(name: PrivateName) -> None:
     assert exists(name, torch), f"{name} is gone: {name.without_it}. Do without it, and say in the table since when"
 
 
-def test_the_tables_say_what_each_name_is_for() -> None:
-    assert len({name.path for name in NAMES}) == len(NAMES) > 80
-    for name in NAMES:
-        assert name.use
-        assert name.without_it
-        assert not name.without_it.endswith(".")
-        assert ":" in name.path
-        assert is_expected(name, name.since)
-        assert is_expected(name, name.until)
-
-
 @pytest.mark.parametrize(
     ("since", "until", "version", "expected"),
     [

@@ -32,11 +32,6 @@ from ddlprof.writing.retention import Budget
 from ddlprof.writing.writer import RankWriter, Step, rank_files
 from tests.records import records_in
 
-SUMMED = (
-    "step_ns", "compute_ns", "data_ns", "data_fetch_ns", "data_prep_ns", "h2d_ns", "comm_ns", "other_ns",
-    "microbatches", "samples",
-)  # fmt: skip
-
 
 def header(**changes: Any) -> RankHeader:
     values: dict[str, Any] = {
@@ -89,17 +84,6 @@ def steps_of(directory: Path) -> RankData:
     return load_run(directory).ranks[0]
 
 
-def test_rows_as_they_came(tmp_path: Path) -> None:
-    writer = RankWriter(header())
-    steps = [make_step(i) for i in range(4)] + [make_step(4, scale=10**9)]  # the last one takes 100 s
-    writer.step(steps[0])
-    writer.open(tmp_path)  # what came before is written too
-    for step in steps[1:]:
-        writer.step(step)
-    writer.close()
-    assert steps_of(tmp_path).steps.rows() == [step.row for step in steps]
-
-
 @pytest.mark.parametrize("value", [None, 0, 2**32 - 2, 2**32 - 1, 2**32, 2**50 - 1])
 def test_every_value_survives(tmp_path: Path, value: int | None) -> None:
     """Not measured is told from the largest number that fits."""
@@ -115,29 +99,6 @@ def test_every_value_survives(tmp_path: Path, value: int | None) -> None:
 
 
 BUDGET = Budget(first=2000, later=600)
-
-
-def test_past_the_budget_every_kth_row_is_kept_and_the_sums_are_exact(tmp_path: Path) -> None:
-    writer = RankWriter(header(), BUDGET)
-    writer.open(tmp_path)
-    rows = [make_step(i, flags=Flag.CHECKPOINT if i == 33 else 0).row for i in range(1000)]
-    for row in rows:
-        writer.step(Step(row, [], row.start_ns, True))
-        if row.step % 7 == 0:
-            writer.flush()
-    writer.close()
-    rank = steps_of(tmp_path)
-    kept, sums = rank.steps.rows(), rank.aggregates
-    assert rows[33] in kept
-    assert len(kept) < 80
-    assert rank.step_count == len(rows)
-    for name in SUMMED:
-        assert sum(getattr(x, name) for x in [*kept, *sums]) == sum(getattr(row, name) for row in rows)
-    assert [stride.stride for stride in rank.strides] == [2 << n for n in range(len(rank.strides))]
-    for row in kept:
-        stride = max((s.stride for s in rank.strides if s.first_step <= row.step), default=1)
-        assert row.step % stride == 0 or row.flags
-    assert [row.step for row in kept[:20]] == list(range(20))
 
 
 def test_a_flag_in_each_step_does_not_bypass_the_budget(tmp_path: Path) -> None:
@@ -167,35 +128,6 @@ def test_the_files_of_a_year_stay_small(tmp_path: Path) -> None:
     assert rows.stat().st_size < 90_000
     assert text.stat().st_size < 10_000  # the header, and little else
     assert steps_of(tmp_path).step_count == steps
-
-
-def test_an_unmeasured_class_stays_unmeasured_in_the_sums(tmp_path: Path) -> None:
-    writer = RankWriter(header(), Budget(1, 1))
-    writer.open(tmp_path)
-    for i in range(64):
-        row = replace(make_step(i).row, data_fetch_ns=None if i == 33 else 1)
-        writer.step(Step(row, [], 0, True))
-        writer.flush()
-    writer.close()
-    sums = steps_of(tmp_path).aggregates
-    without = [s for s in sums if s.data_fetch_ns is None]
-    assert len(without) == 1
-    assert without[0].first_step <= 33 < without[0].first_step + without[0].steps + 1
-    assert len(sums) > 1
-
-
-def test_shapes_of_collectives_are_written_once(tmp_path: Path) -> None:
-    writer = RankWriter(header())
-    writer.open(tmp_path)
-    for i in range(4):
-        writer.step(make_step(i, collectives=[make_collective(2 * i), make_collective(2 * i + 1, group="1")]))
-    writer.step(make_step(4, collectives=[make_collective(8)]))
-    writer.close()
-    assert [signature.number for signature in records(tmp_path, "g")] == [0, 1]
-    rank = steps_of(tmp_path)
-    assert rank.steps["signature"].tolist() == [0, 0, 0, 0, 1]
-    assert rank.collectives.row.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4]
-    assert rank.collectives.seq.tolist() == list(range(9))
 
 
 def test_all_to_alls_of_changing_sizes_keep_their_details(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

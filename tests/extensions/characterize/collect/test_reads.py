@@ -47,22 +47,6 @@ def write(path: Path) -> None:
     path.write_bytes(bytes(1 << 20))
 
 
-def test_files_are_seen_and_bytes_counted(tmp_path: Path) -> None:
-    (tmp_path / "own.egg-info").mkdir()
-    (tmp_path / "own.egg-info/PKG-INFO").touch()
-    for name in ("a", "b", "held", "mapped", "unrelated"):
-        write(tmp_path / name)
-    done = subprocess.run([sys.executable, "-c", WATCHED, str(tmp_path)], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    reads = load_reads(tmp_path / "run")
-    assert reads is not None
-    assert {Path(path).name for path in reads.files} == {"a", "b", "held", "mapped"}
-    assert {Path(path).name for path in reads.mapped} == {"mapped"}
-    assert 3 << 20 <= reads.asked_bytes < 4 << 20
-    # Cold twice, and what the file system reads beside; nothing where files are in memory only.
-    assert reads.disk_bytes == 0 or reads.disk_bytes >= 2 << 20
-
-
 FULL = """\
 import os, resource, sys
 from ddlprof.extensions.characterize.collect.reads import ReadsWatch

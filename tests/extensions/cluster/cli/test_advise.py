@@ -135,15 +135,6 @@ def test_hints_for_schedulers(here: Path, monkeypatch: pytest.MonkeyPatch, capsy
         assert word in advised(monkeypatch, capsys, *asked, "--emit", engine)
 
 
-def test_a_faster_network_is_worth_a_shorter_wait(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = ["two", "--gpus", "8", "--remaining", "10h", "--format", "slurm", "--between-racks-gbps"]
-    slow, fast = (advised(monkeypatch, capsys, *asked, gbps) for gbps in ("1", "5"))
-    assert re.search(r"--switches=1@1-\d\d:00:00", slow)
-    assert "no wait is known to pay" in fast
-
-
 def test_one_gpu_has_nothing_to_spread(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

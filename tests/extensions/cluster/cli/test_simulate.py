@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -27,16 +26,6 @@ def simulate(
     return ddlprof(
         monkeypatch, "cluster", "simulate", "--trace", trace, "--cluster", cluster, "--policy", policy, *words
     )
-
-
-def test_policies_side_by_side(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert simulate(monkeypatch) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert out.startswith("ddlprof  cluster simulate jobs · 20 jobs · 80.4 GPU-hours · 2 machines in 1 rack, 8 GPUs\n")
-    for word in ("load 0.91 as submitted", "POLICY", "MEAN h", "COMM GPU-h", "JAIN", "fifo", "srtf has the shortest"):
-        assert word in out
-    assert "told exactly" in out
 
 
 def test_files_say_the_same_as_standard_output(
@@ -183,19 +172,6 @@ def test_jobs_that_cannot_be_written_leave_nothing_half_done(
     assert simulate(monkeypatch, "-o", "out/") == 2
     assert "out/jobs.csv: cannot be written" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["jobs.csv"]
-
-
-def test_a_pipe_is_written_to_and_stays_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    os.mkfifo("pipe")
-    read: list[str] = []
-    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_text(encoding="utf-8")))
-    reader.start()
-    assert simulate(monkeypatch, "-o", "pipe", "--format", "json") == 0
-    reader.join(30)
-    assert json.loads(read[0])["question"]["jobs"] == 20
-    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_a_link_stays_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -69,12 +69,6 @@ def test_larger_batches_pay_for_communication_and_factors_begin_at_one() -> None
     assert choices.factors([of])[0] == pytest.approx([1, 64 / 3.7 / 10, 63 / 3.1 / 10, 64 / 3.1 / 10])
 
 
-def test_numbers_of_gpus_that_a_job_cannot_have_are_impossible() -> None:
-    factors = Choices(parse_cluster("1x4"), Linear()).factors([job(min_gpus=2, max_gpus=3), job(job_id="2")])
-    assert factors[0] == pytest.approx([-math.inf, 2, 2 * 1.3 / 1.6])
-    assert list(factors[1]) == [1, -math.inf, -math.inf]
-
-
 def test_efficiency_is_that_of_pollux() -> None:
     """Its equation 6 from the variance v and the square s of the gradient at the base batch, scale k:
     (v + s) / (v / k + s) / k."""
@@ -212,10 +206,6 @@ def test_a_job_that_needs_more_than_is_left_holds_up_those_behind_it() -> None:
 
 def test_a_job_that_nothing_is_enough_for_holds_up_nobody() -> None:
     assert share_out(np.array([[-np.inf] * 3, [1.0, 1.5, 1.7]]), 3) == [0, 3]
-
-
-def test_gpus_that_would_slow_a_job_are_left_free() -> None:
-    assert share_out(np.array([[1.0, 1.5, 1.2]]), 3) == [2]
 
 
 def test_nobody_and_nothing() -> None:

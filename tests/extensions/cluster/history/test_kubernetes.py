@@ -107,18 +107,6 @@ def test_events_tell_of_pods_that_are_gone(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_jobs_of_a_jobset_and_pods_of_another_controller_are_one_job(tmp_path: Path) -> None:
-    parts = [job(f"gpt-{part}", 0, 8, done=20 + part, owner=("JobSet", "gpt")) for part in (0, 1)]
-    pods = [pod(f"gpt-{part}-x", 1, 8, 2 + part, f"n{part}", owner=("Job", f"gpt-{part}")) for part in (0, 1)]
-    torch = [pod(f"torch-{rank}", 1, 4, 3, f"n{rank}", 13 + rank, owner=("PyTorchJob", "torch")) for rank in (0, 1)]
-    found, _ = read(tmp_path / "k.json", *parts, *pods, *torch, pod("alone", 0, 1, 1, ended=4))
-    assert {name: (each.gpus, each.nodes, *minutes(each)) for name, each in found.items()} == {
-        "gpt": (16, 2, 2, 19),
-        "torch": (8, 2, 2, 11),
-        "alone": (1, 1, 1, 3),
-    }
-
-
 def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     _, notes = read(
         tmp_path / "k.json",

@@ -98,12 +98,6 @@ def test_a_job_that_waits_again_still_goes_on(tmp_path: Path) -> None:
     assert (found["8"].duration_s, found["8"].state) == (300, "CANCELLED")
 
 
-def test_a_file_of_two_months_and_one_of_both_count_a_job_once(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    assert jobs(path, line())
-    assert len(read_history("sacct", [path, path]).jobs) == 1
-
-
 @pytest.mark.parametrize(
     ("lines", "says"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,14 +49,3 @@ def test_it_asks_for_more_than_was_thought(tmp_path: Path) -> None:
 def test_no_job_has_such_a_model(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no job of the trace has a model of this file, such as lm"):
         known(tmp_path, "lm,1x20=0.10,8,20,320")
-
-
-def test_the_batch_of_the_trace_stays_within_the_bounds(tmp_path: Path) -> None:
-    (tmp_path / "models.csv").write_text("name,run,min_batch,max_batch\nLM,1x20=0.10;1x40=0.15;2x40=0.12,20,320\n")
-    otherwise = PenalisedSpeeds(CLUSTER, shipped_penalties())
-    jobs, _, sentence = with_known_models(
-        tmp_path / "models.csv", [replace(TRACE[0], batch=100), TRACE[1]], CLUSTER, otherwise
-    )
-    assert jobs[0].batch == 100
-    assert jobs[0].ideal_s == pytest.approx(2000.0 / 100)
-    assert sentence.startswith("1 of 2 jobs")

@@ -40,17 +40,6 @@ def ends(done: Simulated) -> dict[str, float]:
     return {outcome.job.job_id: outcome.end_s for outcome in done.outcomes}
 
 
-def test_one_job_gets_what_helps_it_and_the_largest_batch() -> None:
-    """320 samples on 8 GPUs: 4 s of computing, 2 s between two machines."""
-    assert ends(simulated([job("1")], Elastic())) == {"1": pytest.approx(6000 / 320 * 6)}
-
-
-def test_memory_bounds_the_batch_unless_it_may_take_several_passes() -> None:
-    of = job("1", max_gpus=4, max_batch_per_gpu=20)
-    assert ends(simulated([of], Elastic())) == {"1": pytest.approx(6000 / 80 * 3)}
-    assert ends(simulated([of], Elastic(accumulate=1))) == {"1": pytest.approx(6000 / 320 * 9)}
-
-
 def test_a_round_makes_room_and_between_rounds_nobody_is_stopped() -> None:
     jobs = [job("first", samples=2e5), job("second", submit_s=100.0, samples=2e5)]
     done = simulated(jobs, Elastic(round_s=600.0))
@@ -74,34 +63,6 @@ def test_nobody_passes_a_job_that_does_not_fit_yet() -> None:
     done = simulated(jobs, Elastic(), "1x4")
     assert [outcome.job.job_id for outcome in done.outcomes][:3] == ["runs", "large", "small"]
     assert {outcome.starts for outcome in done.outcomes} == {1}
-
-
-def test_a_job_is_changed_only_where_a_restart_pays() -> None:
-    """When the second ends, four more GPUs make the first 9 % faster: less than a restart of a tenth of a round."""
-    jobs = [job("1", samples=1e5, min_batch=8, max_batch=8, min_gpus=4), job("2", min_gpus=4, max_gpus=4)]
-    for restart_s, starts in ((60.0, 1), (0.0, 2)):
-        done = simulated(jobs, Elastic(restart_s=restart_s), "1x8", restart_s=0.0)
-        assert done.outcomes[-1].starts == starts
-
-
-def test_fixed_batches_are_those() -> None:
-    given = {
-        name: ends(simulated([job("1", max_gpus=1)], fixed))["1"]
-        for name, fixed in (("min", FixedMin()), ("max", FixedMax()), ("random", FixedRandom(seed=1)))
-    }
-    assert given["min"] == pytest.approx(600)  # one GPU: any batch is as fast
-    of = job("1", min_gpus=4, max_gpus=4)
-    assert ends(simulated([of], FixedMin())) == {"1": pytest.approx(6000 / 10 * 1.3)}
-    assert ends(simulated([of], FixedMax())) == {"1": pytest.approx(6000 / 320 * 9)}
-    drawn = [FixedRandom(seed=seed).batches(of, 4) for seed in (1, 1, 2)]
-    assert drawn[0] == drawn[1] != drawn[2]
-    assert FixedMin().batches(job("1"), 11) == []
-
-
-def test_too_many_jobs_wait_in_their_order() -> None:
-    done = simulated([job(str(number), submit_s=number) for number in range(12)], Elastic(), "2x4")
-    starts = {outcome.job.job_id: outcome.first_start_s for outcome in done.outcomes}
-    assert sorted(starts, key=lambda name: (starts[name], int(name))) == [str(number) for number in range(12)]
 
 
 def test_several_gpu_models_are_refused() -> None:

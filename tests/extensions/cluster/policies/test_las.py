@@ -29,17 +29,6 @@ def ends(jobs: list[Job], chosen: Las, cluster: str = "1x4") -> dict[str, float]
     return {outcome.job.job_id: round(outcome.end_s, 3) for outcome in simulated.outcomes}
 
 
-def test_a_job_falls_when_it_has_had_its_service() -> None:
-    """Four GPUs reach one GPU-hour after 900 s; the younger job, waiting until then, has them from there on."""
-    jobs = [job("long", 0, 4, 5000), job("short", 10, 4, 500)]
-    assert ends(jobs, Las(limit_gpu_h=1)) == {"short": 900 + 500, "long": 5500}
-
-
-def test_in_a_queue_who_started_first_goes_on() -> None:
-    jobs = [job("a", 0, 4, 800), job("b", 10, 4, 100)]
-    assert ends(jobs, Las(limit_gpu_h=1)) == {"a": 800, "b": 900}
-
-
 def test_queues_end_at_ten_times_the_service_of_the_one_before() -> None:
     three = Las(limit_gpu_h=1, queues=3)
     places = [three._place(JobState(job("j", 0, 1, 1), 0.0, held_gpu_s=3600 * gpu_h), 0.0) for gpu_h in (0, 1, 9, 10)]
@@ -67,19 +56,6 @@ def test_queues_end_at_ten_times_the_service_of_the_one_before() -> None:
 )
 def test_skewed_models_are_consolidated(model: str | None, gpus: int, level: Level) -> None:
     assert consolidated(job("j", 0, gpus, 1, model), parse_cluster("2x2x4")) == level
-
-
-def test_only_as_many_are_stopped_as_must_be() -> None:
-    """A new job for two GPUs takes them from the last of the lower queue; the other goes on where it is."""
-    held = 3600.0 * 2
-    old = [
-        JobState(job(name, 0, 2, 1e6), 0.0, held_gpu_s=held, allocation=Allocation(((0, 2),)), first_start_s=start)
-        for name, start in (("first", 0.0), ("second", 1.0))
-    ]
-    queue = [JobState(job("new", 5, 2, 100), 5.0)]
-    decision = Las(limit_gpu_h=1).decide(5.0, queue, old, parse_cluster("1x4"), AsMeasured())
-    assert set(decision.allocations) == {"new", "first"}
-    assert decision.wake_s == 5.0 + 1800
 
 
 def waits_of(promote: float) -> dict[str, float]:

@@ -22,21 +22,10 @@ def outcomes(jobs: list[Job], cluster: Cluster, speeds: Speeds | None = None, kn
     return {outcome.job.job_id: outcome for outcome in simulated.outcomes}
 
 
-def test_a_shorter_job_preempts_and_a_longer_one_waits() -> None:
-    found = outcomes([job("long", 0, 4, 100), job("short", 10, 4, 20), job("longer", 20, 4, 200)], parse_cluster("1x4"))
-    assert {name: outcome.end_s for name, outcome in found.items()} == {"short": 30, "long": 120, "longer": 320}
-    assert found["long"].starts == 2
-
-
 def test_only_those_that_have_to_go_are_stopped() -> None:
     jobs = [job("a", 0, 2, 100), job("b", 0, 2, 50), job("c", 10, 2, 20)]
     found = outcomes(jobs, parse_cluster("1x4"))
     assert {name: outcome.starts for name, outcome in found.items()} == {"a": 2, "b": 1, "c": 1}
-
-
-def test_a_job_that_does_not_fit_is_passed() -> None:
-    found = outcomes([job("a", 0, 3, 100), job("wide", 1, 4, 400), job("thin", 2, 1, 300)], parse_cluster("1x4"))
-    assert (found["thin"].first_start_s, found["wide"].first_start_s) == (2, 302)
 
 
 def test_ties_go_to_the_order_of_the_trace_and_not_to_who_started_last() -> None:

@@ -57,12 +57,6 @@ def ends(simulated: Simulated) -> dict[str, float]:
     return {outcome.job.job_id: outcome.end_s for outcome in simulated.outcomes}
 
 
-def test_nobody_passes_the_oldest() -> None:
-    simulated = run(Fifo(), [job("a", 0, 3, 100), job("b", 10, 4, 50), job("c", 20, 1, 10)], "1x4")
-    assert ends(simulated) == {"a": 100, "b": 150, "c": 160}
-    assert {outcome.job.job_id: outcome.waited_s for outcome in simulated.outcomes} == {"a": 0, "b": 90, "c": 130}
-
-
 def test_a_job_that_was_stopped_goes_on_where_it_was_after_its_restart() -> None:
     policy = Scripted((0, {"a": at((0, 4))}), (40, {"b": at((0, 4))}), (50, {"a": at((1, 4))}))
     simulated = run(policy, [job("a", 0, 4, 100), job("b", 40, 4, 10)])
@@ -70,17 +64,6 @@ def test_a_job_that_was_stopped_goes_on_where_it_was_after_its_restart() -> None
     (a,) = [outcome for outcome in simulated.outcomes if outcome.job.job_id == "a"]
     assert (a.starts, a.waited_s, a.held_gpu_s, a.first_start_s) == (2, 10, 4 * 130, 0)
     assert simulated.usage == [(0, 4, 0), (40, 4, 1), (50, 4, 0), (140, 0, 0)]
-
-
-def test_a_move_costs_a_restart_and_staying_does_not() -> None:
-    moved = Scripted((0, {"a": at((0, 4))}), (40, {"a": at((1, 4))}), (60, {"a": at((1, 4)).with_batch(1)}))
-    assert ends(run(moved, [job("a", 0, 4, 100)])) == {"a": 130}
-    assert ends(run(moved, [job("a", 0, 4, 100)], restart_s=0)) == {"a": 100}
-
-
-def test_a_job_stopped_while_it_restarts_has_not_worked() -> None:
-    policy = Scripted((0, {"a": at((0, 4))}), (10, {"a": at((1, 4))}), (30, {"a": at((0, 4))}))
-    assert ends(run(policy, [job("a", 0, 4, 100)])) == {"a": 30 + 30 + 90}
 
 
 def test_another_batch_is_another_speed_from_then_on() -> None:
@@ -96,14 +79,6 @@ def test_a_lease_protects_what_was_given_until_it_is_over() -> None:
     assert ends(simulated) == {"b": 70, "a": 120 + 30 + 50}
 
 
-def test_a_lease_that_is_not_renewed_ends_the_run() -> None:
-    policy = Scripted(
-        (0, {"a": at((0, 4))}), (100, {}), (300, {"a": at((0, 4)), "b": at((1, 1))}), lease_s=100, wakes=False
-    )
-    simulated = run(policy, [job("a", 0, 4, 150), job("b", 300, 1, 1)])
-    assert simulated.usage[:3] == [(0, 4, 0), (100, 0, 1), (300, 5, 0)]
-
-
 def test_all_of_one_moment_is_one_question() -> None:
     table = {"a": at((0, 4)), "b": at((1, 4)), "c": at((0, 1)), "d": at((0, 1))}
     policy = Scripted((0, table), lease_s=math.inf)
@@ -112,35 +87,6 @@ def test_all_of_one_moment_is_one_question() -> None:
     )
     assert policy.asked == [0, 100]
     assert ends(simulated)["a"] == 100
-
-
-def test_an_end_that_was_overtaken_is_no_event() -> None:
-    policy = Scripted((0, {"a": at((0, 4))}), (40, {}), (300, {"a": at((0, 4))}))
-    run(policy, [job("a", 0, 4, 100)])
-    assert policy.asked == [0, 40, 300]
-
-
-def test_rounds_are_counted_from_the_first_submission_and_replace_the_ends_of_leases() -> None:
-    policy = Scripted((0, {"a": at((0, 4))}), lease_s=25, wakes=False)
-    policy.round_s = 60
-    run(policy, [job("a", 7, 4, 150)])
-    assert policy.asked == [7, 67, 127]
-
-
-def test_the_ideal_time_is_that_on_the_fastest_gpus_close_together() -> None:
-    class Slow(AsMeasured):
-        def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
-            slow = len(placement.gpus_per_machine) * (2.0 if placement.gpu_models == ("T4",) else 1.0)
-            return StepTime(slow, slow, slow)
-
-    simulated = simulate(
-        [job("a", 0, 6, 100)], parse_cluster("2x8:T4,4x4:V100"), Scripted((0, {"a": at((0, 6))})), Slow()
-    )
-    assert (simulated.outcomes[0].end_s, simulated.outcomes[0].ideal_s) == (200, 200)
-    simulated = simulate(
-        [job("a", 0, 4, 100)], parse_cluster("2x8:T4,4x4:V100"), Scripted((0, {"a": at((0, 4))})), Slow()
-    )
-    assert (simulated.outcomes[0].end_s, simulated.outcomes[0].ideal_s) == (200, 100)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from ddlprof.extensions.cluster.jobs import Job, Outcome, Simulated
 from ddlprof.extensions.cluster.simulation.metrics import (
     completion_cdf,
-    fairness,
     jain_index,
     job_rows,
     longest_waits,
@@ -26,16 +25,6 @@ def outcome(name: str, submit_s: float, end_s: float, gpus: int = 2, ideal_s: fl
 
 
 TWO = Simulated([outcome("a", 0, 100), outcome("b", 0, 200)], [(0, 4, 1), (100, 2, 0), (200, 0, 0)], decisions=3)
-
-
-def test_the_page_of_two_jobs() -> None:
-    found = summary(TWO, gpus=4)
-    assert (found.jobs, found.makespan_s, found.stops) == (2, 200, 2)
-    assert (found.completion_mean_s, found.completion_median_s) == (150, 150)
-    assert found.completion_p95_s == pytest.approx(195)
-    assert (found.wait_mean_s, found.wait_median_s, found.wait_p95_s) == (10, 10, 10)
-    assert (found.gpu_hours, found.comm_gpu_hours) == (4, 0.5)
-    assert found.used == pytest.approx(4 * 3600 / (4 * 200))
 
 
 def test_the_longest_waits_come_first_and_jobs_that_never_waited_are_left_out() -> None:
@@ -55,17 +44,6 @@ def test_jain_is_one_for_equals_and_one_nth_where_one_bears_it_all() -> None:
     assert jain_index(np.array([3.0, 3.0, 3.0])) == pytest.approx(1)
     assert jain_index(np.array([0.0, 0.0, 5.0])) == pytest.approx(1 / 3)
     assert summary(TWO, 4).jain == pytest.approx((2 + 4) ** 2 / (2 * (4 + 16)))
-
-
-def test_finish_time_fairness_is_against_an_equal_share() -> None:
-    """Two jobs for 100 s, then one: on average 2 and 1.5. A share of 4 GPUs is 2 and 2.7 of the 2 asked for."""
-    found = fairness(TWO.outcomes, gpus=4)
-    assert found == pytest.approx([100 / 50, 200 / 50])
-    found = fairness(TWO.outcomes, gpus=2)  # shares of 1 and 1.33 GPUs take 2 and 1.5 times as long
-    assert found == pytest.approx([100 / 100, 200 / 75])
-    small = summary(TWO, gpus=2)
-    assert small.worst_fairness == pytest.approx(200 / 75)
-    assert small.unfair == 0.5
 
 
 def test_what_nobody_can_tell_is_not_known() -> None:

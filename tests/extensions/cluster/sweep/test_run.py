@@ -74,11 +74,6 @@ def test_processes_and_threads_change_nothing() -> None:
             assert list(run_cases(setting(draws_arrivals=True), asked)) == alone
 
 
-def test_jobs_are_kept_only_if_wanted() -> None:
-    assert run_case(setting(keeps_jobs=False), Case("fifo")).jobs == ()
-    assert len(run_case(setting(), Case("fifo")).jobs) == len(EXAMPLE)
-
-
 @pytest.mark.parametrize("load", [0.25, 0.9, 2.0])
 @pytest.mark.parametrize("draws_arrivals", [False, True])
 def test_the_load_is_the_one_asked_for(load: float, draws_arrivals: bool) -> None:
@@ -121,14 +116,6 @@ def test_a_policy_that_fails_is_one_line_with_the_place() -> None:
     text = str(error.value)
     assert text.startswith(f"{HERE}:Failing failed: ZeroDivisionError: by no GPU (")
     assert Path(__file__).name in text
-
-
-def test_progress_is_told_of_all_cases_together() -> None:
-    said: list[tuple[int, int]] = []
-    list(run_cases(setting(), [Case("fifo"), Case("srtf")], 1, lambda done, total: said.append((done, total))))
-    assert said == sorted(said)
-    assert said[-1] == (40, 40)
-    assert 20 in {done for done, _ in said}
 
 
 def test_other_processes_tell_how_far_they_are() -> None:

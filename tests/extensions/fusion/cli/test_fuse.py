@@ -186,23 +186,6 @@ def test_fused_trials_are_those_of_separate_trainings(fuse: Fuse, tmp_path: Path
         assert one["metric"] == pytest.approx(other["metric"])
 
 
-def test_trained_models_are_saved_and_gradients_clipped_alike(fuse: Fuse, tmp_path: Path) -> None:
-    import torch
-
-    for number, more in enumerate((["--force"], ["--max-models", "1"])):
-        code, _, _ = fuse(
-            "make", "--sweep", "lr=0.01,0.1", "--max-steps", "10", "--optimizer", "sgd", "--clip-norm", "0.05",
-            "--processes", "0", "--save", str(number), *more,
-        )  # fmt: skip
-        assert code == 0
-        assert sorted(path.name for path in (tmp_path / str(number)).iterdir()) == ["trial-0.pt", "trial-1.pt"]
-    for trial in (0, 1):
-        one, other = (torch.load(tmp_path / str(number) / f"trial-{trial}.pt") for number in (0, 1))
-        assert list(one) == list(other)
-        assert all(torch.allclose(one[name], other[name], atol=1e-5) for name in one)
-        assert float(one["0.weight"].norm()) > 0
-
-
 @pytest.mark.parametrize("more", [["--force"], ["--max-models", "1"]])
 def test_a_model_that_cannot_be_saved_loses_no_result(fuse: Fuse, tmp_path: Path, more: list[str]) -> None:
     (tmp_path / "models" / "trial-1.pt" / "full").mkdir(parents=True)
@@ -224,18 +207,6 @@ def test_parts_and_groups(fuse: Fuse) -> None:
     assert re.findall(r"^Part +(.*)$", out, re.M) == ["batch 16: 3 trials", "batch 32: 3 trials"]
     assert out.count("At once    2 of 3 trials") == 2
     assert len(table(out)) == 7
-
-
-def test_what_loses_is_not_fused_and_still_trained(fuse: Fuse, monkeypatch: pytest.MonkeyPatch) -> None:
-    times = {1: 1.0, 2: 2.0, 0: 1.0}
-    monkeypatch.setattr(
-        "ddlprof.extensions.fusion.part.interleaved", lambda ways, *_: {way: times[way] for way in ways}
-    )
-    code, out, _ = fuse("make", "--sweep", "lr=0.1,0.2", "--max-steps", "2", "--processes", "0")
-    assert code == 0
-    assert "Verdict    do not fuse: 0 % of a step is the same for one model and for many: 1.00 times" in out
-    assert "Measured" not in out
-    assert len(table(out)) == 3
 
 
 def test_a_dry_run_trains_nothing(fuse: Fuse, tmp_path: Path) -> None:

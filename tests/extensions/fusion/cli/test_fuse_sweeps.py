@@ -140,14 +140,6 @@ def test_halving_ends_the_worst_and_fuses_the_rest(fuse: Fuse, tmp_path: Path) -
     assert len(list((tmp_path / "models").iterdir())) == 8
 
 
-def test_the_first_decision_can_be_set(fuse: Fuse, tmp_path: Path) -> None:
-    words = ["--sweep", "lr=log(1e-4,1e-1,4)", "--max-steps", "30", "--halving", "3", "--first-rung", "7", "--force"]
-    code, _, _ = fuse(*words, "-o", "all.json")
-    assert code == 0
-    trials = json.loads((tmp_path / "all.json").read_text())["trials"]
-    assert sorted(trial["steps"] for trial in trials) == [7, 7, 7, 30]
-
-
 def test_a_trial_that_diverged_ends_and_the_others_are_not_disturbed(fuse: Fuse, tmp_path: Path) -> None:
     words = ["--sweep", "lr=0.001,1e30,0.01", "--optimizer", "sgd", "--max-steps", "400", "--loss", "mse_loss"]
     found = both(fuse, tmp_path, *words, data="regression")

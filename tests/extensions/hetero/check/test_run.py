@@ -53,13 +53,6 @@ def test_a_round_is_predicted_by_what_was_measured_around_it() -> None:
     assert [each.ratio for each in found.splits] == pytest.approx([0.194 / 0.4, 0.098 / 0.2])
 
 
-def test_a_split_that_is_not_applied_is_seen() -> None:
-    """A helper that leaves every split even makes all steps those of the even one."""
-    found = compared({**FOUND, "steps_s": {EVEN: [0.2, 0.4, 0.2], BY_SPEED: [0.2, 0.4, 0.2]}})
-    assert not found.holds
-    assert found.worst == pytest.approx(0.51)
-
-
 @pytest.mark.parametrize(
     ("samples", "forward_s"), [(8, 0.01), (12, 0.015), (16, 0.02), (32, 0.03), (4, 0.005), (64, 0.05)]
 )

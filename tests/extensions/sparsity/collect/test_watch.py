@@ -185,23 +185,6 @@ def test_other_hooks_of_optimizers_go_on_when_the_last_step_is_counted(tmp_path:
     assert calls == [1, 2, 3, 3, 3, 3]
 
 
-def test_where_zeros_come_from(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    found = layers(counted(network(), tmp_path))
-    first, second, last = found["0"], found["3" if "3" in found else "2"], found["6"]
-    assert not first.mask_known
-    assert first.data_macs == 0 < first.weight_macs  # its input needs no gradient
-    assert second.mask_known
-    assert last.mask_known  # through max-pooling and flattening
-    assert second.before == ["Relu"]
-    assert first.after == ["Relu"]
-    assert any("MaxPool" in name for name in second.after)
-    assert 0.3 < second.input_zeros / second.inputs < 0.7
-    assert (second.gradient_zeros or 0) / (second.gradients or 1) > 0.7
-    assert (first.gradient_zeros or 0) > 0
-    assert last.gradient_zeros == 0
-
-
 def test_a_normalisation_makes_gradients_dense_and_a_hint_says_so(tmp_path: Path) -> None:
     torch.manual_seed(0)
     dense, sparse = counted(network(normalised=True), tmp_path), counted(network(), tmp_path)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import prune
 
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.sparsity.nn import StructuredDropoutLSTM, dropped
@@ -157,16 +156,6 @@ def test_the_same_neurons_are_dropped_for_the_batch_and_others_in_each_step() ->
     assert ((hidden.mean((0, 1)) - 1).abs() < 0.3).all()
 
 
-def test_the_seed_decides() -> None:
-    module, (x, _, _) = structured(), inputs()
-    results = []
-    for seed in (7, 7, 8):
-        torch.manual_seed(seed)
-        results.append(module(x)[0])
-    assert torch.equal(results[0], results[1])
-    assert not torch.equal(results[0], results[2])
-
-
 @pytest.mark.parametrize("autocast", [True, False])
 def test_low_precision(autocast: bool) -> None:
     module, (x, h, c) = structured().float(), inputs(torch.float32)
@@ -235,36 +224,6 @@ def test_without_recurrent_dropout_it_is_torchs_kernel_over_masked_inputs(is_str
     torch.testing.assert_close((y, *state), expected, rtol=0, atol=1e-12)
     wanted = gradients(nn.ModuleList([one, two]), expected, (x, h, c))
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-11)
-
-
-def test_parameters_are_contiguous_for_what_takes_them_as_one_vector() -> None:
-    module, (x, h, c) = structured(), inputs()
-    assert all(each.is_contiguous() for each in module.parameters())
-    vector = nn.utils.parameters_to_vector(module.parameters())
-    nn.utils.vector_to_parameters(vector / 2, module.parameters())
-    assert torch.equal(nn.utils.parameters_to_vector(module.parameters()), vector / 2)
-    optimizer = torch.optim.LBFGS(module.parameters(), max_iter=2)
-
-    def closure() -> Any:
-        optimizer.zero_grad()
-        torch.manual_seed(0)
-        loss = module(x, (h, c))[0].square().sum()
-        loss.backward()
-        return loss
-
-    before = float(closure().detach())
-    optimizer.step(closure)
-    assert float(closure().detach()) < before
-
-
-def test_weights_can_be_pruned() -> None:
-    (x, h, c), module = inputs(), structured()
-    prune.random_unstructured(module, "weight_hh_l0", amount=0.5)
-    module(x, (h, c))[0].sum().backward()
-    gradient: Any = dict(module.named_parameters())["weight_hh_l0_orig"].grad
-    mask = dict(module.named_buffers())["weight_hh_l0_mask"]
-    assert (gradient[mask == 0] == 0).all()
-    assert (gradient[mask == 1] != 0).any()
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddlprof.analysis.findings import SEVERITIES
-from ddlprof.analysis.rules.apply import GROUPS, RULES, apply_rules, severity_of
+from ddlprof.analysis.rules.apply import GROUPS, RULES, apply_rules
 from ddlprof.analysis.rules.rule import Issue, Rule
 from scripts.lists.rules import table
 from tests.unit.analysis.rules.made_up import facts, summary
@@ -21,16 +21,6 @@ def saying(found: Issue, samples: int = 10, name: str = "a_rule") -> Rule:
 
 def found(share: float | None = 0.3, samples: int = 100, about: str | None = None, **more: object) -> Issue:
     return Issue("title", "evidence", "next", samples, share, about=about, **more)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("share", "samples", "severity"),
-    [(0.05, 100, "info"), (0.10, 100, "warning"), (0.2, 100, "critical"), (0.2, 20, "critical"), (0.9, 19, "warning"),
-     (None, 100, "info")],
-)  # fmt: skip
-def test_the_grades_are_those_of_a_verdict(share: float | None, samples: int, severity: str) -> None:
-    assert severity_of(share, samples) == severity
-    assert apply_rules(facts(), [saying(found(share, samples))])[0].severity == severity
 
 
 def test_too_few_samples_say_nothing() -> None:

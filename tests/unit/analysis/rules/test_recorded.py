@@ -18,7 +18,6 @@ from tests.golden.runs import MS, NOW_UNIX_NS, Record, header, manifest, step, w
 
 GIB = 2**30
 STEPS = 120
-STEP_MS = 100
 H100 = "NVIDIA H100 80GB HBM3"
 HEAT, POWER_CAP, IDLE = 0x20, 0x04, 0x01
 
@@ -82,11 +81,6 @@ def test_one_that_is_held_down_all_the_time_is_compared_with_the_others(tmp_path
     assert "nvidia-smi -pl" in finding.next
 
 
-def test_heat_where_the_driver_gives_no_reason(tmp_path: Path) -> None:
-    write(tmp_path, {0: SLOWER}, {0: readings(13, 30, clock=1300.0, reasons=None, celsius=87.0)})
-    assert "throttling" in findings(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("compute_ms", "rows"),
     [
@@ -127,15 +121,6 @@ def test_kernels_that_take_longer_to_launch_than_to_run(tmp_path: Path) -> None:
     assert "1333 kernels a step" in findings(tmp_path / "launches")["launch_bound"].evidence
     assert findings(tmp_path / "computes") == {}
     assert findings(tmp_path / "few") == {}
-
-
-def test_float32_on_tensor_cores(tmp_path: Path) -> None:
-    write(tmp_path, {0: [98.0] * STEPS}, {})
-    described = manifest()
-    for precision, said in (("fp32", True), ("bf16", False)):
-        described.training.precision = precision
-        described.write(tmp_path)
-        assert ("precision" in findings(tmp_path)) is said
 
 
 @pytest.mark.parametrize(("pinned", "action"), [(False, "pin_memory=True"), (True, "a stream of its own")])

@@ -217,17 +217,6 @@ def test_threads_that_wait_for_one_another_are_no_shared_machine() -> None:
     assert "OMP_NUM_THREADS" not in free_processors(others)
 
 
-def test_a_slow_stage_is_named_with_what_only_it_has() -> None:
-    found = {each.rule: each for each in apply_rules(PIPELINE, RULES)}
-    assert found["uneven_stages"].title == "stage 2 takes 15 % longer"
-    assert "only here: head" in found["uneven_stages"].evidence
-    assert found["uneven_stages"].ranks == (2,)
-    assert "1F1B over 4 stages with 8 micro-batches" in found["bubble"].evidence
-    assert "16 in place of 8" in found["bubble"].next
-    last = replace(PIPELINE, stages=replace(STAGES, own=(3,)))
-    assert [each.title for each in apply_rules(last, RULES)][-1] == "stage 3 (the last) takes 15 % longer"
-
-
 def test_one_slow_rank_of_several_pipelines_is_no_slow_stage() -> None:
     late = LateRank(2, 0.9, "compute", 50 * MS, 40 * MS)
     one = replace(PIPELINE, late_rank=late, stages=replace(STAGES, pipelines=2, ranks=(2, 6), least_s=0.0101))

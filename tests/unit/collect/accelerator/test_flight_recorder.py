@@ -48,48 +48,14 @@ def test_each_gets_its_own() -> None:
     assert durations(collectives, *entries) == [1.5, 2.5, 4.0, 0.25]
 
 
-def test_entries_before_and_after_are_nobodys() -> None:
-    entries = [entry(-500, 9.0), entry(10, 1.0), entry(120, 2.0), entry(300, 7.0)]
-    assert durations([issued(0), issued(100)], *entries) == [1.0, 2.0]
-
-
-def test_what_the_ring_has_lost_stays_unknown() -> None:
-    assert durations([issued(0), issued(100), issued(200)], entry(210, 2.0)) == [None, None, 2.0]
-
-
 def test_what_is_under_way_stays_unknown_and_is_told_later() -> None:
     collectives = [issued(0), issued(100)]
     assert durations(collectives, entry(10, 1.0), entry(120, None)) == [1.0, None]
     assert durations(collectives, entry(10, 1.0), entry(120, 2.0)) == [1.0, 2.0]
 
 
-def test_parts_of_a_coalesced_operation_have_no_duration_the_whole_has() -> None:
-    collectives = [issued(0, "allgather_into_tensor_coalesced"), issued(100)]
-    parts = [entry(10, None, "nccl:_all_gather_base"), entry(12, None, "nccl:_all_gather_base")]
-    whole = entry(15, 3.0, "nccl:all_gather_into_tensor_coalesced")
-    assert durations(collectives, *parts, whole, entry(120, 1.0)) == [3.0, 1.0]
-
-
 def test_another_operation_is_not_taken_for_it() -> None:
     assert durations([issued(0), issued(100)], entry(10, 1.0, "nccl:broadcast"), entry(120, 2.0)) == [None, 2.0]
-
-
-@pytest.mark.parametrize(
-    ("op", "name"),
-    [
-        ("allreduce", "nccl:all_reduce"),
-        ("allreduce_coalesced", "nccl:allreduce_coalesced"),
-        ("_reduce_scatter_base", "nccl:_reduce_scatter_base"),
-        ("reduce_scatter_tensor_coalesced", "nccl:reduce_scatter_tensor_coalesced"),
-        ("_allgather_base", "nccl:_all_gather_base"),
-        ("alltoall_base", "nccl:all_to_all"),
-        ("broadcast", "nccl:broadcast"),
-        ("barrier", "nccl:all_reduce_barrier"),
-        ("send", "nccl:send 0->1"),
-    ],
-)
-def test_names_of_operations(op: str, name: str) -> None:
-    assert durations([issued(0, op)], entry(10, 1.0, name)) == [1.0]
 
 
 def test_the_ring_is_read_only_where_it_can_tell_something(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,11 +69,6 @@ def test_a_window() -> None:
     )
 
 
-def test_a_window_is_as_long_as_its_steps() -> None:
-    activities = [Activity("gemm", 90, 120), Activity("gemm", 150, 160), Activity("gemm", 190, 230)]
-    assert summarise(50, 2, activities, 100, 200) == WindowRow(50, 2, 100, 40, 0, 2)
-
-
 def test_an_empty_window_says_nothing() -> None:
     assert summarise(50, 2, [], 0, 100) is None
     assert summarise(50, 2, [Activity("gemm", 200, 300)], 0, 100) is None
@@ -140,25 +135,6 @@ def test_a_device_that_never_comes_ends_the_window(tmp_path: Path) -> None:
     assert trainer.profiler.on is None
     assert not trainer.rows()
     assert trainer.lost() == [(1, f"the device was over {MOST_BEHIND} updates behind")]
-
-
-def test_it_is_not_opened_under_another_profiler_which_is_counted(tmp_path: Path) -> None:
-    trainer = Trainer(tmp_path, most=5)
-    trainer.profiler.reason = "the script's own profiler was on"
-    trainer.train(FIRST_UPDATE + 2 * EVERY_UPDATES)
-    assert not trainer.profiler.starts
-    assert trainer.lost()[-1] == (3, "the script's own profiler was on")
-
-
-def test_it_makes_way(tmp_path: Path) -> None:
-    trainer = Trainer(tmp_path)
-    trainer.train(FIRST_UPDATE + 2)
-    assert trainer.profiler.on is not None
-    trainer.windows.make_way()
-    assert trainer.profiler.on is None
-    trainer.train(10)
-    assert not trainer.rows()
-    assert trainer.lost() == [(1, "the script started a profiler of its own")]
 
 
 @pytest.mark.parametrize("where", ["start", "stop", "activities"])

@@ -88,18 +88,6 @@ def test_names_of_a_mesh_and_of_its_flattened_dimensions() -> None:
     assert groups.told() == {}
 
 
-def test_a_mesh_of_the_whole_job_has_the_group_of_the_whole_job() -> None:
-    mesh = init_device_mesh("cpu", (WORLD,), mesh_dim_names=("tp",))
-    groups = Groups()
-    groups.see(world())
-    found = groups.learn(net())
-    assert groups.told() == {world().group_name: ("tensor", "tensor")}
-    assert found == Parallelism("tp", None, 1)
-    assert found is not None
-    assert found.layout == LayoutFacts(tensor=WORLD)
-    assert mesh.get_group() is world()
-
-
 def test_a_mesh_made_of_a_group_names_it() -> None:
     ranks = list(range(4))
     own = dist.new_group(ranks)
@@ -171,31 +159,6 @@ def test_weights_in_pieces_make_a_group_tensor(name: str) -> None:
     assert found.layout == LayoutFacts(tensor=2, data_replicate=4)
 
 
-def test_weights_in_pieces_tell_after_the_script_has_destroyed_its_groups() -> None:
-    """As where a short script is over before anybody looks."""
-    mesh = init_device_mesh("cpu", (4, 2), mesh_dim_names=("a", "b"))
-    model, name = nn.Linear(8, 4), mesh.get_group(1).group_name
-    model.weight = divided(model.weight, mesh["b"])
-    groups = Groups()
-    groups.see(mesh.get_group(1))
-    dist.destroy_process_group()
-    try:
-        groups.learn(model)
-    finally:
-        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=WORLD)
-    assert groups.told() == {name: ("tensor", "tensor")}
-
-
-def test_stacked_experts_in_pieces_may_be_either() -> None:
-    mesh = init_device_mesh("cpu", (4, 2), mesh_dim_names=("a", "b"))
-    model = nn.Module()
-    model.experts = divided(torch.zeros(4, 8, 8), mesh["b"])
-    groups = Groups()
-    groups.see(mesh.get_group(1))
-    groups.learn(model)
-    assert groups.told() == {}
-
-
 def test_nothing_is_guessed_of_groups_that_nobody_names() -> None:
     groups, own = Groups(), dist.new_group([0, 1])
     groups.see(own, world(), exchanges=True)
@@ -204,16 +167,6 @@ def test_nothing_is_guessed_of_groups_that_nobody_names() -> None:
     assert found == Parallelism("none")
     assert found is not None
     assert found.layout is None
-
-
-def test_names_that_disagree_tell_nothing() -> None:
-    own = dist.new_group([0, 1], group_desc="TENSOR_MODEL_PARALLEL_GROUP")
-    kept = DeviceMesh.from_group(own, "cpu", mesh=torch.tensor([0, 1]), mesh_dim_names=("pp",))
-    groups = Groups()
-    groups.see(own, world())
-    groups.learn(net())
-    assert groups.told() == {}
-    assert kept.ndim == 1
 
 
 def test_groups_are_looked_at_again_only_where_more_was_seen() -> None:

@@ -18,18 +18,6 @@ def domain(powercap: Path, folder: str, name: str, energy_uj: int, most_uj: int 
     return where / "energy_uj"
 
 
-def test_processors_and_their_memory_add_up_and_parts_of_them_do_not(tmp_path: Path) -> None:
-    package = domain(tmp_path, "intel-rapl:0", "package-0", 7_000_000)
-    memory = domain(tmp_path, "intel-rapl:0:1", "dram", 1_000_000)
-    core = domain(tmp_path, "intel-rapl:0:0", "core", 3_000_000)
-    platform = domain(tmp_path, "intel-rapl:1", "psys", 9_000_000)
-    energy = HostEnergy(tmp_path)
-    assert energy.joules() == 0
-    for file, more in ((package, 4_000_000), (memory, 500_000), (core, 2_000_000), (platform, 8_000_000)):
-        file.write_text(str(int(file.read_text()) + more))
-    assert energy.joules() == pytest.approx(4.5)
-
-
 def test_a_counter_begins_anew_at_its_limit(tmp_path: Path) -> None:
     file = domain(tmp_path, "intel-rapl:0", "package-0", 900_000, most_uj=1_000_000)
     energy = HostEnergy(tmp_path)

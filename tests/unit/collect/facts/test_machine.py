@@ -247,18 +247,6 @@ def test_sampling_does_not_import_torch_or_numpy() -> None:
     assert subprocess.run([sys.executable, "-c", program], env=environment, check=False).returncode == 0
 
 
-def test_counters_are_real_here() -> None:
-    pytest.importorskip("psutil")
-    row = ContextSampler(0, time.perf_counter_ns).sample()
-    assert row is not None
-    assert row.process_rss_bytes is not None
-    assert row.memory_used_bytes is not None
-    assert 1_000_000 < row.process_rss_bytes <= (peak_rss_bytes() or 0)
-    if sys.platform == "linux":
-        assert row.process_private_bytes is not None
-        assert 1_000_000 < row.process_private_bytes < row.process_rss_bytes
-
-
 def test_host_facts_name_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = FakeNvml()
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
@@ -286,14 +274,6 @@ def test_whose_counters_they_are(uuid: str, processes: int, whose: str | None, m
     sampler.sample()
     assert (sampler.whose is None) if whose is None else whose in str(sampler.whose)
     sampler.close()
-
-
-def test_host_facts_without_nvml_and_psutil(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    monkeypatch.setitem(sys.modules, "psutil", None)
-    facts = host_facts()
-    assert {"gpus", "memory_bytes"}.isdisjoint(facts)
-    assert facts["platform"]
 
 
 def test_versions_leave_out_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,11 +27,6 @@ def in_a_row(rank: int) -> int:
     return rank // ON_EACH
 
 
-def in_turn(rank: int) -> int:
-    """Launchers of MPI deal ranks out to the machines like cards."""
-    return rank % (WORLD // ON_EACH)
-
-
 def write(folder: Path, node: Callable[[int], int]) -> None:
     for rank in range(WORLD):
         pid = GONE if rank in DEAD else os.getpid()
@@ -50,14 +45,6 @@ def test_a_dead_rank_is_seen_by_its_neighbour_at_the_first_look(tmp_path: Path, 
     beside = dead ^ 1
     assert peers(beside, in_a_row).cannot_run(tmp_path) == {str(dead): "gone"}
     assert peers(dead - 100 if dead > 100 else dead + 32, in_a_row).cannot_run(tmp_path) == {}
-
-
-@pytest.mark.parametrize("dead", DEAD)
-def test_ranks_that_are_dealt_out_are_known_by_the_calibration(tmp_path: Path, dead: int) -> None:
-    write(tmp_path, in_turn)
-    beside = [rank for rank in range(WORLD) if in_turn(rank) == in_turn(dead)]
-    own = beside[beside.index(dead) - 1]
-    assert peers(own, in_turn, beside).cannot_run(tmp_path) == {str(dead): "gone"}
 
 
 def test_without_calibration_all_are_read_in_time_and_once(tmp_path: Path) -> None:

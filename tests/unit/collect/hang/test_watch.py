@@ -60,36 +60,10 @@ def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rank:
     return Rank(tmp_path, monkeypatch)
 
 
-def test_a_rank_that_stands_still_says_so_and_asks_the_others(rank: Rank) -> None:
-    rank.steps(10)
-    rank.passes(9)
-    assert rank.written is None
-    rank.passes(4)
-    written = rank.written
-    assert written is not None
-    assert (written.stands, written.step, written.resumed) == (True, 10, False)
-    assert (rank.folder / ASKED_NAME).exists()
-    assert rank.looks == 1
-
-
-def test_any_event_is_progress(rank: Rank) -> None:
-    rank.steps(10)
-    rank.passes(600, moves=True)
-    assert rank.written is None
-
-
 def test_the_first_steps_may_take_any_time(rank: Rank) -> None:
     rank.steps(2)
     rank.passes(600)
     assert rank.written is None
-
-
-def test_slow_steps_have_longer(rank: Rank) -> None:
-    rank.steps(10, seconds=3.0)
-    rank.passes(59)
-    assert rank.written is None
-    rank.passes(4)
-    assert rank.written is not None
 
 
 def test_without_hooks_nothing_is_known(rank: Rank) -> None:
@@ -99,18 +73,6 @@ def test_without_hooks_nothing_is_known(rank: Rank) -> None:
     rank.watch.active = True
     rank.passes(5)
     assert rank.written is None
-
-
-def test_what_it_writes_is_renewed_at_a_slow_pace(rank: Rank) -> None:
-    rank.steps(10)
-    times = set()
-    for _ in range(60):
-        rank.passes(1)
-        if rank.written is not None:
-            times.add(rank.written.unix_ns)
-    assert 5 <= len(times) <= 12
-    assert rank.written is not None
-    assert rank.written.first_unix_ns == min(times)
 
 
 def test_it_says_that_it_went_on(rank: Rank) -> None:

@@ -59,16 +59,6 @@ def test_what_is_no_single_number_of_the_host_is_left_alone(recorder: Recorder) 
     assert not recorder.drops.take()
 
 
-def test_doubles_and_what_is_not_finite(recorder: Recorder) -> None:
-    w = weight()
-    w.sum().double().mul(0.1).backward()
-    update(recorder)
-    (w.sum() * math.inf).backward()
-    update(recorder)
-    (w.sum() * 1e30).backward()
-    assert recorder.training_loss.take() == [LossValue(0, 0.5), LossValue(1, None), LossValue(2, None)]
-
-
 def test_a_loss_is_noted_as_it_was_before_it_was_scaled(recorder: Recorder) -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     loss = weight().sum()

@@ -56,18 +56,6 @@ def device() -> Captured:
     return Captured()
 
 
-def test_the_device_is_not_free_during_a_capture(device: Captured) -> None:
-    uninstall = device.install()
-    graph = device.graph()
-    graph.capture_begin()
-    assert device.free.locked()
-    graph.capture_end()
-    assert not device.free.locked()
-    uninstall()
-    graph.capture_begin()
-    assert not device.free.locked()
-
-
 def test_a_capture_that_does_not_begin_frees_the_device() -> None:
     device = Captured(fails=True)
     device.install()
@@ -96,16 +84,6 @@ def test_captures_that_overlap_do_not_wait_for_each_other(device: Captured) -> N
     assert not device.free.locked()
 
 
-def test_a_capture_ends_with_its_graph(device: Captured) -> None:
-    device.install()
-    graph = device.graph()
-    graph.capture_begin()
-    del graph
-    assert not device.free.locked()
-    assert device.recorder.emit(Kind.FORWARD_BEGIN, True)
-    assert len(device.events()) == 1
-
-
 @pytest.mark.parametrize("kind", [Kind.DATA_BEGIN, Kind.OPTIMIZER_END])
 def test_a_capture_left_by_an_exception_ends_when_the_training_goes_on(device: Captured, kind: Kind) -> None:
     device.install()
@@ -115,16 +93,6 @@ def test_a_capture_left_by_an_exception_ends_when_the_training_goes_on(device: C
     device.recorder.emit(kind, 0)
     assert not device.free.locked()
     assert kind in [event[0] for event in device.events()]
-
-
-def test_what_is_captured_has_not_happened(device: Captured) -> None:
-    device.install()
-    graph = device.graph()
-    graph.capture_begin()
-    assert device.recorder.emit(Kind.OPTIMIZER_END, 0, False, ("SGD", 3))
-    graph.capture_end()
-    assert device.events() == []
-    assert device.recorder.boundaries == 0
 
 
 def test_each_replay_of_a_captured_update_is_one(device: Captured) -> None:

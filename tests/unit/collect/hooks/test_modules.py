@@ -28,13 +28,6 @@ def test_calls_are_told_apart_by_mode_and_batch() -> None:
     assert len({id(frozen.called(module, [torch.ones(size, 4)])) for size in range(1, 200)}) < 100
 
 
-def test_generation_is_a_call_on_one_token_more_or_on_the_new_one() -> None:
-    for lengths, generates in (((5, 6), True), ((5, 1), True), ((1, 1), False), ((5, 5), False), ((7, 6), False)):
-        frozen, module = FrozenModules(), nn.Embedding(8, 4)
-        (*_, last) = (frozen.called(module, [torch.zeros(2, length, dtype=torch.long)]) for length in lengths)
-        assert last.generates is generates, lengths
-
-
 def test_the_first_thing_read_before_the_next_forward_counts() -> None:
     frozen, module = FrozenModules(), nn.Linear(4, 4)
     calls = frozen.called(module, [torch.ones(2, 4)])

@@ -69,12 +69,3 @@ def test_schedules_that_do_not_train_or_are_gone_are_not_noted(written: Callable
     pipelining.ScheduleGPipe(stage(0, 1), 2, nn.functional.mse_loss)
     assert written() == []
     del kept
-
-
-def test_the_hook_comes_off(written: Callable[[], list[PipelinePlace]]) -> None:
-    base = pipelining.schedules.PipelineScheduleSingle
-    hooked = base.__init__
-    undo = pipeline.install(hook_context(torch, Recorder()))
-    assert base.__init__ is not hooked
-    undo()
-    assert base.__init__ is hooked

@@ -38,36 +38,11 @@ def assert_agreed(agreements: list[Agreement | None]) -> Agreement:
     return one
 
 
-def test_all_get_what_rank_0_proposes() -> None:
-    agreement = assert_agreed(agree(dist.HashStore(), [0, 0, 0]))
-    assert (agreement.directory, agreement.job_id, agreement.attempt) == ("/runs/a", "job", 0)
-    assert agreement.complete
-
-
-@pytest.mark.parametrize("late", [0, 1, 2])
-def test_what_an_earlier_attempt_left_is_not_believed(late: int) -> None:
-    store = dist.HashStore()
-    first = assert_agreed(agree(store, [0, 0]))
-    second = assert_agreed(agree(store, [0, 0], {late: 0.4}, Agreement("/runs/b", "job", 1)))
-    assert (second.directory, second.attempt) == ("/runs/b", 1)
-    assert second.token != first.token
-
-
 def test_an_attempt_that_broke_off_is_no_hindrance() -> None:
     store = dist.HashStore()
     Lead(store, 3, PROPOSAL).agree(0.1)  # then rank 0 was killed
     assert Follow(store, 1, 0).agree(0.1, 0.1) is None
     assert assert_agreed(agree(store, [0, 0], {0: 0.4})).complete
-
-
-def test_more_or_fewer_ranks_than_before() -> None:
-    store = dist.HashStore()
-    for ranks in (1, 3, 2):
-        assert assert_agreed(agree(store, [0] * ranks)).complete
-
-
-def test_the_attempt_is_new_to_every_machine() -> None:
-    assert assert_agreed(agree(dist.HashStore(), [0, 2, 1])).attempt == 2
 
 
 def test_nobody_waits_for_a_rank_without_ddlprof() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from ddlprof.collect.job import environment
 from ddlprof.collect.job.rank_output import RankOutput
-from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options, ParentRun
 from ddlprof.writing.writer import rank_files
 
@@ -51,14 +50,6 @@ def test_a_child_writes_nothing_before_it_trains() -> None:
     assert sorted(Path("run").rglob("*")) == before
 
 
-def test_a_child_that_trains_has_the_manifest_to_itself() -> None:
-    parent = first()
-    assert opened(child(parent)) is None
-    assert parent.left_to_others()
-    manifest = Manifest.read(Path("run"))
-    assert (manifest.name, manifest.job_id) == ("child", parent.header.job_id)
-
-
 def test_one_place_for_those_that_are_in_no_group() -> None:
     parent = first()
     assert opened(child(parent)) is None
@@ -94,28 +85,6 @@ def test_a_rank_that_was_taken_for_rank_0_leaves_no_trace() -> None:
     assert place.directory is None
     assert not any(Path("ddlprof-runs").iterdir())
     assert "rank 0 is not run by ddlprof" in str(opened(place))
-
-
-@pytest.mark.parametrize(
-    ("variables", "rank", "local_rank"),
-    [
-        ({}, 0, 0),
-        ({"RANK": "3", "LOCAL_RANK": "1", "SLURM_PROCID": "0"}, 3, 1),
-        ({"SLURM_PROCID": "2", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8"}, 2, 1),
-        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, 1, 1),
-        ({"PMI_RANK": "5"}, 5, 0),
-        ({"RANK": "first", "PMI_RANK": "1"}, 1, 0),
-    ],
-)
-def test_ranks_by_environment(
-    variables: dict[str, str], rank: int, local_rank: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    place = first()
-    assert (place.rank, place.header.local_rank, place.world_size) == (rank, local_rank, 1)
-    assert (Path("run") / "manifest.json").exists() is (rank == 0)  # who is not the first chooses nothing
-    assert not rank_files(Path("run"), 0, rank)[0].exists()
 
 
 def test_files_that_cannot_be_opened_for_a_moment_are_tried_again(

@@ -87,12 +87,6 @@ def wait(ident: int, samples: int | None = 4) -> list[tuple[Any, ...]]:
     return [(BEGIN, ident), (END, ident, samples)]
 
 
-def test_a_call_is_a_wait(calls: Calls) -> None:
-    wrapped = calls.wrap(get_batch, "m:get_batch")
-    assert wrapped(3, extra=1) == [0] * 4
-    assert calls.events() == wait(0)
-
-
 def test_the_function_keeps_its_looks(calls: Calls) -> None:
     wrapped = calls.wrap(get_batch, "m:get_batch")
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):
@@ -105,16 +99,6 @@ def test_pickled_by_name(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     wrapped = calls.wrap(get_batch, "m:get_batch")
     monkeypatch.setattr(sys.modules[__name__], "get_batch", wrapped)
     assert pickle.loads(pickle.dumps(wrapped)) is wrapped
-
-
-def test_without_gradients_it_is_another_loader(calls: Calls) -> None:
-    """One function for training and evaluation: only what is asked with gradients need feed training."""
-    wrapped = calls.wrap(get_batch, "m:get_batch")
-    calls.waits.no_gradients = lambda: True
-    wrapped(4)
-    calls.waits.no_gradients = lambda: False
-    wrapped(4)
-    assert calls.events() == wait(1) + wait(0)
 
 
 def test_each_object_is_a_loader_of_its_own(calls: Calls) -> None:

@@ -39,17 +39,6 @@ def test_what_the_page_cache_has_is_counted_as_asked_for(whole_process: bool, fi
     assert SIZE <= asked_by(IoCounters(whole_process), file, in_a_thread=False) < 1.1 * SIZE
 
 
-def test_other_threads_count_for_the_process_only(file: Path) -> None:
-    assert asked_by(IoCounters(whole_process=True), file, in_a_thread=True) >= SIZE
-    assert asked_by(IoCounters(whole_process=False), file, in_a_thread=True) < 0.1 * SIZE
-
-
-def test_storage_is_the_counter_of_that_name() -> None:
-    counters = IoCounters(whole_process=True)
-    lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    assert ReadBytes.of(counters.read()).storage == int(lines["read_bytes"])
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="the path is Linux's")
 def test_without_counters_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: str, *_: object) -> int:

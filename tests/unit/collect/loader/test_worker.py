@@ -56,12 +56,6 @@ def test_an_epoch_takes_no_slot_of_the_one_before(ring: Ring) -> None:
         ring.get(1, 39, 9)
 
 
-def test_what_was_left_can_be_read_when_the_file_is_removed(ring: Ring) -> None:
-    ring.put(1, 0, 0, ONE)
-    ring.remove()
-    assert ring.get(1, 0, 0) == ONE
-
-
 def test_begin_of_the_fetch_under_way(ring: Ring) -> None:
     assert ring.get_begin(1) == 0
     ring.put_begin(1, 77)

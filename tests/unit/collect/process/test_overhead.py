@@ -41,15 +41,6 @@ class Loop:
         return self.cost.total_ns / self.truth - 1
 
 
-@pytest.mark.parametrize("period", [*range(2, 65), 96, 128, 256])
-def test_loops_of_any_period(period: int) -> None:
-    """Each of the first steps of an epoch costs as much as twenty others."""
-    loop = Loop()
-    for step in range(4096):
-        loop.step(12, USUAL if step % period else EXPENSIVE)
-    assert abs(loop.error) < 0.2
-
-
 @pytest.mark.parametrize("events", [1, 2, 4, 8, 15, 16, 17, 31, 32])
 def test_steps_of_any_number_of_events(events: int) -> None:
     """One event of each step is the expensive one: sampling keeps no step with it."""
@@ -58,26 +49,6 @@ def test_steps_of_any_number_of_events(events: int) -> None:
         loop.step(events - 1, USUAL)
         loop.step(1, EXPENSIVE)
     assert abs(loop.error) < 0.2
-
-
-def test_many_events_at_once() -> None:
-    """An evaluation every 16 steps has a hundred times as many events; they are counted, not estimated."""
-    loop = Loop()
-    for step in range(512):
-        loop.step(12 if step % 16 else 1200, USUAL)
-    assert loop.cost.total_ns == loop.truth
-
-
-def test_few_are_timed_and_soon_the_first() -> None:
-    loop = Loop()
-    loop.step(1, USUAL)
-    assert not loop.cost.timed
-    assert loop.cost.total_ns == 0
-    loop.step(1, USUAL)
-    assert loop.cost.timed
-    assert loop.cost.total_ns == 2 * USUAL
-    loop.step(10_000, USUAL)
-    assert loop.asked / 3 == pytest.approx(10_000 / EVERY, rel=0.2)
 
 
 def test_the_gaps_have_no_pattern() -> None:

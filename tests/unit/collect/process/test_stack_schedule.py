@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from ddlprof.collect.process.stack_schedule import LOOK_S, StackSchedule
-from ddlprof.model.stack_samples import sparseness
 
 HOUR_S = 3600.0
 
@@ -19,24 +18,6 @@ def looks(hours: float, begin_s: float = 5.0, other: int = 0) -> list[float]:
         now += schedule.pause_s(other, 100)
     assert schedule.looks == len(times)
     return times
-
-
-def test_looks_become_rare_and_never_end() -> None:
-    times = looks(48)
-    assert len([each for each in times if each < 600]) == 600 / LOOK_S
-    for hour in range(1, 48):
-        expected = HOUR_S / LOOK_S / sparseness((hour + 0.5) * HOUR_S)
-        found = len([each for each in times if hour * HOUR_S <= each < (hour + 1) * HOUR_S])
-        assert math.isclose(found, expected, rel_tol=0.2)
-    assert len(times) < 20_000
-
-
-def test_a_year_takes_little_more_than_a_day() -> None:
-    schedule, now = StackSchedule(), 1.0
-    while now < 365 * 24 * HOUR_S:
-        now += max(LOOK_S, LOOK_S * sparseness(now))
-        schedule.is_due(now, 0, 100)
-    assert schedule.looks < 40_000
 
 
 def test_with_much_other_the_first_looks_are_more_and_later_ones_are_not() -> None:

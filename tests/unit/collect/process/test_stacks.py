@@ -96,12 +96,6 @@ def test_the_innermost_line_of_the_users(waiting: int) -> None:
     assert file == str(Path(__file__).relative_to(Path.cwd()))
     assert rest.endswith("outer")
 
-
-def test_samples_belong_to_the_step_that_they_were_taken_in(waiting: int) -> None:
-    sampler = StackSampler()
-    for updates in (1, 1, 2, 5):
-        sampler.sample(waiting, [], updates)
-    assert [sum(sampler.of_step(n, 0).values()) for n in (1, 2, 3, 4, 5)] == [0, 2, 1, 0, 0]
     # What was sampled after the last update is of no step, and never asked for.
 
 

@@ -67,18 +67,6 @@ def test_a_package_that_is_run_as_a_program_is_the_users(monkeypatch: pytest.Mon
     assert Places().owner(os.path.join(PACKAGES, "torch", "loop.py")) == INSTALLED
 
 
-def test_a_link_to_an_environment_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = tmp_path / "storage" / "lib" / "python3" / "site-packages" / "pack"
-    real.mkdir(parents=True)
-    (tmp_path / "link").symlink_to(real)
-    assert Places().owner(str(tmp_path / "link" / "module.py")) == INSTALLED
-    monkeypatch.chdir(tmp_path)
-    places = Places()
-    monkeypatch.chdir("/")
-    assert places.owner("link/module.py") == INSTALLED  # a relative name is of the directory at the start
-    assert places.owner("train.py") == USER
-
-
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """An installed framework whose loop trains, logs, and calls the user's callbacks."""
@@ -172,19 +160,6 @@ def test_the_interpreter_alone_is_not_named() -> None:
     assert Places().find(stack_of_thread(thread.ident or 0), []) is None
     release.set()
     thread.join()
-
-
-def seen_from(act: Callable[[Callable[[], None]], Any]) -> SourcePlace | None:
-    """The place of the stack in which `act` calls what it is given."""
-    seen: list[SourcePlace | None] = []
-    act(lambda: seen.append(Places().find(stack_of_frame(sys._getframe(1)), [])))
-    return seen[0]
-
-
-def test_interpreter_and_library_are_walked_out_of() -> None:
-    place = seen_from(lambda look: json.dumps(object(), default=lambda _: look(), indent=1))
-    assert place is not None
-    assert place.text.startswith("tests/unit/collect/process/test_whose_code.py:")
 
 
 def test_what_is_known_of_a_line() -> None:

@@ -101,12 +101,6 @@ def test_megatron_divides_parameters() -> None:
         arguments("pp2,zero3")
 
 
-def test_megatron_precisions() -> None:
-    assert arguments("tp2", precision="fp8").keys() >= {"bf16", "fp8-format"}
-    with pytest.raises(UserError, match="no word for precision"):
-        arguments("tp2", precision="fp4")
-
-
 def test_nanotron() -> None:
     found = config("nanotron", "tp4,pp2,zero1,mb2,ga16")
     assert found["parallelism"] == {
@@ -224,14 +218,6 @@ def test_ranks_are_all_gpus(text: str) -> None:
     copies, shards = one.data_copies_and_shards
     layout = one.layout
     assert copies * shards * layout.context * layout.tensor * layout.pipeline == 64
-
-
-@pytest.mark.parametrize("engine", FRAMEWORKS)
-def test_the_first_lines_say_what_it_is(engine: str) -> None:
-    made = FRAMEWORKS[engine].render(divided("zero1,mb2,ga4", predicted="Predicted: 3 s.")).splitlines()
-    assert made[0].startswith("# Written by ddlprof recommend for llama; start it with: ")
-    assert made[1] == "# Layout zero1 on 8 x 8 GPUs: 64 data ranks, 4 micro-batches of 2, 512 sequences an update."
-    assert made[2] == "# Predicted: 3 s."
 
 
 def test_a_plan_is_launched_with_its_layout() -> None:

@@ -50,34 +50,11 @@ def test_all_kinds_of_all_regions_are_answered() -> None:
     assert [kind for kind, region in toy.asked if region == "mars"] == ["types", "offerings", "on_demand", "spot"]
 
 
-def test_regions_are_asked_at_the_same_time() -> None:
-    together = threading.Barrier(3)
-
-    def prices(region: str, allowance: Allowance) -> dict[str, float]:
-        together.wait(timeout=30)  # breaks where one region waits for another
-        return {}
-
-    found, _ = ask(["a", "b", "c"], on_demand=prices)
-    assert not any(answers.errors for answers in found)
-
-
 def test_an_endpoint_that_cannot_answer_anything_is_asked_once() -> None:
     (found,), toy = ask(["moon"], types=CallFailed("no connection", lasting=True))
     assert toy.asked == [("types", "moon"), ("on_demand", "moon")]
     assert found.errors == dict.fromkeys(("types", "offerings", "spot"), "no connection")
     assert found.on_demand == {"t1.one": 1.0}
-
-
-def test_a_call_that_fails_stops_no_other() -> None:
-    (found,), _ = ask(["moon"], types=CallFailed("access denied"))
-    assert found.errors == {"types": "access denied"}
-    assert (found.types, found.offerings, found.spot) == (None, {"t1.one"}, {"t1.one": 0.4})  # of the known types
-
-
-def test_progress_counts_calls_that_were_left_out() -> None:
-    seen: list[tuple[int, int]] = []
-    ask(["a", "b"], lambda done, total: seen.append((done, total)), types=CallFailed("no", lasting=True))
-    assert seen == [(done, 8) for done in range(1, 9)]
 
 
 def test_a_mistake_of_ours_is_no_failure_of_the_cloud() -> None:

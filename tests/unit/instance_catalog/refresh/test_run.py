@@ -67,24 +67,6 @@ def test_a_type_no_longer_on_offer_anywhere_is_retired(catalog: Catalog) -> None
     assert taken.instances["p4de.24xlarge"].offered is False
 
 
-def test_prices_of_machines_without_gpus_are_left(catalog: Catalog) -> None:
-    answers = RegionAnswers("us-east-1", on_demand={"m5.large": 0.096, "p4d.24xlarge": 21.0}, spot={"g5.xlarge": 0.4})
-    taken = accept([answers], catalog, AWS, ["p4d.*"], as_of="2026-09-01")
-    (price,) = taken.prices
-    assert (price.cloud, price.region, price.instance_type, price.pricing) == (
-        "aws",
-        "us-east-1",
-        "p4d.24xlarge",
-        "on_demand",
-    )
-    assert (price.usd_per_hour, price.as_of, price.basis, price.source) == (
-        21.0,
-        "2026-09-01",
-        "api",
-        "Pricing GetProducts",
-    )
-
-
 def test_a_fresh_on_demand_price_is_what_spot_is_held_against(catalog: Catalog) -> None:
     spot = {"p4d.24xlarge": 1.0}
     cheap = RegionAnswers("us-east-1", on_demand={"p4d.24xlarge": 8.0}, spot=spot)

@@ -15,16 +15,6 @@ PRIOR = Prior(MEAN, (0.4, 0.4, 0.3, 0.7, 1.0, 1.0, 0.1, 0.2, 0.2), (1.0, 1.0), (
 LOAD = Load(0.5, 0.5, 0.5, 200e6, 100)
 
 
-def test_exposed_communication_falls_with_computation_to_the_last_bucket() -> None:
-    z = np.array(MEAN)
-    exposed = [
-        float(step_s(z, LINKS, placing_of((1, 1)), LOAD._replace(hiding_s=hiding))[1])
-        for hiding in (0.0, 0.3, 0.6, 9.0)
-    ]
-    assert exposed == sorted(exposed, reverse=True)
-    assert exposed[-1] > 0.15 * 200e6 / 0.5e9
-
-
 def test_arrays_give_what_numbers_give() -> None:
     z = np.array(MEAN)
     placements = [(2,), (1, 1), (4, 4), (2, 2, 2)]
@@ -111,15 +101,6 @@ def test_points_whose_communication_was_exposed_teach_more_than_hidden_ones() ->
     assert exposed < hidden
 
 
-def test_a_hidden_point_bounds_the_cost_and_leaves_it_open_below() -> None:
-    loaded = HIDING._replace(hiding_s=1.5)
-    truth = np.array(MEAN)
-    at = placing_of((1, 1))
-    cheap, dear = (JobFit(JOBS, [observed(truth, at, loaded, by)]) for by in (-1.0, 1.0))
-    assert abs(cheap.z[1] - MEAN[1]) < 0.5 * abs(dear.z[1] - MEAN[1])
-    assert dear.z[1] > MEAN[1]
-
-
 @pytest.mark.parametrize("seen", [[], [((4,), LOAD), ((1, 1), LOAD)]])
 def test_more_nodes_take_longer(seen: list[tuple[tuple[int, ...], Load]]) -> None:
     truth = np.array(MEAN)
@@ -149,16 +130,6 @@ def slow_cluster(exposed_s: float) -> JobFit:
         Observation(links, full, LOAD, 0.5 + exposed_s, exposed_s), Observation(links, two, LOAD, 0.52, 0.02)
     ]  # fmt: skip
     return JobFit(JOBS, seen)
-
-
-def test_links_far_from_the_prior_are_believed_and_carried_to_other_batches_and_machines() -> None:
-    fit = slow_cluster(0.6)
-    links = fit.observations[0].links
-    small = LOAD._replace(compute_s=0.2, hiding_s=0.2)
-    for placement, load in (((8,), small), ((8, 8), LOAD), ((8,) * 4, LOAD), ((8, 8), small)):
-        assert 0.5 < fit.predict(links, placing_of(placement), load).exposed_s < 1.2
-    assert fit.predict(links, placing_of((1, 1)), small).exposed_s < 0.1
-    assert fit.predict(links, placing_of((8,)), LOAD).rest_s == pytest.approx(0.5, rel=0.01)
 
 
 @pytest.mark.parametrize("exposed_s", [1e-3, 0.05, 0.2, 0.6, 2.0])

@@ -62,8 +62,3 @@ def test_without_gradient_bytes_errs_on_the_large_side() -> None:
     workload = job(gradients_gib=None)
     assert needed(workload, batch=16) == pytest.approx(20)
     assert needed(workload, batch=4) == pytest.approx(10)
-
-
-def test_unknown_peak_or_batch_is_none() -> None:
-    assert memory_needed_gib(job(peak_gib=None), 8, "fp32", "ddp", 4) is None
-    assert memory_needed_gib(Workload("job", peak_memory_bytes=GIB), 8, "fp32", "ddp", 4) is None

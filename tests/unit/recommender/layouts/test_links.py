@@ -33,18 +33,6 @@ def test_ranks_fill_one_domain_after_another(ranks: int, stride: int, expected: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_collective_takes_longer_than_its_bytes_over_the_line(kind: str) -> None:
-    size, passes = 1e9, 2 if kind == "all_reduce" else 1
-    inside = passes * size * 7 / 8 / 450e9
-    assert inside < seconds(kind, size, Group(8, 1, 8)) < 3 * inside
-    # Eight ranks of each domain share its eight adapters; one rank has one.
-    together, alone = seconds(kind, size, Group(16, 2, 8)), seconds(kind, size, Group(2, 2, 1))
-    if kind != "all_to_all":
-        assert together > passes * size * 15 / 16 / 400e9
-    assert alone > passes * size / 2 / 50e9
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_more_bytes_and_more_domains_take_longer(kind: str) -> None:
     assert seconds(kind, 2e8, Group(8, 1, 8)) > seconds(kind, 1e8, Group(8, 1, 8))
     assert seconds(kind, 1e6, Group(64, 64, 1)) > seconds(kind, 1e6, Group(8, 8, 1))

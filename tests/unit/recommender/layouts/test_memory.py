@@ -57,37 +57,10 @@ def test_peaks_that_simumax_measured(tensor: int, pipeline: int, gb: float) -> N
     assert (found.bytes - found.context) / 1e9 == pytest.approx(gb, rel=0.05)
 
 
-def test_the_parts_are_the_whole() -> None:
-    found = memory(model(), Layout(tensor=2, pipeline=4, shard="zero1"), 64)
-    assert found.bytes == pytest.approx(sum(found.parts.values()))
-    assert found.high > found.bytes
-    assert min(found.parts.values()) >= 0
-
-
 def test_recomputation_keeps_less() -> None:
     kept = [layer_bytes(model(), Layout(recompute=how), False, MEGATRON) for how in ("none", "selective", "full")]
     assert kept == sorted(kept, reverse=True)
     assert kept[-1] == 2 * 4096
-
-
-def test_sharding_divides_states_then_gradients_then_weights() -> None:
-    none, zero1, zero2, zero3 = (
-        memory(model(), Layout(shard=shard), 64) for shard in ("none", "zero1", "zero2", "zero3")
-    )
-    assert none.states == 64 * zero1.states
-    assert (zero1.gradients, zero1.weights) == (none.gradients, none.weights)
-    assert none.gradients == 64 * zero2.gradients
-    assert zero3.weights == pytest.approx(2 * none.weights / 64)
-    assert zero3.buffers > zero2.buffers
-
-
-def test_the_first_stage_holds_the_most_micro_batches() -> None:
-    deep = memory(model(vocab=1024), Layout(pipeline=8), 8, count=64)
-    few = memory(model(vocab=1024), Layout(pipeline=8), 8, count=2)
-    assert deep.stage == 0
-    assert deep.activations == 4 * few.activations
-    last = memory(model(layers=8, vocab=512_000), Layout(pipeline=8), 8, count=64)
-    assert last.stage == 7
 
 
 def test_experts_and_eager_operators_keep_more() -> None:
@@ -108,11 +81,3 @@ def test_states_of_experts_are_divided_by_the_ranks_that_hold_the_same_experts()
     assert twice.states == pytest.approx(alone.states / 2, rel=0.01)
     everywhere = memory(sizes, Layout(expert=1, shard="zero3"), 64)
     assert everywhere.states == pytest.approx(8 * sizes.parameters / 64, rel=0.01)
-
-
-def test_a_gathered_layer_has_the_experts_of_its_rank() -> None:
-    """Tensor ranks divide what is outside of experts, expert ranks divide experts."""
-    sizes = replace(experts(), dense_layers=0)
-    divided, whole = (memory(sizes, Layout(expert=8, shard=shard), 8, sequences=1) for shard in ("zero3", "zero2"))
-    held = sizes.dense_parameters(True) + 8 * sizes.expert_parameters
-    assert divided.buffers - whole.buffers == pytest.approx(8 * held)

@@ -83,15 +83,6 @@ def test_a_measurement_on_a_cpu_says_nothing() -> None:
     assert predict(with_measured(on_cpu), TARGET) == predict(JOB, TARGET)
 
 
-def test_without_a_layout_the_strategy_decides() -> None:
-    plain = replace(TARGET, layout=None, placement=(8,))
-    assert (
-        predict(JOB, replace(plain, strategy="fsdp")).step_s
-        == predict(JOB, replace(plain, layout=Layout(shard="zero3"))).step_s
-    )
-    assert predict(JOB, plain).step_s == predict(JOB, replace(plain, layout=Layout())).step_s
-
-
 def test_a_named_software_narrows_the_interval() -> None:
     known, unknown = (predict(replace(JOB, software=name), TARGET) for name in ("nanotron", None))
     assert known.high_s / known.low_s < unknown.high_s / unknown.low_s
@@ -101,12 +92,6 @@ def test_a_named_software_narrows_the_interval() -> None:
     assert predict(JOB, eight_bits).step_s == named.step_s
     with pytest.raises(PredictionError, match="software 'deepspeed' is not known; one of: "):
         predict(replace(JOB, software="deepspeed"), TARGET)
-
-
-def test_a_gpu_that_was_not_fitted_is_said() -> None:
-    found = predict(JOB, replace(TARGET, gpu_model="L40S"))
-    assert found.extrapolated
-    assert any("outside what was fitted: L40S" in line for line in found.basis)
 
 
 def test_memory_tells_what_fits() -> None:

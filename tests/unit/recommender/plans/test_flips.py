@@ -40,11 +40,6 @@ def test_a_lower_price_makes_another_type_the_cheapest() -> None:
         assert found.instance_type == cheapest
 
 
-def test_one_offer_has_no_price_that_changes_the_answer() -> None:
-    assert price_flip(accepted(ask(instance_types=["big.1"]))) is None
-    assert price_flip([]) is None
-
-
 @pytest.mark.parametrize("budget_h", BUDGETS_H)
 def test_the_answer_is_another_at_the_deadline_and_the_same_before_it(budget_h: float) -> None:
     question: dict[str, Any] = {"max_nodes": 6, "budget_s": budget_h * HOUR}
@@ -61,23 +56,6 @@ def test_the_answer_is_another_at_the_deadline_and_the_same_before_it(budget_h: 
     else:
         assert other is not None
         assert machines(other) == machines(flip.plan) != machines(plans[0])
-
-
-def test_both_a_shorter_and_a_longer_deadline_are_found() -> None:
-    flips = [deadline_flip(ask(max_nodes=6, budget_s=hours * HOUR), hours * HOUR) for hours in BUDGETS_H]
-    assert {flip.is_shorter for flip in flips if flip} == {True, False}
-
-
-def test_a_longer_deadline_lets_in_nothing_above_the_highest_cost() -> None:
-    plans = ask(instance_types=["small.1", "small.4"], budget_s=4 * HOUR)
-    flip = deadline_flip(plans, 4 * HOUR)
-    assert flip is not None
-    late = [plan for plan in plans if plan.rejection == "over budget"]
-    assert late
-    limited = deadline_flip(plans, 4 * HOUR, max_cost_usd=1.0)
-    assert limited is not None
-    assert limited.is_shorter
-    assert deadline_flip(ask(budget_s=60.0), 60.0) is None  # no answer that could change
 
 
 def test_the_only_plan_in_time_leaves_none_with_less_time() -> None:
@@ -107,10 +85,3 @@ def test_machines_that_are_the_cheapest_with_each_batch_do_not_change() -> None:
     assert batch_flip(plans) is None
     assert batch_flip(accepted(ask())) is None
     assert batch_flip([]) is None
-
-
-def test_a_kept_global_batch_is_no_question_of_batches() -> None:
-    plans = accepted(ask(keep_global_batch=True))
-    assert batches_tried(plans) == [plans[0].batch_per_gpu]
-    assert batch_flip(plans) is None
-    assert batches_tried([]) == []

@@ -54,24 +54,6 @@ def test_only_the_computing_of_an_evaluation_changes_with_the_gpu() -> None:
     assert parts(replace(FACTS, compute_share=0.0))["evaluation"] == Range(500, 250, 1000)
 
 
-def test_what_other_work_took_is_left_out_and_kept_in_the_upper_end() -> None:
-    """A quiet run, and the same on a machine that was busy with other work for four fifths of the time."""
-    quiet = parts(FACTS)
-    five_times = replace(
-        FACTS,
-        start_up_s=150.0,
-        evaluation=Recurring(250.0, 1000),
-        checkpoint=Recurring(20.0, 500),
-        epoch_start=Recurring(10.0, None),
-        compute_s_per_sample=0.2,
-    )
-    busy = parts(replace(five_times, queued_share=0.8))
-    for name, there in quiet.items():
-        assert busy[name].mean_s == pytest.approx(there.mean_s)
-        assert busy[name].low_s == pytest.approx(there.low_s)
-        assert busy[name].high_s > 2 * there.high_s
-
-
 def test_the_parts_and_what_they_rest_on_add_up() -> None:
     found = overheads_of(FACTS, ESTIMATE, SIZING, 10_000)
     assert found.total.mean_s == pytest.approx(30 + 2 + 80 + 312.5)

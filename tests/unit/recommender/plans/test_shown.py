@@ -41,13 +41,6 @@ def test_the_cheapest_the_fastest_and_the_knee_are_always_there() -> None:
     assert len(rows) == len({id(row.plan) for row in rows}) <= 3
 
 
-def test_all_sizes_are_all_rows() -> None:
-    rows = rows_of(ACCEPTED, None, 1000, all_sizes=True)
-    assert [row.plan for row in rows] == ACCEPTED
-    assert not any(row.folded for row in rows)
-    assert rows_of([], None, 8) == []
-
-
 def test_the_knee_is_where_both_ways_to_go_on_are_poor() -> None:
     # From 2 h to 1 h the cost is 50 times as high, from 2 h to 100 h it falls by a tenth.
     assert knee([(1, 500), (2, 10), (100, 9)]) == 1

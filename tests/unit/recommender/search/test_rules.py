@@ -37,34 +37,8 @@ def test_every_layout_is_tried_once() -> None:
     assert {rule for _, rule in found} <= {"", *RULES}
 
 
-def test_tensor_ranks_are_within_nvlink() -> None:
-    def degrees(domain: int) -> set[int]:
-        return {option.layout.tensor for option, _ in Space(MODEL, 64, domain, 256).options()}
-
-    assert degrees(8) == {1, 2, 4, 8}
-    assert degrees(2) == {1, 2}
-    assert degrees(1) == {1}
-    assert degrees(72) == {1, 2, 4, 8, 16}
-
-
 def test_heads_are_divided() -> None:
     assert options(replace(MODEL, heads=4, kv_heads=4))["tp8 mb1"] == "divisible"
-
-
-def test_stages_are_even() -> None:
-    """Of 19 layers, 16 stages hold two at most, which is 1.7 times an even share; of 16 layers each holds one."""
-    assert options()["pp16 mb1"] == ""
-    assert options(replace(MODEL, layers=19))["pp16 mb1"] == "even stages"
-    assert options(replace(MODEL, layers=19))["pp2 mb1"] == ""
-
-
-def test_there_are_micro_batches_for_all_stages() -> None:
-    found = options(batch=128)
-    assert found["tp8,pp8 mb1"] == ""
-    assert found["pp8 mb1"] == ""
-    assert found["pp8 mb4"] == "full pipeline"
-    assert found["tp8,pp2,vp2 mb8"] == ""
-    assert options(batch=96)["tp8,pp2,vp2 mb8"] == "full pipeline"
 
 
 def test_the_global_batch_is_divided() -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ddlprof.report.compare.data import FindingLine
 from ddlprof.report.compare.markdown import code, render
 from tests.unit.report.compare.made import compared
 
@@ -42,23 +40,6 @@ def test_a_code_span_holds_any_text(name: str) -> None:
     found, rest = spans(f"before {code(name)} after")
     assert len(found) == 1
     assert rest == "before  after"
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name.strip()])
-def test_names_stand_in_code_spans(name: str, tmp_path: Path) -> None:
-    data = compared(tmp_path, name)
-    data = replace(data, findings=[FindingLine("rule", name, "B")])
-    text = render(data)
-    harmless = render(replace(compared(tmp_path, "harmless"), findings=[FindingLine("rule", "harmless", "B")]))
-    assert text.count("\n") == harmless.count("\n")
-    outside = [[spans(line)[1] for line in each.splitlines()] for each in (text, harmless)]
-    assert outside[0] == outside[1]
-
-
-def test_tables_have_no_names(tmp_path: Path) -> None:
-    rows = [line for line in render(compared(tmp_path, "a|b")).splitlines() if line.startswith("|")]
-    assert len({row.count("|") for row in rows}) == 1
-    assert "`" not in "".join(rows)
 
 
 def test_details_are_closed_and_have_a_list(tmp_path: Path) -> None:

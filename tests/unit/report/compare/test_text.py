@@ -11,8 +11,8 @@ import pytest
 from ddlprof.analysis.changes import Change
 from ddlprof.analysis.findings import Finding
 from ddlprof.report.compare import text as words
-from ddlprof.report.compare.data import ComparisonData, RunLine, ShiftLine, build
-from ddlprof.report.run.data import LateRankLine, ReportData
+from ddlprof.report.compare.data import ComparisonData, ShiftLine, build
+from ddlprof.report.run.data import ReportData
 from ddlprof.report.run.formats import Analysed
 from tests.golden.runs import MS, header, manifest, simple_run, step, write_rank
 from tests.unit.report.compare.made import analysed
@@ -35,11 +35,6 @@ def notes(data: ComparisonData) -> list[str]:
     return list(words.notes(data, str))
 
 
-def test_equal_runs_need_no_notes(same: ComparisonData) -> None:
-    assert notes(same) == []
-    assert list(words.why(same)) == []
-
-
 @pytest.mark.parametrize(
     ("values", "note"),
     [
@@ -56,26 +51,6 @@ def test_what_a_reader_must_know(same: ComparisonData, values: dict[str, object]
 
 def test_two_timelines(same: ComparisonData) -> None:
     assert "two timelines" in notes(replace(same, changes=[Change("environment", "timeline", "host", "device")]))[0]
-
-
-def test_a_run_on_both_sides(tmp_path: Path) -> None:
-    run = analysed(simple_run(tmp_path / "a"))
-    assert notes(build([run], [run], [])) == ["a run is on both sides"]
-
-
-def test_a_model_that_is_not_known_is_no_other_model(same: ComparisonData) -> None:
-    assert notes(changed(same, model=None)) == []
-
-
-def test_the_verdict_names_a_part_whose_class_is_within_the_noise(same: ComparisonData) -> None:
-    def moved(*names: str) -> ComparisonData:
-        rows = [replace(row, mean=line(0.05, 0.01, "slower"), word="slower") if row.name in names else row
-                for row in same.rows]  # fmt: skip
-        return replace(same, rows=rows)
-
-    said = "no difference of the step beyond the noise, but forward is slower (+5.0 %): 10.00 ms"
-    assert words.verdict(moved("compute_forward")).startswith(said)
-    assert "but compute is slower (+5.0 %): 10.00 ms" in words.verdict(moved("compute", "compute_forward"))
 
 
 def line(share: float, half: float, word: str) -> ShiftLine:
@@ -183,20 +158,3 @@ def test_findings_that_came_and_went(tmp_path: Path) -> None:
     text = words.render(data)
     assert "Finding  gone: title of gone (gone)" in text
     assert "Finding  new: title of new (new)" in text
-
-
-def test_a_rank_that_became_late(same: ComparisonData) -> None:
-    late = LateRankLine(3, 1, 0.8, "data", 0.004, 0.001)
-    text = words.render(changed(same, late_rank=late))
-    assert "Late     none in A, rank 3 (data) in B" in text
-    side = replace(same.b, runs=[replace(run, late_rank=late) for run in same.b.runs] + same.b.runs)
-    assert words.late_ranks(side) == "rank 3 in 1 of 2 runs (data)"
-
-
-def test_long_names_are_shortened(tmp_path: Path) -> None:
-    a, b = (simple_run(tmp_path / letter) for letter in "ab")
-    replace(manifest(), name="x" * 10_000).write(b)
-    data = build([analysed(a)], [analysed(b)], [])
-    (line,) = words.changed(data, str)
-    assert len(line) < 300
-    assert isinstance(data.b.runs[0], RunLine)

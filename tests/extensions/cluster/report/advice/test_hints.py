@@ -104,12 +104,6 @@ def small() -> JobAdvice:
     return JobAdvice(Advice("resnet", 8, (8,), 0.2, losses), rest_s=36000.0)
 
 
-def test_slurm_waits_for_one_switch() -> None:
-    found = directives(slurm.render([large()]))
-    assert found == {"--nodes": "2", "--gpus-per-node": "8", "--switches": "1@05:00:00"}
-    assert "a wait for one rack pays up to 5 h 0 min [2 h 30 min - 10 h 0 min]" in slurm.render([large()])
-
-
 @pytest.mark.parametrize("job", [large(None), large(0.0), large(1e-4), large(0.5, low=0.0)])
 def test_slurm_is_told_nothing_where_no_wait_is_known_to_pay(job: JobAdvice) -> None:
     text = slurm.render([job])
@@ -158,11 +152,6 @@ def test_volcano_is_strict_only_where_being_spread_never_pays(
 ) -> None:
     """With that history a wait usually ends after 12 leases of 20 minutes: 4 hours, less than half of ten."""
     assert volcano_job(volcano.render([job])).get("networkTopology") == topology
-
-
-def test_volcano_knows_which_tier_is_a_rack() -> None:
-    spec = volcano_job(volcano.render([large(2.0)], rack_tier=2))
-    assert spec["networkTopology"]["highestTierAllowed"] == 2
 
 
 def test_several_jobs_are_several_documents() -> None:

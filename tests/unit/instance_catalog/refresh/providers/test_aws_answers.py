@@ -50,17 +50,6 @@ def test_network_strings(text: str, speed: NetworkSpeed | None) -> None:
     assert parse_network(text) == speed
 
 
-def test_a_whole_machine() -> None:
-    answer = parsed("p4d.24xlarge")
-    assert (answer.gpu_name, answer.gpus, answer.gpu_fraction, answer.gpu_memory_gib) == ("A100", 8, 1.0, 40)
-    assert (answer.vcpus, answer.memory_gib, answer.cpu_arch) == (96, 1152, "x86_64")
-    assert answer.network == NetworkSpeed(400, burst=False)
-    assert (answer.card_gbps, answer.network_cards) == ((100,) * 4, 4)
-    assert (answer.efa, answer.efa_interfaces) == (True, 4)
-    assert answer.local_storage_gib == 7450.6  # 8 x 1000 decimal GB
-    assert (answer.ebs_gbps, answer.ebs_burst_gbps) == (19, 19)
-
-
 def test_a_fraction_of_a_gpu() -> None:
     answer = parsed("g6f.large")
     assert (answer.gpus, answer.gpu_fraction) == (0, 0.125)

@@ -13,12 +13,12 @@ from datetime import date
 from typing import Annotated, ClassVar, NamedTuple
 
 from ddlprof.base.errors import ReadingError
-from ddlprof.base.typed import NOT_NEGATIVE, POSITIVE, SHARE, Range, settle, shown
+from ddlprof.base.typed import NOT_NEGATIVE, POSITIVE, SHARE, Interval, settle, shown
 from ddlprof.instance_catalog.errors import CatalogError
 
 # Numbers without a range of their own are 0 or more, see `_check`.
 Speed = Annotated[float, POSITIVE]
-PcieGeneration = Annotated[int, Range(1, 6)]
+PcieGeneration = Annotated[int, Interval(1, 6)]
 PRICINGS = ("on_demand", "spot")
 OWN_PRICE = "own"
 """The basis of a user's own price."""

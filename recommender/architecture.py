@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
 
-from ddlprof.base.typed import Range
+from ddlprof.base.typed import Interval
 from ddlprof.recommender.errors import PredictionError, checked
 
-Positive = Annotated[int, Range(1, 10**8)]
-Natural = Annotated[int, Range(0, 10**8)]
+Positive = Annotated[int, Interval(1, 10**8)]
+Natural = Annotated[int, Interval(0, 10**8)]
 _BACKWARD = 2.0
 """The FLOPs of backward over those of forward: gradients of inputs and of weights."""
 

@@ -12,9 +12,9 @@ from ddlprof.recommender.compute import micro_batch as compute
 class Coefficients:
     """What a `Predictor` computes with; `dataclasses.replace(Coefficients.shipped(), compute=...)` replaces a part."""
 
-    compute: compute.Coefficients
+    compute: compute.ComputeCoefficients
     """The coefficients of computation on one GPU."""
-    communication: communication.Coefficients
+    communication: communication.CommunicationCoefficients
     """The coefficients of communication between GPUs."""
 
     @classmethod

@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from ddlprof.base.typed import Range
+from ddlprof.base.typed import Interval
 from ddlprof.recommender.architecture import Transformer
 from ddlprof.recommender.errors import PredictionError, checked
 
-Degree = Annotated[int, Range(1, 100_000)]
+Degree = Annotated[int, Interval(1, 100_000)]
 SHARDS = ("none", "zero1", "zero2", "zero3")
 """What the data ranks divide: nothing; optimizer states; gradients too; parameters too (FSDP). `hsdp:N`: as zero3, but
 among N ranks only."""

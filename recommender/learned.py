@@ -16,7 +16,7 @@ from typing import Annotated, TypeVar
 
 import numpy as np
 
-from ddlprof.base.reading import Length, Range, ReadingError, decode, parse_json, read_text
+from ddlprof.base.reading import Interval, Length, ReadingError, decode, parse_json, read_text
 from ddlprof.base.units import count
 from ddlprof.recommender import coefficients as of_everything
 from ddlprof.recommender.communication import coefficients as communication
@@ -30,9 +30,9 @@ FORMAT = 1
 _Correction = TypeVar("_Correction", ComputeCorrection, "LinkCorrection")
 MAX_FILE_BYTES = 4 * 2**20
 _SHIPPED = ("communication/coefficients.json", "compute/coefficients.json", "compute/operators.json")
-Number = Annotated[float, Range(-1e3, 1e3)]
-Positive = Annotated[float, Range(1e-6, 1e3)]
-Count = Annotated[int, Range(0, 10**9)]
+Number = Annotated[float, Interval(-1e3, 1e3)]
+Positive = Annotated[float, Interval(1e-6, 1e3)]
+Count = Annotated[int, Interval(0, 10**9)]
 Parameters = Annotated[tuple[Number, ...], Length(len(PARAMETERS), len(PARAMETERS))]
 Spreads = Annotated[tuple[Positive, ...], Length(len(PARAMETERS), len(PARAMETERS))]
 
@@ -48,7 +48,7 @@ class LinkCorrection:
     """Added to the mean of the prior, in the order of `PARAMETERS`."""
     sd: Spreads
     """The standard deviations of the prior from now on."""
-    widen: Annotated[float, Range(0.01, 100)]
+    widen: Annotated[float, Interval(0.01, 100)]
     """The factor on the intervals of jobs of which no placement was measured."""
     most_gpus: Count
     """The most GPUs in a machine, and the most machines, in the runs."""
@@ -87,7 +87,7 @@ def link_subject(kind: tuple[str, str | None]) -> str:
 
 
 @dataclass(frozen=True)
-class CorrectedLinks(communication.Coefficients):
+class CorrectedLinks(communication.CommunicationCoefficients):
     """Coefficients of communication with the corrections by kind of machine."""
 
     corrections: tuple[LinkCorrection, ...] = ()
@@ -110,9 +110,9 @@ class LearnedError:
     jobs: Count
     points: Count
     """Measured steps."""
-    before: Annotated[float, Range(0)]
+    before: Annotated[float, Interval(0)]
     """With the shipped coefficients, as a share of the measured time."""
-    after: Annotated[float, Range(0)]
+    after: Annotated[float, Interval(0)]
     used: bool
     """Whether the correction is used: only where it made predictions better."""
 

@@ -277,7 +277,10 @@ class Predictor:
     def _communicated(self, ask: _Ask) -> tuple[FitEstimate, float]:
         """The step over several GPUs, and the exposed communication (s) that it would have with all of them in one
         machine."""
-        fit, links, load, at = self._fit(ask.machine), self._links_of(ask.machine).links, self._load(ask), ask.placing
+        fit = self._fit(ask.machine)
+        links = self._links_of(ask.machine).links
+        load = self._load(ask)
+        at = ask.placing
         estimate = fit.predict(links, at, load)
         if STRATEGIES[ask.strategy].basis and all(m.strategy != ask.strategy for m, _ in self._measured.rows):
             estimate = estimate._replace(sd=math.hypot(estimate.sd, _SHARDED_SD))
@@ -350,7 +353,9 @@ class Predictor:
         compute_sd *= estimate.times.compute_s / estimate.step_s
         if ask.placing.gpus == 1:
             return compute_sd
-        fit, links, load = self._fit(ask.machine), self._links_of(ask.machine).links, self._load(ask)
+        fit = self._fit(ask.machine)
+        links = self._links_of(ask.machine).links
+        load = self._load(ask)
         if sum(placement) == 1:
             sd = fit.sd_of(links, ask.placing, load)
         else:
@@ -363,7 +368,9 @@ class Predictor:
     def _outside(self, ask: _Ask) -> dict[str, float]:
         """How the target lies outside the measurements behind the coefficients, and the standard deviation that each
         way adds; more nodes, or more GPUs in a machine, add it with each doubling."""
-        links, at, fit = self._links_of(ask.machine), ask.placing, self._fit(ask.machine)
+        links = self._links_of(ask.machine)
+        at = ask.placing
+        fit = self._fit(ask.machine)
         seen = [row.placing for row in fit.observations]
         least, most = self._coefficients.communication.gradient_bytes
         nodes = math.log2(at.nodes / max([links.fitted_nodes, *(row.nodes for row in seen)]))

@@ -8,14 +8,14 @@ from functools import lru_cache
 from typing import Annotated
 
 from ddlprof import instance_catalog
-from ddlprof.base.reading import Range
+from ddlprof.base.reading import Interval
 from ddlprof.instance_catalog import Catalog, Gpu, InstanceType
 from ddlprof.model.operators import Checkpointing
 from ddlprof.recommender.errors import PredictionError, checked
 from ddlprof.recommender.layout import Layout
 from ddlprof.recommender.workload import Batch, Measurement, Name, Placement, Speed
 
-Rank = Annotated[int, Range(1, 65_536)]
+Rank = Annotated[int, Interval(1, 65_536)]
 """The rank of adapters."""
 RDMA_FROM_GBPS = 100.0
 """A machine described by hand with at least this network (Gbit/s) is assumed to have RDMA (InfiniBand or the like), as

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from ddlprof.base.reading import NOT_NEGATIVE, POSITIVE, Length, Range, ReadingError, decode, parse_json, read_text
+from ddlprof.base.reading import NOT_NEGATIVE, POSITIVE, Interval, Length, ReadingError, decode, parse_json, read_text
 from ddlprof.model.operators import StepOperators
 from ddlprof.recommender.architecture import Transformer
 from ddlprof.recommender.errors import PredictionError, checked
@@ -30,15 +30,15 @@ _ROUNDING = 1.1
 """Rounding and averaging make the classes of a step add up to at most this times the step."""
 MAX_FILE_BYTES = 4 * 2**20
 """The largest file that is read: enough for ten thousand measurements."""
-Count = Annotated[int, Range(0, 10**12)]
+Count = Annotated[int, Interval(0, 10**12)]
 Amount = Annotated[float, NOT_NEGATIVE]
-Bytes = Annotated[float, Range(0, 1e18)]
-Seconds = Annotated[float, Range(0, 1e7)]
-PositiveSeconds = Annotated[float, Range(1e-6, 1e7)]
+Bytes = Annotated[float, Interval(0, 1e18)]
+Seconds = Annotated[float, Interval(0, 1e7)]
+PositiveSeconds = Annotated[float, Interval(1e-6, 1e7)]
 Name = Annotated[str, Length(0, 1000)]
-Batch = Annotated[int, Range(1, MAX_BATCH)]
-Placement = Annotated[tuple[Annotated[int, Range(1, 100_000)], ...], Length(1, 100_000)]
-Share = Annotated[float, Range(0, 1)]
+Batch = Annotated[int, Interval(1, MAX_BATCH)]
+Placement = Annotated[tuple[Annotated[int, Interval(1, 100_000)], ...], Length(1, 100_000)]
+Share = Annotated[float, Interval(0, 1)]
 Speed = Annotated[float, POSITIVE]
 """Any number above zero."""
 
@@ -107,7 +107,7 @@ class Recurring:
 
     seconds: Seconds
     """The mean duration of one occurrence."""
-    every_samples: Annotated[float, Range(1e-3, 1e18)] | None = None
+    every_samples: Annotated[float, Interval(1e-3, 1e18)] | None = None
     """The training samples from one occurrence to the next; None: it happens once in the job."""
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from ddlprof.analysis.collectives import RankCollectives, is_message
 from ddlprof.analysis.schedules import Orders, equal_waits, one_forward_one_backward
-from ddlprof.model.pipeline import PipelinePlace, numbers, read_order
+from ddlprof.model.pipeline import PipelineSchedule, numbers, read_order
 from ddlprof.model.records import MISSING, NEVER, CollectiveShape
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Pipeline:
 def find_pipelines(ranks: Sequence[RankData]) -> list[Pipeline]:
     """The pipelines of the ranks of an attempt."""
     by_rank = {rank.rank: rank for rank in ranks}
-    of_group: dict[tuple[int, ...], dict[int, PipelinePlace]] = {}
+    of_group: dict[tuple[int, ...], dict[int, PipelineSchedule]] = {}
     for rank in ranks:
         if rank.pipelines and (group := _group(rank.pipelines[-1])):
             of_group.setdefault(group, {})[rank.rank] = rank.pipelines[-1]
@@ -71,14 +71,14 @@ def find_pipelines(ranks: Sequence[RankData]) -> list[Pipeline]:
     return found
 
 
-def _group(place: PipelinePlace) -> tuple[int, ...]:
+def _group(place: PipelineSchedule) -> tuple[int, ...]:
     try:
         return numbers(place.ranks)
     except ValueError:  # a damaged line
         return ()
 
 
-def _told(group: tuple[int, ...], places: dict[int, PipelinePlace]) -> Pipeline:
+def _told(group: tuple[int, ...], places: dict[int, PipelineSchedule]) -> Pipeline:
     """The pipeline that its ranks have told of; of a rank that has no file its actions are not known."""
     one = next(iter(places.values()))
     own: tuple[tuple[int, ...], ...] = ()

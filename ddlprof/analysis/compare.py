@@ -20,7 +20,7 @@ from ddlprof.analysis.contention import is_starved, own_steps_ns
 from ddlprof.analysis.run import Attempt
 from ddlprof.analysis.summary import by_step
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
-from ddlprof.analysis.uncertainty import MIN_STEPS, Estimate, mean_error, t_quantile, typical
+from ddlprof.analysis.uncertainty import MIN_STEPS, MeanEstimate, mean_error, t_quantile, typical
 from ddlprof.base.errors import UserError
 from ddlprof.model.classes import TIMES
 
@@ -42,7 +42,7 @@ NOT_MEASURED, FEW_STEPS = "not measured", "too few steps"
 
 
 @dataclass(frozen=True)
-class Measured:
+class RunTimes:
     """The times of one run, in nanoseconds a step (or a sample): means over the steady steps, and step by step."""
 
     means: dict[str, float | None]
@@ -119,14 +119,14 @@ def own_noise(queued_share: float | None) -> float:
     return math.hypot(OWN_NOISE, OWN_QUEUED_NOISE * (queued_share or 0.0))
 
 
-def measured(attempt: Attempt, samples: float = 1.0, noise: float = NOISE) -> Measured:
+def measured(attempt: Attempt, samples: float = 1.0, noise: float = NOISE) -> RunTimes:
     """The times of a run's steady steps, divided by `samples`.
 
     `samples`: the number of samples in a step if times are wanted for each sample, else 1.
     """
     means = {name: attempt.summary.mean_ns(name) for name in TIMES}
     series = by_step([rank.times for rank in attempt.ranks])
-    return Measured(
+    return RunTimes(
         {name: None if mean is None else mean / samples for name, mean in means.items()},
         {name: values / samples for name, values in series.items()},
         noise,
@@ -148,7 +148,7 @@ def _own_steps(attempt: Attempt) -> NDArray[np.float64]:
     return next(own_steps_ns(rank.data, rank.times.steady) for rank in attempt.ranks if rank.data.rank == most)
 
 
-def compare(a: Sequence[Measured], b: Sequence[Measured]) -> list[Difference]:
+def compare(a: Sequence[RunTimes], b: Sequence[RunTimes]) -> list[Difference]:
     """Compares every time of `TIMES`, B against A. Each run has a measured step."""
     together = sum(_is_tested(name, a, b) for name in TIMES) - 1  # the step is tested by itself
     own = (
@@ -159,25 +159,25 @@ def compare(a: Sequence[Measured], b: Sequence[Measured]) -> list[Difference]:
     return [replace(step, own=own), *others]
 
 
-def _own_side(runs: Sequence[Measured]) -> list[Estimate] | None:
+def _own_side(runs: Sequence[RunTimes]) -> list[MeanEstimate] | None:
     """Like `_side`, for the step without waits for a processor."""
     if len(runs) == 1:
         own = runs[0].own_steps
         if len(own) < MIN_STEPS:
             return None
         mean = float(own.mean())
-        return [Estimate(mean, *mean_error(own)), between_runs(runs[0].own_noise, mean, mean)]
+        return [MeanEstimate(mean, *mean_error(own)), between_runs(runs[0].own_noise, mean, mean)]
     if not all(len(run.own_steps) for run in runs):
         return None
     return [_mean_of_runs([float(run.own_steps.mean()) for run in runs])]
 
 
-def _is_tested(name: str, a: Sequence[Measured], b: Sequence[Measured]) -> bool:
+def _is_tested(name: str, a: Sequence[RunTimes], b: Sequence[RunTimes]) -> bool:
     means = [run.means[name] for run in (*a, *b)]
     return None not in means and any(means)
 
 
-def _difference(name: str, a: Sequence[Measured], b: Sequence[Measured], error: float) -> Difference:
+def _difference(name: str, a: Sequence[RunTimes], b: Sequence[RunTimes], error: float) -> Difference:
     means = _mean(name, a), _mean(name, b)
     if means[0] is None or means[1] is None:
         return Difference(name, *means, None, None)
@@ -186,24 +186,26 @@ def _difference(name: str, a: Sequence[Measured], b: Sequence[Measured], error: 
     return Difference(name, *means, mean or Shift(means[1] - means[0], None, None), usual)
 
 
-def _mean(name: str, runs: Sequence[Measured]) -> float | None:
+def _mean(name: str, runs: Sequence[RunTimes]) -> float | None:
     """The mean over runs with equal weights; None if a run has not measured it."""
     means = [mean for run in runs if (mean := run.means[name]) is not None]
     return sum(means) / len(means) if len(means) == len(runs) else None
 
 
-def _mean_of(run: Measured, name: str) -> Estimate | None:
+def _mean_of(run: RunTimes, name: str) -> MeanEstimate | None:
     mean, values = run.means[name], run.series[name]
     if mean is None or len(values) < MIN_STEPS:
         return None
-    return Estimate(mean, *mean_error(values))
+    return MeanEstimate(mean, *mean_error(values))
 
 
-def _typical_of(run: Measured, name: str) -> Estimate | None:
+def _typical_of(run: RunTimes, name: str) -> MeanEstimate | None:
     return typical(run.series[name])
 
 
-def _side(name: str, runs: Sequence[Measured], of: Callable[[Measured, str], Estimate | None]) -> list[Estimate] | None:
+def _side(
+    name: str, runs: Sequence[RunTimes], of: Callable[[RunTimes, str], MeanEstimate | None]
+) -> list[MeanEstimate] | None:
     """The mean of one side, with the parts of its variance; None: too few steps."""
     found = [each for run in runs if (each := of(run, name)) is not None]
     if len(found) < len(runs):
@@ -214,25 +216,25 @@ def _side(name: str, runs: Sequence[Measured], of: Callable[[Measured, str], Est
     return [_mean_of_runs([each.mean for each in found])]
 
 
-def _mean_of_runs(means: Sequence[float]) -> Estimate:
+def _mean_of_runs(means: Sequence[float]) -> MeanEstimate:
     """The mean of several runs, whose scatter gives the variance."""
-    return Estimate(float(np.mean(means)), float(np.var(means, ddof=1)) / len(means), len(means) - 1.0)
+    return MeanEstimate(float(np.mean(means)), float(np.var(means, ddof=1)) / len(means), len(means) - 1.0)
 
 
-def step_error(attempt: Attempt) -> Estimate | None:
+def step_error(attempt: Attempt) -> MeanEstimate | None:
     """The mean step of a run with the variance that comes from its number of steps; None: too few steps."""
     return _mean_of(measured(attempt), "step")
 
 
-def between_runs(noise: float, mean: float, step: float) -> Estimate:
+def between_runs(noise: float, mean: float, step: float) -> MeanEstimate:
     """The scatter among equal runs, which a single run does not show: zero mean, with a variance.
 
     Each class gets the share of the step's variance that it has of the step, so that variances add up.
     """
-    return Estimate(0.0, noise**2 * step * max(mean, 0.0), math.inf)
+    return MeanEstimate(0.0, noise**2 * step * max(mean, 0.0), math.inf)
 
 
-def shift(a: list[Estimate] | None, b: list[Estimate] | None, error: float) -> Shift | None:
+def shift(a: list[MeanEstimate] | None, b: list[MeanEstimate] | None, error: float) -> Shift | None:
     """B minus A, each the sum of its estimates, with Welch's interval, which does not assume equal variances."""
     if a is None or b is None:
         return None

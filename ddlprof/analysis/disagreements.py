@@ -5,17 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ddlprof.analysis.hang_facts import EXTRA, KIND, ORDER, SHAPE, SKIPPED, Hang, Place, Standing, hang_of_kind
-from ddlprof.analysis.hang_waits import GroupsTold, Waits, reached
+from ddlprof.analysis.hang_facts import (
+    EXTRA,
+    KIND,
+    ORDER,
+    SHAPE,
+    SKIPPED,
+    CollectivePosition,
+    Hang,
+    Standing,
+    hang_of_kind,
+)
+from ddlprof.analysis.hang_waits import ReportedGroups, Waits, reached
 from ddlprof.model.hang import Issued
 from ddlprof.model.records import MESSAGES, is_all_to_all
 
 
-def disagreement(ranks: Mapping[int, Standing], told: GroupsTold) -> Hang | None:
+def disagreement(ranks: Mapping[int, Standing], reported: ReportedGroups) -> Hang | None:
     """Ranks that issued different collectives under one number of a group."""
     waited_in = {(r.collective.group, r.collective.members) for r in ranks.values() if r.collective}
     for name, members in sorted(waited_in):
-        groups = told.get((name, members), {})
+        groups = reported.get((name, members), {})
         issued = {rank: {each.seq: each for each in groups[rank].recent} for rank in sorted(groups)}
         found = _first_difference(issued)
         if found is not None:
@@ -55,11 +65,11 @@ def _differing(
     """What the ranks that differ at a number issued in place of what the others did."""
     odd = set(few)
     usual = next((each[seq] for rank, each in issued.items() if rank not in odd and seq in each), None)
-    if usual is None and (told := _by_habit(seq, few, issued)) is not None:
-        few, usual = told
+    if usual is None and (reported := _by_habit(seq, few, issued)) is not None:
+        few, usual = reported
         odd = set(few)
     own = issued[few[0]][seq]
-    place = Place(name, _dimension(ranks, name), members, seq, (usual or own).op, (usual or own).bytes)
+    place = CollectivePosition(name, _dimension(ranks, name), members, seq, (usual or own).op, (usual or own).bytes)
     waiting = [rank.number for rank in ranks.values() if rank.collective and rank.number not in odd]
     if usual is None:
         forms = [f"rank {rank}: {issued[rank][seq].op} of {issued[rank][seq].bytes:,} bytes" for rank in few]

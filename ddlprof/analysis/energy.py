@@ -19,7 +19,7 @@ COUNTERS, POWER = "counters of energy", "readings of power"
 
 
 @dataclass(frozen=True)
-class Drawn:
+class PowerDraw:
     """What devices of all ranks, or all machines, drew. Powers are means while steps ran, in watts."""
 
     watts: float
@@ -32,8 +32,8 @@ class Drawn:
 class Energy:
     """None: not measured, or not on every rank or machine."""
 
-    devices: Drawn | None
-    hosts: Drawn | None
+    devices: PowerDraw | None
+    hosts: PowerDraw | None
     """Processors and their memory, without devices, disks and fans."""
 
     @property
@@ -66,7 +66,7 @@ def is_device_shared(notes: Sequence[Note]) -> bool:
     return any(note.source == "context" for note in notes)
 
 
-def _of_device(rank: RankAnalysis) -> Drawn | None:
+def _of_device(rank: RankAnalysis) -> PowerDraw | None:
     counted = _by_counter(rank, "gpu_energy_j")
     if counted is not None:
         return counted
@@ -75,21 +75,21 @@ def _of_device(rank: RankAnalysis) -> Drawn | None:
     if np.count_nonzero(during) < _READINGS:
         return None
     joules = float(np.sum(np.diff(time_ns) / 1e9 * (power_w[1:] + power_w[:-1]) / 2))
-    return Drawn(float(power_w[during].mean()), joules, POWER)
+    return PowerDraw(float(power_w[during].mean()), joules, POWER)
 
 
-def _of_host(rank: RankAnalysis) -> Drawn | None:
+def _of_host(rank: RankAnalysis) -> PowerDraw | None:
     return _by_counter(rank, "host_energy_j")
 
 
-def _by_counter(rank: RankAnalysis, name: str) -> Drawn | None:
+def _by_counter(rank: RankAnalysis, name: str) -> PowerDraw | None:
     time_ns, energy_j = _known(rank, name)
     during = np.flatnonzero(_during_steps(rank, time_ns))
     if len(during) < _READINGS or (np.diff(energy_j) < 0).any():  # a counter that began anew
         return None
     first, last = during[0], during[-1]
     watts = (energy_j[last] - energy_j[first]) / ((time_ns[last] - time_ns[first]) / 1e9)
-    return Drawn(float(watts), float(energy_j[-1] - energy_j[0]))
+    return PowerDraw(float(watts), float(energy_j[-1] - energy_j[0]))
 
 
 def _known(rank: RankAnalysis, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -106,9 +106,9 @@ def _during_steps(rank: RankAnalysis, time_ns: NDArray[np.float64]) -> NDArray[n
     return np.asarray((time_ns >= begin) & (time_ns <= steps["start_ns"][last] + steps["step_ns"][last]))
 
 
-def _sum(parts: Sequence[Drawn | None]) -> Drawn | None:
+def _sum(parts: Sequence[PowerDraw | None]) -> PowerDraw | None:
     known = [part for part in parts if part is not None]
     if not known or len(known) < len(parts):
         return None
     source = COUNTERS if all(part.source == COUNTERS for part in known) else POWER
-    return Drawn(sum(part.watts for part in known), sum(part.joules for part in known), source)
+    return PowerDraw(sum(part.watts for part in known), sum(part.joules for part in known), source)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ddlprof.model.records import GOOD_ENDS
-from ddlprof.model.trial import CHECKPOINT, EVALUATION, HANG, IDLE, START_UP, STEPS, Trial
+from ddlprof.model.trial import CHECKPOINT, EVALUATION, HANG, IDLE, START_UP, STEPS, AttemptFacts
 
 NEW, AGAIN, WAITING = "new_steps", "repeated_steps", "waiting"
 GOODPUT_PARTS = (NEW, AGAIN, CHECKPOINT, EVALUATION, START_UP, WAITING, HANG, IDLE)
@@ -24,7 +24,7 @@ names the step; or it is assumed, to be the last checkpoint, or the beginning wh
 class Begun:
     """An attempt in its job: with which step it began, and how that is known."""
 
-    trial: Trial
+    trial: AttemptFacts
     first_step: int
     known_by: str
     repeated: int
@@ -111,7 +111,7 @@ class Goodput:
         return self.running_s / len(self.failures) if self.failures else None
 
 
-def goodput(trials: Sequence[Trial]) -> Goodput | None:
+def goodput(trials: Sequence[AttemptFacts]) -> Goodput | None:
     """The goodput of a job; None without an attempt. Machines are held, and paid for, between attempts."""
     if not trials:
         return None
@@ -143,7 +143,7 @@ def goodput(trials: Sequence[Trial]) -> Goodput | None:
     )
 
 
-def in_order(trials: Sequence[Trial]) -> list[Begun]:
+def in_order(trials: Sequence[AttemptFacts]) -> list[Begun]:
     """The attempts by the time they began, each with its first step and how many of its steps are done again."""
     found: list[Begun] = []
     saved = _Saved()
@@ -179,7 +179,7 @@ class _Saved:
             self._steps["file", save.file] = self._steps["place", save.place] = self._last
             self._writers_are_known |= bool(save.place)
 
-    def first_step(self, trial: Trial, reached: int | None) -> tuple[int, str]:
+    def first_step(self, trial: AttemptFacts, reached: int | None) -> tuple[int, str]:
         """The steps of the job that were done when the attempt began, and how this is known.
 
         `reached`: the steps that were done before it at most; None: it is the first attempt.

@@ -13,7 +13,7 @@ ENDED, FAILED, STOPPED, SILENT, DISK, BUSY = "ended", "failed", "stopped", "sile
 
 
 @dataclass(frozen=True)
-class Place:
+class CollectivePosition:
     """A collective of one group. `seq`: its number in the group."""
 
     group: str
@@ -25,7 +25,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class RankLine:
+class HangRank:
     """What one rank does."""
 
     rank: int
@@ -34,7 +34,7 @@ class RankLine:
     place: str
     """The user's line of its training thread; empty if unknown."""
     calls: str
-    collective: Place | None
+    collective: CollectivePosition | None
     for_s: float
     """The seconds for which it does so."""
     note: str = ""
@@ -52,7 +52,7 @@ class Hang:
     """The ranks that are the cause; all of them where it cannot be told."""
     waiting: list[int]
     """The ranks that wait for these."""
-    collective: Place | None
+    collective: CollectivePosition | None
     """What the others wait in, or what the ranks disagree on."""
     place: str
     """The line at which the first of `ranks` is; empty if unknown."""
@@ -60,7 +60,7 @@ class Hang:
     """The number of steps that had ended."""
     for_s: float
     detail: str = ""
-    lines: list[RankLine] = field(default_factory=list)
+    lines: list[HangRank] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Standing:
     number: int
     does: str
     state: RankState | None
-    collective: Place | None
+    collective: CollectivePosition | None
     note: str = ""
 
 
@@ -78,7 +78,7 @@ def hang_of_kind(
     kind: str,
     of: Sequence[int],
     waiting: Iterable[int],
-    place: Place | None,
+    place: CollectivePosition | None,
     ranks: Mapping[int, Standing],
     detail: str,
 ) -> Hang:

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from ddlprof.analysis.hang_facts import ENDED, FAILED, SILENT, STOPPED, Place, Standing
+from ddlprof.analysis.hang_facts import ENDED, FAILED, SILENT, STOPPED, CollectivePosition, Standing
 from ddlprof.model.hang import ABORTED, GroupState, RankState
 
 GroupKey = tuple[str, tuple[int, ...]]
 """The name of a group and its members."""
-GroupsTold = Mapping[GroupKey, Mapping[int, GroupState]]
+ReportedGroups = Mapping[GroupKey, Mapping[int, GroupState]]
 """By group: what each of its ranks says of it."""
 Waits = Mapping[int, tuple[int, ...]]
 """By rank that waits in a collective: the ranks for which it waits. Ranks that wait in the same one share the tuple."""
 _TIMED_OUT = ("timed out", "timeout", "watchdog")
 
 
-def told_of_groups(states: Iterable[RankState]) -> GroupsTold:
+def reported_groups(states: Iterable[RankState]) -> ReportedGroups:
     """What each rank says of each group in which it has issued something."""
-    told: dict[GroupKey, dict[int, GroupState]] = {}
+    reported: dict[GroupKey, dict[int, GroupState]] = {}
     for state in states:
         for group in state.groups:
             if group.recent:
-                told.setdefault((group.name, tuple(group.members)), {}).setdefault(state.rank, group)
-    return told
+                reported.setdefault((group.name, tuple(group.members)), {}).setdefault(state.rank, group)
+    return reported
 
 
 def gave_up(state: RankState) -> bool:
@@ -35,7 +35,7 @@ def gave_up(state: RankState) -> bool:
     return state.status == ABORTED or any(word in state.error.lower() for word in _TIMED_OUT)
 
 
-def who_waits(ranks: Mapping[int, Standing], told: GroupsTold) -> tuple[Waits, set[int]]:
+def who_waits(ranks: Mapping[int, Standing], reported: ReportedGroups) -> tuple[Waits, set[int]]:
     """For each rank in a collective, the members of the group that have not issued it, or did when it was too late.
 
     Returns also the ranks that were too late.
@@ -48,7 +48,7 @@ def who_waits(ranks: Mapping[int, Standing], told: GroupsTold) -> tuple[Waits, s
     waits: dict[int, tuple[int, ...]] = {}
     late: set[int] = set()
     for (key, seq), of in inside.items():
-        groups = told.get(key, {})
+        groups = reported.get(key, {})
         too_late = _too_late(seq, of, ranks, groups)
         behind = _behind(key[1], seq, too_late, ranks, groups)
         missing = set(behind)
@@ -64,7 +64,7 @@ def _behind(
     seq: int,
     too_late: Container[int],
     ranks: Mapping[int, Standing],
-    told: Mapping[int, GroupState],
+    reported: Mapping[int, GroupState],
 ) -> tuple[int, ...]:
     """The members that have not issued collective `seq` in time."""
     found = []
@@ -72,21 +72,23 @@ def _behind(
         other = ranks.get(number)
         if other is None or (other.state is None and other.does not in (ENDED, FAILED, SILENT, STOPPED)):
             continue  # it has not answered yet
-        group = told.get(number)
+        group = reported.get(number)
         if group is None or group.recent[-1].seq < seq or number in too_late:
             found.append(number)
     return tuple(found)
 
 
 def _too_late(
-    seq: int, inside: Iterable[Standing], ranks: Mapping[int, Standing], told: Mapping[int, GroupState]
+    seq: int, inside: Iterable[Standing], ranks: Mapping[int, Standing], reported: Mapping[int, GroupState]
 ) -> set[int]:
     """The ranks that issued a collective when the first of those `inside` had given up."""
     states = [rank.state for rank in inside if rank.does == FAILED and rank.state is not None]
     over_ns = min((state.unix_ns for state in states if gave_up(state)), default=None)
     if over_ns is None:
         return set()
-    issued = {number: _issued_ns(ranks[number].state, group, seq) for number, group in told.items() if number in ranks}
+    issued = {
+        number: _issued_ns(ranks[number].state, group, seq) for number, group in reported.items() if number in ranks
+    }
     return {number for number, at_ns in issued.items() if at_ns is not None and at_ns > over_ns}
 
 
@@ -112,9 +114,9 @@ def reached(waits: Waits) -> dict[tuple[int, ...], frozenset[int]]:
     return found
 
 
-def lateness(place: Place, late: Standing, others: Iterable[Standing], told: GroupsTold) -> str:
+def lateness(place: CollectivePosition, late: Standing, others: Iterable[Standing], reported: ReportedGroups) -> str:
     """How much later than the first of the others a rank issued a collective, in words; empty if it has not."""
-    groups = told.get((place.group, place.members), {})
+    groups = reported.get((place.group, place.members), {})
     own = _issued_ns(late.state, groups[late.number], place.seq) if late.number in groups else None
     known = [_issued_ns(each.state, groups[each.number], place.seq) for each in others if each.number in groups]
     first = min((each for each in known if each is not None), default=None)

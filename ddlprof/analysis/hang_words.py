@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddlprof.analysis import hang_facts as hangs
-from ddlprof.analysis.hang_facts import Hang, Place, RankLine
+from ddlprof.analysis.hang_facts import CollectivePosition, Hang, HangRank
 from ddlprof.base.units import ranges
 
 _MOST_RANKS = 32
@@ -83,7 +83,7 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"rank {ranges(ranks)} waits" if len(ranks) == 1 else f"ranks {ranges(ranks)} wait"
 
 
-def place_text(place: Place | None) -> str:
+def place_text(place: CollectivePosition | None) -> str:
     """`allreduce #41 of group 0 (data, 16,640 bytes)`."""
     if place is None:
         return "a collective"
@@ -101,7 +101,7 @@ def advice(found: Hang) -> str:
     return _ADVICE.get(found.kind, "")
 
 
-def does(line: RankLine) -> str:
+def does(line: HangRank) -> str:
     """What one rank does."""
     if line.collective is not None and line.does == "collective":
         return f"waits in {place_text(line.collective)}"
@@ -109,7 +109,7 @@ def does(line: RankLine) -> str:
     return f"{_DOES.get(line.does, line.does)}{note}"
 
 
-def most_telling(found: Hang) -> list[RankLine]:
+def most_telling(found: Hang) -> list[HangRank]:
     """The ranks to show, the cause first; of many alike a few."""
     first = [line for line in found.lines if line.rank in found.ranks]
     return (first + [line for line in found.lines if line.rank not in found.ranks])[:_MOST_RANKS]

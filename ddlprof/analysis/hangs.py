@@ -25,13 +25,13 @@ from ddlprof.analysis.hang_facts import (
     STANDS,
     STOPPED,
     WORKER,
+    CollectivePosition,
     Hang,
-    Place,
-    RankLine,
+    HangRank,
     Standing,
     hang_of_kind,
 )
-from ddlprof.analysis.hang_waits import GroupsTold, Waits, gave_up, lateness, reached, told_of_groups, who_waits
+from ddlprof.analysis.hang_waits import ReportedGroups, Waits, gave_up, lateness, reached, reported_groups, who_waits
 from ddlprof.model.hang import (
     ABORTED,
     BUSY_BYTES_PER_S,
@@ -81,11 +81,13 @@ def find_hang(states: Iterable[RankState], ended: Mapping[int, str], world_size:
     if not any(state.stands or state.status != TRAINS for state in known.values()):
         return None
     numbers = sorted({*range(min(world_size, _MOST_RANKS)), *known})
-    said, told = _together(known.values()), told_of_groups(known.values())
+    said, reported = _together(known.values()), reported_groups(known.values())
     ranks = {number: _rank(number, known.get(number), ended, said) for number in numbers}
     stands = any(state.stands for state in known.values())
-    waits, late = who_waits(ranks, told)
-    found = disagreement(ranks, told) or cycle(ranks, waits) or _roots(ranks, waits, late, told) or _network(ranks)
+    waits, late = who_waits(ranks, reported)
+    found = (
+        disagreement(ranks, reported) or cycle(ranks, waits) or _roots(ranks, waits, late, reported) or _network(ranks)
+    )
     found = found or _alone(ranks) or _aborted(ranks)
     if found is None:
         return None
@@ -164,7 +166,7 @@ def _all(state: RankState) -> list[tuple[GroupState, Issued]]:
     return [(group, issued) for group in state.groups for issued in group.recent]
 
 
-def _current(state: RankState) -> Place | None:
+def _current(state: RankState) -> CollectivePosition | None:
     """The collective that a rank waits in: the oldest that is not over; None if it waits for none."""
     open_ones = [pair for pair in _all(state) if not pair[1].over]
     if state.doing != COLLECTIVE and not (state.device == "waits" and open_ones):
@@ -172,20 +174,20 @@ def _current(state: RankState) -> Place | None:
     return _place(*max(open_ones, key=lambda pair: pair[1].age_s)) if open_ones else _latest(state)
 
 
-def _latest(state: RankState) -> Place | None:
+def _latest(state: RankState) -> CollectivePosition | None:
     """The last collective that a rank issued."""
     pairs = _all(state)
     return _place(*min(pairs, key=lambda pair: (pair[1].age_s, -pair[1].seq))) if pairs else None
 
 
-def _place(group: GroupState, issued: Issued) -> Place:
-    return Place(group.name, group.dimension, tuple(group.members), issued.seq, issued.op, issued.bytes)
+def _place(group: GroupState, issued: Issued) -> CollectivePosition:
+    return CollectivePosition(group.name, group.dimension, tuple(group.members), issued.seq, issued.op, issued.bytes)
 
 
 # -- the reasons ------------------------------------------------------------------------------------------------------
 
 
-def _roots(ranks: Mapping[int, Standing], waits: Waits, late: Collection[int], told: GroupsTold) -> Hang | None:
+def _roots(ranks: Mapping[int, Standing], waits: Waits, late: Collection[int], reported: ReportedGroups) -> Hang | None:
     """Ranks for which others wait and that wait for nobody themselves."""
     roots = sorted({each for of in reached(waits).values() for each in of if not waits.get(each)})
     if not roots:
@@ -200,7 +202,7 @@ def _roots(ranks: Mapping[int, Standing], waits: Waits, late: Collection[int], t
     nearest = min(direct, key=lambda rank: len(waits[rank]), default=None)  # others wait for those that wait, too
     place = None if nearest is None else ranks[nearest].collective
     if kind == LATE and place is not None:
-        detail = lateness(place, ranks[first], [ranks[rank] for rank in direct], told) or detail
+        detail = lateness(place, ranks[first], [ranks[rank] for rank in direct], reported) or detail
     return hang_of_kind(kind, sorted(alike), waiting, place, ranks, detail)
 
 
@@ -297,12 +299,12 @@ def _with_lines(found: Hang, ranks: Mapping[int, Standing], stands: bool) -> Han
     return replace(found, lines=lines, is_hang=is_hang)
 
 
-def _line(rank: Standing) -> RankLine:
+def _line(rank: Standing) -> HangRank:
     state = rank.state
     if state is None:
-        return RankLine(rank.number, rank.does or SILENT, "", "", None, 0.0, rank.note)
+        return HangRank(rank.number, rank.does or SILENT, "", "", None, 0.0, rank.note)
     thread = state.thread
     note = rank.note or (f"device {state.device}" if state.device else "")
-    return RankLine(
+    return HangRank(
         rank.number, rank.does, thread.place, thread.calls, rank.collective, state.quiet_s, note, tuple(thread.stack)
     )

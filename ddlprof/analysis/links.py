@@ -43,30 +43,30 @@ def achieved_links(attempt: Attempt, backend: str) -> list[AchievedLink]:
 
 
 def _inside(ranks: Sequence[RankData]) -> Iterator[AchievedLink]:
-    """Links inside a machine: the ladder's longest transfer gives the bandwidth, its shortest the latency."""
+    """Links inside a machine: the sweep's longest transfer gives the bandwidth, its shortest the latency."""
     machines = {rank.node: rank.calibration for rank in ranks if rank.calibration}  # one rank stands for its machine
     if not machines:
         return
-    rungs = [rung for ladder in machines.values() for rung in ladder if rung.op == "allreduce"]
-    longest, shortest = (_alike(rungs, size) for size in (max(r.bytes for r in rungs), min(r.bytes for r in rungs)))
+    points = [point for sweep in machines.values() for point in sweep if point.op == "allreduce"]
+    longest, shortest = (_alike(points, size) for size in (max(r.bytes for r in points), min(r.bytes for r in points)))
     if longest[0].bytes >= LARGE_BYTES:
-        duration_ns = float(np.median([rung.duration_ns for rung in longest]))
+        duration_ns = float(np.median([point.duration_ns for point in longest]))
         bandwidth = longest[0].bytes * bus_factor("allreduce", longest[0].ranks) / duration_ns
-        yield AchievedLink("gloo_allreduce_intra_gb_s", bandwidth, "GB/s", _rung_notes(longest))
-    latency_us = float(np.median([rung.duration_ns for rung in shortest])) / 1000
-    yield AchievedLink("gloo_allreduce_intra_latency_us", latency_us, "us", _rung_notes(shortest))
+        yield AchievedLink("gloo_allreduce_intra_gb_s", bandwidth, "GB/s", _point_notes(longest))
+    latency_us = float(np.median([point.duration_ns for point in shortest])) / 1000
+    yield AchievedLink("gloo_allreduce_intra_latency_us", latency_us, "us", _point_notes(shortest))
 
 
-def _rung_notes(rungs: Sequence[Calibration]) -> str:
-    machines = f"{len(rungs)} machines" if len(rungs) > 1 else "one machine"
-    return f"all-reduces of {rungs[0].bytes} bytes, {rungs[0].ranks} ranks, {machines}"
+def _point_notes(points: Sequence[Calibration]) -> str:
+    machines = f"{len(points)} machines" if len(points) > 1 else "one machine"
+    return f"all-reduces of {points[0].bytes} bytes, {points[0].ranks} ranks, {machines}"
 
 
-def _alike(rungs: Sequence[Calibration], size: int) -> list[Calibration]:
+def _alike(points: Sequence[Calibration], size: int) -> list[Calibration]:
     """The calibrations of one size; those of the largest group if machines have different numbers of ranks."""
-    of_size = [rung for rung in rungs if rung.bytes == size]
-    most = max(rung.ranks for rung in of_size)
-    return [rung for rung in of_size if rung.ranks == most]
+    of_size = [point for point in points if point.bytes == size]
+    most = max(point.ranks for point in of_size)
+    return [point for point in of_size if point.ranks == most]
 
 
 def _between(attempt: Attempt, backend: str) -> Iterator[AchievedLink]:

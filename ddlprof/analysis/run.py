@@ -18,7 +18,7 @@ from ddlprof.analysis.contention import queued_shares
 from ddlprof.analysis.late_rank import LateRank, find_late_rank
 from ddlprof.analysis.outliers import Outliers, find_outliers
 from ddlprof.analysis.steady import SteadyWindow, find_steady
-from ddlprof.analysis.stragglers import NO_END, CommParts, Ladders, split_comm
+from ddlprof.analysis.stragglers import NO_END, CommParts, SizeSweeps, split_comm
 from ddlprof.analysis.summary import MIN_SPLIT_SHARE, RankTimes, Summary, summarise
 from ddlprof.analysis.traffic import CommTotals, RankTraffic, comm_totals, rank_traffic
 from ddlprof.model.classes import COMM_PARTS, RECORDED
@@ -165,9 +165,9 @@ def _analyse_attempt(ranks: list[RankData], training: TrainingFacts) -> Attempt:
 
 def _inside_machine(ranks: list[RankData]) -> InsideMachine:
     """A function that estimates how long a collective would take if all its ranks shared a machine."""
-    rungs = next((rank.calibration for rank in ranks if rank.calibration), None)
-    if rungs and not on_device(ranks):  # the calibration timed collectives in host memory
-        return Ladders(rungs).transfer_us
+    points = next((rank.calibration for rank in ranks if rank.calibration), None)
+    if points and not on_device(ranks):  # the calibration timed collectives in host memory
+        return SizeSweeps(points).transfer_us
     # Where no machine holds a second rank, no interconnect can be used: all communication is network.
     alone = len({rank.node for rank in ranks}) == ranks[0].header.world_size
     return lambda shape: 0.0 if alone else None

@@ -11,7 +11,7 @@ import numpy as np
 
 from ddlprof.analysis.thresholds import LINE_SAMPLES, LINE_SHARE
 from ddlprof.analysis.uncertainty import lowest_share
-from ddlprof.model.source_places import SourcePlace
+from ddlprof.model.source_locations import SourceLocation
 from ddlprof.model.stack_samples import sparseness
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class SourceShare:
     """A place and its share of the time that the samples stand for."""
 
-    place: SourcePlace
+    place: SourceLocation
     share: float
     sure: bool
     """Whether the place is surely the one with the largest part of `other`."""
@@ -56,7 +56,7 @@ def other_sources(ranks: Sequence[RankAnalysis]) -> Sources:
     alike = total**2 / of_squares  # so many samples that stand for equal times would be as sure
     shares = [
         SourceShare(
-            SourcePlace(text, _usual(kinds[text])), n / total, lowest_share(n / total * alike, alike) > LINE_SHARE
+            SourceLocation(text, _usual(kinds[text])), n / total, lowest_share(n / total * alike, alike) > LINE_SHARE
         )
         for text, n in sorted(time.items(), key=lambda each: -each[1])
     ]

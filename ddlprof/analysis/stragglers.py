@@ -6,7 +6,7 @@ E0 is the measured exposed time. E1 is that of a replay in which no rank waits f
 in which, in addition, every collective takes as long as it would inside one machine. The parts are then
 straggler = E0 - E1, network = E1 - E2, interconnect = E2.
 
-`Ladders` estimates how long a collective would take inside one machine, from collectives of several sizes that were
+`SizeSweeps` estimates how long a collective would take inside one machine, from collectives of several sizes that were
 timed there. A ring of n ranks does an all-reduce in 2 (n - 1) rounds that move 2 (n - 1) / n of the bytes over the
 busiest link (Patarasuk and Yuan, 2009); the rounds and bytes of other operations follow from their `bus_factor`.
 """
@@ -265,31 +265,33 @@ def _never_split(shape: CollectiveShape) -> str:
     return ""
 
 
-class Ladders:
-    """A ladder for each operation that was timed. Other operations are scaled from the all-reduce.
+class SizeSweeps:
+    """A sweep for each operation that was timed. Other operations are scaled from the all-reduce.
 
-    Rungs of fewer than two ranks are left out: nothing was transferred in them, so these lines are damaged.
+    Points of fewer than two ranks are left out: nothing was transferred in them, so these lines are damaged.
     """
 
-    def __init__(self, rungs: Sequence[Calibration]) -> None:
-        rungs = [rung for rung in rungs if rung.ranks > 1]
-        self._of = {op: Ladder([rung for rung in rungs if rung.op == op]) for op in {rung.op for rung in rungs}}
+    def __init__(self, points: Sequence[Calibration]) -> None:
+        points = [point for point in points if point.ranks > 1]
+        self._of = {
+            op: SizeSweep([point for point in points if point.op == op]) for op in {point.op for point in points}
+        }
 
     def transfer_us(self, shape: CollectiveShape) -> float | None:
-        """The microseconds that the collective would take if its ranks shared a machine; None without a ladder."""
+        """The microseconds that the collective would take if its ranks shared a machine; None without a sweep."""
         plain = shape.op.replace("_", "")
-        ladder = next((of for op, of in self._of.items() if plain.startswith(op)), self._of.get("allreduce"))
-        return ladder.transfer_us(shape) if ladder else None
+        sweep = next((of for op, of in self._of.items() if plain.startswith(op)), self._of.get("allreduce"))
+        return sweep.transfer_us(shape) if sweep else None
 
 
-class Ladder:
+class SizeSweep:
     """Durations of one operation by size, interpolated between sizes and scaled to other operations and groups."""
 
-    def __init__(self, rungs: Sequence[Calibration]) -> None:
-        """`rungs`: at least one, of one operation among two or more ranks."""
-        self.ranks, self.op = rungs[0].ranks, rungs[0].op
+    def __init__(self, points: Sequence[Calibration]) -> None:
+        """`points`: at least one, of one operation among two or more ranks."""
+        self.ranks, self.op = points[0].ranks, points[0].op
         # Noise only adds time: the shortest duration of a size counts, and no transfer takes longer than a larger one.
-        shortest = {rung.bytes: rung.duration_ns for rung in sorted(rungs, key=lambda rung: -rung.duration_ns)}
+        shortest = {point.bytes: point.duration_ns for point in sorted(points, key=lambda point: -point.duration_ns)}
         sizes = sorted(shortest)
         self._bytes = np.array(sizes, dtype=float)
         durations_us = np.array([shortest[size] / 1000 for size in sizes])

@@ -1,4 +1,5 @@
-"""Makes a `Trial` of each attempt of a run: the parts of its wall time, its checkpoints, and what it began from."""
+"""Makes an `AttemptFacts` of each attempt of a run: the parts of its wall time, its checkpoints, and what it began
+from."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from ddlprof.model.checkpoint_files import LOADED, SAVED
 from ddlprof.model.hang import standstill_s
 from ddlprof.model.records import CHECKPOINT as CHECKPOINT_SPAN
 from ddlprof.model.records import GOOD_ENDS, MISSING, Flag
-from ddlprof.model.trial import MOST_SAVES, ReadFrom, SavedAt, Trial
+from ddlprof.model.trial import MOST_SAVES, AttemptFacts, ReadFrom, SavedAt
 
 if TYPE_CHECKING:
     from ddlprof.analysis.run import Attempt, RankAnalysis
@@ -25,12 +26,12 @@ _EXPLAINED = int(Flag.EVALUATION | Flag.CHECKPOINT | Flag.COMPILE | Flag.TRACED 
 """Flags of steps that are long for a known reason."""
 
 
-def trials_of(attempts: Sequence[Attempt]) -> list[Trial]:
+def trials_of(attempts: Sequence[Attempt]) -> list[AttemptFacts]:
     """The attempts of a run that left anything, in their order."""
     return [trial_of(attempt) for attempt in attempts if attempt.ranks]
 
 
-def trial_of(attempt: Attempt) -> Trial:
+def trial_of(attempt: Attempt) -> AttemptFacts:
     """One attempt in a few numbers."""
     data = [rank.data for rank in attempt.ranks]
     first = min(attempt.ranks, key=lambda rank: rank.data.rank)
@@ -45,7 +46,7 @@ def trial_of(attempt: Attempt) -> Trial:
     else:
         step_s, hung_s = _hangs(first, step_s)
         parts, wall_s = _parts(time, hung_s, step_s, status), time.wall_s
-    return Trial(
+    return AttemptFacts(
         begin_unix_s=begin,
         end_unix_s=begin + wall_s,
         ranks=data[0].header.world_size,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Span:
+class CollectiveSpan:
     """One collective in a step. Times are microseconds since the start of the step; None: not known."""
 
     op: str
@@ -54,7 +54,7 @@ def typical_step(ranks: Sequence[RankAnalysis], window: tuple[int | None, int | 
     return int(steps[np.argmin(away)])
 
 
-def spans(matched: RankCollectives, row: int) -> list[Span]:
+def spans(matched: RankCollectives, row: int) -> list[CollectiveSpan]:
     """The collectives of one row of the rank's steps, in the order of issue."""
     table = matched.table
     mine = np.flatnonzero(table.row == row)
@@ -66,7 +66,7 @@ def spans(matched: RankCollectives, row: int) -> list[Span]:
         exposed = int(table.exposed_us[at])
         duration = int(matched.duration_us[at])
         found.append(
-            Span(
+            CollectiveSpan(
                 op=shape.op,
                 bytes=shape.bytes,
                 scope=matched.scopes[table.shape[at]],

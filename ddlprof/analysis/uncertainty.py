@@ -30,7 +30,7 @@ MIN_BATCH_STEPS = 8
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MeanEstimate:
     """A mean in ns, the variance of its error in ns², and the degrees of freedom of that variance."""
 
     mean: float
@@ -61,7 +61,7 @@ def _cosines(count: int, waves: int) -> NDArray[np.float64]:
     return np.asarray(math.sqrt(2 / count) * np.cos(np.outer(np.arange(1, waves + 1), phase)))
 
 
-def typical(values: NDArray[np.float64]) -> Estimate | None:
+def typical(values: NDArray[np.float64]) -> MeanEstimate | None:
     """The median of the means of batches of neighbouring steps: the typical step without single slow ones.
 
     The median of single steps would not be typical if a loader delivers in bursts. None: too few steps.
@@ -72,7 +72,7 @@ def typical(values: NDArray[np.float64]) -> Estimate | None:
     means = np.array([part.mean() for part in np.array_split(values, batches)])
     middle = float(np.median(means))
     deviation = 1.4826 * float(np.median(np.abs(means - middle)))  # the standard deviation, if the means are normal
-    return Estimate(middle, math.pi / 2 * deviation**2 / batches, batches - 1.0)  # if normal
+    return MeanEstimate(middle, math.pi / 2 * deviation**2 / batches, batches - 1.0)  # if normal
 
 
 def t_quantile(two_sided: float, freedom: float) -> float:

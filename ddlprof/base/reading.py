@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ddlprof.base.errors import ReadingError
-from ddlprof.base.typed import NOT_NEGATIVE, POSITIVE, SHARE, Length, Range, decode, settle, shown
+from ddlprof.base.typed import NOT_NEGATIVE, POSITIVE, SHARE, Interval, Length, decode, settle, shown
 
 __all__ = [
     "NOT_NEGATIVE",
     "POSITIVE",
     "SHARE",
+    "Interval",
     "Length",
-    "Range",
     "ReadingError",
     "decode",
     "parse_json",

@@ -28,8 +28,8 @@ _SHOWN_CHARACTERS = 40
 
 
 @dataclass(frozen=True)
-class Range:
-    """The range of a number, for `Annotated[float, Range(...)]`; both ends belong to it."""
+class Interval:
+    """The range of a number, for `Annotated[float, Interval(...)]`; both ends belong to it."""
 
     low: float
     high: float = LARGEST
@@ -43,10 +43,10 @@ class Range:
         return f"a {noun} of {self.low:g} or more" if self.low > -LARGEST else f"a {noun}"
 
 
-POSITIVE = Range(SMALLEST)
-NOT_NEGATIVE = Range(0)
-SHARE = Range(0, 1)
-_ANY_NUMBER = Range(-LARGEST)
+POSITIVE = Interval(SMALLEST)
+NOT_NEGATIVE = Interval(0)
+SHARE = Interval(0, 1)
+_ANY_NUMBER = Interval(-LARGEST)
 
 
 class Length(NamedTuple):
@@ -61,19 +61,19 @@ _Check = Callable[[Any, str], Any]
 """Takes a value and the name of its field; returns the checked value. Raises ReadingError."""
 
 
-def decode(kind: type[T], value: Any, where: str = "", numbers_are: Range = _ANY_NUMBER) -> T:
+def decode(kind: type[T], value: Any, where: str = "", numbers_are: Interval = _ANY_NUMBER) -> T:
     """Makes a record from parsed JSON, with the lists and records in it. Raises ReadingError.
 
     Fields that the record does not have are ignored. Fields that are missing or null get their default, or else None if
-    the annotation allows it. `numbers_are`: the range of numbers without a `Range` of their own. `where`: stands before
-    the names of fields in errors. `kind` may also be a type such as `list[int]`.
+    the annotation allows it. `numbers_are`: the range of numbers without an `Interval` of their own. `where`: stands
+    before the names of fields in errors. `kind` may also be a type such as `list[int]`.
     """
     check: _Check = _check_of(cast(Any, kind), numbers_are)
     result: T = check(value, where)
     return result
 
 
-def settle(record: Any, numbers_are: Range = _ANY_NUMBER) -> None:
+def settle(record: Any, numbers_are: Interval = _ANY_NUMBER) -> None:
     """For `__post_init__` of a dataclass: raises ReadingError if a field does not match its annotation.
 
     Lists become tuples where tuples are annotated, and numbers of other libraries become Python's.
@@ -105,7 +105,7 @@ def _wrong(where: str, expected: str, value: Any) -> ReadingError:
 
 
 @cache
-def _fields_of(kind: Any, numbers_are: Range) -> dict[str, _Check]:
+def _fields_of(kind: Any, numbers_are: Interval) -> dict[str, _Check]:
     hints = get_type_hints(kind, include_extras=True)
     return {f.name: _check_of(hints[f.name], numbers_are) for f in fields(kind) if f.init}
 
@@ -134,11 +134,11 @@ def optional_fields(kind: Any) -> frozenset[str]:
 
 
 @cache
-def _check_of(hint: Any, numbers_are: Range, length: Length = _ANY_LENGTH) -> _Check:
+def _check_of(hint: Any, numbers_are: Interval, length: Length = _ANY_LENGTH) -> _Check:
     """The check for a type, as `get_type_hints` gives it."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        own_range = next((each for each in arguments[1:] if isinstance(each, Range)), numbers_are)
+        own_range = next((each for each in arguments[1:] if isinstance(each, Interval)), numbers_are)
         own_length = next((each for each in arguments[1:] if isinstance(each, Length)), length)
         return _check_of(arguments[0], own_range, own_length)
     if origin in (Union, types.UnionType):
@@ -162,7 +162,7 @@ def _check_of(hint: Any, numbers_are: Range, length: Length = _ANY_LENGTH) -> _C
     return simple[hint]
 
 
-def _number(allowed: Range) -> _Check:
+def _number(allowed: Interval) -> _Check:
     low, high = allowed.low, allowed.high
 
     def check(value: Any, where: str) -> Any:
@@ -178,7 +178,7 @@ def _number(allowed: Range) -> _Check:
     return check
 
 
-def _whole(allowed: Range) -> _Check:
+def _whole(allowed: Interval) -> _Check:
     low, high = allowed.low, min(allowed.high, LARGEST_WHOLE)
 
     def check(value: Any, where: str) -> Any:
@@ -195,7 +195,7 @@ def _whole(allowed: Range) -> _Check:
     return check
 
 
-def _outside(allowed: Range, noun: str, value: float, where: str) -> ReadingError:
+def _outside(allowed: Interval, noun: str, value: float, where: str) -> ReadingError:
     if allowed.high == LARGEST and value > allowed.low:
         return _wrong(where, f"a {noun} that is not so large", value)
     return _wrong(where, allowed.expected(noun), value)
@@ -229,7 +229,7 @@ def _one_of(allowed: tuple[Any, ...]) -> _Check:
     return check
 
 
-def _either(hints: tuple[Any, ...], numbers_are: Range, length: Length) -> _Check:
+def _either(hints: tuple[Any, ...], numbers_are: Interval, length: Length) -> _Check:
     """None, or the result of the first of the checks that accepts the value."""
     *others, last = [_check_of(hint, numbers_are, length) for hint in hints if hint is not types.NoneType]
     none_too = types.NoneType in hints
@@ -287,7 +287,7 @@ def _mapping(item: _Check, length: Length) -> _Check:
     return check
 
 
-def _record(kind: Any, numbers_are: Range) -> _Check:
+def _record(kind: Any, numbers_are: Interval) -> _Check:
     def check(value: Any, where: str) -> Any:
         if type(value) is kind:
             return value  # made and checked by Python code

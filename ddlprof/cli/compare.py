@@ -59,13 +59,13 @@ def compare(
     from ddlprof.report.compare.formats import FORMATS as RENDERERS
 
     a, b = _sides(runs)
-    places = wanted(out, format, FORMATS)
+    destinations = wanted(out, format, FORMATS)
     gates = [gate for text in fail_on or [] for gate in parse_gates(text)]
     allowed = None if noise is None else _percent(noise)
     with progress("reading") as advance:
         analysed = [[analysed_run([run], advance) for run in side] for side in (a, b)]
     data = build(analysed[0], analysed[1], gates, allowed)
-    places.write(RENDERERS, data)
+    destinations.write(RENDERERS, data)
     if data.broken:
         raise typer.Exit(GATE_BROKEN)
 

@@ -17,8 +17,8 @@ def doctor(out: Out = None, format: Annotated[str | None, format_option(FORMATS)
     from ddlprof.model.checks import can_run
     from ddlprof.report.doctor import as_json, as_table
 
-    places = wanted(out, format, FORMATS)
+    destinations = wanted(out, format, FORMATS)
     checks = all_checks()
-    places.write({"table": as_table, "json": as_json}, checks)
+    destinations.write({"table": as_table, "json": as_json}, checks)
     if not can_run(checks):
         raise typer.Exit(1)

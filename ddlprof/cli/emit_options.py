@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli.output import STDOUT, Wanted, require_place, say_written, tells_format, wanted, write_whole
+from ddlprof.cli.output import STDOUT, Wanted, require_destination, say_written, tells_format, wanted, write_whole
 
 if TYPE_CHECKING:
     from ddlprof.planning.job import DescribedJob
@@ -47,7 +47,7 @@ def wanted_with(
     if len(files) > 1:
         raise UserError(f"{' and '.join(files)}: one file is enough for --emit {engine}")
     path = Path(files[0]) if files else None
-    require_place(path)
+    require_destination(path)
     of_page = [text for text in out or () if text not in files] or None
     return Emission(engine, number or 1, path), wanted(of_page, format, formats)
 

@@ -16,7 +16,7 @@ from ddlprof.model.naming import on_this_machine
 from ddlprof.model.options import DISABLE_VARIABLE, Options
 
 if TYPE_CHECKING:
-    from ddlprof.launch.target import Target
+    from ddlprof.launch.target import LaunchTarget
     from ddlprof.launch.torchrun import LauncherOptions
     from ddlprof.report.run.formats import Analysed
 
@@ -47,13 +47,13 @@ def run_plainly(words: list[str]) -> int | None:
             return None
     if not words or not words[0]:
         return None
-    from ddlprof.launch.target import Target
+    from ddlprof.launch.target import LaunchTarget
     from ddlprof.launch.torchrun import LauncherOptions
 
-    return run_target(Target(words, module), LauncherOptions(), options)
+    return run_target(LaunchTarget(words, module), LauncherOptions(), options)
 
 
-def run_target(target: Target, job: LauncherOptions, options: Options) -> int:
+def run_target(target: LaunchTarget, job: LauncherOptions, options: Options) -> int:
     """Runs the target; returns the exit code where this process does not become it.
 
     `job`: the processes to launch. `options` are ignored where the user has switched ddlprof off.

@@ -84,37 +84,37 @@ def features(
     """Count the layers, gradients, FLOPs, operators and memory of a model without running it."""
     from ddlprof.planning.transformers import is_known_by_sizes
 
-    places = wanted(out, format, FORMATS)
+    destinations = wanted(out, format, FORMATS)
     values = (
         layers, hidden, heads, kv_heads, head_dim, ffn, vocab, experts, experts_per_token, expert_ffn, shared_experts,
         dense_layers, q_lora, kv_lora, rope_dim, value_dim, gated, tied, causal, flash, software,
     )  # fmt: skip
     if is_known_by_sizes(model) or any(value is not None for value in values):
-        _write_sizes(places, model, dict(zip(sizes.NAMES, values, strict=True)), seq_len)
+        _write_sizes(destinations, model, dict(zip(sizes.NAMES, values, strict=True)), seq_len)
         return
     counted = {
         "seq_len": seq_len, "batch": batch, "optimizer": optimizer, "precision": precision,
         "checkpointing": checkpointing, "compiled": compiled, "training": not inference,
     }  # fmt: skip
-    _write_counts(places, model, input or [], counted)
+    _write_counts(destinations, model, input or [], counted)
 
 
-def _write_sizes(places: Wanted, model: str, sizes: dict[str, Any], seq_len: int | None) -> None:
+def _write_sizes(destinations: Wanted, model: str, sizes: dict[str, Any], seq_len: int | None) -> None:
     """Writes what follows from the sizes of a transformer."""
     from ddlprof.planning.transformers import workload_by_sizes
     from ddlprof.recommender.workload import workload_text
     from ddlprof.report.features import table_of_sizes
 
-    places.write({"table": table_of_sizes, "json": workload_text}, workload_by_sizes(model, sizes, seq_len))
+    destinations.write({"table": table_of_sizes, "json": workload_text}, workload_by_sizes(model, sizes, seq_len))
 
 
-def _write_counts(places: Wanted, model: str, inputs: list[str], counted: dict[str, Any]) -> None:
+def _write_counts(destinations: Wanted, model: str, inputs: list[str], counted: dict[str, Any]) -> None:
     """Writes what is counted of a model that torch makes."""
     from ddlprof.planning.features import count_model
     from ddlprof.recommender.workload import workload_text
     from ddlprof.report.features import as_table
 
-    places.write(
+    destinations.write(
         {
             "table": lambda found: as_table(found.facts, found.step, found.notes),
             "json": lambda found: workload_text(found.workload()),

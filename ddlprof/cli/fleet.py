@@ -60,7 +60,7 @@ def fleet(
     from ddlprof.report.fleet.formats import SORTS, Listing
     from ddlprof.store.fleet import search
 
-    places, renderers = wanted(out, format, FORMATS), renderers_of(by)
+    destinations, renderers = wanted(out, format, FORMATS), renderers_of(by)
     if sort not in SORTS:
         raise UserError(f"unknown --sort {sort!r}; known: {', '.join(SORTS)}")
     now_ns = time.time_ns()
@@ -78,7 +78,7 @@ def fleet(
         for row in rows_of(entries.entries, catalog, instance)
         if row.summary.created_unix_ns >= earliest_ns and (job is None or _matches(row.summary.job, job))
     ]
-    places.write(renderers, Listing(sorted(rows, key=SORTS[sort]), entries.left_out, top))
+    destinations.write(renderers, Listing(sorted(rows, key=SORTS[sort]), entries.left_out, top))
 
 
 def _matches(name: str, pattern: str) -> bool:

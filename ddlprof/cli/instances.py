@@ -14,7 +14,7 @@ from ddlprof.cli.output import TABLE, Out, Wanted, format_option, wanted
 
 if TYPE_CHECKING:
     from ddlprof.instance_catalog import Catalog, LinkFact
-    from ddlprof.report.machines.listing import Row
+    from ddlprof.report.machines.listing import InstanceRow
 
 FORMATS = ("table", "json", "csv")
 """Formats of the list, and of measured links."""
@@ -57,7 +57,7 @@ def instances(
     from ddlprof.instance_catalog import load
     from ddlprof.report.machines.listing import as_csv, as_json, as_table, rows_of
 
-    places = wanted(out, format, FORMATS)
+    destinations = wanted(out, format, FORMATS)
     catalog = load()
     queries = {
         "gpu": gpu,
@@ -71,8 +71,8 @@ def instances(
     filters += [_Filter("--efa", lambda row: row.machine.efa is True)] if efa else []
     filters += [_at_most(max_price)] if max_price is not None else []
     rows, why_none = _filtered(rows_of(catalog, catalog.instances, region), filters)
-    places.write(
-        {TABLE: lambda rows: as_table(rows, _width(places)) if rows else "", "json": as_json, "csv": as_csv}, rows
+    destinations.write(
+        {TABLE: lambda rows: as_table(rows, _width(destinations)) if rows else "", "json": as_json, "csv": as_csv}, rows
     )
     if why_none:
         complain(why_none)
@@ -94,10 +94,10 @@ def show(
     from ddlprof.instance_catalog import load
     from ddlprof.report.machines.show import as_json, as_text, build_page
 
-    places = wanted(out, format, PAGE_FORMATS)
+    destinations = wanted(out, format, PAGE_FORMATS)
     catalog = load()
     page = build_page(catalog, catalog.instance(instance_type, cloud))
-    places.write({TABLE: lambda page: as_text(page, _width(places)), "json": as_json}, page)
+    destinations.write({TABLE: lambda page: as_text(page, _width(destinations)), "json": as_json}, page)
 
 
 @app.command()
@@ -126,7 +126,7 @@ def refresh(
     from ddlprof.instance_catalog.refresh import refresh as fetch
     from ddlprof.report.machines.changes import refreshed, refreshed_as_json
 
-    places = wanted(out, format, PAGE_FORMATS)
+    destinations = wanted(out, format, PAGE_FORMATS)
     with progress("refreshing") as advance:
         report = fetch(
             names_in(",".join(region or [])),
@@ -137,7 +137,7 @@ def refresh(
             timeout_s=parse_duration(timeout, "--timeout"),
             on_progress=advance,
         )
-    places.write({TABLE: refreshed, "json": refreshed_as_json}, report)
+    destinations.write({TABLE: refreshed, "json": refreshed_as_json}, report)
     if not report.ok:
         raise typer.Exit(_PARTLY_REFRESHED)
 
@@ -163,14 +163,14 @@ def measured(
     from ddlprof.instance_catalog.overlay import add_links
     from ddlprof.report.machines.changes import LINKS, added, added_as_json
 
-    places = wanted(out, format, FORMATS)
+    destinations = wanted(out, format, FORMATS)
     if not run and not fact:
         raise UserError("nothing to add: name a run, or --fact NAME=GBPS")
     machine = load().instance(instance).instance_type
     facts = [*(_run_facts(run, machine) if run else []), *(_own_fact(text, machine) for text in fact or [])]
     overlay = default_overlay()
     add_links(overlay, facts)
-    places.write(
+    destinations.write(
         {
             TABLE: lambda facts: added(facts, overlay),
             "json": lambda facts: added_as_json(facts, overlay),
@@ -184,7 +184,7 @@ def measured(
 class _Filter:
     option: str
     """The option as the user types it."""
-    keeps: Callable[[Row], bool]
+    keeps: Callable[[InstanceRow], bool]
 
 
 def _query(catalog: Catalog, name: str, value: Any) -> _Filter:
@@ -195,13 +195,13 @@ def _query(catalog: Catalog, name: str, value: Any) -> _Filter:
 
 
 def _at_most(usd_per_hour: float) -> _Filter:
-    def keeps(row: Row) -> bool:
+    def keeps(row: InstanceRow) -> bool:
         return row.on_demand is not None and row.on_demand.usd_per_hour <= usd_per_hour
 
     return _Filter(f"--max-price {usd_per_hour:g}", keeps)
 
 
-def _filtered(rows: list[Row], filters: list[_Filter]) -> tuple[list[Row], str | None]:
+def _filtered(rows: list[InstanceRow], filters: list[_Filter]) -> tuple[list[InstanceRow], str | None]:
     """The rows that pass the filters, and, where none do, the filter that no row passed."""
     before: list[str] = []
     for each in filters:
@@ -263,7 +263,7 @@ def _own_fact(text: str, machine: str) -> LinkFact:
     return LinkFact(machine, name, gbps, "Gbit/s", day, "your own figure")
 
 
-def _width(places: Wanted) -> int:
+def _width(destinations: Wanted) -> int:
     import shutil
 
-    return _FULL_WIDTH if places.has_files_only else shutil.get_terminal_size((_FULL_WIDTH, 0)).columns
+    return _FULL_WIDTH if destinations.has_files_only else shutil.get_terminal_size((_FULL_WIDTH, 0)).columns

@@ -62,7 +62,7 @@ def question_of(text: str, **named: Any) -> LayoutQuestion:
 
 
 def write_layouts(
-    places: Wanted,
+    destinations: Wanted,
     job: DescribedJob,
     machines: Sequence[tuple[str, str]],
     question: LayoutQuestion,
@@ -74,7 +74,7 @@ def write_layouts(
 
     found = predict_layouts(job, machines, question, vary)
     name = job.workload.name
-    places.write(
+    destinations.write(
         {"table": partial(prediction.render, name, vary=vary), "json": partial(prediction.as_json, name)}, found
     )
 

@@ -72,7 +72,7 @@ def directory_option(help: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Place:
+class Destination:
     """One format of the result, and where it goes."""
 
     format: str
@@ -84,16 +84,16 @@ class Place:
 class Wanted:
     """All formats of one result that are asked for, with their places."""
 
-    places: Sequence[Place]
+    destinations: Sequence[Destination]
 
     @property
     def has_files_only(self) -> bool:
         """Whether nothing goes to standard output."""
-        return all(place.path for place in self.places)
+        return all(destination.path for destination in self.destinations)
 
     def path_of(self, format: str) -> Path | None:
         """The file or folder that gets this format; None if there is none."""
-        return next((place.path for place in self.places if place.format == format), None)
+        return next((destination.path for destination in self.destinations if destination.format == format), None)
 
     def write(
         self,
@@ -107,22 +107,22 @@ class Wanted:
         `folders` has the functions that write the formats of several files. Raises the UserError of the first file
         that cannot be written, once all others are.
         """
-        shown = [place.format for place in self.places if place.path is None]
+        shown = [destination.format for destination in self.destinations if destination.path is None]
         for number, name in enumerate(shown):
             made = renderers[name](result)
             text = made if isinstance(made, str) else "".join(made)
             _show(f"\n{text}" if number and text else text, name == TABLE, standard_error)
         failures: list[UserError] = []
-        for place in self.places:
-            if place.path is None:
+        for destination in self.destinations:
+            if destination.path is None:
                 continue
             try:
-                if folders and place.format in folders:
-                    folders[place.format](place.path)
+                if folders and destination.format in folders:
+                    folders[destination.format](destination.path)
                 else:
-                    made = renderers[place.format](result)
-                    write_pieces(place.path, [made] if isinstance(made, str) else made)
-                say_written(place.path)
+                    made = renderers[destination.format](result)
+                    write_pieces(destination.path, [made] if isinstance(made, str) else made)
+                say_written(destination.path)
             except UserError as error:
                 failures.append(error)
         if failures:
@@ -157,14 +157,16 @@ def wanted(
     """
     formats = _formats(format, known, besides)
     if not out:
-        places = [Place(name, None) for name in formats or known[:1]]
+        destinations = [Destination(name, None) for name in formats or known[:1]]
     else:
         if len(out) == 1 and len(formats) > 1 and out[0] != STDOUT:
             raise UserError("-o takes one format: give it once for each file, as in -o FILE.json -o FILE.html")
-        places = [place for text in out for place in _places(text, formats, known, folders, len(out) == 1)]
-    for place in places:
-        _require(place, folders)
-    return Wanted(places)
+        destinations = [
+            destination for text in out for destination in _destinations(text, formats, known, folders, len(out) == 1)
+        ]
+    for destination in destinations:
+        _require(destination, folders)
+    return Wanted(destinations)
 
 
 def _formats(text: str | None, known: Collection[str], besides: str) -> list[str]:
@@ -176,11 +178,11 @@ def _formats(text: str | None, known: Collection[str], besides: str) -> list[str
     return formats
 
 
-def _places(
+def _destinations(
     text: str, formats: list[str], known: Sequence[str], folders: Collection[str], is_only_one: bool
-) -> list[Place]:
+) -> list[Destination]:
     if text == STDOUT:
-        return [Place(name, None) for name in formats or known[:1]]
+        return [Destination(name, None) for name in formats or known[:1]]
     told = _told(text, known, folders)
     name = formats[0] if is_only_one and formats else told
     if name is None and len(formats) == 1:
@@ -189,7 +191,7 @@ def _places(
         if (ending := _ending(text)) is not None:
             raise UserError(f"{text}: {ending} tells no format here: add --format {', '.join(known)}")
         name = known[0]
-    return [Place(name, Path(on_this_machine(text) if name in folders else text))]
+    return [Destination(name, Path(on_this_machine(text) if name in folders else text))]
 
 
 def _told(text: str, known: Sequence[str], folders: Collection[str]) -> str | None:
@@ -210,13 +212,13 @@ def _ending(text: str) -> str | None:
     return Path(text.removesuffix(".gz")).suffix or None
 
 
-def _require(place: Place, folders: Collection[str]) -> None:
-    if place.format in folders:
-        if place.path is None:
-            raise UserError(f"{place.format} is several files here: say into which folder, with -o DIR")
-        make_folder(place.path)
+def _require(destination: Destination, folders: Collection[str]) -> None:
+    if destination.format in folders:
+        if destination.path is None:
+            raise UserError(f"{destination.format} is several files here: say into which folder, with -o DIR")
+        make_folder(destination.path)
     else:
-        require_place(place.path)
+        require_destination(destination.path)
 
 
 def make_folder(path: Path) -> None:
@@ -227,7 +229,7 @@ def make_folder(path: Path) -> None:
         raise UserError(f"{path}: cannot be made: {error.strerror or error}") from None
 
 
-def require_place(path: Path | None) -> None:
+def require_destination(path: Path | None) -> None:
     """Raises UserError where a file cannot be written, before hours of work rather than after."""
     if path is None:
         return

@@ -78,7 +78,7 @@ def predict(
     """
     from ddlprof.planning.learned import load_job_with
 
-    places = wanted(out, format, FORMATS)
+    destinations = wanted(out, format, FORMATS)
     machines = _machines(instance, gpu, placement, nodes, interconnect, network_gbps)
     if layout is None:
         layout_options.refuse("it is part of a --layout, which is not there", vary=vary, global_batch=global_batch)
@@ -90,7 +90,7 @@ def predict(
         ]
         described = {"interconnect": interconnect, "network_gbps": network_gbps}
         job = load_job_with(learned, run, (batch,) if batch else (), other_job or ())
-        _write_targets(places, job, batch, (placement, nodes), machines, settings, described)
+        _write_targets(destinations, job, batch, (placement, nodes), machines, settings, described)
         return
     layout_options.refuse(
         "it goes without --layout, which says zero1 and the like, and selective or full",
@@ -102,7 +102,9 @@ def predict(
         micro_batch=batch, grad_accum=grad_accum, global_batch=global_batch, precision=precision, optimizer=optimizer,
         interconnect=interconnect, network_gbps=network_gbps,
     )  # fmt: skip
-    layout_options.write_layouts(places, load_job_with(learned, run, (), other_job or ()), machines, question, vary)
+    layout_options.write_layouts(
+        destinations, load_job_with(learned, run, (), other_job or ()), machines, question, vary
+    )
 
 
 def _machines(
@@ -129,7 +131,7 @@ def _machines(
 
 
 def _write_targets(
-    places: Wanted,
+    destinations: Wanted,
     job: DescribedJob,
     batch: int | None,
     where: tuple[str | None, int | None],
@@ -150,4 +152,4 @@ def _write_targets(
     used = whole_numbers(placement or "1", "--placement")
     found = predictions(job, batch, placement_on(used, nodes), questions, described)
     renderers = {"table": prediction.render, "json": prediction.as_json}
-    places.write({name: partial(render, job.workload.name) for name, render in renderers.items()}, found)
+    destinations.write({name: partial(render, job.workload.name) for name, render in renderers.items()}, found)

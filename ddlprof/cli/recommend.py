@@ -120,7 +120,7 @@ def recommend(
 
     A plan meets the budget if the upper end of its 80 % interval does. The exit code is 1 if no plan does.
     """
-    emission, places = emit_options.wanted_with(emit, plan, out, format, FORMATS)
+    emission, destinations = emit_options.wanted_with(emit, plan, out, format, FORMATS)
     batches = whole_numbers(batch, "--batch") if batch else ()
     job = _job(learned, run, batches, other_job or ())
     emission = emit_options.with_path(emission, job, layouts is not None)
@@ -133,7 +133,7 @@ def recommend(
         gpus=whole_numbers(gpus, "--gpus") if gpus else None, nodes=nodes, max_nodes=max_nodes,
         keep_global_batch=keep_global_batch, batches_per_gpu=batches, global_batch=global_batch,
     ))  # fmt: skip
-    _report(replace(answer, carbon_g_per_kwh=carbon, max_cost_usd=max_cost), top, all_sizes, places)
+    _report(replace(answer, carbon_g_per_kwh=carbon, max_cost_usd=max_cost), top, all_sizes, destinations)
     emit_options.emit(emission, job, answer, precision)
 
 
@@ -187,7 +187,7 @@ def _samples(
     return (steps or 0) * global_batch
 
 
-def _report(answer: Answer, top: int, all_sizes: bool, places: Wanted) -> None:
+def _report(answer: Answer, top: int, all_sizes: bool, destinations: Wanted) -> None:
     """Writes and shows the plans. Ends the command where no plan meets the budget."""
     from ddlprof.report.plans import data, text, tried
 
@@ -196,7 +196,7 @@ def _report(answer: Answer, top: int, all_sizes: bool, places: Wanted) -> None:
 
         return html.render(answer, top, all_sizes=all_sizes)
 
-    places.write(
+    destinations.write(
         {
             "table": lambda answer: text.render(answer, top, all_sizes=all_sizes),
             "csv": lambda answer: data.as_csv(answer.plans),

@@ -58,12 +58,12 @@ def report(
     with quick_imports():
         from ddlprof.report.run.formats import FORMATS as RENDERERS
 
-    places, window = wanted(out, format, tuple(RENDERERS), besides=_BESIDES), _steps(step_range)
+    destinations, window = wanted(out, format, tuple(RENDERERS), besides=_BESIDES), _steps(step_range)
     with progress("reading") as advance:
         analysed = analysed_run(run, advance, instance, window, carbon)
     if save_summary:
         save_summary_of(run, analysed)
-    places.write(RENDERERS, analysed)
+    destinations.write(RENDERERS, analysed)
 
 
 def _show_goodput(run: list[str], out: list[str] | None, format: str | None, instance: str | None) -> None:
@@ -71,8 +71,8 @@ def _show_goodput(run: list[str], out: list[str] | None, format: str | None, ins
     from ddlprof.report.goodput.of_runs import goodput_of
     from ddlprof.report.json_csv import json_of
 
-    places = wanted(out, format, GOODPUT_FORMATS, besides=" with --goodput")
-    places.write({"table": text.render, "json": json_of}, goodput_of(run, instance))
+    destinations = wanted(out, format, GOODPUT_FORMATS, besides=" with --goodput")
+    destinations.write({"table": text.render, "json": json_of}, goodput_of(run, instance))
 
 
 def _steps(text: str | None) -> tuple[int | None, int | None]:

@@ -60,7 +60,7 @@ def run(
 ) -> None:
     """Run a training script as python or torchrun would, and show where the time of its steps goes."""
     from ddlprof.cli.fast_path import run_target
-    from ddlprof.launch.target import Target
+    from ddlprof.launch.target import LaunchTarget
     from ddlprof.launch.torchrun import LauncherOptions
 
     options = Options(
@@ -76,4 +76,4 @@ def run(
         hang_after=hang_after,
     )
     job = LauncherOptions(nproc_per_node, nnodes, node_rank, master_addr, master_port)
-    raise typer.Exit(run_target(Target([script, *(args or [])], module), job, options))
+    raise typer.Exit(run_target(LaunchTarget([script, *(args or [])], module), job, options))

@@ -15,9 +15,9 @@ throughout, so events cannot interleave unless a hook or a clock in Python is ca
 
 enum { /* as ddlprof.model.events.Kind */
     DATA_BEGIN = 0, DATA_END = 1, FORWARD_BEGIN = 3, FORWARD_END = 4, BACKWARD_BEGIN = 5, BACKWARD_END = 6,
-    OPTIMIZER_BEGIN = 7, OPTIMIZER_END = 8, GAP = 18, ROUND = 19, ZERO_GRAD_BEGIN = 21, ZERO_GRAD_END = 22, MOST_KINDS = 64
+    OPTIMIZER_BEGIN = 7, OPTIMIZER_END = 8, GAP = 18, ITERATION = 19, ZERO_GRAD_BEGIN = 21, ZERO_GRAD_END = 22, MOST_KINDS = 64
 };
-enum { ROUND_LOADER = 0, ROUND_FORWARD = 1 }; /* as Round */
+enum { ITERATION_LOADER = 0, ITERATION_FORWARD = 1 }; /* as IterationStart */
 enum { NOTHING = -1 };
 
 #define BIT(kind) (1ULL << (kind))
@@ -232,13 +232,13 @@ static int before_event(LoopWatch *self, int kind, PyObject *a, PyObject **extra
         return -1;
     if (kind == DATA_BEGIN && self->loader_due) {
         self->loader_due = self->forward_due = 0;
-        round = ROUND_LOADER;
+        round = ITERATION_LOADER;
     } else if (grad && self->forward_due) {
         self->forward_due = 0;
-        round = ROUND_FORWARD;
+        round = ITERATION_FORWARD;
     }
     if (round != NOTHING) {
-        PyObject *extra = Py_BuildValue("(ii)", ROUND, round);
+        PyObject *extra = Py_BuildValue("(ii)", ITERATION, round);
         if (extra == NULL || (*extras == NULL && (*extras = PyList_New(0)) == NULL)
             || PyList_Append(*extras, extra) < 0) {
             Py_XDECREF(extra);
@@ -509,7 +509,7 @@ static int record(EventLog *self, int kind, PyObject *a, PyObject *b, PyObject *
     if (failed)
         return -1;
     self->kinds |= BIT(kind);
-    if (kind == OPTIMIZER_END || kind == ROUND) {
+    if (kind == OPTIMIZER_END || kind == ITERATION) {
         self->marks++;
         int over = kind == OPTIMIZER_END ? 1 : PyObject_RichCompareBool(a, self->rounds, Py_EQ);
         if (over < 0 || ((over || !self->boundaries) && hand_over(self, over) < 0))

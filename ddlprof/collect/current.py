@@ -54,7 +54,7 @@ def _measured(row: StepRow) -> tuple[bool, ...]:
     return tuple(getattr(row, f"{name}_ns") is not None for name in OPTIONAL)
 
 
-class Session(Protocol):
+class CurrentSession(Protocol):
     """The part of a session that other modules use; `ddlprof.collect.session` implements it."""
 
     @property
@@ -66,11 +66,11 @@ class Session(Protocol):
     def forked(self) -> None: ...
 
 
-_session: Session | None = None
+_session: CurrentSession | None = None
 _hears_of_forks = False
 
 
-def begin(session: Session) -> None:
+def begin(session: CurrentSession) -> None:
     """Makes a session the one of this process."""
     global _session, _hears_of_forks
     _session = session
@@ -85,14 +85,14 @@ def _forked() -> None:
         _session.forked()
 
 
-def end(session: Session) -> None:
+def end(session: CurrentSession) -> None:
     """Called when the session is over: this process then has none."""
     global _session
     if _session is session:
         _session = None
 
 
-def current() -> Session | None:
+def current() -> CurrentSession | None:
     """The session under way in this process; None if there is none, as in a child made by fork."""
     return _session if _session is not None and _session.pid == getpid() else None
 

@@ -118,7 +118,7 @@ Attempt = Callable[[str, Callable[[], Uninstall]], object]
 _TENSORS_LOOKED_AT = 64
 
 
-class Device:
+class DeviceTiming:
     """Changes the steps over to the clock of the device, if there is one."""
 
     def __init__(
@@ -161,7 +161,7 @@ class Device:
             self._search_for(context.accelerator, context)
 
     def _search_for(self, accelerator: Accelerator, context: HookContext) -> None:
-        capturing, note = context.captures.under_way, self._recorder.note
+        capturing, note = context.captures.in_flight, self._recorder.note
         self.search = DeviceSearch(accelerator, capturing, self._change_over, note)
 
     def look(self, tensors: Iterable[Any]) -> None:

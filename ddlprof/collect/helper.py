@@ -29,7 +29,7 @@ from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.spans import LEFT_OUT, MOST_SPANS
 from ddlprof.collect.steps.sums import UNAWAITED, UNOBSERVED, place_collectives
 from ddlprof.model.records import Flag, Overhead
-from ddlprof.writing.writer import RankWriter, Step
+from ddlprof.writing.writer import FinishedStep, RankWriter
 
 if TYPE_CHECKING:
     from ddlprof.collect.accelerator.flight_recorder import FlightRecorder
@@ -73,7 +73,7 @@ class Helper:
         assembler: StepAssembler,
         writer: RankWriter,
         context: ContextSampler | None,
-        on_step: Callable[[Step], None],
+        on_step: Callable[[FinishedStep], None],
     ) -> None:
         self.recorder = recorder
         self.assembler = assembler
@@ -94,7 +94,7 @@ class Helper:
         self.memory = PeakMemory()
         self.stacks = StackSampler()
         self.steps_ns = self.other_ns = 0
-        self._pending: deque[tuple[float, Step]] = deque()
+        self._pending: deque[tuple[float, FinishedStep]] = deque()
         self._cpu_ns = 0
         self.after_first_updates: Callable[[], None] = lambda: None
         """Called once, soon after the first 3 updates, to evaluate the facts about the model while it exists."""
@@ -291,7 +291,7 @@ class Helper:
                 return
             time.sleep(0.01)
 
-    def _add(self, step: Step) -> None:
+    def _add(self, step: FinishedStep) -> None:
         # Halving both sums gives recent steps more weight.
         if self.steps_ns > 4_000_000_000:
             self.steps_ns, self.other_ns = self.steps_ns // 2, self.other_ns // 2
@@ -336,7 +336,7 @@ class Helper:
         if lost:
             self.recorder.drops.add(STEP, LOST.format(mb=MOST_WAITING_BYTES >> 20), lost)
 
-    def _count_untimed(self, step: Step) -> None:
+    def _count_untimed(self, step: FinishedStep) -> None:
         if self.flight_recorder is not None:
             untimed = sum(each.duration is None and each.end is None for each in step.collectives)
             if untimed:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddlprof.collect.device import Device
+from ddlprof.collect.device import DeviceTiming
 from ddlprof.collect.facts.model_inspector import ModelInspector
 from ddlprof.collect.hooks.context import HookContext, Inspection
 from ddlprof.collect.recorder import FIRST_STEPS
 from ddlprof.operators.parameters import own_parameters, parameters_of
-from ddlprof.writing.writer import Step
+from ddlprof.writing.writer import FinishedStep
 
 _SEARCHES = 5
 
 
 class ModelInspection(Inspection):
-    """Shows the first steps to `ModelInspector` and `Device`."""
+    """Shows the first steps to `ModelInspector` and `DeviceTiming`."""
 
-    def __init__(self, probe: ModelInspector, device: Device) -> None:
+    def __init__(self, probe: ModelInspector, device: DeviceTiming) -> None:
         self._probe = probe
         self._device = device
 
@@ -46,7 +46,7 @@ class ModuleSearch:
         self._until = FIRST_STEPS
         """The number of boundaries at which this search ends."""
 
-    def step_ended(self, step: Step, context: HookContext) -> None:
+    def step_ended(self, step: FinishedStep, context: HookContext) -> None:
         """Ends a search that is due, or begins another if no forward was seen: another model is trained then."""
         boundaries, modules = context.recorder.boundaries, context.modules
         if boundaries < self._until:

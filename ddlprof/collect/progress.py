@@ -9,7 +9,7 @@ from ddlprof.collect.job.rank_group import RankGroup
 from ddlprof.collect.job.rank_output import RankOutput
 from ddlprof.model.options import Options
 from ddlprof.model.records import Flag, StepRow
-from ddlprof.writing.writer import Step
+from ddlprof.writing.writer import FinishedStep
 
 _LEARN_AT_STEP = 3
 _UNUSUAL = int(Flag.EPOCH_START | Flag.EVALUATION | Flag.CHECKPOINT | Flag.COMPILE | Flag.TRACED)
@@ -17,13 +17,13 @@ WARMUP_STEPS = 20
 """`--stop-after` counts the steps after these: the most steps that the analysis ever takes for warm-up."""
 
 
-class Progress:
+class RankProgress:
     """One rank's progress. `learn(row)` records the facts known after the first steps, `stop` ends the measuring."""
 
     def __init__(
         self,
         options: Options,
-        place: RankOutput,
+        rank_output: RankOutput,
         rank_group: RankGroup,
         learn: Callable[[StepRow], None],
         stop: Callable[[], None],
@@ -33,7 +33,7 @@ class Progress:
         self.warned = False
         """Whether the user was told that this rank is not recorded."""
         self._options = options
-        self._place = place
+        self._rank_output = rank_output
         self._rank_group = rank_group
         self._learn = learn
         self._stop = stop
@@ -45,7 +45,7 @@ class Progress:
         """Whether as many steps were measured as `--stop-after` says."""
         return self._options.stop_after is not None and self._steady >= self._options.stop_after
 
-    def step_ended(self, step: Step) -> None:
+    def step_ended(self, step: FinishedStep) -> None:
         """Counts a step that has ended, and does what is due after it. Called with each step, in order."""
         self.steps += 1
         if self.steps == 1:
@@ -67,14 +67,18 @@ class Progress:
         """Begins to write this rank's files, unless rank 0 has not told yet where, or they cannot be written yet."""
         if self._rank_group.undecided:
             return
-        self._opened = self._place.open(last)
-        if self._place.writer.failure:
-            who = f"rank {self._place.rank}" if self._place.grouped else f"process {self._place.header.pid}"
-            self._warn(f"{self._place.writer.failure}: {who} is not recorded; the training goes on")
+        self._opened = self._rank_output.open(last)
+        if self._rank_output.writer.failure:
+            who = (
+                f"rank {self._rank_output.rank}"
+                if self._rank_output.grouped
+                else f"process {self._rank_output.header.pid}"
+            )
+            self._warn(f"{self._rank_output.writer.failure}: {who} is not recorded; the training goes on")
 
     def closed(self) -> None:
         """Called once the files are closed: warns the user, once, if they are incomplete."""
-        failure = self._place.writer.failure
+        failure = self._rank_output.writer.failure
         if failure and not self.warned:
             self._warn(f"{failure}; the last steps are not recorded")
 

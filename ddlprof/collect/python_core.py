@@ -2,7 +2,7 @@
 
 `_core.c` does the same in C and runs where it could be built (`ddlprof.collect.core`). Make every change in both files;
 `tests/property/test_cores.py` compares them on random events. Code that runs rarely is in classes that derive from
-these, in Python only: `ddlprof.collect.recorder.Recorder` and `ddlprof.collect.steps.loop.LoopWatch`.
+these, in Python only: `ddlprof.collect.recorder.Recorder` and `ddlprof.collect.steps.loop.RecorderLoop`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from ddlprof.collect.process.overhead import SampledCost
-from ddlprof.model.events import Event, Kind, Round
+from ddlprof.model.events import Event, IterationStart, Kind
 
 Extra = tuple[int, Any]
 """Kind and payload of an event."""
@@ -31,7 +31,7 @@ _FORWARD_BEGIN, _FORWARD_END = int(Kind.FORWARD_BEGIN), int(Kind.FORWARD_END)
 _BACKWARD_BEGIN, _BACKWARD_END = int(Kind.BACKWARD_BEGIN), int(Kind.BACKWARD_END)
 _OPTIMIZER_BEGIN, _OPTIMIZER_END = int(Kind.OPTIMIZER_BEGIN), int(Kind.OPTIMIZER_END)
 _ZERO_GRAD_BEGIN, _ZERO_GRAD_END = int(Kind.ZERO_GRAD_BEGIN), int(Kind.ZERO_GRAD_END)
-_ROUND = int(Kind.ROUND)
+_ROUND = int(Kind.ITERATION)
 
 _BEGINS = frozenset((_DATA_BEGIN, _FORWARD_BEGIN, _BACKWARD_BEGIN, _OPTIMIZER_BEGIN, _ZERO_GRAD_BEGIN))
 """Kinds that end a gap or begin a round."""
@@ -106,10 +106,10 @@ class LoopWatch:
         due = None
         if kind == _DATA_BEGIN and self._loader_due:
             self._loader_due = self._forward_due = False
-            due = Round.LOADER
+            due = IterationStart.LOADER
         elif grad and self._forward_due:
             self._forward_due = False
-            due = Round.FORWARD
+            due = IterationStart.FORWARD
         if due is not None:
             extras.append((_ROUND, due))
             if not self._optimizers:
@@ -198,7 +198,7 @@ class EventLog:
     most_waiting: int
     """The most events that wait for the helper thread. Chunks for which there is no room are given to `lose`."""
     chunks: deque[list[Event]]
-    rounds: Round | None = None
+    rounds: IterationStart | None = None
     """The kind of round that ends a step in a loop whose optimizer is not observed."""
     flags: dict[str, Any] | None = None
     flag = ""

@@ -18,7 +18,7 @@ from ddlprof.collect import core
 from ddlprof.collect.drops import Drops
 from ddlprof.collect.process.clocks import ThreadClock
 from ddlprof.collect.process.overhead import SampledCost, bare_hook, total_ns
-from ddlprof.collect.steps.loop import GapLooks, LoopWatch
+from ddlprof.collect.steps.loop import GapLooks, RecorderLoop
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import LossValue
 
@@ -103,7 +103,7 @@ class Bookkeeping(_Core):
     """The part of the recorder that does not run at every event, so that it is not in the core's `EventLog`."""
 
     loop: GapLooks
-    new_loop: Callable[..., GapLooks] = LoopWatch
+    new_loop: Callable[..., GapLooks] = RecorderLoop
 
     def __init__(self, clock: Callable[[], Any] | None = None) -> None:
         super().__init__()

@@ -45,7 +45,7 @@ LATEST = 64
 """The number of collectives of a group that are remembered."""
 
 
-class Tally:
+class CollectiveCounter:
     """Counts what this rank has issued in the groups of one name, and remembers the latest."""
 
     __slots__ = ("latest", "noted", "seen")
@@ -65,7 +65,7 @@ class SeenGroups:
 
     def __init__(self) -> None:
         self.by_name: dict[str, SeenGroup] = {}
-        self.tallies: dict[str, Tally] = {}
+        self.counters: dict[str, CollectiveCounter] = {}
         """What this rank has issued, by group and by channel of messages."""
         self.changes = 0
         """How often something new was seen of a group."""

@@ -21,7 +21,7 @@ from ddlprof.collect.accelerator import known
 from ddlprof.collect.accelerator.known import ON_THE_HOST
 from ddlprof.collect.compiler import leave_to_python
 from ddlprof.collect.current import RecentSteps
-from ddlprof.collect.device import Device
+from ddlprof.collect.device import DeviceTiming
 from ddlprof.collect.facts.counters import ContextSampler
 from ddlprof.collect.hang.rank import Hangs
 from ddlprof.collect.helper import Helper
@@ -31,13 +31,13 @@ from ddlprof.collect.job.rank_output import RankOutput
 from ddlprof.collect.loader.input import Input
 from ddlprof.collect.process.clocks import age_ns
 from ddlprof.collect.process.on_import import after_import
-from ddlprof.collect.progress import Progress
+from ddlprof.collect.progress import RankProgress
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.model.events import Kind
 from ddlprof.model.options import AddedHooks, Options, ParentRun
 from ddlprof.model.records import NO_BACKWARD, NO_TORCH, PROFILING, End, JobSpan, StepRow
-from ddlprof.writing.writer import Step
+from ddlprof.writing.writer import FinishedStep
 
 if TYPE_CHECKING:
     from ddlprof.collect.facts.group_dimensions import GroupDimensions
@@ -67,14 +67,14 @@ class Session:
         self.added = job.added if job else AddedHooks.from_environment()
         self.pid = getpid()
         age = age_ns() if whole_process else None
-        self.place = RankOutput(options, name, argv, job)
-        self.writer = self.place.writer
-        self.place.change(age_ns=age, spans=True)
+        self.rank_output = RankOutput(options, name, argv, job)
+        self.writer = self.rank_output.writer
+        self.rank_output.change(age_ns=age, spans=True)
         self.recorder = Recorder()
         self.recorder.note = self.writer.note
         self.recorder.record = self.writer.context
         self.recorder.at_update = self._at_update
-        origin_ns = self.place.origin_ns
+        origin_ns = self.rank_output.origin_ns
         self.assembler = StepAssembler(origin_ns, options.step_optimizer)
         self.input = Input(
             self.recorder, self._iterated, options.data_calls, lambda batch: self.probe.text.loaded(batch)
@@ -82,13 +82,15 @@ class Session:
         context = ContextSampler(origin_ns, time.perf_counter_ns)
         self.helper = Helper(self.recorder, self.assembler, self.writer, context, self._step_ended)
         self.hooking = Hooking(self.recorder, self.assembler.unmeasured.add)
-        self.rank_group = RankGroup(self.place, self.recorder, options.calibrate, self._install_in_group)
-        self.device = Device(
+        self.rank_group = RankGroup(self.rank_output, self.recorder, options.calibrate, self._install_in_group)
+        self.device = DeviceTiming(
             options, self.recorder, self.helper, self._on_device, self._on_unknown_device, self._on_late_accelerator,
             self.hooking.attempt,
         )  # fmt: skip
-        self.hangs = Hangs(options, self.place, self.helper, self._groups_seen)
-        self.progress = Progress(options, self.place, self.rank_group, self._learn, lambda: self.later(self.uninstall))
+        self.hangs = Hangs(options, self.rank_output, self.helper, self._groups_seen)
+        self.progress = RankProgress(
+            options, self.rank_output, self.rank_group, self._learn, lambda: self.later(self.uninstall)
+        )
         self.helper.poll = self._poll
         self.helper.end_recording = lambda: self.later(self._end_recording)
         self.helper.after_first_updates = self._learn
@@ -140,7 +142,7 @@ class Session:
     def _install_added(self, context: HookContext) -> Uninstall:
         assert self.added is not None
         module = import_module(self.added.module)
-        found: Uninstall = module.install(context, self.added.settings, self.directory or Path(), self.place.rank)
+        found: Uninstall = module.install(context, self.added.settings, self.directory or Path(), self.rank_output.rank)
         return found
 
     def _make_context(self) -> HookContext:
@@ -238,7 +240,7 @@ class Session:
 
     # -- the helper thread's calls --------------------------------------------------------------------------------
 
-    def _step_ended(self, step: Step) -> None:
+    def _step_ended(self, step: FinishedStep) -> None:
         self.recent.add(step.row)
         if self.context is not None and self.module_search is not None:
             self.module_search.step_ended(step, self.context)
@@ -257,7 +259,7 @@ class Session:
             probe = self.probe if "torch" in sys.modules else None
         except Exception as error:  # fail open: it could not be imported
             self.writer.note("manifest", f"{type(error).__name__}: {error}")
-        self.place.learn(probe, self.assembler, row, self._learn_groups(probe))
+        self.rank_output.learn(probe, self.assembler, row, self._learn_groups(probe))
 
     def _learn_groups(self, probe: ModelInspector | None) -> Parallelism | None:
         """Writes which dimensions of the layout the process groups belong to; returns how the ranks share the work."""
@@ -265,7 +267,7 @@ class Session:
             return None
         try:
             names = list(self.assembler.boundaries.names.values())
-            found = self.groups.learn(probe, names, self.place.world_size)
+            found = self.groups.learn(probe, names, self.rank_output.world_size)
             for facts in self.groups.news():
                 self.writer.context(facts)
             return found
@@ -280,7 +282,7 @@ class Session:
             self._learn_groups(self.probe)
 
     def _on_device(self, name: str) -> None:
-        self.place.change(device=name, clock="device")
+        self.rank_output.change(device=name, clock="device")
 
     def _on_late_accelerator(self) -> None:
         """Installs, between two steps, the hooks of an accelerator that was registered after torch's import."""
@@ -291,7 +293,7 @@ class Session:
 
     def _on_unknown_device(self, kind: str, what: str) -> None:
         """Marks the classes as unmeasured that the host's clock cannot measure on such a device."""
-        self.place.change(device=kind)
+        self.rank_output.change(device=kind)
         self.assembler.unmeasured.update(("compute", "h2d", "comm"))
         self.recorder.loop.gaps = False
         self.writer.note("device", f"{what}: {ON_THE_HOST}")
@@ -316,18 +318,18 @@ class Session:
             return
         self.progress.poll(last=True)
         if not self.progress.steps:
-            if replaced or self.place.left_to_others():
+            if replaced or self.rank_output.left_to_others():
                 return
             self.progress.open(last=True)
         self._learn()
         self._note_what_is_missing()
-        end = time.perf_counter_ns() - self.place.origin_ns
-        begin -= self.place.origin_ns
+        end = time.perf_counter_ns() - self.rank_output.origin_ns
+        begin -= self.rank_output.origin_ns
         self.writer.context(JobSpan(PROFILING, begin, end - begin))
         ended = End(how, exit_code, end)
         self.writer.context(ended)
         self.writer.close()
-        self.place.told_end(ended)
+        self.rank_output.told_end(ended)
         self.progress.closed()
 
     def _leave_helper(self, status: str, exit_code: int) -> None:
@@ -336,11 +338,11 @@ class Session:
         from ddlprof.model.unfinished import Unfinished
 
         self.recorder.active = False
-        end = time.perf_counter_ns() - self.place.origin_ns
+        end = time.perf_counter_ns() - self.rank_output.origin_ns
         message = NOT_ENDED.format(
             line=self.helper.where(), steps=self.progress.steps, updates=self.recorder.boundaries
         )
-        leave_word(self.place, Unfinished(status, exit_code, end, message), self.options.quiet)
+        leave_word(self.rank_output, Unfinished(status, exit_code, end, message), self.options.quiet)
 
     def _note_what_is_missing(self) -> None:
         if not self.progress.steps and not self._begun:
@@ -364,12 +366,12 @@ class Session:
     @property
     def rank(self) -> int:
         """The rank of this process, or 0 while it is not known."""
-        return self.place.rank
+        return self.rank_output.rank
 
     @property
     def directory(self) -> Path | None:
         """The run directory; None while it is not known."""
-        return self.place.directory
+        return self.rank_output.directory
 
     @property
     def begun(self) -> bool:

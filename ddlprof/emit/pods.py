@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ddlprof.emit.start import IMAGE, Machine, Start
+from ddlprof.emit.start import IMAGE, RentedMachine, Start
 
 SHARED = "/shared"
 """Where the volume is that outlives the pods."""
@@ -39,7 +39,7 @@ def unexpanded(text: str) -> str:
     return _VARIABLE.sub("$$", text)
 
 
-def chosen_nodes(machine: Machine) -> dict[str, Any]:
+def chosen_nodes(machine: RentedMachine) -> dict[str, Any]:
     """The part of a pod that chooses nodes of the type, as far as the cloud's own labels tell them apart."""
     cloud, labels = machine.rented, {}
     if cloud.pods_by_type:
@@ -53,7 +53,7 @@ def chosen_nodes(machine: Machine) -> dict[str, Any]:
     return {**({"nodeSelector": labels} if labels else {}), "tolerations": tolerated}
 
 
-def gpu_resource(machine: Machine) -> str:
+def gpu_resource(machine: RentedMachine) -> str:
     """What the device plugin calls a GPU."""
     return "amd.com/gpu" if machine.is_amd else "nvidia.com/gpu"
 

@@ -7,7 +7,7 @@ from typing import Any
 from ddlprof.base.errors import UserError
 from ddlprof.base.units import duration
 from ddlprof.emit.dstack import DDLPROF
-from ddlprof.emit.start import Machine, Start
+from ddlprof.emit.start import RentedMachine, Start
 from ddlprof.emit.yaml_text import yaml_text
 
 ENDING = "sky.yaml"
@@ -51,7 +51,7 @@ def render(start: Start) -> str:
     return yaml_text([(comments, task)])
 
 
-def _lacking(machine: Machine, nodes: int) -> str | None:
+def _lacking(machine: RentedMachine, nodes: int) -> str | None:
     """What SkyPilot does not do that a job on so many of these machines needs; None: nothing."""
     if not machine.rented.skypilot:
         return f"rents no machines of {machine.cloud} by type"
@@ -62,20 +62,20 @@ def _lacking(machine: Machine, nodes: int) -> str | None:
     return None
 
 
-def _tried(others: list[Machine]) -> list[str]:
+def _tried(others: list[RentedMachine]) -> list[str]:
     """Why there are several machines in the file."""
     if not others:
         return []
     return ["If its machines are not to be had, those of the next plans that train alike are, in this order."]
 
 
-def _resources(start: Start, others: list[Machine]) -> dict[str, Any]:
+def _resources(start: Start, others: list[RentedMachine]) -> dict[str, Any]:
     machines = [_resource(each, start.gpus_per_node) for each in (start.machine, *others)]
     recovery = {"job_recovery": {"strategy": "EAGER_NEXT_REGION"}} if start.machine.is_spot else {}
     return {**({"ordered": machines} if others else machines[0]), **recovery}
 
 
-def _resource(machine: Machine, gpus: int) -> dict[str, Any]:
+def _resource(machine: RentedMachine, gpus: int) -> dict[str, Any]:
     cloud = machine.rented.skypilot
     where = cloud if machine.region == "any" else f"{cloud}/{machine.region}"
     type_, gpu = machine.attached

@@ -33,7 +33,7 @@ _FEWEST_STARTS, _STARTS_PER_EXPECTED = 10, 3
 
 
 @dataclass(frozen=True)
-class Machine:
+class RentedMachine:
     """A type of machine, where it is rented, and how it is paid for."""
 
     cloud: str
@@ -75,7 +75,7 @@ class Start:
     job: str
     words: tuple[str, ...]
     """The script and its arguments, or `-m`, the module and its; empty if they are not known."""
-    machine: Machine
+    machine: RentedMachine
     nodes: int
     gpus_per_node: int
     time_s: float
@@ -88,7 +88,7 @@ class Start:
     """How many are expected in the whole job."""
     told: tuple[str, ...] = ()
     """What was predicted, and what it holds for, a line each."""
-    others: tuple[Machine, ...] = ()
+    others: tuple[RentedMachine, ...] = ()
     """The machines of other plans on which the same command does the same training, the best first."""
 
     @property
@@ -189,17 +189,17 @@ def _training(plan: Plan) -> tuple[object, ...]:
     return plan.placement, plan.batch_per_gpu, plan.grad_accum, plan.global_batch, plan.layout
 
 
-def _machine(plan: Plan, catalog: Catalog) -> Machine:
+def _machine(plan: Plan, catalog: Catalog) -> RentedMachine:
     name = plan.cloud, plan.instance_type
     found = next((each for each in catalog.instances if (each.cloud, each.instance_type) == name), None)
     architecture = catalog.gpu(plan.gpu_model).architecture or ""
-    return Machine(
+    return RentedMachine(
         plan.cloud, plan.region, plan.instance_type, plan.gpu_model, plan.pricing == "spot",
         architecture.startswith("CDNA"), plan.cpu_arch or "x86_64", (found.efa_interfaces if found else None) or 0,
     )  # fmt: skip
 
 
-def _told(plan: Plan, number: int, machine: Machine, asked: str) -> list[str]:
+def _told(plan: Plan, number: int, machine: RentedMachine, asked: str) -> list[str]:
     return [
         f"Plan {number}: {plan.nodes} x {machine.words()}.",
         f"Predicted: {_range(plan.time_s, plan.time_low_s, plan.time_high_s, duration)},"

@@ -23,7 +23,7 @@ from ddlprof.importing.intervals import (
     merged,
     union,
 )
-from ddlprof.importing.names import Kind
+from ddlprof.importing.names import ActivityKind
 from ddlprof.importing.steps import HostSteps, Steps, Transfers, backward_of_all, spans_of
 from ddlprof.importing.trace_columns import TraceColumns
 from ddlprof.model.records import WindowRow
@@ -36,7 +36,7 @@ FORWARD, BACKWARD, OPTIMIZER, NOBODY_KNOWS = range(4)
 
 
 @dataclass(frozen=True)
-class Work:
+class DeviceActivities:
     """The activities of one device, as columns."""
 
     begin: IntArray
@@ -49,7 +49,7 @@ class Work:
     thread: NDArray[np.int32]
     """The thread that launched it; -1 if unknown, or if it launched a whole graph."""
 
-    def of(self, kind: Kind) -> NDArray[np.bool_]:
+    def of(self, kind: ActivityKind) -> NDArray[np.bool_]:
         """A mask of the activities of one kind."""
         return np.asarray(self.kind == kind)
 
@@ -66,7 +66,7 @@ def busiest_device(found: TraceColumns) -> tuple[int, int]:
     return max(busy, key=lambda d: (busy[d], -d)), len(busy)
 
 
-def work_of(found: TraceColumns, device: int) -> Work:
+def work_of(found: TraceColumns, device: int) -> DeviceActivities:
     """The activities of a device, with the time and thread of their launches."""
     activities = found.activities
     mine = column(activities.device, np.int16) == device
@@ -85,7 +85,7 @@ def work_of(found: TraceColumns, device: int) -> Work:
         launched[known] = np.minimum(column(found.launch_time)[call], begin[known])
         thread[known] = column(found.launch_thread, np.int32)[call]
     launched[~known] = _guessed(begin, stream, known)[~known]
-    return Work(
+    return DeviceActivities(
         begin, end, column(activities.kind, np.int8)[mine], stream,
         column(activities.message, np.int32)[mine], launched, thread,
     )  # fmt: skip
@@ -103,9 +103,9 @@ def _guessed(begin: IntArray, stream: NDArray[np.int32], known: NDArray[np.bool_
     return np.asarray(launched)
 
 
-def reached(work: Work, time: IntArray) -> IntArray:
+def reached(work: DeviceActivities, time: IntArray) -> IntArray:
     """For each moment of the host, when the device had finished what the computing stream had been given by then."""
-    computing = work.of(Kind.COMPUTE)
+    computing = work.of(ActivityKind.COMPUTE)
     if not computing.any():
         return time
     streams, index = np.unique(work.stream[computing], return_inverse=True)
@@ -117,7 +117,7 @@ def reached(work: Work, time: IntArray) -> IntArray:
     return np.asarray(np.maximum(time, through[np.searchsorted(launched, time, side="left")]))
 
 
-def phases(work: Work, found: TraceColumns) -> NDArray[np.int8]:
+def phases(work: DeviceActivities, found: TraceColumns) -> NDArray[np.int8]:
     """The part of computing (forward, ...) that each activity belongs to, by where it was launched."""
     phase = np.full(len(work.begin), FORWARD, dtype=np.int8)
     phase[work.thread < 0] = NOBODY_KNOWS
@@ -136,7 +136,7 @@ def device_steps(
     work = work_of(found, device)
     begin, end = reached(work, host.begin), reached(work, host.end)
     begin[1:] = np.maximum(begin[1:], end[:-1])
-    compute = work.of(Kind.COMPUTE)
+    compute = work.of(ActivityKind.COMPUTE)
     phase = phases(work, found)
     has_parts = bool(len(backward_of_all(found).begin)) and bool(found.updates)
     length = (work.end - work.begin)[compute]
@@ -144,9 +144,9 @@ def device_steps(
         has_parts = False
     optimizer, backward = (work.spans(compute & (phase == each)) for each in (OPTIMIZER, BACKWARD))
     computing = work.spans(compute)
-    comm = work.spans(work.of(Kind.COMMUNICATION))
+    comm = work.spans(work.of(ActivityKind.COMMUNICATION))
     loading = spans_of(found.loading.get(thread)) if thread is not None else empty()
-    to_device = work.spans(work.of(Kind.TO_DEVICE))
+    to_device = work.spans(work.of(ActivityKind.TO_DEVICE))
     of_optimizer, of_backward, of_forward, of_comm, of_copies, of_data, other = by_priority(
         (optimizer, backward, computing, comm, to_device, loading), begin, end
     )
@@ -155,9 +155,9 @@ def device_steps(
         parts=(of_forward, of_backward, of_optimizer) if has_parts else None,
         data=of_data if found.loading else None, h2d=of_copies, comm=of_comm, other=other,
     )  # fmt: skip
-    at_work = union(computing, comm, to_device, work.spans(work.of(Kind.FROM_DEVICE)))
-    others = union(computing, to_device, work.spans(work.of(Kind.FROM_DEVICE)))
-    started = holds(Spans(begin, end), work.begin) & ~work.of(Kind.COMMUNICATION)
+    at_work = union(computing, comm, to_device, work.spans(work.of(ActivityKind.FROM_DEVICE)))
+    others = union(computing, to_device, work.spans(work.of(ActivityKind.FROM_DEVICE)))
+    started = holds(Spans(begin, end), work.begin) & ~work.of(ActivityKind.COMMUNICATION)
     window = WindowRow(
         first_update=int(host.number[0]) if len(host) else 0,
         updates=len(host),
@@ -169,12 +169,12 @@ def device_steps(
     return steps, window, _transfers(work, computing, found)
 
 
-def _transfers(work: Work, computing: Spans, found: TraceColumns) -> Transfers:
+def _transfers(work: DeviceActivities, computing: Spans, found: TraceColumns) -> Transfers:
     """The communication kernels whose collective is known, each with the exposed time that it causes.
 
     If several run at once, the first counts. It is needed from the moment at which computing first stopped.
     """
-    mine = work.of(Kind.COMMUNICATION)
+    mine = work.of(ActivityKind.COMMUNICATION)
     order = np.lexsort((work.stream[mine], work.end[mine], work.begin[mine]))
     begin, end, message = work.begin[mine][order], work.end[mine][order], work.message[mine][order]
     before = np.concatenate([[_BEFORE_ALL], np.maximum.accumulate(end)[:-1]]) if len(end) else end

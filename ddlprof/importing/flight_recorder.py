@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.plain_pickle import MOST_INSTRUCTIONS, parse_plain_pickle
-from ddlprof.base.reading import NOT_NEGATIVE, Length, Range, ReadingError, decode, parse_json, read_bytes
+from ddlprof.base.reading import NOT_NEGATIVE, Interval, Length, ReadingError, decode, parse_json, read_bytes
 from ddlprof.importing.names import element_bytes, plain_op
 from ddlprof.model.dimensions import dimension_of_name
 from ddlprof.model.hang import COLLECTIVE, SCRIPT, TRAINS, GroupState, Issued, RankState, ThreadState
@@ -37,7 +37,7 @@ _LARGEST_BYTES = 1 << 60
 _OVER = ("completed",)
 _INSTALLED = ("site-packages/", "dist-packages/", "/torch/", "/lib/python")
 
-_Rank = Annotated[int, Range(0, MOST_RANKS - 1)]
+_Rank = Annotated[int, Interval(0, MOST_RANKS - 1)]
 _Count = Annotated[int, NOT_NEGATIVE]
 _Name = Annotated[str, Length(0, 1000)]
 _Sizes = Annotated[tuple[Annotated[tuple[_Count, ...], Length(0, 64)], ...], Length(0, 10_000)]

@@ -17,7 +17,7 @@ from ddlprof.model.dimensions import UNKNOWN, dimension_of_name
 from ddlprof.model.kernels import is_communication
 
 
-class Kind(IntEnum):
+class ActivityKind(IntEnum):
     """What a device does in an activity."""
 
     COMPUTE = 0
@@ -102,29 +102,29 @@ def other_device(category: str) -> str | None:
 
 
 @lru_cache(maxsize=1 << 14)
-def kernel_kind(name: str) -> Kind:
+def kernel_kind(name: str) -> ActivityKind:
     """Whether a kernel communicates between devices or computes."""
     function = _function(name)
     own = function.rpartition("::")[2]
     if is_communication(name) or _COMMUNICATION_NAMESPACES.search(function) or _COMMUNICATION.match(own):
-        return Kind.COMMUNICATION
-    return Kind.COMPUTE
+        return ActivityKind.COMMUNICATION
+    return ActivityKind.COMPUTE
 
 
 @lru_cache(maxsize=1 << 14)
 def is_known(name: str) -> bool:
     """Whether the kind of a kernel is known by a pattern. Unknown kernels count as computing."""
-    return kernel_kind(name) is Kind.COMMUNICATION or bool(_COMPUTATION.search(name))
+    return kernel_kind(name) is ActivityKind.COMMUNICATION or bool(_COMPUTATION.search(name))
 
 
 @lru_cache(maxsize=1 << 10)
-def copy_kind(name: str) -> Kind:
+def copy_kind(name: str) -> ActivityKind:
     """The kind of a copy. Copies inside a device count as computing, copies between devices as communication."""
     if is_communication(name):
-        return Kind.COMMUNICATION
+        return ActivityKind.COMMUNICATION
     if _TO_DEVICE.search(name):
-        return Kind.TO_DEVICE
-    return Kind.FROM_DEVICE if _FROM_DEVICE.search(name) else Kind.COMPUTE
+        return ActivityKind.TO_DEVICE
+    return ActivityKind.FROM_DEVICE if _FROM_DEVICE.search(name) else ActivityKind.COMPUTE
 
 
 @lru_cache(maxsize=1 << 10)

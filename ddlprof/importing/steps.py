@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ddlprof.importing import names
 from ddlprof.importing.intervals import IntArray, Spans, column, empty, merged, union
 from ddlprof.importing.names import Message
-from ddlprof.importing.trace_columns import Outermost, Range, TraceColumns
+from ddlprof.importing.trace_columns import NamedRange, Outermost, TraceColumns
 
 _SHORT_SHARE = 0.1
 """A last range shorter than this share of the others' median is the beginning of a step, unless something else
@@ -54,9 +54,9 @@ def host_steps(found: TraceColumns) -> HostSteps:
     return _whole(found, updates)
 
 
-def _marked(ranges: Sequence[Range]) -> list[tuple[int, Range]]:
+def _marked(ranges: Sequence[NamedRange]) -> list[tuple[int, NamedRange]]:
     """Number and range of each mark. Of overlapping marks, as on two threads, the longest counts."""
-    chosen: list[tuple[int, Range]] = []
+    chosen: list[tuple[int, NamedRange]] = []
     for each in sorted(ranges, key=lambda r: (r.begin, -r.end, r.thread)):
         match = names.STEP.fullmatch(each.name)
         if match is None or each.end <= each.begin or (chosen and each.begin < chosen[-1][1].end):
@@ -66,7 +66,7 @@ def _marked(ranges: Sequence[Range]) -> list[tuple[int, Range]]:
     return chosen
 
 
-def _of_marks(marked: list[tuple[int, Range]], updates: list[Range], found: TraceColumns) -> HostSteps:
+def _of_marks(marked: list[tuple[int, NamedRange]], updates: list[NamedRange], found: TraceColumns) -> HostSteps:
     notes = []
     with_update = [any(r.begin <= u.begin < r.end for u in updates) for _, r in marked]
     kept = [True] * len(marked)
@@ -89,7 +89,7 @@ def _of_marks(marked: list[tuple[int, Range]], updates: list[Range], found: Trac
     return HostSteps(number, begin, end, thread if (thread := marked[0][1].thread) >= 0 else None, notes)
 
 
-def _is_cut(index: int, marked: list[tuple[int, Range]], with_update: list[bool], found: TraceColumns) -> bool:
+def _is_cut(index: int, marked: list[tuple[int, NamedRange]], with_update: list[bool], found: TraceColumns) -> bool:
     """Whether a range at an end of the trace is part of a step only: it lacks the update that others have."""
     others = [has for i, has in enumerate(with_update) if i != index]
     if any(with_update):
@@ -99,21 +99,21 @@ def _is_cut(index: int, marked: list[tuple[int, Range]], with_update: list[bool]
     return index > 0 and lengths[index] < _SHORT_SHARE * typical and not _launches_in(found, marked[index][1])
 
 
-def _launches_in(found: TraceColumns, of: Range) -> bool:
+def _launches_in(found: TraceColumns, of: NamedRange) -> bool:
     times = column(found.launch_time)
     return bool(((times >= of.begin) & (times < of.end)).any())
 
 
-def _outermost(ranges: Sequence[Range]) -> list[Range]:
+def _outermost(ranges: Sequence[NamedRange]) -> list[NamedRange]:
     """The updates that are not inside another one."""
-    kept: list[Range] = []
+    kept: list[NamedRange] = []
     for each in sorted(ranges, key=lambda r: (r.begin, -r.end, r.thread, r.name)):
         if not kept or each.end > kept[-1].end:
             kept.append(each)
     return kept
 
 
-def _ends_of_updates(updates: list[Range], found: TraceColumns) -> IntArray:
+def _ends_of_updates(updates: list[NamedRange], found: TraceColumns) -> IntArray:
     """The end of each update. Several optimizers between two backward passes make one update.
 
     In a trace without backward passes, only the updates with the name that takes most time count.
@@ -137,7 +137,7 @@ def _ends_of_updates(updates: list[Range], found: TraceColumns) -> IntArray:
     return np.array(ends, dtype=np.int64)
 
 
-def _whole(found: TraceColumns, updates: list[Range]) -> HostSteps:
+def _whole(found: TraceColumns, updates: list[NamedRange]) -> HostSteps:
     tracks = [found.activities, *found.operators.values(), *found.backward.values()]
     begins = [min(track.begin) for track in tracks if len(track)]
     ends = [max(track.end) for track in tracks if len(track)]

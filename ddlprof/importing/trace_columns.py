@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ddlprof.importing import names
-from ddlprof.importing.names import Kind, Message, message_of, sizes_of
+from ddlprof.importing.names import ActivityKind, Message, message_of, sizes_of
 
 _NANOSECONDS_FROM = 10**17
 """Times are microseconds by default. Numbers from here on can only be nanoseconds: as microseconds they would be in the
@@ -19,7 +19,7 @@ _LARGEST_NS = 2**61
 MOST_NAMES = 1 << 16
 
 
-class Times:
+class SpanColumns:
     """Begin and end of many spans."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Times:
         self.end.append(end)
 
 
-class Outermost(Times):
+class Outermost(SpanColumns):
     """The outermost spans of one thread, as far as the order of events shows which are nested."""
 
     def add(self, begin: int, end: int) -> None:
@@ -45,7 +45,7 @@ class Outermost(Times):
             super().add(begin, end)
 
 
-class Range(NamedTuple):
+class NamedRange(NamedTuple):
     """A named range of one thread."""
 
     begin: int
@@ -54,7 +54,7 @@ class Range(NamedTuple):
     name: str
 
 
-class Activities(Times):
+class Activities(SpanColumns):
     """The activities of devices. `message`: an index into `TraceColumns.messages`, -1 for none."""
 
     def __init__(self) -> None:
@@ -72,9 +72,9 @@ class TraceColumns:
     launch_time: array[int] = field(default_factory=lambda: array("q"))
     launch_thread: array[int] = field(default_factory=lambda: array("i"))
     """The calling thread; -1 for the launch of a graph."""
-    steps: list[Range] = field(default_factory=list)
-    steps_on_device: list[Range] = field(default_factory=list)
-    updates: list[Range] = field(default_factory=list)
+    steps: list[NamedRange] = field(default_factory=list)
+    steps_on_device: list[NamedRange] = field(default_factory=list)
+    updates: list[NamedRange] = field(default_factory=list)
     zeroing: dict[int, Outermost] = field(default_factory=dict)
     loading: dict[int, Outermost] = field(default_factory=dict)
     wrapped: dict[int, Outermost] = field(default_factory=dict)
@@ -159,8 +159,8 @@ class Collector:
     def _kernel(self, name: str, begin: int, end: int, event: dict[str, Any], args: dict[str, Any]) -> None:
         kind = names.kernel_kind(name)
         message = -1
-        if kind is Kind.COMMUNICATION or "Collective name" in args:
-            kind = Kind.COMMUNICATION
+        if kind is ActivityKind.COMMUNICATION or "Collective name" in args:
+            kind = ActivityKind.COMMUNICATION
             message = self._message(message_of(args, names.kernel_op(name)))
             external = args.get("External id")
             if message < 0 and isinstance(external, int):
@@ -175,10 +175,10 @@ class Collector:
         self._activity(names.copy_kind(name), begin, end, event, args)
 
     def _fill(self, name: str, begin: int, end: int, event: dict[str, Any], args: dict[str, Any]) -> None:
-        self._activity(Kind.COMPUTE, begin, end, event, args)
+        self._activity(ActivityKind.COMPUTE, begin, end, event, args)
 
     def _activity(
-        self, kind: Kind, begin: int, end: int, event: dict[str, Any], args: dict[str, Any], message: int = -1
+        self, kind: ActivityKind, begin: int, end: int, event: dict[str, Any], args: dict[str, Any], message: int = -1
     ) -> None:
         activities = self.found.activities
         activities.add(begin, end)
@@ -200,9 +200,9 @@ class Collector:
     def _range(self, name: str, begin: int, end: int, event: dict[str, Any], args: dict[str, Any]) -> None:
         found = self.found
         if names.STEP.fullmatch(name):
-            found.steps.append(Range(begin, end, self._thread(event), name))
+            found.steps.append(NamedRange(begin, end, self._thread(event), name))
         elif name.startswith(names.UPDATE):
-            found.updates.append(Range(begin, end, self._thread(event), name[:200]))
+            found.updates.append(NamedRange(begin, end, self._thread(event), name[:200]))
         elif name.startswith(names.ZERO):
             _of(found.zeroing, self._thread(event)).add(begin, end)
         elif name.startswith(names.LOADER):
@@ -216,7 +216,7 @@ class Collector:
 
     def _range_on_device(self, name: str, begin: int, end: int, event: dict[str, Any], args: dict[str, Any]) -> None:
         if names.STEP.fullmatch(name):
-            self.found.steps_on_device.append(Range(begin, end, -1, name))
+            self.found.steps_on_device.append(NamedRange(begin, end, -1, name))
 
     def _operator(self, name: str, begin: int, end: int, event: dict[str, Any], args: dict[str, Any]) -> None:
         found, thread = self.found, self._thread(event)

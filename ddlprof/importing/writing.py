@@ -20,7 +20,7 @@ from ddlprof.importing.trace import RankTrace
 from ddlprof.model.hang import RankState
 from ddlprof.model.manifest import IMPORTED, Manifest, TrainingFacts
 from ddlprof.model.records import DEVICE_CLOCK, End, GroupFacts, RankHeader, StepRow
-from ddlprof.writing.writer import RankWriter, Step
+from ddlprof.writing.writer import FinishedStep, RankWriter
 
 _SEQS_OF_STEP = 1 << 24
 """The sequence numbers reserved for each step. Ranks may have recorded different first steps, so collectives are
@@ -29,7 +29,7 @@ NOTE_SOURCE = "import"
 
 
 @dataclass(slots=True)
-class Collective:
+class ImportedCollective:
     """One collective of a rank in the form that `RankWriter` takes; times in nanoseconds."""
 
     group: str
@@ -152,7 +152,7 @@ def groups_of(trace: RankTrace) -> list[GroupFacts]:
     return [GroupFacts(name, each.dimension, each.dimension, each.ranks) for name, each in known.items()]
 
 
-def steps_of(trace: RankTrace) -> Iterator[Step]:
+def steps_of(trace: RankTrace) -> Iterator[FinishedStep]:
     """The steps in the form that the writer takes. Steps without length are left out."""
     steps = trace.steps
     origin = trace.begin_ns - trace.about.base_ns
@@ -180,13 +180,13 @@ def steps_of(trace: RankTrace) -> Iterator[Step]:
             samples=None,
             flags=0,
         )
-        yield Step(row, by_step.get(index, []), begin, saw_forward=False)
+        yield FinishedStep(row, by_step.get(index, []), begin, saw_forward=False)
 
 
-def _collectives(trace: RankTrace) -> dict[int, list[Collective]]:
+def _collectives(trace: RankTrace) -> dict[int, list[ImportedCollective]]:
     """The collectives that are known well enough to compare them between ranks, by the step in which they began."""
     transfers, steps = trace.transfers, trace.steps
-    by_step: dict[int, list[Collective]] = {}
+    by_step: dict[int, list[ImportedCollective]] = {}
     if not len(steps):
         return by_step
     place = np.searchsorted(steps.begin, transfers.ready, side="right") - 1
@@ -201,7 +201,7 @@ def _collectives(trace: RankTrace) -> dict[int, list[Collective]]:
         seq = int(steps.number[index]) * _SEQS_OF_STEP + sum(c.group == message.group for c in mine)
         need = int(transfers.need[row])
         mine.append(
-            Collective(
+            ImportedCollective(
                 message.group, seq, message.op, message.bytes, message.ranks, int(transfers.ready[row]),
                 int(transfers.end[row]), None if need < 0 else need, int(transfers.exposed[row]),
             )

@@ -1,8 +1,8 @@
 """What ddlprof does once a training has ended: in one place, which keeps the training's exit code.
 
 From the moment a training has ended its exit code is the answer. Whatever is left to do then, in the training's own
-process or in the one that started it, is a `Step` given to `afterwards`. A step that raises anything at all, is ended
-by a signal, or takes longer than its limit costs a line on standard error and the rest of that step.
+process or in the one that started it, is an `EndTask` given to `afterwards`. A step that raises anything at all, is
+ended by a signal, or takes longer than its limit costs a line on standard error and the rest of that step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ALARM = getattr(signal, "SIGALRM", None)
 _exit = os._exit
 
 
-class Step(NamedTuple):
+class EndTask(NamedTuple):
     """A piece of work after the end of the training."""
 
     failure: str
@@ -114,7 +114,7 @@ class _Guard:
             self._in_step = False
             raise _Enough
 
-    def attempt(self, step: Step) -> BaseException | None:
+    def attempt(self, step: EndTask) -> BaseException | None:
         """Does the step; returns what ended it."""
         try:
             try:
@@ -138,7 +138,7 @@ class _Guard:
 
 def afterwards(
     code: int,
-    steps: list[Step],
+    steps: list[EndTask],
     quiet: bool,
     last_resort: LastResort | None = None,
     restore: bool = False,
@@ -168,7 +168,7 @@ def afterwards(
             guard.restore()
 
 
-def _say(step: Step, error: BaseException, stopped_by: int) -> None:
+def _say(step: EndTask, error: BaseException, stopped_by: int) -> None:
     with suppress(Exception):
         if stopped_by:
             why = f"stopped by {signal.Signals(stopped_by).name}"

@@ -132,10 +132,10 @@ def _begin(job: ParentRun) -> Session | None:
 
 def hand_down(session: Session, name: str) -> None:
     """Sets the environment for the processes that the script is about to start."""
-    place = session.place
-    directory = str(place.directory) if place.directory else None
-    alone = place.rank == 0 and place.world_size == 1
-    job = ParentRun(session.options, name, place.header.job_id, directory, session.added, getpid(), alone)
+    rank_output = session.rank_output
+    directory = str(rank_output.directory) if rank_output.directory else None
+    alone = rank_output.rank == 0 and rank_output.world_size == 1
+    job = ParentRun(session.options, name, rank_output.header.job_id, directory, session.added, getpid(), alone)
     os.environ.update(job.environment())
     _follow_forks(session, job)
 

@@ -57,7 +57,7 @@ def run_command(words: list[str], options: Options | None) -> int:
         return run_words(words, {})
     import uuid
 
-    from ddlprof.launch.afterwards import Step, afterwards
+    from ddlprof.launch.afterwards import EndTask, afterwards
     from ddlprof.launch.terminal import CARD_S, VIEW_S, start_view
 
     if options.out is None:
@@ -69,9 +69,9 @@ def run_command(words: list[str], options: Options | None) -> int:
     view = start_view(directory, os.getpid()) if options.live else None
     options = replace(options, card=False, live=False)
     variables = ParentRun(options, None, job_id, str(directory)).environment()
-    steps = [Step("no card", CARD_S, lambda: _show(directory, here, words, quiet), lambda: directory)]
+    steps = [EndTask("no card", CARD_S, lambda: _show(directory, here, words, quiet), lambda: directory)]
     if view is not None:
-        steps.insert(0, Step("the live view is not ended", VIEW_S, view.end))
+        steps.insert(0, EndTask("the live view is not ended", VIEW_S, view.end))
     code = run_words(words, variables)
     afterwards(code, steps, quiet)
     return code

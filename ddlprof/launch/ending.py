@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ddlprof.base.errors import complain
 from ddlprof.base.real_process import getpid
 from ddlprof.base.text import shell_word
-from ddlprof.launch.afterwards import LastResort, Step, afterwards
+from ddlprof.launch.afterwards import EndTask, LastResort, afterwards
 from ddlprof.launch.terminal import CARD_S, VIEW_S, await_ranks, print_card, relative, save_summary
 from ddlprof.model.options import Options
 
@@ -42,12 +42,12 @@ class Ending:
         self._last_resort: LastResort | None = None
         self._steps = [] if session is None else self._steps_of(session, view)
 
-    def _steps_of(self, session: Session, view: View | None) -> list[Step]:
+    def _steps_of(self, session: Session, view: View | None) -> list[EndTask]:
         """What is to do at the end."""
         return [
-            Step("the end of the run is not recorded", _RECORD_S, partial(self._record, session)),
-            *([Step("the live view is not ended", VIEW_S, view.end)] if view is not None else []),
-            Step("no card", CARD_S, partial(self._show, session), lambda: self._run_of(session)),
+            EndTask("the end of the run is not recorded", _RECORD_S, partial(self._record, session)),
+            *([EndTask("the live view is not ended", VIEW_S, view.end)] if view is not None else []),
+            EndTask("no card", CARD_S, partial(self._show, session), lambda: self._run_of(session)),
         ]
 
     def note(self, error: BaseException) -> None:

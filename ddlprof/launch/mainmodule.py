@@ -20,13 +20,13 @@ from importlib.util import MAGIC_NUMBER
 from types import CodeType, ModuleType
 from typing import Any
 
-from ddlprof.launch.target import Target
+from ddlprof.launch.target import LaunchTarget
 from ddlprof.model.options import MAIN, DataCall
 
 _PYC_HEADER_BYTES = 16
 
 
-def run_as_main(target: Target, data_calls: Sequence[str] = ()) -> None:
+def run_as_main(target: LaunchTarget, data_calls: Sequence[str] = ()) -> None:
     """Runs the target in the interpreter's `__main__` module, which is cleared first. `data_calls`: see `Options`."""
     calls = functions_of_script(target, data_calls)
     namespace = _cleared_main()
@@ -86,7 +86,7 @@ _DECORATOR = "__import__('ddlprof.collect.loader.data_calls', fromlist=['marked'
 _Definition = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def functions_of_script(target: Target, data_calls: Sequence[str]) -> list[DataCall]:
+def functions_of_script(target: LaunchTarget, data_calls: Sequence[str]) -> list[DataCall]:
     """The functions of the data calls that are defined in the target itself."""
     names = {MAIN, target.name, *([f"{target.name}.{MAIN}"] if target.module else [])}
     return [call for call in map(DataCall.parse, data_calls) if call.module in names]
@@ -136,7 +136,7 @@ def _decorator(name: str, at: ast.AST) -> ast.expr:
     return expression
 
 
-def mark_module(target: Target, calls: Collection[DataCall]) -> None:
+def mark_module(target: LaunchTarget, calls: Collection[DataCall]) -> None:
     """Marks functions of a module that runpy will find and compile."""
     if calls:
         names = (target.words[0], f"{target.words[0]}.{MAIN}") if target.module else (MAIN,)

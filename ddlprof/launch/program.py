@@ -20,7 +20,7 @@ from ddlprof.launch.child import hand_down
 from ddlprof.launch.ending import Ending
 from ddlprof.launch.mainmodule import run_as_main
 from ddlprof.launch.replaced import watch_exec
-from ddlprof.launch.target import Target
+from ddlprof.launch.target import LaunchTarget
 from ddlprof.model.options import Instead, Options
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 def main() -> None:
     """Runs `[-m] SCRIPT|MODULE [ARGS]...` from `sys.argv`, with the options in the environment."""
     options = Options.from_environment()
-    target = Target.from_python_words(sys.argv[1:])
+    target = LaunchTarget.from_python_words(sys.argv[1:])
     session = None if _does_something_else() else _start_session(options, target)
     view = _view_of(session) if session is not None else None
     ending = Ending(options, session, view)
@@ -64,7 +64,7 @@ def _does_something_else() -> bool:
     return True
 
 
-def _start_session(options: Options, target: Target) -> Session | None:
+def _start_session(options: Options, target: LaunchTarget) -> Session | None:
     try:
         from ddlprof.collect.session import start
 

@@ -18,7 +18,7 @@ BOOTSTRAP = str(Path(__file__).with_name("bootstrap.py"))
 
 
 @dataclass(frozen=True)
-class Target:
+class LaunchTarget:
     """`words[0]` is the script, or the module where `module` is set; the other words are its arguments."""
 
     words: list[str]
@@ -38,7 +38,7 @@ class Target:
         return [BOOTSTRAP, *self.python_words()]
 
     @classmethod
-    def from_python_words(cls, words: list[str]) -> Target:
+    def from_python_words(cls, words: list[str]) -> LaunchTarget:
         """The inverse of `python_words`."""
         return cls(words[1:], module=True) if words[0] == "-m" else cls(words)
 
@@ -65,7 +65,7 @@ class PythonCommand:
     """The parts of `python OPTIONS TARGET`."""
 
     options: list[str]
-    target: Target
+    target: LaunchTarget
 
 
 def python_command(words: list[str]) -> PythonCommand | None:
@@ -79,9 +79,9 @@ def from_command(words: list[str]) -> PythonCommand | None:
         if index and words[index - 1] in _WITH_VALUE:
             continue
         if not word.startswith("-") or word == "-":
-            return None if word == "-" else PythonCommand(words[:index], Target(words[index:]))
+            return None if word == "-" else PythonCommand(words[:index], LaunchTarget(words[index:]))
         if word == "-m" and index + 1 < len(words):
-            return PythonCommand(words[:index], Target(words[index + 1 :], module=True))
+            return PythonCommand(words[:index], LaunchTarget(words[index + 1 :], module=True))
         if word not in _WITH_VALUE and not re.fullmatch(_FLAGS, word):
             return None
     return None
@@ -113,7 +113,7 @@ def interpreter_options(orig_argv: list[str], argv: list[str]) -> list[str]:
     return options
 
 
-def become(target: Target, options: Options | None, more: Sequence[str] = ()) -> NoReturn:
+def become(target: LaunchTarget, options: Options | None, more: Sequence[str] = ()) -> NoReturn:
     """Replaces this process by one that runs the target. Without options it runs without ddlprof.
 
     `more`: options for the interpreter.

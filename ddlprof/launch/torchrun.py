@@ -19,14 +19,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ddlprof.base.errors import UserError
-from ddlprof.launch.target import Target, from_command
+from ddlprof.launch.target import LaunchTarget, from_command
 from ddlprof.model.naming import default_directory, require_unused
 from ddlprof.model.options import Options
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ddlprof.launch.afterwards import Step
+    from ddlprof.launch.afterwards import EndTask
 
 _LAUNCHER_MODULE = "torch.distributed.run"
 _SHOW_S = 10.0
@@ -53,7 +53,7 @@ class LauncherOptions:
         return ["--standalone", *words] if standalone else words
 
 
-def torchrun_words(target: Target) -> list[str] | None:
+def torchrun_words(target: LaunchTarget) -> list[str] | None:
     """The arguments of torchrun if the target is torchrun in any form; None otherwise."""
     first, *rest = target.words
     if target.module:
@@ -67,7 +67,7 @@ def torchrun_words(target: Target) -> list[str] | None:
     return None
 
 
-def launch_target(job: LauncherOptions, target: Target, options: Options | None) -> int:
+def launch_target(job: LauncherOptions, target: LaunchTarget, options: Options | None) -> int:
     """Runs `ddlprof run --nproc-per-node N SCRIPT`; returns the exit code of the launcher."""
     launcher = _launcher()
     arguments = _parse(launcher, [*job.torchrun_words(), target.words[0]])
@@ -102,7 +102,7 @@ def _parse(launcher: ModuleType, words: list[str]) -> Namespace:
 def _launch(launcher: ModuleType, arguments: Namespace, options: Options | None) -> int:
     if arguments.no_python or arguments.run_path:
         raise UserError("ddlprof profiles Python scripts: leave out --no-python and --run-path and give the script")
-    target = Target([arguments.training_script, *arguments.training_script_args], module=arguments.module)
+    target = LaunchTarget([arguments.training_script, *arguments.training_script_args], module=arguments.module)
     target.check()
     try:
         ranks = launcher.determine_local_world_size(arguments.nproc_per_node)
@@ -114,42 +114,42 @@ def _launch(launcher: ModuleType, arguments: Namespace, options: Options | None)
     if not 1 <= min_nodes <= max_nodes:
         raise UserError(f"--nnodes {arguments.nnodes}: give at least 1, as N or MIN:MAX")
     arguments.nproc_per_node = str(ranks)
-    from ddlprof.launch.afterwards import Step, afterwards
+    from ddlprof.launch.afterwards import EndTask, afterwards
 
     steps = [] if options is None else _prepare(options, target, arguments, is_whole_job=max_nodes == 1)
     failures: list[Exception] = []
-    steps.insert(0, Step("the failed ranks are not shown", _SHOW_S, partial(_show, failures)))
+    steps.insert(0, EndTask("the failed ranks are not shown", _SHOW_S, partial(_show, failures)))
     code = _run(launcher, arguments, failures)
     afterwards(code, steps, options is None or options.quiet)
     return code
 
 
-def _prepare(options: Options, target: Target, arguments: Namespace, is_whole_job: bool) -> list[Step]:
+def _prepare(options: Options, target: LaunchTarget, arguments: Namespace, is_whole_job: bool) -> list[EndTask]:
     """Lets the launcher start profiled workers. Returns what is to do at the end of the job.
 
     In a job of several machines rank 0 chooses the directory and shows the card, as no launcher sees the whole job.
     """
     import uuid
 
-    from ddlprof.launch.afterwards import Step
+    from ddlprof.launch.afterwards import EndTask
     from ddlprof.launch.terminal import CARD_S, VIEW_S, print_card, save_summary, start_view
 
-    steps: list[Step] = []
+    steps: list[EndTask] = []
     if is_whole_job:
         directory, live, here = Path(_run_directory(options, target)), options.live, os.getcwd()
         options = replace(options, out=str(directory), card=False, live=False, job_id=uuid.uuid4().hex)
         view = start_view(directory.absolute(), os.getpid()) if live else None
         if view is not None:
-            steps.append(Step("the live view is not ended", VIEW_S, view.end))
+            steps.append(EndTask("the live view is not ended", VIEW_S, view.end))
         show = partial(save_summary, directory) if options.quiet else partial(print_card, directory, here)
-        steps.append(Step("no card", CARD_S, show, lambda: directory))
+        steps.append(EndTask("no card", CARD_S, show, lambda: directory))
     options.to_environment()
     arguments.module = False
     arguments.training_script, *arguments.training_script_args = target.profiled_words()
     return steps
 
 
-def _run_directory(options: Options, target: Target) -> str:
+def _run_directory(options: Options, target: LaunchTarget) -> str:
     if options.out is None:
         return str(default_directory(target.name))
     require_unused(Path(options.out))

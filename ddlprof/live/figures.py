@@ -25,7 +25,7 @@ Point = tuple[tuple[str, ...], float]
 
 
 @dataclass(frozen=True)
-class Figure:
+class MetricKind:
     """One kind of value. A `prometheus` or `otel` name that is empty: it is not told there."""
 
     prometheus: str
@@ -115,107 +115,107 @@ def _sick(snapshot: Snapshot) -> list[Point]:
 
 
 _OF_JOB = (
-    Figure("ddlprof_world_size", "ddlprof.world_size", "{rank}", "Ranks of the job.", _one(lambda s: s.world_size)),
-    Figure(
+    MetricKind("ddlprof_world_size", "ddlprof.world_size", "{rank}", "Ranks of the job.", _one(lambda s: s.world_size)),
+    MetricKind(
         "ddlprof_attempt", "ddlprof.attempt", "{attempt}", "How often the job was started again.",
         _one(lambda s: s.attempt),
     ),
-    Figure(
+    MetricKind(
         "ddlprof_ranks_training", "ddlprof.ranks.training", "{rank}", "Ranks that write and have not ended.",
         _one(lambda s: sum(rank.state == TRAINS for rank in s.ranks)),
     ),
-    Figure(
+    MetricKind(
         "ddlprof_class_seconds", "ddlprof.job.class.duration", "s",
         "Mean time of a class in the recent steps, over all ranks.", _classes, ("class",),
     ),
-    Figure(
+    MetricKind(
         "ddlprof_step_seconds", "ddlprof.job.step.duration", "s", "Mean time of the recent steps, over all ranks.",
         _one(lambda s: s.times_s.get("step")),
     ),
-    Figure(
+    MetricKind(
         "ddlprof_steps_per_second", "ddlprof.job.step.rate", "{step}/s", "Steps in a second, lately.",
         _one(lambda s: s.steps_per_s),
     ),
-    Figure(
+    MetricKind(
         "ddlprof_samples_per_second", "ddlprof.job.sample.rate", "{sample}/s",
         "Samples of all ranks in a second, lately.", _one(lambda s: s.samples_per_s),
     ),
-    Figure(
+    MetricKind(
         "ddlprof_remaining_seconds", "ddlprof.job.remaining", "s",
         "Time to the last step, where their number was given.", _one(lambda s: s.remaining_s),
     ),
-    Figure(
+    MetricKind(
         "ddlprof_goodput_ratio", "ddlprof.goodput", "1",
         "Useful steps by the time of a usual one, over the time of all machines in all attempts.",
         _one(lambda s: s.goodput),
     ),
-    Figure(
+    MetricKind(
         "ddlprof_late_rank", "ddlprof.late_rank", "1", "1 for the rank that the others wait for.", _late, ("rank",)
     ),
-    Figure(
+    MetricKind(
         "ddlprof_hang", "ddlprof.hang", "1", "1 while the job hangs, else 0.",
         _one(lambda s: int(s.hang is not None)),
     ),
-    Figure(
+    MetricKind(
         "ddlprof_hang_cause", "ddlprof.hang.cause", "1",
         "1 for a rank that is the cause of a hang, with what it does and the collective that the others wait in.",
         _hang_causes, ("rank", "kind", "collective"),
     ),
-    Figure(
+    MetricKind(
         "ddlprof_sick_machine", "ddlprof.sick_machine", "1",
         "1 for the rank whose machine or device counts errors or shortages while it is late.", _sick,
         ("rank", "counter"),
     ),
-    Figure(
+    MetricKind(
         "ddlprof_verdict", "ddlprof.verdict", "1", "1 for what bounds the recent steps.", _verdict, ("verdict",)
     ),
 )  # fmt: skip
 
 _OF_RANKS = (
-    Figure(
+    MetricKind(
         "ddlprof_steps", "ddlprof.steps", "{step}", "Steps since the start of the attempt.",
         _by_rank(lambda rank: rank.steps), ("rank",), True,
     ),
-    Figure(
+    MetricKind(
         "ddlprof_samples", "ddlprof.samples", "{sample}", "Samples since the start of the attempt.",
         _by_rank(lambda rank: rank.samples), ("rank",), True,
     ),
-    Figure(
+    MetricKind(
         "ddlprof_class_time_seconds", "ddlprof.step.time", "s", "Time of a class in all steps so far.",
         _class_totals, ("rank", "class"), True,
     ),
-    Figure(
+    MetricKind(
         "", "ddlprof.step.duration", "s",
         "Mean time of a class in a rank's recent steps; the classes add up to the step.", _class_means,
         ("rank", "class"),
     ),
-    Figure(
+    MetricKind(
         "ddlprof_rank_step_seconds", "", "s", "Mean time of a rank's recent steps.",
         _by_rank(lambda rank: rank.means_s.get("step")), ("rank",),
     ),
-    Figure(
+    MetricKind(
         "ddlprof_last_entry_age_seconds", "ddlprof.last_entry.age", "s", "Time since the rank wrote anything.",
         _by_rank(lambda rank: rank.age_s), ("rank",),
     ),
-    Figure(
+    MetricKind(
         "ddlprof_memory_bytes", "ddlprof.memory.usage", "By", "Memory of the rank.",
         _by_rank(lambda rank: rank.memory_bytes), ("rank",),
     ),
-    Figure(
+    MetricKind(
         "ddlprof_device_energy_joules", "ddlprof.device.energy", "J",
         "Energy of the rank's device since the first reading of the attempt.",
         _by_rank(lambda rank: rank.device_j), ("rank",), True,
     ),
-    Figure(
+    MetricKind(
         "ddlprof_device_power_watts", "ddlprof.device.power", "W", "Power of the rank's device, lately.",
         _by_rank(lambda rank: None if rank.ended else rank.device_w), ("rank",),
     ),
-    Figure(
+    MetricKind(
         "ddlprof_host_energy_joules", "ddlprof.host.energy", "J",
         "Energy of a machine's processors and memory since the first reading of the attempt.",
         _by_node(lambda rank: rank.host_j), ("node",), True,
     ),
-    Figure(
+    MetricKind(
         "ddlprof_host_power_watts", "ddlprof.host.power", "W", "Power of a machine's processors and memory, lately.",
         _by_node(lambda rank: None if rank.ended else rank.host_w), ("node",),
     ),

@@ -11,7 +11,7 @@ from ddlprof.analysis.goodput import goodput
 from ddlprof.analysis.trials import reads_of, saves_of
 from ddlprof.live.growing import GrowingRank
 from ddlprof.model.records import RankHeader
-from ddlprof.model.trial import IDLE, STEPS, Trial
+from ddlprof.model.trial import IDLE, STEPS, AttemptFacts
 
 
 def goodput_share(attempts: Iterable[Sequence[GrowingRank]]) -> float | None:
@@ -21,7 +21,7 @@ def goodput_share(attempts: Iterable[Sequence[GrowingRank]]) -> float | None:
     return found.share if found is not None and found.useful_s > 0 else None
 
 
-def _trial(ranks: Sequence[GrowingRank]) -> Trial | None:
+def _trial(ranks: Sequence[GrowingRank]) -> AttemptFacts | None:
     known: list[tuple[RankHeader, GrowingRank]] = [(each.header, each) for each in ranks if each.header is not None]
     if not known:
         return None
@@ -31,7 +31,7 @@ def _trial(ranks: Sequence[GrowingRank]) -> Trial | None:
     wall_s = max(0.0, (end_ns - begin_ns) / 1e9)
     steps_s = min(first.sums.measured_ns().get("step", 0) / 1e9, wall_s)
     files = [file for _, each in known for file in each.checkpoint_files]
-    return Trial(
+    return AttemptFacts(
         begin_unix_s=begin_ns / 1e9,
         end_unix_s=begin_ns / 1e9 + wall_s,
         ranks=header.world_size,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from ddlprof.base.errors import UserError
-from ddlprof.live.figures import FIGURES, Figure
+from ddlprof.live.figures import FIGURES, MetricKind
 from ddlprof.live.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _info(snapshot: Snapshot) -> Metric:
     return info
 
 
-def _family(figure: Figure, snapshot: Snapshot) -> Metric | None:
+def _family(figure: MetricKind, snapshot: Snapshot) -> Metric | None:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     points = list(figure.points(snapshot)) if figure.prometheus else []

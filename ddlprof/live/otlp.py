@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ddlprof.base.errors import UserError
-from ddlprof.live.figures import FIGURES, Figure
+from ddlprof.live.figures import FIGURES, MetricKind
 from ddlprof.live.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Sender:
                 create(figure.otel, [self._callback(figure)], figure.unit, figure.words)
         return provider
 
-    def _callback(self, figure: Figure) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def _callback(self, figure: MetricKind) -> Callable[[CallbackOptions], Iterable[Observation]]:
         from opentelemetry.metrics import Observation
 
         def observe(options: CallbackOptions) -> Iterable[Observation]:

@@ -26,7 +26,7 @@ Shared = Annotated[_T, SharedAs("number")]
 
 
 @dataclass(frozen=True)
-class Column:
+class StepColumn:
     """Makes a field of a step's record a column of `steps.csv`. Those of the classes of a step have theirs already."""
 
     meaning: str

@@ -17,7 +17,7 @@ from ddlprof.model.blocks import LAYOUTS
 from ddlprof.model.checkpoint_files import CheckpointFile
 from ddlprof.model.experts import RoutedTokens
 from ddlprof.model.health import HealthReading
-from ddlprof.model.pipeline import PipelinePlace
+from ddlprof.model.pipeline import PipelineSchedule
 from ddlprof.model.records import (
     Aggregate,
     Calibration,
@@ -41,7 +41,7 @@ from ddlprof.model.records import (
     Stride,
     WindowRow,
 )
-from ddlprof.model.source_places import SourceLine, SourcePlace
+from ddlprof.model.source_locations import SourceLine, SourceLocation
 
 Columns: TypeAlias = dict[str, tuple[str, ...]]
 """The names of columns by tag. `SHAPES` and `COLLECTIVES` are keys, too."""
@@ -49,7 +49,7 @@ Columns: TypeAlias = dict[str, tuple[str, ...]]
 KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
     "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
-    "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts, "h": PipelinePlace, "x": RoutedTokens,
+    "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts, "h": PipelineSchedule, "x": RoutedTokens,
     "r": CheckpointFile, "y": HealthReading, "i": Stride,
 }  # fmt: skip
 """The type of record of each tag. `s` and `a` are only in files of schema 2."""
@@ -111,7 +111,7 @@ Record: TypeAlias = (
     | Drop
     | LossValue
     | JobSpan
-    | PipelinePlace
+    | PipelineSchedule
     | RoutedTokens
     | CheckpointFile
     | GroupFacts
@@ -159,7 +159,7 @@ def encode_signature(number: int, shapes: list[CollectiveShape]) -> str:
     return _line([TAGS[Signature], number, rows])
 
 
-def encode_place(number: int, place: SourcePlace) -> str:
+def encode_location(number: int, place: SourceLocation) -> str:
     """The line of a place in the sources."""
     return encode(SourceLine(number, place.text, place.what))
 

@@ -44,8 +44,8 @@ def is_known(facts: GroupFacts) -> bool:
 
 def group_of(name: str) -> str:
     """The process group of a channel `GROUP:SENDER>RECEIVER`; other names are their own."""
-    group, _, way = name.rpartition(":")
-    return group if ">" in way else name
+    group, _, direction = name.rpartition(":")
+    return group if ">" in direction else name
 
 
 def base_group(shape: CollectiveShape) -> str:

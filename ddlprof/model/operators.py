@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from ddlprof.base.files import replace_whole
-from ddlprof.base.reading import NOT_NEGATIVE, Length, Range, ReadingError
+from ddlprof.base.reading import NOT_NEGATIVE, Interval, Length, ReadingError
 from ddlprof.model.annotations import Shared, SharedAs
 from ddlprof.model.manifest import OPERATORS_NAME
 
@@ -49,10 +49,10 @@ PHASES = ("forward", "backward", "optimizer")
 Checkpointing = bool | Literal["selective"]
 """Whether blocks are computed again in backward; selective: all of them except products with weights and convolutions,
 whose results are kept (Korthikanti et al. 2022)."""
-_Size = Annotated[int, Range(1, 10**13)]
-_Flops = Annotated[float, Range(0, 1e21)]
-_Bytes = Annotated[float, Range(0, 1e18)]
-_Count = Annotated[float, Range(0, 1e9)]
+_Size = Annotated[int, Interval(1, 10**13)]
+_Flops = Annotated[float, Interval(0, 1e21)]
+_Bytes = Annotated[float, Interval(0, 1e18)]
+_Count = Annotated[float, Interval(0, 1e9)]
 """Beyond these are no operators of any training, and their uncertainty would become infinite."""
 _Name = Annotated[str, Length(0, 1000)]
 
@@ -189,7 +189,7 @@ class Layer:
 class StepOperators:
     """The operators of one training step, independent of the machine."""
 
-    batch: Shared[Annotated[int, Range(1)]]
+    batch: Shared[Annotated[int, Interval(1)]]
     """The number of samples of the micro-batch to which sizes refer."""
     precision: Annotated[str, SharedAs("known precision")]
     """As in `TrainingFacts.precision`: fp32, bf16, fp16, amp-bf16, amp-fp16, ..."""

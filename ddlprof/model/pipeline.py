@@ -25,7 +25,7 @@ class Action(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PipelinePlace:
+class PipelineSchedule:
     """What a rank knows of its pipeline. Lists are texts, as a line of a rank's file holds plain values."""
 
     schedule: Annotated[str, SharedAs("schedule")]
@@ -49,7 +49,7 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def written(actions: list[Action]) -> str:
-    """The actions as the text of `PipelinePlace.order`; empty if they are too many."""
+    """The actions as the text of `PipelineSchedule.order`; empty if they are too many."""
     text = ",".join(f"{each.stage}{each.kind}{each.micro_batch}" for each in actions)
     return text if len(text) <= MOST_ORDER_CHARACTERS else ""
 

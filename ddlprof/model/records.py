@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import Annotated
 
-from ddlprof.model.annotations import Column, Shared, SharedAs
+from ddlprof.model.annotations import Shared, SharedAs, StepColumn
 
 SCHEMA_VERSION = 1
 """The schema of the manifest and of JSON reports."""
@@ -45,8 +45,8 @@ class StepRow:
     (`ddlprof.model.classes`) add up to `step_ns`; unmeasured ones count as 0.
     """
 
-    step: Annotated[Shared[int], Column("the number of the step in its attempt, from 0")]
-    start_ns: Annotated[Shared[int], Column("when it began, counted from the start of the run")]
+    step: Annotated[Shared[int], StepColumn("the number of the step in its attempt, from 0")]
+    start_ns: Annotated[Shared[int], StepColumn("when it began, counted from the start of the run")]
     """In the record from the rank's origin (`RankHeader.origin_ns`)."""
     step_ns: Shared[int]
     compute_ns: Shared[int | None]
@@ -60,11 +60,11 @@ class StepRow:
     comm_ns: Shared[int | None]
     other_ns: Shared[int]
     rollout_ns: Shared[int | None] = field(default=None, kw_only=True)
-    microbatches: Annotated[Shared[int], Column("backward passes whose gradients the update used")]
-    samples: Annotated[Shared[int | None], Column("samples of its batches", empty="they could not be counted")]
+    microbatches: Annotated[Shared[int], StepColumn("backward passes whose gradients the update used")]
+    samples: Annotated[Shared[int | None], StepColumn("samples of its batches", empty="they could not be counted")]
     peak_memory_bytes: Annotated[
         Shared[int | None],
-        Column("peak so far of the rank's memory: allocated on its device, or resident on a CPU", empty="not read"),
+        StepColumn("peak so far of the rank's memory: allocated on its device, or resident on a CPU", empty="not read"),
     ] = field(default=None, kw_only=True)
     device_lag_ns: Shared[int | None] = field(default=None, kw_only=True)
     """How far the device was behind the host at most in the step: from the record of an event to its passing, in ns.
@@ -72,7 +72,7 @@ class StepRow:
     If this is nearly zero, the device waits for the host. None on CPUs, and if launches wait for their kernels
     (CUDA_LAUNCH_BLOCKING).
     """
-    flags: Annotated[Shared[int], Column("what is unusual about it, separated by `;`")]
+    flags: Annotated[Shared[int], StepColumn("what is unusual about it, separated by `;`")]
     signature: Shared[int] = -1
     """The number of the step's `Signature`; -1 if none was recorded."""
     first_seqs: Shared[tuple[int, ...]] = ()

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from ddlprof.base.files import replace_whole
-from ddlprof.model.trial import Trial
+from ddlprof.model.trial import AttemptFacts
 
 SUMMARY_NAME = "summary.json"
 SUMMARY_SCHEMA = 1
@@ -75,7 +75,7 @@ class RunSummary:
     """A fingerprint of the script's arguments: equal for equal arguments, and nothing can be read from it."""
     file_bytes: int
     """The size of the ranks' files when this was made, in bytes. If they have grown since, it is out of date."""
-    trials: list[Trial] = field(default_factory=list)
+    trials: list[AttemptFacts] = field(default_factory=list)
     """The attempts in a few numbers each, of which the goodput is made; empty in summaries of older versions."""
     host_names: list[str] = field(default_factory=list)
     """The names of the machines, of the attempt to which the times refer."""

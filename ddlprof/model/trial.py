@@ -35,7 +35,7 @@ class ReadFrom:
 
 
 @dataclass(frozen=True)
-class Trial:
+class AttemptFacts:
     """One attempt of a job. Seconds are wall time of the attempt, whatever its number of ranks."""
 
     begin_unix_s: float

@@ -30,7 +30,7 @@ def model_facts(module: Any, *others: Any, failed: Failed = nobody) -> ModelFact
 
     `others`: modules that are trained as well, such as the discriminator of a GAN. What two of them share counts once.
     """
-    whole = Together([module, *others]) if others else module
+    whole = JoinedModules([module, *others]) if others else module
     parameters = attempt(lambda: list(_parameters(whole)), "parameters", failed)
     distinct = {p.key: p for p in parameters}.values() if parameters is not None else None
     trained = [p for p in distinct if p.trained] if distinct is not None else None
@@ -94,7 +94,7 @@ def layers(modules: Iterable[Any], flops: Mapping[int, float]) -> tuple[Layer, .
     names = {id(part): name for module in reversed(whole) for name, part in module.named_modules()}
     found: dict[int, list[float]] = {}
     seen: set[Hashable] = set()
-    for p in _parameters(Together(whole)):
+    for p in _parameters(JoinedModules(whole)):
         if p.trained and p.key not in seen:
             seen.add(p.key)
             sizes = found.setdefault(p.owner, [0.0, 0.0])
@@ -105,7 +105,7 @@ def layers(modules: Iterable[Any], flops: Mapping[int, float]) -> tuple[Layer, .
     return tuple(Layer(names.get(owner, "")[-_MOST_NAME:], *sizes) for owner, sizes in found.items())
 
 
-class Together:
+class JoinedModules:
     """Several modules as one. Parts that two of them share occur once."""
 
     def __init__(self, modules: Iterable[Any]) -> None:

@@ -34,7 +34,7 @@ _MOST_CASTS = 4
 """The most operations, such as casts, between a weight and its use."""
 
 
-class Work(NamedTuple):
+class OperationFlops(NamedTuple):
     """FLOPs of one operation; a multiply-add counts as two."""
 
     forward: int
@@ -93,17 +93,19 @@ def _at(shape: Shape | None, index: int) -> int | None:
     return None if shape is None else shape[index]
 
 
-def _product(operands: formulas.Product) -> Callable[[_Node], Work]:
-    def work(node: _Node) -> Work:
+def _product(operands: formulas.Product) -> Callable[[_Node], OperationFlops]:
+    def work(node: _Node) -> OperationFlops:
         a, b, out = node.argument(operands.left), node.argument(operands.right), node.output
         inner = _known(_at(a, -1), _at(b, -1 if operands.transposed else -2))
         forward = formulas.product_flops(*out, inner)
-        return Work(forward, forward * ((a is not None) + (b is not None)), inner * out[-1] if b is None else 0)
+        return OperationFlops(
+            forward, forward * ((a is not None) + (b is not None)), inner * out[-1] if b is None else 0
+        )
 
     return work
 
 
-def _convolution(node: _Node) -> Work:
+def _convolution(node: _Node) -> OperationFlops:
     x, weight = node.argument(0), node.argument(1)
     gradients = (x is not None) + (weight is not None)
     transposed = bool(node.attribute("transposed"))
@@ -112,25 +114,25 @@ def _convolution(node: _Node) -> Work:
     if kernel is None or points is None:
         raise LookupError("the saved tensors are behind hooks")
     forward = formulas.convolution(points, kernel, points, 1, transposed).flops  # equal with and without groups
-    return Work(forward, forward * gradients, prod(kernel) if weight is None else 0)
+    return OperationFlops(forward, forward * gradients, prod(kernel) if weight is None else 0)
 
 
-def _attention(node: _Node) -> Work:
+def _attention(node: _Node) -> OperationFlops:
     query, key, value, out = node.argument(0), node.argument(1), node.argument(2), node.output
     width, length = _known(_at(query, -1), _at(key, -1)), _known(_at(key, -2), _at(value, -2))
-    return Work(*formulas.attention_flops(prod(out[:-1]), length, width, out[-1]))
+    return OperationFlops(*formulas.attention_flops(prod(out[:-1]), length, width, out[-1]))
 
 
-def _recurrent(node: _Node) -> Work:
+def _recurrent(node: _Node) -> OperationFlops:
     arguments = [node.argument(index) for index in range(1, len(node) - 2)]  # without the input and initial states
     matrices = [prod(shape) for shape in arguments if shape is not None and len(shape) == 2]
     if not matrices:
         raise LookupError("no weight needs a gradient")
-    return Work(*formulas.recurrent_flops(prod(node.output[:-1]), matrices, node.argument(0) is not None))
+    return OperationFlops(*formulas.recurrent_flops(prod(node.output[:-1]), matrices, node.argument(0) is not None))
 
 
 class _Formula(NamedTuple):
-    work: Callable[[_Node], Work]
+    work: Callable[[_Node], OperationFlops]
     saves: tuple[str, ...]
 
 

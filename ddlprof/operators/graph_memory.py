@@ -51,7 +51,7 @@ def saved_memory(graph: Sequence[Operation], flow: Flow, owned: frozenset[int]) 
     )
 
 
-class Course(NamedTuple):
+class BackwardMemory(NamedTuple):
     """What is alive while backward runs, in bytes, without memory that is `owned` by the model or the batch."""
 
     temporary: float | None
@@ -60,9 +60,9 @@ class Course(NamedTuple):
     """See `StepMemory.points`."""
 
 
-def course_of_backward(
+def backward_memory_of(
     graph: Sequence[Operation], flow: Flow, owned: frozenset[int], fixed_share: float = 0.0
-) -> Course:
+) -> BackwardMemory:
     """What is alive while backward runs in the engine's order, which is the latest operation first.
 
     A gradient is alive until the operation that takes it has run; kept memory is alive until the last operation that
@@ -71,7 +71,7 @@ def course_of_backward(
     """
     sizes = _storages(graph, owned)
     if sizes is None:
-        return Course(None)
+        return BackwardMemory(None)
     uses = Counter(storage for seen in graph for storage in _kept(seen, sizes))
     gradients: dict[int, _Gradient] = {}
     kept, alive, done = sum(sizes.values()), _Gradient(0, 0), 0
@@ -106,7 +106,7 @@ def course_of_backward(
         for storage in _kept(seen, sizes):
             uses[storage] -= 1
             kept -= 0 if uses[storage] else sizes[storage]
-    return Course(float(max(0, most - sum(sizes.values()))), highest(points))
+    return BackwardMemory(float(max(0, most - sum(sizes.values()))), highest(points))
 
 
 class _Gradient(NamedTuple):

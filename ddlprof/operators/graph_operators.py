@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ddlprof.model.operators import Operator
 from ddlprof.operators.graph_flow import Flow, Node, Tensor, flow_of
-from ddlprof.operators.graph_memory import course_of_backward, saved_memory
+from ddlprof.operators.graph_memory import backward_memory_of, saved_memory
 from ddlprof.operators.graph_reader import GraphReader, Operation
 from ddlprof.operators.graph_rules import operator
 from ddlprof.operators.graph_tables import ALL_RULES, other
@@ -24,7 +24,7 @@ _COMPILED = "CompiledFunction"
 _MOST_NAMED = 5
 
 
-class Step(NamedTuple):
+class GraphStep(NamedTuple):
     """Forward and backward of a mean micro-batch."""
 
     operators: tuple[Operator, ...]
@@ -40,7 +40,7 @@ class Step(NamedTuple):
 
 def step_of(
     reader: GraphReader, batch: int, owned: frozenset[int] = frozenset(), microbatches: float | None = None
-) -> Step | None:
+) -> GraphStep | None:
     """The operators in the graphs that were read; None if there are none.
 
     `batch`: the samples of one micro-batch. `owned`: addresses of the memory of parameters and buffers. `microbatches`:
@@ -64,23 +64,23 @@ def step_of(
         counts.update(_sums_of_gradients(flow))
         kept = saved_memory(graph.nodes, flow, owned)
         share = kept.fixed / kept.all if kept.all else 0.0
-        memories.append((kept, course_of_backward(graph.nodes, flow, owned, share)))
+        memories.append((kept, backward_memory_of(graph.nodes, flow, owned, share)))
     seen = [each for graph in reader.graphs for each in graph.nodes]
     merged = [replace(each, count=count / (microbatches or reader.microbatches)) for each, count in counts.items()]
     unseen = list(_unseen(seen, failed))
     if len(merged) > MOST_OPERATORS:
         merged.sort(key=lambda each: each.count * max(each.bytes, each.flops), reverse=True)
         unseen.append(f"{len(merged) - MOST_OPERATORS} kinds of small operators are left out")
-    saved, course = max(memories, key=lambda each: (each[0].all is None, each[0].all or 0.0))
-    return Step(
+    saved, backward_memory = max(memories, key=lambda each: (each[0].all is None, each[0].all or 0.0))
+    return GraphStep(
         operators=tuple(merged[:MOST_OPERATORS]),
         checkpointing=any(graph.nested for graph in reader.graphs) or any(each.again for each in seen),
         compiled=any(each.name == _COMPILED for each in seen),
         saved_bytes=saved.all,
         saved_fixed_bytes=saved.fixed,
         saved_cast_bytes=saved.casts,
-        temporary_bytes=course.temporary,
-        points=course.points,
+        temporary_bytes=backward_memory.temporary,
+        points=backward_memory.points,
         unseen=tuple(unseen),
     )
 

@@ -14,8 +14,8 @@ from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 from ddlprof.operators.trace_memory import Storage
-from ddlprof.operators.trace_operators import Access, Call
-from ddlprof.operators.trace_repeats import Group, NotEqual, Seen, Window
+from ddlprof.operators.trace_operators import Access, OperatorCall
+from ddlprof.operators.trace_repeats import BlockWindow, NotEqual, RepeatedBlocks, Seen
 
 if TYPE_CHECKING:
     from ddlprof.operators.trace_recorder import OperatorTracer
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class _Copy:
     """A window that is to be filled like another one."""
 
-    place: Window
-    source: Window
+    place: BlockWindow
+    source: BlockWindow
     numbers: dict[int, int]
     """The storages there by those of the recorded block."""
 
@@ -55,7 +55,7 @@ class _Clock:
         return self.shifted(tick - 1) + time - copy.source.times[0]
 
 
-def splice(groups: list[Group], recorder: OperatorTracer, saved: list[int], gradients: set[int]) -> list[int]:
+def splice(groups: list[RepeatedBlocks], recorder: OperatorTracer, saved: list[int], gradients: set[int]) -> list[int]:
     """Changes the calls and the storages of `recorder`; returns `saved`, the storages alive after forward, with those
     of the added blocks. `gradients` are the storages of the parameters' gradients.
 
@@ -69,7 +69,7 @@ def splice(groups: list[Group], recorder: OperatorTracer, saved: list[int], grad
     return [*saved, *done.saved]
 
 
-def _check(group: Group, recorder: OperatorTracer) -> None:
+def _check(group: RepeatedBlocks, recorder: OperatorTracer) -> None:
     """Raises unless both recorded blocks are equal, and those left out have what they have."""
     if len(group.recorded) != 2 or group.run != len(group.members):
         raise NotEqual("not all blocks ran")
@@ -80,7 +80,7 @@ def _check(group: Group, recorder: OperatorTracer) -> None:
         raise NotEqual("backward does not reach all blocks")
 
 
-def _check_inputs(groups: list[Group], recorder: OperatorTracer) -> None:
+def _check_inputs(groups: list[RepeatedBlocks], recorder: OperatorTracer) -> None:
     """Raises where a block uses an input several times, and something else uses it too: autograd would add up the
     gradients in another order than with the block left out."""
     reads = Counter(access.storage for call in recorder.calls if call.phase == "forward" for access in call.reads)
@@ -116,7 +116,7 @@ def _signature(seen: Seen, recorder: OperatorTracer) -> object:
     return calls, made, seen.asked, seen.opaque, seen.shape, seen.inputs
 
 
-def _windows(seen: Seen) -> list[Window]:
+def _windows(seen: Seen) -> list[BlockWindow]:
     return [window for window in (seen.forward, seen.backward) if window is not None]
 
 
@@ -134,7 +134,9 @@ def _place(seen: Seen, time: int | None) -> tuple[int, int] | None:
 
 
 class _Splice:
-    def __init__(self, groups: list[Group], recorder: OperatorTracer, saved: set[int], gradients: set[int]) -> None:
+    def __init__(
+        self, groups: list[RepeatedBlocks], recorder: OperatorTracer, saved: set[int], gradients: set[int]
+    ) -> None:
         self._groups, self._recorder, self._gradients = groups, recorder, gradients
         self._before = recorder.storages.all
         self._was_saved = saved
@@ -161,7 +163,7 @@ class _Splice:
         self._recorder.calls = list(self._calls(copies))
         self._recorder.storages.all = self._after
 
-    def _copies(self, group: Group, seen: Seen) -> Iterator[_Copy]:
+    def _copies(self, group: RepeatedBlocks, seen: Seen) -> Iterator[_Copy]:
         source, numbers = group.recorded[0], self._outer(group.recorded[0], seen)
         for place, window in zip(_windows(seen), _windows(source), strict=True):
             yield _Copy(place, window, numbers)
@@ -182,7 +184,7 @@ class _Splice:
                 found[number(one.grad)] = number(two.grad)
         return found
 
-    def _fill(self, group: Group, seen: Seen, copies: list[_Copy]) -> None:
+    def _fill(self, group: RepeatedBlocks, seen: Seen, copies: list[_Copy]) -> None:
         """Adds the storages of one block, and corrects those at its borders."""
         source, numbers, added = group.recorded[0], copies[0].numbers, []
         for number in _made(source):
@@ -204,7 +206,7 @@ class _Splice:
             self._recorder.opaque[name] = self._recorder.opaque.get(name, 0) + count
         self._recorder.values.asked += source.asked
 
-    def _time(self, source: Seen, copies: list[_Copy], time: int, group: Group | None = None) -> int:
+    def _time(self, source: Seen, copies: list[_Copy], time: int, group: RepeatedBlocks | None = None) -> int:
         place = _place(source, time)
         if place is not None:
             copy = copies[place[0]]
@@ -213,7 +215,7 @@ class _Splice:
             return self._clock.shifted(time)
         raise NotEqual("a block keeps something until another one")
 
-    def _correct(self, group: Group, seen: Seen, copies: list[_Copy]) -> None:
+    def _correct(self, group: RepeatedBlocks, seen: Seen, copies: list[_Copy]) -> None:
         """Storages at the borders begin and end as those of the recorded blocks do."""
         windows = [_windows(each) for each in (*group.recorded, seen)]
         for mine, last, own in zip(*windows, strict=True):
@@ -227,7 +229,7 @@ class _Splice:
             if number in made and 0 <= there < len(self._before) and not self._before[there].outside:
                 self._after[there].born = self._time(group.recorded[0], copies, self._before[number].born)
 
-    def _end(self, group: Group, numbers: tuple[int, int], there: int, copies: list[_Copy]) -> None:
+    def _end(self, group: RepeatedBlocks, numbers: tuple[int, int], there: int, copies: list[_Copy]) -> None:
         """When a storage ends that a block left out was given, or made, by those of the recorded blocks."""
         own, last = self._before[there], copies[-1].place.times[0]
         if own.gone is None or own.gone > last:
@@ -249,7 +251,7 @@ class _Splice:
                 return  # the block does not keep it
         raise NotEqual("it cannot be told whether a block keeps something")
 
-    def _calls(self, copies: list[_Copy]) -> Iterator[Call]:
+    def _calls(self, copies: list[_Copy]) -> Iterator[OperatorCall]:
         done = 0
         for copy in copies:
             place = copy.place.calls[0]
@@ -261,7 +263,7 @@ class _Splice:
         yield from self._recorder.calls[done:]
 
 
-def _after_all(group: Group, time: int) -> bool:
+def _after_all(group: RepeatedBlocks, time: int) -> bool:
     """Whether all blocks of the group have done their forward by then and none its backward, or all have done both."""
     forward = [seen.forward for seen in (*group.recorded, *group.left_out) if seen.forward is not None]
     backward = [seen.backward for seen in (*group.recorded, *group.left_out) if seen.backward is not None]

@@ -12,7 +12,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from math import prod
 
-from ddlprof.operators.trace_operators import Access, Call
+from ddlprof.operators.trace_operators import Access, OperatorCall
 
 _JOINED = frozenset({"elementwise", "normalization", "softmax", "reduction", "copy", "embedding"})
 
@@ -28,7 +28,7 @@ class _Kernel:
     """The kernels from which it reads."""
 
 
-def estimate(calls: list[Call]) -> None:
+def estimate(calls: list[OperatorCall]) -> None:
     """Sets `fused_bytes` and `fused_launches` of all calls."""
     kernels = _kernels(calls)
     home = {call: number for number, kernel in enumerate(kernels) for call in kernel.calls}
@@ -40,7 +40,7 @@ def estimate(calls: list[Call]) -> None:
         _share(calls, kernel, number, readers)
 
 
-def _kernels(calls: list[Call]) -> list[_Kernel]:
+def _kernels(calls: list[OperatorCall]) -> list[_Kernel]:
     """The kernels with their calls, in the order of their first calls."""
     kernels: list[_Kernel] = []
     made_by: dict[int, int] = {}
@@ -61,11 +61,11 @@ def _kernels(calls: list[Call]) -> list[_Kernel]:
     return kernels
 
 
-def _can_join(call: Call) -> bool:
+def _can_join(call: OperatorCall) -> bool:
     return call.kind in _JOINED and call.phase != "optimizer"
 
 
-def _joins(call: Call, sources: set[int], kernels: list[_Kernel], calls: list[Call]) -> int | None:
+def _joins(call: OperatorCall, sources: set[int], kernels: list[_Kernel], calls: list[OperatorCall]) -> int | None:
     """The kernel that `call` can join: it computes what the call reads. None if there is none."""
     if _sums_first(call):
         return None
@@ -95,7 +95,7 @@ def _comes_from(kernel: int, source: int, kernels: list[_Kernel]) -> bool:
     return False
 
 
-def _sizes(call: Call) -> set[int]:
+def _sizes(call: OperatorCall) -> set[int]:
     """The number of elements over which the call goes, and of rows of which it makes sums."""
     if call.kind in ("normalization", "softmax"):
         return {prod(call.shape), call.shape[0]}
@@ -104,12 +104,12 @@ def _sizes(call: Call) -> set[int]:
     return {call.shape[0], call.shape[1]} if call.by_rows else {call.shape[0]}
 
 
-def _ends(call: Call) -> bool:
+def _ends(call: OperatorCall) -> bool:
     """Whether the call sums over more than rows, so that its result is there only when everything is done."""
     return call.kind == "reduction" and not call.by_rows and call.shape[1] * 4 < call.shape[0]
 
 
-def _sums_first(call: Call) -> bool:
+def _sums_first(call: OperatorCall) -> bool:
     """Whether the call needs sums over the whole batch first, as batch normalisation does.
 
     These are a separate kernel.
@@ -117,7 +117,7 @@ def _sums_first(call: Call) -> bool:
     return call.kind == "normalization" and "batch_norm" in call.name and not call.by_rows
 
 
-def _share(calls: list[Call], kernel: _Kernel, number: int, readers: dict[int, set[int]]) -> None:
+def _share(calls: list[OperatorCall], kernel: _Kernel, number: int, readers: dict[int, set[int]]) -> None:
     """Sets for each call of a kernel the bytes that it still reads and writes. The launch counts for the last call."""
     members = [calls[place] for place in kernel.calls]
     if len(members) == 1:

@@ -25,7 +25,7 @@ class Access(NamedTuple):
 
 
 @dataclass
-class Call:
+class OperatorCall:
     """One call of an operator. Its fields are those of `ddlprof.model.operators.Operator`."""
 
     phase: str

@@ -7,8 +7,8 @@ from typing import Any
 
 from ddlprof.operators.trace_operators import (
     Access,
-    Call,
     DispatchedOperator,
+    OperatorCall,
     OperatorWork,
     piece,
     type_name,
@@ -77,7 +77,7 @@ def single(seen: DispatchedOperator) -> OperatorWork | None:
     )  # fmt: skip
 
 
-def joined(calls: list[Call], parameters: list[Any], name: str) -> list[Call]:
+def joined(calls: list[OperatorCall], parameters: list[Any], name: str) -> list[OperatorCall]:
     """The whole update as one operator for each data type of parameters."""
     elements: Counter[str] = Counter()
     tensors: Counter[str] = Counter()
@@ -91,7 +91,9 @@ def joined(calls: list[Call], parameters: list[Any], name: str) -> list[Call]:
         moved, kernels = sum(call.bytes for call in mine), sum(call.launches for call in mine)
         if mine:
             shape = (count, tensors[dtype])
-            found.append(Call("optimizer", name, "optimizer", dtype, shape, 0.0, kernels, (Access(-1, moved),), ()))
+            found.append(
+                OperatorCall("optimizer", name, "optimizer", dtype, shape, 0.0, kernels, (Access(-1, moved),), ())
+            )
     return found
 
 

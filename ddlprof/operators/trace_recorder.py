@@ -9,7 +9,7 @@ from typing import Any
 
 from ddlprof.operators import trace_optimizers, trace_values
 from ddlprof.operators.trace_memory import Storages
-from ddlprof.operators.trace_operators import Access, Call, DispatchedOperator, OperatorWork, pieces
+from ddlprof.operators.trace_operators import Access, DispatchedOperator, OperatorCall, OperatorWork, pieces
 from ddlprof.torch_private import aten, fake, operators
 
 
@@ -17,7 +17,7 @@ class OperatorTracer:
     """The calls of one micro-batch in their order, between `enter()` and `exit()`."""
 
     def __init__(self, storages: Storages) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[OperatorCall] = []
         self.phase = "forward"
         self.storages = storages
         self.values = trace_values.Values(storages)
@@ -112,9 +112,9 @@ class OperatorTracer:
             return None
         return self._unlisted(func, args, kwargs)
 
-    def _call(self, piece: OperatorWork) -> Call:
+    def _call(self, piece: OperatorWork) -> OperatorCall:
         reads, writes = (self._accesses(side) for side in (piece.reads, piece.writes))
-        return Call(
+        return OperatorCall(
             self.phase, piece.name, piece.kind, piece.dtype, piece.shape, piece.flops, piece.launches, reads, writes,
             piece.by_rows,
         )  # fmt: skip

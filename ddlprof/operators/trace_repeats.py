@@ -25,7 +25,7 @@ class NotEqual(Exception):
 
 
 @dataclass
-class Window:
+class BlockWindow:
     """The part of a step in which a block's forward or backward ran, in numbers of calls, storages and operators."""
 
     calls: tuple[int, int]
@@ -44,8 +44,8 @@ class Seen:
     block: Any
     number: int | None
     """As `Storage.block`."""
-    forward: Window | None = None
-    backward: Window | None = None
+    forward: BlockWindow | None = None
+    backward: BlockWindow | None = None
     shape: Any = None
     """What it returned, with `Like` for tensors."""
     inputs: list[Any] = field(default_factory=list)
@@ -77,12 +77,12 @@ def like(tensor: Any) -> Like:
 
 
 @dataclass
-class Group:
+class RepeatedBlocks:
     """Equal blocks in a step."""
 
     members: list[Any]
     numbers: Numbers
-    first: list[Window] = field(default_factory=list)
+    first: list[BlockWindow] = field(default_factory=list)
     """The forward of the first block."""
     recorded: list[Seen] = field(default_factory=list)
     left_out: list[Seen] = field(default_factory=list)
@@ -96,7 +96,7 @@ class Repeats:
     def __init__(self, model: Any, recorder: OperatorTracer) -> None:
         self._recorder = recorder
         self._undo: list[Callable[[], None]] = []
-        self.groups = [Group(members, numbers) for members, numbers in groups(model)]
+        self.groups = [RepeatedBlocks(members, numbers) for members, numbers in groups(model)]
         for group in self.groups:
             for place, block in enumerate(group.members):
                 self._wrap(group, place, block)
@@ -108,7 +108,7 @@ class Repeats:
         while self._undo:
             self._undo.pop()()
 
-    def _wrap(self, group: Group, place: int, block: Any) -> None:
+    def _wrap(self, group: RepeatedBlocks, place: int, block: Any) -> None:
         own = vars(block).get("forward")
         forward = block.forward
         recorded = place in (1, len(group.members) - 1)
@@ -142,14 +142,14 @@ class Repeats:
         storages = self._recorder.storages
         return len(self._recorder.calls), len(storages.all), storages.now
 
-    def _window(self, begin: tuple[int, int, int]) -> Window:
+    def _window(self, begin: tuple[int, int, int]) -> BlockWindow:
         calls, storages, times = zip(begin, self._now(), strict=True)
-        return Window(calls, storages, times)
+        return BlockWindow(calls, storages, times)
 
     def _numbers(self, tensors: Any) -> list[int]:
         return [-1 if each is None else self._recorder.storages.number(each, outside=True) for each in tensors]
 
-    def _record(self, group: Group, block: Any, forward: Any, args: Any, kwargs: Any) -> Any:
+    def _record(self, group: RepeatedBlocks, block: Any, forward: Any, args: Any, kwargs: Any) -> Any:
         import torch
 
         seen = Seen(block, self._recorder.storages.block)
@@ -210,7 +210,7 @@ class Repeats:
         if any(self._recorder.values.knows(number) for number in made):
             raise NotEqual("values of what the block returns are known")
 
-    def _leave_out(self, group: Group, block: Any, args: Any, kwargs: Any) -> Any:
+    def _leave_out(self, group: RepeatedBlocks, block: Any, args: Any, kwargs: Any) -> Any:
         if not group.recorded:
             raise NotEqual("nothing was recorded")
         first = group.recorded[0]

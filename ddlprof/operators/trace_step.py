@@ -23,7 +23,7 @@ from ddlprof.operators.features import has_channels_last, layers
 from ddlprof.operators.repeats_splice import splice
 from ddlprof.operators.trace_cuda import cuda_autocast, cuda_operators
 from ddlprof.operators.trace_memory import Storages
-from ddlprof.operators.trace_operators import Call
+from ddlprof.operators.trace_operators import OperatorCall
 from ddlprof.operators.trace_recorder import OperatorTracer
 from ddlprof.operators.trace_repeats import Repeats
 from ddlprof.torch_private import fake, operators
@@ -197,7 +197,7 @@ def checkpoint(model: Any) -> None:
 
 @dataclass
 class _Run:
-    calls: list[Call]
+    calls: list[OperatorCall]
     memory: StepMemory
     unseen: list[str]
     layers: tuple[Layer, ...]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ddlprof.recommender import Layout, Predictor, Target, Workload
     from ddlprof.recommender.architecture import Transformer
     from ddlprof.recommender.layout import AskedLayout
-    from ddlprof.report.layouts.prediction import LayoutStep
+    from ddlprof.report.layouts.prediction import LayoutPrediction
 
 USUAL_PRECISION = "bf16"
 USUAL_GPUS = 8
@@ -54,7 +54,7 @@ def require_sizes(workload: Workload) -> Transformer:
 
 def predict_layouts(
     job: DescribedJob, machines: Sequence[tuple[str, str]], question: LayoutQuestion, vary: str | None = None
-) -> list[LayoutStep]:
+) -> list[LayoutPrediction]:
     """The step of the layout on each machine; with `vary`, that of each value of this dimension.
 
     GPUs and global batch stay where a dimension is varied; data ranks and accumulation follow. `machines` are pairs of
@@ -65,7 +65,7 @@ def predict_layouts(
 
     model = require_sizes(job.workload)
     predictor = Predictor(job.workload, others=job.others, learned=job.learned)
-    found: list[LayoutStep] = []
+    found: list[LayoutPrediction] = []
     problems: list[DdlprofError] = []
     for machine in machines:
         target, assumed = target_of(machine, question, model, job.workload.global_batch)
@@ -80,12 +80,12 @@ def predict_layouts(
 
 def _step(
     predictor: Predictor, target: Target, base: Target, model: Transformer, value: str, assumed: tuple[str, ...]
-) -> tuple[LayoutStep, DdlprofError | None]:
+) -> tuple[LayoutPrediction, DdlprofError | None]:
     """The step of a target with the global batch of the base, and why there is none."""
     from ddlprof.recommender import PredictionError
     from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE
     from ddlprof.recommender.target import default_catalog, machine_of
-    from ddlprof.report.layouts.prediction import LayoutStep
+    from ddlprof.report.layouts.prediction import LayoutPrediction
 
     assert target.layout is not None
     gpu = machine_of(target, default_catalog()).gpu
@@ -96,8 +96,8 @@ def _step(
         batched = _batched(target, base)
         estimate = predictor.predict(batched)
     except (PredictionError, UserError) as error:
-        return LayoutStep(target, None, model.seq, value, str(error)), error
-    return LayoutStep(batched, estimate, model.seq, value, usable_gib=usable_gib, assumed=assumed), None
+        return LayoutPrediction(target, None, model.seq, value, str(error)), error
+    return LayoutPrediction(batched, estimate, model.seq, value, usable_gib=usable_gib, assumed=assumed), None
 
 
 def target_of(

@@ -36,7 +36,7 @@ class Undamaged:
         return self.text.decode(errors="replace").split("\n")[:-1]
 
 
-class Part(NamedTuple):
+class FlushPart(NamedTuple):
     """What was written at once, up to the line that ends it."""
 
     text: bytes
@@ -45,16 +45,16 @@ class Part(NamedTuple):
     """Whether it matches its checksum."""
 
 
-def take_parts(text: bytes, columns: Columns) -> tuple[list[Part], int]:
+def take_parts(text: bytes, columns: Columns) -> tuple[list[FlushPart], int]:
     """The parts of a text that end with a checksum, and where the rest begins, which may be half written."""
-    parts: list[Part] = []
+    parts: list[FlushPart] = []
     begin = search = 0
     while (at := text.find(b"\n" + FLUSH, search)) >= 0 and (end := text.find(b"\n", at + 1)) >= 0:
         search = end
         flush = _decode(text[at + 1 : end], columns)
         if flush is not None:  # otherwise the damage is in the next part
             part = text[begin : at + 1]
-            parts.append(Part(part, flush, crc32(part) == flush.text_crc32))
+            parts.append(FlushPart(part, flush, crc32(part) == flush.text_crc32))
             begin = end + 1
     return parts, begin
 

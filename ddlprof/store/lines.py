@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.base.errors import UserError
-from ddlprof.base.reading import NOT_NEGATIVE, Range, decode, parse_json
+from ddlprof.base.reading import NOT_NEGATIVE, Interval, decode, parse_json
 from ddlprof.model import codec
 from ddlprof.model.blocks import Layout, layouts_of
 from ddlprof.model.codec import COLUMNS, KINDS, Columns, columns_of
@@ -32,7 +32,7 @@ from ddlprof.model.records import (
     RankHeader,
     Samples,
 )
-from ddlprof.model.source_places import SourceLine, SourcePlace
+from ddlprof.model.source_locations import SourceLine, SourceLocation
 from ddlprof.store.flushes import Undamaged
 from ddlprof.store.numbers import DAMAGE, LARGEST, numbers, whole_numbers
 from ddlprof.store.tables import OPTIONAL_FIELDS, ContextTable, IntArray
@@ -49,7 +49,7 @@ FIRST_SCHEMA_WITH_BLOCKS = 3
 
 _Table = TypeVar("_Table")
 
-_ANY_SIGN = Range(-LARGEST)
+_ANY_SIGN = Interval(-LARGEST)
 _SIGNED = (End, ClockReading, LossValue)
 """Records whose fields may be negative: exit codes, differences of clocks, losses. All other numbers are not."""
 _BULK = ("s", "c", "k", "q")
@@ -197,11 +197,11 @@ def shapes_of(parsed: Parsed) -> dict[int, tuple[CollectiveShape, ...]]:
     return shapes
 
 
-def samples_of(parsed: Parsed) -> list[tuple[int, SourcePlace, int]]:
+def samples_of(parsed: Parsed) -> list[tuple[int, SourceLocation, int]]:
     """The stack samples: step, place and number of each."""
     lines: list[SourceLine] = parsed.of("l")
-    known = {line.number: SourcePlace(line.text, line.what) for line in lines}
-    unknown = SourcePlace("unknown line")
+    known = {line.number: SourceLocation(line.text, line.what) for line in lines}
+    unknown = SourceLocation("unknown line")
     long_lines: list[Samples] = parsed.of("q")
     steps, counts = bulk(parsed, "q", _sample_lines)
     pairs = counts.tolist()

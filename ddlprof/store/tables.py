@@ -20,7 +20,7 @@ from ddlprof.model.experts import RoutedTokens
 from ddlprof.model.hang import RankState
 from ddlprof.model.health import HealthReading
 from ddlprof.model.manifest import Manifest
-from ddlprof.model.pipeline import PipelinePlace
+from ddlprof.model.pipeline import PipelineSchedule
 from ddlprof.model.records import (
     MISSING,
     Aggregate,
@@ -41,7 +41,7 @@ from ddlprof.model.records import (
     Stride,
     WindowRow,
 )
-from ddlprof.model.source_places import SourcePlace
+from ddlprof.model.source_locations import SourceLocation
 
 if TYPE_CHECKING:
     from ddlprof.model.operators import StepOperators
@@ -174,7 +174,7 @@ class RankData:
     aggregates: list[Aggregate] = field(default_factory=list)
     strides: list[Stride] = field(default_factory=list)
     """From which step on fewer steps were kept as rows."""
-    samples: list[tuple[int, SourcePlace, int]] = field(default_factory=list)
+    samples: list[tuple[int, SourceLocation, int]] = field(default_factory=list)
     """Stack samples taken in `other`: step, source line, number of samples."""
     context: ContextTable = field(default_factory=ContextTable.empty)
     windows: list[WindowRow] = field(default_factory=list)
@@ -189,7 +189,7 @@ class RankData:
     """The dimensions of the process groups, by group; channels of messages are those of their group."""
     spans: list[JobSpan] = field(default_factory=list)
     """What the job did besides steps, see `RankHeader.spans`."""
-    pipelines: list[PipelinePlace] = field(default_factory=list)
+    pipelines: list[PipelineSchedule] = field(default_factory=list)
     """The places of the rank in pipelines, in the order in which their schedules were made."""
     health: list[HealthReading] = field(default_factory=list)
     """The counters of a sick machine, each when it had changed."""

@@ -26,18 +26,18 @@ PARTS = (engine, modules, loader, compile, profiler, collectives, sharding, mesh
 NAMES: tuple[PrivateName, ...] = tuple(name for part in PARTS for name in part.NAMES)
 
 
-class Found(NamedTuple):
+class NamesFound(NamedTuple):
     """How many of the expected names the installed torch has, and which ones are missing."""
 
     present: int
     missing: list[PrivateName]
 
 
-def look(torch: Any, names: tuple[PrivateName, ...] = NAMES) -> Found:
+def look(torch: Any, names: tuple[PrivateName, ...] = NAMES) -> NamesFound:
     """Looks at all names that this version of torch, built as it is, should have."""
     expected = [name for name in names if is_expected(name, torch.__version__) and can_be_there(name, torch)]
     missing = [name for name in expected if not exists(name, torch)]
-    return Found(len(expected) - len(missing), missing)
+    return NamesFound(len(expected) - len(missing), missing)
 
 
 def is_expected(name: PrivateName, version: str) -> bool:

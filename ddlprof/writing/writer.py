@@ -28,7 +28,7 @@ from ddlprof.model.records import (
     Stride,
     is_all_to_all,
 )
-from ddlprof.model.source_places import SourcePlace
+from ddlprof.model.source_locations import SourceLocation
 from ddlprof.writing.retention import Budget, Retention
 from ddlprof.writing.step_buffer import StepBuffer
 
@@ -43,7 +43,7 @@ _LAST_TRIES, _LAST_PAUSE_S = 5, 0.2
 
 
 @dataclass(slots=True)
-class Step:
+class FinishedStep:
     """A finished step: the row, and the collectives issued in it (records of `hooks.collectives`)."""
 
     row: StepRow
@@ -90,7 +90,7 @@ class RankWriter:
         self._signatures: dict[tuple[CollectiveShape, ...], int] = {}
         self._alike: dict[tuple[CollectiveShape, ...], int] = {}
         """The first of the signatures that differ in the sizes of all-to-alls only."""
-        self._places: dict[SourcePlace, int] = {}
+        self._places: dict[SourceLocation, int] = {}
         self._notes: set[str] = set()
 
     def open(self, directory: Path) -> None:
@@ -117,7 +117,7 @@ class RankWriter:
 
     # -- records --------------------------------------------------------------------------------------------------
 
-    def step(self, step: Step) -> None:
+    def step(self, step: FinishedStep) -> None:
         """Takes a finished step. Its collectives must have ended, or count as never ending."""
         row = step.row
         keeps = self._retention.keeps(row.step, row.flags)
@@ -152,7 +152,7 @@ class RankWriter:
         self._lines.append(line)
         self._lines_size += len(line)
 
-    def _with_collectives(self, step: Step) -> tuple[StepRow, list[CollectiveTimes]]:
+    def _with_collectives(self, step: FinishedStep) -> tuple[StepRow, list[CollectiveTimes]]:
         groups: dict[str, int] = {}
         shapes = []
         for c in step.collectives:
@@ -191,7 +191,7 @@ class RankWriter:
             self._notes.add(line)
             self._add_line(line)
 
-    def samples(self, step: int, counts: dict[SourcePlace, int]) -> None:
+    def samples(self, step: int, counts: dict[SourceLocation, int]) -> None:
         """Writes the numbers of stack samples taken in the `other` of a step, by source line."""
         numbered = {}
         for place, count in counts.items():
@@ -199,7 +199,7 @@ class RankWriter:
                 if len(self._places) >= _MOST_PLACES:
                     continue
                 self._places[place] = len(self._places)
-                self._add_line(codec.encode_place(self._places[place], place), is_needed=True)
+                self._add_line(codec.encode_location(self._places[place], place), is_needed=True)
             numbered[self._places[place]] = count
         if numbered:
             self._add_line(codec.encode_samples(step, numbered))

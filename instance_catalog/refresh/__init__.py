@@ -3,7 +3,7 @@
 `refresh(regions, overlay)` fetches, checks against what is known, writes, and says how each call went.
 """
 
-from ddlprof.instance_catalog.refresh.report import KINDS, Contradiction, Outcome, RefreshReport
+from ddlprof.instance_catalog.refresh.report import KINDS, Contradiction, RefreshOutcome, RefreshReport
 from ddlprof.instance_catalog.refresh.run import refresh
 
-__all__ = ["KINDS", "Contradiction", "Outcome", "RefreshReport", "refresh"]
+__all__ = ["KINDS", "Contradiction", "RefreshOutcome", "RefreshReport", "refresh"]

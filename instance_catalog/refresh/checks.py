@@ -43,7 +43,7 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedRow:
     """The accepted part of an answer. `row`: None if nothing is accepted.
 
     Fields that contradict a known fact are None.
@@ -53,7 +53,7 @@ class Checked:
     contradictions: tuple[Contradiction, ...]
 
 
-def check_type(answer: TypeAnswer, catalog: Catalog, origin: Origin, as_of: str) -> Checked:
+def check_type(answer: TypeAnswer, catalog: Catalog, origin: Origin, as_of: str) -> CheckedRow:
     """The row for an answer, with the API's facts only. The memory of a GPU is its nominal memory."""
     found: list[Contradiction] = []
 
@@ -64,7 +64,7 @@ def check_type(answer: TypeAnswer, catalog: Catalog, origin: Origin, as_of: str)
     known = known_type(catalog, origin.cloud, answer.instance_type)
     gpu = _gpu(answer, known, catalog, reject)
     if gpu is None:
-        return Checked(None, tuple(found))
+        return CheckedRow(None, tuple(found))
     fixed = _fixed(answer, known, reject)
     memory_gib = _gpu_memory_gib(answer, known, gpu, fixed["gpu_fraction"], reject)
     sustained, burst = _network(answer, known, reject)
@@ -88,7 +88,7 @@ def check_type(answer: TypeAnswer, catalog: Catalog, origin: Origin, as_of: str)
         source=origin.source,
         **fixed,
     )
-    return Checked(row, tuple(found))
+    return CheckedRow(row, tuple(found))
 
 
 def check_on_demand(

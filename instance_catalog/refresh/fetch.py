@@ -54,7 +54,7 @@ class RegionAnswers:
     """The failures by kind, one line each."""
 
 
-class Progress:
+class CallProgress:
     """Counts calls over all threads."""
 
     def __init__(self, on_progress: Callable[[int, int], None], total: int) -> None:
@@ -84,7 +84,7 @@ def fetch(
     `names` may contain `*` and `?`. `known_types`: the types whose spot prices are asked for if a region does not tell
     which types it has.
     """
-    progress = Progress(on_progress, len(regions) * len(KINDS))
+    progress = CallProgress(on_progress, len(regions) * len(KINDS))
     known = tuple(known_types)
     found = [_in_thread(partial(_ask, provider, region, names, known, now, progress, deadline)) for region in regions]
     return [future.result() for future in found]
@@ -134,7 +134,7 @@ def _ask(
     names: Sequence[str],
     known: Sequence[str],
     now: datetime,
-    progress: Progress,
+    progress: CallProgress,
     deadline: Deadline,
 ) -> RegionAnswers:
     answers = RegionAnswers(region)
@@ -150,7 +150,7 @@ def _ask(
 class _Calls:
     """Makes calls and notes failures. An endpoint that cannot answer anything is asked only once."""
 
-    def __init__(self, provider: Provider, errors: dict[str, str], progress: Progress, deadline: Deadline) -> None:
+    def __init__(self, provider: Provider, errors: dict[str, str], progress: CallProgress, deadline: Deadline) -> None:
         self._endpoints = provider.endpoints
         self._errors = errors
         self._progress = progress

@@ -10,7 +10,7 @@ KINDS = ("types", "offerings", "on_demand", "spot")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RefreshOutcome:
     """The outcome of the call for one kind of fact in one region."""
 
     region: str
@@ -49,7 +49,7 @@ class Contradiction:
 class RefreshReport:
     """The result of one refresh. At least one call was answered."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RefreshOutcome, ...]
     """One outcome for each region and kind, in the order asked."""
     contradictions: tuple[Contradiction, ...]
     files: tuple[Path, ...]

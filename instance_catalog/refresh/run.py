@@ -27,7 +27,7 @@ from ddlprof.instance_catalog.refresh.fetch import Deadline, RegionAnswers, boun
 from ddlprof.instance_catalog.refresh.providers.aws import Aws
 from ddlprof.instance_catalog.refresh.providers.base import CallFailed, Connect, Provider
 from ddlprof.instance_catalog.refresh.providers.oci import Oci
-from ddlprof.instance_catalog.refresh.report import KINDS, Contradiction, Outcome, RefreshReport
+from ddlprof.instance_catalog.refresh.report import KINDS, Contradiction, RefreshOutcome, RefreshReport
 
 TIMEOUT_S = 120.0
 """Seconds for a whole refresh. One region takes about ten seconds, and regions are queried at the same time."""
@@ -70,7 +70,7 @@ def refresh(
     counts calls; it is called by other threads, one at a time.
 
     Raises CatalogError of one line, and writes nothing, if the configuration is wrong or every call failed. If only
-    some calls failed, each is an `Outcome` with an error, and its old rows and dates are kept.
+    some calls failed, each is a `RefreshOutcome` with an error, and its old rows and dates are kept.
     """
     if provider is None and cloud not in PROVIDERS:
         raise CatalogError(f"facts and prices of {cloud!r} cannot be fetched; known: {', '.join(PROVIDERS)}")
@@ -214,11 +214,13 @@ def _known(catalog: Catalog, cloud: str, names: Sequence[str]) -> list[InstanceT
     return [row for row in rows if any(fnmatchcase(row.instance_type, name) for name in names)]
 
 
-def _outcomes(answers: Iterable[RegionAnswers], accepted: Accepted) -> Iterable[Outcome]:
+def _outcomes(answers: Iterable[RegionAnswers], accepted: Accepted) -> Iterable[RefreshOutcome]:
     for answer in answers:
         for kind in KINDS:
             error = answer.errors.get(kind)
-            yield Outcome(answer.region, kind, 0 if error else accepted.counts.get((answer.region, kind), 0), error)
+            yield RefreshOutcome(
+                answer.region, kind, 0 if error else accepted.counts.get((answer.region, kind), 0), error
+            )
 
 
 def _write(overlay: Path, accepted: Accepted) -> tuple[Path, ...]:

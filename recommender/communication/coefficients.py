@@ -91,7 +91,7 @@ class MachineLinks:
 
 
 @dataclass(frozen=True)
-class Coefficients:
+class CommunicationCoefficients:
     """All fitted coefficients of communication."""
 
     inside: tuple[LinkClass, ...]
@@ -171,7 +171,7 @@ def _with_room(link: Link, machine: Machine) -> Link:
 
 
 @lru_cache(maxsize=1)
-def shipped() -> Coefficients:
+def shipped() -> CommunicationCoefficients:
     """The coefficients of the package, read once."""
     text = (files("ddlprof.recommender") / "communication" / "coefficients.json").read_text("utf-8")
-    return decode(Coefficients, json.loads(text))
+    return decode(CommunicationCoefficients, json.loads(text))

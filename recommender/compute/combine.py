@@ -61,7 +61,7 @@ class GpuEffect:
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedPart:
     """A part of `coefficients.json`, written by `scripts/fit/compute.py`."""
 
     effects: tuple[Effect, ...]
@@ -77,7 +77,7 @@ class Learned:
     """The distance in the logarithm of the batch over which effects of a batch fade by a factor of e."""
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Learned:
+    def from_json(cls, data: Mapping[str, Any]) -> LearnedPart:
         """Reads what `scripts/fit/compute.py` writes."""
 
         def of_gpu(row: Mapping[str, Any]) -> GpuEffect:
@@ -160,7 +160,7 @@ class _Points:
 class Posterior:
     """The posterior of the effects, given the measured steps in any order."""
 
-    def __init__(self, learned: Learned, measured: Sequence[Point]) -> None:
+    def __init__(self, learned: LearnedPart, measured: Sequence[Point]) -> None:
         self._learned, self._effects = learned, learned.effects
         self._known = known = _Points(measured, self._effects)
         self._weights = np.zeros(len(measured))

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import numpy as np
 
-from ddlprof.base.reading import Length, Range
+from ddlprof.base.reading import Interval, Length
 from ddlprof.base.units import count
 from ddlprof.instance_catalog import Gpu
 from ddlprof.recommender.compute.gpu_peaks import precision_class
@@ -25,7 +25,7 @@ time that `TENSOR_S` for each parameter tensor would take, as a share of the ste
 TENSOR_S = 1e-4
 _MOST = 2.0
 """The largest logarithm of a factor."""
-Log = Annotated[float, Range(-50, 50)]
+Log = Annotated[float, Interval(-50, 50)]
 Logs = Annotated[tuple[Log, ...], Length(len(FEATURES), len(FEATURES))]
 Text = Annotated[str, Length(0, 4096)]
 
@@ -46,9 +46,9 @@ class ComputeCorrection:
     low: Logs
     """The least of each feature in the runs; beyond it the factor stays as it is there."""
     high: Logs
-    sd: Annotated[float, Range(0.001, 20)]
+    sd: Annotated[float, Interval(0.001, 20)]
     """The standard deviation of the logarithm of the step of a job of which nothing was measured."""
-    jobs: Annotated[int, Range(1, 10**9)]
+    jobs: Annotated[int, Interval(1, 10**9)]
     where: Text = ""
     """The file that the correction is from, for people."""
 

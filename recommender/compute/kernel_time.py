@@ -128,7 +128,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Rates:
+class CudaCoreSpeeds:
     """The speeds of the GPU for products of one type on CUDA cores."""
 
     flops_s: float
@@ -143,7 +143,7 @@ class Rates:
     """Rows and columns of the library's tiles for batched products; empty: all tiles."""
 
 
-def product_seconds(sizes: Sizes, rates: Rates, fitted: ProductCoefficients, splits: bool = True) -> Array:
+def product_seconds(sizes: Sizes, rates: CudaCoreSpeeds, fitted: ProductCoefficients, splits: bool = True) -> Array:
     """The kernels' seconds of each product. `splits`: whether the summed axis may be split over blocks."""
     tiles = np.array(fitted.tiles)
     # Axes: products, tiles, splits.
@@ -199,7 +199,7 @@ Products = Callable[[Sizes], Array]
 """The seconds of products by kernels as convolutions have them: large tiles, and no split of the summed axis."""
 
 
-def large_products(rates: Rates, fitted: ProductCoefficients) -> Products:
+def large_products(rates: CudaCoreSpeeds, fitted: ProductCoefficients) -> Products:
     """Such kernels on CUDA cores."""
     large = replace(fitted, tiles=tuple(tile for tile in fitted.tiles if tile[0] * tile[1] >= _LEAST_TILE))
     return lambda sizes: product_seconds(sizes, rates, large, splits=False)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ddlprof.model.operators import StepMemory, StepOperators
 from ddlprof.recommender.compute.adapters import is_in_four_bits
 from ddlprof.recommender.compute.compiled_memory import without_copies_of_logits
-from ddlprof.recommender.compute.optimizers import Optimizer, optimizer_named
+from ddlprof.recommender.compute.optimizers import OptimizerKind, optimizer_named
 from ddlprof.recommender.compute.precisions import BYTES, parameter_type, precision_named, results
 from ddlprof.recommender.compute.step_parts import AS_COUNTED, Changes
 from ddlprof.recommender.compute.what_if import as_asked, memory_at
@@ -295,7 +295,7 @@ def _gradients(fixed: float, trained: float, share: float, added: float | None) 
     return made * share, fixed - made
 
 
-def _optimizer(step: StepOperators) -> tuple[Optimizer, bool]:
+def _optimizer(step: StepOperators) -> tuple[OptimizerKind, bool]:
     """The optimizer of the step, and whether it was assumed."""
     if not step.training:
         return optimizer_named("none"), False
@@ -306,7 +306,7 @@ def _optimizer(step: StepOperators) -> tuple[Optimizer, bool]:
 
 
 def _fixed_memory(
-    step: StepOperators, memory: StepMemory, optimizer: Optimizer, strategy: Strategy, world_size: int
+    step: StepOperators, memory: StepMemory, optimizer: OptimizerKind, strategy: Strategy, world_size: int
 ) -> _FixedMemory:
     whole, trained = memory.parameter_bytes or 0.0, memory.trained_bytes or 0.0
     if not step.training:

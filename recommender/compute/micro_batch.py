@@ -16,7 +16,7 @@ from importlib.resources import files
 from typing import Any
 
 from ddlprof.instance_catalog import Catalog, Gpu
-from ddlprof.recommender.compute.combine import Learned, Point, Posterior, Predicted
+from ddlprof.recommender.compute.combine import LearnedPart, Point, Posterior, Predicted
 from ddlprof.recommender.compute.correction import ComputeCorrection, CorrectedParts
 from ddlprof.recommender.compute.gpu_peaks import precision_class
 from ddlprof.recommender.compute.gpu_ratios import GpuPairs, Series, merged
@@ -86,10 +86,10 @@ class ComputeEstimate:
 
 
 @dataclass(frozen=True)
-class Coefficients:
+class ComputeCoefficients:
     """The content of `coefficients.json`."""
 
-    learned: Mapping[str, Learned]
+    learned: Mapping[str, LearnedPart]
     """For parts made of `operators`, and for those made of `flops` or of nothing but `steps`."""
     widths: Mapping[str, float]
     """The factor on intervals by what is known, from errors on groups left out of the fit."""
@@ -98,17 +98,17 @@ class Coefficients:
     """What the user's own runs say of their GPUs; no part of the file."""
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Coefficients:
-        operators, flops = (Learned.from_json(data[name]) for name in ("operators", "flops"))
+    def from_json(cls, data: Mapping[str, Any]) -> ComputeCoefficients:
+        operators, flops = (LearnedPart.from_json(data[name]) for name in ("operators", "flops"))
         widths = {name: float(value) for name, value in data["widths"].items()}
         return cls({"operators": operators, "flops": flops, "steps": flops}, widths, GpuPairs.from_json(data["pairs"]))
 
 
 @lru_cache(maxsize=1)
-def shipped() -> Coefficients:
+def shipped() -> ComputeCoefficients:
     """The coefficients of the package, read once."""
     text = files("ddlprof.recommender").joinpath("compute/coefficients.json").read_text(encoding="utf-8")
-    return Coefficients.from_json(json.loads(text))
+    return ComputeCoefficients.from_json(json.loads(text))
 
 
 def compute(workload: Workload, gpu: Gpu, batch_per_gpu: int, precision: str) -> ComputeEstimate:
@@ -137,7 +137,7 @@ class ComputeModel:
     def __init__(
         self,
         workload: Workload,
-        coefficients: Coefficients | None = None,
+        coefficients: ComputeCoefficients | None = None,
         catalog: Catalog | None = None,
         others: Sequence[Workload] = (),
     ) -> None:

@@ -19,9 +19,9 @@ from ddlprof.recommender.compute.gpu_peaks import GpuPeaks, Peak, for_tf32, peak
 from ddlprof.recommender.compute.kernel_time import (
     Array,
     ConvolutionRates,
+    CudaCoreSpeeds,
     OperatorTable,
     Products,
-    Rates,
     Sizes,
     attention_seconds,
     convolution_seconds,
@@ -228,9 +228,11 @@ class OperatorModel:
             return _Speeds(
                 True, on_tensor.flops_s, lambda sizes: tensor_product_seconds(sizes, on_tensor, tensor), large
             )
-        flops_s, cuda, tiles = peak.flops_s * generation.cuda, self._fitted.cuda, generation.batched_tiles
+        flops_s = peak.flops_s * generation.cuda
+        cuda = self._fitted.cuda
+        tiles = generation.batched_tiles
         energy, batched = generation.cuda_energy, generation.batched
-        on_cuda = Rates(flops_s, bandwidth_b_s, machine.sms, machine.watts, energy, batched, tiles)
+        on_cuda = CudaCoreSpeeds(flops_s, bandwidth_b_s, machine.sms, machine.watts, energy, batched, tiles)
         large = ConvolutionRates(large_products(on_cuda, cuda), flops_s, bandwidth_b_s, winograd=True)
         return _Speeds(False, flops_s, lambda sizes: product_seconds(sizes, on_cuda, cuda), large)
 

@@ -20,7 +20,7 @@ _SPELLINGS = {"momentum": "sgd-momentum", "sgdm": "sgd-momentum", "sgd-with-mome
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class OptimizerKind:
     """An optimizer by name and how its update is done."""
 
     name: str
@@ -52,7 +52,7 @@ class Optimizer:
         return (update_operator(self.name, self.implementation, dtype, elements, tensors, moved, calls),)
 
 
-def optimizer_named(text: str) -> Optimizer:
+def optimizer_named(text: str) -> OptimizerKind:
     """The optimizer with a name such as adamw, SGD, sgd-momentum or adam-fused.
 
     Raises `PredictionError` that names the known ones.
@@ -71,4 +71,4 @@ def optimizer_named(text: str) -> Optimizer:
         )
     if implementation == FUSED and update.fused is None:
         raise PredictionError(f"optimizer {text!r}: {base} has no fused update; write {base} or {base}-foreach")
-    return Optimizer(base, update, implementation or update.default)
+    return OptimizerKind(base, update, implementation or update.default)

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from ddlprof.recommender.errors import PredictionError
-from ddlprof.recommender.layouts.links import Collective
+from ddlprof.recommender.layouts.links import CollectiveCost
 
 TUNED = "megatron"
 """The software of all published steps in fp8 or with experts: assumed for these where none is named."""
@@ -70,7 +70,7 @@ class LayoutCoefficients:
     """Standard deviation of the logarithm of the step, by errors on models or sources left out of the fit."""
     memory_spread: float
     """How much more activations, logits and buffers may take, as a share: what software keeps differs."""
-    collectives: dict[str, Collective]
+    collectives: dict[str, CollectiveCost]
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class FittedLayouts:
 
 def layouts_from(data: dict[str, Any]) -> FittedLayouts:
     """From the content of the file."""
-    collectives = {name: Collective(**row) for name, row in data["collectives"].items()}
+    collectives = {name: CollectiveCost(**row) for name, row in data["collectives"].items()}
     common = LayoutCoefficients(**data["common"], collectives=collectives)
     software = {
         name: LayoutCoefficients(**{**data["common"], **row}, collectives=collectives)

@@ -14,7 +14,7 @@ _PASSES = {"all_reduce": 2.0}
 """How often a collective sends its bytes around; 1 for the others."""
 
 
-class Collective(NamedTuple):
+class CollectiveCost(NamedTuple):
     """Coefficients of one kind of collective over NVLink: seconds = a + b + mix * sqrt(a * b), where a is the lead and
     b the bytes over what the links reach. Fitted to aiconfigurator's table of collectives."""
 
@@ -27,7 +27,7 @@ class Collective(NamedTuple):
     """How much slower messages of middling size are."""
 
 
-class Group(NamedTuple):
+class DimensionGroup(NamedTuple):
     """The ranks of one dimension: how many, in how many NVLink domains, and how many of them share a domain."""
 
     ranks: int
@@ -57,14 +57,20 @@ def fabric_of(machine: Machine, gpus_per_node: int) -> Fabric:
     return Fabric(domain, machine.link_gb_s or 16.0, network_gb_s)
 
 
-def group(ranks: int, stride: int, domain: int) -> Group:
+def group(ranks: int, stride: int, domain: int) -> DimensionGroup:
     """The group of every `stride`-th rank, where ranks fill one domain after another."""
     inside = min(max(domain // stride, 1), ranks)
-    return Group(ranks, math.ceil(ranks / inside), inside)
+    return DimensionGroup(ranks, math.ceil(ranks / inside), inside)
 
 
 def collective_s(
-    kind: str, size: float, at: Group, fabric: Fabric, fitted: Mapping[str, Collective], share: float, hop_s: float
+    kind: str,
+    size: float,
+    at: DimensionGroup,
+    fabric: Fabric,
+    fitted: Mapping[str, CollectiveCost],
+    share: float,
+    hop_s: float,
 ) -> float:
     """Seconds of a collective of `size` bytes: the whole tensor, or what one rank sends in an all-to-all.
 

@@ -27,7 +27,7 @@ from ddlprof.recommender.layouts.layer import (
     layer_time,
     shipped_operators,
 )
-from ddlprof.recommender.layouts.links import Fabric, Group, collective_s, group, send_s
+from ddlprof.recommender.layouts.links import DimensionGroup, Fabric, collective_s, group, send_s
 from ddlprof.recommender.layouts.share import RankParameters, rank_parameters
 
 GRADIENT_BYTES = 4
@@ -230,11 +230,11 @@ class LayoutTime:
     def _collective(self, kind: str, size: float, ranks: int, stride: int) -> Sent:
         at, fitted = group(ranks, stride, self._fabric.domain), self._fitted
 
-        def seconds(where: Group) -> float:
+        def seconds(where: DimensionGroup) -> float:
             return collective_s(kind, size, where, self._fabric, fitted.collectives, fitted.network, fitted.hop_s)
 
         found = seconds(at)
-        together = found if at.domains == 1 else min(seconds(Group(ranks, 1, ranks)), found)
+        together = found if at.domains == 1 else min(seconds(DimensionGroup(ranks, 1, ranks)), found)
         return Sent(found, together)
 
     def _tensor(self, micro: Micro, around: int) -> Sent:

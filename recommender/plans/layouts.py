@@ -23,7 +23,7 @@ from ddlprof.recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, m
 from ddlprof.recommender.plans.question import check_question, choose_machines, order
 from ddlprof.recommender.predictor import Predictor
 from ddlprof.recommender.search.memory import memory_of
-from ddlprof.recommender.search.search import MEMORY, Found, LayoutSearch, MemoryOfLayout, Predicts, Tried
+from ddlprof.recommender.search.search import MEMORY, LayoutSearch, MemoryOfLayout, Predicts, SearchResult, Tried
 from ddlprof.recommender.settings import Settings
 from ddlprof.recommender.target import machine_from_type
 from ddlprof.recommender.workload import Workload
@@ -158,12 +158,12 @@ def _has_nvlink(instance: InstanceType, catalog: Catalog) -> bool:
     return machine_from_type(instance, catalog).link == "nvlink"
 
 
-def _found(search: LayoutSearch, instance: InstanceType, catalog: Catalog, nodes: int) -> Found:
+def _found(search: LayoutSearch, instance: InstanceType, catalog: Catalog, nodes: int) -> SearchResult:
     memory_gib = USABLE_MEMORY_SHARE * (instance.gpu_memory_gib or 0.0)
     return search.on(machine_from_type(instance, catalog), (instance.gpus,) * nodes, memory_gib)
 
 
-def _candidate(instance: InstanceType, region: str, nodes: int, found: Found, workload: Workload) -> Candidate:
+def _candidate(instance: InstanceType, region: str, nodes: int, found: SearchResult, workload: Workload) -> Candidate:
     best = found.best
     if best is None:
         return _rejected(instance, region, nodes, _why_none(instance, found))
@@ -180,7 +180,7 @@ def _rejected(instance: InstanceType, region: str, nodes: int, reason: str) -> C
     return Candidate(instance, region, Sizing(nodes, instance.gpus, 0, 0), reason=reason)
 
 
-def _why_none(instance: InstanceType, found: Found) -> str:
+def _why_none(instance: InstanceType, found: SearchResult) -> str:
     """The reason why no layout can be used."""
     too_large = [each.memory_gib for each in found.tried if each.reason == MEMORY and each.memory_gib is not None]
     if too_large:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from ddlprof.base.reading import Range, ReadingError, decode
+from ddlprof.base.reading import Interval, ReadingError, decode
 from ddlprof.instance_catalog import Catalog, InstanceType
 from ddlprof.instance_catalog.records import PRICINGS
 from ddlprof.recommender.errors import PredictionError
@@ -45,8 +45,8 @@ def check_question(limits: Limits, pricing: str | Sequence[str], most_nodes: int
     asked: list[tuple[str, Any, object]] = [
         ("the number of samples", Speed, limits.samples),
         ("the budget", Speed, limits.budget_s),
-        ("the number of nodes", Annotated[int, Range(1, most_nodes)], limits.max_nodes),
-        ("the least number of nodes", Annotated[int, Range(1, limits.max_nodes)], limits.min_nodes),
+        ("the number of nodes", Annotated[int, Interval(1, most_nodes)], limits.max_nodes),
+        ("the least number of nodes", Annotated[int, Interval(1, limits.max_nodes)], limits.min_nodes),
         ("the highest cost", Speed | None, limits.max_cost_usd),
         ("the time to start", Amount, limits.startup_s),
     ]

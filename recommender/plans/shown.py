@@ -20,7 +20,7 @@ def offer_of(plan: Plan) -> Offer:
 
 
 @dataclass(frozen=True)
-class Row:
+class ShownPlan:
     """A plan to show."""
 
     position: int
@@ -33,7 +33,7 @@ class Row:
     is_knee: bool
 
 
-def rows_of(accepted: Sequence[Plan], knee: Plan | None, top: int, *, all_sizes: bool = False) -> list[Row]:
+def rows_of(accepted: Sequence[Plan], knee: Plan | None, top: int, *, all_sizes: bool = False) -> list[ShownPlan]:
     """The `top` best plans of different offers, with `all_sizes` of all plans, and always the fastest and the knee.
 
     `accepted` has the best plan first. The rows keep this order.
@@ -48,7 +48,7 @@ def rows_of(accepted: Sequence[Plan], knee: Plan | None, top: int, *, all_sizes:
     for number in numbers:
         plan, offer = accepted[number], offer_of(accepted[number])
         folded = 0 if all_sizes else sizes.pop(offer, shown[offer]) - shown[offer]
-        rows.append(Row(number + 1, plan, folded, plan is fastest, plan is knee))
+        rows.append(ShownPlan(number + 1, plan, folded, plan is fastest, plan is knee))
     return rows
 
 

@@ -50,7 +50,7 @@ class Tried(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The layouts tried on a number of machines; None: none can be."""
 
     best: Tried | None
@@ -81,16 +81,16 @@ class LayoutSearch:
         self._needed: dict[tuple[Layout, int, int, int], tuple[float, float]] = {}
         self._spaces: dict[tuple[int, int], tuple[Space, list[tuple[Option, str]]]] = {}
         self._variants: dict[tuple[Layout, str], list[Layout]] = {}
-        self._found: dict[tuple[Machine, int, float], Found] = {}
+        self._found: dict[tuple[Machine, int, float], SearchResult] = {}
 
-    def on(self, machine: Machine, placement: tuple[int, ...], usable_gib: float) -> Found:
+    def on(self, machine: Machine, placement: tuple[int, ...], usable_gib: float) -> SearchResult:
         """The layouts on machines with this placement, each GPU with so much memory (GiB) for the job."""
         key = (replace(machine, name="", vcpus=None, storage_gb_s=None), len(placement), usable_gib)
         if key not in self._found:
             self._found[key] = self._search(machine, placement, usable_gib)
         return self._found[key]
 
-    def _search(self, machine: Machine, placement: tuple[int, ...], usable_gib: float) -> Found:
+    def _search(self, machine: Machine, placement: tuple[int, ...], usable_gib: float) -> SearchResult:
         gpus, domain = sum(placement), fabric_of(machine, placement[0]).domain if machine.link == "nvlink" else 1
         if (gpus, domain) not in self._spaces:
             made = Space(self._model, gpus, domain, self._global_batch)
@@ -101,7 +101,7 @@ class LayoutSearch:
         for option, rule in options:
             tried += [Tried(*option, rule)] if rule else self._fitting(option, target, space, usable_gib)
         best = min((each for each in tried if each.estimate), key=_step_s, default=None)
-        return Found(best, [each if each is best else _without_basis(each) for each in tried])
+        return SearchResult(best, [each if each is best else _without_basis(each) for each in tried])
 
     def _fitting(self, option: Option, target: Target, space: Space, usable_gib: float) -> Iterator[Tried]:
         """The option with what data ranks may divide, each with the least recomputation that fits."""

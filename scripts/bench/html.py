@@ -19,8 +19,8 @@ import numpy as np
 
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.records import ContextRow, End, Flag, Overhead, RankHeader, StepRow
-from ddlprof.model.source_places import SourcePlace
-from ddlprof.writing.writer import RankWriter, Step
+from ddlprof.model.source_locations import SourceLocation
+from ddlprof.writing.writer import FinishedStep, RankWriter
 from scripts.bench.jobs import Limits, print_table, progress
 from scripts.bench.merge import phases, run
 
@@ -92,12 +92,12 @@ def _write_rank(directory: Path, rank: int, ranks: int, drawn: _Drawn) -> None:
     last = np.maximum(drawn.end[:, -1], own_end)
     steps = zip(*(column.tolist() for column in (*columns, own_end, last, drawn.ready, drawn.end)), strict=True)
     now = second = 0
-    place = SourcePlace("train.py:88 log", "logging")
+    place = SourceLocation("train.py:88 log", "logging")
     for number, (data, compute, other, flags, done, ended, ready, end) in enumerate(steps):
         comm = ended - done
         row = StepRow(number, now, data + compute + comm + other, compute, data, data * 7 // 10, data // 4, 0, comm,
                       other, 1, 32, flags)  # fmt: skip
-        writer.step(Step(row, _collectives(number * len(end), now, done, ready, end, ranks), now, True))
+        writer.step(FinishedStep(row, _collectives(number * len(end), now, done, ready, end, ranks), now, True))
         now += row.step_ns
         if now // 10**9 > second:
             second = now // 10**9

@@ -18,7 +18,7 @@ from typing import Any
 
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.records import ContextRow, End, Overhead, RankHeader, StepRow
-from ddlprof.writing.writer import RankWriter, Step
+from ddlprof.writing.writer import FinishedStep, RankWriter
 from scripts.bench.jobs import Limits, print_table, progress
 from scripts.bench.machine import describe
 from scripts.bench.merge import run
@@ -65,7 +65,7 @@ def write_rank(directory: Path, rank: int, steps: int, step_ns: int, many: int) 
                       1_000_000 + noise, 1, 32, 0, compute_forward_ns=compute // 3, compute_backward_ns=compute // 2,
                       compute_optimizer_ns=compute - compute // 3 - compute // 2,
                       peak_memory_bytes=40 << 30)  # fmt: skip
-        writer.step(Step(row, Collectives(number, start, step_ns, many), start, True))  # type: ignore[arg-type]
+        writer.step(FinishedStep(row, Collectives(number, start, step_ns, many), start, True))  # type: ignore[arg-type]
         if number % a_second == 0:
             if number // a_second % every == 0:
                 writer.context(ContextRow(start, 50.0, 8 << 30, 4 << 30, None, None, None))

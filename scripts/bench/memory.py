@@ -19,7 +19,7 @@ from ddlprof.model.blocks import LAYOUTS, SUMS, BlockStream
 from ddlprof.model.records import Aggregate, RankHeader, StepRow
 from ddlprof.store import RankData, load_run
 from ddlprof.writing.retention import Budget
-from ddlprof.writing.writer import RankWriter, Step, rank_files
+from ddlprof.writing.writer import FinishedStep, RankWriter, rank_files
 from scripts.bench.jobs import PLAIN, Limits, print_table, profiled, progress, run_job
 from scripts.bench.machine import describe
 
@@ -108,7 +108,7 @@ def written(header: RankHeader, rows: list[StepRow], directory: Path, budget: Bu
     writer.open(directory)
     for number, row in enumerate(rows):
         # As they come from the assembler: without collectives, which the reader would look for.
-        writer.step(Step(replace(row, signature=-1, first_seqs=()), [], row.start_ns, True))
+        writer.step(FinishedStep(replace(row, signature=-1, first_seqs=()), [], row.start_ns, True))
         if number % FLUSH_STEPS == 0:
             writer.flush()
     writer.close()

@@ -19,7 +19,7 @@ from ddlprof.live.follower import RunFollower
 from ddlprof.live.snapshot import Observer, Snapshot
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import ContextRow, RankHeader, StepRow
-from ddlprof.writing.writer import RankWriter, Step
+from ddlprof.writing.writer import FinishedStep, RankWriter
 
 MS = 1_000_000
 STEP_MS = 10
@@ -53,7 +53,7 @@ class Job:
                     writer.flush()
 
 
-def _step(number: int, rank: int) -> Step:
+def _step(number: int, rank: int) -> FinishedStep:
     start = number * STEP_MS * MS
     late = rank % 2 * MS // 2
     row = StepRow(number, start, 10 * MS, 6 * MS + late, 1 * MS, None, None, 0, 2 * MS - late, 1 * MS, 1, 32, 0)
@@ -65,7 +65,7 @@ def _step(number: int, rank: int) -> Step:
         )
         for which in (0, 1)
     ]  # fmt: skip
-    return Step(row, collectives, start, True)
+    return FinishedStep(row, collectives, start, True)
 
 
 def _look(observer: Observer) -> tuple[Snapshot, float]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ddlprof.recommender.compute.micro_batch import Coefficients, ComputeModel
+from ddlprof.recommender.compute.micro_batch import ComputeCoefficients, ComputeModel
 from ddlprof.recommender.errors import PredictionError
 from ddlprof.recommender.estimate import Z80
 from ddlprof.recommender.target import default_catalog
@@ -61,7 +61,7 @@ class Fitted:
     profet: pd.DataFrame | None = None
     """PROFET's steps, for the ratios between its GPUs; None: as shipped."""
 
-    def without(self, column: str, held: Sequence[str]) -> Coefficients:
+    def without(self, column: str, held: Sequence[str]) -> ComputeCoefficients:
         """The coefficients without the rows that have one of these values."""
         steps = {name: rows[~rows[column].isin(held)] for name, rows in self.steps.items()}
         pairs = json.loads(SHIPPED.read_text(encoding="utf-8"))["pairs"]
@@ -69,7 +69,7 @@ class Fitted:
             pairs = fit_pairs(self.profet[~("PROFET|" + self.profet.model).isin(held)], spreads=pairs)
         if self.profet is not None and column == "gpu":
             pairs = [pair for pair in pairs if not {pair["source"], pair["target"]} & set(held)]
-        return Coefficients.from_json({**fit(steps, self.sds), "pairs": pairs})
+        return ComputeCoefficients.from_json({**fit(steps, self.sds), "pairs": pairs})
 
 
 def evaluate(table: pd.DataFrame, fitter: Fitted) -> pd.DataFrame:
@@ -189,7 +189,7 @@ def _measurement(row: Any) -> Measurement:
     )
 
 
-def _nothing_measured(fitted: Coefficients, job: pd.DataFrame) -> Iterator[Case]:
+def _nothing_measured(fitted: ComputeCoefficients, job: pd.DataFrame) -> Iterator[Case]:
     for knowledge, workload in _workloads(None, job.iloc[0]):
         model = ComputeModel(workload, fitted)
         for there in _cells(job).values():
@@ -197,7 +197,7 @@ def _nothing_measured(fitted: Coefficients, job: pd.DataFrame) -> Iterator[Case]
                 yield from _case(model, row, "nothing measured", knowledge, "nothing")
 
 
-def _other_gpus(fitted: Coefficients, job: pd.DataFrame, what: str, only: str | None = None) -> Iterator[Case]:
+def _other_gpus(fitted: ComputeCoefficients, job: pd.DataFrame, what: str, only: str | None = None) -> Iterator[Case]:
     """Predicts from the steps of each GPU and precision those of each other one, at batches measured on both."""
     cells = _cells(job)
     for number, (source, measured) in enumerate(cells.items()):
@@ -213,7 +213,7 @@ def _other_gpus(fitted: Coefficients, job: pd.DataFrame, what: str, only: str | 
                     yield from _case(model, row, what, knowledge, "elsewhere")
 
 
-def _two_gpus(fitted: Coefficients, job: pd.DataFrame) -> Iterator[Case]:
+def _two_gpus(fitted: ComputeCoefficients, job: pd.DataFrame) -> Iterator[Case]:
     """The same from two others."""
     cells = _cells(job)
     for target, there in cells.items():
@@ -228,7 +228,7 @@ def _two_gpus(fitted: Coefficients, job: pd.DataFrame) -> Iterator[Case]:
                 yield from _case(model, row, "two GPUs measured, model left out", knowledge, "elsewhere")
 
 
-def _other_batches(fitted: Coefficients, job: pd.DataFrame) -> Iterator[Case]:
+def _other_batches(fitted: ComputeCoefficients, job: pd.DataFrame) -> Iterator[Case]:
     for there in _cells(job).values():
         if len(there) < MOST_BATCHES:
             continue
@@ -241,7 +241,7 @@ def _other_batches(fitted: Coefficients, job: pd.DataFrame) -> Iterator[Case]:
                     yield from _case(model, row, "same GPU, another batch", knowledge, "here")
 
 
-def _other_jobs(fitted: Coefficients, left_out: pd.DataFrame, table: pd.DataFrame) -> Iterator[Case]:
+def _other_jobs(fitted: ComputeCoefficients, left_out: pd.DataFrame, table: pd.DataFrame) -> Iterator[Case]:
     """From one other GPU, and three jobs of other models of the source that were measured on both GPUs."""
     known = table[table.network.notna() & ~table.family.isin(left_out.family)]
     for (source, _), job in left_out[left_out.network.notna()].groupby(["source", "job"]):

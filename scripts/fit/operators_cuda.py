@@ -15,7 +15,7 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from ddlprof.recommender.compute.gpu_peaks import GpuPeaks
-from ddlprof.recommender.compute.kernel_time import Array, ProductCoefficients, Rates, Sizes, product_seconds
+from ddlprof.recommender.compute.kernel_time import Array, CudaCoreSpeeds, ProductCoefficients, Sizes, product_seconds
 from scripts.fit.operators_tensor import LARGE, Fit, TensorLevel, level_of
 
 CUDA_ENERGY = {
@@ -63,11 +63,11 @@ def cuda_coefficients(values: Array) -> Fit:
     return {"tiles": tiles, **rest, "norm": e[10], "start_s": 3e-6, "sm_gb_s": 55.0}
 
 
-def cuda_rates(machine: GpuPeaks, level: Level, tiles_of: Mapping[int, Any]) -> Rates:
+def cuda_rates(machine: GpuPeaks, level: Level, tiles_of: Mapping[int, Any]) -> CudaCoreSpeeds:
     """Rates of fp32 on CUDA cores."""
     tiles = tiles_of.get(min(int(machine.capability), 8), ())
     flops_s, bandwidth = machine.fp32_flops_s * level.cuda, machine.bandwidth_b_s
-    return Rates(flops_s, bandwidth, machine.sms, machine.watts, level.energy, level.batched, tiles)
+    return CudaCoreSpeeds(flops_s, bandwidth, machine.sms, machine.watts, level.energy, level.batched, tiles)
 
 
 def sample(rows: pd.DataFrame, by: list[str], most: int) -> pd.DataFrame:
@@ -170,13 +170,13 @@ def _weights(rows: pd.DataFrame) -> Array:
     return found
 
 
-def _large_products(capabilities: list[float]) -> list[tuple[int, Rates, Sizes, float]]:
+def _large_products(capabilities: list[float]) -> list[tuple[int, CudaCoreSpeeds, Sizes, float]]:
     """Published large products in fp32 of the capabilities: position, rates, size, seconds."""
     found = []
     for row in pd.read_csv(LARGE).to_dict("records"):
         if row["dtype"] == "fp32" and row["capability"] in capabilities:
             side = np.array([8192.0])
-            rates = Rates(row["peak_tflops"] * 1e12, 1e12, row["sms"], row["watts"], 1.0)
+            rates = CudaCoreSpeeds(row["peak_tflops"] * 1e12, 1e12, row["sms"], row["watts"], 1.0)
             second = 2 * 8192.0**3 / (row["tflops"] * 1e12)
             found.append(
                 (capabilities.index(row["capability"]), rates, Sizes(np.ones(1), side, side, side, np.zeros(1)), second)
@@ -193,7 +193,7 @@ def _level_of_large_products(cuda: Fit) -> dict[float, float]:
     rows = pd.read_csv(LARGE)
     for row in rows[rows["dtype"] == "fp32"].to_dict("records"):
         capability = max(each for each in CUDA_ENERGY if each <= row["capability"])
-        rates = Rates(row["peak_tflops"] * 1e12, 1e12, row["sms"], row["watts"], CUDA_ENERGY[capability])
+        rates = CudaCoreSpeeds(row["peak_tflops"] * 1e12, 1e12, row["sms"], row["watts"], CUDA_ENERGY[capability])
         side = np.array([float(_SIDE)])
         sizes, fitted = Sizes(np.ones(1), side, side, side, np.zeros(1)), products_of(cuda)
         unlimited = product_seconds(sizes, replace(rates, watts=1e9), fitted)[0]

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 from ddlprof.model.manifest import Manifest, ModelFacts, TrainingFacts
 from ddlprof.model.records import ContextRow, End, Flag, Overhead, RankHeader, StepRow
-from ddlprof.model.source_places import SourcePlace
+from ddlprof.model.source_locations import SourceLocation
 from ddlprof.writing.retention import Budget
-from ddlprof.writing.writer import RankWriter, Step
+from ddlprof.writing.writer import FinishedStep, RankWriter
 
 MS = 1_000_000
 RANKS, STEPS, STEPS_A_FLUSH = 2, 120, 8
@@ -37,7 +37,7 @@ def _write_rank(directory: Path, rank: int) -> None:
     )
     writer = RankWriter(header, BUDGET)
     writer.open(directory)
-    now, place = 0, SourcePlace("train.py:41 log")
+    now, place = 0, SourceLocation("train.py:41 log")
     for number in range(STEPS):
         row = _row(rank, number, now)
         collectives = [
@@ -47,7 +47,7 @@ def _write_rank(directory: Path, rank: int) -> None:
             )
             for which in (0, 1)
         ]  # fmt: skip
-        writer.step(Step(row, collectives, now, True))
+        writer.step(FinishedStep(row, collectives, now, True))
         now += row.step_ns
         if number % STEPS_A_FLUSH == STEPS_A_FLUSH - 1:
             writer.context(ContextRow(now, 55.0, 8 << 30, (400 + number) << 20, None, None, None))

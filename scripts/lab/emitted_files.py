@@ -17,9 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ddlprof.emit.engines import ENGINES
-from ddlprof.emit.start import Machine, Start
+from ddlprof.emit.start import RentedMachine, Start
 
-P4D = Machine("aws", "us-east-1", "p4d.24xlarge", "A100-SXM4-40GB", efa_interfaces=4)
+P4D = RentedMachine("aws", "us-east-1", "p4d.24xlarge", "A100-SXM4-40GB", efa_interfaces=4)
 TWO = Start(
     "bert", ("train.py", "--lr", "0.1"), P4D, 2, 8, 7200.0, 10_000.0,
     told=("Plan 1: 2 x p4d.24xlarge.",), others=(replace(P4D, instance_type="p4de.24xlarge"),),

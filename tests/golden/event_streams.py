@@ -16,10 +16,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from ddlprof.collect.steps.attribution import StepAssembler
-from ddlprof.collect.steps.frozen import FrozenCalls, FrozenModule, Read
 from ddlprof.collect.steps.loop import Gap
+from ddlprof.collect.steps.no_grad import NoGradCalls, NoGradModule, Read
 from ddlprof.model.blocks import LAYOUTS, BlockStream
-from ddlprof.model.events import Event, Kind, Round
+from ddlprof.model.events import Event, IterationStart, Kind
 from ddlprof.writing.writer import RankWriter, rank_files
 from tests.property.test_attribution import PAIRS, SINGLE, Tree, flatten
 from tests.records import records_in
@@ -61,7 +61,7 @@ class Loop:
         self.events: list[Event] = []
         self.now = 1_000_000
         self._chance = chance
-        self._student, self._teacher = FrozenModule(is_trained=True), FrozenModule()
+        self._student, self._teacher = NoGradModule(is_trained=True), NoGradModule()
         self._seen: set[int] = set()
         self._seq = 0
 
@@ -95,20 +95,21 @@ class Loop:
             self._during(Kind.H2D_BEGIN, Kind.H2D_END)
         self._emit(Kind.FORWARD_END, True)
 
-    def _frozen(self, module: FrozenModule, training_mode: bool) -> None:
+    def _frozen(self, module: NoGradModule, training_mode: bool) -> None:
         read = self._chance.of((None, None, *Read))
-        calls = FrozenCalls(module, training_mode, self._chance.of((8, 3)), read, self._chance.happens(0.2))
+        calls = NoGradCalls(module, training_mode, self._chance.of((8, 3)), read, self._chance.happens(0.2))
         told = self._chance.of((calls, lambda: calls, None))
         self._emit(Kind.FORWARD_BEGIN, False, self._chance.of((training_mode, training_mode, None)), told)
         self._emit(Kind.FORWARD_END, False)
 
     def _collectives(self) -> None:
         for _ in range(self._chance.number(3)):
-            way = "stream" if self._has("unawaited") else None
+            stream = "stream" if self._has("unawaited") else None
             self._seq += 1
             record = SimpleNamespace(
                 group=self._chance.of("01"), seq=self._seq, op="allreduce", bytes=1024, ranks=2, root=None,
-                ready=self.now, end=self._chance.of((None, self.now + 2_000_000)), need=None, exposed=None, way=way,
+                ready=self.now, end=self._chance.of((None, self.now + 2_000_000)), need=None, exposed=None,
+                stream=stream,
             )  # fmt: skip
             self._emit(Kind.COLLECTIVE, record)
         self._emit(Kind.COMM_BEGIN)
@@ -147,7 +148,7 @@ class Loop:
                 self._frozen(self._student, False)
         for micro_batch in range(2 if "accumulates" in self._chance.features else 1):
             if "no_optimizer" in self._chance.features and micro_batch == 0 and index:
-                self._emit(Kind.ROUND, self._chance.of((Round.LOADER, Round.FORWARD)))
+                self._emit(Kind.ITERATION, self._chance.of((IterationStart.LOADER, IterationStart.FORWARD)))
             if "no_loader" not in self._chance.features:
                 self._batch(0)
             if self._has("zeroes"):

@@ -28,7 +28,7 @@ from ddlprof.model.records import (
     RankHeader,
     StepRow,
 )
-from ddlprof.model.source_places import SourcePlace
+from ddlprof.model.source_locations import SourceLocation
 from ddlprof.writing.step_buffer import StepBuffer
 
 Record: TypeAlias = codec.Record
@@ -189,7 +189,8 @@ def write_golden_run(directory: Path) -> None:
             records.append(JobSpan("checkpoint", 2500 * MS, 50 * MS))
             records.append(End("exception", 1, 4300 * MS))
         places = [
-            codec.encode_place(n, SourcePlace(text)) for n, text in enumerate(("train.py:41 log", "train.py:52 save"))
+            codec.encode_location(n, SourceLocation(text))
+            for n, text in enumerate(("train.py:41 log", "train.py:52 save"))
         ]
         samples = [*places, codec.encode_samples(10, {0: 9, 1: 3})]
         notes = [codec.encode_note("h2d", "not measured: an example")] if rank == 0 else []

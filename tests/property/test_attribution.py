@@ -15,7 +15,7 @@ from ddlprof.collect.steps.loop import Gap
 from ddlprof.model.classes import CLASSES
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import StepRow
-from ddlprof.writing.writer import Step
+from ddlprof.writing.writer import FinishedStep
 from tests.unit.collect.ticking_device import TickingDevice
 
 PAIRS = [
@@ -52,7 +52,7 @@ def payload(kind: Kind, choice: int, time: int) -> tuple[Any, Any, Any]:
             None,
             None,
         ),
-        Kind.COLLECTIVE: (SimpleNamespace(end=ends[choice % 3], need=None, exposed=None, way=None), None, None),
+        Kind.COLLECTIVE: (SimpleNamespace(end=ends[choice % 3], need=None, exposed=None, stream=None), None, None),
     }.get(kind, (None, None, None))
 
 
@@ -85,7 +85,7 @@ def events_of(loop: list[Tree], origin: int = 0) -> list[Event]:
     return events
 
 
-def assemble(events: list[Event], origin: int = 0, unmeasured: tuple[str, ...] = ()) -> list[Step]:
+def assemble(events: list[Event], origin: int = 0, unmeasured: tuple[str, ...] = ()) -> list[FinishedStep]:
     assembler = StepAssembler(origin)
     assembler.unmeasured.update(unmeasured)
     return [*(step for event in events for step in assembler.feed(event)), *assembler.finish()]

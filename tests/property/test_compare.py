@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddlprof.analysis.compare import FASTER, NONE, SLOWER, Measured, Shift, compare, measured
+from ddlprof.analysis.compare import FASTER, NONE, SLOWER, RunTimes, Shift, compare, measured
 from ddlprof.analysis.run import analyse
 from ddlprof.model.records import StepRow
 from ddlprof.store import RankData, RunData, StepTable
@@ -34,7 +34,7 @@ def runs(draw: st.DrawFn) -> list[list[StepRow]]:
     return [[made(number) for number in range(count)] for _ in range(ranks)]
 
 
-def read(rows: list[list[StepRow]], order: list[int] | None = None, shift_ns: int = 0, noise: float = 0.01) -> Measured:
+def read(rows: list[list[StepRow]], order: list[int] | None = None, shift_ns: int = 0, noise: float = 0.01) -> RunTimes:
     """The run with its ranks in some order, and its clocks set otherwise."""
     ranks = []
     for rank in order or range(len(rows)):

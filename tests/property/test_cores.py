@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ddlprof.collect import core
 from ddlprof.collect.process.clocks import ThreadClock
 from ddlprof.collect.steps.loop import HUGE_GAP_NS, OperatorLog
-from ddlprof.model.events import Kind, Round
+from ddlprof.model.events import IterationStart, Kind
 from tests.unit.collect.cores import CORES, Core
 
 pytestmark = pytest.mark.skipif(not core.IN_C, reason="the core in C was not built")
@@ -117,7 +117,7 @@ def alter(recorder: Any, clock: Clock, told: list[Any], what: str, value: int) -
     elif what == "gaps":
         recorder.loop.gaps = bool(value)
     elif what == "rounds":
-        recorder.rounds = [None, *Round][value % 3]
+        recorder.rounds = [None, *IterationStart][value % 3]
     elif what == "thread":
         recorder.thread = threading.get_ident() if value else 1
     elif what == "unstamped":

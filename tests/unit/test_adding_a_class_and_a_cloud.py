@@ -30,7 +30,7 @@ EDITS = {
     ]
     + [(r"(class StepRow:.*?)(    flags: )", rf"\1    toys: {METRIC} = field(default=None, kw_only=True)\n\2")],
     "ddlprof/collect/steps/sums.py": [(r"(class Sums:.*?)(    other: int = 0\n)", r"\1    toy: int = 0\n\2")],
-    "ddlprof/collect/steps/under_way.py": [
+    "ddlprof/collect/steps/open_step.py": [
         (r"(def _book_h2d.*?self\._sums\.)h2d", r"\1toy"),
     ],
     "ddlprof/collect/steps/row.py": [

@@ -17,7 +17,8 @@ from tests.unit.import_rules import CATALOG, HEAVY, ROOMS, RULES, TORCH_AT_TOP
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("ddlprof", "recommender", "instance_catalog")
 STDLIB = frozenset(sys.stdlib_module_names)
-MAX_FILE_LINES = 400
+MAX_FILE_LINES = 500
+"""A guide: a file is one thing, whatever its length. Nothing is joined or split only to stay below it."""
 MAX_FUNCTION_LINES = 60
 
 

@@ -65,7 +65,7 @@ class Reductions:
 
 
 @dataclass(frozen=True)
-class Window:
+class ProfilerWindow:
     """The device's activity in profiler windows."""
 
     updates: int
@@ -97,7 +97,7 @@ class HostFacts:
 class DeviceFacts:
     """What the devices do, and their memory."""
 
-    window: Window | None = None
+    window: ProfilerWindow | None = None
     lag_share: float | None = None
     """How far the devices are behind their hosts at most, as a share of computing (`signals.lag_share`)."""
     may_open_windows: bool = True
@@ -327,7 +327,7 @@ def _reductions(ranks: Sequence[RankAnalysis]) -> Reductions | None:
     )
 
 
-def _window(attempt: Attempt) -> Window | None:
+def _window(attempt: Attempt) -> ProfilerWindow | None:
     windows = [window for rank in attempt.ranks for window in rank.data.windows]
     updates, kernels = sum(window.updates for window in windows), kernels_per_step(attempt)
     step_ns = attempt.summary.mean_ns("step")
@@ -336,7 +336,7 @@ def _window(attempt: Attempt) -> Window | None:
     idle = max(0.0, 1 - sum(window.work_ns for window in windows) / updates / step_ns)
     work_ns = sum(window.work_ns - window.comm_only_ns for window in windows if window.kernels is not None)
     counted = sum(window.kernels or 0 for window in windows)
-    return Window(updates, idle, kernels, work_ns / counted / 1e9 if counted else None)
+    return ProfilerWindow(updates, idle, kernels, work_ns / counted / 1e9 if counted else None)
 
 
 def _rank_compute(ranks: Sequence[RankAnalysis]) -> dict[int, list[float]]:

@@ -7,22 +7,25 @@ from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.sources import SourceShare
 from ddlprof.analysis.thresholds import JOB_EVENTS, LINE_OF_STEP_SHARE, LINE_SAMPLES, LINE_SHARE, WARN_SHARE
 from ddlprof.base.units import percent, scale_for
-from ddlprof.model import source_places
+from ddlprof.model import source_locations
 
 LESS_ROLLOUT = "collect with larger batches, with an inference engine, or in other processes while the training goes on"
 _AT_LINE = {
-    source_places.EVALUATION: ("evaluating at", "evaluate less often, on fewer batches, or in another process"),
-    source_places.FORWARD: (
+    source_locations.EVALUATION: ("evaluating at", "evaluate less often, on fewer batches, or in another process"),
+    source_locations.FORWARD: (
         "in a forward pass at",
         "see whether every step needs this forward pass, and run it without gradients (torch.no_grad()) if it has none",
     ),
-    source_places.ROLLOUT: ("acting or generating at", LESS_ROLLOUT),
-    source_places.CHECKPOINT: ("saving at", "save less often, or in the background"),
-    source_places.LOGGING: ("logging at", "log less often, or in another thread or process"),
-    source_places.RESULT: ("waiting for a result at", "ask for results (.item()) only in the steps that show them"),
-    source_places.SLEEP: ("sleeping at", "do without the sleep, or wait in another thread"),
-    source_places.ENVIRONMENT: ("in the environment at", "run several environments at once, in processes of their own"),
-    source_places.LIBRARY: (
+    source_locations.ROLLOUT: ("acting or generating at", LESS_ROLLOUT),
+    source_locations.CHECKPOINT: ("saving at", "save less often, or in the background"),
+    source_locations.LOGGING: ("logging at", "log less often, or in another thread or process"),
+    source_locations.RESULT: ("waiting for a result at", "ask for results (.item()) only in the steps that show them"),
+    source_locations.SLEEP: ("sleeping at", "do without the sleep, or wait in another thread"),
+    source_locations.ENVIRONMENT: (
+        "in the environment at",
+        "run several environments at once, in processes of their own",
+    ),
+    source_locations.LIBRARY: (
         "in",
         "see what the library does there in every step, and which option makes it do so less often",
     ),
@@ -47,18 +50,18 @@ def words_for_line(line: SourceShare) -> tuple[str, str]:
 
 def result_waits(facts: Facts) -> Issue | None:
     """Finds a line that waits for a result of the device."""
-    return _line(facts, "the loop waits for results", source_places.RESULT)
+    return _line(facts, "the loop waits for results", source_locations.RESULT)
 
 
 def logging(facts: Facts) -> Issue | None:
     """Finds a line whose logging takes time."""
-    return _line(facts, "the loop waits for its logging", source_places.LOGGING)
+    return _line(facts, "the loop waits for its logging", source_locations.LOGGING)
 
 
 def slow_line(facts: Facts) -> Issue | None:
     """Finds any other line that takes much of a step."""
     line = main_line(facts)
-    if line is None or line.place.what in (source_places.RESULT, source_places.LOGGING):
+    if line is None or line.place.what in (source_locations.RESULT, source_locations.LOGGING):
         return None
     return _line(facts, "the loop waits at one line", line.place.what)
 
@@ -80,7 +83,7 @@ def _line(facts: Facts, title: str, what: str) -> Issue | None:
 def evaluation_share(facts: Facts) -> Issue | None:
     """Finds a job that spends much of its time evaluating."""
     return _part_of_job(facts, "evaluation", "evaluations", "the job spends much of its time evaluating",
-                        _AT_LINE[source_places.EVALUATION][1])  # fmt: skip
+                        _AT_LINE[source_locations.EVALUATION][1])  # fmt: skip
 
 
 def checkpoint_share(facts: Facts) -> Issue | None:

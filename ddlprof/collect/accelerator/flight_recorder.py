@@ -14,7 +14,7 @@ from typing import Any
 from ddlprof.base.real_time import time
 from ddlprof.torch_private.collectives import flight_recorder
 from ddlprof.torch_private.names import version_number
-from ddlprof.writing.writer import Step
+from ddlprof.writing.writer import FinishedStep
 
 _TIMING = "TORCH_NCCL_ENABLE_TIMING"
 _SIZE, _OLD_SIZE = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
@@ -59,13 +59,13 @@ class FlightRecorder:
         self.in_vain: bool | None = None
         """Whether the ring was read and never contained a duration. None: it was not read."""
 
-    def due(self, steps: Iterable[Step], last: bool = False) -> bool:
+    def due(self, steps: Iterable[FinishedStep], last: bool = False) -> bool:
         """Whether it is time to read the ring again and one of these steps has collectives without a duration."""
         if time.perf_counter() < self._next and not last:
             return False
         return any(each.duration is None and each.end is None for step in steps for each in step.collectives)
 
-    def fill(self, steps: Iterable[Step]) -> None:
+    def fill(self, steps: Iterable[FinishedStep]) -> None:
         """Sets the durations of the collectives of these consecutive steps, as far as torch knows them."""
         import pickle  # imported here, as every run imports this file
 

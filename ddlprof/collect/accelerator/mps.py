@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, NamedTuple
 
-from ddlprof.collect.accelerator.polled import PolledEvent, Watch
+from ddlprof.collect.accelerator.polled import EventPoller, PolledEvent
 from ddlprof.collect.accelerator.protocol import Accelerator, Counters, Driver, current_kind
 
 _LACKING = (
@@ -80,7 +80,7 @@ class MpsDriver:
     own_stream = None
 
     def __init__(self, torch: Any) -> None:
-        self._watch = Watch(torch.mps.event.Event)
+        self._watch = EventPoller(torch.mps.event.Event)
 
     def make_event(self) -> PolledEvent:
         """See `Driver`."""

@@ -24,7 +24,7 @@ class PolledEvent:
 
     __slots__ = ("event", "passed_ns", "watch")
 
-    def __init__(self, event: Any, watch: Watch) -> None:
+    def __init__(self, event: Any, watch: EventPoller) -> None:
         self.event = event
         self.watch = watch
         self.passed_ns: int | None = None
@@ -51,7 +51,7 @@ class PolledEvent:
         return (later.passed_ns - self.passed_ns) / 1e6
 
 
-class Watch:
+class EventPoller:
     """Asks for the events of one stream, which are passed in the order in which they were recorded."""
 
     def __init__(self, make_event: Callable[[], Any]) -> None:

@@ -203,7 +203,7 @@ class Accelerator(Protocol):
         return None
 
 
-class Absent(Accelerator):
+class NoAccelerator(Accelerator):
     """Stands for no accelerator: no device is in use, and no tensor is on one."""
 
     kind = "none"

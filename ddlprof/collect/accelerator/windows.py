@@ -25,7 +25,7 @@ from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
 from ddlprof.model.kernels import Activity, is_communication, match_kernels
 from ddlprof.model.records import WindowRow
-from ddlprof.writing.writer import Step
+from ddlprof.writing.writer import FinishedStep
 
 FIRST_UPDATE = 50
 EVERY_UPDATES = 500
@@ -83,7 +83,7 @@ class ProfilerWindows:
         self._failed = self._unwanted = False
         self._updates_a_step = 1
         self._finished: deque[_Window] = deque()
-        self._steps: deque[Step] = deque(maxlen=_KEPT_STEPS)
+        self._steps: deque[FinishedStep] = deque(maxlen=_KEPT_STEPS)
 
     # -- in the training thread -----------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class ProfilerWindows:
 
     # -- in the helper thread -------------------------------------------------------------------------------------
 
-    def step_ended(self, step: Step) -> None:
+    def step_ended(self, step: FinishedStep) -> None:
         """Called with each step in order, before it is written."""
         if self._steps:
             self._updates_a_step = max(1, step.marks - self._steps[-1].marks)
@@ -241,10 +241,10 @@ class ProfilerWindows:
         return row
 
 
-def _measured(window: _Window, steps: Iterable[Step]) -> list[Step]:
+def _measured(window: _Window, steps: Iterable[FinishedStep]) -> list[FinishedStep]:
     """The steps that lie wholly between the marks of a window."""
-    found: list[Step] = []
-    before: Step | None = None
+    found: list[FinishedStep] = []
+    before: FinishedStep | None = None
     for step in steps:
         if before is not None and before.marks >= window.since and step.marks <= window.until:
             found.append(step)
@@ -252,7 +252,7 @@ def _measured(window: _Window, steps: Iterable[Step]) -> list[Step]:
     return found
 
 
-def _give_durations(steps: Sequence[Step], activities: Sequence[Activity]) -> None:
+def _give_durations(steps: Sequence[FinishedStep], activities: Sequence[Activity]) -> None:
     """Sets the durations of the collectives of these steps, if each collective has one kernel.
 
     Does nothing if there are several groups: their kernels overlap, so the order does not tell which is whose.

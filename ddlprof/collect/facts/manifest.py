@@ -13,7 +13,7 @@ from ddlprof.model.manifest import Manifest
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.model.records import StepRow
 from ddlprof.operators.features import (
-    Together,
+    JoinedModules,
     comm_hook_of,
     layers,
     model_facts,
@@ -21,7 +21,7 @@ from ddlprof.operators.features import (
     precision_of,
     weight_elements,
 )
-from ddlprof.operators.graph_operators import Step, step_of
+from ddlprof.operators.graph_operators import GraphStep, step_of
 from ddlprof.operators.parallel import Parallelism, backend_of
 from ddlprof.torch_private.engine import no_torch_function
 
@@ -53,11 +53,11 @@ def update_manifest(
     if learn:
         with no_torch_function(torch):  # do not run tensor subclasses' __torch_function__
             manifest.model = model_facts(*modules, failed=probe.failed)
-            probe.counted = probe.flops.of_microbatch(*weight_elements(Together(modules)))
+            probe.counted = probe.flops.of_microbatch(*weight_elements(JoinedModules(modules)))
             probe.recomputed = probe.flops.recomputed_in_microbatch()
-            probe.sizes = attempt(lambda: parameter_bytes(Together(modules)))
+            probe.sizes = attempt(lambda: parameter_bytes(JoinedModules(modules)))
             probe.layers = attempt(lambda: layers(modules, probe.flops.of_weights_in_microbatch())) or ()
-            training.precision = precision_of(Together(modules), probe.autocast, probe.failed, known.uses_tf32)
+            training.precision = precision_of(JoinedModules(modules), probe.autocast, probe.failed, known.uses_tf32)
         training.comm_hook = comm_hook_of(modules[0])
     _add_flops(manifest, probe)
     if assembler.boundaries.anchor is not None:
@@ -137,7 +137,7 @@ def _microbatches(probe: ModelInspector, manifest: Manifest) -> float | None:
     return of_step * probe.graphs.microbatches / probe.backwards if of_step and probe.backwards else None
 
 
-def _memory(found: Step, probe: ModelInspector) -> StepMemory:
+def _memory(found: GraphStep, probe: ModelInspector) -> StepMemory:
     sizes = probe.sizes
     return StepMemory(
         parameter_bytes=sizes.all if sizes else None,

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ddlprof.base.text import HIDDEN, USER_INFO
-from ddlprof.collect.facts.secret_names import Level, level_of, names_a_person
+from ddlprof.collect.facts.secret_names import SecretLikelihood, level_of, names_a_person
 from ddlprof.collect.facts.secret_options import names_a_program, without_passwords
 
 _LONGEST = 4096
@@ -165,7 +165,7 @@ def _redact_encoded(text: str) -> str:
 def _redact_pairs(text: str) -> str:
     """Redacts values in `name=value` and `name: value`, as in queries and connection strings, also nested ones."""
     shown, done = "", 0
-    of_named = Level.NO  # how secret the next value is if the last value was itself a name
+    of_named = SecretLikelihood.NO  # how secret the next value is if the last value was itself a name
     for pair in _PAIR_NAME.finditer(text):
         value = _PAIR_VALUE.match(text, pair.end())
         if value is None or pair.start() < done:
@@ -176,7 +176,7 @@ def _redact_pairs(text: str) -> str:
         if _FIELD_OF_NAMES.fullmatch(pair[1]):
             of_named = level_of(bare)
         elif _FIELD_OF_VALUES.fullmatch(pair[1]):
-            level, of_named = max(level, of_named), Level.NO
+            level, of_named = max(level, of_named), SecretLikelihood.NO
         if bare.lower() not in _SCHEMES and _is_secret(level, bare):
             shown += text[done : value.start()] + HIDDEN
             done = value.end()
@@ -204,7 +204,7 @@ def _redact_spaced(text: str) -> str:
 
 def _names_secret(word: str) -> bool:
     """Whether a value that follows this word is a secret, if the value looks like one."""
-    return _WORD.fullmatch(word) is not None and level_of(word) is Level.SURE
+    return _WORD.fullmatch(word) is not None and level_of(word) is SecretLikelihood.SURE
 
 
 def _redact_element(found: re.Match[str]) -> str:
@@ -226,18 +226,21 @@ def _redact_json(text: str) -> str:
         return text
     try:
         value = json.loads(text)
-        shown = _redact_fields(value, Level.NO)
+        shown = _redact_fields(value, SecretLikelihood.NO)
         return text if shown == value else json.dumps(shown, ensure_ascii=False)
     except (ValueError, RecursionError):
         return text
 
 
-def _redact_fields(value: Any, level: Level) -> Any:
+def _redact_fields(value: Any, level: SecretLikelihood) -> Any:
     """Redacts nested JSON values. `level`: how secret the names around the value make it."""
     if isinstance(value, dict):
         names = [each for name, each in value.items() if isinstance(each, str) and _FIELD_OF_NAMES.fullmatch(name)]
-        of_named = max([Level.NO, *map(level_of, names)])
-        levels = {n: max(level, level_of(n), of_named if _FIELD_OF_VALUES.fullmatch(n) else Level.NO) for n in value}
+        of_named = max([SecretLikelihood.NO, *map(level_of, names)])
+        levels = {
+            n: max(level, level_of(n), of_named if _FIELD_OF_VALUES.fullmatch(n) else SecretLikelihood.NO)
+            for n in value
+        }
         return {name: _redact_fields(field, levels[name]) for name, field in value.items()}
     if isinstance(value, list):
         return [_redact_fields(item, level) for item in value]
@@ -248,12 +251,12 @@ def _redact_fields(value: Any, level: Level) -> Any:
     return _redact_text(value) if isinstance(value, str) else value
 
 
-def _is_secret(level: Level, value: str) -> bool:
+def _is_secret(level: SecretLikelihood, value: str) -> bool:
     if value.strip().lower() in _HARMLESS:
         return False
-    if level is Level.PERHAPS:
+    if level is SecretLikelihood.PERHAPS:
         return not _NUMBER.fullmatch(value)
-    return level is Level.SURE or (level is Level.RANDOM and _looks_random(value))
+    return level is SecretLikelihood.SURE or (level is SecretLikelihood.RANDOM and _looks_random(value))
 
 
 def _looks_random(value: str) -> bool:
@@ -264,7 +267,7 @@ def _looks_random(value: str) -> bool:
 
 def _may_be_password(value: str) -> bool:
     """Whether a word behind "password" is one, and not the next word of a sentence."""
-    return _is_secret(Level.RANDOM, value) or _MIXED.fullmatch(value) is not None
+    return _is_secret(SecretLikelihood.RANDOM, value) or _MIXED.fullmatch(value) is not None
 
 
 def _without_password(text: str) -> str:
@@ -275,7 +278,7 @@ def _without_password(text: str) -> str:
     if (smb := _OF_SMB.fullmatch(text)) is not None:
         return smb[1] + HIDDEN
     person, colon, password = text.partition(":")
-    if not colon or password.startswith("//") or not _is_secret(Level.PERHAPS, password):
+    if not colon or password.startswith("//") or not _is_secret(SecretLikelihood.PERHAPS, password):
         return _redact_text(text)
     return f"{person}:{HIDDEN}"
 

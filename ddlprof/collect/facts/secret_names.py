@@ -8,7 +8,7 @@ from enum import IntEnum
 from functools import cache
 
 
-class Level(IntEnum):
+class SecretLikelihood(IntEnum):
     """How likely a value after such a name is a credential."""
 
     NO = 0
@@ -69,7 +69,7 @@ _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])|[^\x00-\x7f]+")
 _PLAIN_LETTERS = str.maketrans({"ł": "l", "Ł": "L", "ø": "o", "Ø": "O", "đ": "d", "Đ": "D", "ı": "i", "ß": "ss"})  # noqa: RUF001
 
 
-def level_of(name: str, option: bool = False) -> Level:
+def level_of(name: str, option: bool = False) -> SecretLikelihood:
     """The level of a name such as `--api-key`, `hub_token` or `wandb.apiKey`.
 
     `option`: the name is that of an option; `key` and `p` alone are then taken as names of credentials.
@@ -83,24 +83,30 @@ def level_of(name: str, option: bool = False) -> Level:
     if last == "token" or (last.endswith("token") and not before):
         owner = before if last == "token" else last.removesuffix("token")
         sure = owner in _OF_SURE_TOKENS | _OF_KEYS
-        return Level.NO if owner in _OF_TOKENS else _weaker(Level.SURE if sure else Level.PERHAPS, plural or is_id)
+        return (
+            SecretLikelihood.NO
+            if owner in _OF_TOKENS
+            else _weaker(SecretLikelihood.SURE if sure else SecretLikelihood.PERHAPS, plural or is_id)
+        )
     if last in _SECRETS or last.endswith(_ENDINGS) or _is_foreign(words):
-        return Level.SURE
+        return SecretLikelihood.SURE
     if last.endswith("key"):
         return _level_of_key(before if last == "key" else last.removesuffix("key"), option and not plural)
     if last in _SHORT or (last == "pat" and before in _OF_PATS):
-        return Level.PERHAPS
+        return SecretLikelihood.PERHAPS
     if last.endswith("pass") and (last == "pass" or last.removesuffix("pass") in _OF_PASSES):
-        return Level.PERHAPS if last != "pass" or before in _OF_PASSES else Level.NO
+        return SecretLikelihood.PERHAPS if last != "pass" or before in _OF_PASSES else SecretLikelihood.NO
     if (last == "phrase" and before in _PHRASES) or (last == "code" and before in _CODES):
-        return Level.SURE
+        return SecretLikelihood.SURE
     if "webhook" in (last, before) and last in ("webhook", "url", "uri"):
-        return Level.PERHAPS
+        return SecretLikelihood.PERHAPS
     if last in _DRAWN or (last == "session" and is_id):
-        return Level.RANDOM
+        return SecretLikelihood.RANDOM
     if option and not before:
-        return {"p": Level.PERHAPS, "k": Level.RANDOM, "t": Level.RANDOM}.get(last, Level.NO)
-    return Level.NO
+        return {"p": SecretLikelihood.PERHAPS, "k": SecretLikelihood.RANDOM, "t": SecretLikelihood.RANDOM}.get(
+            last, SecretLikelihood.NO
+        )
+    return SecretLikelihood.NO
 
 
 def names_a_person(name: str) -> bool:
@@ -122,14 +128,14 @@ def _foreign() -> tuple[frozenset[str], tuple[str, ...]]:
     return whole, tuple(each for each in whole if len(each) > 6 or not each.isascii())
 
 
-def _level_of_key(owner: str, option: bool) -> Level:
+def _level_of_key(owner: str, option: bool) -> SecretLikelihood:
     if owner in _OF_KEYS:
-        return Level.SURE
-    return Level.PERHAPS if option and not owner else Level.RANDOM
+        return SecretLikelihood.SURE
+    return SecretLikelihood.PERHAPS if option and not owner else SecretLikelihood.RANDOM
 
 
-def _weaker(level: Level, weaker: bool) -> Level:
-    return Level.RANDOM if weaker else level
+def _weaker(level: SecretLikelihood, weaker: bool) -> SecretLikelihood:
+    return SecretLikelihood.RANDOM if weaker else level
 
 
 def _singular(word: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ddlprof.collect.process.frames import Level
+from ddlprof.collect.process.frames import StackFrame
 from ddlprof.collect.seen_groups import LATEST, SeenGroup, SeenGroups
 from ddlprof.model.dimensions import group_of
 from ddlprof.model.events import Event, Kind
@@ -22,7 +22,7 @@ _DOING = {Kind.DATA_BEGIN: DATA, Kind.COMM_BEGIN: COLLECTIVE, Kind.CHECKPOINT_BE
 _DISTRIBUTED = "torch.distributed."
 
 
-def doing(recent: Sequence[Event], stack: Sequence[Level]) -> str:
+def doing(recent: Sequence[Event], stack: Sequence[StackFrame]) -> str:
     """What the thread does after these events, the latest of the unfinished step, with this stack (innermost first)."""
     ended: list[int] = []
     for kind, _, grad, _, _ in reversed(recent):
@@ -39,12 +39,12 @@ def doing(recent: Sequence[Event], stack: Sequence[Level]) -> str:
     return COLLECTIVE if _modules(stack, _DISTRIBUTED) else SCRIPT
 
 
-def in_distributed(stack: Sequence[Level]) -> bool:
+def in_distributed(stack: Sequence[StackFrame]) -> bool:
     """Whether the thread is inside torch.distributed."""
     return _modules(stack, _DISTRIBUTED)
 
 
-def _modules(stack: Sequence[Level], *prefixes: str) -> bool:
+def _modules(stack: Sequence[StackFrame], *prefixes: str) -> bool:
     return any(f"{level.module}.".startswith(prefixes) for level in stack)
 
 
@@ -63,16 +63,16 @@ class Passed:
         self.all = low == len(stamped)
         """Whether it has passed everything."""
         last = stamped[low - 1] if low else -1
-        self.open = {id(event[2]) for event in events[last + 1 :] if event[0] == Kind.COLLECTIVE}
+        self.open = {id(record) for kind, _, record, _, _ in events[last + 1 :] if kind == Kind.COLLECTIVE}
         """The collectives, by `id`, that it may not have passed."""
 
 
 def group_states(seen: SeenGroups, dimensions: dict[str, str], now_ns: int, passed: Passed | None) -> list[GroupState]:
     """The groups and channels in which this rank has issued something, with the latest collectives of each."""
     found = []
-    for name, tally in list(seen.tallies.items()):
-        begin = max(0, tally.noted - LATEST)
-        latest = [tally.latest[number % LATEST] for number in range(begin, tally.noted)]
+    for name, counter in list(seen.counters.items()):
+        begin = max(0, counter.noted - LATEST)
+        latest = [counter.latest[number % LATEST] for number in range(begin, counter.noted)]
         recent = [_issued(each, now_ns, passed) for each in latest if each is not None]
         if recent:
             found.append(GroupState(name, dimensions.get(group_of(name), ""), members(name, seen), recent))
@@ -89,9 +89,9 @@ def _issued(collective: Any, now_ns: int, passed: Passed | None) -> Issued:
 
 def members(name: str, seen: SeenGroups) -> list[int]:
     """The ranks in a group, or at the two ends of a channel; empty if unknown."""
-    way = name.rpartition(":")[2].partition("#")[0].split(">")
-    if len(way) == 2:
-        return [int(end) for end in way] if all(end.isdecimal() for end in way) else []
+    direction = name.rpartition(":")[2].partition("#")[0].split(">")
+    if len(direction) == 2:
+        return [int(end) for end in direction] if all(end.isdecimal() for end in direction) else []
     group: SeenGroup | None = seen.by_name.get(name)
     if group is None:
         return []

@@ -26,18 +26,18 @@ class Hangs:
     def __init__(
         self,
         options: Options,
-        place: RankOutput,
+        rank_output: RankOutput,
         helper: Helper,
         groups: Callable[[], tuple[SeenGroups | None, dict[str, str]]],
     ) -> None:
-        self._states = states = StateMaker(place, helper, groups)
+        self._states = states = StateMaker(rank_output, helper, groups)
         self.watch = HangWatch(
             helper.recorder, options.hang_after, lambda: states.folder, states.state, states.begin_look
         )
         self.error: BaseException | None = None
         """The exception that ended the script."""
         self._helper = helper
-        self._place = place
+        self._rank_output = rank_output
         self._quiet = options.quiet
         self._failed = self._told = False
         self._last_words: LastWords | None = None
@@ -63,7 +63,7 @@ class Hangs:
             self._told = True
             self._helper.writer.note("hang", f"a standstill could not be written: {self.watch.failure}")
             if not self._quiet:
-                complain(f"rank {self._place.rank} stands still and cannot say so: {self.watch.failure}")
+                complain(f"rank {self._rank_output.rank} stands still and cannot say so: {self.watch.failure}")
 
     def _prepare_last_words(self) -> None:
         """Has Python write the stacks to a file if the process is aborted, as by a collective of another size.
@@ -71,10 +71,10 @@ class Hangs:
         A script that asks for such stacks itself gets them where it wants them.
         """
         folder = self._states.folder
-        if folder is None or self._last_words is not None or self._place.world_size < 2 or not self.watch.steps:
+        if folder is None or self._last_words is not None or self._rank_output.world_size < 2 or not self.watch.steps:
             return
         if not faulthandler.is_enabled():
-            self._last_words = LastWords(folder / f"rank-{self._place.rank}{LAST_WORDS_SUFFIX}")
+            self._last_words = LastWords(folder / f"rank-{self._rank_output.rank}{LAST_WORDS_SUFFIX}")
 
     def forked(self) -> None:
         """Called in a forked child process, whose stack is not that of the rank."""
@@ -88,7 +88,7 @@ class Hangs:
             with suppress(OSError):
                 last_words.remove()
         error, self.error = self.error, None
-        if status != "exception" or error is None or self._place.world_size < 2 or self._failed:
+        if status != "exception" or error is None or self._rank_output.world_size < 2 or self._failed:
             return
         with suppress(Exception):  # fail open
             fields = how_it_failed(error, self._helper.stacks.places)

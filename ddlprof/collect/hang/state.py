@@ -15,8 +15,8 @@ from ddlprof.base.real_time import time
 from ddlprof.collect.hang import processes
 from ddlprof.collect.hang.doing import Passed, doing, group_states, in_distributed
 from ddlprof.collect.hang.watch import Quiet
-from ddlprof.collect.process.frames import Level, stack_of_thread
-from ddlprof.collect.process.stacks import Places
+from ddlprof.collect.process.frames import StackFrame, stack_of_thread
+from ddlprof.collect.process.stacks import CodeLocator
 from ddlprof.model.events import Event
 from ddlprof.model.hang import TRAINS, RankState, ThreadState
 from ddlprof.model.rank_ends import header_of
@@ -35,19 +35,19 @@ class StateMaker:
     """Makes the states of one rank. `groups` gives the groups that the hooks have seen, and their dimensions."""
 
     def __init__(
-        self, place: RankOutput, helper: Helper, groups: Callable[[], tuple[SeenGroups | None, dict[str, str]]]
+        self, rank_output: RankOutput, helper: Helper, groups: Callable[[], tuple[SeenGroups | None, dict[str, str]]]
     ) -> None:
-        self._place = place
+        self._rank_output = rank_output
         self._helper = helper
         self._groups = groups
         self._before: tuple[float, processes.Usage] | None = None
-        self._peers = Peers(place)
+        self._peers = Peers(rank_output)
 
     @property
     def folder(self) -> Path | None:
         """The folder of this rank's files; None while it is not known or does not exist."""
-        directory = self._place.directory
-        folder = None if directory is None else directory / f"attempt-{self._place.header.attempt}"
+        directory = self._rank_output.directory
+        folder = None if directory is None else directory / f"attempt-{self._rank_output.header.attempt}"
         return folder if folder is not None and folder.is_dir() else None
 
     def begin_look(self) -> None:
@@ -56,7 +56,7 @@ class StateMaker:
 
     def state(self, quiet: Quiet) -> RankState:
         """The state of this rank now."""
-        recorder, header = self._helper.recorder, self._place.header
+        recorder, header = self._helper.recorder, self._rank_output.header
         stack = stack_of_thread(recorder.thread)
         passed = attempt(self._device_passed)
         seen, dimensions = self._groups()
@@ -91,8 +91,8 @@ class StateMaker:
 
     # -- threads --------------------------------------------------------------------------------------------------
 
-    def _thread(self, name: str, stack: list[Level], ident: int) -> ThreadState:
-        places: Places = self._helper.stacks.places
+    def _thread(self, name: str, stack: list[StackFrame], ident: int) -> ThreadState:
+        places: CodeLocator = self._helper.stacks.places
         found, native = places.find(stack, []), _native_id(ident)
         state, waits_in = processes.thread_state(native)
         lines = places.lines(stack[:_MOST_LINES])
@@ -125,7 +125,12 @@ class StateMaker:
     def _used_folders(self) -> list[str]:
         saves_to = self._helper.recorder.saves_to
         saved = os.path.dirname(os.path.abspath(saves_to)) if saves_to is not None else ""
-        return [os.fsdecode(saved), str(self._place.directory or ""), os.getcwd(), os.environ.get("TMPDIR", "/tmp")]
+        return [
+            os.fsdecode(saved),
+            str(self._rank_output.directory or ""),
+            os.getcwd(),
+            os.environ.get("TMPDIR", "/tmp"),
+        ]
 
     def _device_passed(self) -> Passed | None:
         """What the device has passed of the events that wait for it; None without a device."""
@@ -143,8 +148,8 @@ class Peers:
     of the nearest numbers are read first, 64 at a look: most launchers number the ranks of a machine in a row.
     """
 
-    def __init__(self, place: RankOutput) -> None:
-        self._place = place
+    def __init__(self, rank_output: RankOutput) -> None:
+        self._rank_output = rank_output
         self._pids: dict[int, int] = {}
         """The processes of the ranks on this machine."""
         self._unread: deque[int] | None = None
@@ -154,8 +159,8 @@ class Peers:
         if folder is None:
             return {}
         if self._unread is None:
-            own, beside = self._place.rank, self._place.beside
-            others = set(range(self._place.world_size) if beside is None else beside) - {own}
+            own, beside = self._rank_output.rank, self._rank_output.beside
+            others = set(range(self._rank_output.world_size) if beside is None else beside) - {own}
             self._unread = deque(sorted(others, key=lambda rank: (abs(rank - own), rank)))
         for _ in range(min(_MOST_READ, len(self._unread))):
             rank = self._unread.popleft()
@@ -168,7 +173,7 @@ class Peers:
         """Reads where a rank runs; returns whether its file could be read."""
         try:
             header = header_of(folder / f"rank-{rank}.jsonl")
-            if header.node_id == self._place.header.node_id:
+            if header.node_id == self._rank_output.header.node_id:
                 self._pids[rank] = int(header.pid)
         except (OSError, ValueError, TypeError):  # it has written none yet
             return False
@@ -179,7 +184,7 @@ def _native_id(ident: int) -> int | None:
     return next((thread.native_id for thread in threading.enumerate() if thread.ident == ident), None)
 
 
-def how_it_failed(error: BaseException, places: Places) -> dict[str, Any]:
+def how_it_failed(error: BaseException, places: CodeLocator) -> dict[str, Any]:
     """The fields of the state of a rank that this exception ended: what it says, and the user's line it came from."""
     stack = _stack_of(error.__traceback__)
     found = places.find(stack, [])
@@ -190,11 +195,11 @@ def how_it_failed(error: BaseException, places: Places) -> dict[str, Any]:
     return {"error": text[:_LONGEST_ERROR], "error_in_collective": in_distributed(stack), "thread": thread}
 
 
-def _stack_of(trace: TracebackType | None) -> list[Level]:
+def _stack_of(trace: TracebackType | None) -> list[StackFrame]:
     """The stack of an exception, innermost frame first."""
     levels = []
     while trace is not None:
         frame = trace.tb_frame
-        levels.append(Level(frame.f_code, trace.tb_lasti, str(frame.f_globals.get("__name__", ""))))
+        levels.append(StackFrame(frame.f_code, trace.tb_lasti, str(frame.f_globals.get("__name__", ""))))
         trace = trace.tb_next
     return levels[::-1]

@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 
 from ddlprof.base.real_time import time
-from ddlprof.collect.hooks.streams import COMM, Source, Streams, key_of
-from ddlprof.collect.seen_groups import SeenGroups, Tally
+from ddlprof.collect.hooks.streams import COMM, Streams, WorkQueue, key_of
+from ddlprof.collect.seen_groups import CollectiveCounter, SeenGroups
 from ddlprof.model.records import MESSAGES, is_all_to_all
 from ddlprof.torch_private.collectives import arguments_of, backend_for
 from ddlprof.torch_private.engine import graph_task
@@ -33,7 +33,7 @@ _ROOT, _TAG = ("root_rank", "dst", "src"), "tag"
 _ASYNCHRONOUS = ("async_op", "asyncOp")
 
 
-class Collective:
+class IssuedCollective:
     """One collective of this rank; times are nanoseconds on the monotonic clock, None while not known.
 
     `issued` is when the host issued it. `ready` is the same time until `place_collectives` sets it to the time at which
@@ -44,7 +44,7 @@ class Collective:
     end: int | None = None
     need: int | None = None
     exposed: int | None = None
-    way: Any = None
+    stream: Any = None
     """The key of the stream it was issued on; None on the host, or if the clock's stream runs it or waits at once."""
     address = 0
     """The address of its output, by which `wait_tensor` finds it."""
@@ -67,26 +67,26 @@ class Collective:
         self.end = time.perf_counter_ns()
 
 
-class UnderWay:
+class CollectivesInFlight:
     """The collectives that have not ended, by their Work. The script waits for the very same Work object."""
 
     def __init__(self) -> None:
-        self.by_work: dict[Any, Collective] = {}
-        self.heard: set[type] = set()
+        self.by_work: dict[Any, IssuedCollective] = {}
+        self.patched_works: set[type] = set()
         """Classes of Works whose `wait` was replaced."""
 
-    def add(self, work: Any, collective: Collective, output: Any) -> None:
+    def add(self, work: Any, collective: IssuedCollective, output: Any) -> None:
         """Adds a collective that has just been issued."""
         collective.address = output.data_ptr()
         self.by_work[work] = collective
 
-    def follow(self, work: Any, collective: Collective) -> None:
+    def follow(self, work: Any, collective: IssuedCollective) -> None:
         """Has the Work's future report the end; synchronous collectives go without, because it costs the host time."""
         with contextlib.suppress(Exception):  # no future: see `let_go` and `Waits.blocking`
             work.get_future().add_done_callback(collective.done)
             collective.followed = True
 
-    def over(self, waited: tuple[Collective, ...]) -> None:
+    def over(self, waited: tuple[IssuedCollective, ...]) -> None:
         """Called when a wait for these is over: sets their ends, and lets go of their Works, which hold tensors."""
         for collective in waited:
             if collective.end is None:
@@ -94,12 +94,12 @@ class UnderWay:
             with contextlib.suppress(StopIteration):
                 self.by_work.pop(self.work_of(collective), None)
 
-    def with_output(self, tensor: Any) -> tuple[Collective, ...] | None:
+    def with_output(self, tensor: Any) -> tuple[IssuedCollective, ...] | None:
         """The newest collective whose output is this tensor, as a tuple of one; None if there is none."""
         address = tensor.data_ptr()
         return next(((each,) for each in reversed(self.by_work.values()) if each.address == address), None)
 
-    def work_of(self, collective: Collective) -> Any:
+    def work_of(self, collective: IssuedCollective) -> Any:
         """The Work of a collective. Raises StopIteration if the collective is no longer kept here."""
         return next(work for work, each in self.by_work.items() if each is collective)
 
@@ -153,17 +153,17 @@ def _is_one_tensor(values: Any) -> bool:
     return len(values) == 1 and isinstance(values[0], torch.Tensor)
 
 
-class Group:
+class CollectiveGroup:
     """The facts about a process group that do not change."""
 
-    __slots__ = ("_places", "name", "ranks", "reference", "tally")
+    __slots__ = ("_places", "counter", "name", "ranks", "reference")
 
-    def __init__(self, name: str, process_group: Any, reference: Any, tally: Tally) -> None:
+    def __init__(self, name: str, process_group: Any, reference: Any, counter: CollectiveCounter) -> None:
         self.name = name
         self.ranks: int = process_group.size()
         self.reference = reference
         """A weak reference to the process group; tells it from an earlier group that had the same address."""
-        self.tally = tally
+        self.counter = counter
         self._places: dict[int, int | None] = {}
 
     def rank(self, place: int) -> int | None:
@@ -178,27 +178,27 @@ class Groups:
     """All process groups, with their facts cached, so that torch is not asked again for each collective."""
 
     def __init__(self, seen: SeenGroups) -> None:
-        self.known: dict[int, Group] = {}
+        self.known: dict[int, CollectiveGroup] = {}
         """Groups by the `id` of the process group. A strong reference would keep the script from destroying it."""
-        self._tallies = seen.tallies
+        self._counters = seen.counters
         self._seen = seen
 
-    def of(self, process_group: Any) -> Group:
+    def of(self, process_group: Any) -> CollectiveGroup:
         """The facts about a process group, read from torch at the first call."""
         place = id(process_group)
         group = self.known.get(place)
         if group is None or group.reference() is not process_group:
             name = str(process_group.group_name)
             reference = ref(process_group, lambda _: self.known.pop(place, None))
-            tally = self._tallies.setdefault(name, Tally())
-            group = self.known[place] = Group(name, process_group, reference, tally)
+            counter = self._counters.setdefault(name, CollectiveCounter())
+            group = self.known[place] = CollectiveGroup(name, process_group, reference, counter)
             self._seen.add(name, process_group, group.ranks, dist.get_world_size())
         return group
 
     def seen(self, name: str) -> int:
         """The number of operations, messages included, that were issued in the groups of that name."""
-        tally = self._tallies.get(name)
-        return 0 if tally is None else tally.seen
+        counter = self._counters.get(name)
+        return 0 if counter is None else counter.seen
 
 
 class Endpoints:
@@ -207,33 +207,33 @@ class Endpoints:
     def __init__(self, seen: SeenGroups) -> None:
         self._from_anybody: set[str] = set()
         """Groups in which this rank has received from any source, so that later sequence numbers are unknown."""
-        self._tallies = seen.tallies
+        self._counters = seen.counters
         self._exchanging: set[str] = set()
         """Groups in which all-to-alls were issued."""
         self._seen = seen
 
-    def find(self, op: Op, args: tuple[Any, ...], group: Group) -> tuple[str, Tally, int | None]:
+    def find(self, op: Op, args: tuple[Any, ...], group: CollectiveGroup) -> tuple[str, CollectiveCounter, int | None]:
         """The group or channel under which the operation counts, its count, and its root or other end."""
         root = None if op.root is None else group.rank(args[op.root])
         if not op.is_message:
             if op.is_exchange and group.name not in self._exchanging:
                 self._exchanging.add(group.name)
                 self._seen.first_exchange(group.name)
-            return group.name, group.tally, root
+            return group.name, group.counter, root
         channel = self._channel(op, args, group.name, root)
-        tally = self._tallies.get(channel)
-        if tally is None:
-            tally = self._tallies[channel] = Tally()
+        counter = self._counters.get(channel)
+        if counter is None:
+            counter = self._counters[channel] = CollectiveCounter()
             self._seen.first_exchange(group.name)
-        return channel, tally, root
+        return channel, counter, root
 
     def _channel(self, op: Op, args: tuple[Any, ...], name: str, other: int | None) -> str:
         own, tag = dist.get_rank(), args[op.tag] % _MOST_TAGS if op.tag is not None else 0
         if op.name == "recv_any_source":
             self._from_anybody.add(name)
         unknown = other is None or name in self._from_anybody
-        way = f"{own}>{other}" if op.name == "send" else f"{ANYBODY if unknown else other}>{own}"
-        return f"{name}:{way}#{tag}" if tag else f"{name}:{way}"
+        direction = f"{own}>{other}" if op.name == "send" else f"{ANYBODY if unknown else other}>{own}"
+        return f"{name}:{direction}#{tag}" if tag else f"{name}:{direction}"
 
 
 def _rank(group: Any, place: int) -> int | None:
@@ -275,7 +275,7 @@ class DeviceCollectives:
 
     def __init__(self, streams: Streams) -> None:
         self.streams = streams
-        self._issued: WeakKeyDictionary[Any, tuple[Source, int]] = WeakKeyDictionary()
+        self._issued: WeakKeyDictionary[Any, tuple[WorkQueue, int]] = WeakKeyDictionary()
         """Of each Work that the script holds: its source and number."""
         self._numbers = itertools.count(1)
         self._graph_task = graph_task(torch)
@@ -293,10 +293,10 @@ class DeviceCollectives:
             clock = self.streams.clock_stream
             if clock is not None and current == clock:
                 return True
-            collective.way = key = key_of(current)
+            collective.stream = key = key_of(current)
             self.streams.carry(key, COMM, collective)
             return False
-        collective.way = key_of(current)
+        collective.stream = key_of(current)
         return False
 
     def is_on(self, device: Any) -> bool:
@@ -310,7 +310,7 @@ class DeviceCollectives:
     def follow(self, collective: Any, group: Any, work: Any) -> None:
         """Called when an asynchronous collective has been issued."""
         self._latest = work
-        self._issued[work] = Source(collective.way, COMM, collective.group), next(self._numbers)
+        self._issued[work] = WorkQueue(collective.stream, COMM, collective.group), next(self._numbers)
         if self._graph_task() != -1:
             self._in_backward[collective.group] = group, work
 

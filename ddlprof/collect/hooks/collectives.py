@@ -21,12 +21,12 @@ import torch.distributed as dist
 from ddlprof.base.real_time import time
 from ddlprof.collect.drops import COLLECTIVE, COLLECTIVE_END, STREAM_WAIT
 from ddlprof.collect.hooks.collective import (
-    Collective,
+    CollectivesInFlight,
     DeviceCollectives,
     Endpoints,
     Groups,
+    IssuedCollective,
     Op,
-    UnderWay,
     tensors,
     whole_bytes,
 )
@@ -36,7 +36,7 @@ from ddlprof.collect.hooks.routing import UNEVEN, Routing
 from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
-from ddlprof.collect.seen_groups import LATEST, SeenGroups, Tally
+from ddlprof.collect.seen_groups import LATEST, CollectiveCounter, SeenGroups
 from ddlprof.model.events import Kind
 from ddlprof.torch_private import collectives as private
 from ddlprof.torch_private.engine import call_at_backward_end, graph_task
@@ -54,7 +54,7 @@ class _Collectives:
         self.unbox_group, self.unbox_work = private.unboxing(torch)
         self.graph_task = graph_task(torch)
         self.call_at_backward_end = call_at_backward_end(torch)
-        seen.tallies = {}  # both of the next two count in it, from 0 as the ranks did when the hooks were installed
+        seen.counters = {}  # both of the next two count in it, from 0 as the ranks did when the hooks were installed
         self.groups = Groups(seen)
         self.endpoints = Endpoints(seen)
         self.task = -1
@@ -63,9 +63,9 @@ class _Collectives:
         """A device event: the end of the last collective of this backward."""
         self.in_backward = self.usual = 0
         """The numbers of collectives issued in this backward so far, and in the one before."""
-        self.last: Collective | None = None
+        self.last: IssuedCollective | None = None
         """The last collective of this backward, provided that it has as many as the backward before."""
-        self.under_way = UnderWay()
+        self.in_flight = CollectivesInFlight()
         self.has_data: dict[type, bool] = {torch.Tensor: True, torch.nn.Parameter: True}
         """Classes of tensors, and whether their tensors have data: fake tensors have none."""
         self.below = private.below_backend_selection(torch)
@@ -87,14 +87,14 @@ class _Collectives:
             try:
                 process_group = self.group_of(args)
                 group = self.groups.of(process_group)
-                group.tally.seen += 1
+                group.counter.seen += 1
                 task = self.graph_task()
                 if self.is_of_step(task):
-                    channel, tally, root = self.endpoints.find(op, args, group)
+                    channel, counter, root = self.endpoints.find(op, args, group)
                     ranks = 2 if op.is_message else group.ranks
                     size = whole_bytes(op.name, args, ranks)
-                    collective = Collective(channel, tally.noted, op.name, size, ranks, ready, root)
-                    self.note(collective, tally, task)
+                    collective = IssuedCollective(channel, counter.noted, op.name, size, ranks, ready, root)
+                    self.note(collective, counter, task)
                     if uneven:
                         self.routing.note(args, group.name, ranks)
                     tensor = next(tensors(args[:1]), None)
@@ -125,7 +125,7 @@ class _Collectives:
         recorder, known, has_data, now = self.recorder, self.groups.known, self.has_data, time.perf_counter_ns
         options, count, largest, listed = private.options(torch, form), form.place + 1, form.largest, form.listed
         graph_task, get_ident = self.graph_task, threading.get_ident
-        by_work, heard = self.under_way.by_work, self.under_way.heard
+        by_work, patched_works = self.in_flight.by_work, self.in_flight.patched_works
         operator, rooted, tells = form.operator, form.rooted, private.tells_whether_asynchronous(torch, form)
         name = operator.strip("_")
 
@@ -143,13 +143,13 @@ class _Collectives:
                     group = known.get(id(process_group))
                     if group is None or group.reference() is not process_group:
                         group = self.groups.of(process_group)
-                    tally, task = group.tally, graph_task()
-                    tally.seen += 1
+                    counter, task = group.counter, graph_task()
+                    counter.seen += 1
                     if (get_ident() == recorder.thread and not by_work) or self.is_of_step(task):
                         size = (tensor if listed else args[largest]).nbytes
                         root = group.rank(how.rootRank) if rooted else None
-                        collective = Collective(group.name, tally.noted, name, size, group.ranks, ready, root)
-                        self.note(collective, tally, task)
+                        collective = IssuedCollective(group.name, counter.noted, name, size, group.ranks, ready, root)
+                        self.note(collective, counter, task)
                         at_once, on_host = tells and not how.asyncOp, tensor.is_cpu
                         waits = not on_host and self.waits_at_once(collective, tensor, at_once)
             except Exception as error:
@@ -160,7 +160,7 @@ class _Collectives:
                 if waits and collective is not None:
                     self.wait_over((collective,))
             if collective is not None:
-                if on_host and at_once and type(work) in heard:
+                if on_host and at_once and type(work) in patched_works:
                     by_work[work] = collective  # `of_work` is about to take it out
                 else:
                     self.follow(collective, process_group, tensor, at_once, work)
@@ -177,17 +177,17 @@ class _Collectives:
         """Whether a collective that this thread issues belongs to the step. `task`: the backward it is in, or -1."""
         if not (task != -1 or threading.get_ident() == self.recorder.thread or _in_a_thread_of_torch()):
             return False
-        if self.under_way.by_work:
-            self.under_way.let_go()
+        if self.in_flight.by_work:
+            self.in_flight.let_go()
         return True
 
-    def note(self, collective: Collective, tally: Tally, task: int) -> None:
+    def note(self, collective: IssuedCollective, counter: CollectiveCounter, task: int) -> None:
         """Records a collective that is about to be issued. `task`: the backward that it is issued in, or -1."""
-        if tally.noted < LATEST:
-            tally.latest.append(collective)
+        if counter.noted < LATEST:
+            counter.latest.append(collective)
         else:
-            tally.latest[tally.noted % LATEST] = collective
-        tally.noted += 1
+            counter.latest[counter.noted % LATEST] = collective
+        counter.noted += 1
         self.recorder.emit_in_backward(_COLLECTIVE, collective)
         if task != -1:
             self.expect_wait(task, collective)
@@ -202,7 +202,7 @@ class _Collectives:
                     continue
         raise LookupError("no process group")
 
-    def waits_at_once(self, collective: Collective, tensor: Any, at_once: bool) -> bool:
+    def waits_at_once(self, collective: IssuedCollective, tensor: Any, at_once: bool) -> bool:
         """Whether the clock's stream waits at once for a collective on a device; records the begin of that wait."""
         try:
             if tensor.is_cpu:
@@ -223,24 +223,24 @@ class _Collectives:
             return streams.busy
         return False
 
-    def wait_over(self, waited: tuple[Collective, ...] | None, bounded: Any = False) -> None:
+    def wait_over(self, waited: tuple[IssuedCollective, ...] | None, bounded: Any = False) -> None:
         """Ends the wait that began with `wait_begins`."""
         self.streams.busy = False
         self.recorder.emit_in_backward(_END, bounded, waited, self.streams.tell())
 
-    def follow(self, collective: Collective, process_group: Any, tensor: Any, at_once: bool, result: Any) -> None:
+    def follow(self, collective: IssuedCollective, process_group: Any, tensor: Any, at_once: bool, result: Any) -> None:
         """Has a collective on the host report its end; on a device, a future only tells that it was enqueued."""
         try:
             work = self.unbox_work(result) if isinstance(result, torch.ScriptObject) else result
             if tensor.is_cpu:
                 if work is None:
                     return
-                self.under_way.add(work, collective, tensor)
-                if collective is not self.last and not (at_once and type(work) in self.under_way.heard):
-                    self.under_way.follow(work, collective)
+                self.in_flight.add(work, collective, tensor)
+                if collective is not self.last and not (at_once and type(work) in self.in_flight.patched_works):
+                    self.in_flight.follow(work, collective)
                 return
             self.on_device = True
-            if collective.way and not at_once:
+            if collective.stream and not at_once:
                 self.device.follow(collective, process_group, work)
         except Exception as error:
             self.recorder.drops.add(COLLECTIVE_END, error)
@@ -256,11 +256,11 @@ class _Collectives:
         if last is None or last.end is not None:
             return
         with contextlib.suppress(Exception):  # no future: as in `follow`
-            self.under_way.see_ends()
+            self.in_flight.see_ends()
             if last.end is None:  # not waited for in the backward
-                self.under_way.follow(self.under_way.work_of(last), last)
+                self.in_flight.follow(self.in_flight.work_of(last), last)
 
-    def expect_wait(self, task: int, collective: Collective) -> None:
+    def expect_wait(self, task: int, collective: IssuedCollective) -> None:
         """Queues `backward_computed` once for the backward `task`, so that it runs just before DDP's wait.
 
         The autograd engine runs its final callbacks in order. A backward inside a backward has final callbacks of its
@@ -278,7 +278,7 @@ class _Collectives:
         """Called when all gradients are computed; the rest of this backward is waiting and copying."""
         if self.last is not None:
             with contextlib.suppress(Exception):
-                self.under_way.see_ends()  # it may be over already
+                self.in_flight.see_ends()  # it may be over already
         if self.wait_begins():
             try:
                 self.bound = self.device.backward_computed()
@@ -287,7 +287,7 @@ class _Collectives:
 
     def update_over(self) -> None:
         """Called at the end of an update: nothing of the step is held longer."""
-        self.under_way.let_go()
+        self.in_flight.let_go()
         self.device.rest()
         self.streams.rest()
 
@@ -299,15 +299,15 @@ class _Collectives:
             bound, self.bound = self.bound, None
             self.wait_over(None, True if bound is None else bound)
 
-    def waited_for(self, work: Any) -> tuple[Collective, ...] | None:
+    def waited_for(self, work: Any) -> tuple[IssuedCollective, ...] | None:
         """The collectives that a wait for `work` waits for: empty if it has completed, None if it is not known."""
-        collective = self.under_way.by_work.get(work)
+        collective = self.in_flight.by_work.get(work)
         if collective is not None:
             return (collective,)
         return () if not self.on_device and work.is_completed() else None
 
     def blocking(
-        self, original: Callable[..., Any], which: Callable[[Any], tuple[Collective, ...] | None]
+        self, original: Callable[..., Any], which: Callable[[Any], tuple[IssuedCollective, ...] | None]
     ) -> Callable[..., Any]:
         """Wraps a call that waits for communication; `which` finds the collectives by the call's first argument."""
 
@@ -325,7 +325,7 @@ class _Collectives:
                 here = here and self.wait_begins()
                 return original(*args, **kwargs)
             finally:
-                self.under_way.over(waited or ())
+                self.in_flight.over(waited or ())
                 if here:
                     self.wait_over(waited)
 
@@ -333,8 +333,13 @@ class _Collectives:
 
     def of_work(self, kind: Any) -> Uninstall:
         """Replaces `wait` of a class of Works: does what `blocking` does, in fewer calls where the Work is known."""
-        original, by_work, streams = kind.wait, self.under_way.by_work, self.streams
-        recorder, now, get_ident, graph_task = self.recorder, time.perf_counter_ns, threading.get_ident, self.graph_task
+        original = kind.wait
+        by_work = self.in_flight.by_work
+        streams = self.streams
+        recorder = self.recorder
+        now = time.perf_counter_ns
+        get_ident = threading.get_ident
+        graph_task = self.graph_task
         others, is_compiling = self.blocking(original, self.waited_for), torch.compiler.is_compiling
 
         @functools.wraps(original)
@@ -354,12 +359,12 @@ class _Collectives:
                     streams.busy = False
                     recorder.emit_in_backward(_END, False, (collective,), streams.tell())
 
-        self.under_way.heard.add(kind)
+        self.in_flight.patched_works.add(kind)
         return replace(kind, "wait", wait)
 
     def before_wait(self) -> Callable[..., Any]:
         """The function that runs in front of `wait_tensor`, which waits for functional collectives."""
-        operator, which = private.wait_operator(torch), self.under_way.with_output
+        operator, which = private.wait_operator(torch), self.in_flight.with_output
 
         def run(keyset: Any, tensor: Any) -> Any:
             return waiting(tensor, keyset)

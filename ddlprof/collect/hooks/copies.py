@@ -250,12 +250,12 @@ def time_stream_waits(context: HookContext) -> Uninstall:
 
 
 def watch_host_reads(context: HookContext) -> Uninstall:
-    """Tells `FrozenModules` when the host reads numbers from tensors, but not truth values, which are mostly checks.
+    """Tells `NoGradModules` when the host reads numbers from tensors, but not truth values, which are mostly checks.
 
     This tells models that act or are evaluated from teachers. After the first steps, the original methods are put back.
     """
     torch, recorder, wrappers = context.torch, context.recorder, MethodWrappers()
-    frozen = context.modules.frozen
+    no_grad = context.modules.no_grad
 
     def look(this: Any) -> None:
         if threading.get_ident() != recorder.thread:
@@ -265,7 +265,7 @@ def watch_host_reads(context: HookContext) -> Uninstall:
             return
         with no_torch_function(torch):
             if this.dtype is not torch.bool:
-                frozen.reads(this.dim(), this.is_floating_point())
+                no_grad.reads(this.dim(), this.is_floating_point())
 
     look = fail_open(look, recorder)
 

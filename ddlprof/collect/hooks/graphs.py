@@ -13,7 +13,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
-from ddlprof.collect.accelerator.protocol import Absent, Accelerator
+from ddlprof.collect.accelerator.protocol import Accelerator, NoAccelerator
 from ddlprof.collect.install import Uninstall, all_of, quiet_method, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
@@ -30,7 +30,7 @@ class Captures:
 
     def __init__(self, recorder: Recorder, accelerator: Accelerator | None, device_free: Lock) -> None:
         self.recorder = recorder
-        self.accelerator: Accelerator = Absent(None) if accelerator is None else accelerator
+        self.accelerator: Accelerator = NoAccelerator(None) if accelerator is None else accelerator
         self._device_free = device_free
         self._graphs: dict[int, list[tuple[Any, ...]]] = {}
         self._kept: weakref.WeakKeyDictionary[Any, list[tuple[Any, ...]]] = weakref.WeakKeyDictionary()
@@ -40,7 +40,7 @@ class Captures:
         """Wraps the accelerator's classes of graphs, which torch's own helpers use, too."""
         return all_of(self.forget, *(_watch(graph, self) for graph in self.accelerator.graph_types))
 
-    def under_way(self) -> bool:
+    def in_flight(self) -> bool:
         """Whether a capture is under way, as far as this thread can tell: the device must not be queried then."""
         return bool(self._graphs) or self.accelerator.is_capturing()
 
@@ -106,10 +106,10 @@ class Captures:
         unseen = sum(event[0] == Kind.COLLECTIVE for event in events)
         if unseen:
             emit(Kind.UNSEEN, unseen)
-        for kind, ident, _, first_seen in events:
+        for kind, optimizer, _, first_seen in events:
             if kind == Kind.OPTIMIZER_END:
-                emit(Kind.OPTIMIZER_BEGIN, ident)
-                emit(Kind.OPTIMIZER_END, ident, False, first_seen)
+                emit(Kind.OPTIMIZER_BEGIN, optimizer)
+                emit(Kind.OPTIMIZER_END, optimizer, False, first_seen)
         self._kept[graph] = [(kind, a, b, None) for kind, a, b, _ in events]  # an optimizer is new once
 
 

@@ -76,8 +76,8 @@ class ReportingWrapper(MethodWrapper):
 
     __slots__ = ("_bind",)
 
-    def __init__(self, original: Callable[..., Any], heard: Callable[[Any], None]) -> None:
-        super().__init__(original, heard)
+    def __init__(self, original: Callable[..., Any], on_call: Callable[[Any], None]) -> None:
+        super().__init__(original, on_call)
         self._bind = self._original.__get__
 
     def __get__(self, this: Any, kind: Any = None) -> Any:

@@ -1,6 +1,6 @@
 """The forward of the outermost modules only; the modules inside them run untouched.
 
-`FrozenModules` collects facts about forwards without gradients; `steps/frozen.py` decides what these forwards are for.
+`NoGradModules` collects facts about forwards without gradients; `steps/no_grad.py` decides what these forwards are for.
 
 A patch of `nn.Module.__call__` finds the outermost modules during the first steps. From then on, each of them is timed
 through its instance's `_compiled_call_impl`, the slot that torch keeps for `Module.compile()` and leaves out of pickles
@@ -25,7 +25,7 @@ from ddlprof.collect.install import Uninstall, all_of, fail_open, replace
 from ddlprof.collect.left_behind import Left
 from ddlprof.collect.loader.batch import ForwardSamples, arguments_size, first_shape
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
-from ddlprof.collect.steps.frozen import FrozenCalls, FrozenModule, Read
+from ddlprof.collect.steps.no_grad import NoGradCalls, NoGradModule, Read
 from ddlprof.model.events import Kind
 from ddlprof.operators.parameters import has_parameters, own_parameters
 from ddlprof.torch_private.engine import no_torch_function
@@ -64,9 +64,9 @@ class OuterModules:
         self.compiled: Callable[[], Any] = dead_reference
         """A weak reference to the call of a compiled function that has set `inside`."""
         self._left = Left(recorder, _TimedCall.__call__)
-        self.frozen = FrozenModules()
-        self._trains = fail_open(self.frozen.trains, recorder)
-        self._called_without = fail_open(self._note_frozen, recorder)
+        self.no_grad = NoGradModules()
+        self._trains = fail_open(self.no_grad.trains, recorder)
+        self._called_without = fail_open(self._note_no_grad, recorder)
         self._samples = ForwardSamples()
         self._undo: Uninstall | None = None
         self.call_code: Any = None
@@ -172,8 +172,8 @@ class OuterModules:
         except Exception as error:  # a module that cannot be marked is not timed
             self.recorder.drops.add(MODULE, error)
 
-    def _note_frozen(self, module: Any, args: Any, kwargs: Any, payload: _Later) -> None:
-        payload.value = self.frozen.called(module, args or list(kwargs.values()))
+    def _note_no_grad(self, module: Any, args: Any, kwargs: Any, payload: _Later) -> None:
+        payload.value = self.no_grad.called(module, args or list(kwargs.values()))
 
     def _uninstall(self) -> None:
         self._take_back()
@@ -280,14 +280,14 @@ def samples_in(args: Any, kwargs: Any) -> int | None:
         return None
 
 
-class FrozenModules:
+class NoGradModules:
     """The modules that were called without gradients, and the parameters that were seen in forwards with them."""
 
     def __init__(self) -> None:
         self._trained: set[int] = set()
         self._seen_trained: weakref.WeakSet[Any] = weakref.WeakSet()
         self._modules: weakref.WeakKeyDictionary[Any, _ModuleCalls] = weakref.WeakKeyDictionary()
-        self._last: FrozenCalls | None = None
+        self._last: NoGradCalls | None = None
         """The calls of the last forward, whose results nobody has read yet."""
 
     def trains(self, module: Any) -> None:
@@ -301,7 +301,7 @@ class FrozenModules:
         for other, known in self._modules.items():
             known.look(other, self._trained)
 
-    def called(self, module: Any, arguments: Any) -> FrozenCalls:
+    def called(self, module: Any, arguments: Any) -> NoGradCalls:
         """Called when a module is called without gradients; returns what is known of such calls."""
         known = self._modules.get(module)
         if known is None:
@@ -322,20 +322,20 @@ class _ModuleCalls:
     """The calls of one module without gradients, by its mode and the first dimension of its input."""
 
     def __init__(self) -> None:
-        self._module = FrozenModule()
-        self._calls: dict[tuple[bool, int | None], FrozenCalls] = {}
+        self._module = NoGradModule()
+        self._calls: dict[tuple[bool, int | None], NoGradCalls] = {}
         self._length = 0
 
     def look(self, module: Any, trained: set[int]) -> None:
         self._module.is_trained |= any(id(parameter) in trained for parameter in own_parameters(module))
 
-    def calls(self, training_mode: bool, arguments: Any) -> FrozenCalls:
+    def calls(self, training_mode: bool, arguments: Any) -> NoGradCalls:
         first, *others = first_shape(arguments) or (None,)
         key = (training_mode, first if len(self._calls) < _MOST_SIZES else None)
         calls = self._calls.get(key)
         if calls is None:
             samples = arguments_size(arguments) if key[1] is not None else None
-            calls = self._calls[key] = FrozenCalls(self._module, training_mode, samples)
+            calls = self._calls[key] = NoGradCalls(self._module, training_mode, samples)
         length = others[0] if others else 0
         # Tokens: one more than before, or only the new one where the others' keys and values are kept.
         follows = length == self._length + 1 > 1 or length == 1 < self._length

@@ -16,7 +16,7 @@ from weakref import ref
 from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.install import Uninstall, all_of, fail_open, replace
 from ddlprof.collect.process.on_import import after_imports
-from ddlprof.model.pipeline import BACKWARD, FORWARD, OF_INPUT, OF_WEIGHT, Action, PipelinePlace, written
+from ddlprof.model.pipeline import BACKWARD, FORWARD, OF_INPUT, OF_WEIGHT, Action, PipelineSchedule, written
 
 _MODULE = "torch.distributed.pipelining.schedules"
 _BASES = ("PipelineScheduleSingle", "PipelineScheduleMulti")
@@ -88,7 +88,7 @@ def _write(context: HookContext, made: Any, found: list[Any], several: bool, mic
     orders = (getattr(schedule, "pipeline_order", None) or {}) if several else {}
     order = orders.get(int(stages[0].group_rank), ())
     context.recorder.record(
-        PipelinePlace(
+        PipelineSchedule(
             schedule=type(schedule).__name__,
             stages=int(stages[0].num_stages),
             micro_batches=micro_batches,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from ddlprof.collect.accelerator.protocol import Absent, Accelerator
+from ddlprof.collect.accelerator.protocol import Accelerator, NoAccelerator
 from ddlprof.collect.drops import STREAM_WAIT
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
@@ -21,7 +21,7 @@ Key = tuple[int, int]
 """The key of a stream: its device and its number there."""
 
 
-class Source(NamedTuple):
+class WorkQueue(NamedTuple):
     """Where work comes from that ends in the order of its numbers."""
 
     stream: Key
@@ -32,7 +32,7 @@ class Source(NamedTuple):
     """The process group of an asynchronous collective, which runs on a stream that NCCL has for the group."""
 
 
-ClockVector = Mapping[Source, int]
+ClockVector = Mapping[WorkQueue, int]
 """The newest number of each source. It is never changed after it was made, because events keep a reference to it."""
 _NOTHING: ClockVector = {}
 _MOST_OPEN = 4096
@@ -50,37 +50,37 @@ class VectorClock:
     """
 
     def __init__(self) -> None:
-        self.marks: dict[Key, ClockVector] = {}
+        self.clocks: dict[Key, ClockVector] = {}
         """The vector of each stream; empty as long as there is nothing to wait for."""
         self._numbers = itertools.count(1)
-        self._items: dict[Source, deque[tuple[int, Any]]] = {}
+        self._items: dict[WorkQueue, deque[tuple[int, Any]]] = {}
 
     def on(self, stream: Key) -> ClockVector:
         """The marks that come before the stream's next work."""
-        return self.marks.get(stream, _NOTHING)
+        return self.clocks.get(stream, _NOTHING)
 
-    def issue(self, stream: Key, source: Source, item: Any = None) -> None:
+    def issue(self, stream: Key, source: WorkQueue, item: Any = None) -> None:
         """Notes that the stream gets work of that source, or waits for it. The first wait for it returns `item`."""
         number = next(self._numbers)
-        self.marks[stream] = {**self.marks.get(stream, _NOTHING), source: number}
+        self.clocks[stream] = {**self.clocks.get(stream, _NOTHING), source: number}
         if item is not None:
             self._items.setdefault(source, deque(maxlen=_MOST_OPEN)).append((number, item))
 
     def newer(self, stream: Key, vector: ClockVector) -> ClockVector:
         """The part of `vector` that the stream has not waited for."""
-        known = self.marks.get(stream, _NOTHING)
+        known = self.clocks.get(stream, _NOTHING)
         if known is vector:
             return _NOTHING
         return {source: number for source, number in vector.items() if number > known.get(source, 0)}
 
     def wait(self, stream: Key, newer: ClockVector) -> None:
         """Notes that the stream's next work comes after the work in `newer`."""
-        self.marks[stream] = {**self.marks.get(stream, _NOTHING), **newer}
+        self.clocks[stream] = {**self.clocks.get(stream, _NOTHING), **newer}
 
     def everything(self) -> ClockVector:
         """The newest number of each source over all streams, for a wait for the whole device."""
-        found: dict[Source, int] = {}
-        for vector in list(self.marks.values()):
+        found: dict[WorkQueue, int] = {}
+        for vector in list(self.clocks.values()):
             for source, number in vector.items():
                 found[source] = max(number, found.get(source, 0))
         return found
@@ -95,7 +95,7 @@ class VectorClock:
         return tuple(found)
 
 
-class EventMarks:
+class EventClocks:
     """What each event comes after.
 
     It is kept on the event itself. Torch 2.10 to 2.12 free a `torch.cuda.Event` without clearing the weak references to
@@ -134,7 +134,7 @@ class Streams:
     def __init__(self, torch: Any, recorder: Recorder, accelerator: Accelerator | None) -> None:
         self.recorder = recorder
         self.torch = torch
-        self.accelerator = accelerator or Absent(torch)
+        self.accelerator = accelerator or NoAccelerator(torch)
         self._graph_task = graph_task(torch)
         self.state = VectorClock()
         self.busy = False
@@ -142,7 +142,7 @@ class Streams:
         self.reached: set[Key] = set()
         """Streams for whose collectives the clock's stream has waited, and that no COMM_END event has reported yet."""
         self._told: set[Key] = set()
-        self._events = EventMarks()
+        self._events = EventClocks()
 
     def begin_anew(self) -> None:
         """Forgets the state, because what happened while the hooks were removed is not known."""
@@ -150,7 +150,7 @@ class Streams:
         self.busy = False
         self.reached.clear()
         self._told.clear()
-        self._events = EventMarks()
+        self._events = EventClocks()
 
     # -- which stream ---------------------------------------------------------------------------------------------
 
@@ -198,9 +198,9 @@ class Streams:
     def carry(self, key: Key, what: str, item: Any = None) -> None:
         """`note` for the stream of that key."""
         if not self._asleep():
-            self.state.issue(key, Source(key, what), item)
+            self.state.issue(key, WorkQueue(key, what), item)
 
-    def await_work(self, stream: Any, source: Source, number: int) -> None:
+    def await_work(self, stream: Any, source: WorkQueue, number: int) -> None:
         """Notes that a stream waits for the work of that number."""
         if not self._asleep():
             key = key_of(stream)
@@ -210,7 +210,7 @@ class Streams:
         """Notes that the event was recorded on the stream, after all that the stream has issued or waited for."""
         if stream is None:
             stream = self.accelerator.current_stream()
-        found = self.state.marks.get((stream.device_index, stream.stream_id))
+        found = self.state.clocks.get((stream.device_index, stream.stream_id))
         if found:
             self._events.set(event, found)
         else:
@@ -283,7 +283,7 @@ class Streams:
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if not self.state.marks:
+            if not self.state.clocks:
                 return original(*args, **kwargs)
             waited = None
             try:
@@ -315,7 +315,7 @@ class Streams:
         @functools.wraps(original)
         def record(event: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(event, *args, **kwargs)
-            if self.state.marks:
+            if self.state.clocks:
                 try:
                     self.recorded(event, args[0] if args else kwargs.get("stream"))
                 except Exception as error:

@@ -61,17 +61,17 @@ def calibrate(dist: Any, torch: Any, store: Any, nodes: list[int]) -> list[Calib
     prefix = dist.PrefixStore(f"ddlprof/calibration/{here[0]}", store)
     group = dist.ProcessGroupGloo(prefix, here.index(rank), len(here), _PATIENCE)
     begin = time.perf_counter()
-    rungs = []
+    points = []
     for size in LADDER_BYTES:
         for op, run in _collectives(torch, group, size // 4, len(here)).items():
             durations = [_duration_ns(run) for _ in range(REPEATS[size > SMALL_BYTES])]
-            rungs.append(Calibration(len(here), size, sorted(durations[1:])[(len(durations) - 1) // 2], op))
+            points.append(Calibration(len(here), size, sorted(durations[1:])[(len(durations) - 1) // 2], op))
         # all ranks must stop together, so they add up the time that each has used
         spent = torch.tensor([time.perf_counter() - begin])
         group.allreduce([spent]).wait()
         if float(spent) > BUDGET_S * len(here):
             break
-    return rungs
+    return points
 
 
 def _collectives(torch: Any, group: Any, length: int, ranks: int) -> dict[str, Callable[[], Any]]:

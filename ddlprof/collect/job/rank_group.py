@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 class RankGroup:
     """What one process does together with the other ranks. Its methods raise nothing."""
 
-    def __init__(self, place: RankOutput, recorder: Recorder, calibrated: bool, install: Callable[[], None]) -> None:
+    def __init__(
+        self, rank_output: RankOutput, recorder: Recorder, calibrated: bool, install: Callable[[], None]
+    ) -> None:
         """`install`: installs the hooks of communication."""
         self.in_group = False
         self._install = install
-        self._place = place
+        self._rank_output = rank_output
         self._recorder = recorder
         self._calibrated = calibrated
         self._agreed: Agreement | None = None
@@ -43,19 +45,19 @@ class RankGroup:
 
     def on_process_group(self) -> None:
         """Called in the training thread when the default process group has been made."""
-        note = self._place.writer.note
+        note = self._rank_output.writer.note
         try:
             import torch.distributed as dist
 
-            self._place.join(dist.get_rank(), dist.get_world_size())
-            if self._place.world_size > 1 and not self.in_group:
+            self._rank_output.join(dist.get_rank(), dist.get_world_size())
+            if self._rank_output.world_size > 1 and not self.in_group:
                 with self._agreeing:
                     self._agree(dist)
         except Exception as error:
             note("process_group", f"{type(error).__name__}: {error}")
         again, self.in_group = self.in_group, True
         if not again and self._recorder.active:
-            if self._calibrated and self._place.world_size > 1:
+            if self._calibrated and self._rank_output.world_size > 1:
                 self._calibrate()
             self.install()
 
@@ -68,28 +70,28 @@ class RankGroup:
 
     def _agree(self, dist: Any) -> None:
         """Agrees with the other ranks on directory, job and attempt, which rank 0 proposes."""
-        place = self._place
-        if place.rank == 0 and place.directory is None:  # by the environment this process was another rank
+        rank_output = self._rank_output
+        if rank_output.rank == 0 and rank_output.directory is None:  # by the environment this process was another rank
             return
         from ddlprof.collect.job.agreement import LATE_S, Agreement, Follow, Lead, shared_store
 
         self._give_up_s = time.perf_counter() + LATE_S
         store = shared_store(dist)
-        if place.rank == 0:
-            proposal = Agreement(str(place.directory), place.header.job_id, place.header.attempt)
-            self._lead = Lead(store, place.world_size, proposal)
+        if rank_output.rank == 0:
+            proposal = Agreement(str(rank_output.directory), rank_output.header.job_id, rank_output.header.attempt)
+            self._lead = Lead(store, rank_output.world_size, proposal)
             self._settle(self._lead.agree())
             if not self._lead.silent:
                 self._lead = None  # also drops the store, which holds a port
         else:
-            free_attempt = directories.free_attempt(place.directory) if place.directory else 0
-            self._follow = Follow(store, place.rank, free_attempt)
+            free_attempt = directories.free_attempt(rank_output.directory) if rank_output.directory else 0
+            self._follow = Follow(store, rank_output.rank, free_attempt)
             self._settle(self._follow.agree())
 
     def _settle(self, agreed: Agreement | None) -> None:
         if agreed is not None:
             self._agreed, self._follow = agreed, None
-            self._place.agree(agreed)
+            self._rank_output.agree(agreed)
 
     def poll(self, last: bool = False) -> None:
         """Called about once a second in the helper thread: answers ranks that came late, or reports them."""
@@ -116,7 +118,7 @@ class RankGroup:
             self._end_agreement()
 
     def _end_agreement(self) -> None:
-        note, world_size = self._place.writer.note, self._place.world_size
+        note, world_size = self._rank_output.writer.note, self._rank_output.world_size
         if self._lead is not None and self._lead.silent:
             there = world_size - self._lead.silent
             note("ranks", f"{there} of {world_size} ranks run under ddlprof: start the others with it, too")
@@ -128,7 +130,7 @@ class RankGroup:
 
     def _calibrate(self) -> None:
         """Times transfers inside this machine, before the training and before the hooks."""
-        place, begin = self._place, time.perf_counter_ns()
+        rank_output, begin = self._rank_output, time.perf_counter_ns()
         try:
             import torch
             import torch.distributed as dist
@@ -139,20 +141,22 @@ class RankGroup:
             if self._agreed is None:
                 raise RuntimeError("rank 0 is not run by ddlprof")
             store = self._agreed.store(dist)
-            nodes = calibration.exchange_nodes(dist, store, place.header.node_id)
-            place.beside = [each for each, node in enumerate(nodes) if node == nodes[place.rank] and each != place.rank]
-            for reading in read_clocks(place.rank, store, nodes):
-                place.writer.context(reading)
-            rungs = calibration.calibrate(dist, torch, store, nodes)
+            nodes = calibration.exchange_nodes(dist, store, rank_output.header.node_id)
+            rank_output.beside = [
+                each for each, node in enumerate(nodes) if node == nodes[rank_output.rank] and each != rank_output.rank
+            ]
+            for reading in read_clocks(rank_output.rank, store, nodes):
+                rank_output.writer.context(reading)
+            points = calibration.calibrate(dist, torch, store, nodes)
         except Exception as error:  # interconnect and network are then not told apart
-            place.writer.note("calibration", f"not done: {type(error).__name__}: {error}")
+            rank_output.writer.note("calibration", f"not done: {type(error).__name__}: {error}")
             return
         finally:
             self._recorder.spans.append((PROFILING, begin, time.perf_counter_ns()))
-        for rung in rungs:
-            place.writer.context(rung)
-        if rungs and place.manifest is not None:
-            place.manifest.calibration = {
-                "ranks": rungs[0].ranks,
+        for point in points:
+            rank_output.writer.context(point)
+        if points and rank_output.manifest is not None:
+            rank_output.manifest.calibration = {
+                "ranks": points[0].ranks,
                 "seconds": round((time.perf_counter_ns() - begin) / 1e9, 3),
             }

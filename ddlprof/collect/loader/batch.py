@@ -184,7 +184,7 @@ def _tensors(parts: Sequence[Any], depth: int = 1) -> Iterator[Any]:
             yield from _tensors(_parts(part) or (), depth + 1)
 
 
-class Drawn(NamedTuple):
+class SamplesPerBatch(NamedTuple):
     """How many samples a loader draws from its data set for one batch."""
 
     samples: int
@@ -192,7 +192,7 @@ class Drawn(NamedTuple):
     """The number of samples in an epoch's last batch; None if it is not known."""
 
 
-def drawn_by(iterator: Any) -> Drawn | None:
+def drawn_by(iterator: Any) -> SamplesPerBatch | None:
     """How many samples a loader's iterator draws for each batch; None if the number is not fixed or not known."""
     try:
         batches = batch_sampler(iterator)
@@ -205,10 +205,10 @@ def drawn_by(iterator: Any) -> Drawn | None:
         last = samples if batches.drop_last else (len(batches.sampler) - 1) % samples + 1
     except Exception:  # an iterable data set has no length
         last = None
-    return Drawn(samples, last)
+    return SamplesPerBatch(samples, last)
 
 
-def loaded_samples(batch: Any, size: int | None, drawn: Drawn | None) -> int | None:
+def loaded_samples(batch: Any, size: int | None, drawn: SamplesPerBatch | None) -> int | None:
     """The number of samples in a batch that a loader gave; `size` is the number that its shape suggests.
 
     If `size` is smaller than the number drawn, this is the end of an epoch or the share of one rank. If it is larger,

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ddlprof.collect.install import Uninstall, replace
 from ddlprof.collect.loader.batch import batch_size
-from ddlprof.collect.loader.waits import SEEN, Source, Waits, is_iterator
+from ddlprof.collect.loader.waits import SEEN, BatchSource, Waits, is_iterator
 from ddlprof.collect.process.on_import import after_imports
 from ddlprof.model.options import MAIN, DataCall
 
@@ -31,7 +31,7 @@ class DataCalls:
     def __init__(self, waits: Waits, wanted: Sequence[str] = ()) -> None:
         self.waits = waits
         self._wanted = [DataCall.parse(text) for text in wanted]
-        self._sources: dict[str, list[Source]] = {}
+        self._sources: dict[str, list[BatchSource]] = {}
         self._wrong: dict[DataCall, str] = {}
         self._undo: list[Uninstall] = []
 
@@ -105,11 +105,11 @@ class DataCalls:
             raise TypeError("a class: name a method of it" if isinstance(function, type) else "it is no function")
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError("it is asynchronous")
-        source = Source(self.waits, samples)
+        source = BatchSource(self.waits, samples)
         self._sources.setdefault(name, []).append(source)
         return _timed(function, self, source, library)
 
-    def follow(self, iterator: Any, source: Source, ident: int) -> Any:
+    def follow(self, iterator: Any, source: BatchSource, ident: int) -> Any:
         """Times each `next` of an iterator as a wait. Returns the iterator itself, or a generator that wraps it."""
         if hasattr(type(iterator).__next__, SEEN):
             return iterator
@@ -121,13 +121,15 @@ class DataCalls:
             self._follow_objects(type(iterator))[iterator] = (source, ident)
         return iterator
 
-    def _follow_objects(self, kind: Any) -> weakref.WeakKeyDictionary[Any, tuple[Source, int]]:
+    def _follow_objects(self, kind: Any) -> weakref.WeakKeyDictionary[Any, tuple[BatchSource, int]]:
         """The table of followed objects of a class, which the patched `__next__` of the class looks up."""
         original = kind.__next__
-        known: weakref.WeakKeyDictionary[Any, tuple[Source, int]] | None = getattr(original, "_ddlprof_followed", None)
+        known: weakref.WeakKeyDictionary[Any, tuple[BatchSource, int]] | None = getattr(
+            original, "_ddlprof_followed", None
+        )
         if known is not None:
             return known
-        followed: weakref.WeakKeyDictionary[Any, tuple[Source, int]] = weakref.WeakKeyDictionary()
+        followed: weakref.WeakKeyDictionary[Any, tuple[BatchSource, int]] = weakref.WeakKeyDictionary()
 
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:
@@ -140,7 +142,7 @@ class DataCalls:
         return followed
 
 
-def _timed(function: Any, calls: DataCalls, source: Source, library: str | None) -> Any:
+def _timed(function: Any, calls: DataCalls, source: BatchSource, library: str | None) -> Any:
     waits = calls.waits
     makes_generator = inspect.isgeneratorfunction(function)
     method = _is_method(function)
@@ -172,7 +174,7 @@ def _is_method(function: Any) -> bool:
     return "." in name.rpartition("<locals>.")[2] and not inspect.ismethod(function)
 
 
-def _delegate(generator: Generator[Any, Any, Any], source: Source, ident: int) -> Generator[Any, Any, Any]:
+def _delegate(generator: Generator[Any, Any, Any], source: BatchSource, ident: int) -> Generator[Any, Any, Any]:
     """`yield from generator`, with each step timed. While it is suspended, it holds nothing that passes through it."""
     passing: list[Any] = [None]
     while True:
@@ -191,7 +193,7 @@ def _delegate(generator: Generator[Any, Any, Any], source: Source, ident: int) -
             return stop.value
 
 
-def _iterate(iterator: Any, source: Source, ident: int) -> Generator[Any, None, None]:
+def _iterate(iterator: Any, source: BatchSource, ident: int) -> Generator[Any, None, None]:
     try:
         while True:
             yield source.wait(ident, next, iterator)

@@ -14,7 +14,7 @@ from ddlprof.base.real_time import time
 from ddlprof.collect.core import plain_size
 from ddlprof.collect.drops import SAMPLES, SPLIT, Drops
 from ddlprof.collect.install import Uninstall, all_of, fail_open, replace
-from ddlprof.collect.loader.batch import Drawn, batch_size, drawn_by, loaded_samples
+from ddlprof.collect.loader.batch import SamplesPerBatch, batch_size, drawn_by, loaded_samples
 from ddlprof.collect.loader.fetch_meter import DeliveredLater, Delivery
 from ddlprof.collect.loader.waits import SEEN, Metering, Waits
 from ddlprof.collect.loader.worker import Ring, WorkerInit, of_worker
@@ -313,7 +313,7 @@ def _prepare(loader: Any, recorder: Recorder) -> _Workers | None:
     return None
 
 
-def _samples(batch: Any, drawn: Drawn | None, recorder: Recorder) -> int | None:
+def _samples(batch: Any, drawn: SamplesPerBatch | None, recorder: Recorder) -> int | None:
     try:
         return loaded_samples(batch, batch_size(batch), drawn)
     except Exception as error:  # whatever a user's batch type does

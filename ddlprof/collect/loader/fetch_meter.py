@@ -33,7 +33,7 @@ RawReading = tuple[int, int, int, "os.times_result", bytes, Mapping[int, int]]
 """A reading as the kernel gives it. It is evaluated later, because code at a fetch runs with cold caches."""
 
 
-class ClockReading(NamedTuple):
+class CpuTimes(NamedTuple):
     """Cumulative nanoseconds."""
 
     wall: int
@@ -82,15 +82,15 @@ class BlockedClock:
         """Has the file opened again after a reading that did not have the kernel's form; from any thread."""
         self._own.doubt()
 
-    def reading(self, raw: RawReading) -> ClockReading:
+    def reading(self, raw: RawReading) -> CpuTimes:
         """Evaluates a raw reading, in any thread. Raises ValueError if it does not have the kernel's form."""
         wall, own, process, times, schedstat, others = raw
         # The thread's own clock is exact, while the kernel brings schedstat up to date only now and then.
         runnable = {**others, self._thread: own + ThreadClock.delay_ns(schedstat)}
         children = int((times.children_user + times.children_system) * 1e9)
-        return ClockReading(wall, process if self._whole else own, process, children, runnable)
+        return CpuTimes(wall, process if self._whole else own, process, children, runnable)
 
-    def blocked_and_cpu_ns(self, begin: ClockReading, end: ClockReading) -> tuple[int, int]:
+    def blocked_and_cpu_ns(self, begin: CpuTimes, end: CpuTimes) -> tuple[int, int]:
         """Times between two readings: blocked, between 0 and the wall time, and processor time, of all cores."""
         own = end.own_cpu - begin.own_cpu
         others = (end.process_cpu - begin.process_cpu) - own

@@ -1,7 +1,7 @@
 """The training thread's waits for data, for DataLoaders and functions alike. Of nested waits the outermost counts.
 
-`Waits` is the state that the hooks of one session share; a `Source` is one function, or one class of iterators, that
-makes batches in the training thread.
+`Waits` is the state that the hooks of one session share; a `BatchSource` is one function, or one class of iterators,
+that makes batches in the training thread.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Waits:
         self.recorder = recorder
         self.inside = False
         """Whether the training thread is in a wait."""
-        self.left = Left(recorder, Source.wait)
+        self.left = Left(recorder, BatchSource.wait)
         """Tells whether `inside` was left behind; the hooks that set it add themselves."""
         self.own: MeteredWait | None = None
         """The metered wait under way, if the training thread makes the batch itself."""
@@ -218,7 +218,7 @@ class Metering:
             return None
 
 
-class Source:
+class BatchSource:
     """A function or iterator that makes batches in the training thread; `samples(batch)` is a batch's sample count."""
 
     def __init__(self, waits: Waits, samples: Callable[[Any], int | None]) -> None:

@@ -36,7 +36,7 @@ _ONCE = [()]
 """For `starmap`: one call without arguments."""
 
 
-class Level(NamedTuple):
+class StackFrame(NamedTuple):
     """What is kept of one frame."""
 
     code: CodeType
@@ -51,7 +51,7 @@ class Level(NamedTuple):
         return self.code.co_firstlineno
 
 
-def stack_of_thread(thread: int) -> list[Level]:
+def stack_of_thread(thread: int) -> list[StackFrame]:
     """The stack of a thread, innermost frame first.
 
     Empty if there is no such thread, and in Python without the GIL, where threads run at the same time.
@@ -66,7 +66,7 @@ def threads() -> list[int]:
     return list(filter(None, _at_once(chain.from_iterable(starmap(sys._current_frames, _ONCE)))))
 
 
-def stack_of_frame(frame: FrameType | None) -> list[Level]:
+def stack_of_frame(frame: FrameType | None) -> list[StackFrame]:
     """The stack of the calling thread from `frame` outwards, innermost frame first."""
     return _levels(list(_walk(repeat(frame, _WALKS))))
 
@@ -80,9 +80,9 @@ def positions(frame: FrameType | None) -> list[Position]:
     return found[::-1]
 
 
-def _levels(found: list[Any]) -> list[Level]:
+def _levels(found: list[Any]) -> list[StackFrame]:
     return [
-        Level(code, instruction, name if isinstance(name, str) else "")
+        StackFrame(code, instruction, name if isinstance(name, str) else "")
         for code, instruction, name in filter(None, found)
     ]
 

@@ -18,10 +18,10 @@ from itertools import islice
 from types import CodeType
 from typing import Any, NamedTuple
 
-from ddlprof.collect.process.frames import Level, Position, positions, stack_of_thread
+from ddlprof.collect.process.frames import Position, StackFrame, positions, stack_of_thread
 from ddlprof.model.events import Event, Kind, Purpose
 from ddlprof.model.records import Flag
-from ddlprof.model.source_places import (
+from ddlprof.model.source_locations import (
     CHECKPOINT,
     ENVIRONMENT,
     EVALUATION,
@@ -31,7 +31,7 @@ from ddlprof.model.source_places import (
     RESULT,
     ROLLOUT,
     SLEEP,
-    SourcePlace,
+    SourceLocation,
 )
 from ddlprof.torch_private.modules import CALL
 
@@ -68,7 +68,7 @@ def _folders(*names: str) -> tuple[str, ...]:
     return tuple({_real(path) for path in paths if path})
 
 
-class Places:
+class CodeLocator:
     """Decides whose code a frame runs, and which line of a stack to report.
 
     The user's code is all code outside of the interpreter, of installed packages and of ddlprof: a script, an editable
@@ -137,12 +137,12 @@ class Places:
         owner = self.owner(filename)
         return owner in (OURS, INTERPRETER) or (owner == INSTALLED and self.package(filename) == "torch")
 
-    def in_torch(self, stack: list[Level]) -> bool:
+    def in_torch(self, stack: list[StackFrame]) -> bool:
         """Whether the innermost frame is torch's, so that the thread presumably computes."""
         filename = stack[0].code.co_filename if stack else ""
         return self.owner(filename) == INSTALLED and self.package(filename) == "torch"
 
-    def find(self, stack: list[Level], update: list[Position]) -> SourcePlace | None:
+    def find(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
         """The line to report for a stack (innermost frame first); None if only ddlprof and the interpreter are on it.
 
         `update`: the stack of an optimizer's update (`positions`). Frames in both stacks at the same instruction are
@@ -152,43 +152,43 @@ class Places:
         owners = [self.owner(f.code.co_filename, f.module == "__main__") for f in frames]
         if USER in owners:
             index = owners.index(USER)
-            return SourcePlace(self._text(frames[index]), self._what(frames[: index + 1]))
+            return SourceLocation(self._text(frames[index]), self._what(frames[: index + 1]))
         installed = [f for f, owner in zip(frames, owners, strict=True) if owner == INSTALLED]
         if not installed:
             return None
-        return SourcePlace(self._text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
+        return SourceLocation(self._text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
 
-    def lines(self, stack: list[Level]) -> list[str]:
+    def lines(self, stack: list[StackFrame]) -> list[str]:
         """Every frame as `file:line function`, innermost first, without ddlprof's own."""
         return [self._text(frame) for frame in stack if self.owner(frame.code.co_filename) != OURS]
 
-    def has_users(self, stack: list[Level]) -> bool:
+    def has_users(self, stack: list[StackFrame]) -> bool:
         """Whether a frame is of the user's code."""
         return any(self.owner(f.code.co_filename, f.module == "__main__") == USER for f in stack)
 
-    def calls(self, stack: list[Level]) -> str:
+    def calls(self, stack: list[StackFrame]) -> str:
         """The name of the function that the innermost frame of the user's calls; empty if unknown."""
         for number, frame in enumerate(stack):
             if self.owner(frame.code.co_filename, frame.module == "__main__") == USER:
                 return self._call_of(frame) or (stack[number - 1].code.co_name if number else "")
         return ""
 
-    def _library_frame(self, installed: list[Level], loop: Level | None) -> Level:
+    def _library_frame(self, installed: list[StackFrame], loop: StackFrame | None) -> StackFrame:
         """The frame that a framework's loop calls; if unknown, the one in which the innermost package was entered."""
         package = self.package(installed[-1 if installed[-1] is loop else 0].code.co_filename)
         if installed[-1] is loop:
             return next((f for f in reversed(installed[:-1]) if self._is_of(f, package)), loop)
         return installed[: next((i for i, f in enumerate(installed) if not self._is_of(f, package)), None)][-1]
 
-    def _is_of(self, frame: Level, package: str) -> bool:
+    def _is_of(self, frame: StackFrame, package: str) -> bool:
         return self.package(frame.code.co_filename) == package
 
-    def _text(self, frame: Level) -> str:
+    def _text(self, frame: StackFrame) -> str:
         code = frame.code
         name = getattr(code, "co_qualname", code.co_name).replace(".<locals>.", ".")
         return f"{self._shown(code.co_filename)}:{frame.line()} {name}"
 
-    def _what(self, frames: list[Level]) -> str:
+    def _what(self, frames: list[StackFrame]) -> str:
         """What the innermost frames do; the last of them is the one to report."""
         if any(frame.code.co_name.lstrip("_") in _SAVING for frame in frames):
             return CHECKPOINT
@@ -203,7 +203,7 @@ class Places:
         called = self._call_of(frames[-1]) if len(frames) == 1 else frames[-2].code.co_name
         return next((what for what, names in _CALLS.items() if called in names), "")
 
-    def _call_of(self, frame: Level) -> str:
+    def _call_of(self, frame: StackFrame) -> str:
         """The name of the function that the frame calls, from its source: C functions have no frame."""
         key = (frame.code, frame.instruction)
         if key not in self._called:
@@ -216,7 +216,7 @@ class Places:
         return self._called[key]
 
 
-def _inside_loop(stack: list[Level], update: list[Position]) -> tuple[list[Level], Level | None]:
+def _inside_loop(stack: list[StackFrame], update: list[Position]) -> tuple[list[StackFrame], StackFrame | None]:
     """The frames inside the loop that makes the updates, and the frame of that loop; all frames if there is none."""
     shared = 0
     for outer, (code, instruction) in zip(reversed(stack), update, strict=False):
@@ -312,14 +312,14 @@ def _what_by_events(recent: list[Event]) -> str:
 class _Sample(NamedTuple):
     marks: int
     """The value of `Recorder.marks` before the step."""
-    place: SourcePlace
+    place: SourceLocation
 
 
 class StackSampler:
     """Takes samples, and keeps them until the step in which they were taken has ended."""
 
     def __init__(self) -> None:
-        self.places = Places()
+        self.places = CodeLocator()
         self._update: list[Position] = []
         self._new_update: list[Position] = []
         self._waiting: deque[_Sample] = deque(maxlen=_MOST_WAITING)
@@ -340,13 +340,13 @@ class StackSampler:
             place = self.places.find(stack, self._update)
             if place is not None:
                 what = _what_by_events(recent) or place.what
-                self._waiting.append(_Sample(marks, SourcePlace(place.text, what)))
+                self._waiting.append(_Sample(marks, SourceLocation(place.text, what)))
 
-    def of_step(self, marks: int, flags: int) -> dict[SourcePlace, int]:
+    def of_step(self, marks: int, flags: int) -> dict[SourceLocation, int]:
         """The samples of the step that ended with this mark, by place. `flags`: those of the step."""
         if not self._waiting or self._waiting[0].marks >= marks:
             return {}
-        counts: Counter[SourcePlace] = Counter()
+        counts: Counter[SourceLocation] = Counter()
         while self._waiting and self._waiting[0].marks < marks:
             place = self._waiting.popleft().place
             evaluates = place.what == FORWARD and flags & Flag.EVALUATION

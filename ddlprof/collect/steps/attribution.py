@@ -14,29 +14,34 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ddlprof.collect.steps import states
-from ddlprof.collect.steps.boundaries import Boundaries
-from ddlprof.collect.steps.frozen import FrozenCalls, FrozenTimes
+from ddlprof.collect.steps.boundaries import StepBoundaries
 from ddlprof.collect.steps.gaps import Gaps
-from ddlprof.collect.steps.row import BACKWARD, FORWARD, OPTIMIZER, Span, make_row
+from ddlprof.collect.steps.no_grad import NoGradCalls, NoGradTimes
+from ddlprof.collect.steps.open_step import OpenStep
+from ddlprof.collect.steps.row import BACKWARD, FORWARD, OPTIMIZER, StepSpan, make_row
 from ddlprof.collect.steps.spans import JobSpans
 from ddlprof.collect.steps.sums import LoaderTotals, Passes, Roles, Segment, Sums, share_wait, wait_end
-from ddlprof.collect.steps.under_way import StepUnderWay
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import CHECKPOINT, Flag, LoaderCost
-from ddlprof.writing.writer import Step
+from ddlprof.writing.writer import FinishedStep
 
-_GAP, _ROUND, _OPTIMIZER_END, _COMM_END = int(Kind.GAP), int(Kind.ROUND), int(Kind.OPTIMIZER_END), int(Kind.COMM_END)
+_GAP, _ROUND, _OPTIMIZER_END, _COMM_END = (
+    int(Kind.GAP),
+    int(Kind.ITERATION),
+    int(Kind.OPTIMIZER_END),
+    int(Kind.COMM_END),
+)
 _MARKS = (_OPTIMIZER_END, _ROUND)
 _BEGIN_STEPS = frozenset(
     map(int, (Kind.DATA_BEGIN, Kind.FORWARD_BEGIN, Kind.OPTIMIZER_BEGIN, Kind.BACKWARD_BEGIN, Kind.LOST))
 )
-_SEEN_NOTHING = FrozenTimes()
+_SEEN_NOTHING = NoGradTimes()
 
-Handler = Callable[[int, Any, Any, Any], Step | None]
+Handler = Callable[[int, Any, Any, Any], FinishedStep | None]
 """Takes the time and the payload of an event, and returns the step that it ends. Named after the kind of event."""
 
 
-class StepAssembler(StepUnderWay):
+class StepAssembler(OpenStep):
     """Takes events by `feed`, which returns the steps that have ended; `finish` returns those still held back."""
 
     def __init__(self, origin: int, step_optimizer: str | None = None) -> None:
@@ -48,7 +53,7 @@ class StepAssembler(StepUnderWay):
         """The peak memory that is written into the steps that end from now on."""
         self.lost_steps = 0
         """The number of steps that could not be told, as some of their events were lost."""
-        self.boundaries = Boundaries(step_optimizer)
+        self.boundaries = StepBoundaries(step_optimizer)
         self.spans = JobSpans(origin)
         self._gaps = Gaps()
         self._roles = Roles()
@@ -63,7 +68,7 @@ class StepAssembler(StepUnderWay):
         self._trained_on: int | None = None  # the samples of the last training forward
         self._handlers: list[Handler] = [getattr(self, f"_{kind.name.lower()}") for kind in Kind]
 
-    def feed(self, event: Event) -> Iterable[Step]:
+    def feed(self, event: Event) -> Iterable[FinishedStep]:
         """Takes the next event, and returns the steps that are now known to have ended."""
         if event[0] == _GAP:
             self._gaps.look(event[2])  # now: what is learnt of one gap serves those before it that are held back
@@ -76,7 +81,7 @@ class StepAssembler(StepUnderWay):
         """Notes that the device was so many nanoseconds behind the host at some event of the step under way."""
         self._sums.device_lag_ns = max(ns, self._sums.device_lag_ns or 0)
 
-    def finish(self) -> Iterator[Step]:
+    def finish(self) -> Iterator[FinishedStep]:
         """Called after the last event: releases held events, and ends the last round if rounds are steps."""
         yield from self._all(self.boundaries.settle())
         if self.boundaries.rounds is not None and self._passes.count:
@@ -86,10 +91,10 @@ class StepAssembler(StepUnderWay):
         self._settle(None)  # what came after the last step
         self.spans.trained()
 
-    def _all(self, events: Iterable[Event]) -> Iterator[Step]:
+    def _all(self, events: Iterable[Event]) -> Iterator[FinishedStep]:
         return (step for event in events if (step := self._take(event)) is not None)
 
-    def _take(self, event: Event) -> Step | None:
+    def _take(self, event: Event) -> FinishedStep | None:
         kind, time, a, b, c = event
         if kind in _MARKS:
             self._marks += 1
@@ -114,13 +119,13 @@ class StepAssembler(StepUnderWay):
     def _settle(self, training: bool | None) -> None:
         """Books the segment, which fed training (True) or evaluation (False); None: its forwards and loader tell."""
         sums, segment = self._sums, self._segment
-        if segment.frozen:
+        if segment.no_grad:
             self._segment = Segment()
-            frozen = segment.frozen.times(bool(training), segment.loader is None, self._index, self._trained_on)
-            if frozen.evaluates and (training is None or (not frozen.teaching_ns and self._passes.unused > 1)):
+            no_grad = segment.no_grad.times(bool(training), segment.loader is None, self._index, self._trained_on)
+            if no_grad.evaluates and (training is None or (not no_grad.teaching_ns and self._passes.unused > 1)):
                 training = False  # the batch of the training forward came before this one
         else:
-            self._segment, frozen = Segment(frozen=segment.frozen), _SEEN_NOTHING
+            self._segment, no_grad = Segment(no_grad=segment.no_grad), _SEEN_NOTHING
         if segment.loader is not None:
             if training is None:
                 training = self._roles.get(segment.loader, True)
@@ -132,10 +137,10 @@ class StepAssembler(StepUnderWay):
         else:
             sums.add_trained(segment)
             self._loader_totals.add(segment.costs)
-        if frozen is not _SEEN_NOTHING:
-            sums.add_frozen(frozen)
-            self.parts.book_as(FORWARD, frozen.teaching_ns)
-        if segment.begin is not None and (training is False or frozen.evaluates):
+        if no_grad is not _SEEN_NOTHING:
+            sums.add_no_grad(no_grad)
+            self.parts.book_as(FORWARD, no_grad.teaching_ns)
+        if segment.begin is not None and (training is False or no_grad.evaluates):
             self.spans.evaluation(segment.begin, segment.end)
         if training:
             self.spans.trained()
@@ -144,7 +149,7 @@ class StepAssembler(StepUnderWay):
 
     def _data_begin(self, time: int, loader: Any, b: Any, c: Any) -> None:
         segment = self._segment
-        if segment.loader != loader or segment.frozen or segment.loader is None:
+        if segment.loader != loader or segment.no_grad or segment.loader is None:
             self._settle(None)
             self._segment.loader, self._segment.begin = loader, time
         else:
@@ -176,33 +181,33 @@ class StepAssembler(StepUnderWay):
 
     # -- model ----------------------------------------------------------------------------------------------------
 
-    def _forward_begin(self, time: int, grad: Any, training_mode: Any, payload: Any) -> None:
+    def _forward_begin(self, time: int, grad: Any, training_mode: Any, samples: Any) -> None:
         if self._state & states.DATA:
             return  # the data set calls a module of its own
-        payload = payload() if callable(payload) else payload
+        samples = samples() if callable(samples) else samples
         if not grad:
             trains = self._state & states.TRAINING
             if training_mode is None and (trains or not self._segment.delivered):
                 return  # a compiled function without a batch: an update, a metric, an average of weights
             if trains and self._forwards_since_backward and self._segment.loader is None:
                 return  # a teacher that follows the student
-            self._state |= states.FROZEN_FORWARD
+            self._state |= states.NO_GRAD_FORWARD
             if self._segment.begin is None:
                 self._segment.begin = time
-            self._segment.frozen.begin(payload if isinstance(payload, FrozenCalls) else None, training_mode is False)
+            self._segment.no_grad.begin(samples if isinstance(samples, NoGradCalls) else None, training_mode is False)
             return
-        self._trained_on = payload or self._trained_on
+        self._trained_on = samples or self._trained_on
         self._settle(True)
         self.parts.begin(FORWARD)
         self._state |= states.TRAINING
         self._saw_forward = True
         self._forwards_since_backward += 1
         if self._forwards_since_backward == 1:
-            self._sums.forward_samples += payload or 0
-            self._passes.forward_samples = payload or 0
+            self._sums.forward_samples += samples or 0
+            self._passes.forward_samples = samples or 0
 
-    def _forward_end(self, time: int, a: Any, b: Any, c: Any) -> None:
-        self._state &= ~states.FROZEN_FORWARD
+    def _forward_end(self, time: int, grad: Any, b: Any, c: Any) -> None:
+        self._state &= ~states.NO_GRAD_FORWARD
         self._segment.end = time
         self._unclaimed_ns = 0
 
@@ -226,7 +231,7 @@ class StepAssembler(StepUnderWay):
                 self._settle(True)
             self._state |= states.TRAINING
 
-    def _backward_end(self, time: int, a: Any, b: Any, c: Any) -> Step | None:
+    def _backward_end(self, time: int, a: Any, b: Any, c: Any) -> FinishedStep | None:
         self._in_backward = False
         self.parts.end(BACKWARD)
         self._forwards_since_backward = 0
@@ -236,11 +241,11 @@ class StepAssembler(StepUnderWay):
 
     # -- optimizer ------------------------------------------------------------------------------------------------
 
-    def _optimizer_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
+    def _optimizer_begin(self, time: int, optimizer: Any, b: Any, c: Any) -> None:
         self._begin_training()
         self.parts.begin(OPTIMIZER)
 
-    def _optimizer_end(self, time: int, optimizer: Any, skipped: Any, first_seen: Any) -> Step | None:
+    def _optimizer_end(self, time: int, optimizer: Any, skipped: Any, first_seen: Any) -> FinishedStep | None:
         if first_seen is not None:
             self.boundaries.learn(optimizer, *first_seen)
         self.parts.end(OPTIMIZER)
@@ -257,8 +262,8 @@ class StepAssembler(StepUnderWay):
             self._sums.flags |= Flag.SKIPPED
         return self._finish(time)
 
-    def _round(self, time: int, what: Any, b: Any, c: Any) -> Step | None:
-        return self._finish(time) if what == self.boundaries.rounds else None
+    def _iteration(self, time: int, begun_by: Any, b: Any, c: Any) -> FinishedStep | None:
+        return self._finish(time) if begun_by == self.boundaries.rounds else None
 
     def _end_passes(self) -> None:
         """Called when an optimizer has stepped: passes of two optimizers (of a GAN) do not accumulate gradients."""
@@ -301,7 +306,7 @@ class StepAssembler(StepUnderWay):
     def _unseen(self, time: int, count: int, b: Any, c: Any) -> None:
         self._sums.unobserved += count
 
-    def _h2d_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
+    def _h2d_begin(self, time: int, size: Any, b: Any, c: Any) -> None:
         self._state |= states.H2D
 
     def _h2d_end(self, time: int, a: Any, b: Any, c: Any) -> None:
@@ -312,8 +317,8 @@ class StepAssembler(StepUnderWay):
         self._state |= states.CHECKPOINT
         self._sums.flags |= Flag.CHECKPOINT
 
-    def _checkpoint_end(self, time: int, a: Any, b: Any, c: Any) -> None:
-        self.spans.checkpoint(Kind.CHECKPOINT_END, time, self._index, a)
+    def _checkpoint_end(self, time: int, written: Any, b: Any, c: Any) -> None:
+        self.spans.checkpoint(Kind.CHECKPOINT_END, time, self._index, written)
         self._state &= ~states.CHECKPOINT
 
     def _zero_grad_begin(self, time: int, a: Any, b: Any, c: Any) -> None:
@@ -342,19 +347,21 @@ class StepAssembler(StepUnderWay):
         self.forget()
         self._torn = True
 
-    def _finish(self, time: int) -> Step | None:
+    def _finish(self, time: int) -> FinishedStep | None:
         self._settle(None)
         self.spans.trained()
         self._end_passes()
         sums, start = self._sums, self._start
         assert start is not None
         if sums.collectives:
-            sums.unawaited = sum(c.way is not None and c.way not in self._reached for c in sums.collectives)
+            sums.unawaited = sum(c.stream is not None and c.stream not in self._reached for c in sums.collectives)
         lacking = self.unmeasured if self._data_seen else {*self.unmeasured, "data"}
         sums.microbatches = sums.microbatches or int(self._saw_forward)  # gradients without a call of backward
-        at = Span(self._index, start - self.origin, time - start)
+        at = StepSpan(self._index, start - self.origin, time - start)
         row = make_row(at, sums, self.parts, lacking, self.peak_memory_bytes)
-        step = Step(row, sums.collectives, start, self._saw_forward, sums.unobserved, self._marks, sums.unawaited)
+        step = FinishedStep(
+            row, sums.collectives, start, self._saw_forward, sums.unobserved, self._marks, sums.unawaited
+        )
         self._index += 1
         self._start = time
         self._sums = Sums()

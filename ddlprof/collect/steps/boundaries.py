@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import islice
 
-from ddlprof.model.events import Event, Kind, Round
+from ddlprof.model.events import Event, IterationStart, Kind
 
 RETIRED_AFTER = 50
 """An anchor optimizer that has not stepped while others stepped this often no longer marks the steps."""
@@ -25,8 +25,12 @@ so many."""
 ROUNDS_WITHOUT_OPTIMIZER = 5
 """The same number if the script has made no optimizer at all."""
 _ROUND_NOTES = {
-    Round.LOADER: "no torch.optim optimizer was seen to step: each batch of the loader with a backward pass is a step",
-    Round.FORWARD: "no torch.optim optimizer was seen to step: each forward after a backward pass begins a step",
+    IterationStart.LOADER: (
+        "no torch.optim optimizer was seen to step: each batch of the loader with a backward pass is a step"
+    ),
+    IterationStart.FORWARD: (
+        "no torch.optim optimizer was seen to step: each forward after a backward pass begins a step"
+    ),
 }
 _MOST_HELD = 50_000
 _MOST_KNOWN = 10_000
@@ -37,7 +41,7 @@ _IN_BACKWARD = -1
 """Stands for all optimizers that step inside backward."""
 
 
-class Boundaries:
+class StepBoundaries:
     """`admit` takes each event, and returns events once the pattern is known; `ends_step` and `rounds` then say which
     of them end steps.
     """
@@ -48,9 +52,9 @@ class Boundaries:
         self.anchor: int | None = None
         self.settled = False
         """Whether the pattern is known; `admit` need not be called any more then."""
-        self.rounds: Round | None = None
+        self.rounds: IterationStart | None = None
         """The kind of round that ends the steps; None if an optimizer does."""
-        self._took_rounds: Round | None = None
+        self._took_rounds: IterationStart | None = None
         self.optimizer_exists: Callable[[], bool] = lambda: True
         """Whether the script has made an optimizer."""
         self._asked = wanted
@@ -66,7 +70,7 @@ class Boundaries:
         self._order: list[int] = []  # of the updates that were held back
         self._replayed: list[int] = []
         self._former: set[int] = set()
-        self._rounds: Counter[Round] = Counter()
+        self._rounds: Counter[IterationStart] = Counter()
         self._in_backward = False
 
     def label(self, optimizer: int) -> str:
@@ -107,9 +111,11 @@ class Boundaries:
         if groups:
             self.anchor = self._largest(groups[-1])
         if not self._ends and not self._wanted and self._rounds:
-            by_loader = self._rounds[Round.LOADER]
+            by_loader = self._rounds[IterationStart.LOADER]
             self.rounds = self._took_rounds = (
-                Round.LOADER if 2 * by_loader >= self._rounds[Round.FORWARD] else Round.FORWARD
+                IterationStart.LOADER
+                if 2 * by_loader >= self._rounds[IterationStart.FORWARD]
+                else IterationStart.FORWARD
             )
         return held
 
@@ -190,7 +196,7 @@ class Boundaries:
             self._in_backward = True
         elif kind == Kind.BACKWARD_END:
             self._in_backward = False
-        elif kind == Kind.ROUND:
+        elif kind == Kind.ITERATION:
             self._rounds[a] += 1
         elif kind == Kind.LOST:
             self._in_backward = False

@@ -29,7 +29,7 @@ _KEPT = 9
 """The number of latest inspected gaps of a place whose median is taken."""
 
 
-class _Place:
+class _InspectedGaps:
     """The inspected gaps of one place: wall time, processor time and time in operators, in nanoseconds."""
 
     def __init__(self) -> None:
@@ -60,14 +60,14 @@ class Gaps:
     """`look` learns from inspected gaps, `idle_ns` tells the time without computing. Uses no torch and no files."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[int, int, int], _Place] = {}
+        self._places: dict[tuple[int, int, int], _InspectedGaps] = {}
 
     def look(self, gap: Gap) -> None:
         """Learns how long operators run in gaps of this place, if they were recorded in this gap."""
         operators = gap.operators() if callable(gap.operators) else gap.operators
         if operators is not None:
             busy = busy_ns(operators, gap.wall_ns)
-            self._places.setdefault(gap.place, _Place()).add(gap.wall_ns, gap.end[0] - gap.begin[0], busy)
+            self._places.setdefault(gap.place, _InspectedGaps()).add(gap.wall_ns, gap.end[0] - gap.begin[0], busy)
 
     def idle_ns(self, gap: Gap, claimed_ns: int) -> int:
         """The nanoseconds of the gap that were not computing, without `claimed_ns` of communication or copies.

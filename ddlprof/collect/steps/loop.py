@@ -63,7 +63,7 @@ else:
 
 
 class GapLooks(_Core):
-    """Inspects gaps: the work of a core's `LoopWatch` that is not done at every event."""
+    """Inspects gaps: the work of a core's `RecorderLoop` that is not done at every event."""
 
     def __init__(self, make_clock: Callable[[], ThreadClock], wall: Callable[[], int]) -> None:
         super().__init__()
@@ -148,5 +148,5 @@ class GapLooks(_Core):
         self.looks_left = MOST_LOOKS
 
 
-class LoopWatch(GapLooks, core.LoopWatch):
+class RecorderLoop(GapLooks, core.LoopWatch):
     """The watch of a recorder."""

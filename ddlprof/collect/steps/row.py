@@ -99,7 +99,7 @@ class ComputeParts:
         computed[_NEXT] = idle[_NEXT] = 0
 
 
-class Span(NamedTuple):
+class StepSpan(NamedTuple):
     """The number of a step, its start since the origin, and its duration."""
 
     number: int
@@ -108,7 +108,7 @@ class Span(NamedTuple):
 
 
 def make_row(
-    span: Span, sums: Sums, parts: ComputeParts, unmeasured: Set[str], peak_memory_bytes: int | None
+    span: StepSpan, sums: Sums, parts: ComputeParts, unmeasured: Set[str], peak_memory_bytes: int | None
 ) -> StepRow:
     """Makes the record of a step, and resets `parts`. `unmeasured`: classes that no hook has measured."""
     step_ns = span.step_ns

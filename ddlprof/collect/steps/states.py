@@ -15,7 +15,7 @@ DATA = 1 << 2
 """It waits for a batch."""
 CHECKPOINT = 1 << 3
 """It saves a checkpoint."""
-FROZEN_FORWARD = 1 << 4
+NO_GRAD_FORWARD = 1 << 4
 """It is in a forward without gradients."""
 ZERO_GRAD = 1 << 5
 """It sets gradients to zero."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ddlprof.collect.steps.frozen import FrozenForwards, FrozenTimes
+from ddlprof.collect.steps.no_grad import NoGradForwards, NoGradTimes
 from ddlprof.model.records import Flag, LoaderCost
 
 UNOBSERVED = (
@@ -75,7 +75,7 @@ class Segment:
     delivered: bool = False
     gap_ns: int = 0
     """The time between the batch and the first forward."""
-    frozen: FrozenForwards = field(default_factory=FrozenForwards)
+    no_grad: NoGradForwards = field(default_factory=NoGradForwards)
     begin: int | None = None
     """When the batch was requested; without a loader, when the first forward without gradients began."""
     end: int = 0
@@ -177,12 +177,12 @@ class Sums:
         self.other += segment.data_ns + segment.gap_ns
         self.flags |= Flag.EVALUATION
 
-    def add_frozen(self, frozen: FrozenTimes) -> None:
+    def add_no_grad(self, no_grad: NoGradTimes) -> None:
         """Adds the forwards without gradients of a segment."""
-        self.compute += frozen.teaching_ns
-        self.other += frozen.acting_ns + frozen.evaluating_ns
-        self.rollout += frozen.acting_ns + frozen.after_acting_ns
-        if frozen.evaluates:
+        self.compute += no_grad.teaching_ns
+        self.other += no_grad.acting_ns + no_grad.evaluating_ns
+        self.rollout += no_grad.acting_ns + no_grad.after_acting_ns
+        if no_grad.evaluates:
             self.flags |= Flag.EVALUATION
 
 

@@ -16,7 +16,7 @@ from ddlprof.model.classes import TIMES
 
 
 @dataclass(frozen=True)
-class Measured:
+class ExperimentTimes:
     """The times of one experiment: medians over its repeats, in seconds."""
 
     steps_s: list[float]
@@ -67,14 +67,14 @@ _DIRECT_CLASS = {
 }
 
 
-def measure(summaries: Sequence[Summary]) -> Measured:
+def measure(summaries: Sequence[Summary]) -> ExperimentTimes:
     """The times of an experiment from its repeats, each of which has steady steps."""
     values = {name: [summary.mean_ns(name) for summary in summaries] for name in TIMES}
     known = {name: [each / 1e9 for each in column if each is not None] for name, column in values.items()}
-    return Measured(known["step"], {name: median(column) if column else None for name, column in known.items()})
+    return ExperimentTimes(known["step"], {name: median(column) if column else None for name, column in known.items()})
 
 
-def stalls(measured: Mapping[str, Measured]) -> list[Stall]:
+def stalls(measured: Mapping[str, ExperimentTimes]) -> list[Stall]:
     """Every stall that the given experiments allow to compute."""
     found = []
     for name, (whole, part) in PAIRS.items():
@@ -89,12 +89,12 @@ def stalls(measured: Mapping[str, Measured]) -> list[Stall]:
     return found
 
 
-def reference_step_s(measured: Mapping[str, Measured]) -> float:
+def reference_step_s(measured: Mapping[str, ExperimentTimes]) -> float:
     """The step to which shares refer: that of the run most like the user's training."""
     return next(measured[name].step_s for name in (COLD, WARM, ALL_REPLAYED, ONE_REPLAYED) if name in measured)
 
 
-def _direct(name: str, measured: Mapping[str, Measured]) -> float | None:
+def _direct(name: str, measured: Mapping[str, ExperimentTimes]) -> float | None:
     """The same stall by direct attribution.
 
     Time for which a loader is blocked with a warm cache, too (remote storage, a lock, a sleep) is in no difference of
@@ -113,5 +113,5 @@ def _direct_is(name: str) -> str:
     return f"{kind} of {experiment}"
 
 
-def _time(measured: Mapping[str, Measured], experiment: str, name: str) -> float | None:
+def _time(measured: Mapping[str, ExperimentTimes], experiment: str, name: str) -> float | None:
     return measured[experiment].times_s[name] if experiment in measured else None

@@ -17,7 +17,7 @@ import ddlprof
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.characterize.experiment import ALL_REPLAYED, COLD, EXPERIMENTS, ONE_REPLAYED, WARM, Experiment
 from ddlprof.extensions.characterize.model import load_reads
-from ddlprof.launch.target import Target, interpreter_options
+from ddlprof.launch.target import LaunchTarget, interpreter_options
 from ddlprof.model.options import DISABLE_VARIABLE
 
 WARMING = "warming"
@@ -64,7 +64,7 @@ def plan(ranks: int, steps: int, repeats: int, skipped: Collection[str]) -> list
     return warming + repeated
 
 
-def run(planned: PlannedRun, target: Target, directory: Path) -> None:
+def run(planned: PlannedRun, target: LaunchTarget, directory: Path) -> None:
     """Runs the experiment to its end. Raises UserError if the script fails."""
     words = ["run", "--quiet", "--no-calibrate", "--out", str(directory / planned.folder)]
     if planned.name == ONE_REPLAYED or planned.ranks > 1:  # a script for one rank may not work with a launcher

@@ -13,7 +13,14 @@ from ddlprof.analysis.run import Attempt, analyse, headline_attempt
 from ddlprof.base.errors import UserError
 from ddlprof.base.text import shell_word, text_of
 from ddlprof.base.units import NOT_KNOWN, Scale, gib, listed, percent, scale_for, tenths_of_percent
-from ddlprof.extensions.characterize.differential import PAIRS, Measured, Stall, measure, reference_step_s, stalls
+from ddlprof.extensions.characterize.differential import (
+    PAIRS,
+    ExperimentTimes,
+    Stall,
+    measure,
+    reference_step_s,
+    stalls,
+)
 from ddlprof.extensions.characterize.experiment import ALL_REPLAYED, COLD, HOOKS, ONE_REPLAYED, WARM
 from ddlprof.extensions.characterize.model import Reads, load_reads
 from ddlprof.model.classes import TABLE
@@ -30,7 +37,7 @@ _PARTS = ("data_fetch", "data_prep", "straggler")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExperimentOutcome:
     """The repeats of one experiment, read and analysed; `reads` is filled where the reading of files was watched."""
 
     directories: list[Path]
@@ -95,7 +102,7 @@ class Comparison:
     schema: int = field(default=SCHEMA_VERSION)
 
 
-def load_outcome(directories: list[Path]) -> Outcome:
+def load_outcome(directories: list[Path]) -> ExperimentOutcome:
     """Reads and analyses the repeats. Raises UserError if one has no step, or belongs to another experiment."""
     attempts = []
     batch = None
@@ -112,10 +119,10 @@ def load_outcome(directories: list[Path]) -> Outcome:
         attempts.append(attempt)
         batch = run.manifest.training.batch_per_rank if run.manifest else None
     reads = [reads for directory in directories if (reads := load_reads(directory))]
-    return Outcome(directories, attempts, reads, batch)
+    return ExperimentOutcome(directories, attempts, reads, batch)
 
 
-def build(name: str, directory: Path, outcomes: Mapping[str, Outcome]) -> Comparison:
+def build(name: str, directory: Path, outcomes: Mapping[str, ExperimentOutcome]) -> Comparison:
     """Compares the experiments that were made, given by name."""
     measured = {each: measure([a.summary for a in outcome.attempts]) for each, outcome in outcomes.items()}
     step_s = reference_step_s(measured)
@@ -135,7 +142,7 @@ def build(name: str, directory: Path, outcomes: Mapping[str, Outcome]) -> Compar
     )
 
 
-def _experiment(name: str, outcome: Outcome, measured: Measured) -> ExperimentLine:
+def _experiment(name: str, outcome: ExperimentOutcome, measured: ExperimentTimes) -> ExperimentLine:
     reads = outcome.reads
     return ExperimentLine(
         name=name,
@@ -180,7 +187,7 @@ def _negative(found: list[Stall]) -> Iterator[str]:
         yield f"{listed(names)} by difference {verb} negative: noise between the runs, or overlap; try --repeat 5"
 
 
-def _not_comparable(outcomes: Mapping[str, Outcome]) -> Iterator[str]:
+def _not_comparable(outcomes: Mapping[str, ExperimentOutcome]) -> Iterator[str]:
     one, every = outcomes.get(ONE_REPLAYED), outcomes.get(ALL_REPLAYED)
     if one and every and one.batch_per_rank != every.batch_per_rank:
         yield (
@@ -191,7 +198,7 @@ def _not_comparable(outcomes: Mapping[str, Outcome]) -> Iterator[str]:
         yield "the script uses no DataLoader: its input could not be replayed, and prep by difference means nothing"
 
 
-def _reasons(measured: Mapping[str, Measured], step_s: float) -> Iterator[str]:
+def _reasons(measured: Mapping[str, ExperimentTimes], step_s: float) -> Iterator[str]:
     """The reasons why a difference is not the direct figure, each given where its part is large."""
 
     def more(whole: str, part: str, name: str) -> float:
@@ -229,7 +236,7 @@ def _reasons(measured: Mapping[str, Measured], step_s: float) -> Iterator[str]:
         )
 
 
-def _cache(name: str, outcome: Outcome) -> Iterator[str]:
+def _cache(name: str, outcome: ExperimentOutcome) -> Iterator[str]:
     """Remarks where the page cache was not as the experiment needs it."""
     if len(outcome.reads) < len(outcome.directories):
         yield f"{name}: what the loaders read is not known, so nobody can say how {name} the cache was"

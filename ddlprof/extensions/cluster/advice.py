@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from ddlprof.base.reading import NOT_NEGATIVE, Range, settle, shown
+from ddlprof.base.reading import NOT_NEGATIVE, Interval, settle, shown
 from ddlprof.extensions.cluster.machines import Level
 from ddlprof.extensions.cluster.policies.dally import LEASE_S, tuned_network_delay, tuned_rack_delay
 from ddlprof.instance_catalog import table
@@ -33,7 +33,7 @@ _NO_RACKS = "the network between racks is not known: give --between-racks-gbps"
 class Wait:
     """One line of a history: how long a job waited for GPUs in one machine, or in one rack."""
 
-    gpus: Annotated[int, Range(1, 1_000_000)]
+    gpus: Annotated[int, Interval(1, 1_000_000)]
     level: str
     """The level waited for: `machine` or `rack`."""
     waited_s: Annotated[float, NOT_NEGATIVE]

@@ -98,7 +98,7 @@ def shares(
 
 
 @dataclass(frozen=True)
-class Course:
+class PolicyOutcome:
     """How the jobs fare over time under a policy."""
 
     policy: str
@@ -110,9 +110,9 @@ class Course:
     restarts: int
 
 
-def courses(
+def policy_outcomes(
     jobs: Sequence[Job], cluster: Cluster, speeds: Speeds, noise_scales: Mapping[str, float], seed: int
-) -> list[Course]:
+) -> list[PolicyOutcome]:
     """Simulates elastic scaling, fixed batches and a queue, each to the end of all jobs."""
     policies: dict[str, Policy] = {
         "elastic": Elastic(),
@@ -122,14 +122,14 @@ def courses(
         "fifo": Fifo(),
     }
     charged = GoodputSpeeds(speeds, noise_scales)
-    return [_course(name, jobs, cluster, policy, charged) for name, policy in policies.items()]
+    return [_policy_outcome(name, jobs, cluster, policy, charged) for name, policy in policies.items()]
 
 
-def _course(name: str, jobs: Sequence[Job], cluster: Cluster, policy: Policy, speeds: Speeds) -> Course:
+def _policy_outcome(name: str, jobs: Sequence[Job], cluster: Cluster, policy: Policy, speeds: Speeds) -> PolicyOutcome:
     outcomes = simulate(jobs, cluster, policy, speeds).outcomes
     completion_s = sorted(outcome.completion_s for outcome in outcomes)
     submitted_s = [job.submit_s for job in jobs]
-    return Course(
+    return PolicyOutcome(
         policy=name,
         mean_completion_s=statistics.fmean(completion_s),
         p95_completion_s=completion_s[-(-95 * len(completion_s) // 100) - 1],

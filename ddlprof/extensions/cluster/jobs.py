@@ -135,7 +135,7 @@ def model_key(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobOutcome:
     """What became of a job. Times are seconds on the clock of the trace."""
 
     job: Job
@@ -163,7 +163,7 @@ class Outcome:
 class Simulated:
     """The outcome of a trace under a policy."""
 
-    outcomes: list[Outcome]
+    outcomes: list[JobOutcome]
     """The outcomes in the order of their ends."""
     usage: list[tuple[float, int, int]]
     """(seconds, GPUs in use, jobs that wait), one entry for each change."""

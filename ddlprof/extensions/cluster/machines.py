@@ -26,7 +26,7 @@ class Level(IntEnum):
 
 
 @dataclass(frozen=True)
-class Machine:
+class ClusterMachine:
     """One machine; its index is its place in `Cluster.machines`."""
 
     index: int
@@ -83,7 +83,7 @@ class Allocation:
 
 
 @dataclass(frozen=True)
-class Cell:
+class MachineGroup:
     """The machines of one rack that have the same GPUs."""
 
     gpu_model: str | None
@@ -96,7 +96,7 @@ class Cell:
 class Cluster:
     """Machines, of one kind or several."""
 
-    machines: tuple[Machine, ...]
+    machines: tuple[ClusterMachine, ...]
 
     @cached_property
     def gpus_by_machine(self) -> list[int]:
@@ -104,13 +104,13 @@ class Cluster:
         return [machine.gpus for machine in self.machines]
 
     @cached_property
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[MachineGroup]:
         """The cells, by model and rack, in the order of their first machines."""
         masks: dict[tuple[str | None, int], int] = {}
         for machine in self.machines:
             key = machine.gpu_model, machine.rack
             masks[key] = masks.get(key, 0) | 1 << machine.index
-        return [Cell(*key, mask) for key, mask in masks.items()]
+        return [MachineGroup(*key, mask) for key, mask in masks.items()]
 
     @cached_property
     def masks(self) -> dict[str | None, int]:
@@ -204,7 +204,7 @@ def parse_cluster(text: str) -> Cluster:
 
     Machines without racks are in one. Raises `UserError` for anything else.
     """
-    machines: list[Machine] = []
+    machines: list[ClusterMachine] = []
     racks = 0
     for group in text.split(","):
         found = _GROUP.fullmatch(group.strip())
@@ -218,7 +218,7 @@ def parse_cluster(text: str) -> Cluster:
         if sum(machine.gpus for machine in machines) + count * of_rack * gpus > MAX_GPUS:
             raise UserError(f"--cluster {text}: more than {MAX_GPUS:,} GPUs")
         for number in range(count * of_rack):
-            machines.append(Machine(len(machines), racks + number // of_rack, gpus, model))
+            machines.append(ClusterMachine(len(machines), racks + number // of_rack, gpus, model))
         racks += count
     return Cluster(tuple(machines))
 

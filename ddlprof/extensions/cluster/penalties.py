@@ -17,7 +17,7 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 
 from ddlprof.base.errors import UserError
-from ddlprof.base.reading import POSITIVE, Length, Range, ReadingError, decode, parse_json, read_text
+from ddlprof.base.reading import POSITIVE, Interval, Length, ReadingError, decode, parse_json, read_text
 from ddlprof.base.units import count
 from ddlprof.extensions.cluster.jobs import Job, model_key
 from ddlprof.extensions.cluster.machines import Cluster, Level, Placement
@@ -31,17 +31,17 @@ Name = Annotated[str, Length(1, 200)]
 
 
 @dataclass(frozen=True)
-class Measured:
+class ModelPenalties:
     """The slowdowns of one model with one batch."""
 
     gpu_model: Name
     model: Name
-    gpus: Annotated[tuple[Annotated[int, Range(2, 1_000_000)], ...], Length(1, 100)]
+    gpus: Annotated[tuple[Annotated[int, Interval(2, 1_000_000)], ...], Length(1, 100)]
     """Numbers of GPUs, ascending."""
     slowdown: Annotated[tuple[Annotated[float, POSITIVE], ...], Length(1, 100)]
     """For each number, the seconds of a step on several machines divided by those on as few machines as possible, as
     measured: values below 1 are noise."""
-    batch_per_gpu: Annotated[int, Range(1, 10**9)] | None = None
+    batch_per_gpu: Annotated[int, Interval(1, 10**9)] | None = None
     level: Literal["rack", "network"] | None = None
     """How far apart the machines were; None: this is not known, and the row counts for both levels."""
 
@@ -50,10 +50,10 @@ class Measured:
 class File:
     """The content of a file of penalties."""
 
-    penalties: Annotated[tuple[Measured, ...], Length(1, 100_000)]
+    penalties: Annotated[tuple[ModelPenalties, ...], Length(1, 100_000)]
 
 
-class Slowdown(NamedTuple):
+class Penalty(NamedTuple):
     """A factor of at least 1, with its 80 % interval."""
 
     factor: float
@@ -61,15 +61,15 @@ class Slowdown(NamedTuple):
     high: float
 
 
-ONE = Slowdown(1.0, 1.0, 1.0)
+ONE = Penalty(1.0, 1.0, 1.0)
 
 
 class Penalties:
     """Slowdowns for any model and number of GPUs: those of the model itself if it was measured, else those of all
     models."""
 
-    def __init__(self, measured: Iterable[Measured]) -> None:
-        self._by_gpu: dict[str, list[Measured]] = {}
+    def __init__(self, measured: Iterable[ModelPenalties]) -> None:
+        self._by_gpu: dict[str, list[ModelPenalties]] = {}
         for row in measured:
             self._by_gpu.setdefault(row.gpu_model, []).append(row)
         rows = [row for rows in self._by_gpu.values() for row in rows]
@@ -77,7 +77,7 @@ class Penalties:
         # No placement is faster than the best one; values below 1 show how much measurements scatter.
         self._noise_sd = math.sqrt(sum(below) / len(below)) if below else 0.0
 
-    def of(self, gpu_model: str, model: str | None, batch_per_gpu: float, gpus: int, level: Level) -> Slowdown:
+    def of(self, gpu_model: str, model: str | None, batch_per_gpu: float, gpus: int, level: Level) -> Penalty:
         """The slowdown of a placement against one machine.
 
         Numbers of GPUs between those measured are interpolated; beyond them the last one holds. The interval of a
@@ -97,7 +97,7 @@ class Penalties:
         low, middle, high = map(float, np.quantile([_at(row, gpus) for row in rows], (0.1, 0.5, 0.9)))
         return _clipped(middle, low, high)
 
-    def _rows(self, gpu_model: str) -> list[Measured]:
+    def _rows(self, gpu_model: str) -> list[ModelPenalties]:
         for known, rows in self._by_gpu.items():
             if model_key(known) in model_key(gpu_model):
                 return rows
@@ -111,7 +111,7 @@ class PenalisedSpeeds:
     def __init__(self, cluster: Cluster, penalties: Penalties, gpu_model: str = "V100") -> None:
         """`gpu_model` is assumed for machines whose GPU is not known."""
         self._cluster, self._penalties, self._gpu_model = cluster, penalties, gpu_model
-        self._known: dict[tuple[str | None, float, Placement], Slowdown] = {}
+        self._known: dict[tuple[str | None, float, Placement], Penalty] = {}
 
     def step(self, job: Job, placement: Placement, batch: int) -> StepTime:
         """The measured seconds of an update times the slowdown. Raises UserError for other GPUs or another batch."""
@@ -127,7 +127,7 @@ class PenalisedSpeeds:
         step_s = best_s * slower.factor
         return StepTime(step_s, best_s * slower.low, best_s * slower.high, step_s - best_s)
 
-    def _slowdown(self, model: str | None, batch_per_gpu: float, placement: Placement) -> Slowdown:
+    def _slowdown(self, model: str | None, batch_per_gpu: float, placement: Placement) -> Penalty:
         """The slowdown relative to the best placement on this cluster, which may itself take several machines."""
         slowest = ONE
         for gpu_model in placement.gpu_models:
@@ -157,10 +157,10 @@ def shipped_penalties() -> Penalties:
     return read_penalties(SHIPPED)
 
 
-def _at(row: Measured, gpus: int) -> float:
+def _at(row: ModelPenalties, gpus: int) -> float:
     """The slowdown at a number of GPUs: linear in its logarithm, from 1 on one GPU, and no more beyond the last."""
     return float(np.interp(math.log(gpus), np.log([1, *row.gpus]), np.maximum([1.0, *row.slowdown], 1.0)))
 
 
-def _clipped(factor: float, low: float, high: float) -> Slowdown:
-    return Slowdown(max(factor, 1.0), max(low, 1.0), max(high, 1.0))
+def _clipped(factor: float, low: float, high: float) -> Penalty:
+    return Penalty(max(factor, 1.0), max(low, 1.0), max(high, 1.0))

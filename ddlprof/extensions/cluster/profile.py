@@ -15,7 +15,7 @@ _CLASSES = 1e-9
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldGpus:
     """The GPUs that one job held."""
 
     submit_s: float
@@ -48,7 +48,7 @@ class ClusterProfile:
     jobs: int
     gpus: float
     """The GPUs that the figures are for."""
-    gpus_are_told: bool
+    gpus_are_known: bool
     """Whether somebody has said how many there are; otherwise it is the most that were held at once."""
     first_s: float
     span_s: float
@@ -72,7 +72,7 @@ class ClusterProfile:
     """The most GPUs that a job had on each of its machines."""
 
 
-def profile(jobs: Sequence[Held], gpus: int | None = None) -> ClusterProfile:
+def profile(jobs: Sequence[HeldGpus], gpus: int | None = None) -> ClusterProfile:
     """What the cluster with these jobs is like; `gpus` are all that it has, None: the most that were held at once.
 
     A job counts as holding its GPUs from its start on without a break. Figures that need starts are missing unless all
@@ -90,7 +90,7 @@ def profile(jobs: Sequence[Held], gpus: int | None = None) -> ClusterProfile:
     return ClusterProfile(
         jobs=len(jobs),
         gpus=size,
-        gpus_are_told=gpus is not None and size == gpus,
+        gpus_are_known=gpus is not None and size == gpus,
         first_s=first_s,
         span_s=span_s,
         gpu_hours=asked / 3600,
@@ -107,7 +107,7 @@ def profile(jobs: Sequence[Held], gpus: int | None = None) -> ClusterProfile:
     )
 
 
-def _wait(job: Held) -> float:
+def _wait(job: HeldGpus) -> float:
     return 0.0 if job.start_s is None else max(job.start_s - job.submit_s, 0.0)
 
 
@@ -116,7 +116,7 @@ def _quantile(ordered: Sequence[float], share: float) -> float | None:
     return ordered[max(math.ceil(share * len(ordered)) - 1, 0)] if ordered else None
 
 
-def _by_size(jobs: Sequence[Held], are_known: bool) -> Iterable[SizeLine]:
+def _by_size(jobs: Sequence[HeldGpus], are_known: bool) -> Iterable[SizeLine]:
     bounds = [(0, _SIZES[0]), *pairwise(_SIZES), (_SIZES[-1], None)]
     for below, most in bounds:
         found = [job for job in jobs if below < job.gpus and (most is None or job.gpus <= most)]
@@ -131,7 +131,7 @@ def _by_size(jobs: Sequence[Held], are_known: bool) -> Iterable[SizeLine]:
             )
 
 
-def _changes(jobs: Iterable[Held]) -> list[tuple[float, float, float]]:
+def _changes(jobs: Iterable[HeldGpus]) -> list[tuple[float, float, float]]:
     """(time, GPUs more in use, GPUs that a job waits for or no longer waits for), in the order of time."""
     found = []
     for job in jobs:
@@ -144,7 +144,7 @@ def _changes(jobs: Iterable[Held]) -> list[tuple[float, float, float]]:
     return sorted(found, key=lambda change: (change[0], change[1]))
 
 
-def _most_at_once(jobs: Sequence[Held]) -> float:
+def _most_at_once(jobs: Sequence[HeldGpus]) -> float:
     now = most = 0.0
     for _, more, _ in _changes(jobs):
         now += more
@@ -152,7 +152,7 @@ def _most_at_once(jobs: Sequence[Held]) -> float:
     return round(most, 6)
 
 
-def _idle(jobs: Sequence[Held], gpus: float, first_s: float, last_s: float) -> tuple[float, float]:
+def _idle(jobs: Sequence[HeldGpus], gpus: float, first_s: float, last_s: float) -> tuple[float, float]:
     """The share of GPU time that nobody held, and the part of it in which a waiting job would have fitted."""
     waiting: Counter[float] = Counter()
     used = idle = fitting = 0.0
@@ -173,7 +173,7 @@ def _idle(jobs: Sequence[Held], gpus: float, first_s: float, last_s: float) -> t
     return idle / total, fitting / total
 
 
-def _spread(jobs: Iterable[Held]) -> tuple[int | None, float | None]:
+def _spread(jobs: Iterable[HeldGpus]) -> tuple[int | None, float | None]:
     """The most GPUs of a machine, as far as jobs tell, and the share of jobs on more machines than they needed."""
     several = [(job.gpus, job.nodes) for job in jobs if job.nodes is not None]
     if not several:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Annotated
 
 from ddlprof.base.errors import UserError
-from ddlprof.base.reading import NOT_NEGATIVE, Length, Range, ReadingError, read_text, settle
+from ddlprof.base.reading import NOT_NEGATIVE, Interval, Length, ReadingError, read_text, settle
 from ddlprof.base.text import plain
 from ddlprof.base.units import count
 from ddlprof.extensions.cluster.jobs import Job
 from ddlprof.extensions.cluster.machines import MAX_GPUS, Cluster
-from ddlprof.extensions.cluster.profile import Held
+from ddlprof.extensions.cluster.profile import HeldGpus
 from ddlprof.instance_catalog import table
 from ddlprof.instance_catalog.errors import CatalogError
 
@@ -41,15 +41,15 @@ class _Line:
     """One job. Cells may be empty where there is a default."""
 
     job_id: Annotated[str, Length(1, 200)]
-    submit_s: Annotated[float, Range(0, MAX_SUBMIT_S)]
-    gpus: Annotated[float, Range(1e-6, MAX_GPUS)]
+    submit_s: Annotated[float, Interval(0, MAX_SUBMIT_S)]
+    gpus: Annotated[float, Interval(1e-6, MAX_GPUS)]
     trace: Annotated[str, Length(0, 200)] = ""
     model: Annotated[str, Length(1, 200)] | None = None
-    batch: Annotated[int, Range(1, 1e12)] | None = None
-    duration_s: Annotated[float, Range(0, MAX_DURATION_S)] | None = None
+    batch: Annotated[int, Interval(1, 1e12)] | None = None
+    duration_s: Annotated[float, Interval(0, MAX_DURATION_S)] | None = None
     iterations: Annotated[float, NOT_NEGATIVE] | None = None
-    start_s: Annotated[float, Range(0, MAX_SUBMIT_S)] | None = None
-    nodes: Annotated[int, Range(1, MAX_GPUS)] | None = None
+    start_s: Annotated[float, Interval(0, MAX_SUBMIT_S)] | None = None
+    nodes: Annotated[int, Interval(1, MAX_GPUS)] | None = None
 
     def __post_init__(self) -> None:
         settle(self)
@@ -65,7 +65,7 @@ class Trace:
     """The number of jobs left out because their duration is not known."""
     rounded_up: int = 0
     """The number of jobs that asked for a part of a GPU and get a whole one."""
-    past: Sequence[Held] = ()
+    past: Sequence[HeldGpus] = ()
     """What the same jobs held on the cluster that they come from."""
 
     def notes(self) -> list[str]:
@@ -122,7 +122,7 @@ def load_trace(path: Path, name: str | None = None) -> Trace:
         jobs=[_job(line, line.duration_s) for line in known if line.duration_s],
         without_duration=len(chosen) - len(known),
         rounded_up=sum(not line.gpus.is_integer() for line in known),
-        past=[Held(line.submit_s, line.gpus, line.duration_s or 0.0, line.start_s, line.nodes) for line in known],
+        past=[HeldGpus(line.submit_s, line.gpus, line.duration_s or 0.0, line.start_s, line.nodes) for line in known],
     )
 
 

@@ -14,7 +14,7 @@ from torch.func import functional_call, vmap
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.fusion.hyperparameters import per_model
 from ddlprof.extensions.fusion.mapping import mappable
-from ddlprof.extensions.fusion.optimizers import OPTIMIZERS, Optimizer, OptimizerState
+from ddlprof.extensions.fusion.optimizers import OPTIMIZERS, BatchedOptimizer, OptimizerState
 from ddlprof.extensions.fusion.recurrent import decompose
 from ddlprof.extensions.fusion.scaling import Scaler
 from ddlprof.extensions.fusion.stackable import check_alike, check_forward, check_model
@@ -69,14 +69,16 @@ class Fused:
         self._trained: dict[str, Tensor] = {}
         self._rest: dict[str, Tensor] = {}
         self.device = next(models[0].parameters()).device
-        self._optimizers: list[tuple[list[str], Optimizer]] = []
+        self._optimizers: list[tuple[list[str], BatchedOptimizer]] = []
         self._is_checked = False
         self._adds = False
         """Whether gradients of further batches are added to those that are there."""
         with torch.no_grad():
             self._stack(models, OPTIMIZERS[optimizer], chosen)
 
-    def _stack(self, models: Sequence[nn.Module], optimizer: type[Optimizer], values: dict[str, list[float]]) -> None:
+    def _stack(
+        self, models: Sequence[nn.Module], optimizer: type[BatchedOptimizer], values: dict[str, list[float]]
+    ) -> None:
         tensors = [{**dict(model.named_parameters()), **dict(model.named_buffers())} for model in models]
         groups: dict[tuple[torch.dtype, torch.device], list[str]] = {}
         for name, one in tensors[0].items():

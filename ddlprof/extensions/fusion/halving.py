@@ -54,7 +54,7 @@ def best(scores: Sequence[float], number: int) -> set[int]:
     return set(sorted(range(len(scores)), key=lambda place: scores[place])[:number])
 
 
-class Group(Protocol):
+class HalvingGroup(Protocol):
     """A group of trials that can be trained for a while."""
 
     numbers: list[int]
@@ -69,7 +69,7 @@ class Group(Protocol):
         """Ends some of its trials."""
 
 
-G = TypeVar("G", bound=Group)
+G = TypeVar("G", bound=HalvingGroup)
 
 
 def halve(

@@ -8,10 +8,10 @@ import torch
 
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.fusion.hyperparameters import Values, defaults_of, partition, per_model
-from ddlprof.extensions.fusion.part import Options, Part
+from ddlprof.extensions.fusion.part import FusedPart, FuseOptions
 from ddlprof.extensions.fusion.results import Result
 from ddlprof.extensions.fusion.sweeps import Choices, for_optimizers, trials_of
-from ddlprof.extensions.fusion.task import SEED, Names, Task
+from ddlprof.extensions.fusion.task import SEED, Task, TaskSpec
 from ddlprof.extensions.fusion.unfusible import without_warnings
 
 Advance = Callable[[int, int], None]
@@ -22,7 +22,7 @@ def _nothing(done: int, total: int) -> None:
     """Shows no progress."""
 
 
-def run(names: Names, sweeps: Mapping[str, Choices], options: Options, advance: Advance = _nothing) -> Result:
+def run(names: TaskSpec, sweeps: Mapping[str, Choices], options: FuseOptions, advance: Advance = _nothing) -> Result:
     """Predicts, decides, trains and measures. Raises UserError for a sweep that cannot be trained at all."""
     task = names.load()
     trials = trials_of(sweeps, options.draws, names.seed)
@@ -37,7 +37,11 @@ def run(names: Names, sweeps: Mapping[str, Choices], options: Options, advance: 
 
 
 def run_trials(
-    task: Task, trials: Sequence[Values], options: Options, names: Names | None = None, advance: Advance = _nothing
+    task: Task,
+    trials: Sequence[Values],
+    options: FuseOptions,
+    names: TaskSpec | None = None,
+    advance: Advance = _nothing,
 ) -> Result:
     """The same for given trials. `names`: those of the task, for other processes to compare with."""
     _check_values(task, trials)
@@ -48,7 +52,7 @@ def run_trials(
     )  # fmt: skip
     with without_warnings():
         for common, numbers in partition(trials, task.shared_names()):
-            part = Part(task, trials, common, numbers, options, names)
+            part = FusedPart(task, trials, common, numbers, options, names)
             found = part.planned()
             if not options.dry_run:
                 found, trained = part.trained(found, advance)

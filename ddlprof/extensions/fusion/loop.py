@@ -15,7 +15,7 @@ from ddlprof.extensions.fusion.hyperparameters import Values
 from ddlprof.extensions.fusion.random_state import OwnDraws, draws_undone
 from ddlprof.extensions.fusion.results import DIVERGED, HALVING
 from ddlprof.extensions.fusion.task import Task
-from ddlprof.extensions.fusion.training import Held, Together, Training, Way
+from ddlprof.extensions.fusion.training import FusedTraining, Training, TrainingMode, TrialState
 
 _LOOK = 50
 """Steps between looks for trials that have diverged. A GPU is waited for at each."""
@@ -28,7 +28,7 @@ Positions = Sequence[int]
 
 
 @dataclass(frozen=True)
-class Length:
+class SweepLength:
     """The length of a training in steps, or in epochs if steps are not given."""
 
     steps: int | None
@@ -36,7 +36,7 @@ class Length:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ModelResult:
     """The result of one model."""
 
     steps: int
@@ -48,7 +48,7 @@ class Outcome:
     """Why it ended before the others: `diverged` or `halving`; empty if it did not."""
 
 
-def count_steps(task: Task, values: Values, length: Length) -> int:
+def count_steps(task: Task, values: Values, length: SweepLength) -> int:
     """All steps of a training. Where only epochs are known, one epoch is counted."""
     if length.steps is not None:
         return length.steps
@@ -57,21 +57,22 @@ def count_steps(task: Task, values: Values, length: Length) -> int:
     return length.epochs * -(-batches // task.grad_accum)
 
 
-class Course:
+class GroupTraining:
     """The training of one group of trials on its way over its batches: it can be held, narrowed and joined."""
 
     def __init__(
-        self, task: Task, training: Training, numbers: Sequence[int], values: Values, length: Length, evaluate: bool,
+        self, task: Task, training: Training, numbers: Sequence[int], values: Values, length: SweepLength,
+        evaluate: bool,
         keeps_models: bool = False,
     ) -> None:  # fmt: skip
         """`numbers`: the trials. `values`: those of the batches. `keeps_models`: whether `models` is wanted."""
         self._task, self._values, self._length, self._evaluate = task, values, length, evaluate
         self._training: Training | None = training
-        self._held: list[Held] = []
-        self._way = Way()
+        self._held: list[TrialState] = []
+        self._mode = TrainingMode()
         self.numbers = list(numbers)
         self.steps = 0
-        self.outcomes: dict[int, Outcome] = {}
+        self.outcomes: dict[int, ModelResult] = {}
         self.models: dict[int, nn.Module] | None = {} if keeps_models else None
         self.notes: set[str | None] = set()
         """Why steps were not replayed as CUDA graphs."""
@@ -80,22 +81,22 @@ class Course:
         self._losses: list[Tensor] = []
         self._epoch_begin = self._forgotten = 0
         self._sum: Tensor | None = None
-        self._scored: list[Outcome] | None = None
+        self._scored: list[ModelResult] | None = None
         """What was found for `scores`, until trials end or the next step."""
 
     @property
     def training(self) -> Training:
         """The training, which goes on from the host if it was put there."""
         if self._training is None:
-            self._training = Together.resumed(self._task, self._held, self._way)
+            self._training = FusedTraining.resumed(self._task, self._held, self._mode)
             self._held = []
         return self._training
 
     def pause(self) -> None:
         """Makes room for another group: puts the models of several that train as one on the host."""
-        if isinstance(self._training, Together):
+        if isinstance(self._training, FusedTraining):
             self.notes.add(self._training.fused.not_graphed)
-            self._way, self._held = self._training.way, self._training.held(range(len(self.numbers)))
+            self._mode, self._held = self._training.mode, self._training.held(range(len(self.numbers)))
             self._training = None
 
     def advance(self, until: int | None, step_done: Callable[[int], None]) -> None:
@@ -134,21 +135,21 @@ class Course:
         if len(self.numbers) > 1 and steps is not None and steps - self.steps < _WORTH_STEPS:
             return
         off = (~self._losses[-1].isfinite()).tolist()
-        broken = [place for place, is_broken in enumerate(self.training.broken()) if is_broken and off[place]]
+        broken = [index for index, is_broken in enumerate(self.training.broken()) if is_broken and off[index]]
         if broken:
             self.leave(broken, DIVERGED)
 
-    def leave(self, places: Positions, why: str) -> None:
+    def leave(self, indices: Positions, why: str) -> None:
         """Ends some of the trials here; the others go on with fewer models."""
         scored, self._scored = self._scored if why == HALVING else None, None
         found = self._outcomes(why, self._evaluate and why != DIVERGED) if scored is None else scored
         self.pause()
-        self._keep(places, found, [each.model for each in self._held])
-        rest = [place for place in range(len(self.numbers)) if place not in set(places)]
-        self.numbers = [self.numbers[place] for place in rest]
+        self._keep(indices, found, [each.model for each in self._held])
+        rest = [index for index in range(len(self.numbers)) if index not in set(indices)]
+        self.numbers = [self.numbers[index] for index in rest]
         self._losses = [each[rest] for each in self._losses]
         self._sum = None if self._sum is None else self._sum[rest]
-        self._held = [self._held[place] for place in rest if self._held]
+        self._held = [self._held[index] for index in rest if self._held]
         if not rest:
             self._training = None  # which frees its memory
 
@@ -156,17 +157,17 @@ class Course:
         """Ends the training of all that are left."""
         if self.numbers:
             self._keep(range(len(self.numbers)), self._outcomes("", self._evaluate), [])
-            if isinstance(self.training, Together):
+            if isinstance(self.training, FusedTraining):
                 self.notes.add(self.training.fused.not_graphed)
 
-    def _keep(self, places: Positions, found: Sequence[Outcome], models: Sequence[nn.Module]) -> None:
+    def _keep(self, indices: Positions, found: Sequence[ModelResult], models: Sequence[nn.Module]) -> None:
         """`models`: those of the training, if they are at hand."""
         if self.models is not None and not models:
             models = self.training.models()
-        for place in places:
-            self.outcomes[self.numbers[place]] = found[place]
+        for index in indices:
+            self.outcomes[self.numbers[index]] = found[index]
             if self.models is not None:
-                self.models[self.numbers[place]] = models[place]
+                self.models[self.numbers[index]] = models[index]
 
     def scores(self) -> list[float]:
         """What trials are ranked by, less being better: the loss of the evaluation if there is one, or the recent."""
@@ -174,7 +175,7 @@ class Course:
         each = [one.eval_loss if self._evaluate else one.loss for one in found]
         return [math.inf if one is None else one for one in each]
 
-    def _outcomes(self, why: str, evaluate: bool) -> list[Outcome]:
+    def _outcomes(self, why: str, evaluate: bool) -> list[ModelResult]:
         assert self._sum is not None
         if why:
             recent = max(_LEAST_RECENT, self.steps // 10)
@@ -189,11 +190,11 @@ class Course:
             with draws_undone(self._task.device):
                 found = evaluated(self.training, self._task, self._values)
         return [
-            Outcome(self.steps, _finite(mean), _finite(loss), _finite(metric), is_off, why)
+            ModelResult(self.steps, _finite(mean), _finite(loss), _finite(metric), is_off, why)
             for mean, (loss, metric), is_off in zip(means, found, diverged, strict=True)
         ]
 
-    def join(self, other: Course) -> None:
+    def join(self, other: GroupTraining) -> None:
         """Takes the trials of another course, which is at the same step, into this one."""
         for each in (self, other):
             each.pause()
@@ -209,14 +210,14 @@ class Course:
             self._sum = torch.cat((self._sum, other._sum))
 
 
-def train(course: Course, step_done: Callable[[int], None]) -> list[Outcome]:
+def train(course: GroupTraining, step_done: Callable[[int], None]) -> list[ModelResult]:
     """Trains to the end; returns the result of each trial, in the order of their numbers."""
     course.advance(None, step_done)
     course.finish()
     return [course.outcomes[number] for number in sorted(course.outcomes)]
 
 
-def _over_epochs(task: Task, values: Values, length: Length) -> Iterator[tuple[list[object], bool]]:
+def _over_epochs(task: Task, values: Values, length: SweepLength) -> Iterator[tuple[list[object], bool]]:
     """The batches of each step, and whether it is the first of an epoch. The last of an epoch may have fewer."""
     done = 0
     for _ in range(length.epochs) if length.steps is None else iter(int, 1):

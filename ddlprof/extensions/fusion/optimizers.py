@@ -41,7 +41,7 @@ class OptimizerState:
     """The model's row of each state."""
 
 
-class Optimizer(ABC):
+class BatchedOptimizer(ABC):
     """Updates the rows of `matrix`, of shape (B, P), with gradients of the same shape."""
 
     def __init__(self, matrix: Tensor, spans: Sequence[slice], values: Mapping[str, Sequence[float]]) -> None:
@@ -169,7 +169,7 @@ def _are_flushed() -> bool:
     return not (torch.finfo(torch.float32).tiny / 2 * torch.ones(1, dtype=torch.float32)).item()
 
 
-class Sgd(Optimizer):
+class Sgd(BatchedOptimizer):
     """torch.optim.SGD, with momentum, dampening, Nesterov's momentum and weight decay."""
 
     @staticmethod
@@ -206,7 +206,7 @@ class Sgd(Optimizer):
             rows.addcmul_(gradients, rate, value=-1)
 
 
-class Adam(Optimizer):
+class Adam(BatchedOptimizer):
     """torch.optim.Adam, with AMSGrad for the models that want it."""
 
     decoupled = False
@@ -262,7 +262,7 @@ class AdamW(Adam):
     decoupled = True
 
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
+OPTIMIZERS: dict[str, type[BatchedOptimizer]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
 
 
 def torch_optimizer(name: str, parameters: Sequence[Tensor], values: Mapping[str, float]) -> torch.optim.Optimizer:

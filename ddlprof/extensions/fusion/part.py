@@ -17,7 +17,7 @@ from ddlprof.base.cores import available_cores
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.fusion.halving import Halving, halve
 from ddlprof.extensions.fusion.hyperparameters import Values, chunks
-from ddlprof.extensions.fusion.loop import Course, Length, Outcome, count_steps, train
+from ddlprof.extensions.fusion.loop import GroupTraining, ModelResult, SweepLength, count_steps, train
 from ddlprof.extensions.fusion.memory import (
     SAFE_SHARE,
     bytes_per_model,
@@ -29,12 +29,12 @@ from ddlprof.extensions.fusion.memory import (
     peak_bytes,
 )  # fmt: skip
 from ddlprof.extensions.fusion.prediction import fit, interleaved, sizes_to_time, verdict, with_threads
-from ddlprof.extensions.fusion.results import Measured, Prediction, Trial, TrialGroup
+from ddlprof.extensions.fusion.results import FusionPrediction, FusionTimes, Trial, TrialGroup
 from ddlprof.extensions.fusion.saving import save
 from ddlprof.extensions.fusion.side_by_side import time_beside
-from ddlprof.extensions.fusion.task import Names, Task
+from ddlprof.extensions.fusion.task import Task, TaskSpec
 from ddlprof.extensions.fusion.traced import Untraceable
-from ddlprof.extensions.fusion.training import Alone, Together, Way
+from ddlprof.extensions.fusion.training import Alone, FusedTraining, TrainingMode
 from ddlprof.extensions.fusion.unfusible import Unfusible, check_same, find_unfusible
 
 T = TypeVar("T")
@@ -49,10 +49,10 @@ _TOO_FEW = "no successive halving: fewer trials than it ends at once, or too few
 
 
 @dataclass(frozen=True)
-class Options:
+class FuseOptions:
     """How a sweep is trained."""
 
-    length: Length
+    length: SweepLength
     max_b: int | None = None
     """The most models to train at once; None: as many as fit into memory."""
     dry_run: bool = False
@@ -79,12 +79,12 @@ def _threads_of_each(processes: int) -> int:
     return max(1, (available_cores() or 1) // processes)
 
 
-class Part:
+class FusedPart:
     """Trials that agree on everything that models trained as one must share."""
 
     def __init__(
-        self, task: Task, trials: Sequence[Values], common: Values, numbers: list[int], options: Options,
-        names: Names | None = None,
+        self, task: Task, trials: Sequence[Values], common: Values, numbers: list[int], options: FuseOptions,
+        names: TaskSpec | None = None,
     ) -> None:  # fmt: skip
         """`names`: those of the task, for processes side by side; without them there are none."""
         self._names, self._task, self._trials = names, task, trials
@@ -148,12 +148,16 @@ class Part:
             self._notes.append(_NOT_HALVED)
             halving = None
         if halving is not None and len(self._numbers) > 1:
-            courses = self._recorded_or_not(lambda: self._halved(groups, part, halving, advance))
+            group_trainings = self._recorded_or_not(lambda: self._halved(groups, part, halving, advance))
         else:
-            courses = self._one_after_another(groups, part.fuse, advance)
-        outcomes = {number: one for course in courses for number, one in course.outcomes.items()}
+            group_trainings = self._one_after_another(groups, part.fuse, advance)
+        outcomes = {
+            number: one for group_training in group_trainings for number, one in group_training.outcomes.items()
+        }
         found = [self._trial(number, part.fuse, outcomes[number]) for number in self._numbers]
-        for reason in sorted({each for course in courses for each in course.notes if each is not None}):
+        for reason in sorted(
+            {each for group_training in group_trainings for each in group_training.notes if each is not None}
+        ):
             if self._traced:
                 self._notes.append(f"no CUDA graph: {reason}")
         if part.fuse and not self._traced:
@@ -169,56 +173,56 @@ class Part:
 
     def _one_after_another(
         self, groups: Sequence[list[int]], fuse: bool, advance: Callable[[int, int], None]
-    ) -> list[Course]:
+    ) -> list[GroupTraining]:
         each = self._options.length.steps or self._steps or 0
-        courses = []
+        group_trainings = []
         for place, group in enumerate(groups):
 
-            def attempt(group: list[int] = group, before: int = place * each) -> Course:
-                course = self._course(group, fuse)
-                train(course, lambda done: advance(before + done, len(groups) * each))
-                return course
+            def attempt(group: list[int] = group, before: int = place * each) -> GroupTraining:
+                group_training = self._group_training(group, fuse)
+                train(group_training, lambda done: advance(before + done, len(groups) * each))
+                return group_training
 
-            course = self._recorded_or_not(attempt)
-            self._save(course)
-            courses.append(course)
-        return courses
+            group_training = self._recorded_or_not(attempt)
+            self._save(group_training)
+            group_trainings.append(group_training)
+        return group_trainings
 
     def _halved(
         self, groups: Sequence[list[int]], part: TrialGroup, halving: Halving, advance: Callable[[int, int], None]
-    ) -> list[Course]:
+    ) -> list[GroupTraining]:
         if len(groups) > 1 or (self._options.evaluate and self._task.evaluation is None):
             self._task.check_interruptible(self._common)
         done = itertools.count(1)
 
-        def between(course: Course) -> None:
+        def between(group_training: GroupTraining) -> None:
             if len(groups) > 1:
-                course.pause()
+                group_training.pause()
 
-        courses = []
+        group_trainings = []
         for group in groups:
-            courses.append(self._course(group, part.fuse))
-            between(courses[-1])
+            group_trainings.append(self._group_training(group, part.fuse))
+            between(group_trainings[-1])
         rungs = halving.rungs(len(self._numbers), self._steps or 1)
         left = halve(
-            courses, halving, rungs, between, lambda going: _regrouped(going, part),
+            group_trainings, halving, rungs, between, lambda going: _regrouped(going, part),
             lambda _: advance(next(done), 0),
         )  # fmt: skip
-        for course in left:
-            train(course, lambda _: advance(next(done), 0))
-        for course in courses:
-            self._save(course)
-        return courses
+        for group_training in left:
+            train(group_training, lambda _: advance(next(done), 0))
+        for group_training in group_trainings:
+            self._save(group_training)
+        return group_trainings
 
-    def _save(self, course: Course) -> None:
-        if self._options.save is not None and course.models is not None:
-            self._notes += save(self._options.save, course.models)
-            course.models = None
+    def _save(self, group_training: GroupTraining) -> None:
+        if self._options.save is not None and group_training.models is not None:
+            self._notes += save(self._options.save, group_training.models)
+            group_training.models = None
 
-    def _course(self, group: Sequence[int], fuse: bool) -> Course:
+    def _group_training(self, group: Sequence[int], fuse: bool) -> GroupTraining:
         training = self._together(group) if fuse else self._alone(group[0])
         options = self._options
-        return Course(
+        return GroupTraining(
             self._task, training, group, self._common, options.length, options.evaluate, options.save is not None
         )
 
@@ -230,24 +234,26 @@ class Part:
             self._traced = False
             return attempt()
 
-    def _trial(self, number: int, fused: bool, outcome: Outcome) -> Trial:
+    def _trial(self, number: int, fused: bool, outcome: ModelResult) -> Trial:
         return Trial(
             number, self._trials[number], fused, outcome.steps, outcome.loss, outcome.eval_loss, outcome.metric,
             outcome.diverged, outcome.stopped,
         )  # fmt: skip
 
-    def _together(self, numbers: Sequence[int]) -> Together:
+    def _together(self, numbers: Sequence[int]) -> FusedTraining:
         trials = [self._trials[number] for number in numbers]
-        return Together(self._task, trials, Way(self._traced, self._options.cuda_graph, self._steps))
+        return FusedTraining(self._task, trials, TrainingMode(self._traced, self._options.cuda_graph, self._steps))
 
-    def _mapped(self, numbers: Sequence[int]) -> Together:
+    def _mapped(self, numbers: Sequence[int]) -> FusedTraining:
         """The same for a single step, which is not worth a recording."""
-        return Together(self._task, [self._trials[number] for number in numbers], Way(False, steps=self._steps))
+        return FusedTraining(
+            self._task, [self._trials[number] for number in numbers], TrainingMode(False, steps=self._steps)
+        )
 
     def _alone(self, number: int) -> Alone:
         return Alone(self._task, self._trials[number], self._steps)
 
-    def _step(self, training: Together | Alone) -> Callable[[], object]:
+    def _step(self, training: FusedTraining | Alone) -> Callable[[], object]:
         batches = itertools.cycle(self._batches)
         return lambda: training.step(*itertools.islice(batches, self._task.grad_accum))
 
@@ -271,19 +277,19 @@ class Part:
 
         return most_that_fit(wanted, estimate, fits)
 
-    def _predict(self, models: int) -> Prediction:
-        ways: dict[int, Callable[[], object]] = {
+    def _predict(self, models: int) -> FusionPrediction:
+        variants: dict[int, Callable[[], object]] = {
             size: self._step(self._together(self._numbers[:size])) for size in sizes_to_time(models)
         }
-        ways[0] = self._step(self._alone(self._numbers[0]))
+        variants[0] = self._step(self._alone(self._numbers[0]))
         processes, device = self._processes(models), self._task.device
         is_compared = processes > 1 and device.type == "cpu"
         own = _threads_of_each(processes) if is_compared else 0
         if is_compared and own != torch.get_num_threads():
-            ways[-1] = with_threads(own, ways[0])
-        found = interleaved(ways, self._options.budget_s, device)
+            variants[-1] = with_threads(own, variants[0])
+        found = interleaved(variants, self._options.budget_s, device)
         points = tuple((size, seconds) for size, seconds in found.items() if size > 0)
-        prediction = Prediction(models, points, *fit(points), found[0])
+        prediction = FusionPrediction(models, points, *fit(points), found[0])
         if not is_compared:
             return prediction
         return replace(prediction, beside=processes, one_thread_s=found.get(-1, found[0]))
@@ -292,11 +298,11 @@ class Part:
         wanted = self._options.beside
         return min(models, (available_cores() or 1) if wanted is None else wanted)
 
-    def _measure(self, models: int, beside: bool) -> Measured:
+    def _measure(self, models: int, beside: bool) -> FusionTimes:
         numbers = self._numbers[:models]
-        ways = {True: self._step(self._together(numbers)), False: self._step(self._alone(numbers[0]))}
-        found = interleaved(ways, self._options.budget_s, self._task.device)
-        measured = Measured(models, found[True], found[False])
+        variants = {True: self._step(self._together(numbers)), False: self._step(self._alone(numbers[0]))}
+        found = interleaved(variants, self._options.budget_s, self._task.device)
+        measured = FusionTimes(models, found[True], found[False])
         processes = self._processes(models)
         if processes < 2 or not beside or self._names is None:
             return measured
@@ -307,15 +313,15 @@ class Part:
         return measured
 
 
-def _regrouped(courses: Sequence[Course], part: TrialGroup) -> list[Course]:
+def _regrouped(group_trainings: Sequence[GroupTraining], part: TrialGroup) -> list[GroupTraining]:
     """The courses that train as one, joined as far as so many models may train at once."""
     if not part.fuse:
-        return list(courses)
-    found: list[Course] = []
-    for course in courses:
+        return list(group_trainings)
+    found: list[GroupTraining] = []
+    for group_training in group_trainings:
         last = found[-1] if found else None
-        if last is not None and len(last.numbers) + len(course.numbers) <= part.at_once:
-            last.join(course)
+        if last is not None and len(last.numbers) + len(group_training.numbers) <= part.at_once:
+            last.join(group_training)
         else:
-            found.append(course)
+            found.append(group_training)
     return found

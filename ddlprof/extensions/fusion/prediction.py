@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import torch
 
-from ddlprof.extensions.fusion.results import Prediction
+from ddlprof.extensions.fusion.results import FusionPrediction
 
-Way = TypeVar("Way")
+Variant = TypeVar("Variant")
 _WARM_UP = 3
 _BLOCK = 4
 """The number of steps timed together. The first step after those of another way finds cold caches."""
@@ -22,11 +22,11 @@ _LEAST_ROUNDS, _MOST_ROUNDS = 3, 25
 
 
 def interleaved(
-    ways: Mapping[Way, Callable[[], object]],
+    variants: Mapping[Variant, Callable[[], object]],
     budget_s: float,
     device: torch.device,
     clock: Callable[[], float] | None = None,
-) -> dict[Way, float]:
+) -> dict[Variant, float]:
     """The seconds of one step of each way: the median over blocks. Ends after `budget_s`, but not before three blocks.
 
     For one thread on a CPU it is processor time, which leaves out other work on the machine.
@@ -34,22 +34,22 @@ def interleaved(
     if clock is None:
         clock = time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
     wait: Callable[[], object] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    for step in ways.values():
+    for step in variants.values():
         for _ in range(_WARM_UP):
             step()
     wait()
-    times: dict[Way, list[float]] = {way: [] for way in ways}
+    times: dict[Variant, list[float]] = {variant: [] for variant in variants}
     begin = clock()
     for done in range(_MOST_ROUNDS):
         if done >= _LEAST_ROUNDS and clock() - begin > budget_s:
             break
-        for way, step in ways.items():
+        for variant, step in variants.items():
             before = clock()
             for _ in range(_BLOCK):
                 step()
             wait()
-            times[way].append((clock() - before) / _BLOCK)
-    return {way: statistics.median(each) for way, each in times.items()}
+            times[variant].append((clock() - before) / _BLOCK)
+    return {variant: statistics.median(each) for variant, each in times.items()}
 
 
 def with_threads(number: int, step: Callable[[], object]) -> Callable[[], None]:
@@ -96,7 +96,7 @@ def sizes_to_time(models: int) -> list[int]:
     return [max(1, models // 4), max(2, 3 * models // 4)]
 
 
-def verdict(found: Prediction) -> tuple[bool, str]:
+def verdict(found: FusionPrediction) -> tuple[bool, str]:
     """Whether to fuse, and the reason."""
     beside = found.gain_beside
     share = f"{100 * found.launch_share:.0f} % of a step is the same for one model and for many"

@@ -9,7 +9,7 @@ from typing import Any
 
 from ddlprof.base.text import text_of
 from ddlprof.base.units import Scale, count, scale_for, significant
-from ddlprof.extensions.fusion.results import Measured, Prediction, Result, Trial, TrialGroup
+from ddlprof.extensions.fusion.results import FusionPrediction, FusionTimes, Result, Trial, TrialGroup
 from ddlprof.report.json_csv import cell, json_text
 from ddlprof.report.table import Column, Table, fields
 
@@ -59,7 +59,7 @@ def _part_values(part: TrialGroup) -> dict[str, Any]:
     return found
 
 
-def _gains(found: Prediction | Measured) -> dict[str, float | None]:
+def _gains(found: FusionPrediction | FusionTimes) -> dict[str, float | None]:
     return {"gain": found.gain, "gain_beside": found.gain_beside}
 
 
@@ -105,7 +105,7 @@ def _part(part: TrialGroup, many: bool) -> list[str]:
     return lines + [_line("Note", note) for note in part.notes]
 
 
-def _prediction(found: Prediction) -> list[str]:
+def _prediction(found: FusionPrediction) -> list[str]:
     scale = scale_for(found.step_s)
     lines = [_line("Predicted", _as_one(found, "takes", found.step_s, scale))]
     if beside := _side_by_side(found, found.one_thread_s, scale):
@@ -115,7 +115,7 @@ def _prediction(found: Prediction) -> list[str]:
     return lines
 
 
-def _measured(found: Measured) -> list[str]:
+def _measured(found: FusionTimes) -> list[str]:
     scale = scale_for(found.fused_s)
     lines = [_line("Measured", _as_one(found, "took", found.fused_s, scale))]
     beside = _side_by_side(found, found.beside_s, scale)
@@ -126,7 +126,7 @@ def _measured(found: Measured) -> list[str]:
     return [*lines, _line("", beside)]
 
 
-def _as_one(found: Prediction | Measured, takes: str, step_s: float, scale: Scale) -> str:
+def _as_one(found: FusionPrediction | FusionTimes, takes: str, step_s: float, scale: Scale) -> str:
     """A step of all models as one, against one model after another."""
     return (
         f"a step of {count(found.models, 'model')} {takes} {scale.time(step_s)} as one, "
@@ -134,7 +134,7 @@ def _as_one(found: Prediction | Measured, takes: str, step_s: float, scale: Scal
     )
 
 
-def _side_by_side(found: Prediction | Measured, step_s: float | None, scale: Scale) -> str | None:
+def _side_by_side(found: FusionPrediction | FusionTimes, step_s: float | None, scale: Scale) -> str | None:
     """The same in processes side by side, one step of each of which takes `step_s`; None where that is not known."""
     if found.gain_beside is None or step_s is None or found.beside is None:
         return None

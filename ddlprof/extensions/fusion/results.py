@@ -11,7 +11,7 @@ DIVERGED, HALVING = "diverged", "halving"
 
 
 @dataclass(frozen=True)
-class Prediction:
+class FusionPrediction:
     """A prediction of training B models as one, from steps of a few models: T(B) = fixed + B x per model."""
 
     models: int
@@ -51,7 +51,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Measured:
+class FusionTimes:
     """The measured seconds of steps; steps of each way were run in turns."""
 
     models: int
@@ -90,8 +90,8 @@ class TrialGroup:
     fuse: bool = False
     reason: str = ""
     """Why they are fused or not."""
-    prediction: Prediction | None = None
-    measured: Measured | None = None
+    prediction: FusionPrediction | None = None
+    measured: FusionTimes | None = None
     training_s: float | None = None
     """Seconds of the training of all of them."""
     peak_memory_bytes: int | None = None

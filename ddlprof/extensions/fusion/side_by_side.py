@@ -18,13 +18,13 @@ from typing import IO, Any
 from ddlprof.base.errors import DdlprofError, UserError
 from ddlprof.base.worker_processes import WorkerFailed, WorkerProcesses
 from ddlprof.extensions.fusion.hyperparameters import Values
-from ddlprof.extensions.fusion.task import Names
+from ddlprof.extensions.fusion.task import TaskSpec
 
 _WARM_UP = 3
 
 
 def time_beside(
-    names: Names, trials: Sequence[Values], threads: int, steps: int, of_steps: int | None = None
+    names: TaskSpec, trials: Sequence[Values], threads: int, steps: int, of_steps: int | None = None
 ) -> tuple[float, float]:
     """Trains each trial in its own process, all at once. Returns seconds a step, and seconds until all were ready.
 
@@ -55,7 +55,7 @@ def _work(spec: dict[str, Any], stdin: IO[bytes], stdout: IO[bytes]) -> None:
     from ddlprof.extensions.fusion.training import Alone
 
     torch.set_num_threads(spec["threads"])
-    task = Names(**spec["names"]).load()
+    task = TaskSpec(**spec["names"]).load()
     training = Alone(task, spec["values"], spec["of_steps"])
     epochs = itertools.chain.from_iterable(task.batches(spec["values"]) for _ in itertools.count())
 

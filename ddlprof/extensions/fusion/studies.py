@@ -13,8 +13,8 @@ from torch import nn
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.fusion.hyperparameters import defaults_of
 from ddlprof.extensions.fusion.job import run_trials
-from ddlprof.extensions.fusion.loop import Length
-from ddlprof.extensions.fusion.part import Options
+from ddlprof.extensions.fusion.loop import SweepLength
+from ddlprof.extensions.fusion.part import FuseOptions
 from ddlprof.extensions.fusion.results import Trial
 from ddlprof.extensions.fusion.schedules import as_schedule, named_schedule
 from ddlprof.extensions.fusion.task import PRECISIONS, Task, device_of, named_loss, named_metric
@@ -77,7 +77,7 @@ def ask_tell(
         grad_accum=grad_accum,
     )
     evaluates = evaluation is not None or metric is not None
-    options = Options(Length(max_steps, epochs), evaluate=evaluates, is_timed=False)
+    options = FuseOptions(SweepLength(max_steps, epochs), evaluate=evaluates, is_timed=False)
     return _ask_and_tell(study, space, task, options, trials, at_once, _objective(objective, task, evaluates))
 
 
@@ -116,7 +116,7 @@ def _objective(named: str | None, task: Task, evaluates: bool) -> str:
 
 
 def _ask_and_tell(
-    study: Any, space: Space | None, task: Task, options: Options, trials: int, at_once: int, objective: str
+    study: Any, space: Space | None, task: Task, options: FuseOptions, trials: int, at_once: int, objective: str
 ) -> list[Trial]:
     tuner = tuner_of(study, space, objective)
     check_direction(study, objective)

@@ -22,7 +22,7 @@ _TRIES = 100
 
 
 @dataclass(frozen=True)
-class Range:
+class UniformRange:
     """All numbers between two ends, evenly likely; with `is_log` their logarithms are."""
 
     text: str
@@ -44,7 +44,7 @@ class Range:
         return [self.at(place / (number - 1)) for place in range(number)]
 
 
-Choices: TypeAlias = "Sequence[Value] | Range"
+Choices: TypeAlias = "Sequence[Value] | UniformRange"
 """What a name may be: one of some values, or any number of a range."""
 
 
@@ -89,7 +89,7 @@ def _of_range(text: str, kind: str, given: Sequence[Value]) -> Choices:
         raise UserError(f"--sweep {text}: LOW has to be less than HIGH in {form}")
     if kind == "log" and low <= 0:
         raise UserError(f"--sweep {text}: LOW has to be more than 0 in {form}; uniform may begin at 0")
-    found = Range(text, low, high, kind == "log")
+    found = UniformRange(text, low, high, kind == "log")
     if len(given) == 2:
         return found
     number = given[2]
@@ -130,7 +130,7 @@ def combinations(sweeps: Mapping[str, Choices]) -> list[Values]:
     """Every combination; the last sweep changes fastest. Raises UserError if there are fewer than two."""
     listed: dict[str, Sequence[Value]] = {}
     for name, choices in sweeps.items():
-        if isinstance(choices, Range):
+        if isinstance(choices, UniformRange):
             raise UserError(
                 f"--sweep {choices.text}: how many values? give their number, as in {choices.text[:-1]},8), or"
                 " --trials N to draw"
@@ -150,7 +150,7 @@ def drawn(sweeps: Mapping[str, Choices], draws: int, seed: int) -> list[Values]:
         raise UserError(f"--trials {draws}: nothing to draw from; give --sweep NAME=log(LOW,HIGH) or another")
     if not 2 <= draws <= MOST_TRIALS:
         raise UserError(f"--trials {draws}: has to be from 2 to {MOST_TRIALS:,}")
-    known = math.prod(math.inf if isinstance(each, Range) else len(each) for each in sweeps.values())
+    known = math.prod(math.inf if isinstance(each, UniformRange) else len(each) for each in sweeps.values())
     if draws > known:
         raise UserError(f"--trials {draws}: there are only {known} combinations; without --trials each is trained once")
     source = random.Random(seed)
@@ -159,7 +159,7 @@ def drawn(sweeps: Mapping[str, Choices], draws: int, seed: int) -> list[Values]:
     tries = 0
     while len(found) < draws:
         trial = {
-            name: each.at(source.random()) if isinstance(each, Range) else source.choice(each)
+            name: each.at(source.random()) if isinstance(each, UniformRange) else source.choice(each)
             for name, each in sweeps.items()
         }
         key = tuple(trial.values())

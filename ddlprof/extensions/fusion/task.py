@@ -261,7 +261,7 @@ def _taken(function: Any, values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 @dataclass(frozen=True)
-class Names:
+class TaskSpec:
     """A task as it was typed, for processes that load it again."""
 
     model: str

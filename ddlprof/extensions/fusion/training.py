@@ -22,7 +22,7 @@ from ddlprof.launch.users_code import users_own
 
 
 @dataclass(frozen=True)
-class Way:
+class TrainingMode:
     """How models train as one."""
 
     traced: bool = True
@@ -33,7 +33,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Held:
+class TrialState:
     """One model in the middle of a training, on the host, to go on with in another group."""
 
     trial: Values
@@ -59,48 +59,48 @@ class Training(Protocol):
         """Of each model, whether a trained parameter is infinite or NaN, from which no training comes back."""
 
 
-_USUAL = Way()
+_USUAL = TrainingMode()
 
 
-class Together:
+class FusedTraining:
     """Trains several trials as one."""
 
-    def __init__(self, task: Task, trials: Sequence[Values], way: Way = _USUAL) -> None:
+    def __init__(self, task: Task, trials: Sequence[Values], mode: TrainingMode = _USUAL) -> None:
         first = task.model(trials[0])
         with draws_undone(task.device):  # batches are shuffled as for the first trial alone
             models = [first, *(task.model(values) for values in trials[1:])]
-        self._begin(task, trials, models, way)
+        self._begin(task, trials, models, mode)
 
-    def _begin(self, task: Task, trials: Sequence[Values], models: Sequence[nn.Module], way: Way) -> None:
-        self._task, self._trials, self.way, self._step = task, list(trials), way, 0
+    def _begin(self, task: Task, trials: Sequence[Values], models: Sequence[nn.Module], mode: TrainingMode) -> None:
+        self._task, self._trials, self.mode, self._step = task, list(trials), mode, 0
         swept = [task.optimizer_values(values) for values in trials]
         optimizer = task.optimizer_of(trials[0])
         known = {
             name: default for name, default in defaults_of(optimizer).items() if any(name in each for each in swept)
         }
         values = {name: [float(each.get(name, default)) for each in swept] for name, default in known.items()}
-        graph = way.cuda_graph and way.traced
-        self.fused = Fused(models, optimizer, traced=way.traced, cuda_graph=graph, **values)
+        graph = mode.cuda_graph and mode.traced
+        self.fused = Fused(models, optimizer, traced=mode.traced, cuda_graph=graph, **values)
         self._scaler = Scaler(len(models), task.device) if task.is_scaled else None
 
     @classmethod
-    def resumed(cls, task: Task, held: Sequence[Held], way: Way) -> Together:
+    def resumed(cls, task: Task, held: Sequence[TrialState], mode: TrainingMode) -> FusedTraining:
         """Goes on with models that are all at the same step."""
         training = cls.__new__(cls)
         models = [each.model.to(task.device) for each in held]
-        training._begin(task, [each.trial for each in held], models, way)
+        training._begin(task, [each.trial for each in held], models, mode)
         training._step = held[0].step
         training.fused.load_optimizer_states([each.optimizer for each in held])
         if training._scaler is not None:
             training._scaler.load([each.scale for each in held if each.scale is not None])
         return training
 
-    def held(self, models: Sequence[int]) -> list[Held]:
+    def held(self, models: Sequence[int]) -> list[TrialState]:
         """Some of its models, as they are now."""
         every = self.fused.models()
         scales = [None if self._scaler is None else self._scaler.state_of(model) for model in models]
         return [
-            Held(self._trials[model], every[model].cpu(), self._optimizer_state(model), scale, self._step)
+            TrialState(self._trials[model], every[model].cpu(), self._optimizer_state(model), scale, self._step)
             for model, scale in zip(models, scales, strict=True)
         ]
 
@@ -120,7 +120,7 @@ class Together:
         return losses
 
     def _schedule(self) -> None:
-        found = [self._task.values_at(self._step, self.way.steps, values) for values in self._trials]
+        found = [self._task.values_at(self._step, self.mode.steps, values) for values in self._trials]
         names = {name for each in found for name in each}
         if any(len(each) != len(names) for each in found):
             raise UserError("--schedule: it has to give values of the same names for each model")

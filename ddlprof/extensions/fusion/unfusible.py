@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.fusion.hyperparameters import Values
 from ddlprof.extensions.fusion.task import Task
-from ddlprof.extensions.fusion.training import Together, Way
+from ddlprof.extensions.fusion.training import FusedTraining, TrainingMode
 
 _NOT_THE_USERS = (
     os.path.join(os.path.dirname(torch.__file__), ""),
@@ -138,7 +138,7 @@ def _alone(task: Task, values: Values, batch: Any, is_training: bool, draws: int
 
 
 def _together(task: Task, trials: Sequence[Values], batch: Any, is_training: bool) -> list[Gradients]:
-    training = Together(task, trials, Way(traced=False))
+    training = FusedTraining(task, trials, TrainingMode(traced=False))
     training.fused.train(is_training)
     training.gradients(batch)
     return [_gradients(model) for model in training.models()]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ddlprof.base.errors import UserError
-from ddlprof.base.reading import MAX_DEPTH, Length, Range, ReadingError, decode, parse_json, read_text
+from ddlprof.base.reading import MAX_DEPTH, Interval, Length, ReadingError, decode, parse_json, read_text
 from ddlprof.base.units import count
 from ddlprof.instance_catalog import CatalogError
 from ddlprof.recommender import PredictionError, Target
@@ -90,7 +90,7 @@ _MOST_DEVICES = 64
 _SPEED = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(GB/s|Gbit/s|Gbps)", re.IGNORECASE)
 _GBIT_PER_GB = 8.0
 Name = Annotated[str, Length(1, 200)]
-Count = Annotated[int, Range(1, _MOST_DEVICES)]
+Count = Annotated[int, Interval(1, _MOST_DEVICES)]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class _Machine:
 @dataclass(frozen=True)
 class _File:
     machines: Annotated[tuple[_Machine, ...], Length(1, _MOST_DEVICES)]
-    latency_us: Annotated[float, Range(0, 1e6)] = LATENCY_S * 1e6
+    latency_us: Annotated[float, Interval(0, 1e6)] = LATENCY_S * 1e6
 
 
 def read_devices(path: Path) -> Devices:

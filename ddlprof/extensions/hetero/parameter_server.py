@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ddlprof.base.errors import UserError
 
 if TYPE_CHECKING:
-    from ddlprof.extensions.hetero.plan_file import GroupWay
+    from ddlprof.extensions.hetero.plan_file import GroupExchange
 
 
-def serve(model: Any, groups: Sequence[GroupWay]) -> None:
+def serve(model: Any, groups: Sequence[GroupExchange]) -> None:
     """Registers the hook. Raises `UserError` if the model is no DistributedDataParallel or already has a hook."""
     from torch.nn.parallel import DistributedDataParallel
 
@@ -30,7 +30,7 @@ def serve(model: Any, groups: Sequence[GroupWay]) -> None:
         raise UserError(f"the plan has parameter servers, and the model's own hook is in the way: {error}") from None
 
 
-def servers_of(sizes: Sequence[int], groups: Sequence[GroupWay]) -> list[int | None]:
+def servers_of(sizes: Sequence[int], groups: Sequence[GroupExchange]) -> list[int | None]:
     """The server's rank of each parameter; None: all-reduce.
 
     Parameters and groups are both in the model's order; they are matched by their bytes.
@@ -53,7 +53,7 @@ def servers_of(sizes: Sequence[int], groups: Sequence[GroupWay]) -> list[int | N
 class Served:
     """The buckets of one backward that are being exchanged. `model` has a `process_group` and parameters."""
 
-    def __init__(self, model: Any, groups: Sequence[GroupWay]) -> None:
+    def __init__(self, model: Any, groups: Sequence[GroupExchange]) -> None:
         import torch.distributed as dist
 
         self._dist = dist

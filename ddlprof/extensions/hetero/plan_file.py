@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 from ddlprof.base.errors import UserError
-from ddlprof.base.reading import NOT_NEGATIVE, Length, Range, ReadingError, decode, parse_json, read_text
+from ddlprof.base.reading import NOT_NEGATIVE, Interval, Length, ReadingError, decode, parse_json, read_text
 
 PLAN_SCHEMA = 1
 _MAX_BYTES = 4 << 20
-_Rank = Annotated[int, Range(0, 100_000)]
+_Rank = Annotated[int, Interval(0, 100_000)]
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class RankShare:
 
     device: str
     machine: str
-    samples: Annotated[int, Range(1, 10**9)]
+    samples: Annotated[int, Interval(1, 10**9)]
     """The number of samples of every full batch."""
 
 
 @dataclass(frozen=True)
-class GroupWay:
+class GroupExchange:
     """Consecutive layers whose gradients are exchanged in the same way."""
 
     layers: str
@@ -40,7 +40,7 @@ class PlanFile:
 
     schema: int
     ranks: Annotated[tuple[RankShare, ...], Length(1, 100_000)]
-    groups: tuple[GroupWay, ...] = ()
+    groups: tuple[GroupExchange, ...] = ()
     job: str = ""
     step_s: float | None = None
 

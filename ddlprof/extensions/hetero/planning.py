@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ddlprof.extensions.hetero.search import Plan
-    from ddlprof.extensions.hetero.simulation import Step
+    from ddlprof.extensions.hetero.search import SplitPlan
+    from ddlprof.extensions.hetero.simulation import SimulatedStep
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class UnequalPlan:
     """The plan of a job, and what it rests on."""
 
     job: str
-    plan: Plan
+    plan: SplitPlan
     notes: list[str]
     """What the predictions rest on and what was assumed, one sentence each."""
 
@@ -32,7 +32,7 @@ class UnequalPlan:
         low, high = times.interval(step.slowest, self.plan.best.strategy.samples[step.slowest])
         return step.exposed_s + low * step.compute_s, step.exposed_s + high * step.compute_s
 
-    def traced_step(self) -> Step:
+    def traced_step(self) -> SimulatedStep:
         """The planned step with what each device and link does, and when."""
         from ddlprof.extensions.hetero.simulation import simulate
 

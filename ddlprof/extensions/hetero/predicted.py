@@ -6,7 +6,7 @@ from functools import cache
 
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.hetero.devices import Devices
-from ddlprof.extensions.hetero.problem import GradientBucket, Problem, Work, grouped
+from ddlprof.extensions.hetero.problem import DeviceWork, GradientBucket, Problem, grouped
 from ddlprof.recommender import Estimate, Learned, Predictor, Target, Workload
 from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
 from ddlprof.recommender.workload import MAX_BATCH
@@ -70,7 +70,7 @@ class PredictedTimes:
         self._work = cache(lambda machine, samples: _work(self._estimate(machine, samples)))
         self._most = cache(self._largest)
 
-    def work(self, device: int, samples: int) -> Work:
+    def work(self, device: int, samples: int) -> DeviceWork:
         """See `Times`. Some numbers of samples are predicted; others are interpolated linearly."""
         machine = self._devices.all[device].machine
         below, above = _around(samples)
@@ -126,20 +126,20 @@ def _around(samples: int) -> tuple[int, int]:
     return (below, below) if below == samples else (below, below + apart)
 
 
-def _between(one: Work, other: Work, share: float) -> Work:
+def _between(one: DeviceWork, other: DeviceWork, share: float) -> DeviceWork:
     def at(low: float, high: float) -> float:
         return low + share * (high - low)
 
-    return Work(
+    return DeviceWork(
         at(one.forward_s, other.forward_s), at(one.backward_s, other.backward_s),
         at(one.before_s, other.before_s), at(one.update_s, other.update_s),
     )  # fmt: skip
 
 
-def _work(estimate: Estimate) -> Work:
+def _work(estimate: Estimate) -> DeviceWork:
     times, phases = estimate.times, estimate.phases
     before_s = estimate.step_s - times.compute_s
     if phases is None:
         forward_s = _FORWARD_SHARE * times.compute_s
-        return Work(forward_s, times.compute_s - forward_s, before_s)
-    return Work(phases.forward_s, phases.backward_s, before_s, phases.optimizer_s)
+        return DeviceWork(forward_s, times.compute_s - forward_s, before_s)
+    return DeviceWork(phases.forward_s, phases.backward_s, before_s, phases.optimizer_s)

@@ -56,7 +56,7 @@ def _joined(layers: Sequence[GradientBucket]) -> GradientBucket:
 
 
 @dataclass(frozen=True)
-class Work:
+class DeviceWork:
     """The seconds that one device needs for its samples of a step."""
 
     forward_s: float
@@ -72,13 +72,13 @@ class Work:
         return self.before_s + self.forward_s + self.backward_s + self.update_s
 
 
-class Times(Protocol):
+class DeviceTimes(Protocol):
     """Tells how fast a device is.
 
     The same question must always get the same answer, and quickly, as a search asks thousands of times.
     """
 
-    def work(self, device: int, samples: int) -> Work:
+    def work(self, device: int, samples: int) -> DeviceWork:
         """The time of a step with `samples` samples on the device alone. Raises `DdlprofError` if it is not known."""
 
     def most(self, device: int) -> int | None:
@@ -102,13 +102,13 @@ class Problem:
     """The groups in forward order."""
     batch: int
     """The number of samples of one update over all devices."""
-    times: Times
+    times: DeviceTimes
     taken_s: tuple[Taken, ...] = ()
     """For each group; empty: exchanges take no time from computing, as on GPUs."""
 
 
 @dataclass(frozen=True)
-class Strategy:
+class SplitStrategy:
     """How a step is done. Devices and groups (in forward order) are given by index."""
 
     samples: tuple[int, ...]

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 from ddlprof.base.errors import UserError
-from ddlprof.extensions.hetero.problem import Problem, Strategy
-from ddlprof.extensions.hetero.simulation import Step, simulate
+from ddlprof.extensions.hetero.problem import Problem, SplitStrategy
+from ddlprof.extensions.hetero.simulation import SimulatedStep, simulate
 from ddlprof.extensions.hetero.training import divided
 
 EVEN_AR = "even, all-reduce"
@@ -24,16 +24,16 @@ SPEED_AR = "by speed, all-reduce"
 SPEED_PS = "by speed, parameter server"
 
 
-def uniform(problem: Problem) -> dict[str, Strategy]:
+def uniform(problem: Problem) -> dict[str, SplitStrategy]:
     """The four plans with which HeteroG is compared, by name. All devices are used if the batch is large enough."""
     even = divided(problem.batch, [1.0] * len(problem.devices))
     by_speed = divided(problem.batch, speeds(problem))
     everywhere = (None,) * len(problem.groups)
     return {
-        EVEN_AR: Strategy(even, everywhere),
-        EVEN_PS: Strategy(even, _servers(problem, even)),
-        SPEED_AR: Strategy(by_speed, everywhere),
-        SPEED_PS: Strategy(by_speed, _servers(problem, by_speed)),
+        EVEN_AR: SplitStrategy(even, everywhere),
+        EVEN_PS: SplitStrategy(even, _servers(problem, even)),
+        SPEED_AR: SplitStrategy(by_speed, everywhere),
+        SPEED_PS: SplitStrategy(by_speed, _servers(problem, by_speed)),
     }
 
 
@@ -69,12 +69,12 @@ _HOT, _COLD = 0.1, 0.001
 three."""
 
 
-def search(problem: Problem, seed: int = 0, evaluations: int = EVALUATIONS) -> Strategy:
+def search(problem: Problem, seed: int = 0, evaluations: int = EVALUATIONS) -> SplitStrategy:
     """The best strategy found. Raises `UserError` if all devices together have too little memory for the batch."""
     return _Search(problem, random.Random(seed)).run(evaluations)
 
 
-def fits(problem: Problem, strategy: Strategy) -> bool:
+def fits(problem: Problem, strategy: SplitStrategy) -> bool:
     """Whether every share fits into the memory of its device, as far as this is known."""
     limits = (problem.times.most(device) for device in range(len(problem.devices)))
     return all(most is None or count <= most for count, most in zip(strategy.samples, limits, strict=True))
@@ -86,10 +86,10 @@ class _Search:
     def __init__(self, problem: Problem, dice: random.Random) -> None:
         self._problem = problem
         self._dice = dice
-        self._seen: dict[Strategy, float] = {}
+        self._seen: dict[SplitStrategy, float] = {}
         self._limits = [problem.times.most(device) for device in range(len(problem.devices))]
 
-    def run(self, evaluations: int) -> Strategy:
+    def run(self, evaluations: int) -> SplitStrategy:
         starts = sorted(dict.fromkeys(_starts(self._problem)), key=self._step_s)
         if self._step_s(starts[0]) == math.inf:
             starts = [self._packed()]
@@ -100,7 +100,7 @@ class _Search:
         by_rank = replace(best, by_rank=True)
         return by_rank if self._step_s(by_rank) < self._step_s(best) else best
 
-    def _step_s(self, strategy: Strategy) -> float:
+    def _step_s(self, strategy: SplitStrategy) -> float:
         """The seconds of a step; infinite if it does not fit into memory."""
         if strategy not in self._seen:
             fitting = all(
@@ -109,7 +109,7 @@ class _Search:
             self._seen[strategy] = simulate(self._problem, strategy).step_s if fitting else math.inf
         return self._seen[strategy]
 
-    def _packed(self) -> Strategy:
+    def _packed(self) -> SplitStrategy:
         """A strategy with as many samples on each device as fit, used if no other plan fits. Raises UserError."""
         batch = self._problem.batch
         limits = [batch if most is None else most for most in self._limits]
@@ -118,9 +118,9 @@ class _Search:
                 f"a batch of {batch:,} does not fit: the memory of all devices together holds"
                 f" {sum(limits):,}; give a smaller --global-batch"
             )
-        return Strategy(_within(divided(batch, limits), limits), (None,) * len(self._problem.groups))
+        return SplitStrategy(_within(divided(batch, limits), limits), (None,) * len(self._problem.groups))
 
-    def _annealed(self, start: Strategy, evaluations: int) -> Strategy:
+    def _annealed(self, start: SplitStrategy, evaluations: int) -> SplitStrategy:
         now = best = start
         for number in range(evaluations):
             heat = _HOT * (_COLD / _HOT) ** (number / evaluations)
@@ -132,7 +132,7 @@ class _Search:
                 best = now
         return best
 
-    def _refined(self, best: Strategy, evaluations: int) -> Strategy:
+    def _refined(self, best: SplitStrategy, evaluations: int) -> SplitStrategy:
         """Takes the first small change that helps, until none helps or `evaluations` were tried."""
         limit = len(self._seen) + evaluations
         improved = True
@@ -156,14 +156,14 @@ def _within(samples: tuple[int, ...], limits: list[int]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _starts(problem: Problem) -> Iterator[Strategy]:
+def _starts(problem: Problem) -> Iterator[SplitStrategy]:
     """The uniform plans, and plans with the fastest devices only: machine by machine, and device by device."""
     yield from uniform(problem).values()
     fast = speeds(problem)
     devices = problem.devices.all
     everywhere: tuple[int | None, ...] = (None,) * len(problem.groups)
     for device in devices:
-        yield Strategy(tuple(problem.batch * (each is device) for each in devices), everywhere)
+        yield SplitStrategy(tuple(problem.batch * (each is device) for each in devices), everywhere)
     by_speed = sorted(range(len(devices)), key=lambda index: (-fast[index], index))
     by_machine = sorted(
         range(len(devices)),
@@ -173,11 +173,11 @@ def _starts(problem: Problem) -> Iterator[Strategy]:
         for count in range(2, len(devices) + 1):
             chosen = ordered[:count]
             weights = [fast[index] if index in chosen else 0.0 for index in range(len(devices))]
-            yield Strategy(divided(problem.batch, weights), everywhere)
+            yield SplitStrategy(divided(problem.batch, weights), everywhere)
             balanced = _balanced(problem, chosen)
             if sum(balanced) == problem.batch:  # otherwise their memory is too small
-                yield Strategy(balanced, everywhere)
-            yield _served(Strategy(divided(problem.batch, weights), (chosen[0],) * len(problem.groups)))
+                yield SplitStrategy(balanced, everywhere)
+            yield _served(SplitStrategy(divided(problem.batch, weights), (chosen[0],) * len(problem.groups)))
 
 
 def _balanced(problem: Problem, chosen: list[int]) -> tuple[int, ...]:
@@ -207,21 +207,21 @@ def _balanced(problem: Problem, chosen: list[int]) -> tuple[int, ...]:
     return tuple(found.get(device, 0) for device in range(len(problem.devices)))
 
 
-def _served(strategy: Strategy) -> Strategy:
+def _served(strategy: SplitStrategy) -> SplitStrategy:
     """The same strategy with all servers among the used devices."""
     used = strategy.used
     servers = tuple(each if each is None or each in used else used[0] for each in strategy.servers)
     return replace(strategy, servers=servers)
 
 
-def _moved(strategy: Strategy, giver: int, taker: int, count: int) -> Strategy:
+def _moved(strategy: SplitStrategy, giver: int, taker: int, count: int) -> SplitStrategy:
     samples = list(strategy.samples)
     samples[giver] -= count
     samples[taker] += count
     return _served(replace(strategy, samples=tuple(samples)))
 
 
-def _shifted(problem: Problem, strategy: Strategy, giver: str, taker: str, count: int) -> Strategy:
+def _shifted(problem: Problem, strategy: SplitStrategy, giver: str, taker: str, count: int) -> SplitStrategy:
     """Moves `count` samples from each device of one kind, if it has them, evenly to the devices of another kind."""
     samples = list(strategy.samples)
     devices = problem.devices.all
@@ -234,7 +234,7 @@ def _shifted(problem: Problem, strategy: Strategy, giver: str, taker: str, count
     return _served(replace(strategy, samples=tuple(samples)))
 
 
-def _changed(problem: Problem, strategy: Strategy, dice: random.Random) -> Strategy:
+def _changed(problem: Problem, strategy: SplitStrategy, dice: random.Random) -> SplitStrategy:
     """The strategy with one random change."""
     devices, groups = len(problem.devices), len(problem.groups)
     used = strategy.used
@@ -258,7 +258,7 @@ def _changed(problem: Problem, strategy: Strategy, dice: random.Random) -> Strat
     return replace(strategy, servers=servers)
 
 
-def _neighbours(problem: Problem, strategy: Strategy) -> Iterator[Strategy]:
+def _neighbours(problem: Problem, strategy: SplitStrategy) -> Iterator[SplitStrategy]:
     """Every small change: samples from one kind of device to another, another way of exchange for one or all groups."""
     devices = range(len(problem.devices))
     kinds = dict.fromkeys(each.kind for each in problem.devices.all)
@@ -289,13 +289,13 @@ class Planned:
     """A strategy and its predicted step."""
 
     name: str
-    strategy: Strategy
-    step: Step | None
+    strategy: SplitStrategy
+    step: SimulatedStep | None
     """The step; None: it does not fit into the memory of a device."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class SplitPlan:
     """The best strategy found, and the uniform plans for comparison."""
 
     problem: Problem
@@ -310,10 +310,10 @@ class Plan:
         return min(steps) / self.best.step.step_s if steps else None
 
 
-def make_plan(problem: Problem, seed: int = 0, evaluations: int = EVALUATIONS) -> Plan:
+def make_plan(problem: Problem, seed: int = 0, evaluations: int = EVALUATIONS) -> SplitPlan:
     """Searches and compares. Raises `UserError` if all devices together have too little memory for the batch."""
     best = search(problem, seed, evaluations)
-    return Plan(
+    return SplitPlan(
         problem,
         Planned("plan", best, simulate(problem, best)),
         tuple(

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from ddlprof.extensions.hetero.problem import Problem, Strategy, Work
+from ddlprof.extensions.hetero.problem import DeviceWork, Problem, SplitStrategy
 
 Lane: TypeAlias = "tuple[str, int]"
 """Something that only one transfer or computation can use at a time: (device, its index), (out, machine), (in,
@@ -37,7 +37,7 @@ class Slice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Step:
+class SimulatedStep:
     """The simulated step."""
 
     step_s: float
@@ -71,7 +71,7 @@ class _Transfer(NamedTuple):
     """The devices that have the sum when it ends; empty: a server has received one more share."""
 
 
-def simulate(problem: Problem, strategy: Strategy, traced: bool = False) -> Step:
+def simulate(problem: Problem, strategy: SplitStrategy, traced: bool = False) -> SimulatedStep:
     """Simulates the step. The strategy uses at least one device, and its servers are among the used devices."""
     used = strategy.used
     works = {device: problem.times.work(device, strategy.samples[device]) for device in used}
@@ -83,7 +83,7 @@ def simulate(problem: Problem, strategy: Strategy, traced: bool = False) -> Step
     end_s = max(exchange.updated(device, work) for device, work in works.items())
     totals = [works[device].total_s if device in works else 0.0 for device in range(len(problem.devices))]
     slowest = max(used, key=lambda device: totals[device])
-    return Step(
+    return SimulatedStep(
         end_s, totals[slowest], slowest, tuple(end_s - total for total in totals),
         tuple(exchange.order), tuple(exchange.slices),
     )  # fmt: skip
@@ -96,7 +96,7 @@ _Entry: TypeAlias = "tuple[float, int, float, _Transfer]"
 class _Exchange:
     """The exchange of the devices' gradients."""
 
-    def __init__(self, problem: Problem, strategy: Strategy, traced: bool) -> None:
+    def __init__(self, problem: Problem, strategy: SplitStrategy, traced: bool) -> None:
         self.order: list[int] = []
         self.slices: list[Slice] = []
         self._problem, self._strategy, self._traced = problem, strategy, traced
@@ -113,7 +113,7 @@ class _Exchange:
         self._summed: dict[int, float] = {}
         """When a server has all shares that have arrived so far."""
 
-    def computed(self, device: int, work: Work) -> None:
+    def computed(self, device: int, work: DeviceWork) -> None:
         """Schedules forward and backward of a device."""
         groups, now = self._problem.groups, work.before_s
         self._show(("device", device), "input", -1, 0.0, now)
@@ -131,7 +131,7 @@ class _Exchange:
                     now += taken.all_reduced if self._strategy.servers[group] is None else taken.served
         self._done[device] = now
 
-    def updated(self, device: int, work: Work) -> float:
+    def updated(self, device: int, work: DeviceWork) -> float:
         """Schedules the update of a device; returns when it ends."""
         end = self._done[device] + work.update_s
         self._show(("device", device), "optimizer", -1, self._done[device], end)
@@ -202,13 +202,13 @@ class _Exchange:
             self.slices.append(Slice(lane, name, group, begin, end))
 
 
-def _server(strategy: Strategy, group: int) -> int:
+def _server(strategy: SplitStrategy, group: int) -> int:
     server = strategy.servers[group]
     assert server is not None
     return server
 
 
-def _transfers(problem: Problem, strategy: Strategy) -> Iterator[_Transfer]:
+def _transfers(problem: Problem, strategy: SplitStrategy) -> Iterator[_Transfer]:
     """All transfers of a step. Groups that backward reaches first come first."""
     used, devices = strategy.used, problem.devices
     update_s = max(problem.times.work(device, strategy.samples[device]).update_s for device in used)

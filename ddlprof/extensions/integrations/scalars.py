@@ -16,7 +16,7 @@ EVERY = 10
 """How many steps make a point by default."""
 
 
-class Point(NamedTuple):
+class StepMeans(NamedTuple):
     """The means over some steps of all ranks."""
 
     step: int
@@ -27,7 +27,7 @@ class Point(NamedTuple):
     """Seconds by `ddlprof/NAME_s`; classes that were not measured are absent."""
 
 
-def points(run: Run, every: int) -> Iterator[Point]:
+def points(run: Run, every: int) -> Iterator[StepMeans]:
     """The points of the attempt with most steps, in order. Raises `UserError` if no step was measured."""
     if every < 1:
         raise UserError(f"every={every}: give the number of steps in a point, 1 or more")
@@ -42,4 +42,4 @@ def points(run: Run, every: int) -> Iterator[Point]:
     means, last, start = groups[names].mean(), groups["step"].max(), groups["start_s"].max()
     for number, row in means.iterrows():
         values = {PREFIX + name: float(row[name]) for name in names if row[name] == row[name]}
-        yield Point(int(last[number]), origin_s + float(start[number]), values)
+        yield StepMeans(int(last[number]), origin_s + float(start[number]), values)

@@ -33,10 +33,10 @@ from ddlprof.recommender.workload import Measurement, Workload
 _LEAST_LEFT = 0.5
 """The least share of a step that must be left for its computation to be told so."""
 COMPUTATION, COMMUNICATION, STEP = "computation", "communication", "step"
-Kind = tuple[str, str | None]
+CorrectionKind = tuple[str, str | None]
 
 
-class Cell(NamedTuple):
+class CorrectionKey(NamedTuple):
     """What one correction of computation is for."""
 
     gpu_model: str
@@ -55,14 +55,14 @@ class Cell(NamedTuple):
 class ComputePoint:
     """A measured micro-batch beside its prediction from operators or FLOPs alone."""
 
-    cell: Cell
+    cell: CorrectionKey
     features: Array
     log_ratio: float
     """The logarithm of measured over predicted."""
 
 
 @dataclass(frozen=True)
-class Case:
+class HeldOutPrediction:
     """One prediction of a measured step, as if the job had not been measured."""
 
     what: str
@@ -84,33 +84,33 @@ def compute_points(workload: Workload, coefficients: Coefficients) -> Iterator[C
     for step, found, source in _alone(workload, coefficients):
         parts = source.at(step.gpu, step.batch, step.precision, Changes())
         yield ComputePoint(
-            Cell(step.gpu.gpu_model, step.kind, source.knowledge),
+            CorrectionKey(step.gpu.gpu_model, step.kind, source.knowledge),
             features_of(parts, step.batch, workload.parameter_tensors),
             math.log(step.seconds / found.seconds.mean_s),
         )
 
 
-def fits_of(workload: Workload, coefficients: Coefficients) -> dict[Kind, JobFit]:
+def fits_of(workload: Workload, coefficients: Coefficients) -> dict[CorrectionKind, JobFit]:
     """The job's parameters of communication by kind of machine."""
     if workload.gradient_bytes is None or not _on_one_gpu(workload):
         return {}  # without the computation, nobody can tell what communication took
     return Predictor(workload, coefficients=coefficients).fits()
 
 
-def cases_of_parts(workload: Workload, coefficients: Coefficients) -> Iterator[Case]:
+def cases_of_parts(workload: Workload, coefficients: Coefficients) -> Iterator[HeldOutPrediction]:
     """The computation of every measured step, and the steps on several GPUs by a user who knows the computation."""
     for step, found, source in _alone(workload, coefficients):
-        cell = Cell(step.gpu.gpu_model, step.kind, source.knowledge)
+        cell = CorrectionKey(step.gpu.gpu_model, step.kind, source.knowledge)
         seconds = found.seconds
         sd = math.log(seconds.high_s / seconds.mean_s) / Z80
-        yield Case(COMPUTATION, cell.subject, math.log(seconds.mean_s / step.seconds), sd)
+        yield HeldOutPrediction(COMPUTATION, cell.subject, math.log(seconds.mean_s / step.seconds), sd)
     known = _on_one_gpu(workload)
     several = [m for m in workload.measurements if sum(m.placement) > 1]
     if several and known:
         yield from _cases(COMMUNICATION, replace(workload, measurements=known), several, coefficients)
 
 
-def cases_of_steps(workload: Workload, coefficients: Coefficients) -> Iterator[Case]:
+def cases_of_steps(workload: Workload, coefficients: Coefficients) -> Iterator[HeldOutPrediction]:
     """Every measured step, predicted by a user who knows the model and has measured nothing."""
     yield from _cases(STEP, replace(workload, measurements=()), workload.measurements, coefficients)
 
@@ -176,7 +176,7 @@ def _on_one_gpu(workload: Workload) -> list[Measurement]:
 
 def _cases(
     what: str, workload: Workload, measurements: Sequence[Measurement], coefficients: Coefficients
-) -> Iterator[Case]:
+) -> Iterator[HeldOutPrediction]:
     """Computation and communication of the steps; nothing of those that cannot be predicted."""
     try:
         predictor = Predictor(workload, coefficients=coefficients)
@@ -194,4 +194,4 @@ def _cases(
         predicted_s = times.compute_s + times.interconnect_s + times.network_s
         sd = math.log(found.high_s / found.step_s) / Z80
         of = link_subject(machine.kind) if what == COMMUNICATION else ""
-        yield Case(what, of, math.log(predicted_s / busy_s), sd)
+        yield HeldOutPrediction(what, of, math.log(predicted_s / busy_s), sd)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ddlprof.extensions.learn.cases import ComputePoint, Kind
+from ddlprof.extensions.learn.cases import ComputePoint, CorrectionKind
 from ddlprof.recommender.communication.job_parameters import JobFit
 from ddlprof.recommender.compute.correction import FEATURES, ComputeCorrection
 from ddlprof.recommender.compute.step_parts import Array
@@ -87,7 +87,7 @@ def _usual_strength(ratios: Array, jobs: Array) -> float:
     return float(spread / _OF_GPU**2)
 
 
-def link_correction(kind: Kind, fits: Sequence[JobFit]) -> LinkCorrection:
+def link_correction(kind: CorrectionKind, fits: Sequence[JobFit]) -> LinkCorrection:
     """What the jobs have in common: the mean of their parameters and its spread, both pulled to the shipped prior."""
     uncertain = np.array([fit.prior.sd for fit in fits])
     of_mean, spread = uncertain.mean(axis=0), uncertain.mean(axis=0)

@@ -19,9 +19,9 @@ import numpy as np
 from ddlprof.extensions.learn.cases import (
     COMMUNICATION,
     COMPUTATION,
-    Case,
     ComputePoint,
-    Kind,
+    CorrectionKind,
+    HeldOutPrediction,
     cases_of_parts,
     cases_of_steps,
     compute_points,
@@ -65,7 +65,7 @@ def learn(workloads: Sequence[Workload], coefficients: Coefficients | None = Non
     """Learns from jobs, each a workload with all its measurements. Their order does not matter."""
     shipped = coefficients or Coefficients.shipped()
     order = sorted(range(len(workloads)), key=lambda index: workload_text(workloads[index]))
-    jobs = [Job.of(workloads[index], shipped) for index in order]
+    jobs = [JudgedJob.of(workloads[index], shipped) for index in order]
     unused = tuple((index, job.why_not) for index, job in zip(order, jobs, strict=True) if job.why_not)
     used = [job for job in jobs if not job.why_not]
     if len(used) < LEAST_JOBS:
@@ -91,17 +91,17 @@ def learn(workloads: Sequence[Workload], coefficients: Coefficients | None = Non
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class JudgedJob:
     """A job with what it tells of the shipped predictor."""
 
     workload: Workload
     points: tuple[ComputePoint, ...]
-    fits: dict[Kind, JobFit]
+    fits: dict[CorrectionKind, JobFit]
     why_not: str = ""
     """Why it tells nothing; empty if it does."""
 
     @classmethod
-    def of(cls, workload: Workload, shipped: Coefficients) -> Job:
+    def of(cls, workload: Workload, shipped: Coefficients) -> JudgedJob:
         """Compares the job with its predictions."""
         try:
             points, fits = tuple(compute_points(workload, shipped)), fits_of(workload, shipped)
@@ -120,9 +120,9 @@ class Job:
 class _Compared:
     """A step of a job left out, predicted without and with what was learned from the others."""
 
-    job: Job
-    before: Case
-    after: Case
+    job: JudgedJob
+    before: HeldOutPrediction
+    after: HeldOutPrediction
 
 
 def _folds(jobs: int) -> Iterator[tuple[list[int], list[int]]]:
@@ -133,7 +133,7 @@ def _folds(jobs: int) -> Iterator[tuple[list[int], list[int]]]:
         yield train.tolist(), test.tolist()
 
 
-def fitted_to(jobs: Sequence[Job]) -> Learned:
+def fitted_to(jobs: Sequence[JudgedJob]) -> Learned:
     """All corrections that the jobs ask for, not judged."""
     groups: dict[str, list[tuple[ComputePoint, int]]] = defaultdict(list)
     for number, job in enumerate(jobs):
@@ -157,7 +157,7 @@ def _only(learned: Learned, kept: Collection[tuple[str, str]]) -> Learned:
 
 
 def _compared(
-    jobs: Sequence[Job], shipped: Coefficients, fitted: Learned, cases: Callable[[Workload, Coefficients], Any]
+    jobs: Sequence[JudgedJob], shipped: Coefficients, fitted: Learned, cases: Callable[[Workload, Coefficients], Any]
 ) -> Iterator[_Compared]:
     corrected = fitted.applied_to(shipped)
     for job in jobs:
@@ -198,7 +198,7 @@ def _calibrated(learned: Learned, rows: Sequence[_Compared]) -> Learned:
     return replace(learned, compute=tuple(compute), links=tuple(links))
 
 
-def _spread(rows: Sequence[_Compared], what: str, of: str, unit: Callable[[Case], float]) -> float:
+def _spread(rows: Sequence[_Compared], what: str, of: str, unit: Callable[[HeldOutPrediction], float]) -> float:
     """The standard deviation of the errors, in a unit, by the one that 80 % of them stay below; jobs count alike.
 
     Of few jobs the largest error says little, so one more error as large as the largest is counted as a job.

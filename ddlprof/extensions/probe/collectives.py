@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ddlprof.base.worker_processes import WorkerFailed, WorkerProcesses
-from ddlprof.extensions.probe.device import Device
+from ddlprof.extensions.probe.device import ProbeDevice
 from ddlprof.model.probed import Figure
 
 SMALL_BYTES = 4096
@@ -43,7 +43,7 @@ class Ranks(NamedTuple):
     """intra: inside one machine, inter: between machines."""
 
 
-def collectives(device: Device, dist: Any, ranks: Ranks, seconds: float) -> Iterator[Figure]:
+def collectives(device: ProbeDevice, dist: Any, ranks: Ranks, seconds: float) -> Iterator[Figure]:
     """Measures the figures of one group. All ranks leave out an operation that the backend does not support."""
     backend = "nccl" if device.is_gpu else "gloo"
     sizes = (SMALL_BYTES, *_LARGE_BYTES[device.is_gpu])
@@ -64,7 +64,7 @@ def collectives(device: Device, dist: Any, ranks: Ranks, seconds: float) -> Iter
                 yield Figure("collectives", key, what, factor * size / took_s / 1e9, "GB/s")
 
 
-def one_flow(device: Device, dist: Any, peers: tuple[int, int], seconds: float) -> Iterator[Figure]:
+def one_flow(device: ProbeDevice, dist: Any, peers: tuple[int, int], seconds: float) -> Iterator[Figure]:
     """Measures sending from one rank to another on another machine. Called by these two ranks only."""
     backend = "nccl" if device.is_gpu else "gloo"
     size = _LARGE_BYTES[device.is_gpu][-1]
@@ -88,7 +88,7 @@ def one_flow(device: Device, dist: Any, peers: tuple[int, int], seconds: float) 
     yield Figure("collectives", f"{backend}_send_inter_gb_s", what, size / took_s / 1e9, "GB/s")
 
 
-def _run(device: Device, dist: Any, ranks: Ranks, op: str, size: int) -> Callable[[], object]:
+def _run(device: ProbeDevice, dist: Any, ranks: Ranks, op: str, size: int) -> Callable[[], object]:
     """A function that does the operation once. `size`: bytes of the whole, of which each rank holds its part."""
     torch = device.torch
     part = torch.ones(max(size // _FLOAT_BYTES // ranks.size, 1), device=device.place)
@@ -100,7 +100,7 @@ def _run(device: Device, dist: Any, ranks: Ranks, op: str, size: int) -> Callabl
     return lambda: dist.reduce_scatter_tensor(part, whole, group=ranks.group)
 
 
-def _mean_s(device: Device, dist: Any, ranks: Ranks, run: Callable[[], object], seconds: float) -> float:
+def _mean_s(device: ProbeDevice, dist: Any, ranks: Ranks, run: Callable[[], object], seconds: float) -> float:
     """Seconds of one operation, the same on all ranks: the slowest rank's mean over repeats that fill `seconds`."""
     for _ in range(2):  # the first makes connections
         run()
@@ -109,7 +109,7 @@ def _mean_s(device: Device, dist: Any, ranks: Ranks, run: Callable[[], object], 
     return _slowest(device, dist, ranks, run, repeats)
 
 
-def _slowest(device: Device, dist: Any, ranks: Ranks, run: Callable[[], object], repeats: int) -> float:
+def _slowest(device: ProbeDevice, dist: Any, ranks: Ranks, run: Callable[[], object], repeats: int) -> float:
     """The longest mean of all ranks, in seconds; returned on all ranks."""
     begin = time.perf_counter()
     for _ in range(repeats):
@@ -137,7 +137,7 @@ def launched() -> bool:
     return os.environ.get("WORLD_SIZE", "1") != "1" and {"RANK", "MASTER_ADDR", "MASTER_PORT"} <= set(os.environ)
 
 
-def inside(device: Device, seconds: float) -> list[Figure]:
+def inside(device: ProbeDevice, seconds: float) -> list[Figure]:
     """Collectives between all GPUs of this machine, or between two processes on a CPU; empty with one GPU.
 
     Raises `RanksFailed`. Ends the processes that it starts.
@@ -182,7 +182,7 @@ class ProbeRanks:
         """Waits for all ranks without using a GPU."""
         self.dist.all_reduce(self._token())
 
-    def figures(self, device: Device, seconds: float) -> list[Figure]:
+    def figures(self, device: ProbeDevice, seconds: float) -> list[Figure]:
         """Figures inside the first machine and, with several machines, between them. Called by all ranks."""
         found: list[Figure] = []
         several = len(self.nodes) > 1
@@ -233,7 +233,7 @@ def _main(rank: int, world: int, folder: str, seconds: float) -> None:
     import torch
     import torch.distributed as dist
 
-    device = Device(torch, rank)
+    device = ProbeDevice(torch, rank)
     dist.init_process_group(
         _backends(torch), init_method=f"file://{folder}/store", rank=rank, world_size=world,
         timeout=timedelta(seconds=seconds + _STARTUP_S),

@@ -13,7 +13,7 @@ _EVERY_S = 0.1
 _FREQUENCY = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq")
 
 
-class Device:
+class ProbeDevice:
     """One device. `kind` is cuda or cpu."""
 
     def __init__(self, torch: Any, index: int = 0) -> None:
@@ -84,7 +84,7 @@ class State:
 
 
 @contextmanager
-def watched(device: Device, state: State) -> Iterator[None]:
+def watched(device: ProbeDevice, state: State) -> Iterator[None]:
     """While the block runs, adds the device's clock and power to `state` ten times a second, where they can be read."""
     done = threading.Event()
 
@@ -102,7 +102,7 @@ def watched(device: Device, state: State) -> Iterator[None]:
         thread.join()
 
 
-def _read(device: Device, state: State) -> None:
+def _read(device: ProbeDevice, state: State) -> None:
     if not device.is_gpu:
         state.clocks_mhz.append(int(_FREQUENCY.read_text(encoding="ascii")) / 1000)
         return

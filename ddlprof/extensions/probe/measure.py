@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ddlprof.extensions.probe.collectives import ProbeRanks, RanksFailed, inside, launched
-from ddlprof.extensions.probe.device import Device, State, watched
+from ddlprof.extensions.probe.device import ProbeDevice, State, watched
 from ddlprof.extensions.probe.single_device import copies, launches, memory, precisions, products
 from ddlprof.model.probed import Figure, Probed
 
@@ -33,7 +33,7 @@ def probe(seconds: float, instance_type: str | None = None, advance: Progress | 
 
     began = time.monotonic()
     index = int(os.environ.get("LOCAL_RANK", "0")) % max(torch.cuda.device_count(), 1)
-    device = Device(torch, index)  # made before the ranks meet: NCCL takes the current device
+    device = ProbeDevice(torch, index)  # made before the ranks meet: NCCL takes the current device
     team = ProbeRanks(torch, seconds) if launched() else None
     measured = _Measured(device, began, seconds, advance)
     if team is None or team.rank == 0:
@@ -84,7 +84,7 @@ def _alone(measured: _Measured, seconds: float) -> None:
 class _Measured:
     """What was measured so far, and what could not be."""
 
-    def __init__(self, device: Device, began: float, seconds: float, advance: Progress | None) -> None:
+    def __init__(self, device: ProbeDevice, began: float, seconds: float, advance: Progress | None) -> None:
         self.device = device
         self.figures: list[Figure] = []
         self.missing: list[str] = []
@@ -118,7 +118,7 @@ class _Measured:
             self._advance(min(int(100 * done), 99), 100)
 
 
-def _ranks(figures: list[Figure], device: Device) -> int:
+def _ranks(figures: list[Figure], device: ProbeDevice) -> int:
     """The number of processes between which collectives were measured, if they were started here."""
     if not any(figure.group == "collectives" for figure in figures):
         return 1

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ddlprof.base.units import significant
-from ddlprof.extensions.probe.device import Device
+from ddlprof.extensions.probe.device import ProbeDevice
 from ddlprof.model.probed import Figure
 
 _CAPABILITY: Mapping[str, tuple[int, int]] = {
@@ -24,7 +24,7 @@ _SHARES = {"square": 0.6, "quarter": 0.2, "flat": 0.2}
 like a layer, with an eighth of the side in between. The first gives the figure."""
 
 
-def precisions(device: Device) -> list[str]:
+def precisions(device: ProbeDevice) -> list[str]:
     """The precisions that the device has in hardware."""
     if not device.is_gpu:
         return list(_ON_CPU)
@@ -33,7 +33,7 @@ def precisions(device: Device) -> list[str]:
     return [name for name, needed in _CAPABILITY.items() if device.capability >= needed]
 
 
-def products(device: Device, precision: str, seconds: float) -> Iterator[Figure]:
+def products(device: ProbeDevice, precision: str, seconds: float) -> Iterator[Figure]:
     """The figures of one precision, that of the large square product first. Raises the errors of torch."""
     with _tf32(device.torch, allowed=precision == "tf32"):
         side = _side(device, precision)
@@ -47,7 +47,7 @@ def products(device: Device, precision: str, seconds: float) -> Iterator[Figure]
             device.forget()
 
 
-def _side(device: Device, precision: str) -> int:
+def _side(device: ProbeDevice, precision: str) -> int:
     """The side of the large square, doubled until a product takes `_LONG_S` or the side reaches `_MOST_SIDE`."""
     side = _LEAST_SIDE
     while side < _MOST_SIDE and 8 * 3 * (2 * side) ** 2 < device.free_bytes():
@@ -58,14 +58,14 @@ def _side(device: Device, precision: str) -> int:
     return side
 
 
-def _once_s(device: Device, run: Callable[[], object]) -> float:
+def _once_s(device: ProbeDevice, run: Callable[[], object]) -> float:
     begin = time.perf_counter()
     run()
     device.finish()
     return time.perf_counter() - begin
 
 
-def _product(device: Device, precision: str, m: int, n: int, k: int) -> Callable[[], object]:
+def _product(device: ProbeDevice, precision: str, m: int, n: int, k: int) -> Callable[[], object]:
     """A function that multiplies m x k by k x n once."""
     torch = device.torch
     if precision == "fp8":
@@ -76,7 +76,7 @@ def _product(device: Device, precision: str, m: int, n: int, k: int) -> Callable
     return lambda: torch.mm(a, b, out=out)
 
 
-def _fp8(device: Device, m: int, n: int, k: int) -> Callable[[], object]:
+def _fp8(device: ProbeDevice, m: int, n: int, k: int) -> Callable[[], object]:
     """A product in fp8 with one scale for each matrix.
 
     Raises AttributeError if torch has no public function (before 2.10).
@@ -107,7 +107,7 @@ _SETTLED = 1 / 3
 _MOST_CALLS = 100_000
 
 
-class Rate(NamedTuple):
+class CallRate(NamedTuple):
     """Calls a second."""
 
     per_s: float
@@ -117,7 +117,7 @@ class Rate(NamedTuple):
     calls: int
 
 
-def sustained(run: Callable[[], object], finish: Callable[[], object], seconds: float) -> Rate:
+def sustained(run: Callable[[], object], finish: Callable[[], object], seconds: float) -> CallRate:
     """Calls `run` for some time, at least three times. `finish` waits until the device has done everything."""
     run()  # allocates, chooses kernels, compiles
     finish()
@@ -132,7 +132,7 @@ def sustained(run: Callable[[], object], finish: Callable[[], object], seconds: 
         rounds.append((now - begin, now - last))
         last = now
     settled_s = [length for end, length in rounds if end - length >= _SETTLED * (last - begin)] or [rounds[-1][1]]
-    return Rate(calls * len(settled_s) / sum(settled_s), calls / rounds[0][1], calls * len(rounds))
+    return CallRate(calls * len(settled_s) / sum(settled_s), calls / rounds[0][1], calls * len(rounds))
 
 
 def _calls_of_a_round(run: Callable[[], object], finish: Callable[[], object]) -> int:
@@ -157,7 +157,7 @@ _ROWS, _WIDTH, _LAYERS = 4, 16, 8
 """The small layers: samples, features, and the number of layers of each kind."""
 
 
-def memory(device: Device, seconds: float) -> Iterator[Figure]:
+def memory(device: ProbeDevice, seconds: float) -> Iterator[Figure]:
     """Rates of memory: the sum of two arrays, as elementwise operators do it, and a copy."""
     torch = device.torch
     size = min(_MEMORY_BYTES[device.is_gpu], device.free_bytes() // 8) // _FLOAT_BYTES
@@ -170,7 +170,7 @@ def memory(device: Device, seconds: float) -> Iterator[Figure]:
     yield Figure("memory", "memory_copy_gb_s", f"copy of {significant(gb, 2)} GB", 2 * gb * rate.per_s, "GB/s")
 
 
-def copies(device: Device, seconds: float) -> Iterator[Figure]:
+def copies(device: ProbeDevice, seconds: float) -> Iterator[Figure]:
     """Rates of copies between host and GPU: from pinned memory, back, and from pageable memory. None on a processor."""
     if not device.is_gpu:
         return
@@ -189,7 +189,7 @@ def copies(device: Device, seconds: float) -> Iterator[Figure]:
         yield Figure("copies", key, f"{what}, {significant(gb, 2)} GB", gb * rate.per_s, "GB/s")
 
 
-def launches(device: Device, seconds: float) -> Iterator[Figure]:
+def launches(device: ProbeDevice, seconds: float) -> Iterator[Figure]:
     """Times that the host needs for one operator: in the forward of small layers, and alone.
 
     On a GPU also the time from an operator to its result on the host.

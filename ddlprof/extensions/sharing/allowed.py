@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from ddlprof.base.reading import parse_json
 from ddlprof.extensions.sharing import names as words
 from ddlprof.extensions.sharing.blocks import shared_blocks, shared_layouts, shared_names
-from ddlprof.extensions.sharing.names import Names
+from ddlprof.extensions.sharing.names import Pseudonyms
 from ddlprof.model import codec
 from ddlprof.model.annotations import SharedAs, annotated_with
 from ddlprof.model.blocks import Layout
@@ -64,7 +64,7 @@ class Origins:
 class Fits:
     """Makes records of one run fit for sharing, each field as it says itself."""
 
-    def __init__(self, names: Names, origins: Origins) -> None:
+    def __init__(self, names: Pseudonyms, origins: Origins) -> None:
         self._by_name: dict[str, Fit] = {
             "number": self._number,
             "word": lambda word: word,  # whoever read it has checked that it is one of ddlprof's

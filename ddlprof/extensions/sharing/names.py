@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ddlprof.model import source_places
+from ddlprof.model import source_locations
 from ddlprof.model.dimensions import DIMENSIONS, UNKNOWN
 from ddlprof.model.health import COUNTERS
 from ddlprof.model.records import SPANS
@@ -38,9 +38,9 @@ _OPERATIONS = frozenset(
 )  # fmt: skip
 _PLACES = frozenset(
     {
-        source_places.LIBRARY, source_places.FORWARD, source_places.EVALUATION, source_places.ROLLOUT,
-        source_places.CHECKPOINT, source_places.LOGGING, source_places.RESULT, source_places.SLEEP,
-        source_places.ENVIRONMENT,
+        source_locations.LIBRARY, source_locations.FORWARD, source_locations.EVALUATION, source_locations.ROLLOUT,
+        source_locations.CHECKPOINT, source_locations.LOGGING, source_locations.RESULT, source_locations.SLEEP,
+        source_locations.ENVIRONMENT,
     }
 )  # fmt: skip
 _STATUSES = frozenset({"ok", "exception", "exit", "interrupt", "stopped"})
@@ -88,7 +88,7 @@ _GPU_MODEL = re.compile(r"[A-Z]{1,3}\d{1,4}[A-Z]{0,2}|\d{4}(?:Ti)?|\d{1,3}GB|\dg
 _GPU_WORDS_MOST = 10
 
 
-class Names:
+class Pseudonyms:
     """The replacements in one run. `job_id` replaces the job's id."""
 
     def __init__(self, job_id: str = "shared") -> None:

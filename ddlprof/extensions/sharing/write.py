@@ -17,7 +17,7 @@ from ddlprof.extensions.sharing.allowed import (
     shared_operators,
     shared_rank,
 )
-from ddlprof.extensions.sharing.names import Names
+from ddlprof.extensions.sharing.names import Pseudonyms
 from ddlprof.model.manifest import IMPORTED, MANIFEST_NAME, OPERATORS_NAME
 from ddlprof.store import RunData, load_run
 from ddlprof.store.archive import SUFFIX, ZipFolder
@@ -51,7 +51,7 @@ def share(paths: Sequence[str], output: Path) -> Shared:
     if output.suffix.lower() != SUFFIX:
         raise UserError(f"{output}: the name of a shared run ends with {SUFFIX}")
     run = load_run(paths)
-    names = Names(_job_id(run))
+    names = Pseudonyms(_job_id(run))
     try:
         with replacing(output.resolve()) as temporary:
             with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -79,7 +79,7 @@ def _info(name: str) -> zipfile.ZipInfo:
     return info
 
 
-def _members(run: RunData, paths: Sequence[str], names: Names) -> Iterator[tuple[str, bytes]]:
+def _members(run: RunData, paths: Sequence[str], names: Pseudonyms) -> Iterator[tuple[str, bytes]]:
     fits = Fits(names, _origins(run))
     if run.manifest is not None:
         yield MANIFEST_NAME, fits.shared(run.manifest).text().encode()

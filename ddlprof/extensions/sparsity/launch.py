@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from ddlprof.base.errors import complain
 from ddlprof.base.units import count
 from ddlprof.extensions.sparsity.model import LstmSeen, LstmTiming, SparsityCounts, SparsityRequest, read_counts
-from ddlprof.launch.afterwards import Step, afterwards
+from ddlprof.launch.afterwards import EndTask, afterwards
 from ddlprof.launch.command import run_words
 from ddlprof.launch.target import PythonCommand, interpreter_options
 from ddlprof.model.options import Instead
 
 if TYPE_CHECKING:
-    from ddlprof.extensions.sparsity.collect.watch import Watch
+    from ddlprof.extensions.sparsity.collect.watch import SparsityWatch
 
 DEFAULT_DROPOUT = 0.5
 """The share dropped in the comparison if the script's LSTM has no dropout."""
@@ -40,8 +40,8 @@ def run(command: PythonCommand, steps: int, every: int, show: Callable[[Sparsity
     folder = tempfile.mkdtemp(prefix="ddlprof-sparsity-")
     out = Path(folder) / "counts.json"
     ending = [
-        Step("the counts are not shown", _SHOW_S, lambda: show(read_counts(out))),
-        Step(f"{folder} is left", _SHOW_S, lambda: shutil.rmtree(folder)),
+        EndTask("the counts are not shown", _SHOW_S, lambda: show(read_counts(out))),
+        EndTask(f"{folder} is left", _SHOW_S, lambda: shutil.rmtree(folder)),
     ]
     words = [sys.executable, *options, *command.target.profiled_words()]
     code = run_words(words, Instead(__name__, asdict(SparsityRequest(str(out), steps, every))).environment())
@@ -85,7 +85,7 @@ def _shape_in_words(lstm: LstmSeen) -> str:
     return f"{lstm.input_size} -> {lstm.hidden_size}, {layers}batch {lstm.batch}, {count(lstm.length, 'step')}"
 
 
-def start(**request: Any) -> Watch | None:
+def start(**request: Any) -> SparsityWatch | None:
     """Starts counting what a `SparsityRequest` asks for in this process. What could not be is reported at the end."""
     try:
         from ddlprof.extensions.sparsity.collect.watch import start

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from ddlprof.base.errors import UserError
-from ddlprof.report.fleet.formats import Lines, Listing
+from ddlprof.report.fleet.formats import FleetLines, Listing
 
 _FILES = {"run": ("formats", "RUNS"), "node": ("nodes", "NODES"), "job": ("jobs_text", "JOBS")}
 """The file of this folder that renders each, imported when it is asked for, and the name in it."""
@@ -18,5 +18,5 @@ def renderers_of(by: str) -> dict[str, Callable[[Listing], str]]:
     if by not in _FILES:
         raise UserError(f"unknown --by {by!r}; known: {', '.join(_FILES)}")
     file, name = _FILES[by]
-    found: Lines[Any] = getattr(import_module(f"ddlprof.report.fleet.{file}"), name)
+    found: FleetLines[Any] = getattr(import_module(f"ddlprof.report.fleet.{file}"), name)
     return found.formats

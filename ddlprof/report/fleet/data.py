@@ -13,7 +13,7 @@ from typing import Any
 from ddlprof.analysis.compare import ERROR, FASTER, SLOWER, between_runs, shift
 from ddlprof.analysis.goodput import Goodput, goodput
 from ddlprof.analysis.run import analyse
-from ddlprof.analysis.uncertainty import Estimate
+from ddlprof.analysis.uncertainty import MeanEstimate
 from ddlprof.base.errors import DdlprofError
 from ddlprof.base.text import without_credentials
 from ddlprof.base.units import scale_for
@@ -134,7 +134,7 @@ def _named(entry: Entry) -> Entry:
 
 
 @dataclass(frozen=True)
-class Change:
+class FactChange:
     """A fact that changed since the last run of the same job."""
 
     what: str
@@ -144,7 +144,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Row:
+class FleetRow:
     """One run with its costs. None: not known, or not measured."""
 
     entry: Entry
@@ -153,7 +153,7 @@ class Row:
     hours: dict[str, float | None]
     """The hours of all ranks lost to each name of `LOST`."""
     lost_usd: dict[str, float | None]
-    changes: tuple[Change, ...]
+    changes: tuple[FactChange, ...]
 
     @property
     def summary(self) -> RunSummary:
@@ -177,7 +177,7 @@ class Row:
         return known_sum(self.hours[name] for name in WHOLE)
 
 
-def rows_of(entries: Sequence[Entry], catalog: Catalog, instance: str | None = None) -> list[Row]:
+def rows_of(entries: Sequence[Entry], catalog: Catalog, instance: str | None = None) -> list[FleetRow]:
     """The rows by the time they began. `instance` is the type of machines whose type is not known.
 
     Raises CatalogError if it is not in the catalogue.
@@ -210,7 +210,7 @@ def _prices(catalog: Catalog, instance: str | None) -> Callable[[str | None], Pr
     return price
 
 
-def _row(entry: Entry, price: Price | None, changed: tuple[Change, ...]) -> Row:
+def _row(entry: Entry, price: Price | None, changed: tuple[FactChange, ...]) -> FleetRow:
     summary = entry.summary
     hours: dict[str, float | None] = {name: summary.class_rank_hours.get(name) for name in STALLS}
     inside = known_sum(summary.class_rank_hours.get(name) for name in CLASSES)
@@ -221,7 +221,7 @@ def _row(entry: Entry, price: Price | None, changed: tuple[Change, ...]) -> Row:
     lost = {
         name: value * per_hour if value is not None and per_hour is not None else None for name, value in hours.items()
     }
-    return Row(entry, price, usd, hours, lost, changed)
+    return FleetRow(entry, price, usd, hours, lost, changed)
 
 
 def known_sum(values: Iterable[float | None]) -> float | None:
@@ -229,7 +229,7 @@ def known_sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def changes(was: RunSummary | None, now: RunSummary) -> tuple[Change, ...]:
+def changes(was: RunSummary | None, now: RunSummary) -> tuple[FactChange, ...]:
     """The facts that differ between two runs; a fact that one of them does not tell is left out."""
     if was is None:
         return ()
@@ -242,30 +242,30 @@ def changes(was: RunSummary | None, now: RunSummary) -> tuple[Change, ...]:
     for what, name in facts.items():
         before, after = getattr(was, name), getattr(now, name)
         if before and after and before != after:
-            found.append(Change(what, before, after, f"{what} {after}, was {before}"))
+            found.append(FactChange(what, before, after, f"{what} {after}, was {before}"))
     for package in sorted(was.versions.keys() & now.versions.keys()):
         before, after = was.versions[package], now.versions[package]
         if before != after:
-            found.append(Change(package, before, after, f"{package} {after}, was {before}"))
+            found.append(FactChange(package, before, after, f"{package} {after}, was {before}"))
     if was.arguments and now.arguments and was.arguments != now.arguments:
-        found.append(Change("arguments", was.arguments, now.arguments, "other arguments"))
+        found.append(FactChange("arguments", was.arguments, now.arguments, "other arguments"))
     return tuple(found)
 
 
-def _step(was: RunSummary, now: RunSummary) -> Iterable[Change]:
+def _step(was: RunSummary, now: RunSummary) -> Iterable[FactChange]:
     """The change of the mean step, if it is more than noise by the test of `ddlprof compare`."""
     found = shift(_estimates(was), _estimates(now), ERROR)
     if found is None or not was.step_s or found.word not in (FASTER, SLOWER):
         return
     scale = scale_for(was.step_s)
     words = f"step {100 * found.ns / 1e9 / was.step_s:+.0f} %, was {scale.time(was.step_s)}"
-    yield Change("step", was.step_s, now.step_s, words)
+    yield FactChange("step", was.step_s, now.step_s, words)
 
 
-def _estimates(run: RunSummary) -> list[Estimate] | None:
+def _estimates(run: RunSummary) -> list[MeanEstimate] | None:
     """The mean step in nanoseconds with its error, and the noise between runs; None where the error is not known."""
     if run.step_s is None or run.step_error_s is None or run.step_noise is None or (run.step_error_freedom or 0) < 1:
         return None
     step_ns = run.step_s * 1e9
-    own = Estimate(step_ns, (run.step_error_s * 1e9) ** 2, run.step_error_freedom or 1.0)
+    own = MeanEstimate(step_ns, (run.step_error_s * 1e9) ** 2, run.step_error_freedom or 1.0)
     return [own, between_runs(run.step_noise, step_ns, step_ns)]

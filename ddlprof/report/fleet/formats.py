@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from ddlprof.base.text import text_of, without_credentials
 from ddlprof.base.units import NOT_KNOWN, count, figure, moment, percent, scale_for
 from ddlprof.model.classes import TIMES
-from ddlprof.report.fleet.data import GLANCE, LOST, OUTDATED, OUTSIDE, WHOLE, Row, known_sum
+from ddlprof.report.fleet.data import GLANCE, LOST, OUTDATED, OUTSIDE, WHOLE, FleetRow, known_sum
 from ddlprof.report.json_csv import json_text
 from ddlprof.report.table import Column, Table, fields
 
@@ -22,7 +22,7 @@ _FACTS = ("model", "job_id", "status", "world_size", "ranks", "hosts", "device",
 _LAST = ("verdict", "verdict_severity", "step_s", "step_error_s")
 
 
-SORTS: dict[str, Callable[[Row], Any]] = {
+SORTS: dict[str, Callable[[FleetRow], Any]] = {
     "when": lambda row: -row.summary.created_unix_ns,
     "job": lambda row: (row.summary.job, -row.summary.created_unix_ns),
     "hours": lambda row: -(row.summary.rank_hours or 0.0),
@@ -37,7 +37,7 @@ SORTS: dict[str, Callable[[Row], Any]] = {
 class Listing:
     """The rows to show, and a line for each thing that was left out or is not known."""
 
-    rows: Sequence[Row]
+    rows: Sequence[FleetRow]
     left_out: Sequence[str] = field(default=())
     top: int = 100
     """The most lines of the table."""
@@ -47,13 +47,13 @@ _Line = TypeVar("_Line")
 
 
 @dataclass(frozen=True)
-class Lines(Generic[_Line]):
+class FleetLines(Generic[_Line]):
     """What has a line each in the list: runs, machines or jobs."""
 
     noun: str
     key: str
     """The name of the list in JSON."""
-    lines_of: Callable[[Sequence[Row]], Sequence[_Line]]
+    lines_of: Callable[[Sequence[FleetRow]], Sequence[_Line]]
     table: Table[_Line]
     """The columns of the CSV file and keys of the JSON objects."""
     shown: Table[_Line]
@@ -89,7 +89,7 @@ class Lines(Generic[_Line]):
         return {"table": self.as_table, "json": self.as_json, "csv": self.as_csv}
 
 
-def total(rows: Sequence[Row]) -> dict[str, Any]:
+def total(rows: Sequence[FleetRow]) -> dict[str, Any]:
     """Sums over the runs; `priced_runs` and `timed_runs` count the runs in them. None where no run has the value."""
     return {
         "runs": len(rows),
@@ -105,16 +105,16 @@ def total(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _job(row: Row) -> str:
+def _job(row: FleetRow) -> str:
     return row.summary.job + (f" ({row.summary.model})" if row.summary.model else "")
 
 
-def _step(row: Row) -> str | None:
+def _step(row: FleetRow) -> str | None:
     step_s = row.summary.step_s
     return None if step_s is None else scale_for(step_s).time(step_s)
 
 
-def _verdict(row: Row) -> str | None:
+def _verdict(row: FleetRow) -> str | None:
     return row.summary.verdict or ("not summarised" if row.entry.source == GLANCE else None)
 
 
@@ -123,7 +123,7 @@ def minute(moment: str) -> str:
     return moment[:16].replace("T", " ")
 
 
-def _lost(row: Row) -> str:
+def _lost(row: FleetRow) -> str:
     """`comm 21 %, data 4 %`: shares of the run's hours, and so of its dollars, the largest first."""
     hours = row.summary.rank_hours
     if not hours:
@@ -135,7 +135,7 @@ def _lost(row: Row) -> str:
     return ", ".join(f"{_WORDS.get(name, name)} {percent(shares[name])}" for name in large)
 
 
-def _machines(row: Row) -> str:
+def _machines(row: FleetRow) -> str:
     """`2 x p4d.24xlarge (16 ranks on A100)`."""
     summary = row.summary
     hosts = "?" if summary.hosts is None else str(summary.hosts)
@@ -165,7 +165,7 @@ def _total_lines(sums: dict[str, Any]) -> Iterator[str]:
         yield f"Lost   GPU-hours and dollars of {count(sums['timed_runs'], 'run')}: " + ", ".join(words)
 
 
-def _below(rows: Sequence[Row]) -> Iterator[str]:
+def _below(rows: Sequence[FleetRow]) -> Iterator[str]:
     """The total, and where prices are from."""
     yield from _total_lines(total(rows))
     known = {(row.price.instance_type, row.price.region): row.price for row in rows if row.price}
@@ -189,11 +189,11 @@ def _notes(listing: Listing) -> list[str]:
     return [*notes, *listing.left_out]
 
 
-RUNS = Lines(
+RUNS = FleetLines(
     noun="run",
     key="runs",
     lines_of=lambda rows: rows,
-    table=Table[Row](
+    table=Table[FleetRow](
         *fields("job=summary.job"),
         Column("path", lambda row: without_credentials(row.entry.path)),
         Column("created", lambda row: moment(row.summary.created_unix_ns)),
@@ -212,7 +212,7 @@ RUNS = Lines(
         Column("failures_rank_hours", lambda row: row.goodput.lost_s / 3600 if row.goodput else None),
         *fields("failures_usd"),
     ),
-    shown=Table[Row](
+    shown=Table[FleetRow](
         Column("JOB", _job, words=True),
         Column("BEGAN (UTC)", lambda row: minute(moment(row.summary.created_unix_ns) or NOT_KNOWN), words=True),
         Column("MACHINES", _machines, words=True),

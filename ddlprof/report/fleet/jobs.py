@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ddlprof.base.text import without_credentials
 from ddlprof.model.records import GOOD_ENDS
 from ddlprof.model.run_summary import RunSummary
-from ddlprof.report.fleet.data import Row
+from ddlprof.report.fleet.data import FleetRow
 from ddlprof.report.goodput.data import GoodputReport, goodput_report
 
 _LONGEST_WAIT_S = 7 * 86400.0
@@ -19,7 +19,7 @@ _LONGEST_WAIT_S = 7 * 86400.0
 class JobRow:
     """One job with all its runs, by the time they began."""
 
-    rows: Sequence[Row]
+    rows: Sequence[FleetRow]
     report: GoodputReport
 
     @property
@@ -28,7 +28,7 @@ class JobRow:
         return [without_credentials(row.entry.path) for row in self.rows]
 
 
-def jobs_of(rows: Sequence[Row]) -> list[JobRow]:
+def jobs_of(rows: Sequence[FleetRow]) -> list[JobRow]:
     """The jobs of all runs whose attempts are known; the longest job first.
 
     A run continues another if it read a checkpoint that the other had written, or if both have the same job name and
@@ -48,13 +48,13 @@ class _Chains:
     """
 
     def __init__(self) -> None:
-        self.all: list[list[Row]] = []
+        self.all: list[list[FleetRow]] = []
         self._writer: dict[str, int] = {}
         """The latest chain with a run that wrote a file, by the hash of the file."""
         self._broken: dict[tuple[str, str, str | None], list[int]] = {}
         """Chains whose last run ended badly, by job, arguments and model of that run."""
 
-    def add(self, row: Row) -> None:
+    def add(self, row: FleetRow) -> None:
         """Adds the run, which begins after all others here, to the chain that it continues, or as a new one."""
         summary = row.summary
         before = [self._writer[each.file] for t in summary.trials for each in t.reads if each.file in self._writer]
@@ -85,6 +85,6 @@ def _job(summary: RunSummary) -> tuple[str, str, str | None]:
     return summary.job, summary.arguments, summary.model
 
 
-def _report(chain: Sequence[Row]) -> GoodputReport | None:
+def _report(chain: Sequence[FleetRow]) -> GoodputReport | None:
     price = next((row.price for row in chain if row.price), None)
     return goodput_report(chain[0].summary.job, [trial for row in chain for trial in row.summary.trials], price)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ddlprof.analysis.goodput import GOODPUT_PARTS
 from ddlprof.base.units import count, duration, figure, percent
-from ddlprof.report.fleet.formats import Lines, Listing
+from ddlprof.report.fleet.formats import FleetLines, Listing
 from ddlprof.report.fleet.jobs import JobRow, jobs_of
 from ddlprof.report.table import Column, Table, fields
 
@@ -43,7 +43,7 @@ def _notes(listing: Listing) -> list[str]:
     return [*listing.left_out, *([words] if unknown else [])]
 
 
-JOBS = Lines(
+JOBS = FleetLines(
     noun="job",
     key="jobs",
     lines_of=jobs_of,

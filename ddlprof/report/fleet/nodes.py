@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from ddlprof.base.units import count, moment, percent
 from ddlprof.model.health import COUNTERS
 from ddlprof.model.run_summary import RunSummary
-from ddlprof.report.fleet.data import Row
-from ddlprof.report.fleet.formats import Lines, Listing, minute
+from ddlprof.report.fleet.data import FleetRow
+from ddlprof.report.fleet.formats import FleetLines, Listing, minute
 from ddlprof.report.table import Column, Table, fields
 
 LEAST_LATE_RUNS = 2
@@ -23,7 +23,7 @@ _WORDS_IN_TABLE = 3
 
 
 @dataclass(frozen=True)
-class Node:
+class FleetNode:
     """One machine."""
 
     node: str
@@ -48,7 +48,7 @@ class Node:
         return self.late_runs >= LEAST_LATE_RUNS and self.by_chance is not None and self.by_chance <= BY_CHANCE
 
 
-def nodes_of(rows: Sequence[Row]) -> list[Node]:
+def nodes_of(rows: Sequence[FleetRow]) -> list[FleetNode]:
     """The machines of these runs, the most suspect first. Runs whose summary has no names of machines are left out."""
     by_node: dict[str, list[RunSummary]] = {}
     for row in rows:
@@ -58,12 +58,12 @@ def nodes_of(rows: Sequence[Row]) -> list[Node]:
     return sorted(found, key=lambda node: (not node.is_suspect, -node.late_runs, node.by_chance or 0.0, node.node))
 
 
-def _node(name: str, runs: Sequence[RunSummary], nodes: int) -> Node:
+def _node(name: str, runs: Sequence[RunSummary], nodes: int) -> FleetNode:
     compared = [run for run in runs if len(run.host_names) > 1 and run.step_s is not None]
     late = sorted((run for run in compared if run.late_host == name), key=lambda run: -run.created_unix_ns)
     chances = [1 / len(run.host_names) for run in compared if run.late_host is not None]
     moved = Counter(counter for run in late for counter in dict.fromkeys(run.moved))
-    return Node(
+    return FleetNode(
         node=name,
         runs=len(runs),
         compared_runs=len(compared),
@@ -84,16 +84,16 @@ def at_least(number: int, chances: Sequence[float]) -> float:
     return sum(exactly[number:])
 
 
-def _by_chance(node: Node) -> str:
+def _by_chance(node: FleetNode) -> str:
     chance = node.by_chance
     return "" if chance is None else "<0.01 %" if chance < 1e-4 else percent(chance)
 
 
-def _moved(node: Node) -> str:
+def _moved(node: FleetNode) -> str:
     return ", ".join(COUNTERS[name].words for name in node.moved[:_WORDS_IN_TABLE] if name in COUNTERS)
 
 
-def _below(nodes: Sequence[Node]) -> list[str]:
+def _below(nodes: Sequence[FleetNode]) -> list[str]:
     none = "none: no machine is late more often than chance would have it"
     if not any(node.compared_runs for node in nodes):
         none = "not known: no run compares machines"
@@ -106,16 +106,16 @@ def _notes(listing: Listing) -> list[str]:
     return [*listing.left_out, *([words] if nameless else [])]
 
 
-NODES = Lines(
+NODES = FleetLines(
     noun="machine",
     key="nodes",
     lines_of=nodes_of,
-    table=Table[Node](
+    table=Table[FleetNode](
         *fields("node", "runs", "compared_runs", "late_runs", "by_chance", "is_suspect", "last_late"),
         Column("moved", lambda node: ";".join(node.moved)),
         Column("late_jobs", lambda node: ";".join(node.late_jobs)),
     ),
-    shown=Table[Node](
+    shown=Table[FleetNode](
         Column("NODE", "node", words=True),
         Column("RUNS", "runs"),
         Column("LATE IN", lambda node: f"{node.late_runs} of {node.compared_runs}" if node.compared_runs else None),

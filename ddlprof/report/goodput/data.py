@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ddlprof.analysis.goodput import BEGINNING, LAST, MATCHED, TOLD, Goodput, goodput
 from ddlprof.base.units import count
 from ddlprof.instance_catalog import Price
-from ddlprof.model.trial import START_UP, Trial
+from ddlprof.model.trial import START_UP, AttemptFacts
 from ddlprof.recommender.failures import completion, daly_interval_s, young_interval_s
 
 GOODPUT_SCHEMA = 1
@@ -97,7 +97,7 @@ class GoodputReport:
         return "rank-hours" if self.device in ("", "cpu") else "GPU-hours"
 
 
-def goodput_report(job: str, trials: Sequence[Trial], price: Price | None = None) -> GoodputReport | None:
+def goodput_report(job: str, trials: Sequence[AttemptFacts], price: Price | None = None) -> GoodputReport | None:
     """The goodput of a job with these attempts; `price` is that of one of its machines."""
     found = goodput(trials)
     if found is None:

@@ -9,7 +9,7 @@ from ddlprof.analysis.run import analyse
 from ddlprof.analysis.trials import trials_of
 from ddlprof.base.errors import UserError
 from ddlprof.instance_catalog import CatalogError, Price, load
-from ddlprof.model.trial import Trial
+from ddlprof.model.trial import AttemptFacts
 from ddlprof.report.goodput.data import GoodputReport, goodput_report
 from ddlprof.store import load_run
 from ddlprof.store.reader import runs_in
@@ -20,7 +20,7 @@ def goodput_of(paths: Sequence[str], instance: str | None = None) -> GoodputRepo
 
     `instance` is the type of the machines where the runs do not tell it. Raises UserError where nothing can be read.
     """
-    trials: list[Trial] = []
+    trials: list[AttemptFacts] = []
     names: list[str] = []
     types: list[Any] = []
     for parts in runs_in(paths):

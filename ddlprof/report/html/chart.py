@@ -19,7 +19,7 @@ LONGEST_LABEL = 60
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChartMenu:
     """A menu of what a chart shows, where it can show several things."""
 
     label: str
@@ -35,7 +35,7 @@ def chart(
     alt: str,
     table: Html,
     height: int = 320,
-    choice: Choice | None = None,
+    choice: ChartMenu | None = None,
     steps: tuple[int, int] | None = None,
 ) -> Html:
     """A figure. `name` is unique on the page, `height` in pixels; `steps`: the first and last to choose between."""
@@ -55,7 +55,7 @@ def chart(
     )
 
 
-def _choice(name: str, choice: Choice) -> Html:
+def _choice(name: str, choice: ChartMenu) -> Html:
     options = [tag("option", short(text), value=number) for number, text in enumerate(choice.options)]
     select = tag("select", options, id=f"choice-{name}", data_choice=True)
     return tag("p", tag("label", choice.label, for_=f"choice-{name}"), " ", select, class_="controls")

@@ -23,7 +23,7 @@ _LEGEND = {"x": "extrapolated", "!": "does not fit in memory, or may not"}
 
 
 @dataclass(frozen=True)
-class LayoutStep:
+class LayoutPrediction:
     """The predicted step of one layout on one machine."""
 
     target: Target
@@ -70,14 +70,14 @@ class LayoutStep:
         return self.global_batch * self.tokens_per_sample / self.estimate.step_s if self.estimate else None
 
 
-def as_json(job: str, found: Sequence[LayoutStep]) -> str:
+def as_json(job: str, found: Sequence[LayoutPrediction]) -> str:
     """A JSON object with target and estimate, of several in a list in the order asked for."""
     if len(found) > 1:
         return json_text({"job": job, "predictions": [_fields(one) for one in found]})
     return json_text({"job": job, **_fields(found[0])})
 
 
-def _fields(one: LayoutStep) -> dict[str, Any]:
+def _fields(one: LayoutPrediction) -> dict[str, Any]:
     estimate, tokens = one.estimate, one.tokens_per_s
     shares = one.problem == ""
     fields: dict[str, Any] = {
@@ -101,12 +101,12 @@ def _fields(one: LayoutStep) -> dict[str, Any]:
     return fields
 
 
-def render(job: str, found: Sequence[LayoutStep], vary: str | None = None) -> str:
+def render(job: str, found: Sequence[LayoutPrediction], vary: str | None = None) -> str:
     """The text with the steps and what they rest on, ending with a line end. `vary` is the dimension that is varied."""
     return text_of(_of_one(job, found[0]) if len(found) == 1 else _side_by_side(job, found, vary))
 
 
-def _of_one(job: str, one: LayoutStep) -> list[str]:
+def _of_one(job: str, one: LayoutPrediction) -> list[str]:
     estimate = one.estimate
     assert estimate is not None  # a single layout that cannot be is an error
     scale = scale_for(estimate.step_s)
@@ -126,7 +126,7 @@ def _of_one(job: str, one: LayoutStep) -> list[str]:
     return lines + _labelled("Rests on", *one.assumed, *estimate.basis)
 
 
-def _in_words(one: LayoutStep) -> str:
+def _in_words(one: LayoutPrediction) -> str:
     """`tensor 8 x pipeline 4 x data 16 = 512 GPUs; shard zero1, recompute selective`."""
     layout = one.layout
     degrees = [("tensor", layout.tensor), ("pipeline", layout.pipeline), ("context", layout.context)]
@@ -140,7 +140,7 @@ def _in_words(one: LayoutStep) -> str:
     return text + (", no sequence parallelism" if layout.tensor > 1 and not layout.sequence_parallel else "")
 
 
-def _batch_in_words(one: LayoutStep) -> str:
+def _batch_in_words(one: LayoutPrediction) -> str:
     each, accumulated = one.target.batch_per_gpu, one.target.grad_accum or 1
     tokens = scaled(one.global_batch * one.tokens_per_sample)
     return (
@@ -156,13 +156,13 @@ def _dimensions(estimate: Estimate, scale: Scale) -> str:
     return ", ".join(f"{name} {scale.time(spent[name])}" for name in DIMENSIONS if spent.get(name))
 
 
-def _speed(one: LayoutStep) -> str:
+def _speed(one: LayoutPrediction) -> str:
     tokens, estimate = one.tokens_per_s or 0.0, one.estimate
     parts = [f"{significant(tokens)} tokens/s", f"{significant(tokens / one.gpus)} a GPU"]
     return ", ".join([*parts, *([f"MFU {percent(estimate.mfu)}"] if estimate and estimate.mfu is not None else [])])
 
 
-def _memory(one: LayoutStep) -> str:
+def _memory(one: LayoutPrediction) -> str:
     estimate = one.estimate
     assert estimate is not None
     text = f"{estimate.memory_gib:.1f} GiB needed"
@@ -175,7 +175,7 @@ def _memory(one: LayoutStep) -> str:
     return f"does not fit, {text}"
 
 
-def _side_by_side(job: str, found: Sequence[LayoutStep], vary: str | None) -> list[str]:
+def _side_by_side(job: str, found: Sequence[LayoutPrediction], vary: str | None) -> list[str]:
     gpus = " or ".join(f"{number:,}" for number in dict.fromkeys(one.gpus for one in found))
     batches = " or ".join(f"{number:,}" for number in dict.fromkeys(one.global_batch for one in found if one.estimate))
     what = count(len(found), "layout") if vary is None else f"{count(len(found), 'value')} of {vary}"
@@ -195,7 +195,7 @@ def _side_by_side(job: str, found: Sequence[LayoutStep], vary: str | None) -> li
     return lines + _labelled("Rests on", *_basis(found))
 
 
-def _table(found: Sequence[LayoutStep], vary: str | None) -> list[str]:
+def _table(found: Sequence[LayoutPrediction], vary: str | None) -> list[str]:
     estimates = [one.estimate for one in found if one.estimate]
     scale = scale_for(min(estimate.step_s for estimate in estimates))
     several = len({one.machine for one in found}) > 1
@@ -220,12 +220,12 @@ def _table(found: Sequence[LayoutStep], vary: str | None) -> list[str]:
     return aligned(rows, right={0, *range(len(start), len(heading) + 1)})
 
 
-def _flags(one: LayoutStep) -> str:
+def _flags(one: LayoutPrediction) -> str:
     if one.estimate is None:
         return ""
     return "x" * one.estimate.extrapolated + "!" * (one.estimate.fits_memory is False)
 
 
-def _basis(found: Sequence[LayoutStep]) -> list[str]:
+def _basis(found: Sequence[LayoutPrediction]) -> list[str]:
     """The sentences of all, each once."""
     return list(dict.fromkeys(text for one in found if one.estimate for text in (*one.assumed, *one.estimate.basis)))

@@ -14,7 +14,7 @@ from ddlprof.report.json_csv import json_text
 from ddlprof.report.table import Column, Table, fields
 
 if TYPE_CHECKING:
-    from ddlprof.instance_catalog.refresh import Outcome, RefreshReport
+    from ddlprof.instance_catalog.refresh import RefreshOutcome, RefreshReport
 
 _KINDS = {"types": "types", "offerings": "offerings", "on_demand": "on-demand prices", "spot": "spot prices"}
 LINKS = Table[LinkFact](*fields("machine", "what", "value", "unit", "measured_at", "source", "notes"))
@@ -25,7 +25,7 @@ _ADDED = Table[LinkFact](
     Column("unit", "unit", words=True),
     Column("notes", "notes", words=True),
 )
-_REFRESHED: Table[Outcome] = Table(
+_REFRESHED: Table[RefreshOutcome] = Table(
     Column("region", "region", words=True),
     Column("what", lambda outcome: _KINDS.get(outcome.kind, outcome.kind), words=True),
     Column("rows", "rows"),

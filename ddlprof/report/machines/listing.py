@@ -29,7 +29,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Row:
+class InstanceRow:
     """A machine and what it costs in `region`; None where the price there is not known."""
 
     machine: InstanceType
@@ -38,16 +38,16 @@ class Row:
     spot: Price | None
 
 
-def rows_of(catalog: Catalog, machines: Iterable[InstanceType], region: str | None = None) -> list[Row]:
+def rows_of(catalog: Catalog, machines: Iterable[InstanceType], region: str | None = None) -> list[InstanceRow]:
     """The machines by cloud, family and size, with the prices of `region`, or of each cloud's reference region."""
     return [_row(catalog, machine, region) for machine in sorted(machines, key=_by_size)]
 
 
-def _row(catalog: Catalog, machine: InstanceType, region: str | None) -> Row:
+def _row(catalog: Catalog, machine: InstanceType, region: str | None) -> InstanceRow:
     prices = {(price.region, price.pricing): price for price in catalog.prices_of(machine)}
     everywhere = any(priced == ANY_REGION for priced, _ in prices)
     where = ANY_REGION if everywhere else region or cloud_named(machine.cloud).reference_region
-    return Row(machine, where, prices.get((where, "on_demand")), prices.get((where, "spot")))
+    return InstanceRow(machine, where, prices.get((where, "on_demand")), prices.get((where, "spot")))
 
 
 def _by_size(machine: InstanceType) -> tuple[Any, ...]:
@@ -55,7 +55,7 @@ def _by_size(machine: InstanceType) -> tuple[Any, ...]:
     return machine.cloud, machine.family, *size, machine.instance_type
 
 
-def record(row: Row) -> dict[str, Any]:
+def record(row: InstanceRow) -> dict[str, Any]:
     """The row by the names of `COLUMNS`; None for what is not known.
 
     `price_as_of` is the older date of the two prices, and None where one of them has no date.
@@ -76,12 +76,12 @@ def record(row: Row) -> dict[str, Any]:
     return {name: values[name] if name in values else getattr(row.machine, name) for name in COLUMNS}
 
 
-def as_json(rows: Sequence[Row]) -> str:
+def as_json(rows: Sequence[InstanceRow]) -> str:
     """A list of objects, ending with a line end."""
     return json_text([record(row) for row in rows])
 
 
-def as_csv(rows: Sequence[Row]) -> str:
+def as_csv(rows: Sequence[InstanceRow]) -> str:
     """CSV with one header row; an empty field means not known."""
     return csv_text(COLUMNS, (record(row).values() for row in rows))
 
@@ -92,7 +92,7 @@ class _Column:
 
     header: str
     rank: int
-    cell: Callable[[Row], str]
+    cell: Callable[[InstanceRow], str]
     left: bool = False
 
 
@@ -133,14 +133,14 @@ _TABLE = (
 )
 
 
-def as_table(rows: Sequence[Row], width: int) -> str:
+def as_table(rows: Sequence[InstanceRow], width: int) -> str:
     """A table for each cloud, with as many columns as fit into `width` characters, ending with a line end."""
     clouds = [list(group) for _, group in groupby(rows, key=lambda row: row.machine.cloud)]
     lines = [line for of_cloud in clouds for line in [*_cloud_table(of_cloud, width), ""]]
     return text_of([*lines, *_notes(rows)])
 
 
-def _cloud_table(rows: list[Row], width: int) -> list[str]:
+def _cloud_table(rows: list[InstanceRow], width: int) -> list[str]:
     columns = [(column, [column.header, *(plain(column.cell(row)) for row in rows)]) for column in _TABLE]
     columns = [(column, cells) for column, cells in columns if column.rank == 0 or set(cells[1:]) != {NOT_KNOWN}]
     widths = {column.header: max(map(len, cells)) for column, cells in columns}
@@ -150,7 +150,7 @@ def _cloud_table(rows: list[Row], width: int) -> list[str]:
     return [_heading(rows), *aligned(list(zip(*(cells for _, cells in columns), strict=True)), right)]
 
 
-def _heading(rows: list[Row]) -> str:
+def _heading(rows: list[InstanceRow]) -> str:
     """`aws us-east-1: on demand as of 2026-07-20, spot as of 2026-08-08`."""
     of = {"on demand": [r.on_demand for r in rows if r.on_demand], "spot": [r.spot for r in rows if r.spot]}
     known = [f"{name} {dates([price.as_of for price in prices])}" for name, prices in of.items() if prices]
@@ -167,7 +167,7 @@ def dates(as_of: Sequence[str]) -> str:
     return f"as of {span}" + (", some undated" if len(dated) < len(as_of) else "")
 
 
-def _notes(rows: Sequence[Row]) -> list[str]:
+def _notes(rows: Sequence[InstanceRow]) -> list[str]:
     prices = [price for row in rows for price in (row.on_demand, row.spot)]
     notes = ["USD an hour: Linux, shared tenancy, no commitment."]
     notes += ["-  not known."] if None in prices else []

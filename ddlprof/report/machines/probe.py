@@ -23,7 +23,7 @@ _LINK_GROUPS = ("copies", "collectives")
 
 
 @dataclass(frozen=True)
-class Facts:
+class ProbeFacts:
     """A probe as facts of the catalogue."""
 
     reached: Reached
@@ -46,7 +46,7 @@ def from_json(text: str) -> Probed:
     return probed
 
 
-def facts_of(probed: Probed, catalog: Catalog) -> Facts:
+def facts_of(probed: Probed, catalog: Catalog) -> ProbeFacts:
     """The device by its name in the catalogue, and links by the type of the machine, or by the host's name.
 
     Raises CatalogError for an instance type whose GPU is another.
@@ -70,10 +70,10 @@ def facts_of(probed: Probed, catalog: Catalog) -> Facts:
         for f in probed.figures
         if f.group in _LINK_GROUPS
     )
-    return Facts(reached, links, gpu)
+    return ProbeFacts(reached, links, gpu)
 
 
-def render(probed: Probed, facts: Facts, stored: str | None) -> str:
+def render(probed: Probed, facts: ProbeFacts, stored: str | None) -> str:
     """The figures by group, then what they are good for. `stored` is where they were added; None: nowhere."""
     lines = [f"ddlprof  probe {probed.device} · {_circumstances(probed)}", ""]
     rows: list[list[str]] = []
@@ -164,7 +164,7 @@ def _peak(key: str, gpu: Gpu) -> float | None:
     return of_key.get(key)
 
 
-def _use(probed: Probed, facts: Facts, stored: str | None) -> str:
+def _use(probed: Probed, facts: ProbeFacts, stored: str | None) -> str:
     if stored is None:
         return "the catalogue is as it was"
     if not probed.is_gpu:

@@ -18,7 +18,7 @@ from ddlprof.report.json_csv import csv_text, json_text
 if TYPE_CHECKING:
     from ddlprof.recommender.plans.layouts import TriedOn
     from ddlprof.recommender.plans.plan import Plan
-    from ddlprof.recommender.plans.shown import Row
+    from ddlprof.recommender.plans.shown import ShownPlan
 
 COLUMNS = (
     "position", "cloud", "region", "instance_type", "nodes", "placement", "gpus", "gpu_model", "pricing",
@@ -61,7 +61,7 @@ class Answer:
     max_cost_usd: float | None = None
     """The most that the job may cost, if the user told it."""
 
-    def rows(self, top: int, *, all_sizes: bool = False) -> list[Row]:
+    def rows(self, top: int, *, all_sizes: bool = False) -> list[ShownPlan]:
         """The plans to show: see `ddlprof.recommender.plans.shown.rows_of`."""
         return rows_of(self.accepted, knee_of(self.front), top, all_sizes=all_sizes)
 

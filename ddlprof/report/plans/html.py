@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddlprof.base.units import Scale, count, duration, scale_for, significant
 from ddlprof.recommender.estimate import CLASSES
 from ddlprof.recommender.plans.shown import fastest_of, knee_of
-from ddlprof.report.html.chart import Choice, chart, rounded, short, stacks
+from ddlprof.report.html.chart import ChartMenu, chart, rounded, short, stacks
 from ddlprof.report.html.element import Content, Html, facts, joined, table, tag
 from ddlprof.report.html.shell import Absent, Section, page, verdict_box
 from ddlprof.report.plans.changes import changes_of, unchanged_in_words
@@ -29,7 +29,7 @@ from ddlprof.report.plans.words import described, time_unit, where
 
 if TYPE_CHECKING:
     from ddlprof.recommender.plans.plan import Plan
-    from ddlprof.recommender.plans.shown import Row
+    from ddlprof.recommender.plans.shown import ShownPlan
     from ddlprof.report.plans.data import Answer
 
 _DRAWN_REJECTED = 400
@@ -151,7 +151,8 @@ def _time_against_cost(answer: Answer) -> Section | Absent:
     figure = chart(
         "pareto", "pareto", data, caption=caption, alt=f"Points of cost against time. On the front: {front_words}.",
         table=_front_table(front), height=420,
-        choice=Choice("Show", ["the plans", "the plans, with 80 % intervals of those on the line"]) if front else None,
+        choice=ChartMenu("Show", ["the plans",
+        "the plans, with 80 % intervals of those on the line"]) if front else None,
     )  # fmt: skip
     return Section("pareto", title, figure)
 
@@ -215,7 +216,7 @@ def _interval(plan: Plan, scale: Scale) -> str:
     return f"{scale.number(plan.step_low_s or 0.0)} to {scale.number(plan.step_high_s or 0.0)}"
 
 
-def _plans(shown: Sequence[Row], accepted: Sequence[Plan]) -> Section | Absent:
+def _plans(shown: Sequence[ShownPlan], accepted: Sequence[Plan]) -> Section | Absent:
     """The plans as a table, with the sizes that are not shown counted."""
     title = "Plans that meet the budget"
     if not accepted:

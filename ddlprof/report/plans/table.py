@@ -11,7 +11,7 @@ from ddlprof.report.text import aligned, wrapped
 
 if TYPE_CHECKING:
     from ddlprof.recommender.plans.plan import Plan
-    from ddlprof.recommender.plans.shown import Row
+    from ddlprof.recommender.plans.shown import ShownPlan
 
 LEGEND = {
     "s": "spot, can be taken away at any time: interruptions are counted",
@@ -33,7 +33,7 @@ _MOST_DIGITS = 6
 _WIDTH = 80
 
 
-def plans_table(shown: Sequence[Row]) -> list[str]:
+def plans_table(shown: Sequence[ShownPlan]) -> list[str]:
     """The rows with a heading, and what their letters and columns mean. `#` is the position in CSV and JSON."""
     plans = [row.plan for row in shown]
     unit, unit_s = ("h", 3600.0) if (plans[0].time_high_s or 0.0) >= 7200 else ("min", 60.0)
@@ -89,13 +89,13 @@ def _telling_digits(values: Sequence[float]) -> int:
     return next((digits for digits, seen in enumerate(texts, 3) if seen == different), _MOST_DIGITS)
 
 
-def notes_of(row: Row) -> str:
+def notes_of(row: ShownPlan) -> str:
     """The letters of a row, and how many sizes of its machines are folded into it: `Kx +5`."""
     sizes = [f"+{row.folded}"] if row.folded else []
     return " ".join([*filter(None, [marks_of(row) + flags_of(row.plan)]), *sizes])
 
 
-def marks_of(row: Row) -> str:
+def marks_of(row: ShownPlan) -> str:
     """The letters of `MARKS` that hold for a row."""
     marks = {"C": row.position == 1, "K": row.is_knee, "F": row.is_fastest}
     return "".join(mark for mark, holds in marks.items() if holds)

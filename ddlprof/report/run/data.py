@@ -63,8 +63,8 @@ class LateRankLine:
 
 
 @dataclass(frozen=True)
-class SourceLine:
-    """A place where stack samples saw time in `other`; `what` is as in `model.source_places`."""
+class SampledLine:
+    """A place where stack samples saw time in `other`; `what` is as in `model.source_locations`."""
 
     place: str
     share: float
@@ -139,7 +139,7 @@ class ReportData:
     late_rank: LateRankLine | None
     idle_share: float | None
     """The share of the device's time inside a step, from profiler windows."""
-    other_lines: list[SourceLine]
+    other_lines: list[SampledLine]
     other_samples: int
     context: ContextLine
     looking: OverheadLine
@@ -218,7 +218,7 @@ def build_report(
         verdict=judged.verdict if judged else None,
         late_rank=_late_rank(headline) if headline else None,
         idle_share=idle_share(headline) if headline else None,
-        other_lines=[SourceLine(s.place.text, s.share, s.place.what) for s in sources.shares[:LISTED_LINES]],
+        other_lines=[SampledLine(s.place.text, s.share, s.place.what) for s in sources.shares[:LISTED_LINES]],
         other_samples=sources.samples,
         context=context,
         looking=overhead,

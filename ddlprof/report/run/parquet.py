@@ -20,7 +20,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.base.files import replacing_all
 from ddlprof.base.text import is_visible
 from ddlprof.model.records import MISSING
-from ddlprof.report.run.tables import Progress, Table, Types, tables_of
+from ddlprof.report.run.tables import Progress, RunTable, Types, tables_of
 from ddlprof.store import RunData
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def schema_of(columns: Types) -> pa.Schema:
     return pa.schema([(name, types[kind]) for name, kind in columns.items()])
 
 
-def _write(path: Path, table: Table) -> None:
+def _write(path: Path, table: RunTable) -> None:
     from pyarrow.parquet import ParquetWriter
 
     schema = schema_of(table.columns)
@@ -101,7 +101,7 @@ def _write(path: Path, table: Table) -> None:
             writer.write_table(rows)
 
 
-def _groups(table: Table, schema: pa.Schema) -> Iterator[pa.Table]:
+def _groups(table: RunTable, schema: pa.Schema) -> Iterator[pa.Table]:
     """The rows in groups; small pieces, of many ranks with few steps, share one."""
     import pyarrow as pa
 

@@ -16,7 +16,7 @@ from ddlprof.analysis.collectives import bus_factor, can_split
 from ddlprof.analysis.job_time import JOB_PARTS, job_time
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.summary import Summary
-from ddlprof.model.annotations import Column, annotated_with
+from ddlprof.model.annotations import StepColumn, annotated_with
 from ddlprof.model.classes import CLASSES, MEANINGS, OPTIONAL, TIMES
 from ddlprof.model.dimensions import dimension_of
 from ddlprof.model.records import MISSING, NEVER, Flag, StepRow
@@ -32,11 +32,11 @@ Types = dict[str, type]
 """The columns of a table with their types: those of Parquet's."""
 
 _OF_RANK = {
-    "attempt": Column("how often the job's ranks had been started before"),
-    "rank": Column("the number of the rank in its job"),
-    "node": Column("the number of its machine"),
+    "attempt": StepColumn("how often the job's ranks had been started before"),
+    "rank": StepColumn("the number of the rank in its job"),
+    "node": StepColumn("the number of its machine"),
 }
-_OF_STEP = {name: f"{name[:-3]}_s" if name.endswith("_ns") else name for name in annotated_with(StepRow, Column)}
+_OF_STEP = {name: f"{name[:-3]}_s" if name.endswith("_ns") else name for name in annotated_with(StepRow, StepColumn)}
 """The columns of the fields of a step's record, but for its classes."""
 COUNTS = tuple(name for name, column in _OF_STEP.items() if name == column and name not in ("step", "flags"))
 """The columns of a step that are the numbers of its record."""
@@ -61,16 +61,16 @@ Progress = Callable[[int, int], None]
 """`progress(ranks written, ranks in all)`."""
 
 
-def described_columns() -> dict[str, Column]:
+def described_columns() -> dict[str, StepColumn]:
     """What the columns of `steps.csv` mean, for the page."""
     always = {"step", *CLASSES} - set(OPTIONAL)
     of_times = {
-        f"{name}_s": Column(
+        f"{name}_s": StepColumn(
             MEANINGS[name] or f"of it, {name.partition('_')[2]}", "" if name in always else "not measured"
         )
         for name in TIMES
     }
-    of_record = {_OF_STEP[name]: each for name, each in annotated_with(StepRow, Column).items()}
+    of_record = {_OF_STEP[name]: each for name, each in annotated_with(StepRow, StepColumn).items()}
     described = {**_OF_RANK, **of_times, **of_record}
     return {name: described[name] for name in STEP_COLUMNS}
 
@@ -206,7 +206,7 @@ def _flag_texts(flags: IntArray) -> NDArray[Any]:
     return _texts([Flag(kind).text() for kind in kinds.tolist()])[index]
 
 
-class Table(NamedTuple):
+class RunTable(NamedTuple):
     """One table; its pieces are made one at a time, so that of many ranks only one is in memory."""
 
     name: str
@@ -214,7 +214,7 @@ class Table(NamedTuple):
     pieces: Iterable[Columns]
 
 
-def tables_of(run: RunData, attempts: Sequence[Attempt], progress: Progress | None = None) -> list[Table]:
+def tables_of(run: RunData, attempts: Sequence[Attempt], progress: Progress | None = None) -> list[RunTable]:
     """All tables of a run; the steps, which `progress` counts, come last."""
     headline = headline_attempt(attempts)
     ranks = [rank for attempt in attempts for rank in attempt.ranks]
@@ -227,12 +227,12 @@ def tables_of(run: RunData, attempts: Sequence[Attempt], progress: Progress | No
                 progress(number, len(ranks))
 
     return [
-        Table("summary", SUMMARY_COLUMNS, map(summary_columns, [headline.summary if headline else None])),
-        Table("ranks", RANK_COLUMNS, map(rank_columns, [attempts])),
-        Table("job", JOB_COLUMNS, map(job_columns, [attempts])),
-        Table("rates", RATE_COLUMNS, [rate_columns(rates, energy_line(attempts, headline, rates))]),
-        Table("collectives", COLLECTIVE_COLUMNS, (collective_columns(rank, origin) for rank in ranks)),
-        Table("steps", STEP_COLUMNS, steps()),
+        RunTable("summary", SUMMARY_COLUMNS, map(summary_columns, [headline.summary if headline else None])),
+        RunTable("ranks", RANK_COLUMNS, map(rank_columns, [attempts])),
+        RunTable("job", JOB_COLUMNS, map(job_columns, [attempts])),
+        RunTable("rates", RATE_COLUMNS, [rate_columns(rates, energy_line(attempts, headline, rates))]),
+        RunTable("collectives", COLLECTIVE_COLUMNS, (collective_columns(rank, origin) for rank in ranks)),
+        RunTable("steps", STEP_COLUMNS, steps()),
     ]
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ddlprof.analysis.summary import Spread, Summary
-from ddlprof.extensions.characterize.differential import Measured, Stall, measure, reference_step_s, stalls
+from ddlprof.extensions.characterize.differential import ExperimentTimes, Stall, measure, reference_step_s, stalls
 from ddlprof.extensions.characterize.experiment import ALL_REPLAYED, COLD, NETWORK, ONE_REPLAYED, WARM
 from ddlprof.model.classes import TIMES
 
 
-def measured(*steps_s: float, **times_s: float | None) -> Measured:
-    return Measured(list(steps_s), {**dict.fromkeys(TIMES), **times_s})
+def measured(*steps_s: float, **times_s: float | None) -> ExperimentTimes:
+    return ExperimentTimes(list(steps_s), {**dict.fromkeys(TIMES), **times_s})
 
 
-def by_name(**experiments: Measured) -> dict[str, Stall]:
+def by_name(**experiments: ExperimentTimes) -> dict[str, Stall]:
     return {stall.name: stall for stall in stalls({n.replace("_", "-"): m for n, m in experiments.items()})}
 
 

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from ddlprof.extensions.characterize import report as characterize
-from ddlprof.extensions.characterize.differential import Measured, stalls
+from ddlprof.extensions.characterize.differential import ExperimentTimes, stalls
 from ddlprof.extensions.characterize.experiment import ALL_REPLAYED, COLD, ONE_REPLAYED, WARM
 from ddlprof.extensions.characterize.model import Reads
-from ddlprof.extensions.characterize.report import Comparison, ExperimentLine, Outcome, as_table
+from ddlprof.extensions.characterize.report import Comparison, ExperimentLine, ExperimentOutcome, as_table
 from ddlprof.model.classes import TIMES
 from ddlprof.report.json_csv import json_of
 
 MIB = 2**20
 
 
-def measured(step_s: float, **times_s: float) -> Measured:
-    return Measured([step_s], {**dict.fromkeys(TIMES), "step": step_s, **times_s})
+def measured(step_s: float, **times_s: float) -> ExperimentTimes:
+    return ExperimentTimes([step_s], {**dict.fromkeys(TIMES), "step": step_s, **times_s})
 
 
 EXPERIMENTS = {
@@ -96,8 +96,8 @@ def test_reasons_for_a_disagreement() -> None:
     assert not list(characterize._reasons({ALL_REPLAYED: every}, step_s=0.12))
 
 
-def outcome(files: set[str], mapped: set[str], asked: int, disk: int) -> Outcome:
-    return Outcome([Path("x")], [], [Reads(frozenset(files), frozenset(mapped), asked, disk)])
+def outcome(files: set[str], mapped: set[str], asked: int, disk: int) -> ExperimentOutcome:
+    return ExperimentOutcome([Path("x")], [], [Reads(frozenset(files), frozenset(mapped), asked, disk)])
 
 
 @pytest.mark.parametrize(
@@ -110,10 +110,10 @@ def outcome(files: set[str], mapped: set[str], asked: int, disk: int) -> Outcome
         (WARM, outcome({"/a"}, set(), 100 * MIB, 0), None),
         (WARM, outcome({"/a"}, set(), 100 * MIB, 40 * MIB), "40 % of the 100 MiB read came from storage"),
         (WARM, outcome(set(), set(), 100, 0), None),
-        (COLD, Outcome([Path("x")], [], []), "what the loaders read is not known"),
+        (COLD, ExperimentOutcome([Path("x")], [], []), "what the loaders read is not known"),
     ],
 )
-def test_what_the_cache_was(name: str, reads: Outcome, says: str | None) -> None:
+def test_what_the_cache_was(name: str, reads: ExperimentOutcome, says: str | None) -> None:
     remarks = list(characterize._cache(name, reads))
     assert len(remarks) == (says is not None)
     if says:

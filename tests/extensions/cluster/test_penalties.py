@@ -13,15 +13,15 @@ from ddlprof.extensions.cluster.jobs import Job
 from ddlprof.extensions.cluster.machines import Level, Placement, parse_cluster
 from ddlprof.extensions.cluster.penalties import (
     SHIPPED,
-    Measured,
+    ModelPenalties,
     PenalisedSpeeds,
     Penalties,
     read_penalties,
     shipped_penalties,
 )
 
-LM = Measured("V100", "LM", (2, 4, 8), (2.0, 4.0, 6.0), batch_per_gpu=10)
-NET = Measured("V100", "ResNet-50", (2, 4, 8), (0.9, 1.2, 1.4), batch_per_gpu=32)
+LM = ModelPenalties("V100", "LM", (2, 4, 8), (2.0, 4.0, 6.0), batch_per_gpu=10)
+NET = ModelPenalties("V100", "ResNet-50", (2, 4, 8), (0.9, 1.2, 1.4), batch_per_gpu=32)
 
 
 def job(gpus: int, model: str | None = "LM", batch_per_gpu: int = 10) -> Job:
@@ -44,7 +44,7 @@ def test_nothing_is_faster_than_the_best_placement() -> None:
 
 @pytest.mark.parametrize("model", [None, "A3C"])
 def test_an_unknown_model_has_the_median_of_all_and_their_spread(model: str | None) -> None:
-    penalties = Penalties([LM, NET, Measured("V100", "X", (8,), (3.0,))])
+    penalties = Penalties([LM, NET, ModelPenalties("V100", "X", (8,), (3.0,))])
     found = penalties.of("V100", model, 10, 8, Level.RACK)
     assert found.factor == 3.0
     assert 1.4 < found.low < 3.0 < found.high < 6.0

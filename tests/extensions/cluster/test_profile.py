@@ -7,20 +7,20 @@ import random
 
 import pytest
 
-from ddlprof.extensions.cluster.profile import Held, profile
+from ddlprof.extensions.cluster.profile import HeldGpus, profile
 
 
 def test_a_cluster_worked_out_by_hand() -> None:
     jobs = [
-        Held(0, 4, 100, start_s=0, nodes=1),
-        Held(0, 8, 100, start_s=100, nodes=2),  # waits for 100 s; 4 GPUs are free, too few
-        Held(50, 2, 50, start_s=150, nodes=2),  # from 50 to 100 it waits although 4 GPUs are free
-        Held(200, 1, 10, start_s=200, nodes=1),
+        HeldGpus(0, 4, 100, start_s=0, nodes=1),
+        HeldGpus(0, 8, 100, start_s=100, nodes=2),  # waits for 100 s; 4 GPUs are free, too few
+        HeldGpus(50, 2, 50, start_s=150, nodes=2),  # from 50 to 100 it waits although 4 GPUs are free
+        HeldGpus(200, 1, 10, start_s=200, nodes=1),
     ]
     found = profile(jobs, gpus=8)
-    assert (found.gpus, found.gpus_are_told, found.most_at_once) == (10, False, 10)
+    assert (found.gpus, found.gpus_are_known, found.most_at_once) == (10, False, 10)
     found = profile([*jobs[:2], jobs[3]], gpus=8)
-    assert (found.gpus, found.gpus_are_told, found.most_at_once) == (8, True, 8)
+    assert (found.gpus, found.gpus_are_known, found.most_at_once) == (8, True, 8)
     assert found.load == pytest.approx((400 + 800 + 10) / (8 * 200))
     assert found.idle == pytest.approx(4 * 100 / (8 * 200))
     assert found.idle_while_one_fits == 0
@@ -34,7 +34,7 @@ def test_a_cluster_worked_out_by_hand() -> None:
 
 
 def test_classes_of_sizes_hold_every_job_once() -> None:
-    jobs = [Held(0, gpus, 60, start_s=gpus) for gpus in (0.5, 1, 2, 3, 4, 9, 64, 65, 300)]
+    jobs = [HeldGpus(0, gpus, 60, start_s=gpus) for gpus in (0.5, 1, 2, 3, 4, 9, 64, 65, 300)]
     found = profile(jobs)
     assert [(line.least, line.most, line.jobs) for line in found.sizes] == [
         (1, 1, 2), (2, 2, 1), (3, 4, 2), (9, 16, 1), (33, 64, 1), (65, None, 2),
@@ -50,7 +50,7 @@ def test_idle_is_what_counting_seconds_finds(seed: int) -> None:
     for _ in range(40):
         submit_s = drawn.randrange(100)
         start_s = submit_s + drawn.choice([0, 0, 5, 20])
-        jobs.append(Held(submit_s, drawn.choice([1, 2, 4]), drawn.randrange(1, 30), start_s))
+        jobs.append(HeldGpus(submit_s, drawn.choice([1, 2, 4]), drawn.randrange(1, 30), start_s))
     first_s, last_s = min(job.submit_s for job in jobs), max(job.submit_s for job in jobs)
     gpus, idle, fits = 200, 0.0, 0.0
     for second in range(math.floor(first_s), math.floor(last_s)):

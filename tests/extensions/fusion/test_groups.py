@@ -9,10 +9,10 @@ import pytest
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.fusion.halving import Halving
 from ddlprof.extensions.fusion.job import run
-from ddlprof.extensions.fusion.loop import Length
-from ddlprof.extensions.fusion.part import Options
+from ddlprof.extensions.fusion.loop import SweepLength
+from ddlprof.extensions.fusion.part import FuseOptions
 from ddlprof.extensions.fusion.results import Result
-from ddlprof.extensions.fusion.task import Names
+from ddlprof.extensions.fusion.task import TaskSpec
 
 NETS = """
 import torch
@@ -46,31 +46,31 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "made_up_groups"
 
 
-def halved(task: Names, most: int, save: Path | None = None) -> Result:
+def halved(task: TaskSpec, most: int, save: Path | None = None) -> Result:
     evaluates = bool(task.evaluation or task.metric)
-    options = Options(Length(16, 1), most, evaluate=evaluates, save=save, halving=Halving(2), is_timed=False)
+    options = FuseOptions(SweepLength(16, 1), most, evaluate=evaluates, save=save, halving=Halving(2), is_timed=False)
     return run(task, {"lr": RATES}, options)
 
 
 def test_a_trial_is_evaluated_once_for_a_decision(names: str) -> None:
-    found = halved(Names(f"{names}:make", f"{names}:plain", evaluation=f"{names}:counted"), 2)
+    found = halved(TaskSpec(f"{names}:make", f"{names}:plain", evaluation=f"{names}:counted"), 2)
     assert all(each.eval_loss is not None for each in found.trials)
     evaluations = __import__(names).evaluations
     assert len(evaluations) == 4 + 2 + 1 + 1  # groups before each decision, and the last
 
 
 def test_too_few_trials_for_a_decision_are_said(names: str) -> None:
-    options = Options(Length(16, 1), halving=Halving(9), is_timed=False)
-    (part,) = run(Names(f"{names}:make", f"{names}:plain"), {"lr": RATES}, options).parts
+    options = FuseOptions(SweepLength(16, 1), halving=Halving(9), is_timed=False)
+    (part,) = run(TaskSpec(f"{names}:make", f"{names}:plain"), {"lr": RATES}, options).parts
     assert part.notes == ("no successive halving: fewer trials than it ends at once, or too few steps",)
 
 
 @pytest.mark.parametrize("seed", [2**64, -(2**63) - 1])
 def test_a_seed_that_torch_cannot_take_is_one_line(names: str, seed: int) -> None:
-    options = Options(Length(16, 1), is_timed=False)
+    options = FuseOptions(SweepLength(16, 1), is_timed=False)
     for task, sweeps in (
-        (Names(f"{names}:make", f"{names}:plain", seed=seed), {"lr": RATES}),
-        (Names(f"{names}:make", f"{names}:plain"), {"seed": [1, seed]}),
+        (TaskSpec(f"{names}:make", f"{names}:plain", seed=seed), {"lr": RATES}),
+        (TaskSpec(f"{names}:make", f"{names}:plain"), {"seed": [1, seed]}),
     ):
         with pytest.raises(UserError, match=f"seed {seed}: torch takes whole numbers of 64 bits"):
             run(task, sweeps, options)
@@ -78,7 +78,7 @@ def test_a_seed_that_torch_cannot_take_is_one_line(names: str, seed: int) -> Non
 
 @pytest.mark.parametrize(("most", "metric"), [(2, None), (8, "accuracy")])
 def test_batches_that_a_second_loop_disturbs_are_refused(names: str, most: int, metric: str | None) -> None:
-    task = Names(f"{names}:make", f"{names}:lasting", metric=metric)
+    task = TaskSpec(f"{names}:make", f"{names}:lasting", metric=metric)
     with pytest.raises(UserError, match="lasting iterates over its batches only once at a time"):
         halved(task, most)
-    halved(Names(f"{names}:make", f"{names}:lasting"), 8)
+    halved(TaskSpec(f"{names}:make", f"{names}:lasting"), 8)

@@ -9,12 +9,12 @@ import torch
 
 from ddlprof.extensions.fusion.halving import Halving
 from ddlprof.extensions.fusion.job import run
-from ddlprof.extensions.fusion.loop import Length
+from ddlprof.extensions.fusion.loop import SweepLength
 from ddlprof.extensions.fusion.memory import free_bytes
-from ddlprof.extensions.fusion.part import Options
+from ddlprof.extensions.fusion.part import FuseOptions
 from ddlprof.extensions.fusion.report import as_page
 from ddlprof.extensions.fusion.results import Result
-from ddlprof.extensions.fusion.task import Names
+from ddlprof.extensions.fusion.task import TaskSpec
 from scripts.lab import simulated_cuda
 
 NETS = """
@@ -41,8 +41,10 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def swept(module: str, precision: str, force: bool, graph: bool) -> Result:
-    names = Names(f"{module}:make", f"{module}:batches", device="cuda", precision=precision)
-    options = Options(Length(8, 1), None if force else 1, force=force, beside=0, cuda_graph=graph, budget_s=0.01)
+    names = TaskSpec(f"{module}:make", f"{module}:batches", device="cuda", precision=precision)
+    options = FuseOptions(
+        SweepLength(8, 1), None if force else 1, force=force, beside=0, cuda_graph=graph, budget_s=0.01
+    )
     return run(names, {"lr": [0.01, 0.02, 0.04]}, options)
 
 
@@ -63,14 +65,14 @@ def test_a_sweep_with_graphs_has_the_losses_of_one_after_another(names: str, pre
 
 @pytest.mark.parametrize(("precision", "off"), [("fp32", 1e-4), ("amp-fp16", 3e-2)])
 def test_groups_that_wait_on_the_host_and_several_batches_with_graphs(names: str, precision: str, off: float) -> None:
-    task = Names(
+    task = TaskSpec(
         f"{names}:make", f"{names}:batches", device="cuda", precision=precision, schedule="cosine", grad_accum=3
     )
     found = []
     with simulated_cuda.simulated():
         for most in (2, 1):
-            options = Options(
-                Length(16, 1), most, force=True, beside=0, cuda_graph=True, budget_s=0.01, halving=Halving(2)
+            options = FuseOptions(
+                SweepLength(16, 1), most, force=True, beside=0, cuda_graph=True, budget_s=0.01, halving=Halving(2)
             )
             found.append(run(task, {"lr": [0.001, 0.01, 0.05, 0.1]}, options).trials)
     assert [each.fused for trials in found for each in trials] == [True] * 4 + [False] * 4

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ddlprof.extensions.fusion.hyperparameters import chunks
 from ddlprof.extensions.fusion.prediction import fit, sizes_to_time, verdict
-from ddlprof.extensions.fusion.results import Measured, Prediction
+from ddlprof.extensions.fusion.results import FusionPrediction, FusionTimes
 
 positive = st.floats(1e-6, 10)
 
@@ -45,15 +45,15 @@ def test_what_is_timed_is_not_what_is_predicted() -> None:
     ],
 )
 def test_the_verdict(fixed: float, each: float, beside: int | None, fuse: bool, reason: str) -> None:
-    found = Prediction(8, (), fixed, each, 1.0, beside, 1.0 if beside else None)
+    found = FusionPrediction(8, (), fixed, each, 1.0, beside, 1.0 if beside else None)
     assert verdict(found)[0] is fuse
     assert reason in verdict(found)[1]
 
 
 def test_gains() -> None:
-    assert Measured(8, 2.0, 1.0).gain == 4
-    assert Measured(8, 2.0, 1.0).gain_beside is None
-    assert Measured(8, 2.0, 1.0, beside=2, beside_s=1.5).gain_beside == 3
+    assert FusionTimes(8, 2.0, 1.0).gain == 4
+    assert FusionTimes(8, 2.0, 1.0).gain_beside is None
+    assert FusionTimes(8, 2.0, 1.0, beside=2, beside_s=1.5).gain_beside == 3
 
 
 @given(st.integers(1, 100), st.integers(1, 100))

@@ -6,7 +6,7 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.fusion.hyperparameters import partition
-from ddlprof.extensions.fusion.sweeps import Range, combinations, drawn, for_optimizers, parse_sweeps, trials_of
+from ddlprof.extensions.fusion.sweeps import UniformRange, combinations, drawn, for_optimizers, parse_sweeps, trials_of
 
 
 def test_values_and_ranges_are_read() -> None:
@@ -17,7 +17,7 @@ def test_values_and_ranges_are_read() -> None:
     assert found["wd"] == [0.0, 0.1, 0.2, 0.3]
     assert found["width"] == [64, 128]
     assert found["kind"] == ["a", True, 2]
-    assert found["eps"] == Range("eps=log(1e-8,1)", 1e-8, 1.0, True)
+    assert found["eps"] == UniformRange("eps=log(1e-8,1)", 1e-8, 1.0, True)
     assert parse_sweeps(["lr=uniform(1,2,2)"]) == {"lr": [1.0, 2.0]}
 
 

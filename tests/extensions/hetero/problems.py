@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ddlprof.extensions.hetero.devices import Devices, GpuNode
-from ddlprof.extensions.hetero.problem import GradientBucket, Problem, Work
+from ddlprof.extensions.hetero.problem import DeviceWork, GradientBucket, Problem
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,9 @@ class Linear:
     update_s: float = 0.0
     limits: tuple[int | None, ...] | None = None
 
-    def work(self, device: int, samples: int) -> Work:
+    def work(self, device: int, samples: int) -> DeviceWork:
         seconds = self.each_s[device] * samples
-        return Work(seconds, 2 * seconds, update_s=self.update_s)
+        return DeviceWork(seconds, 2 * seconds, update_s=self.update_s)
 
     def most(self, device: int) -> int | None:
         return self.limits[device] if self.limits else None

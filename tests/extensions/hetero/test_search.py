@@ -10,7 +10,7 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.hetero.devices import Devices, GpuNode
-from ddlprof.extensions.hetero.problem import Problem, Strategy
+from ddlprof.extensions.hetero.problem import Problem, SplitStrategy
 from ddlprof.extensions.hetero.search import SPEED_AR, make_plan, search, uniform
 from ddlprof.extensions.hetero.simulation import simulate
 from ddlprof.extensions.hetero.training import divided
@@ -25,12 +25,12 @@ def splits(batch: int, devices: int) -> Iterator[tuple[int, ...]]:
             yield from ((count, *rest) for rest in splits(batch - count, devices - 1))
 
 
-def every_strategy(job: Problem) -> Iterator[Strategy]:
+def every_strategy(job: Problem) -> Iterator[SplitStrategy]:
     for samples in splits(job.batch, len(job.devices)):
         used = [index for index, count in enumerate(samples) if count]
         for servers in product([None, *used], repeat=len(job.groups)):
             for by_rank in (False, True):
-                yield Strategy(samples, servers, by_rank)
+                yield SplitStrategy(samples, servers, by_rank)
 
 
 def toy(seed: int) -> Problem:

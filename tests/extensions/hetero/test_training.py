@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset, Weig
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.hetero import apply
 from ddlprof.extensions.hetero.parameter_server import servers_of
-from ddlprof.extensions.hetero.plan_file import GroupWay, PlanFile, RankShare
+from ddlprof.extensions.hetero.plan_file import GroupExchange, PlanFile, RankShare
 from ddlprof.extensions.hetero.training import UnevenBatches
 
 DATA = TensorDataset(torch.arange(10.0).reshape(10, 1))
@@ -59,7 +59,7 @@ def test_another_number_of_ranks_is_refused_with_the_plans() -> None:
 
 
 def test_parameters_and_groups_meet_by_their_bytes() -> None:
-    groups = [GroupWay("a", 100.0, None), GroupWay("b", 50.0, 1), GroupWay("c", 50.0, 0)]
+    groups = [GroupExchange("a", 100.0, None), GroupExchange("b", 50.0, 1), GroupExchange("c", 50.0, 0)]
     assert servers_of([90, 10, 40, 10, 50], groups) == [None, None, 1, 1, 0]
     assert servers_of([], groups) == []
 

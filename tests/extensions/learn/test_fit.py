@@ -7,19 +7,19 @@ import math
 import numpy as np
 import pytest
 
-from ddlprof.extensions.learn.cases import Cell, ComputePoint, fits_of
+from ddlprof.extensions.learn.cases import ComputePoint, CorrectionKey, fits_of
 from ddlprof.extensions.learn.fit import compute_corrections, link_correction
 from ddlprof.recommender import Coefficients
 from tests.extensions.learn.teams import job
 
-T4, V100 = Cell("T4", "fp32", "flops"), Cell("V100", "fp32", "flops")
+T4, V100 = CorrectionKey("T4", "fp32", "flops"), CorrectionKey("V100", "fp32", "flops")
 
 
-def point(cell: Cell, log_ratio: float, step: float = 0.0) -> ComputePoint:
+def point(cell: CorrectionKey, log_ratio: float, step: float = 0.0) -> ComputePoint:
     return ComputePoint(cell, np.array([step, 3.0, 0.1]), log_ratio)
 
 
-def factor(points: list[ComputePoint], jobs: list[int], cell: Cell = T4) -> float:
+def factor(points: list[ComputePoint], jobs: list[int], cell: CorrectionKey = T4) -> float:
     found = next(row for row in compute_corrections(points, jobs) if row.gpu_model == cell.gpu_model)
     return found.at(np.array([0.0, 3.0, 0.1]))
 

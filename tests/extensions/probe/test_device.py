@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ddlprof.extensions.probe.device import Device, State, watched
+from ddlprof.extensions.probe.device import ProbeDevice, State, watched
 
 
 class Cuda:
@@ -32,12 +32,12 @@ class Cuda:
         return 300_000
 
 
-def gpu(hip: str | None = None, tells_power: bool = True) -> Device:
+def gpu(hip: str | None = None, tells_power: bool = True) -> ProbeDevice:
     torch: Any = SimpleNamespace(cuda=Cuda(tells_power), version=SimpleNamespace(hip=hip))
-    return Device(torch, 1)
+    return ProbeDevice(torch, 1)
 
 
-def read(device: Device) -> State:
+def read(device: ProbeDevice) -> State:
     state = State()
     with watched(device, state):
         until = time.monotonic() + 30

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from ddlprof.extensions.probe.device import Device
+from ddlprof.extensions.probe.device import ProbeDevice
 from ddlprof.extensions.probe.single_device import copies, launches, memory, products
 from ddlprof.model.probed import Figure
 from scripts.lab import simulated_cuda
@@ -25,9 +25,9 @@ SECONDS = 0.01
     ],
     ids=["products", "memory", "copies", "launches"],
 )
-def test_one_device_has_all_of_it(measure: Callable[[Device], Iterator[Figure]], copied: int | None) -> None:
+def test_one_device_has_all_of_it(measure: Callable[[ProbeDevice], Iterator[Figure]], copied: int | None) -> None:
     with simulated_cuda.simulated(devices=3) as machine:
-        device = Device(torch, 1)
+        device = ProbeDevice(torch, 1)
         figures = list(measure(device))
         assert machine.contexts == {1}
         to_device = [each for each in machine.activities if each.name == "Memcpy HtoD"]

@@ -30,11 +30,11 @@ def test_a_processor_has_no_tf32_and_no_fp8() -> None:
 
 def test_the_first_figure_is_of_the_large_square() -> None:
     torch = pytest.importorskip("torch")
-    from ddlprof.extensions.probe.device import Device
+    from ddlprof.extensions.probe.device import ProbeDevice
 
     if torch.cuda.is_available():
         pytest.skip("of a processor")
-    found = list(products(Device(torch), "fp32", 0.05))
+    found = list(products(ProbeDevice(torch), "fp32", 0.05))
     assert [figure.key for figure in found] == ["fp32_tflops", "fp32_quarter_tflops", "fp32_flat_tflops"]
     assert all(figure.value > 0 and figure.unit == "TFLOP/s" for figure in found)
     side, *rest = found[0].what.removeprefix("fp32 ").replace(" by", " x").split(" x ")

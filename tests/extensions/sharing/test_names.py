@@ -40,6 +40,6 @@ def test_words_that_are_nobodys_stay() -> None:
     assert (words.backend("mine"), words.precision("mine"), words.comm_hook("mine")) == (None, None, "hook")
     assert (words.optimizer("AdamW"), words.optimizer("MyAdam"), words.comm_hook("")) == ("AdamW", "optimizer", "")
     assert words.operator("mse_loss_backward", "reduction") == "mse_loss_backward"
-    names = words.Names()
+    names = words.Pseudonyms()
     told = [names.operation(op) for op in ("allreduce_", "_allgather_base", "recv_any_source", "allreduce_mine", "x")]
     assert told == ["allreduce_", "_allgather_base", "recv_any_source", "allreduce_0", "operation_1"]

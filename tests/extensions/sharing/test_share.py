@@ -22,7 +22,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.cli.app import main
 from ddlprof.extensions.sharing import names as words
 from ddlprof.extensions.sharing.allowed import Fits, Origins
-from ddlprof.extensions.sharing.names import Names
+from ddlprof.extensions.sharing.names import Pseudonyms
 from ddlprof.extensions.sharing.write import share
 from ddlprof.model.annotations import Shared, SharedAs
 from ddlprof.model.blocks import HEAD_BYTES, LAYOUTS, Block, BlockStream, encode_block
@@ -259,14 +259,14 @@ class NewRecord:
 
 
 def test_a_field_is_left_out_unless_it_says_that_it_may_be_shared() -> None:
-    fits = Fits(Names(), Origins(0, 0, 0))
+    fits = Fits(Pseudonyms(), Origins(0, 0, 0))
     assert fits.shared(NewRecord("secret", 7, 31337)) == NewRecord("group-0", 7)
     with pytest.raises(ValueError, match="not a number"):
         fits.shared(NewRecord("secret", "31337"))  # type: ignore[arg-type]
 
 
 def test_every_field_says_how_in_a_known_way() -> None:
-    fits = Fits(Names(), Origins(0, 0, 0))
+    fits = Fits(Pseudonyms(), Origins(0, 0, 0))
     records = (RankHeader, Manifest, ModelFacts, TrainingFacts, OperatorsFile, StepOperators, Operator)
     for kind in (*KINDS.values(), *records):
         fits.of(kind)  # raises KeyError

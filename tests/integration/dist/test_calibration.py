@@ -36,9 +36,9 @@ def test_ranks_of_one_machine_time_their_links(job: Job, tmp_path: Path, options
     (run,) = (tmp_path / "ddlprof-runs").iterdir()
     for rank in ranks_of(run, 2):
         assert rank.notes == []
-        assert [rung.ranks for rung in rank.calibration] == [2] * len(rank.calibration)
-        assert all(rung.duration_ns > 0 for rung in rank.calibration)
-        timed = {rung.op for rung in rank.calibration}
+        assert [point.ranks for point in rank.calibration] == [2] * len(rank.calibration)
+        assert all(point.duration_ns > 0 for point in rank.calibration)
+        timed = {point.op for point in rank.calibration}
         assert timed == (set() if options else {"allreduce", "allgather", "reducescatter"})
     calibration = Manifest.read(run).calibration
     assert calibration is None if options else calibration is not None and calibration["ranks"] == 2

@@ -29,7 +29,7 @@ def parameters(cases: tuple[Case, ...]) -> list[Any]:
     return made
 
 
-def told(outcome: Outcome) -> str:
+def reported(outcome: Outcome) -> str:
     wrong = [name for name, right in outcome.right.items() if not right]
     return f"not right: {', '.join(wrong)}; found {outcome.found}"
 
@@ -39,18 +39,18 @@ def test_a_fault_is_found(case: Case) -> None:
     if case.root and (reason := missing()):
         pytest.skip(reason)
     outcome = try_fault(case)
-    assert outcome.all_right, told(outcome)
+    assert outcome.all_right, reported(outcome)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", AFTERWARDS, ids=lambda case: case.name)
 def test_a_fault_is_found_when_all_ranks_have_ended(case: Case) -> None:
     outcome = try_fault(case)
-    assert outcome.all_right, told(outcome)
+    assert outcome.all_right, reported(outcome)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [PAUSES[0], *(pytest.param(name, marks=pytest.mark.nightly) for name in PAUSES[1:])])
 def test_a_long_pause_is_no_hang(name: str) -> None:
     outcome = try_pause(name, 2, 8.0)
-    assert outcome.all_right, told(outcome)
+    assert outcome.all_right, reported(outcome)

@@ -11,7 +11,7 @@ import pytest
 from ddlprof.analysis.bubbles import find_pipelines
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.analysis.stages import find_stages
-from ddlprof.model.pipeline import PipelinePlace
+from ddlprof.model.pipeline import PipelineSchedule
 from ddlprof.model.records import CollectiveShape, CollectiveTimes
 from ddlprof.store import load_run
 from tests.golden.runs import MS, header, manifest, step, with_collectives, write_rank
@@ -25,9 +25,9 @@ def message(sender: int, receiver: int, own: int) -> CollectiveShape:
     return CollectiveShape(f"0:{sender}>{receiver}", op, 1000, 2, other)
 
 
-def place(rank: int, **changes: object) -> PipelinePlace:
+def place(rank: int, **changes: object) -> PipelineSchedule:
     parts = "embed,layers*4" if rank == 0 else "layers*4,head"
-    made = PipelinePlace("ScheduleGPipe", 2, BATCHES, str(rank), "0,1", "", parts)
+    made = PipelineSchedule("ScheduleGPipe", 2, BATCHES, str(rank), "0,1", "", parts)
     return replace(made, **changes)  # type: ignore[arg-type]
 
 

@@ -15,7 +15,7 @@ from ddlprof.analysis.compare import (
     KEPT,
     NOT_MEASURED,
     Difference,
-    Measured,
+    RunTimes,
     Shift,
     check_gates,
     compare,
@@ -30,15 +30,15 @@ MS = 1e6
 Random = np.random.Generator
 
 
-def made(series: dict[str, NDArray[np.float64]], noise: float = 0.01) -> Measured:
+def made(series: dict[str, NDArray[np.float64]], noise: float = 0.01) -> RunTimes:
     """A run of these series in milliseconds; the step is the sum of all, what is not named was not measured."""
     values = {name: series.get(name, np.zeros(0)) * MS for name in TIMES}
     values["step"] = np.asarray(sum(series.values())) * MS
     means = {name: float(each.mean()) if len(each) else None for name, each in values.items()}
-    return Measured(means, values, noise)
+    return RunTimes(means, values, noise)
 
 
-def job(random: Random, runs_differ: float = 0.0, steps: int = 500, longer: str = "", by_ms: float = 1.0) -> Measured:
+def job(random: Random, runs_differ: float = 0.0, steps: int = 500, longer: str = "", by_ms: float = 1.0) -> RunTimes:
     """Steps of 20 ms: computing that drifts about, waits for data in bursts of four, and a rest."""
     drift = np.convolve(random.normal(size=steps + 9), np.ones(10) / 10, "valid")
     bursts = (np.arange(steps) + random.integers(4)) % 4 == 0
@@ -119,7 +119,7 @@ def test_a_run_that_had_to_wait_for_processors_says_less() -> None:
     assert usual_noise(None, 95.0) == 0.05
 
 
-def starved(random: Random, queued_share: float, slower: float = 0.0, seconds: int = 40) -> Measured:
+def starved(random: Random, queued_share: float, slower: float = 0.0, seconds: int = 40) -> RunTimes:
     """A job of which other processes take a share of the time, more in some seconds than in others."""
     run = job(random)
     queued = np.clip(queued_share * (1 + 0.5 * random.normal(size=seconds)), 0, 0.9)
@@ -132,7 +132,7 @@ def starved(random: Random, queued_share: float, slower: float = 0.0, seconds: i
     )  # fmt: skip
 
 
-def own_of(a: list[Measured], b: list[Measured]) -> Shift | None:
+def own_of(a: list[RunTimes], b: list[RunTimes]) -> Shift | None:
     return of("step", compare(a, b)).own
 
 

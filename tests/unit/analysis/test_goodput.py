@@ -10,15 +10,15 @@ import pytest
 from ddlprof.analysis.goodput import BEGINNING, GOODPUT_PARTS, LAST, MATCHED, TOLD, goodput, in_order
 from ddlprof.analysis.run import analyse
 from ddlprof.analysis.trials import trials_of
-from ddlprof.model.trial import ReadFrom, SavedAt, Trial
+from ddlprof.model.trial import AttemptFacts, ReadFrom, SavedAt
 from ddlprof.store import load_run
 from scripts.lab.simulated_month import Job, write_month
 
 PARTS = {"steps": 100.0, "checkpoint": 10.0, "evaluation": 0.0, "start_up": 20.0, "hang": 0.0, "idle": 5.0}
 
 
-def trial(begin_s: float, steps: int = 100, status: str = "torn", **facts: object) -> Trial:
-    made = Trial(begin_s, begin_s + 135, 4, 1, steps, 1.0, PARTS, status, checkpoints=2)
+def trial(begin_s: float, steps: int = 100, status: str = "torn", **facts: object) -> AttemptFacts:
+    made = AttemptFacts(begin_s, begin_s + 135, 4, 1, steps, 1.0, PARTS, status, checkpoints=2)
     return replace(made, **facts)  # type: ignore[arg-type]
 
 

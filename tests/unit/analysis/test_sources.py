@@ -12,17 +12,17 @@ from ddlprof.analysis.sources import Sources, other_sources
 from ddlprof.collect.process.stack_schedule import StackSchedule
 from ddlprof.model import codec
 from ddlprof.model.records import Flag
-from ddlprof.model.source_places import SourcePlace
+from ddlprof.model.source_locations import SourceLocation
 from ddlprof.store import load_run
 from tests.golden.runs import header, step, write_rank
 
-LOG, SAVE = SourcePlace("train.py:9 log", "logging"), SourcePlace("train.py:30 save")
+LOG, SAVE = SourceLocation("train.py:9 log", "logging"), SourceLocation("train.py:30 save")
 
 
 def sources_of(directory: Path, *samples: tuple[int, dict[int, int]]) -> Sources:
     """Of a run of 40 steps, of which the first 3 are warm-up and the 20th evaluates."""
     rows = [step(n, other_ms=3, flags=Flag.EVALUATION if n == 20 else 0) for n in range(40)]
-    lines = [codec.encode_place(0, LOG), codec.encode_place(1, SAVE)]
+    lines = [codec.encode_location(0, LOG), codec.encode_location(1, SAVE)]
     lines += [codec.encode_samples(number, counts) for number, counts in samples]
     write_rank(directory, header(), rows, lines=lines)
     (attempt,) = analyse(load_run(directory))
@@ -42,12 +42,12 @@ def test_few_samples_name_nothing(tmp_path: Path, log: int, save: int, named: li
 
 
 def test_a_line_is_one_line_whatever_is_known_of_it_each_time(tmp_path: Path) -> None:
-    lines = [codec.encode_place(n, SourcePlace("a.py:1 f", what)) for n, what in enumerate(("", "forward"))]
+    lines = [codec.encode_location(n, SourceLocation("a.py:1 f", what)) for n, what in enumerate(("", "forward"))]
     lines.append(codec.encode_samples(10, {0: 5, 1: 15}))
     write_rank(tmp_path, header(), [step(n) for n in range(40)], lines=lines)
     (attempt,) = analyse(load_run(tmp_path))
     (share,) = other_sources(attempt.ranks).shares
-    assert (share.place, share.share) == (SourcePlace("a.py:1 f", "forward"), 1.0)
+    assert (share.place, share.share) == (SourceLocation("a.py:1 f", "forward"), 1.0)
 
 
 def test_a_line_that_becomes_slow_on_the_second_day_is_named(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_line_that_becomes_slow_on_the_second_day_is_named(tmp_path: Path) -> 
             counts = found.setdefault(int(now_s // 20), {})
             counts[line] = counts.get(line, 0) + 1
     rows = [step(n, compute_ms=15_000, other_ms=5_000, data_ms=0) for n in range(30 * 180)]
-    lines = [codec.encode_place(0, LOG), codec.encode_place(1, SAVE)]
+    lines = [codec.encode_location(0, LOG), codec.encode_location(1, SAVE)]
     write_rank(tmp_path, header(), rows, lines=[*lines, *(codec.encode_samples(*each) for each in found.items())])
     (attempt,) = analyse(load_run(tmp_path))
     sources = other_sources(attempt.ranks)
@@ -71,7 +71,7 @@ def test_a_line_that_becomes_slow_on_the_second_day_is_named(tmp_path: Path) -> 
 
 def test_few_late_samples_that_stand_for_much_are_not_sure(tmp_path: Path) -> None:
     rows = [step(n, compute_ms=15_000, other_ms=5_000, data_ms=0) for n in range(30 * 180)]
-    lines = [codec.encode_place(0, LOG), codec.encode_place(1, SAVE)]
+    lines = [codec.encode_location(0, LOG), codec.encode_location(1, SAVE)]
     samples = [codec.encode_samples(10, {1: 30}), codec.encode_samples(30 * 180 - 2, {0: 1})]
     write_rank(tmp_path, header(), rows, lines=[*lines, *samples])
     (attempt,) = analyse(load_run(tmp_path))
@@ -82,7 +82,7 @@ def test_few_late_samples_that_stand_for_much_are_not_sure(tmp_path: Path) -> No
 
 def test_a_run_of_minutes_counts_all_samples_alike_however_late_its_first_step_was(tmp_path: Path) -> None:
     rows = [step(n, other_ms=3, start_ms=7_200_000 + 10 * n) for n in range(40)]
-    lines = [codec.encode_place(0, LOG), codec.encode_place(1, SAVE)]
+    lines = [codec.encode_location(0, LOG), codec.encode_location(1, SAVE)]
     samples = [codec.encode_samples(10, {1: 30}), codec.encode_samples(30, {0: 10})]
     write_rank(tmp_path, header(), rows, lines=[*lines, *samples])
     (attempt,) = analyse(load_run(tmp_path))

@@ -13,9 +13,9 @@ from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
 from ddlprof.analysis.verdict import advise
-from ddlprof.model import source_places
+from ddlprof.model import source_locations
 from ddlprof.model.classes import TIMES
-from ddlprof.model.source_places import SourcePlace
+from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
 from tests.unit.analysis.rules.made_up import facts_of
 
@@ -58,7 +58,7 @@ def test_advice_for_data(cause: str | None, workers: int | None, cores: int | No
 
 @pytest.mark.parametrize("stall", ["data", "h2d", "comm", "interconnect", "network", "straggler", "other"])
 def test_every_verdict_has_one_line_of_why_and_one_of_next(stall: str) -> None:
-    line = SourceShare(SourcePlace("a.py:1 f"), 0.5, True)
+    line = SourceShare(SourceLocation("a.py:1 f"), 0.5, True)
     known_too = {"late_rank": LateRank(3, 0.9, "data", 40 * MS, 10 * MS), "sources": Sources(20, [line])}
     for known in ({}, known_too):
         lines = advise(Verdict(f"{stall.upper()}-BOUND", "warning", stall, 0.15), facts(**known))
@@ -119,12 +119,12 @@ def test_accumulation_without_no_sync_is_seen_in_what_is_exchanged() -> None:
         assert ("no_sync()" in action) == (times > 1)
 
 
-WHATS = sorted(word for name, word in vars(source_places).items() if name.isupper())
+WHATS = sorted(word for name, word in vars(source_locations).items() if name.isupper())
 
 
 @pytest.mark.parametrize("what", [*WHATS, "", "a word of a later version"])
 def test_advice_for_a_source_line_depends_on_what_it_is(what: str) -> None:
-    line = SourceShare(SourcePlace("train.py:3 main", what), 0.97, True)
+    line = SourceShare(SourceLocation("train.py:3 main", what), 0.97, True)
     why, action = advise(Verdict("OTHER-BOUND", "critical", "other", 0.3), facts(sources=Sources(40, [line])))
     assert "97 % of it" in why
     assert why.endswith(" train.py:3 main")
@@ -134,7 +134,7 @@ def test_advice_for_a_source_line_depends_on_what_it_is(what: str) -> None:
 
 
 def test_a_source_line_that_may_be_chance_is_not_named() -> None:
-    line = SourceShare(SourcePlace("train.py:3 main"), 0.6, False)
+    line = SourceShare(SourceLocation("train.py:3 main"), 0.6, False)
     why, action = advise(Verdict("OTHER-BOUND", "critical", "other", 0.3), facts(sources=Sources(10, [line])))
     assert "train.py" not in why + action
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from ddlprof.base.errors import ReadingError
-from ddlprof.base.typed import NOT_NEGATIVE, POSITIVE, SHARE, Length, Range, decode, settle
+from ddlprof.base.typed import NOT_NEGATIVE, POSITIVE, SHARE, Interval, Length, decode, settle
 
 
 @dataclass(frozen=True)
 class Part:
     step_s: Annotated[float, POSITIVE]
-    gpus: Annotated[tuple[Annotated[int, Range(1, 1024)], ...], Length(1, 4)] = (1,)
+    gpus: Annotated[tuple[Annotated[int, Interval(1, 1024)], ...], Length(1, 4)] = (1,)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from ddlprof.instance_catalog.overlay import add_links, write_instances, write_p
 from ddlprof.model import codec
 from ddlprof.model.probed import Figure, Probed
 from ddlprof.model.records import End
-from ddlprof.model.source_places import SourcePlace
+from ddlprof.model.source_locations import SourceLocation
 from ddlprof.recommender import Measurement, Workload
 from ddlprof.report.json_csv import json_of
 from tests.golden.runs import MS, header, manifest, simple_run, step, write_rank
@@ -30,7 +30,7 @@ def write_run(directory: Path, name: str) -> Path:
         head = replace(header(rank, 2, node=name, device="cuda"), host=name, launcher=name)
         rows = [step(number, compute_ms=4, other_ms=5, split=(0.5, 0.5)) for number in range(40)]
         lines = [
-            codec.encode_place(0, SourcePlace(name, "")),
+            codec.encode_location(0, SourceLocation(name, "")),
             codec.encode_samples(20, {0: 30}),
             codec.encode_note("x", name),
         ]

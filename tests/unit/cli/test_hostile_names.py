@@ -20,7 +20,7 @@ import pytest
 from ddlprof.base.text import plain
 from ddlprof.cli.app import main
 from ddlprof.emit.engines import ENGINES
-from ddlprof.instance_catalog.refresh.report import Contradiction, Outcome, RefreshReport
+from ddlprof.instance_catalog.refresh.report import Contradiction, RefreshOutcome, RefreshReport
 from ddlprof.model.checks import Check
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
@@ -354,7 +354,7 @@ def test_pages_that_need_more_than_a_command_here() -> None:
 
 
 def _changes(name: str) -> str:
-    outcome = Outcome(name, name, 1, name)
+    outcome = RefreshOutcome(name, name, 1, name)
     return changes.refreshed(
         RefreshReport((outcome,), (Contradiction(name, name, name, name, name, name),), (Path(name),))
     )

@@ -15,7 +15,7 @@ import pytest
 
 from ddlprof.cli.app import main
 from ddlprof.instance_catalog import CatalogError, load
-from ddlprof.instance_catalog.refresh import Outcome, RefreshReport
+from ddlprof.instance_catalog.refresh import RefreshOutcome, RefreshReport
 from ddlprof.model.records import Calibration, End
 from tests.golden.runs import HERE, header, manifest, step, write_rank
 
@@ -200,7 +200,7 @@ def test_refresh(
     def fetch(regions: Sequence[str], directory: Path, **more: Any) -> RefreshReport:
         asked.update(more, regions=regions, directory=directory)
         more["on_progress"](1, 1)
-        return RefreshReport((Outcome("us-east-1", "types", 65, error),), (), ())
+        return RefreshReport((RefreshOutcome("us-east-1", "types", 65, error),), (), ())
 
     monkeypatch.setattr("ddlprof.instance_catalog.refresh.refresh", fetch)
     typed = ["--region", "us-east-1,us-west-2", "--region", "eu-west-1", "--profile", "lab", "--instance", "g5.*"]

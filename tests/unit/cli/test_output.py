@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli.output import require_place, write_pieces, write_whole
+from ddlprof.cli.output import require_destination, write_pieces, write_whole
 
 
 @pytest.fixture
@@ -76,11 +76,11 @@ def test_what_cannot_be_written_is_one_line(old: Path, place: str, why: str) -> 
 def test_that_is_known_before(old: Path, place: str, why: str) -> None:
     path = old.parent / place
     with pytest.raises(UserError) as caught:
-        require_place(path)
+        require_destination(path)
     assert str(caught.value) == f"{path}: cannot be written: {why.format(old.parent)}"
 
 
 def test_most_places_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for path in (None, Path("x.json"), tmp_path / "x.json", Path(os.devnull)):
-        require_place(path)
+        require_destination(path)

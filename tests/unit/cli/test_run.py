@@ -14,7 +14,7 @@ import typer
 
 from ddlprof.cli import app, parser
 from ddlprof.launch import command, torchrun
-from ddlprof.launch.target import Target
+from ddlprof.launch.target import LaunchTarget
 from ddlprof.model.options import Options
 
 OPTIONS = {
@@ -56,27 +56,29 @@ def test_names_of_the_options() -> None:
 @pytest.mark.parametrize(
     ("arguments", "target", "options"),
     [
-        (["train.py"], Target(["train.py"]), Options()),
-        (["train.py", "--help", "-o", "x", "--", "--out"], Target(["train.py", "--help", "-o", "x", "--", "--out"]),
+        (["train.py"], LaunchTarget(["train.py"]), Options()),
+        (["train.py", "--help", "-o", "x", "--", "--out"], LaunchTarget(["train.py", "--help", "-o", "x", "--",
+        "--out"]),
          Options()),
-        (["--", "train.py", "--", "x"], Target(["train.py", "--", "x"]), Options()),
-        (["--live", "train.py"], Target(["train.py"]), Options(live=True)),
-        (["--live", "--quiet", "train.py"], Target(["train.py"]), Options(quiet=True)),
-        (["--out", "d", "--stop-after", "5", "train.py"], Target(["train.py"]), Options(out="d", stop_after=5)),
-        (["--out=d", "--stop-after=5", "train.py"], Target(["train.py"]), Options(out="d", stop_after=5)),
-        (["--profiler-windows", "3", "--time-collectives", "train.py"], Target(["train.py"]),
+        (["--", "train.py", "--", "x"], LaunchTarget(["train.py", "--", "x"]), Options()),
+        (["--live", "train.py"], LaunchTarget(["train.py"]), Options(live=True)),
+        (["--live", "--quiet", "train.py"], LaunchTarget(["train.py"]), Options(quiet=True)),
+        (["--out", "d", "--stop-after", "5", "train.py"], LaunchTarget(["train.py"]), Options(out="d", stop_after=5)),
+        (["--out=d", "--stop-after=5", "train.py"], LaunchTarget(["train.py"]), Options(out="d", stop_after=5)),
+        (["--profiler-windows", "3", "--time-collectives", "train.py"], LaunchTarget(["train.py"]),
          Options(profiler_windows=3, time_collectives=True)),
-        (["--quiet", "--no-calibrate", "--step-optimizer", "Adam", "train.py"], Target(["train.py"]),
+        (["--quiet", "--no-calibrate", "--step-optimizer", "Adam", "train.py"], LaunchTarget(["train.py"]),
          Options(quiet=True, calibrate=False, step_optimizer="Adam")),
-        (["--data-call", "__main__:get_batch", "--data-call=p.data:main.<locals>.f", "train.py"], Target(["train.py"]),
+        (["--data-call", "__main__:get_batch", "--data-call=p.data:main.<locals>.f", "train.py"],
+        LaunchTarget(["train.py"]),
          Options(data_calls=["__main__:get_batch", "p.data:main.f"])),
-        (["--quiet", "-m", "package.train", "--help"], Target(["package.train", "--help"], module=True),
+        (["--quiet", "-m", "package.train", "--help"], LaunchTarget(["package.train", "--help"], module=True),
          Options(quiet=True)),
     ],
 )  # fmt: skip
 def test_single_process(
     arguments: list[str],
-    target: Target,
+    target: LaunchTarget,
     options: Options,
     calls: list[tuple[Any, ...]],
     monkeypatch: pytest.MonkeyPatch,
@@ -125,7 +127,7 @@ def test_a_run_waits_for_no_parser(options: list[str], tmp_path: Path) -> None:
 
 def test_launched(calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(monkeypatch, "run", "--nproc-per-node", "2", "train.py", "--nnodes", "9") == 3
-    assert calls == [("launch", torchrun.LauncherOptions("2"), Target(["train.py", "--nnodes", "9"]), Options())]
+    assert calls == [("launch", torchrun.LauncherOptions("2"), LaunchTarget(["train.py", "--nnodes", "9"]), Options())]
 
 
 def test_torchrun(calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +144,7 @@ def test_python_in_front_of_the_script(calls: list[tuple[Any, ...]], monkeypatch
     """What ddlprof runs itself it does not run as a launcher."""
     main(monkeypatch, "run", "--", sys.executable, "-u", "train.py", "-x")
     main(monkeypatch, "run", "--nproc-per-node", "2", "--", sys.executable, "train.py", "-x")
-    target = Target(["train.py", "-x"])
+    target = LaunchTarget(["train.py", "-x"])
     assert calls == [
         ("become", target, Options(), ["-u"]),
         ("launch", torchrun.LauncherOptions("2"), target, Options()),
@@ -155,7 +157,7 @@ def test_disabling(
 ) -> None:
     monkeypatch.setenv("DDLPROF_DISABLE", value)
     main(monkeypatch, "run", "train.py")
-    assert calls == [("become", Target(["train.py"]), options)]
+    assert calls == [("become", LaunchTarget(["train.py"]), options)]
 
 
 @pytest.mark.parametrize(

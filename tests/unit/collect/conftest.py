@@ -12,7 +12,7 @@ from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.model.classes import CLASSES, PARTS
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import Flag, StepRow
-from ddlprof.writing.writer import Step
+from ddlprof.writing.writer import FinishedStep
 
 MS = 1_000_000
 SMALL, LARGE = 10, 1000
@@ -41,7 +41,7 @@ class Thread:
         self.assembler = StepAssembler(origin=0, step_optimizer=step_optimizer)
         self.now = start
         self.events: list[Event] = []
-        self.steps: list[Step] = []
+        self.steps: list[FinishedStep] = []
         self._optimizers: set[int] = set()
 
     @property

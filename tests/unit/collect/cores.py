@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ddlprof.collect import core, python_core
 from ddlprof.collect.recorder import Bookkeeping, Recorder
-from ddlprof.collect.steps.loop import GapLooks, LoopWatch
+from ddlprof.collect.steps.loop import GapLooks, RecorderLoop
 
 
 class PythonLoopWatch(GapLooks, python_core.LoopWatch):
@@ -29,4 +29,4 @@ class Core(NamedTuple):
 
 
 PYTHON = Core("python", PythonRecorder, PythonLoopWatch, python_core)
-CORES = [PYTHON, *([Core("c", Recorder, LoopWatch, core)] if core.IN_C else [])]
+CORES = [PYTHON, *([Core("c", Recorder, RecorderLoop, core)] if core.IN_C else [])]

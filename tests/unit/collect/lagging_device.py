@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ddlprof.collect.helper import Helper
-from ddlprof.collect.hooks.collective import Collective
+from ddlprof.collect.hooks.collective import IssuedCollective
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
@@ -102,7 +102,7 @@ def train(
         device.launch("gemm_backward", 2 * MS, gap=MS)
         collectives = []
         for number, duration in enumerate(all_reduces):
-            collectives.append(Collective("0", seq, "allreduce", 4_000_000, 2, device.host))
+            collectives.append(IssuedCollective("0", seq, "allreduce", 4_000_000, 2, device.host))
             seq += 1
             recorder.emit(Kind.COLLECTIVE, collectives[-1])
             if not number:

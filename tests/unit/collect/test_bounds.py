@@ -17,7 +17,7 @@ from ddlprof.collect import current
 from ddlprof.collect.hooks.collective import _MOST_TAGS, Endpoints
 from ddlprof.collect.seen_groups import SeenGroups
 from ddlprof.collect.steps import boundaries
-from ddlprof.collect.steps.boundaries import Boundaries
+from ddlprof.collect.steps.boundaries import StepBoundaries
 from ddlprof.collect.steps.sums import Roles
 from ddlprof.model.events import Kind
 from tests.unit.collect.conftest import LARGE, Thread
@@ -41,8 +41,8 @@ class Name(str):
 @pytest.mark.parametrize("settled", [True, False])
 def test_a_new_optimizer_costs_the_same_however_many_there_were(settled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at = Counter[str]()
-    counts = Boundaries._counts
-    monkeypatch.setattr(Boundaries, "_counts", lambda *args: looked_at.update(["_counts"]) or counts(*args))
+    counts = StepBoundaries._counts
+    monkeypatch.setattr(StepBoundaries, "_counts", lambda *args: looked_at.update(["_counts"]) or counts(*args))
     thread, costs = Thread(), []
     if settled:
         for _ in range(boundaries.SETTLED_AFTER):
@@ -120,7 +120,7 @@ def test_channels_are_as_many_however_many_tags(monkeypatch: pytest.MonkeyPatch)
     assert channels[:3] == ["0:1>2", "0:1>2#1", "0:1>2#2"]
     for tag in range(5 * _MOST_TAGS):
         ends.find(op, (2, tag), group)
-    assert len(seen.tallies) == _MOST_TAGS
+    assert len(seen.counters) == _MOST_TAGS
 
 
 def test_a_finished_session_is_freed_and_forks_are_heard_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

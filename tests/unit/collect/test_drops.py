@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 from ddlprof.collect import drops
-from ddlprof.collect.drops import Drops, Kind
+from ddlprof.collect.drops import DropKind, Drops
 from ddlprof.collect.facts.counters import ContextSampler
 from ddlprof.collect.facts.model_inspector import ModelInspector
 from ddlprof.collect.helper import Helper
@@ -48,7 +48,7 @@ def counted(recorder: Recorder) -> dict[str, tuple[int, str]]:
     return {drop.many: (drop.count, drop.reason) for drop in recorder.drops.take()}
 
 
-def once(kind: Kind) -> dict[str, tuple[int, str]]:
+def once(kind: DropKind) -> dict[str, tuple[int, str]]:
     return {kind.many: (1, "Broken: no more")}
 
 
@@ -88,7 +88,7 @@ def test_an_error_that_cannot_be_printed_is_named() -> None:
 
 
 def test_every_kind_reads_as_a_sentence() -> None:
-    kinds = [value for value in vars(drops).values() if isinstance(value, Kind)]
+    kinds = [value for value in vars(drops).values() if isinstance(value, DropKind)]
     assert len(kinds) > 10
     assert len({kind.many for kind in kinds}) == len({kind.one for kind in kinds}) == len(kinds)
 
@@ -236,7 +236,7 @@ def test_a_batch_whose_samples_cannot_be_counted_or_whose_wait_cannot_be_split(
 def test_the_same_for_a_function_that_makes_batches(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = waits.Waits(recorder)
     monkeypatch.setattr(shared, "meter", breaks)
-    source = waits.Source(shared, breaks)
+    source = waits.BatchSource(shared, breaks)
     assert source.wait(0, lambda: "batch") == "batch"
     assert counted(recorder) == {**once(drops.SAMPLES), **once(drops.SPLIT)}
 
@@ -273,7 +273,7 @@ def test_a_collective_that_cannot_be_read(
     monkeypatch: pytest.MonkeyPatch,
     issue: Callable[[torch.Tensor], None],
     function: str,
-    kind: Kind,
+    kind: DropKind,
 ) -> None:
     made: list[Any] = []
     original = collectives._Collectives.__init__

@@ -19,7 +19,7 @@ from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.model.events import Kind
 from ddlprof.model.health import HealthReading
 from ddlprof.model.records import ContextRow, LoaderCost, Note, Overhead
-from ddlprof.writing.writer import RankWriter, Step
+from ddlprof.writing.writer import FinishedStep, RankWriter
 from tests.unit.writing.test_writer import header, lines_of
 
 
@@ -31,7 +31,7 @@ class Rig:
         self.recorder = Recorder()
         self.writer = RankWriter(header())
         self.writer.open(directory)
-        self.steps: list[Step] = []
+        self.steps: list[FinishedStep] = []
         assembler = StepAssembler(0)
         assembler.boundaries.settle()  # holds nothing back
         self.helper = Helper(self.recorder, assembler, self.writer, None, self.steps.append)
@@ -94,7 +94,7 @@ def test_steps_of_a_helper_that_never_ran_are_written_at_the_end(rig: Rig) -> No
 def collective(end: int | None) -> SimpleNamespace:
     return SimpleNamespace(
         group="0", seq=0, op="allreduce", bytes=4, ranks=2, root=None, ready=0, end=end, need=None, exposed=None,
-        way=None,
+        stream=None,
     )  # fmt: skip
 
 

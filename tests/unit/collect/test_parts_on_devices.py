@@ -21,7 +21,7 @@ from ddlprof.collect.accelerator import flight_recorder, windows
 from ddlprof.collect.accelerator.flight_recorder import FlightRecorder
 from ddlprof.collect.accelerator.windows import ProfilerWindows
 from ddlprof.collect.helper import Helper
-from ddlprof.collect.hooks.collective import Collective
+from ddlprof.collect.hooks.collective import IssuedCollective
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.model.classes import CLASSES, COMM_PARTS
@@ -68,7 +68,7 @@ class Rank:
         """Issued now."""
         host = self.device.now() if truth else self.device.host
         root = 0 if self.op == "broadcast" else None
-        collective = Collective("0", self.seq, self.op, 4_000_000, self.ranks, host + self.ahead, root)
+        collective = IssuedCollective("0", self.seq, self.op, 4_000_000, self.ranks, host + self.ahead, root)
         self.recorder.emit(Kind.COLLECTIVE, collective)
         if truth:
             collective.end = end + self.ahead

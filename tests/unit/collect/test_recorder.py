@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ddlprof.collect.recorder import Recorder
-from ddlprof.model.events import Kind, Round
+from ddlprof.model.events import IterationStart, Kind
 from tests.unit.collect.cores import CORES, Core
 
 
@@ -64,7 +64,7 @@ def test_hooks_work_for_the_training_thread_while_it_is_recorded(recorder: Recor
 def test_told_after_each_round_where_rounds_are_steps(recorder: Recorder) -> None:
     told: list[int] = []
     recorder.at_update = told.append
-    recorder.rounds = Round.LOADER
+    recorder.rounds = IterationStart.LOADER
     for _ in range(3):
         recorder.emit(Kind.DATA_BEGIN, 0)
         recorder.emit(Kind.DATA_END, 0)

@@ -60,7 +60,7 @@ def test_a_word_that_cannot_be_written_holds_nobody_up(
     may_go = threading.Event()
     monkeypatch.setattr(unfinished, "_WRITING_S", 0.05)
     monkeypatch.setattr(Unfinished, "write", lambda *_: may_go.wait(60))
-    unfinished.leave_word(session(tmp_path).place, Unfinished("ok", 0, 1, "stuck"), quiet=False)
+    unfinished.leave_word(session(tmp_path).rank_output, Unfinished("ok", 0, 1, "stuck"), quiet=False)
     assert capsys.readouterr().err == "ddlprof: rank 0: stuck; the training is not affected\n"
     may_go.set()
 

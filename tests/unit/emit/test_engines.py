@@ -22,7 +22,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.base.text import plain
 from ddlprof.emit import pods, sagemaker, slurm
 from ddlprof.emit.engines import ENGINES
-from ddlprof.emit.start import Machine, Start
+from ddlprof.emit.start import RentedMachine, Start
 from scripts.lab.emitted_files import P4D, STARTS, filled_in
 from tests.unit.cli.hostile import NAME
 from tests.unit.emit.made import (
@@ -143,7 +143,7 @@ def test_pods_have_a_machine_each(engine: str, case: str) -> None:
 @pytest.mark.parametrize(
     ("machine", "chosen"),
     [
-        (Machine("gcp", "us-central1", "n1-standard-32+4xt4", "T4", True), {
+        (RentedMachine("gcp", "us-central1", "n1-standard-32+4xt4", "T4", True), {
             "nodeSelector": {
                 "node.kubernetes.io/instance-type": "n1-standard-32", "cloud.google.com/gke-spot": "true",
             },
@@ -154,12 +154,12 @@ def test_pods_have_a_machine_each(engine: str, case: str) -> None:
                 },
             ],
         }),
-        (Machine("runpod", "any", "8x_MI300X", "MI300X", is_amd=True), {
+        (RentedMachine("runpod", "any", "8x_MI300X", "MI300X", is_amd=True), {
             "tolerations": [{"key": "amd.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
         }),
     ],
 )  # fmt: skip
-def test_nodes_are_chosen_by_the_labels_that_a_cloud_writes(machine: Machine, chosen: dict[str, Any]) -> None:
+def test_nodes_are_chosen_by_the_labels_that_a_cloud_writes(machine: RentedMachine, chosen: dict[str, Any]) -> None:
     assert pods.chosen_nodes(machine) == chosen
 
 
@@ -187,7 +187,7 @@ def test_skypilot_tries_no_machines_that_it_does_not_connect() -> None:
 
 
 def test_attached_gpus_are_named() -> None:
-    start = replace(ONE, machine=Machine("gcp", "us-central1", "n1-standard-32+4xt4", "T4"), gpus_per_node=4)
+    start = replace(ONE, machine=RentedMachine("gcp", "us-central1", "n1-standard-32+4xt4", "T4"), gpus_per_node=4)
     assert document("skypilot", start)["resources"] == {
         "infra": "gcp/us-central1", "instance_type": "n1-standard-32", "accelerators": "T4:4", "use_spot": False,
     }  # fmt: skip

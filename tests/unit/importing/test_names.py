@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddlprof.importing import names
-from ddlprof.importing.names import Kind, message_of, sizes_of
+from ddlprof.importing.names import ActivityKind, message_of, sizes_of
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ from ddlprof.importing.names import Kind, message_of, sizes_of
     ],
 )
 def test_communication(name: str) -> None:
-    assert names.kernel_kind(name) is Kind.COMMUNICATION
+    assert names.kernel_kind(name) is ActivityKind.COMMUNICATION
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_communication(name: str) -> None:
     ],
 )
 def test_words_in_a_name_are_no_evidence(name: str) -> None:
-    assert names.kernel_kind(name) is Kind.COMPUTE
+    assert names.kernel_kind(name) is ActivityKind.COMPUTE
     assert names.is_known(name)
 
 
@@ -86,22 +86,22 @@ def test_calls_that_start_something_on_the_device(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("Memcpy HtoD (Pinned -> Device)", Kind.TO_DEVICE),
-        ("Memcpy HtoD (Pageable -> Device)", Kind.TO_DEVICE),
-        ("Memcpy HtoD (Host -> Device)", Kind.TO_DEVICE),
-        ("CopyHostToDevice", Kind.TO_DEVICE),
-        ("Memcpy DtoH (Device -> Pageable)", Kind.FROM_DEVICE),
-        ("Memcpy DtoH (Device -> Pinned)", Kind.FROM_DEVICE),
-        ("CopyDeviceToHost", Kind.FROM_DEVICE),
-        ("Memcpy DtoD (Device -> Device)", Kind.COMPUTE),
-        ("Memcpy PtoP (Device -> Device)", Kind.COMMUNICATION),
-        ("Memcpy M2D (MEMORY(Unknown) -> DEVICE)", Kind.TO_DEVICE),
-        ("Memcpy H2D (HOST -> DEVICE)", Kind.TO_DEVICE),
-        ("Memcpy D2M (DEVICE -> MEMORY(Unknown))", Kind.FROM_DEVICE),
-        ("Memcpy D2D (DEVICE -> DEVICE)", Kind.COMPUTE),
+        ("Memcpy HtoD (Pinned -> Device)", ActivityKind.TO_DEVICE),
+        ("Memcpy HtoD (Pageable -> Device)", ActivityKind.TO_DEVICE),
+        ("Memcpy HtoD (Host -> Device)", ActivityKind.TO_DEVICE),
+        ("CopyHostToDevice", ActivityKind.TO_DEVICE),
+        ("Memcpy DtoH (Device -> Pageable)", ActivityKind.FROM_DEVICE),
+        ("Memcpy DtoH (Device -> Pinned)", ActivityKind.FROM_DEVICE),
+        ("CopyDeviceToHost", ActivityKind.FROM_DEVICE),
+        ("Memcpy DtoD (Device -> Device)", ActivityKind.COMPUTE),
+        ("Memcpy PtoP (Device -> Device)", ActivityKind.COMMUNICATION),
+        ("Memcpy M2D (MEMORY(Unknown) -> DEVICE)", ActivityKind.TO_DEVICE),
+        ("Memcpy H2D (HOST -> DEVICE)", ActivityKind.TO_DEVICE),
+        ("Memcpy D2M (DEVICE -> MEMORY(Unknown))", ActivityKind.FROM_DEVICE),
+        ("Memcpy D2D (DEVICE -> DEVICE)", ActivityKind.COMPUTE),
     ],
 )
-def test_copies(name: str, kind: Kind) -> None:
+def test_copies(name: str, kind: ActivityKind) -> None:
     assert names.copy_kind(name) is kind
 
 

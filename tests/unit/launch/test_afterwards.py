@@ -26,7 +26,7 @@ import ddlprof
 from ddlprof.base.errors import UserError
 from ddlprof.launch import afterwards as module
 from ddlprof.launch import child, command, ending, terminal, torchrun
-from ddlprof.launch.afterwards import LastResort, Step, afterwards
+from ddlprof.launch.afterwards import EndTask, LastResort, afterwards
 from ddlprof.model import codec
 from ddlprof.model.options import Options
 from ddlprof.model.records import End, RankHeader
@@ -226,8 +226,8 @@ def test_the_process_that_trains(how: str, begin: int, every: int, monkeypatch: 
     assert every_function_fails(end, FAULTS[begin:] + FAULTS[:begin], every) > 50
 
 
-def step(work: Callable[[], object], limit_s: float = HANG_S) -> Step:
-    return Step("it is not done", limit_s, work, lambda: Path("-run"))
+def step(work: Callable[[], object], limit_s: float = HANG_S) -> EndTask:
+    return EndTask("it is not done", limit_s, work, lambda: Path("-run"))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 
 from ddlprof.collect.loader import data_calls
 from ddlprof.launch.mainmodule import functions_of_script, marked_code
-from ddlprof.launch.target import Target
+from ddlprof.launch.target import LaunchTarget
 from ddlprof.model.options import DataCall
 
 SOURCE = '''\
@@ -115,11 +115,11 @@ def test_a_syntax_error_is_pythons() -> None:
 @pytest.mark.parametrize(
     ("target", "names"),
     [
-        (Target(["dir/train.py"]), ["__main__", "train"]),
-        (Target(["package.train"], module=True), ["__main__", "package.train", "package.train.__main__"]),
+        (LaunchTarget(["dir/train.py"]), ["__main__", "train"]),
+        (LaunchTarget(["package.train"], module=True), ["__main__", "package.train", "package.train.__main__"]),
     ],
 )
-def test_names_of_the_script(target: Target, names: list[str]) -> None:
+def test_names_of_the_script(target: LaunchTarget, names: list[str]) -> None:
     texts = [f"{name}:f" for name in (*names, "other", "dir.train")]
     assert [call.module for call in functions_of_script(target, texts)] == names
 

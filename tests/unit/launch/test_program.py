@@ -13,7 +13,7 @@ from ddlprof.launch import ending as endings
 from ddlprof.launch import program
 from ddlprof.launch.ending import Ending
 from ddlprof.launch.program import without_our_frames
-from ddlprof.launch.target import Target
+from ddlprof.launch.target import LaunchTarget
 from ddlprof.model.options import Options
 
 
@@ -126,6 +126,6 @@ def test_broken_instrumentation_lets_the_training_go_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "ddlprof.collect.session", None)  # importing it raises ImportError
-    session = program._start_session(Options(), Target(["train.py"]))
+    session = program._start_session(Options(), LaunchTarget(["train.py"]))
     assert session is None
     assert capsys.readouterr().err.startswith("ddlprof: this run is not measured: ModuleNotFoundError")

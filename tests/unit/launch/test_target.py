@@ -9,26 +9,28 @@ from pathlib import Path
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.launch.target import BOOTSTRAP, Target, become, from_command, interpreter_options, python_command
+from ddlprof.launch.target import BOOTSTRAP, LaunchTarget, become, from_command, interpreter_options, python_command
 from ddlprof.model.options import OPTIONS_VARIABLE, Options
 
 
 @pytest.mark.parametrize(
     ("target", "name"),
     [
-        (Target(["some/train.py", "--lr", "1"]), "train"),
-        (Target(["train"]), "train"),
-        (Target(["some/folder/"]), "folder"),
-        (Target(["package.train", "x"], module=True), "package.train"),
+        (LaunchTarget(["some/train.py", "--lr", "1"]), "train"),
+        (LaunchTarget(["train"]), "train"),
+        (LaunchTarget(["some/folder/"]), "folder"),
+        (LaunchTarget(["package.train", "x"], module=True), "package.train"),
     ],
 )
-def test_name_of_the_job(target: Target, name: str) -> None:
+def test_name_of_the_job(target: LaunchTarget, name: str) -> None:
     assert target.name == name
 
 
-@pytest.mark.parametrize("target", [Target(["train.py", "-m", "x"]), Target(["package.train", "-x"], module=True)])
-def test_words_for_python_can_be_read_back(target: Target) -> None:
-    assert Target.from_python_words(target.python_words()) == target
+@pytest.mark.parametrize(
+    "target", [LaunchTarget(["train.py", "-m", "x"]), LaunchTarget(["package.train", "-x"], module=True)]
+)
+def test_words_for_python_can_be_read_back(target: LaunchTarget) -> None:
+    assert LaunchTarget.from_python_words(target.python_words()) == target
     assert target.profiled_words() == [BOOTSTRAP, *target.python_words()]
 
 
@@ -39,16 +41,16 @@ def test_bootstrap_is_a_file() -> None:
 def test_check_accepts_what_python_runs(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / "__main__.py").touch()
-    Target([str(tmp_path / "train.py")]).check()
-    Target([str(tmp_path)]).check()
-    Target(["no.such.module"], module=True).check()
+    LaunchTarget([str(tmp_path / "train.py")]).check()
+    LaunchTarget([str(tmp_path)]).check()
+    LaunchTarget(["no.such.module"], module=True).check()
 
 
 def test_check_names_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot open gone\.py: no such file"):
-        Target(["gone.py"]).check()
+        LaunchTarget(["gone.py"]).check()
     with pytest.raises(UserError, match=r"a directory without a __main__\.py"):
-        Target([str(tmp_path)]).check()
+        LaunchTarget([str(tmp_path)]).check()
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root reads every file")
@@ -56,7 +58,7 @@ def test_check_names_an_unreadable_file(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.touch(mode=0)
     with pytest.raises(UserError, match="permission denied"):
-        Target([str(script)]).check()
+        LaunchTarget([str(script)]).check()
 
 
 RUN = ["run", "train.py"]
@@ -92,13 +94,13 @@ def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 
 def test_become_runs_the_bootstrap_with_the_options_in_the_environment(command: list[str]) -> None:
-    become(Target(["train.py", "--lr", "1"]), Options(stop_after=3))
+    become(LaunchTarget(["train.py", "--lr", "1"]), Options(stop_after=3))
     assert command == [sys.executable, "-u", BOOTSTRAP, "train.py", "--lr", "1"]
     assert Options.from_environment() == Options(stop_after=3)
 
 
 def test_become_without_options_is_plain_python(command: list[str]) -> None:
-    become(Target(["package.train", "x"], module=True), None)
+    become(LaunchTarget(["package.train", "x"], module=True), None)
     assert command == [sys.executable, "-u", "-m", "package.train", "x"]
     assert os.environ[OPTIONS_VARIABLE] == ""
 
@@ -106,12 +108,12 @@ def test_become_without_options_is_plain_python(command: list[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "options", "target"),
     [
-        (["train.py", "-m", "x"], [], Target(["train.py", "-m", "x"])),
-        (["-u", "-X", "dev", "-Werror", "train.py"], ["-u", "-X", "dev", "-Werror"], Target(["train.py"])),
-        (["-O", "-m", "package.train", "-c"], ["-O"], Target(["package.train", "-c"], module=True)),
+        (["train.py", "-m", "x"], [], LaunchTarget(["train.py", "-m", "x"])),
+        (["-u", "-X", "dev", "-Werror", "train.py"], ["-u", "-X", "dev", "-Werror"], LaunchTarget(["train.py"])),
+        (["-O", "-m", "package.train", "-c"], ["-O"], LaunchTarget(["package.train", "-c"], module=True)),
     ],
 )
-def test_script_and_options_are_told_apart(words: list[str], options: list[str], target: Target) -> None:
+def test_script_and_options_are_told_apart(words: list[str], options: list[str], target: LaunchTarget) -> None:
     command = from_command(words)
     assert command
     assert (command.options, command.target) == (options, target)

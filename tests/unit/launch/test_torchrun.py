@@ -9,10 +9,10 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.launch import terminal, torchrun
-from ddlprof.launch.target import BOOTSTRAP, Target
+from ddlprof.launch.target import BOOTSTRAP, LaunchTarget
 from ddlprof.model.options import OPTIONS_VARIABLE, Options
 
-SCRIPT = Target(["train.py", "--", "--lr", "1"])
+SCRIPT = LaunchTarget(["train.py", "--", "--lr", "1"])
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,12 @@ SCRIPT = Target(["train.py", "--", "--lr", "1"])
     ],
 )
 def test_torchrun_is_recognised(words: list[str], expected: list[str] | None) -> None:
-    assert torchrun.torchrun_words(Target(words)) == expected
+    assert torchrun.torchrun_words(LaunchTarget(words)) == expected
 
 
 def test_torchrun_as_a_module_is_recognised() -> None:
-    assert torchrun.torchrun_words(Target(["torch.distributed.run", "x.py"], module=True)) == ["x.py"]
-    assert torchrun.torchrun_words(Target(["torchrun", "x.py"], module=True)) is None
+    assert torchrun.torchrun_words(LaunchTarget(["torch.distributed.run", "x.py"], module=True)) == ["x.py"]
+    assert torchrun.torchrun_words(LaunchTarget(["torchrun", "x.py"], module=True)) is None
 
 
 def test_words_for_torchrun() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ddlprof.model.records import ContextRow, End, RankHeader, StepRow
-from ddlprof.writing.writer import RankWriter, Step
+from ddlprof.writing.writer import FinishedStep, RankWriter
 from tests.golden.runs import MS, header, manifest, step
 
 DIED_PID = 2**22 + 1
@@ -62,5 +62,5 @@ def _made(directory: Path) -> Path:
     return directory
 
 
-def as_step(row: StepRow) -> Step:
-    return Step(row, [], row.start_ns, True)
+def as_step(row: StepRow) -> FinishedStep:
+    return FinishedStep(row, [], row.start_ns, True)

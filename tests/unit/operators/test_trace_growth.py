@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ddlprof.operators.trace_growth import counterparts, growing, merged, missing
-from ddlprof.operators.trace_operators import Access, Call
+from ddlprof.operators.trace_operators import Access, OperatorCall
 
 
-def call(name: str, *shape: int, moved: float = 100.0) -> Call:
-    return Call("forward", name, "elementwise", "fp32", shape, 0.0, 1.0, (Access(0, moved),), ())
+def call(name: str, *shape: int, moved: float = 100.0) -> OperatorCall:
+    return OperatorCall("forward", name, "elementwise", "fp32", shape, 0.0, 1.0, (Access(0, moved),), ())
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from ddlprof.model.records import (
     Overhead,
     WindowRow,
 )
-from ddlprof.model.source_places import SourcePlace
+from ddlprof.model.source_locations import SourceLocation
 from ddlprof.store import StepTable, load_run
 from ddlprof.writing.step_buffer import StepBuffer
 from tests.golden.runs import SHAPES, Record, ddp_step, header, manifest, simple_run, step, with_collectives, write_rank
@@ -46,8 +46,8 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
         End("exit", 7, 99),
     ]
     lines = [
-        codec.encode_place(0, SourcePlace("train.py:3 main")),
-        codec.encode_place(1, SourcePlace("lib.py:9 f", "library")),
+        codec.encode_location(0, SourceLocation("train.py:3 main")),
+        codec.encode_location(1, SourceLocation("lib.py:9 f", "library")),
         codec.encode_samples(1, {0: 2}), codec.encode_samples(2, {0: 1, 1: 4}), '["q",2,0]\n',
         codec.encode_note("h2d", "no such hook"), '["z","from a later minor version"]\n',
     ]  # fmt: skip
@@ -70,8 +70,8 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
     assert rank.overhead == looking
     assert rank.loader_costs == [LoaderCost(3, 64, 9, 4096, None)]
     assert (rank.end, rank.status, rank.complete) == (records[-1], "exit", True)
-    line = SourcePlace("train.py:3 main")
-    assert rank.samples == [(1, line, 2), (2, line, 1), (2, SourcePlace("lib.py:9 f", "library"), 4)]
+    line = SourceLocation("train.py:3 main")
+    assert rank.samples == [(1, line, 2), (2, line, 1), (2, SourceLocation("lib.py:9 f", "library"), 4)]
     assert [n.message for n in rank.notes] == ["no such hook", "1 damaged line left out"]
 
 

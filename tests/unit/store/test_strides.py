@@ -7,7 +7,7 @@ from pathlib import Path
 from ddlprof.model.records import Flag
 from ddlprof.store import load_run
 from ddlprof.writing.retention import Budget
-from ddlprof.writing.writer import RankWriter, Step
+from ddlprof.writing.writer import FinishedStep, RankWriter
 from tests.golden.runs import ddp_step, header, manifest
 from tests.unit.writing.test_writer import make_collective
 
@@ -23,7 +23,7 @@ def test_a_rank_with_more_collectives_sets_the_stride_of_all(tmp_path: Path) -> 
             row = type(row)(**{**{n: getattr(row, n) for n in row.__slots__}, "flags": int(flags), "signature": -1,
                                "first_seqs": ()})  # fmt: skip
             made = [make_collective(many * number + k, row.start_ns) for k in range(many)]
-            writer.step(Step(row, made, row.start_ns, True))
+            writer.step(FinishedStep(row, made, row.start_ns, True))
             writer.flush()
         writer.close()
     manifest(2).write(tmp_path)

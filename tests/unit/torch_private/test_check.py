@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ddlprof.torch_private import check
-from ddlprof.torch_private.check import NAMES, Found, can_be_there, exists, is_expected, look
+from ddlprof.torch_private.check import NAMES, NamesFound, can_be_there, exists, is_expected, look
 from ddlprof.torch_private.names import NEWEST, OLDEST, PrivateName, find, need
 
 GONE = PrivateName("torch:_C._gone_away", "does this", "that is not measured")
@@ -66,8 +66,8 @@ def test_what_this_build_cannot_have_is_not_missing() -> None:
     of_cuda = GONE._replace(needs="cuda")
     without = SimpleNamespace(__version__="2.13.0", version=SimpleNamespace(cuda=None, hip=None))
     having = SimpleNamespace(__version__="2.13.0", version=SimpleNamespace(cuda="12.8", hip=None))
-    assert look(without, (of_cuda,)) == Found(0, [])
-    assert look(having, (of_cuda,)) == Found(0, [of_cuda])
+    assert look(without, (of_cuda,)) == NamesFound(0, [])
+    assert look(having, (of_cuda,)) == NamesFound(0, [of_cuda])
 
 
 def test_a_name_as_people_write_it() -> None:

@@ -25,11 +25,11 @@ from ddlprof.model.records import (
     Samples,
     StepRow,
 )
-from ddlprof.model.source_places import SourceLine, SourcePlace
+from ddlprof.model.source_locations import SourceLine, SourceLocation
 from ddlprof.store import RankData, load_run
 from ddlprof.writing import writer as module
 from ddlprof.writing.retention import Budget
-from ddlprof.writing.writer import RankWriter, Step, rank_files
+from ddlprof.writing.writer import FinishedStep, RankWriter, rank_files
 from tests.records import records_in
 
 
@@ -41,14 +41,14 @@ def header(**changes: Any) -> RankHeader:
     return RankHeader(**{**values, **changes})
 
 
-def make_step(index: int, flags: int = 0, collectives: Any = (), scale: int = 1) -> Step:
+def make_step(index: int, flags: int = 0, collectives: Any = (), scale: int = 1) -> FinishedStep:
     row = StepRow(
         step=index, start_ns=index * 100 * scale, step_ns=100 * scale, compute_ns=60 * scale, data_ns=20 * scale,
         data_fetch_ns=index % 7, data_prep_ns=3, h2d_ns=0, comm_ns=10 * scale, other_ns=10 * scale, microbatches=1,
         samples=8, flags=flags, compute_forward_ns=19 * scale, compute_backward_ns=31 * scale,
         compute_optimizer_ns=10 * scale, peak_memory_bytes=80 << 30,
     )  # fmt: skip
-    return Step(row, list(collectives), row.start_ns, True)
+    return FinishedStep(row, list(collectives), row.start_ns, True)
 
 
 def make_collective(
@@ -93,7 +93,7 @@ def test_every_value_survives(tmp_path: Path, value: int | None) -> None:
     names = ("data_fetch_ns", "samples", "peak_memory_bytes", "device_lag_ns", "rollout_ns")
     rows = [replace(row, step=index, **{name: value}) for index, name in enumerate(names)]  # type: ignore[arg-type]
     for each in rows:
-        writer.step(Step(each, [], 0, True))
+        writer.step(FinishedStep(each, [], 0, True))
     writer.close()
     assert steps_of(tmp_path).steps.rows() == rows
 
@@ -262,15 +262,15 @@ def test_what_is_held_while_nothing_can_be_written_is_bounded(tmp_path: Path, mo
             writer.flush()
             assert writer._steps.size < 21_000
             assert writer._lines_size < 21_000
-        writer.samples(2999, {SourcePlace("train.py:3 f"): 2})  # its place is kept, though the samples are lost
+        writer.samples(2999, {SourceLocation("train.py:3 f"): 2})  # its place is kept, though the samples are lost
         disk.room = math.inf
         now += 100
         writer.flush()
     writer.step(make_step(3000, collectives=[make_collective(3000), make_collective(3001, group="1")]))
-    writer.samples(3000, {SourcePlace("train.py:3 f"): 1})
+    writer.samples(3000, {SourceLocation("train.py:3 f"): 1})
     writer.close()
     rank = steps_of(tmp_path)
-    assert rank.samples == [(3000, SourcePlace("train.py:3 f"), 1)]
+    assert rank.samples == [(3000, SourceLocation("train.py:3 f"), 1)]
     assert rank.untold is None or not rank.untold.any()
     assert rank.collectives.seq.tolist() == [1, 3000, 3001]
     assert rank.step_count == 3001
@@ -315,7 +315,7 @@ def test_files_of_another_are_never_written_over(tmp_path: Path) -> None:
 def test_samples_and_notes_and_end(tmp_path: Path) -> None:
     writer = RankWriter(header())
     writer.open(tmp_path)
-    f, g = SourcePlace("train.py:3 f"), SourcePlace("train.py:9 g", "logging")
+    f, g = SourceLocation("train.py:3 f"), SourceLocation("train.py:9 g", "logging")
     writer.samples(1, {f: 2, g: 1})
     writer.samples(4, {g: 4})
     writer.samples(5, {})

@@ -14,8 +14,8 @@ from ddlprof.extensions.characterize.experiment import COLD, EXPERIMENTS, NETWOR
 
 if TYPE_CHECKING:
     from ddlprof.extensions.characterize.launch import PlannedRun
-    from ddlprof.extensions.characterize.report import Outcome
-    from ddlprof.launch.target import Target
+    from ddlprof.extensions.characterize.report import ExperimentOutcome
+    from ddlprof.launch.target import LaunchTarget
 
 
 FORMATS = ("table", "json")
@@ -48,12 +48,12 @@ def characterize(
     from ddlprof.cli.screen import waiting
     from ddlprof.extensions.characterize.launch import plan, run
     from ddlprof.extensions.characterize.report import as_table, build
-    from ddlprof.launch.target import Target
+    from ddlprof.launch.target import LaunchTarget
     from ddlprof.report.json_csv import json_of
 
-    target = Target([script, *(args or [])], module)
+    target = LaunchTarget([script, *(args or [])], module)
     target.check()
-    places = wanted(None, format, FORMATS)
+    destinations = wanted(None, format, FORMATS)
     require_torch()
     planned = plan(nproc_per_node, max_steps, repeat, _skipped(skip))
     if not planned:
@@ -65,7 +65,7 @@ def characterize(
         with waiting(f"run {number} of {len(planned)}"):
             run(each, target, directory)
     comparison = build(target.name, directory, _outcomes(planned, directory) | ({NETWORK: network} if network else {}))
-    places.write({"table": as_table, "json": json_of}, comparison)
+    destinations.write({"table": as_table, "json": json_of}, comparison)
 
 
 def _skipped(text: str) -> set[str]:
@@ -77,7 +77,7 @@ def _skipped(text: str) -> set[str]:
     return names
 
 
-def _network(directory: Path, ranks: int, planned: list[PlannedRun]) -> Outcome:
+def _network(directory: Path, ranks: int, planned: list[PlannedRun]) -> ExperimentOutcome:
     """The run on several machines; it is checked before anything is run."""
     from ddlprof.extensions.characterize.report import load_outcome
 
@@ -89,7 +89,7 @@ def _network(directory: Path, ranks: int, planned: list[PlannedRun]) -> Outcome:
     return outcome
 
 
-def _directory(out: str | None, target: Target) -> Path:
+def _directory(out: str | None, target: LaunchTarget) -> Path:
     from ddlprof.model.naming import default_directory, require_unused
 
     if out is None:
@@ -103,7 +103,7 @@ def _directory(out: str | None, target: Target) -> Path:
     return directory
 
 
-def _outcomes(planned: list[PlannedRun], directory: Path) -> dict[str, Outcome]:
+def _outcomes(planned: list[PlannedRun], directory: Path) -> dict[str, ExperimentOutcome]:
     from ddlprof.extensions.characterize.report import load_outcome
 
     folders = {name: [directory / each.folder for each in planned if each.name == name] for name in EXPERIMENTS}

@@ -94,15 +94,15 @@ def advise(
     from ddlprof.planning.learned import learned_for
 
     machine = _machine(instance, gpu, interconnect, network_gbps)
-    places = wanted(out, format, FORMATS)
-    if remaining is None and any(place.format in HINTS for place in places.places):
+    destinations = wanted(out, format, FORMATS)
+    if remaining is None and any(place.format in HINTS for place in destinations.destinations):
         raise UserError("hints need --remaining TIME: how long a job still runs decides how long it pays to wait")
     rest_s, rest_of = _remaining(remaining)
     waits = None if history is None else read_history(history)
     jobs = spread_advice(
         run, machine, gpus, gpus_per_node, between_racks_gbps, batch, rest_s, waits, learned_for(learned), rest_of
     )
-    places.write(
+    destinations.write(
         {
             "table": text.render,
             "json": formats.as_json,

@@ -40,20 +40,20 @@ def elastic(
     speed-ups is as large as can be.
     """
     from ddlprof.cli.screen import progress
-    from ddlprof.extensions.cluster.elastic_advice import courses, shares
+    from ddlprof.extensions.cluster.elastic_advice import policy_outcomes, shares
     from ddlprof.extensions.cluster.planning.elastic import noise_scales, read_question, require_samples
     from ddlprof.extensions.cluster.report.elastic import TABLE, ElasticData, as_json, as_table
     from ddlprof.planning.learned import learned_for
 
-    places = wanted(out, format, FORMATS)
+    destinations = wanted(out, format, FORMATS)
     question = read_question(jobs, gpus, gpus_per_node, instance, gpu, learned_for(learned))
     noise = noise_scales(question.lines, stat_eff)
     if simulate:
         require_samples(question.lines)
     with progress("predicting") as advance:
         found = shares(question.jobs, question.cluster, question.speeds, noise, advance)
-    over_time = courses(question.jobs, question.cluster, question.speeds, noise, seed) if simulate else []
+    over_time = policy_outcomes(question.jobs, question.cluster, question.speeds, noise, seed) if simulate else []
     uncharged = [line.name for line in question.lines if line.name not in noise] if stat_eff else []
     notes = [*question.notes, *(f"{name} has no noise_scale: its batches are not charged for" for name in uncharged)]
     data = ElasticData(gpus, question.words, found, stat_eff, over_time, notes)
-    places.write({"table": as_table, "json": as_json, "csv": lambda data: TABLE.csv(data.shares)}, data)
+    destinations.write({"table": as_table, "json": as_json, "csv": lambda data: TABLE.csv(data.shares)}, data)

@@ -15,7 +15,7 @@ from ddlprof.cli.output import Out, format_option, wanted
 FORMATS = ("table", "csv", "waits", "json")
 
 
-class Kind(str, Enum):
+class HistoryKind(str, Enum):
     """Where a history comes from."""
 
     sacct = "sacct"
@@ -26,7 +26,9 @@ class Kind(str, Enum):
     csv = "csv"
 
 
-_Kind = Annotated[Kind, typer.Argument(metavar="KIND", help="sacct, kubernetes, philly, helios, alibaba or csv.")]
+_Kind = Annotated[
+    HistoryKind, typer.Argument(metavar="KIND", help="sacct, kubernetes, philly, helios, alibaba or csv.")
+]
 _Files = Annotated[
     list[Path],
     typer.Argument(metavar="FILE...", help="What the scheduler printed, or the published file; - is standard input."),
@@ -65,15 +67,15 @@ def import_history(
     from ddlprof.extensions.cluster.report import profile as report
     from ddlprof.report.json_csv import json_of
 
-    places = wanted(out, format, FORMATS)
-    if columns is not None and kind is not Kind.csv:
+    destinations = wanted(out, format, FORMATS)
+    if columns is not None and kind is not HistoryKind.csv:
         raise UserError(f"--columns names those of csv; those of {kind.value} are known")
     history = read_history(kind.value, file, _named(columns), names_in(queue or ""))
     data = report.build(", ".join(path.name for path in file), history, gpus)
-    if not any(place.format == "table" and place.path is None for place in places.places):
+    if not any(place.format == "table" and place.path is None for place in destinations.destinations):
         for note in history.notes():
             complain(note)
-    places.write(
+    destinations.write(
         {
             "table": report.render,
             "json": json_of,

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from ddlprof.extensions.cluster.jobs import Job
     from ddlprof.extensions.cluster.machines import Cluster
-    from ddlprof.extensions.cluster.report.data import Question, SimulatedData
+    from ddlprof.extensions.cluster.report.data import SimulatedData, SimulationQuestion
     from ddlprof.extensions.cluster.speeds import Speeds
-    from ddlprof.extensions.cluster.sweep.cases import Case, CaseResult
+    from ddlprof.extensions.cluster.sweep.cases import CaseResult, SimulationCase
     from ddlprof.extensions.cluster.sweep.run import Setting
     from ddlprof.extensions.cluster.trace import Trace
 
@@ -141,8 +141,8 @@ def simulate(
     asked = _cases(policy, seed, load, predictable or ("1" if pred_error else None))
     _check("--pred-error", pred_error, _MOST_ERROR)
     _check("--restart", restart, _LONGEST_RESTART_S)
-    places = wanted(out, format, FORMATS, _FOLDERS)
-    csv = places.path_of("csv")
+    destinations = wanted(out, format, FORMATS, _FOLDERS)
+    csv = destinations.path_of("csv")
     shape = with_catalogue_names(parse_cluster(cluster))
     read, jobs, left_out = _jobs(trace, shape, jobs_limit, too_large)
     speeds = _speeds(shape, penalties)
@@ -162,7 +162,7 @@ def simulate(
         found = run_cases(setting, asked, workers or (None if on else _processes(len(jobs) * len(asked))), advance)
         results = [without_jobs(result) for result in found]
     question = _question(read, cluster, arrivals.value, setting, asked, left_out)
-    _report(build(question, results), results, places)
+    _report(build(question, results), results, destinations)
 
 
 def _processes(jobs: int) -> int:
@@ -175,7 +175,7 @@ def _check(option: str, value: float, most: float) -> None:
         raise UserError(f"{option} {value:g}: give a number from 0 to {most:,.0f}")
 
 
-def _cases(policy: str, seed: str, load: str | None, predictable: str | None) -> list[Case]:
+def _cases(policy: str, seed: str, load: str | None, predictable: str | None) -> list[SimulationCase]:
     """The simulations asked for. Raises UserError for an unknown policy, and for too many simulations."""
     import os
     import sys
@@ -224,14 +224,14 @@ def _speeds(cluster: Cluster, penalties: Path | None) -> Speeds:
 
 
 def _question(
-    trace: Trace, shape: str, arrivals: str, setting: Setting, cases: Sequence[Case], left_out: list[str]
-) -> Question:
+    trace: Trace, shape: str, arrivals: str, setting: Setting, cases: Sequence[SimulationCase], left_out: list[str]
+) -> SimulationQuestion:
     from ddlprof.extensions.cluster.profile import profile
-    from ddlprof.extensions.cluster.report.data import Question, assumed
+    from ddlprof.extensions.cluster.report.data import SimulationQuestion, assumed
 
     jobs, machines = setting.jobs, setting.cluster.machines
     ideal = [job.ideal_s * job.gpus for job in jobs if job.ideal_s is not None]
-    return Question(
+    return SimulationQuestion(
         trace=trace.name,
         jobs=len(jobs),
         asked_gpu_hours=sum(ideal) / 3600 if len(ideal) == len(jobs) else None,
@@ -265,7 +265,7 @@ def _job_file(csv: Path | None) -> Iterator[Callable[[CaseResult], CaseResult]]:
         raise UserError(f"{csv / 'jobs.csv'}: cannot be written: {error.strerror or error}") from None
 
 
-def _report(data: SimulatedData, results: Sequence[CaseResult], places: Wanted) -> None:
+def _report(data: SimulatedData, results: Sequence[CaseResult], destinations: Wanted) -> None:
     from ddlprof.extensions.cluster.report import csv as csv_files
     from ddlprof.extensions.cluster.report import json, text
 
@@ -283,7 +283,7 @@ def _report(data: SimulatedData, results: Sequence[CaseResult], places: Wanted) 
         except OSError as error:
             raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
 
-    places.write({"table": text.render, "json": json.render, "html": page}, data, {"csv": write_csv})
+    destinations.write({"table": text.render, "json": json.render, "html": page}, data, {"csv": write_csv})
 
 
 _MOST_SEEDS = 10_000

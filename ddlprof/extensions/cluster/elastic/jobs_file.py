@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ddlprof.base.errors import UserError
-from ddlprof.base.reading import POSITIVE, Length, Range, ReadingError, decode, parse_json, read_text, settle
+from ddlprof.base.reading import POSITIVE, Interval, Length, ReadingError, decode, parse_json, read_text, settle
 from ddlprof.extensions.cluster.machines import MAX_GPUS
 from ddlprof.instance_catalog import table
 from ddlprof.recommender import Measurement, Workload
@@ -17,8 +17,8 @@ from ddlprof.recommender.workload import MAX_BATCH
 
 MAX_FILE_BYTES = 4 * 2**20
 _STEP = re.compile(r"(\d{1,7})x(\d{1,10})=([0-9.eE+-]{1,30})")
-Gpus = Annotated[int, Range(1, MAX_GPUS)]
-Batch = Annotated[int, Range(1, MAX_BATCH)]
+Gpus = Annotated[int, Interval(1, MAX_GPUS)]
+Batch = Annotated[int, Interval(1, MAX_BATCH)]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Line:
     max_batch_per_gpu: Batch | None = None
     samples: Annotated[float, POSITIVE] | None = None
     """The number of samples that it still trains with."""
-    submit_s: Annotated[float, Range(0, 4e9)] = 0.0
+    submit_s: Annotated[float, Interval(0, 4e9)] = 0.0
     noise_scale: Annotated[float, POSITIVE] | None = None
     """The noise scale of its gradients, in samples."""
     layout: Annotated[str, Length(0, 200)] = ""

@@ -29,7 +29,7 @@ Batches = Callable[[Job, int], Sequence[int]]
 """Returns the batches, in samples over all GPUs, that a job may have on so many GPUs; none: it cannot run on them."""
 
 
-class Choice(NamedTuple):
+class BatchChoice(NamedTuple):
     """A batch and the speed with it."""
 
     batch: int
@@ -72,10 +72,10 @@ class Choices:
         self._cluster = cluster
         self._speeds = speeds
         self._batches = batches
-        self._known: dict[str, list[Choice | None]] = {}
+        self._known: dict[str, list[BatchChoice | None]] = {}
         self._placements: list[Placement] = []
 
-    def of(self, job: Job) -> list[Choice | None]:
+    def of(self, job: Job) -> list[BatchChoice | None]:
         """The best choice on 1, 2, ... GPUs, consolidated; None where the job cannot run on so many."""
         if job.job_id not in self._known:
             most = min(job.most_gpus, self._cluster.gpus)
@@ -99,22 +99,22 @@ class Choices:
         """Removes all other jobs from the cache."""
         self._known = {job_id: found for job_id, found in self._known.items() if job_id in job_ids}
 
-    def best_on(self, job: Job, placement: Placement) -> Choice | None:
+    def best_on(self, job: Job, placement: Placement) -> BatchChoice | None:
         """The best batch for a placement; None where the job cannot run on so many GPUs."""
         return self._best(job, [placement])[0]
 
-    def _best(self, job: Job, placements: Sequence[Placement]) -> list[Choice | None]:
+    def _best(self, job: Job, placements: Sequence[Placement]) -> list[BatchChoice | None]:
         """The batch with the most samples a second on each placement, the first of equal ones."""
         tried = [(placement, self._batches(job, placement.gpus)) for placement in placements]
         seconds = seconds_of(self._speeds, job, tried)
-        found: list[Choice | None] = []
+        found: list[BatchChoice | None] = []
         end = 0
         for _, batches in tried:
             begin, end = end, end + len(batches)
             if batches:
                 samples_per_s = np.array(batches) / seconds[begin:end]
                 best = int(samples_per_s.argmax())
-                found.append(Choice(batches[best], float(samples_per_s[best])))
+                found.append(BatchChoice(batches[best], float(samples_per_s[best])))
             else:
                 found.append(None)
         return found

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ddlprof.base.errors import UserError
-from ddlprof.base.reading import Range, decode
+from ddlprof.base.reading import Interval, decode
 from ddlprof.extensions.cluster.history.files import Wrong, at, json_in
 from ddlprof.extensions.cluster.history.past import PastJob
 from ddlprof.extensions.cluster.history.times import moment
@@ -31,7 +31,7 @@ _ASSIGNED = re.compile(r"Successfully assigned \S+ to (\S+)")
 
 
 _NUMBER = re.compile(r"\d{1,9}", re.ASCII)
-_Pods = Annotated[int, Range(0, 10**9)]
+_Pods = Annotated[int, Interval(0, 10**9)]
 _Amounts = dict[str, str | float]
 """What is asked for by the name of the resource: 8, "8" or "64Gi"."""
 

@@ -53,7 +53,7 @@ class PastJob:
 
 
 @dataclass
-class Kept:
+class KeptHistory:
     """What is kept of a history, and what is not."""
 
     jobs: list[PastJob] = field(default_factory=list)
@@ -77,9 +77,9 @@ TOO_LARGE = "that cannot be, as of more than a million GPUs or 30 years"
 OTHER_QUEUES = "of other queues"
 
 
-def kept(jobs: Iterable[PastJob], queues: frozenset[str] = frozenset()) -> Kept:
+def kept(jobs: Iterable[PastJob], queues: frozenset[str] = frozenset()) -> KeptHistory:
     """The jobs that can be simulated, in the order of their submission; empty `queues` are all."""
-    found = Kept()
+    found = KeptHistory()
     for job in jobs:
         why = _why_not(job, queues)
         if why is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Question:
+class ElasticQuestion:
     """The input of the answer: the jobs, the cluster, and the predicted speeds."""
 
     lines: Sequence[Line]
@@ -39,7 +39,7 @@ def read_question(
     instance: str | None,
     gpu_model: str | None,
     learned: Learned | None = None,
-) -> Question:
+) -> ElasticQuestion:
     """Reads the file of jobs and predicts their speeds. Raises `DdlprofError` for what cannot be answered."""
     from ddlprof.extensions.cluster.elastic.jobs_file import read_jobs
     from ddlprof.extensions.cluster.speeds import PredictedSpeeds
@@ -57,7 +57,7 @@ def read_question(
         for line, workload in zip(lines, workloads, strict=True)
     ]
     own = [line.name for line, workload in zip(lines, workloads, strict=True) if not _of_gpus(workload)]
-    return Question(
+    return ElasticQuestion(
         lines=lines,
         jobs=jobs,
         cluster=_cluster(gpus, size),
@@ -169,10 +169,10 @@ def _predictors(lines: Sequence[Line], workloads: Sequence[Workload], learned: L
 
 
 def _cluster(gpus: int, per_machine: int) -> Cluster:
-    from ddlprof.extensions.cluster.machines import Cluster, Machine
+    from ddlprof.extensions.cluster.machines import Cluster, ClusterMachine
 
     sizes = [per_machine] * (gpus // per_machine) + [gpus % per_machine] * (gpus % per_machine > 0)
-    return Cluster(tuple(Machine(index, 0, size) for index, size in enumerate(sizes)))
+    return Cluster(tuple(ClusterMachine(index, 0, size) for index, size in enumerate(sizes)))
 
 
 def job_of(line: Line, workload: Workload, predictor: Predicts, machine: Target, gpus: int) -> Job:

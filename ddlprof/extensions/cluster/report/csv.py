@@ -11,15 +11,15 @@ from typing import Any
 
 from ddlprof.base.files import replacing
 from ddlprof.extensions.cluster.simulation.metrics import JOB_COLUMNS as ONE_JOB
-from ddlprof.extensions.cluster.simulation.metrics import Load, Summary
+from ddlprof.extensions.cluster.simulation.metrics import ClusterUse, PolicyMetrics
 from ddlprof.extensions.cluster.sweep.cases import CaseResult
 from ddlprof.report.json_csv import csv_text, csv_writer, write_rows
 
 CASE_COLUMNS = ("policy", "seed", "load", "predictable")
 """The load is the one asked for: empty where submissions are as in the trace."""
-SUMMARY_COLUMNS = (*CASE_COLUMNS, "offered_load", *(field.name for field in fields(Summary)))
+SUMMARY_COLUMNS = (*CASE_COLUMNS, "offered_load", *(field.name for field in fields(PolicyMetrics)))
 JOB_COLUMNS = (*CASE_COLUMNS, *ONE_JOB)
-USE_COLUMNS = (*CASE_COLUMNS, *(field.name for field in fields(Load)))
+USE_COLUMNS = (*CASE_COLUMNS, *(field.name for field in fields(ClusterUse)))
 
 
 def render(results: Sequence[CaseResult]) -> dict[str, str]:

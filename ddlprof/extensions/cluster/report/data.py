@@ -15,12 +15,12 @@ from ddlprof.base.units import percent
 from ddlprof.extensions.cluster.jobs import KNOWN_FROM
 from ddlprof.extensions.cluster.policy import depends_on_seed
 from ddlprof.extensions.cluster.profile import ClusterProfile
-from ddlprof.extensions.cluster.simulation.metrics import Load, Summary, Waited
-from ddlprof.extensions.cluster.sweep.cases import Case, CaseResult
+from ddlprof.extensions.cluster.simulation.metrics import ClusterUse, PolicyMetrics, Waited
+from ddlprof.extensions.cluster.sweep.cases import CaseResult, SimulationCase
 from ddlprof.extensions.cluster.sweep.run import Setting
 
 SIMULATED_SCHEMA_VERSION = 1
-FIGURES = tuple(each.name for each in fields(Summary) if each.name != "jobs")
+FIGURES = tuple(each.name for each in fields(PolicyMetrics) if each.name != "jobs")
 LESS, MORE = -1, 1
 BETTER = {
     "makespan_s": LESS, "completion_mean_s": LESS, "completion_median_s": LESS, "completion_p95_s": LESS,
@@ -42,7 +42,7 @@ _SAME = 1e-9
 
 
 @dataclass(frozen=True)
-class Question:
+class SimulationQuestion:
     """The trace, the cluster and the settings of the simulations."""
 
     trace: str
@@ -90,7 +90,7 @@ class PolicyLine:
     """How much longer `mean_s` is than the best policy's, as a share of the latter."""
     wins: int
     """The number of seeds in which no policy has a shorter mean completion time."""
-    over_time: Sequence[Load]
+    over_time: Sequence[ClusterUse]
     """The load over time, in the simulation of the first seed."""
     completion_cdf: list[tuple[float, float]]
     """(seconds, share of jobs that completed within them), all seeds together."""
@@ -101,7 +101,7 @@ class PolicyLine:
 
 
 @dataclass(frozen=True)
-class Block:
+class PolicyComparison:
     """Policies on the same jobs."""
 
     load: float | None
@@ -132,13 +132,13 @@ class CaseLine:
 class SimulatedData:
     """The results of all simulations of one call."""
 
-    question: Question
-    blocks: list[Block]
+    question: SimulationQuestion
+    blocks: list[PolicyComparison]
     cases: list[CaseLine]
     schema: int = field(default=SIMULATED_SCHEMA_VERSION)
 
 
-def build(question: Question, results: Sequence[CaseResult]) -> SimulatedData:
+def build(question: SimulationQuestion, results: Sequence[CaseResult]) -> SimulatedData:
     """Puts the results of one question side by side; those of a block stand together."""
     groups = groupby(results, key=lambda result: (result.case.load, result.case.predictable))
     blocks = [_block(load, predictable, list(found)) for (load, predictable), found in groups]
@@ -153,7 +153,7 @@ def build(question: Question, results: Sequence[CaseResult]) -> SimulatedData:
     )
 
 
-def _starving(blocks: Sequence[Block]) -> str | None:
+def _starving(blocks: Sequence[PolicyComparison]) -> str | None:
     """Which policies starve a few jobs, which a mean over all of them does not show."""
     lowest: dict[str, PolicyLine] = {}
     for line in (line for block in blocks for line in block.policies):
@@ -186,7 +186,7 @@ def _longest(found: Sequence[CaseResult]) -> list[Waited]:
     return sorted(every, key=lambda waited: (-waited.waited_s, waited.job_id))[:most]
 
 
-def _block(load: float | None, predictable: float | None, results: Sequence[CaseResult]) -> Block:
+def _block(load: float | None, predictable: float | None, results: Sequence[CaseResult]) -> PolicyComparison:
     by_policy: dict[str, list[CaseResult]] = {}
     for result in results:
         by_policy.setdefault(result.case.policy, []).append(result)
@@ -194,7 +194,7 @@ def _block(load: float | None, predictable: float | None, results: Sequence[Case
     mean_s = {policy: statistics.fmean(map(_headline, found)) for policy, found in by_policy.items()}
     shortest_s = min(mean_s.values())
     offered = [result.offered_load for result in results if result.offered_load is not None]
-    return Block(
+    return PolicyComparison(
         load=load,
         offered_load=statistics.fmean(offered) if offered else None,
         predictable=predictable,
@@ -272,7 +272,7 @@ def _pooled(curves: Sequence[Sequence[tuple[float, float]]]) -> list[tuple[float
     return [*pooled[:-1:every], pooled[-1]]
 
 
-def assumed(setting: Setting, cases: Sequence[Case]) -> Iterator[str]:
+def assumed(setting: Setting, cases: Sequence[SimulationCase]) -> Iterator[str]:
     """The assumptions and omissions of the simulations, one sentence each."""
     others = [job for job in setting.jobs if job.max_gpus is None]
     if len(others) < len(setting.jobs):
@@ -305,7 +305,7 @@ def assumed(setting: Setting, cases: Sequence[Case]) -> Iterator[str]:
         yield "nothing here is drawn, so all seeds are alike: draw submissions with --arrivals poisson"
 
 
-def _are_alike(setting: Setting, cases: Sequence[Case]) -> bool:
+def _are_alike(setting: Setting, cases: Sequence[SimulationCase]) -> bool:
     forecast = any(case.predictable is not None and (setting.pred_error or 0 < case.predictable < 1) for case in cases)
     drawn = setting.draws_arrivals or forecast or any(depends_on_seed(case.policy) for case in cases)
     return not drawn and len({case.seed for case in cases}) > 1

@@ -8,7 +8,7 @@ from functools import partial
 
 from ddlprof.base.text import text_of
 from ddlprof.base.units import count, figure, long_time
-from ddlprof.extensions.cluster.elastic_advice import Course, Share
+from ddlprof.extensions.cluster.elastic_advice import PolicyOutcome, Share
 from ddlprof.report.json_csv import json_text
 from ddlprof.report.table import Column, Table, fields
 from ddlprof.report.text import labelled, wrapped
@@ -20,12 +20,12 @@ TABLE = Table[Share](
     *fields("samples_per_s_high=samples_per_s.high", "efficiency", "effective_samples_per_s"),
 )
 _COURSES = (
-    Column[Course]("POLICY", "policy", words=True),
-    Column[Course]("MEAN COMPLETION", lambda course: long_time(course.mean_completion_s)),
-    Column[Course]("P95", lambda course: long_time(course.p95_completion_s)),
-    Column[Course]("ALL DONE", lambda course: long_time(course.makespan_s)),
-    Column[Course]("DONE AT LAST ARRIVAL", "ended"),
-    Column[Course]("RESTARTS", "restarts"),
+    Column[PolicyOutcome]("POLICY", "policy", words=True),
+    Column[PolicyOutcome]("MEAN COMPLETION", lambda policy_outcome: long_time(policy_outcome.mean_completion_s)),
+    Column[PolicyOutcome]("P95", lambda policy_outcome: long_time(policy_outcome.p95_completion_s)),
+    Column[PolicyOutcome]("ALL DONE", lambda policy_outcome: long_time(policy_outcome.makespan_s)),
+    Column[PolicyOutcome]("DONE AT LAST ARRIVAL", "ended"),
+    Column[PolicyOutcome]("RESTARTS", "restarts"),
 )
 ASSUMED = (
     "Every batch between min_batch and max_batch is taken to train as well as any other, sample for sample: the"
@@ -48,7 +48,7 @@ class ElasticData:
     """The machines that the GPUs are in, in words."""
     shares: Sequence[Share]
     is_charged: bool
-    courses: Sequence[Course] = ()
+    policy_outcomes: Sequence[PolicyOutcome] = ()
     notes: Sequence[str] = ()
 
     @property
@@ -69,8 +69,8 @@ def as_table(data: ElasticData) -> str:
     lines += ["", *_shares(data)]
     if waiting := [share.job.job_id for share in data.shares if not share.gpus]:
         lines += _labelled("Waits", f"{', '.join(waiting)}: GPUs go to the jobs submitted first")
-    if data.courses:
-        lines += ["", *_courses(data)]
+    if data.policy_outcomes:
+        lines += ["", *_policy_outcomes(data)]
     lines += ["", *_labelled("Batches", data.statement)]
     for note in data.notes:
         lines += _labelled("Note", note)
@@ -87,7 +87,7 @@ def as_json(data: ElasticData) -> str:
             "batches": data.statement,
             "sum_speed_up": data.speed_ups,
             "jobs": TABLE.records(data.shares),
-            "simulated": [vars(course) for course in data.courses],
+            "simulated": [vars(policy_outcome) for policy_outcome in data.policy_outcomes],
             "notes": list(data.notes),
         }
     )
@@ -120,7 +120,9 @@ def _interval(share: Share) -> str | None:
     return speeds and f"{figure(speeds.low)} to {figure(speeds.high)}"
 
 
-def _courses(data: ElasticData) -> list[str]:
-    best = data.courses[0].mean_completion_s
-    ratio = Column[Course]("MEAN / ELASTIC", lambda course: f"{course.mean_completion_s / best:.2f}")
-    return Table(*_COURSES, ratio).lines(data.courses)
+def _policy_outcomes(data: ElasticData) -> list[str]:
+    best = data.policy_outcomes[0].mean_completion_s
+    ratio = Column[PolicyOutcome](
+        "MEAN / ELASTIC", lambda policy_outcome: f"{policy_outcome.mean_completion_s / best:.2f}"
+    )
+    return Table(*_COURSES, ratio).lines(data.policy_outcomes)

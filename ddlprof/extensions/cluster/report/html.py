@@ -10,9 +10,9 @@ from typing import Any
 from ddlprof.base.units import count, significant
 from ddlprof.extensions.cluster.report import profile as past
 from ddlprof.extensions.cluster.report import text as words
-from ddlprof.extensions.cluster.report.data import Block, PolicyLine, SimulatedData
-from ddlprof.extensions.cluster.simulation.metrics import Load
-from ddlprof.report.html.chart import Choice, chart, rounded, short
+from ddlprof.extensions.cluster.report.data import PolicyComparison, PolicyLine, SimulatedData
+from ddlprof.extensions.cluster.simulation.metrics import ClusterUse
+from ddlprof.report.html.chart import ChartMenu, chart, rounded, short
 from ddlprof.report.html.element import Content, Html, bullets, facts, table, tag
 from ddlprof.report.html.shell import Absent, Section, page, verdict_box
 
@@ -150,13 +150,13 @@ def _sweep(data: SimulatedData, unit: words.TimeUnit) -> Section | Absent:
         caption="Mean completion time of jobs, over all seeds.",
         alt="Mean completion times, a line for each policy.",
         table=_table(data, "Mean completion time", [unit.name], lambda line: [line.mean_s / unit.seconds]),
-        choice=Choice("Show", [name for name, _ in views]),
+        choice=ChartMenu("Show", [name for name, _ in views]),
     )  # fmt: skip
     return Section("sweep", title, figure)
 
 
 def _sweep_view(
-    blocks: Sequence[Block], along: str, fixed: str, value: float | None, unit: words.TimeUnit
+    blocks: Sequence[PolicyComparison], along: str, fixed: str, value: float | None, unit: words.TimeUnit
 ) -> tuple[str, dict[str, Any]]:
     chosen = sorted((b for b in blocks if getattr(b, fixed) == value), key=lambda b: getattr(b, along))
     lines = [
@@ -177,7 +177,7 @@ def _over_time(data: SimulatedData, unit: words.TimeUnit) -> Section:
 
 
 def _timeline(
-    data: SimulatedData, unit: words.TimeUnit, name: str, what: str, of: str, value: Callable[[Load], float],
+    data: SimulatedData, unit: words.TimeUnit, name: str, what: str, of: str, value: Callable[[ClusterUse], float],
     top: float | None = None,
 ) -> Html:  # fmt: skip
     views = []
@@ -194,11 +194,11 @@ def _timeline(
         name, "curves", {"views": views}, caption=f"{what}, means over short times.",
         alt=f"{what} over time, a line for each policy.",
         table=_table(data, at, head, lambda line: map(value, _thinned(line.over_time))),
-        choice=Choice("Show", [words.title(block) for block in data.blocks]),
+        choice=ChartMenu("Show", [words.title(block) for block in data.blocks]),
     )  # fmt: skip
 
 
-def _thinned(loads: Sequence[Load]) -> list[Load]:
+def _thinned(loads: Sequence[ClusterUse]) -> list[ClusterUse]:
     return [loads[(number + 1) * len(loads) // _PARTS - 1] for number in range(_PARTS)] if loads else []
 
 
@@ -220,7 +220,7 @@ def _distribution(data: SimulatedData, unit: words.TimeUnit) -> Section:
         caption="The share of jobs that complete within a time of their submission; the axis of times is logarithmic.",
         alt="Distributions of the completion times of jobs, a line for each policy.",
         table=_table(data, f"So many jobs complete within [{unit.name}]", head, within),
-        choice=Choice("Show", [words.title(block) for block in data.blocks]),
+        choice=ChartMenu("Show", [words.title(block) for block in data.blocks]),
     )  # fmt: skip
     return Section("completion", "How long jobs take", figure)
 

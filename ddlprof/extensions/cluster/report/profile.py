@@ -8,8 +8,8 @@ from functools import partial
 
 from ddlprof.base.text import text_of
 from ddlprof.base.units import count, duration, percent, significant
-from ddlprof.extensions.cluster.history.past import COLUMNS, Kept, PastJob
-from ddlprof.extensions.cluster.profile import ClusterProfile, Held, SizeLine, profile
+from ddlprof.extensions.cluster.history.past import COLUMNS, KeptHistory, PastJob
+from ddlprof.extensions.cluster.profile import ClusterProfile, HeldGpus, SizeLine, profile
 from ddlprof.report.json_csv import csv_text
 from ddlprof.report.table import Column, Table, fields
 from ddlprof.report.text import labelled
@@ -30,14 +30,14 @@ class HistoryData:
     schema: int = field(default=HISTORY_SCHEMA_VERSION)
 
 
-def build(name: str, history: Kept, gpus: int | None) -> HistoryData:
+def build(name: str, history: KeptHistory, gpus: int | None) -> HistoryData:
     """The figures of a history that has jobs; `gpus` of the cluster, None: the most that were held at once."""
     found = profile([_held(job) for job in history.jobs], gpus)
     return HistoryData(name, found, [*history.notes(), *rests_on(found, gpus)])
 
 
-def _held(job: PastJob) -> Held:
-    return Held(job.submit_s, job.gpus, job.duration_s or 0.0, job.start_s, job.nodes)
+def _held(job: PastJob) -> HeldGpus:
+    return HeldGpus(job.submit_s, job.gpus, job.duration_s or 0.0, job.start_s, job.nodes)
 
 
 def rests_on(found: ClusterProfile, gpus: int | None) -> Iterator[str]:
@@ -47,7 +47,7 @@ def rests_on(found: ClusterProfile, gpus: int | None) -> Iterator[str]:
         yield "not every job tells when it started, so waits and idle GPUs are not known"
     if found.most_at_once is not None and gpus is not None and found.most_at_once > gpus:
         yield f"jobs held {held} GPUs at once, more than the {gpus:,} that are said: figures of the past are for {held}"
-    elif not found.gpus_are_told and found.most_at_once is not None:
+    elif not found.gpus_are_known and found.most_at_once is not None:
         yield f"the cluster is taken to have the {held} GPUs that jobs held at once; --gpus says how many it has"
 
 
@@ -143,7 +143,7 @@ def read_with(found: ClusterProfile) -> Iterator[str]:
         "Idle and fragmentation are over the time from the first to the last submission. GPUs that are idle while a job"
         " waits that asks for no more are on too many machines, or kept for others."
     )
-    if not found.gpus_are_told:
+    if not found.gpus_are_known:
         yield f"Jobs held {_gpus(found)} at once, more than the cluster of the simulation has: figures are for as many."
 
 

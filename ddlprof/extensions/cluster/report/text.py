@@ -9,7 +9,13 @@ from functools import partial
 from ddlprof.base.text import text_of
 from ddlprof.base.units import count, listed, percent, significant
 from ddlprof.extensions.cluster.report import profile as past
-from ddlprof.extensions.cluster.report.data import Block, FigureLine, PolicyLine, Question, SimulatedData
+from ddlprof.extensions.cluster.report.data import (
+    FigureLine,
+    PolicyComparison,
+    PolicyLine,
+    SimulatedData,
+    SimulationQuestion,
+)
 from ddlprof.report.text import aligned, labelled, wrapped
 
 _HOURS_FROM_S, _MINUTES_FROM_S = 7200.0, 120.0
@@ -91,7 +97,7 @@ def _cell(figure: FigureLine, factor: float, decimals: int) -> str:
     return text if figure.sd is None else f"{text} ±{figure.sd * factor:,.{decimals}f}"
 
 
-def title(block: Block) -> str:
+def title(block: PolicyComparison) -> str:
     """The load and the share of predictable jobs that distinguish a block."""
     words = []
     if block.load is not None:
@@ -103,7 +109,7 @@ def title(block: Block) -> str:
     return ", ".join(words) or "all jobs submitted at once"
 
 
-def verdict(block: Block, seeds: int, unit: TimeUnit) -> str:
+def verdict(block: PolicyComparison, seeds: int, unit: TimeUnit) -> str:
     """The policy with the shortest mean completion time in a sentence, and how much longer the others take."""
     ordered = sorted(block.policies, key=lambda line: line.mean_s)
     best = ordered[0]
@@ -119,7 +125,7 @@ def verdict(block: Block, seeds: int, unit: TimeUnit) -> str:
     return f"{has} the shortest mean completion time, {mean}{often}; {listed(rest, most=3)}"
 
 
-def described(question: Question) -> Iterator[str]:
+def described(question: SimulationQuestion) -> Iterator[str]:
     """The jobs and the cluster, in a few words each."""
     yield question.trace
     yield count(question.jobs, "job")
@@ -150,7 +156,7 @@ def render(data: SimulatedData) -> str:
     return text_of(lines)
 
 
-def _table(columns: Sequence[Measure], block: Block, unit: TimeUnit) -> Iterator[str]:
+def _table(columns: Sequence[Measure], block: PolicyComparison, unit: TimeUnit) -> Iterator[str]:
     marked = [
         [
             f"{cell}{_BEST if line.figures[column.name].is_best else ' '}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ddlprof.base.errors import DdlprofError, UserError
-from ddlprof.extensions.cluster.jobs import Forecaster, Job, JobState, Outcome, Simulated, exactly
+from ddlprof.extensions.cluster.jobs import Forecaster, Job, JobOutcome, JobState, Simulated, exactly
 from ddlprof.extensions.cluster.machines import Allocation, Cluster
 from ddlprof.extensions.cluster.packing import FreeGpus, Running
 from ddlprof.extensions.cluster.policy import Decision, Policy
@@ -98,7 +98,7 @@ class _Run:
     """The same for the ends of leases that are finite."""
     queue: dict[str, JobState] = field(default_factory=dict)
     running: dict[str, JobState] = field(default_factory=dict)
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[JobOutcome] = field(default_factory=list)
     usage: list[tuple[float, int, int]] = field(default_factory=list)
     livelock: LivelockDetector = field(default_factory=LivelockDetector)
 
@@ -196,7 +196,7 @@ def _end_due(run: _Run, now_s: float, until_s: float) -> int:
         _release(run, state)
         del run.running[state.job.job_id]
         run.outcomes.append(
-            Outcome(
+            JobOutcome(
                 job=state.job,
                 first_start_s=state.job.submit_s if state.first_start_s is None else state.first_start_s,
                 end_s=now_s,

@@ -8,13 +8,13 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.extensions.cluster.jobs import Outcome, Simulated
+from ddlprof.extensions.cluster.jobs import JobOutcome, Simulated
 
 _HOUR_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Summary:
+class PolicyMetrics:
     """The metrics of one policy. None: not known, because the duration of the jobs alone is not known."""
 
     jobs: int
@@ -47,7 +47,7 @@ class Summary:
     """The most seconds that a job was without GPUs."""
 
 
-def summary(simulated: Simulated, gpus: int) -> Summary:
+def summary(simulated: Simulated, gpus: int) -> PolicyMetrics:
     """The metrics of a simulation of a cluster with so many GPUs. At least one job has ended."""
     outcomes = simulated.outcomes
     completion = _column([outcome.completion_s for outcome in outcomes])
@@ -56,7 +56,7 @@ def summary(simulated: Simulated, gpus: int) -> Summary:
     held_s = sum(outcome.held_gpu_s for outcome in outcomes)
     shares = fairness(outcomes, gpus)
     slow = slowdowns(outcomes)
-    return Summary(
+    return PolicyMetrics(
         jobs=len(outcomes),
         makespan_s=makespan_s,
         completion_mean_s=float(completion.mean()),
@@ -111,7 +111,7 @@ def comm_by_dimension(simulated: Simulated) -> dict[str, float]:
     return found
 
 
-def slowdowns(outcomes: Sequence[Outcome]) -> NDArray[np.float64] | None:
+def slowdowns(outcomes: Sequence[JobOutcome]) -> NDArray[np.float64] | None:
     """The completion time divided by the time that the job takes alone on the GPUs it asks for.
 
     Below 1 if it was given more. None: the latter is not known.
@@ -125,7 +125,7 @@ def jain_index(values: NDArray[np.float64]) -> float:
     return float(values.sum() ** 2 / (len(values) * (values**2).sum()))
 
 
-def fairness(outcomes: Sequence[Outcome], gpus: int) -> NDArray[np.float64] | None:
+def fairness(outcomes: Sequence[JobOutcome], gpus: int) -> NDArray[np.float64] | None:
     """Each job's finish-time fairness: its completion time over that on its equal share of the cluster.
 
     The ratio is that of Themis (Mahajan et al., NSDI 2020). With N jobs in the cluster on average between a job's
@@ -154,7 +154,7 @@ def _present(submit: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[n
     return np.where(span_s > 0, inside / np.where(span_s > 0, span_s, 1.0), 1.0)
 
 
-def _ideal(outcomes: Sequence[Outcome]) -> NDArray[np.float64] | None:
+def _ideal(outcomes: Sequence[JobOutcome]) -> NDArray[np.float64] | None:
     known = [outcome.ideal_s for outcome in outcomes if outcome.ideal_s is not None]
     return _column(known) if len(known) == len(outcomes) else None
 
@@ -164,7 +164,7 @@ def _column(values: Sequence[float]) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class JobRow:
+class SimulatedJob:
     """One job as a row of a table."""
 
     job_id: str
@@ -185,15 +185,15 @@ class JobRow:
     """`comm_gpu_hours` by the dimension of its layout, as `tensor=1.5;data=0.2`."""
 
 
-JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
+JOB_COLUMNS = tuple(field.name for field in fields(SimulatedJob))
 
 
-def job_rows(simulated: Simulated, gpus: int) -> list[JobRow]:
+def job_rows(simulated: Simulated, gpus: int) -> list[SimulatedJob]:
     """The outcome of each job, in the order of submission."""
     outcomes = simulated.outcomes
     slow, shares = slowdowns(outcomes), fairness(outcomes, gpus)
     rows = [
-        JobRow(
+        SimulatedJob(
             job_id=outcome.job.job_id,
             model=outcome.job.model,
             gpus=outcome.job.gpus,
@@ -225,7 +225,7 @@ def completion_cdf(simulated: Simulated, points: int = 200) -> list[tuple[float,
 
 
 @dataclass(frozen=True)
-class Load:
+class ClusterUse:
     """The mean use of the cluster in one interval of time."""
 
     begin_s: float
@@ -234,7 +234,7 @@ class Load:
     waiting_jobs: float
 
 
-def over_time(simulated: Simulated, pieces: int = 200) -> list[Load]:
+def over_time(simulated: Simulated, pieces: int = 200) -> list[ClusterUse]:
     """The use of the cluster in equally long intervals from the first submission to the last end."""
     times = np.array([time_s for time_s, _, _ in simulated.usage])
     begin_s, end_s = float(times[0]), float(times[-1])
@@ -247,6 +247,6 @@ def over_time(simulated: Simulated, pieces: int = 200) -> list[Load]:
         summed = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
         means.append(np.diff(np.interp(edges, times, summed)) / np.diff(edges))
     return [
-        Load(float(edges[piece]), float(edges[piece + 1]), float(means[0][piece]), float(means[1][piece]))
+        ClusterUse(float(edges[piece]), float(edges[piece + 1]), float(means[0][piece]), float(means[1][piece]))
         for piece in range(pieces)
     ]

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from ddlprof.extensions.cluster.simulation.metrics import JobRow, Load, Summary, Waited
+from ddlprof.extensions.cluster.simulation.metrics import ClusterUse, PolicyMetrics, SimulatedJob, Waited
 
 
 @dataclass(frozen=True)
-class Case:
+class SimulationCase:
     """One simulation."""
 
     policy: str
@@ -26,10 +26,11 @@ class Case:
 
 def cases(
     policies: Sequence[str], seeds: Sequence[int], loads: Sequence[float | None], predictable: Sequence[float | None]
-) -> list[Case]:
+) -> list[SimulationCase]:
     """Every combination; cases that are compared with each other are next to each other."""
     return [
-        Case(policy, seed, load, share) for load, share, policy, seed in product(loads, predictable, policies, seeds)
+        SimulationCase(policy, seed, load, share)
+        for load, share, policy, seed in product(loads, predictable, policies, seeds)
     ]
 
 
@@ -37,16 +38,16 @@ def cases(
 class CaseResult:
     """The result of a case: some hundred figures instead of each change of the cluster."""
 
-    case: Case
+    case: SimulationCase
     offered_load: float | None
     """The load of the submissions; None: all jobs are submitted at once, or their durations are not known."""
-    summary: Summary
-    over_time: Sequence[Load]
+    summary: PolicyMetrics
+    over_time: Sequence[ClusterUse]
     completion_cdf: Sequence[tuple[float, float]]
     """(seconds, share of jobs that completed within them)."""
     longest_waits: Sequence[Waited] = ()
     """The jobs that waited longest."""
     comm_dimensions: Mapping[str, float] = field(default_factory=dict)
     """GPU-hours of exposed communication by dimension, of jobs with a layout."""
-    jobs: Sequence[JobRow] = ()
+    jobs: Sequence[SimulatedJob] = ()
     """The outcome of each job, if `Setting.keeps_jobs`."""

@@ -27,7 +27,7 @@ from ddlprof.extensions.cluster.simulation.metrics import (
     summary,
 )
 from ddlprof.extensions.cluster.speeds import Speeds
-from ddlprof.extensions.cluster.sweep.cases import Case, CaseResult
+from ddlprof.extensions.cluster.sweep.cases import CaseResult, SimulationCase
 from ddlprof.extensions.cluster.trace import offered_load, poisson, rescaled
 
 _EVERY_S = 0.25
@@ -52,7 +52,7 @@ class Setting:
 
 def run_cases(
     setting: Setting,
-    cases: Sequence[Case],
+    cases: Sequence[SimulationCase],
     workers: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[CaseResult]:
@@ -91,7 +91,9 @@ def _after(before: int, total: int, progress: Callable[[int, int], None], ended:
     progress(before + ended, total)
 
 
-def run_case(setting: Setting, case: Case, progress: Callable[[int], None] = lambda ended: None) -> CaseResult:
+def run_case(
+    setting: Setting, case: SimulationCase, progress: Callable[[int], None] = lambda ended: None
+) -> CaseResult:
     """Runs one simulation. Raises `UserError` for a load that is not possible, and for a policy that fails."""
     jobs: Sequence[Job] = poisson(setting.jobs, case.seed) if setting.draws_arrivals else setting.jobs
     if case.load is None and setting.draws_arrivals and offered_load(setting.jobs, setting.cluster) is None:
@@ -128,7 +130,7 @@ def run_case(setting: Setting, case: Case, progress: Callable[[int], None] = lam
     )
 
 
-def _expect(setting: Setting, case: Case) -> Forecaster:
+def _expect(setting: Setting, case: SimulationCase) -> Forecaster:
     if case.predictable is None:
         return exactly
     return forecasts(case.predictable, setting.pred_error, case.seed)

@@ -12,9 +12,9 @@ from ddlprof.cli.output import Out, Wanted, format_option, wanted
 from ddlprof.model.naming import on_this_machine
 
 if TYPE_CHECKING:
-    from ddlprof.extensions.fusion.part import Options
+    from ddlprof.extensions.fusion.part import FuseOptions
     from ddlprof.extensions.fusion.sweeps import Choices
-    from ddlprof.extensions.fusion.task import Names
+    from ddlprof.extensions.fusion.task import TaskSpec
 
 FORMATS = ("table", "json", "csv")
 
@@ -157,26 +157,26 @@ def fuse(
     trials_of(sweeps, trials, seed)  # says what is wrong before torch is imported
     defaults_of(optimizer)
     most = _most(max_models)
-    places = wanted(out, format, FORMATS)
+    destinations = wanted(out, format, FORMATS)
     _check(clip_norm, halving, first_rung)
     require_torch()
     from ddlprof.extensions.fusion.halving import Halving
-    from ddlprof.extensions.fusion.loop import Length
-    from ddlprof.extensions.fusion.part import Options
+    from ddlprof.extensions.fusion.loop import SweepLength
+    from ddlprof.extensions.fusion.part import FuseOptions
     from ddlprof.extensions.fusion.saving import prepare
-    from ddlprof.extensions.fusion.task import Names, device_of
+    from ddlprof.extensions.fusion.task import TaskSpec, device_of
 
-    names = Names(
+    names = TaskSpec(
         model, data, loss, metric, evaluation, optimizer, seed, device_of(device), clip_norm, precision, schedule,
         grad_accum,
     )  # fmt: skip
     if save is not None and not dry_run:
         prepare(save)
-    options = Options(
-        Length(max_steps, epochs), most, dry_run, force, bool(evaluation or metric), save, processes, cuda_graph,
+    options = FuseOptions(
+        SweepLength(max_steps, epochs), most, dry_run, force, bool(evaluation or metric), save, processes, cuda_graph,
         trials, None if halving is None else Halving(halving, first_rung),
     )  # fmt: skip
-    _run(names, sweeps, options, places)
+    _run(names, sweeps, options, destinations)
 
 
 def _check(clip_norm: float | None, halving: int | None, first_rung: int | None) -> None:
@@ -188,14 +188,14 @@ def _check(clip_norm: float | None, halving: int | None, first_rung: int | None)
         raise UserError("--first-rung needs --halving N, which says how many of the trials go on")
 
 
-def _run(names: Names, sweeps: dict[str, Choices], options: Options, places: Wanted) -> None:
+def _run(names: TaskSpec, sweeps: dict[str, Choices], options: FuseOptions, destinations: Wanted) -> None:
     from ddlprof.cli.screen import progress
     from ddlprof.extensions.fusion.job import run
     from ddlprof.extensions.fusion.report import as_csv, as_json, as_page
 
     with progress("training") as advance:
         result = run(names, sweeps, options, advance)
-    places.write({"table": as_page, "json": as_json, "csv": as_csv}, result)
+    destinations.write({"table": as_page, "json": as_json, "csv": as_csv}, result)
 
 
 def _most(text: str) -> int | None:

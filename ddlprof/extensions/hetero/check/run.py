@@ -20,7 +20,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.base.typed import decode
 from ddlprof.base.worker_processes import WorkerFailed, WorkerProcesses
 from ddlprof.extensions.hetero.devices import Devices, GpuNode
-from ddlprof.extensions.hetero.problem import GradientBucket, Problem, Strategy, Taken, Work
+from ddlprof.extensions.hetero.problem import DeviceWork, GradientBucket, Problem, SplitStrategy, Taken
 from ddlprof.extensions.hetero.simulation import simulate
 
 EVEN, BY_SPEED, PLAN = "even", "by speed", "plan"
@@ -51,7 +51,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Speeds:
+class MeasuredSpeeds:
     """What the processes measured without knowing any split: their own speeds, and that of the link.
 
     Seconds of each phase were measured at some numbers of samples, between which they are interpolated.
@@ -71,9 +71,9 @@ class Speeds:
     processor_share: float
     """The share of the time of computing in which the processes had their cores; below 1, other work used them."""
 
-    def work(self, device: int, samples: int) -> Work:
+    def work(self, device: int, samples: int) -> DeviceWork:
         """See `Times`."""
-        return Work(
+        return DeviceWork(
             self._at(self.forward_s[device], samples),
             self._at(self.backward_s[device], samples),
             update_s=self.update_s[device],
@@ -104,7 +104,7 @@ class Speeds:
         return gb_s, max(short - few / 1e9 / gb_s, 0.0) / 2
 
 
-def problem(model: Model, speeds: Speeds) -> Problem:
+def problem(model: Model, speeds: MeasuredSpeeds) -> Problem:
     """The two processes as machines with one GPU each."""
     gb_s, latency_s = speeds.link
     machines = tuple(GpuNode(name, 1, gb_s, gb_s) for name in ("fast", f"{model.slow} times slower"))
@@ -129,11 +129,11 @@ _TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedSplit:
     """One split on real processes."""
 
     name: str
-    strategy: Strategy
+    strategy: SplitStrategy
     predicted_s: float
     """The predicted step, from what was measured around each round: the median of the rounds."""
     measured_s: float
@@ -143,12 +143,12 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckResult:
     """What was run."""
 
     slow: int
     rounds: int
-    splits: tuple[Checked, ...]
+    splits: tuple[CheckedSplit, ...]
     gain: float
     """How many times as fast the split by speed is as the even split: the median of the rounds."""
     processor_share: float
@@ -169,7 +169,7 @@ class Check:
         return {**asdict(self), "worst": self.worst, "holds": self.holds}
 
 
-def check(planned: Problem, rounds: int = ROUNDS, busy_s: float = BUSY_S) -> Check:
+def check(planned: Problem, rounds: int = ROUNDS, busy_s: float = BUSY_S) -> CheckResult:
     """Runs a net with the groups of a problem on two processes, and compares. Raises `UserError` if they fail."""
     return compared(measured(planned, rounds, busy_s))
 
@@ -209,16 +209,20 @@ def _run(folder: Path, spec: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def compared(found: dict[str, Any]) -> Check:
+def compared(found: dict[str, Any]) -> CheckResult:
     """Predicts the splits from the speeds, and puts the measured steps beside the predictions."""
-    model, speeds, steps_s = decode(Model, found["model"]), decode(list[Speeds], found["speeds"]), found["steps_s"]
+    model, speeds, steps_s = (
+        decode(Model, found["model"]),
+        decode(list[MeasuredSpeeds], found["speeds"]),
+        found["steps_s"],
+    )
     rounds = [problem(model, each) for each in speeds]
     splits = []
     for name, fields in found["strategies"].items():
-        strategy = decode(Strategy, fields)
+        strategy = decode(SplitStrategy, fields)
         predicted = [simulate(here, strategy).step_s for here in rounds]
         ratio = median(one / other for one, other in zip(predicted, steps_s[name], strict=True))
-        splits.append(Checked(name, strategy, median(predicted), median(steps_s[name]), ratio))
+        splits.append(CheckedSplit(name, strategy, median(predicted), median(steps_s[name]), ratio))
     gain = median(even / by_speed for even, by_speed in zip(steps_s[EVEN], steps_s[BY_SPEED], strict=True))
     processor_share = median(each.processor_share for each in speeds)
-    return Check(model.slow, len(steps_s[EVEN]), tuple(splits), gain, processor_share)
+    return CheckResult(model.slow, len(steps_s[EVEN]), tuple(splits), gain, processor_share)

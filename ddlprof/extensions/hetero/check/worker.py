@@ -21,10 +21,20 @@ from typing import Any
 
 from ddlprof.base.cores import available_cores
 from ddlprof.base.typed import decode
-from ddlprof.extensions.hetero.check.run import BY_SPEED, CORES, EVEN, PLAN, RESULT, SPEC, Model, Speeds, problem
+from ddlprof.extensions.hetero.check.run import (
+    BY_SPEED,
+    CORES,
+    EVEN,
+    PLAN,
+    RESULT,
+    SPEC,
+    MeasuredSpeeds,
+    Model,
+    problem,
+)
 from ddlprof.extensions.hetero.parameter_server import Served
-from ddlprof.extensions.hetero.plan_file import PLAN_SCHEMA, GroupWay, PlanFile, RankShare
-from ddlprof.extensions.hetero.problem import Strategy
+from ddlprof.extensions.hetero.plan_file import PLAN_SCHEMA, GroupExchange, PlanFile, RankShare
+from ddlprof.extensions.hetero.problem import SplitStrategy
 from ddlprof.extensions.hetero.search import EVEN_AR, SPEED_AR, search, uniform
 from ddlprof.extensions.hetero.training import apply
 
@@ -215,7 +225,7 @@ class _Gauge:
         buckets = [_Bucket(tensor) for tensor in self._tensors(size)]
         parameters = [bucket.parameter.requires_grad_() for bucket in buckets]
         model = SimpleNamespace(process_group=self._dist.group.WORLD, parameters=lambda: parameters)
-        served = Served(model, [GroupWay("all", float(size), 0)])
+        served = Served(model, [GroupExchange("all", float(size), 0)])
         buckets[-1].last = True
         used, hook_s = _others_s(), 0.0
         for bucket in buckets:
@@ -242,7 +252,7 @@ class _Gauge:
 
         return wait
 
-    def speeds(self, begin: int = 0, end: int | None = None) -> Speeds:
+    def speeds(self, begin: int = 0, end: int | None = None) -> MeasuredSpeeds:
         """The medians of these measurements (by default all so far), on which both processes agree."""
         some = slice(begin, end)
         phases = [[median(each[phase] for each in tries[some]) for tries in self._phases] for phase in range(3)]
@@ -261,10 +271,10 @@ class _Gauge:
             "taken_s": taken_s,
             "processor_share": min(each[2] for each in everyone),
         }
-        return decode(Speeds, _agreed(self._dist, lambda: values))
+        return decode(MeasuredSpeeds, _agreed(self._dist, lambda: values))
 
 
-def _strategies(dist: Any, model: Model, speeds: Speeds) -> dict[str, Strategy]:
+def _strategies(dist: Any, model: Model, speeds: MeasuredSpeeds) -> dict[str, SplitStrategy]:
     """The strategies to run. Both processes must train, so the plan must use both."""
     here = problem(model, speeds)
 
@@ -274,13 +284,13 @@ def _strategies(dist: Any, model: Model, speeds: Speeds) -> dict[str, Strategy]:
         both = best if len(best.used) == 2 else four[SPEED_AR]
         return {name: asdict(each) for name, each in ((EVEN, four[EVEN_AR]), (BY_SPEED, four[SPEED_AR]), (PLAN, both))}
 
-    return decode(dict[str, Strategy], _agreed(dist, make))
+    return decode(dict[str, SplitStrategy], _agreed(dist, make))
 
 
 class _Training:
     """The training with one split, through `training.apply`."""
 
-    def __init__(self, torch: Any, dist: Any, model: Model, rank: int, strategy: Strategy, steps: int) -> None:
+    def __init__(self, torch: Any, dist: Any, model: Model, rank: int, strategy: SplitStrategy, steps: int) -> None:
         from torch.nn.parallel import DistributedDataParallel
         from torch.utils.data import DataLoader, TensorDataset
 
@@ -290,7 +300,7 @@ class _Training:
         self._net = DistributedDataParallel(_net(torch, model, rank), bucket_cap_mb=smallest_mb)
         ranks = tuple(RankShare(f"rank {number}", "here", count) for number, count in enumerate(strategy.samples))
         ways = tuple(
-            GroupWay(group.name, group.gradient_bytes, server)
+            GroupExchange(group.name, group.gradient_bytes, server)
             for group, server in zip(model.groups, strategy.servers, strict=True)
         )
         loader = apply(PlanFile(PLAN_SCHEMA, ranks, ways), self._net, DataLoader(data, batch_size=1))

@@ -13,7 +13,7 @@ from ddlprof.cli.output import Out, format_option, wanted
 from ddlprof.cli.panels import job_option, machines_option, panel
 
 if TYPE_CHECKING:
-    from ddlprof.extensions.hetero.check.run import Check
+    from ddlprof.extensions.hetero.check.run import CheckResult
     from ddlprof.extensions.hetero.planning import UnequalPlan
     from ddlprof.extensions.hetero.problem import Problem
 
@@ -53,7 +53,7 @@ def plan(
     from ddlprof.extensions.hetero.planning import plan_for
     from ddlprof.extensions.hetero.report import json, text, trace
 
-    places = wanted(out, format, FORMATS)
+    destinations = wanted(out, format, FORMATS)
     found = plan_for(run, machines, global_batch, learned=learned)
     checked, failure = _checked(found.plan.problem) if check else (None, None)
 
@@ -61,7 +61,7 @@ def plan(
         shown = text.render(found.job, found.plan, found.notes, found.interval_s)
         return shown + text.render_check(checked) if checked else shown
 
-    places.write(
+    destinations.write(
         {
             "table": as_table,
             "json": lambda found: json.as_json(found.job, found.plan, found.notes, checked),
@@ -74,7 +74,7 @@ def plan(
         raise failure
 
 
-def _checked(problem: Problem) -> tuple[Check | None, DdlprofError | None]:
+def _checked(problem: Problem) -> tuple[CheckResult | None, DdlprofError | None]:
     """The result of the check, or the reason why there is none: the plan is shown in both cases."""
     from ddlprof.base.torch_needed import require_torch
     from ddlprof.cli.screen import waiting

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ddlprof.extensions.hetero.check.run import Check
+from ddlprof.extensions.hetero.check.run import CheckResult
 from ddlprof.extensions.hetero.plan_file import PLAN_SCHEMA
 from ddlprof.extensions.hetero.report.text import bound_by
-from ddlprof.extensions.hetero.search import Plan, Planned
+from ddlprof.extensions.hetero.search import Planned, SplitPlan
 from ddlprof.report.json_csv import json_text
 
 
-def as_json(job: str, plan: Plan, notes: Sequence[str], check: Check | None = None) -> str:
+def as_json(job: str, plan: SplitPlan, notes: Sequence[str], check: CheckResult | None = None) -> str:
     """Everything that the table shows, and more; seconds and bytes."""
     return json_text(
         {
@@ -30,7 +30,7 @@ def as_json(job: str, plan: Plan, notes: Sequence[str], check: Check | None = No
     )
 
 
-def _values(plan: Plan, planned: Planned) -> dict[str, Any]:
+def _values(plan: SplitPlan, planned: Planned) -> dict[str, Any]:
     step, strategy = planned.step, planned.strategy
     values: dict[str, Any] = {
         "samples": strategy.samples,
@@ -51,7 +51,7 @@ def _values(plan: Plan, planned: Planned) -> dict[str, Any]:
     }
 
 
-def as_plan(job: str, plan: Plan) -> str:
+def as_plan(job: str, plan: SplitPlan) -> str:
     """The part of the plan that a training needs: the samples of each rank, and the exchange of each gradient group."""
     problem, strategy = plan.problem, plan.best.strategy
     assert plan.best.step is not None

@@ -7,11 +7,11 @@ from functools import partial
 
 from ddlprof.base.text import text_of
 from ddlprof.base.units import Scale, count, percent, scale_for, significant
-from ddlprof.extensions.hetero.check.run import TOLERANCE, Check, Checked
+from ddlprof.extensions.hetero.check.run import TOLERANCE, CheckedSplit, CheckResult
 from ddlprof.extensions.hetero.devices import Device
-from ddlprof.extensions.hetero.problem import Problem, Strategy
-from ddlprof.extensions.hetero.search import Plan, Planned
-from ddlprof.extensions.hetero.simulation import Step
+from ddlprof.extensions.hetero.problem import Problem, SplitStrategy
+from ddlprof.extensions.hetero.search import Planned, SplitPlan
+from ddlprof.extensions.hetero.simulation import SimulatedStep
 from ddlprof.report.table import Column, Table
 from ddlprof.report.text import labelled
 
@@ -22,7 +22,7 @@ _MOST_GROUPS = 24
 """The most rows of groups in the table; the JSON file has all groups."""
 
 
-def render(job: str, plan: Plan, notes: Sequence[str], interval: tuple[float, float] | None) -> str:
+def render(job: str, plan: SplitPlan, notes: Sequence[str], interval: tuple[float, float] | None) -> str:
     """The text with the plan, its devices and groups, the other plans, and their basis, ending with a line end.
 
     `interval` is the step in seconds at both ends of the computation's 80 % interval; None: it has none.
@@ -49,10 +49,10 @@ def render(job: str, plan: Plan, notes: Sequence[str], interval: tuple[float, fl
     return text_of(lines)
 
 
-def render_check(check: Check) -> str:
+def render_check(check: CheckResult) -> str:
     """The predicted and the measured step of the splits that were tried on this machine."""
     scale = scale_for(max(each.measured_s for each in check.splits))
-    splits = Table[Checked](
+    splits = Table[CheckedSplit](
         Column("on this machine", "name", words=True),
         Column("samples", lambda split: " + ".join(map(str, split.strategy.samples)), words=True),
         Column("predicted", lambda split: scale.time(split.predicted_s)),
@@ -68,7 +68,7 @@ def render_check(check: Check) -> str:
     return text_of(lines)
 
 
-def _judged(check: Check) -> list[str]:
+def _judged(check: CheckResult) -> list[str]:
     found = [
         f"{'holds' if check.holds else 'does not hold'}: predictions are off by {percent(check.worst)} at most"
         f" ({percent(TOLERANCE)} are allowed)"
@@ -81,15 +81,15 @@ def _judged(check: Check) -> list[str]:
     return found
 
 
-def bound_by(problem: Problem, step: Step) -> str:
+def bound_by(problem: Problem, step: SimulatedStep) -> str:
     """The largest part of the step: the exchange of gradients, or the computation of one device."""
     if step.exposed_s > step.compute_s:
         return "communication"
     return f"computation on {problem.devices.all[step.slowest].name}"
 
 
-def _comparison(plan: Plan, scale: Scale) -> Table[Planned]:
-    def of_step(head: str, words: Callable[[Step], str]) -> Column[Planned]:
+def _comparison(plan: SplitPlan, scale: Scale) -> Table[Planned]:
+    def of_step(head: str, words: Callable[[SimulatedStep], str]) -> Column[Planned]:
         return Column(head, lambda planned: "" if planned.step is None else words(planned.step))
 
     def bound(planned: Planned) -> str:
@@ -106,7 +106,7 @@ def _comparison(plan: Plan, scale: Scale) -> Table[Planned]:
     )
 
 
-def _gain(plan: Plan) -> str:
+def _gain(plan: SplitPlan) -> str:
     if plan.gain is None:
         return "none of the four fits in memory, the plan does"
     _, name = min((each.step.step_s, each.name) for each in plan.uniform if each.step is not None)
@@ -115,7 +115,7 @@ def _gain(plan: Plan) -> str:
     return f"{plan.gain:.2f} times as fast as the best of the four, {name!r}"
 
 
-def _devices(problem: Problem, strategy: Strategy, step: Step) -> Table[Device]:
+def _devices(problem: Problem, strategy: SplitStrategy, step: SimulatedStep) -> Table[Device]:
     ranks = {device: str(rank) for rank, device in enumerate(strategy.used)}
     samples = strategy.samples
     return Table(
@@ -126,20 +126,20 @@ def _devices(problem: Problem, strategy: Strategy, step: Step) -> Table[Device]:
     )
 
 
-def _groups(problem: Problem, strategy: Strategy) -> list[str]:
+def _groups(problem: Problem, strategy: SplitStrategy) -> list[str]:
     """The groups in the order of their layers in the forward pass."""
     groups = problem.groups
     table = Table[int](
         Column("group", lambda number: groups[number].name, words=True),
         Column("layers", lambda number: groups[number].layers),
         Column("gradients", lambda number: f"{significant(groups[number].gradient_bytes / 1e6, 4)} MB"),
-        Column("exchanged by", lambda number: way(problem, strategy, number), words=True),
+        Column("exchanged by", lambda number: exchange_method(problem, strategy, number), words=True),
     )
     more = [[f"{len(groups) - _MOST_GROUPS} more", "", "", ""]] if len(groups) > _MOST_GROUPS else []
     return table.lines(range(min(len(groups), _MOST_GROUPS)), *more)
 
 
-def way(problem: Problem, strategy: Strategy, group: int) -> str:
+def exchange_method(problem: Problem, strategy: SplitStrategy, group: int) -> str:
     """How the gradients of a group are exchanged."""
     if len(strategy.used) == 1:
         return "nobody: one GPU"

@@ -9,19 +9,19 @@ from collections.abc import Iterator
 
 from ddlprof.base.text import plain
 from ddlprof.extensions.hetero.problem import Problem
-from ddlprof.extensions.hetero.simulation import COLLECTIVES, Lane, Step
+from ddlprof.extensions.hetero.simulation import COLLECTIVES, Lane, SimulatedStep
 from ddlprof.report.trace_format import Event, process, trace_text, track
 
 _WORDS = {"out": "network, out", "in": "network, in", "link": "links between its GPUs"}
 
 
-def render(job: str, problem: Problem, step: Step) -> str:
+def render(job: str, problem: Problem, step: SimulatedStep) -> str:
     """The trace of a step that was simulated with its slices, as JSON. Times are whole nanoseconds, in microseconds."""
     about = {"made_by": "ddlprof plan --format trace", "job": plain(job), "step_ms": step.step_s * 1e3}
     return "".join(trace_text(about, _events(problem, step)))
 
 
-def _events(problem: Problem, step: Step) -> Iterator[Event]:
+def _events(problem: Problem, step: SimulatedStep) -> Iterator[Event]:
     devices = problem.devices
     for number, machine in enumerate(devices.machines, start=1):
         yield process(number, plain(machine.name))

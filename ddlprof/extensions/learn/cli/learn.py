@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ddlprof.base.errors import complain
-from ddlprof.cli.output import Out, Place, Wanted, format_option, wanted
+from ddlprof.cli.output import Destination, Out, Wanted, format_option, wanted
 
 FORMATS = ("table", "json")
 NOT_BETTER_EXIT_CODE = 1
@@ -30,13 +30,13 @@ def learn(
     from ddlprof.extensions.learn import report
     from ddlprof.extensions.learn.planning import learn_from
 
-    places = wanted(out, format, FORMATS)
+    destinations = wanted(out, format, FORMATS)
     with progress("reading runs") as advance:
         found = learn_from(folder, advance)
     renderers = {"table": report.render, "json": report.as_json}
     if found.lesson.learned is None:
-        Wanted([Place("table", None)]).write(renderers, found)
+        Wanted([Destination("table", None)]).write(renderers, found)
         raise typer.Exit(NOT_BETTER_EXIT_CODE)
-    if places.has_files_only:
+    if destinations.has_files_only:
         complain(report.in_a_line(found))
-    places.write(renderers, found)
+    destinations.write(renderers, found)

@@ -12,7 +12,7 @@ from ddlprof.cli.output import Out, format_option, wanted
 
 if TYPE_CHECKING:
     from ddlprof.model.probed import Probed
-    from ddlprof.report.machines.probe import Facts
+    from ddlprof.report.machines.probe import ProbeFacts
 
 FORMATS = ("table", "json")
 _LEAST_S, _MOST_S = 1.0, 3600.0
@@ -45,7 +45,7 @@ def probe(
     from ddlprof.report.json_csv import json_of
     from ddlprof.report.machines import probe as report
 
-    places = wanted(out, format, FORMATS)
+    destinations = wanted(out, format, FORMATS)
     catalog = load()
     if instance:
         instance = catalog.instance(instance).instance_type
@@ -61,12 +61,12 @@ def probe(
     except CatalogError as error:  # measuring took half a minute, so its results are shown even so
         kept, failure = None, error
     if not quiet or out:
-        places.write({"table": lambda probed: report.render(probed, facts, kept), "json": json_of}, probed)
+        destinations.write({"table": lambda probed: report.render(probed, facts, kept), "json": json_of}, probed)
     if failure:
         raise UserError(f"not kept: {failure}")
 
 
-def _keep(facts: Facts) -> str:
+def _keep(facts: ProbeFacts) -> str:
     """Adds the facts to the user's layer of the catalogue; returns where that is."""
     from ddlprof.instance_catalog import default_overlay
     from ddlprof.instance_catalog.overlay import add_links, add_reached

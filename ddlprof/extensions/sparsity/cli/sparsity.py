@@ -41,7 +41,7 @@ def sparsity(
     from ddlprof.launch.target import become
 
     command = _command(script, args or [], module)
-    places = wanted(out, format, FORMATS)
+    destinations = wanted(out, format, FORMATS)
     require_torch()
     if os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0") or not launch.is_first_rank():
         become(command.target, None, command.options)
@@ -50,17 +50,17 @@ def sparsity(
         timings, refused = _timings(counts) if try_structured and counts is not None and counts.steps else (None, [])
         if counts is not None:
             counts.notes += refused
-        _report(command.target.name, counts, timings, places, to_stderr=not out)
+        _report(command.target.name, counts, timings, destinations, to_stderr=not out)
 
     raise typer.Exit(launch.run(command, max_steps, every, show))
 
 
 def _command(script: str, args: list[str], module: bool) -> PythonCommand:
     from ddlprof.launch.command import is_command
-    from ddlprof.launch.target import PythonCommand, Target, python_command
+    from ddlprof.launch.target import LaunchTarget, PythonCommand, python_command
     from ddlprof.launch.torchrun import torchrun_words
 
-    target = Target([script, *args], module)
+    target = LaunchTarget([script, *args], module)
     python = None if module else python_command(target.words)
     if python is None and (torchrun_words(target) is not None or (not module and is_command(target.words))):
         raise UserError(f"{script} starts other processes: give sparsity the training script itself")
@@ -82,7 +82,7 @@ def _timings(counts: SparsityCounts) -> tuple[list[LstmTiming], list[str]]:
 
 
 def _report(
-    name: str, counts: SparsityCounts | None, timings: list[LstmTiming] | None, places: Wanted, *, to_stderr: bool
+    name: str, counts: SparsityCounts | None, timings: list[LstmTiming] | None, destinations: Wanted, *, to_stderr: bool
 ) -> None:
     from ddlprof.base.errors import complain
     from ddlprof.extensions.sparsity.analysis.potential import potential
@@ -91,7 +91,7 @@ def _report(
     if counts is None or not counts.steps:
         complain(_nothing(counts))
         return
-    places.write(
+    destinations.write(
         {
             "table": lambda found: as_table(name, counts, found, timings or []),
             "json": lambda found: as_json(name, counts, found, timings),

@@ -28,8 +28,8 @@ from ddlprof.extensions.sparsity.collect.layers import (
     needs_of,
     tensor_in,
 )
-from ddlprof.extensions.sparsity.collect.products import Call, LinearCall, Needs
-from ddlprof.extensions.sparsity.collect.zeros import LARGEST, MOST, Kept, Look, Values, keep, numbers
+from ddlprof.extensions.sparsity.collect.products import LayerCall, LinearCall, Needs
+from ddlprof.extensions.sparsity.collect.zeros import LARGEST, MOST, KeptTensor, Look, Values, keep, numbers
 from ddlprof.extensions.sparsity.model import LayerCounts, SparsityCounts, StepCounts
 
 _STEP = {
@@ -52,7 +52,7 @@ class _Call:
         """`of`: the module; None for a projection inside attention. `shapes`: those of input and output."""
         self.layer, self.of, self.shapes, self.needs = layer, of, shapes, needs
         self.x: Any = None
-        """The input: the tensor itself (`Kept`), or its counts (`Look`)."""
+        """The input: the tensor itself (`KeptTensor`), or its counts (`Look`)."""
         self.is_counted = False
         """Whether the forward was counted. A second backward of the same graph does not count it again."""
 
@@ -99,7 +99,7 @@ class Counting:
         self._sums = StepCounts(0)
         """The sums of this step. Gradients that belong to an earlier step are not counted."""
         self._over = True
-        self._forms: dict[tuple[Any, ...], Call] = {}
+        self._forms: dict[tuple[Any, ...], LayerCall] = {}
         self._waiting: list[tuple[_Call, Any]] = []
         """Calls of this step with the gradients of their outputs, whose tensors are not counted yet."""
         self._bytes_kept = 0
@@ -207,16 +207,16 @@ class Counting:
 
         The script may write into a batch as soon as backward no longer needs it.
         """
-        dy: Kept | Look | None = None
+        dy: KeptTensor | Look | None = None
         if not at_once and seen.layer.name not in self._changing:
             dy = keep(gradient, False)
-        size = sum(each.size for each in (seen.x, dy) if isinstance(each, Kept))
+        size = sum(each.size for each in (seen.x, dy) if isinstance(each, KeptTensor))
         if dy is None or size > LARGEST or self._bytes_kept + size > MOST:
             seen.x = self._look_later(seen, seen.x, is_input=True)
             dy = self._look(seen, gradient, is_input=False)
         else:
             self._bytes_kept += size
-        if isinstance(dy, Kept) or not isinstance(seen.x, Look):
+        if isinstance(dy, KeptTensor) or not isinstance(seen.x, Look):
             self._waiting.append((seen, dy))
         else:
             self._seen(seen, seen.x, dy)
@@ -233,7 +233,7 @@ class Counting:
             self._looked_at.append((self._sums, seen.layer, products))
         seen.is_counted = True
 
-    def _form(self, seen: _Call) -> Call:
+    def _form(self, seen: _Call) -> LayerCall:
         key = seen.layer.name, seen.shapes, seen.needs
         if key not in self._forms:
             x, y = seen.shapes
@@ -245,8 +245,8 @@ class Counting:
         form = self._form(seen)
         return (form.look_at_input if is_input else form.look_at_gradient)(tensor, self._first)
 
-    def _look_later(self, seen: _Call, tensor: Kept | Look, is_input: bool) -> Any:
-        if not isinstance(tensor, Kept):
+    def _look_later(self, seen: _Call, tensor: KeptTensor | Look, is_input: bool) -> Any:
+        if not isinstance(tensor, KeptTensor):
             return tensor
         if not tensor.is_unchanged:
             self._changing.add(seen.layer.name)

@@ -14,9 +14,9 @@ from torch import nn
 from ddlprof.base.alive import instances_of
 from ddlprof.collect.install import Uninstall, replace
 from ddlprof.extensions.sparsity.collect.products import (
-    Call,
     ConvolutionCall,
     Geometry,
+    LayerCall,
     LinearCall,
     Needs,
     RecurrentCall,
@@ -87,7 +87,7 @@ def needs_of(module: Any, x: Any, mask_known: bool) -> Needs:
     return Needs(x.requires_grad, weight.requires_grad, mask_known)
 
 
-def call_of(module: Any, x_shape: Any, y_shape: Any, needs: Needs) -> Call:
+def call_of(module: Any, x_shape: Any, y_shape: Any, needs: Needs) -> LayerCall:
     """What a call of the module with tensors of these shapes multiplies."""
     if isinstance(module, nn.Linear):
         return LinearCall(module.in_features, module.out_features, needs)

@@ -94,7 +94,7 @@ class Needs(NamedTuple):
     mask_known: bool
 
 
-class Call(Protocol):
+class LayerCall(Protocol):
     """One call of a layer with given shapes: how to count in its tensors and products."""
 
     def look_at_input(self, x: Any, with_structure: bool) -> Look:

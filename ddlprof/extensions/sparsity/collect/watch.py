@@ -23,7 +23,7 @@ _BETWEEN_WRITES_S = 1.0
 """Seconds between writes. A script that is killed loses what was counted since the last one."""
 
 
-class Watch:
+class SparsityWatch:
     """Chooses the counted steps of one training. Nothing here raises into the training."""
 
     def __init__(self, request: SparsityRequest) -> None:
@@ -139,8 +139,8 @@ def _is_inside(frame: Any) -> bool:
     return False
 
 
-def start(request: SparsityRequest) -> Watch:
+def start(request: SparsityRequest) -> SparsityWatch:
     """Starts counting in this process."""
-    watch = Watch(request)
+    watch = SparsityWatch(request)
     after_import("torch", watch.begin)
     return watch

@@ -103,16 +103,16 @@ def _of_ones(ones: Any, groups: int) -> Counts:
     """Counts the ones among bytes or bools of 0 and 1. NaN counts as not zero."""
     samples, features, *places = shape = ones.shape
     if ones.is_contiguous():
-        how = _way(shape, groups)
+        how = _sum_layout(shape, groups)
         return Counts(_added(ones, how), how.rows, how.parts, (samples, groups, *places))
     last = ones.movedim(1, -1)
     if last.is_contiguous():  # channels last
-        how = _way((samples * math.prod(places), features), groups)
+        how = _sum_layout((samples * math.prod(places), features), groups)
         return Counts(_added(last, how), how.rows, how.parts, (samples, *places, groups), last=True)
     return _of_ones(ones.contiguous(), groups)
 
 
-class _Way(NamedTuple):
+class _SumLayout(NamedTuple):
     """How the bytes of a tensor are added up."""
 
     form: tuple[int, ...]
@@ -124,7 +124,7 @@ class _Way(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1000)
-def _way(shape: tuple[int, ...], groups: int) -> _Way:
+def _sum_layout(shape: tuple[int, ...], groups: int) -> _SumLayout:
     features, places = shape[1] // groups, math.prod(shape[2:])
     rows = shape[0] * groups
     together = _LANES if places % _LANES else 1
@@ -133,11 +133,11 @@ def _way(shape: tuple[int, ...], groups: int) -> _Way:
         several = features // together
         for parts in range(-(-several // _BYTE), _MOST_PARTS):
             if several % parts == 0:
-                return _Way((rows, parts, several // parts, together * places), rows, parts * together, True)
-    return _Way((rows, 1, features, places), rows, -(-features // _BYTE), False)
+                return _SumLayout((rows, parts, several // parts, together * places), rows, parts * together, True)
+    return _SumLayout((rows, 1, features, places), rows, -(-features // _BYTE), False)
 
 
-def _added(ones: Any, how: _Way) -> Any:
+def _added(ones: Any, how: _SumLayout) -> Any:
     ones = ones.view(how.form)
     if how.lanes:
         return ones.view(torch.int64).sum(2)
@@ -262,7 +262,7 @@ def look(tensor: Any, features: int, places: int, groups: int, with_structure: b
     return Look(tensor.numel(), nonzeros(tensor, groups), found)
 
 
-class Kept(NamedTuple):
+class KeptTensor(NamedTuple):
     """A tensor that is kept for the end of the step, and what shows whether it was changed."""
 
     tensor: Any
@@ -277,11 +277,11 @@ class Kept(NamedTuple):
         return version_of(self.tensor) == self.version and self.tensor.data_ptr() == self.address
 
 
-def keep(tensor: Any, is_saved: bool) -> Kept | None:
+def keep(tensor: Any, is_saved: bool) -> KeptTensor | None:
     """Keeps a tensor; None if it must not be kept. `is_saved`: backward of the layer needs it as well."""
     if type(tensor) is not torch.Tensor or not tensor.is_cpu:  # on a device, another stream may write to it
         return None
     size = tensor.numel() * tensor.element_size()
     if size > (_LARGEST_SAVED if is_saved else LARGEST):
         return None
-    return Kept(tensor, size, version_of(tensor), tensor.data_ptr())
+    return KeptTensor(tensor, size, version_of(tensor), tensor.data_ptr())

@@ -74,7 +74,7 @@ class Masked:
         return self._masked(values).flatten(0, 1).t() @ gradients.flatten(0, 1)
 
 
-class Kept(Masked):
+class KeptNeurons(Masked):
     """Drops the same neurons for the whole batch, others in each step, and multiplies with the kept rows only.
 
     Fetching these rows of the weight costs time, too, which a small batch does not win back: see `GATHER_SAMPLES`.

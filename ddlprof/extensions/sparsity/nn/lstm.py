@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ddlprof.base.errors import UserError
-from ddlprof.extensions.sparsity.nn.dropped import Dropped, Kept, Masked, accumulating
+from ddlprof.extensions.sparsity.nn.dropped import Dropped, KeptNeurons, Masked, accumulating
 
 _BATCHED = 3
 
@@ -154,7 +154,7 @@ class StructuredDropoutLSTM(nn.LSTM):
             return partial(Masked, mask=_mask(x, p, size))
         kept = _number_kept(p, size)
         order = torch.rand(len(x), size, device=x.device).argsort(1)
-        return partial(Kept, kept=order[:, :kept].sort(1).values, factor=size / kept)
+        return partial(KeptNeurons, kept=order[:, :kept].sort(1).values, factor=size / kept)
 
 
 def _number_kept(p: float, size: int) -> int:

@@ -36,7 +36,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Times:
+class LstmTimes:
     """The median times of one forward and backward pass, in seconds."""
 
     torch_s: float
@@ -45,7 +45,7 @@ class Times:
     structured_s: float
 
 
-def times_of(shape: Shape, device: str = "cpu", blocks: int = BLOCKS) -> Times:
+def times_of(shape: Shape, device: str = "cpu", blocks: int = BLOCKS) -> LstmTimes:
     """Times the three in turns, on the CPU by processor time, so that other work on the machine counts for less."""
     p = shape.dropout
     between = p if shape.num_layers > 1 else 0.0
@@ -65,7 +65,7 @@ def times_of(shape: Shape, device: str = "cpu", blocks: int = BLOCKS) -> Times:
             taken = _timed(lambda module=module: _once(module, x), device)  # type: ignore[misc]
             if block:  # the first one allocates
                 found[name].append(taken)
-    return Times(**{name: statistics.median(each) for name, each in found.items()})
+    return LstmTimes(**{name: statistics.median(each) for name, each in found.items()})
 
 
 def _once(module: Any, x: Any) -> None:

@@ -8,7 +8,7 @@ from ddlprof.report.goodput.data import AttemptLine, GoodputReport, goodput_repo
 from ddlprof.report.goodput.text import WORDS, ended, failures, headline, saving
 from ddlprof.report.html.element import Html, bullets, joined
 from ddlprof.report.html.shell import Absent, Section
-from ddlprof.report.run.html.gains import Rate
+from ddlprof.report.run.html.gains import RunPrice
 from ddlprof.report.run.html.subject import Subject
 from ddlprof.report.table import Column, Table
 
@@ -20,12 +20,12 @@ _KNOWN_BY = {
 }
 
 
-def goodput(subject: Subject, rate: Rate | str) -> Section | Absent:
+def goodput(subject: Subject, rate: RunPrice | str) -> Section | Absent:
     """Where the time of all machines went over all attempts."""
     title = "All attempts of the job"
     if len(subject.attempts) < 2:
         return Absent(title, "the run has one attempt: ddlprof report --goodput RUN RUN... joins runs of one job")
-    price = rate.price if isinstance(rate, Rate) else None
+    price = rate.price if isinstance(rate, RunPrice) else None
     report = goodput_report(subject.run.name, trials_of(subject.attempts), price)
     if report is None:
         return Absent(title, "no attempt left a step")

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from ddlprof.analysis.run import RankAnalysis
 from ddlprof.analysis.traffic import Bandwidth, bandwidths, transfers
-from ddlprof.analysis.typical_step import Span, spans, typical_step
+from ddlprof.analysis.typical_step import CollectiveSpan, spans, typical_step
 from ddlprof.base.units import count, percent, significant, size
 from ddlprof.model.dimensions import UNKNOWN_SHOWN
-from ddlprof.report.html.chart import Choice, chart, short
+from ddlprof.report.html.chart import ChartMenu, chart, short
 from ddlprof.report.html.element import Content, Html, table, tag
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.run.html.subject import Subject
@@ -28,7 +28,7 @@ class Traffic:
     """The collectives of a few ranks: those of one typical step, and their bandwidths."""
 
     step: int | None
-    timelines: list[tuple[RankAnalysis, int, list[Span]]] = field(default_factory=list)
+    timelines: list[tuple[RankAnalysis, int, list[CollectiveSpan]]] = field(default_factory=list)
     """A rank, its row of the typical step, and its collectives in that step."""
     bandwidths: list[Bandwidth] = field(default_factory=list)
 
@@ -121,12 +121,12 @@ def timeline(subject: Subject, traffic: Traffic) -> Section | Absent:
     figure = chart(
         "timeline", "timeline", data, caption=caption, alt=alt, table=_span_table(subject, timelines),
         height=max(200, 110 + 26 * min(most, MOST_SPANS)),
-        choice=Choice("Rank", [f"rank {rank.data.rank} (node {rank.data.node})" for rank, _, _ in timelines]),
+        choice=ChartMenu("Rank", [f"rank {rank.data.rank} (node {rank.data.node})" for rank, _, _ in timelines]),
     )  # fmt: skip
     return Section("timeline", title, figure)
 
 
-def _drawn(span: Span, factor: float) -> dict[str, object]:
+def _drawn(span: CollectiveSpan, factor: float) -> dict[str, object]:
     def at(microseconds: int | None) -> float | None:
         return None if microseconds is None else round(microseconds * factor, 4)
 
@@ -143,7 +143,7 @@ def _drawn(span: Span, factor: float) -> dict[str, object]:
     }
 
 
-def _span_table(subject: Subject, timelines: Sequence[tuple[RankAnalysis, int, list[Span]]]) -> Html:
+def _span_table(subject: Subject, timelines: Sequence[tuple[RankAnalysis, int, list[CollectiveSpan]]]) -> Html:
     rows: list[list[Content]] = []
     for rank, _, found in timelines:
         for number, span in enumerate(found[:MOST_SPANS]):

@@ -67,7 +67,7 @@ def at_best(subject: Subject) -> Section | Absent:
 
 
 @dataclass(frozen=True)
-class Rate:
+class RunPrice:
     """The prices of the run's machines."""
 
     instance_type: str
@@ -80,7 +80,7 @@ class Rate:
         return self.price.usd_per_hour * self.nodes / 3600
 
 
-def rate_of(subject: Subject) -> Rate | str:
+def rate_of(subject: Subject) -> RunPrice | str:
     """The price that applies, or the reason why there is none. Raises UserError for an unknown instance type."""
     asked = subject.instance
     host = subject.run.manifest.host if subject.run.manifest else {}
@@ -96,10 +96,10 @@ def rate_of(subject: Subject) -> Rate | str:
         return f"the machines are {name}, which the catalogue does not have: --instance TYPE names one that it has"
     if found is None:
         return f"the catalogue has no price of {name}: ddlprof instances refresh reads prices"
-    return Rate(catalog.instance(name).instance_type, max(subject.report.nodes, 1), found)
+    return RunPrice(catalog.instance(name).instance_type, max(subject.report.nodes, 1), found)
 
 
-def in_money(subject: Subject, rate: Rate | str) -> Section | Absent:
+def in_money(subject: Subject, rate: RunPrice | str) -> Section | Absent:
     """Dollars per thousand steps, class by class."""
     title = "What it costs"
     if isinstance(rate, str):
@@ -131,7 +131,7 @@ def in_money(subject: Subject, rate: Rate | str) -> Section | Absent:
     return Section("money", title, [_of_price(rate), figure])
 
 
-def _of_price(rate: Rate) -> Html:
+def _of_price(rate: RunPrice) -> Html:
     price = rate.price
     when = f", {price.as_of}" if price.as_of else ", undated"
     assumed = " (assumed, read nowhere)" if price.assumed else ""

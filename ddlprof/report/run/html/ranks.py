@@ -10,7 +10,7 @@ from ddlprof.analysis.run import RankAnalysis
 from ddlprof.base.units import count
 from ddlprof.model.classes import CLASSES
 from ddlprof.model.records import MISSING
-from ddlprof.report.html.chart import Choice, chart, numbers
+from ddlprof.report.html.chart import ChartMenu, chart, numbers
 from ddlprof.report.html.element import Content, Html, table, tag
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.run.html.subject import NAMES, Subject
@@ -61,7 +61,7 @@ def _boxes(subject: Subject, ranks: list[RankAnalysis]) -> Html:
     )
     return chart(
         "boxes", "boxes", data, caption=caption, alt=alt, table=_spread_table(subject, shown, spreads),
-        choice=Choice("Show", [_label(name) for name in names]),
+        choice=ChartMenu("Show", [_label(name) for name in names]),
     )  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def over_time(subject: Subject) -> Section | Absent:
     )
     figure = chart(
         "late", "heat", data, caption=caption, alt=_alt(subject, measures[0][1]), table=_late_table(subject, name),
-        height=max(180, min(560, 110 + 26 * len(ranks))), choice=Choice("Show", [m[0] for m in measures]),
+        height=max(180, min(560, 110 + 26 * len(ranks))), choice=ChartMenu("Show", [m[0] for m in measures]),
     )  # fmt: skip
     return Section("late", title, figure)
 

@@ -11,7 +11,7 @@ from ddlprof.analysis.loss_curve import LossCurve
 from ddlprof.base.units import count, significant
 from ddlprof.model.classes import TABLE
 from ddlprof.model.records import Flag
-from ddlprof.report.html.chart import Choice, chart, numbers, rounded
+from ddlprof.report.html.chart import ChartMenu, chart, numbers, rounded
 from ddlprof.report.html.element import Content, Html, table
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.run.html.subject import NAMES, Subject
@@ -52,7 +52,7 @@ def over_time(subject: Subject) -> Section | Absent:
         table=_table(subject),
         height=420,
         steps=(first, last),
-        choice=Choice("Height", ["of usual steps; higher ones are cut off and marked", "of the longest step"])
+        choice=ChartMenu("Height", ["of usual steps; higher ones are cut off and marked", "of the longest step"])
         if top is not None
         else None,
     )

@@ -84,8 +84,8 @@ def test_runs_and_workloads_lie_beside_the_file(
 ) -> None:
     Path("sub").mkdir()
     simple_run(Path("sub/run"))
-    places = (((1,), 0.2), ((4,), 0.25), ((4, 4), 0.4))
-    measured = [Measurement("g4dn.12xlarge", placement=p, batch_per_gpu=32, step_s=s) for p, s in places]
+    destinations = (((1,), 0.2), ((4,), 0.25), ((4, 4), 0.4))
+    measured = [Measurement("g4dn.12xlarge", placement=p, batch_per_gpu=32, step_s=s) for p, s in destinations]
     write_workload(Workload("net", gradient_bytes=1e8, measurements=measured), Path("sub/net.json"))
     jobs = written('[{"name": "net", "run": "net.json", "max_batch": 512}]', "sub/jobs.json")
     assert ddlprof(monkeypatch, "elastic", *jobs, "--gpus", "8") == 0

@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 
 from ddlprof.extensions.cluster.report import csv, json
 from ddlprof.extensions.cluster.report import text as table
-from ddlprof.extensions.cluster.report.data import Question, SimulatedData, build
-from ddlprof.extensions.cluster.simulation.metrics import JobRow, Load, Summary, Waited
-from ddlprof.extensions.cluster.sweep.cases import Case, CaseResult, cases
+from ddlprof.extensions.cluster.report.data import SimulatedData, SimulationQuestion, build
+from ddlprof.extensions.cluster.simulation.metrics import ClusterUse, PolicyMetrics, SimulatedJob, Waited
+from ddlprof.extensions.cluster.sweep.cases import CaseResult, SimulationCase, cases
 from tests.golden.runs import write_expected
 
 EXPECTED = Path(__file__).with_name("simulated-expected")
@@ -18,9 +18,9 @@ POLICIES = ("fifo", "dally;lease_s=600", "mine:Policy")
 _MEAN_S = {"fifo": 9000.0, "dally;lease_s=600": 8000.0, "mine:Policy": 8400.0}
 
 
-def question(name: str = "week-1", seeds: Sequence[int] = (0, 1)) -> Question:
+def question(name: str = "week-1", seeds: Sequence[int] = (0, 1)) -> SimulationQuestion:
     """Four jobs on two machines."""
-    return Question(
+    return SimulationQuestion(
         trace=name,
         jobs=4,
         asked_gpu_hours=8.25,
@@ -38,11 +38,11 @@ def question(name: str = "week-1", seeds: Sequence[int] = (0, 1)) -> Question:
     )
 
 
-def result(case: Case, name: str = "resnet") -> CaseResult:
+def result(case: SimulationCase, name: str = "resnet") -> CaseResult:
     """What came of a case; nobody can tell how fair it is to its jobs where the load is above 1."""
     mean_s = _MEAN_S.get(case.policy, 9500.0) * (1 + 0.05 * case.seed) * (case.load or 0.5)
     is_known = case.load is None or case.load <= 1
-    summary = Summary(
+    summary = PolicyMetrics(
         jobs=4,
         makespan_s=20_000.0,
         completion_mean_s=mean_s,
@@ -61,7 +61,7 @@ def result(case: Case, name: str = "resnet") -> CaseResult:
         wait_longest_s=1.5 * mean_s,
     )
     pieces = [(0.0, 8.0, 0.0), (5000.0, 6.0, 1.5), (10_000.0, 8.0, 2.0), (15_000.0, 2.0, 0.0)]
-    row = JobRow(
+    row = SimulatedJob(
         job_id=name, model=name, gpus=4, submit_s=0.0, first_start_s=60.0, end_s=3660.0, completion_s=3660.0,
         waited_s=60.0, ideal_s=3600.0, slowdown=3660 / 3600, finish_time_fairness=None, gpu_hours=4.0,
         comm_gpu_hours=0.0, stops=0,
@@ -70,7 +70,7 @@ def result(case: Case, name: str = "resnet") -> CaseResult:
         case=case,
         offered_load=case.load or 0.5,
         summary=summary,
-        over_time=[Load(begin_s, begin_s + 5000, gpus, waiting) for begin_s, gpus, waiting in pieces],
+        over_time=[ClusterUse(begin_s, begin_s + 5000, gpus, waiting) for begin_s, gpus, waiting in pieces],
         completion_cdf=[(0.5 * mean_s, 0.5), (mean_s, 0.75), (2 * mean_s, 1.0)],
         comm_dimensions={} if case.policy == "fifo" else {"tensor": 0.25, "data": 1.5},
         longest_waits=[Waited(name, 4, 1.5 * mean_s, 4.5 if is_known else None)],
@@ -91,7 +91,7 @@ def simulated() -> SimulatedData:
 def golden_simulations() -> dict[str, str]:
     """Every format but the page, by file name."""
     data = simulated()
-    once = build(question(seeds=[0]), [result(Case(policy)) for policy in POLICIES])
+    once = build(question(seeds=[0]), [result(SimulationCase(policy)) for policy in POLICIES])
     return {
         "table.txt": table.render(data),
         "one-seed.txt": table.render(once),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddlprof.base.errors import UserError
-from ddlprof.extensions.cluster.jobs import Job, JobState, Outcome, forecasts
+from ddlprof.extensions.cluster.jobs import Job, JobOutcome, JobState, forecasts
 from ddlprof.extensions.cluster.machines import Allocation, Placement, parse_cluster
 from ddlprof.extensions.cluster.policies.aiturbo import Aiturbo, Optimus, RemainingTimes, scores
 from ddlprof.extensions.cluster.policies.las import Las
@@ -82,7 +82,7 @@ def test_a_running_job_changes_only_where_that_pays_for_the_restart() -> None:
     assert RemainingTimes(parse_cluster("1x4"), Halving(), 0.0, 25.0).shared_out([runs]) == {"a": 4}
 
 
-def ends(outcomes: list[Outcome]) -> list[tuple[str, float, int]]:
+def ends(outcomes: list[JobOutcome]) -> list[tuple[str, float, int]]:
     return [(outcome.job.job_id, round(outcome.end_s, 3), outcome.starts) for outcome in outcomes]
 
 

@@ -9,7 +9,7 @@ import pytest
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.cluster.jobs import Job, JobState, Simulated
 from ddlprof.extensions.cluster.machines import Allocation, Level, parse_cluster
-from ddlprof.extensions.cluster.penalties import Measured, PenalisedSpeeds, Penalties
+from ddlprof.extensions.cluster.penalties import ModelPenalties, PenalisedSpeeds, Penalties
 from ddlprof.extensions.cluster.policies.dally import (
     Consolidate,
     Dally,
@@ -185,7 +185,7 @@ def run(chosen: Dally, cluster: str = "2x2x4") -> Simulated:
     shape = parse_cluster(cluster)
     jobs = [Job(f"b{n}", 0.0, 3, samples=300.0, batch=3, step_s=3.0, model="M") for n in range(4)]
     jobs.append(Job("wide", 1.0, 4, samples=1000.0, batch=4, step_s=4.0, model="M"))
-    speeds = PenalisedSpeeds(shape, Penalties([Measured("V100", "M", (2, 4), (3.0, 3.0))]))
+    speeds = PenalisedSpeeds(shape, Penalties([ModelPenalties("V100", "M", (2, 4), (3.0, 3.0))]))
     return simulate(jobs, shape, chosen, speeds, costs=Costs(restart_s=0.0))
 
 

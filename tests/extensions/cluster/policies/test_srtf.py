@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddlprof.extensions.cluster.jobs import Job, JobState, Outcome, exactly
+from ddlprof.extensions.cluster.jobs import Job, JobOutcome, JobState, exactly
 from ddlprof.extensions.cluster.machines import Allocation, Cluster, Placement, parse_cluster
 from ddlprof.extensions.cluster.policies.fifo import Fifo
 from ddlprof.extensions.cluster.policies.srtf import Srtf
@@ -16,7 +16,9 @@ def job(name: str, submit_s: float, gpus: int, duration_s: float) -> Job:
     return Job(name, submit_s, gpus, samples=duration_s, batch=1, step_s=1.0)
 
 
-def outcomes(jobs: list[Job], cluster: Cluster, speeds: Speeds | None = None, known: bool = True) -> dict[str, Outcome]:
+def outcomes(
+    jobs: list[Job], cluster: Cluster, speeds: Speeds | None = None, known: bool = True
+) -> dict[str, JobOutcome]:
     expect = exactly if known else lambda job: (None, 0.0)
     simulated = simulate(jobs, cluster, Srtf(), speeds or AsMeasured(), costs=Costs(0.0), expect=expect)
     return {outcome.job.job_id: outcome for outcome in simulated.outcomes}

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddlprof.extensions.cluster.report import text as words
-from ddlprof.extensions.cluster.report.data import OVERLOADED, Block, build
-from ddlprof.extensions.cluster.sweep.cases import Case, CaseResult
+from ddlprof.extensions.cluster.report.data import OVERLOADED, PolicyComparison, build
+from ddlprof.extensions.cluster.sweep.cases import CaseResult, SimulationCase
 from tests.extensions.cluster.golden.simulations import question, result, simulated
 
 
 def taking(policy: str, seed: int, mean_s: float, **figures: float | None) -> CaseResult:
-    made = result(Case(policy, seed))
+    made = result(SimulationCase(policy, seed))
     return replace(made, summary=replace(made.summary, completion_mean_s=mean_s, **figures))  # type: ignore[arg-type]
 
 
-def block(*results: CaseResult) -> Block:
+def block(*results: CaseResult) -> PolicyComparison:
     return build(question(), results).blocks[0]
 
 

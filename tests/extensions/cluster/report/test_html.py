@@ -8,7 +8,7 @@ from typing import Any
 
 from ddlprof.extensions.cluster.report import html as page
 from ddlprof.extensions.cluster.report.data import SimulatedData, build
-from ddlprof.extensions.cluster.sweep.cases import Case, cases
+from ddlprof.extensions.cluster.sweep.cases import SimulationCase, cases
 from tests.extensions.cluster.golden.simulations import POLICIES, question, result, simulated
 from tests.unit.report.html.test_element import Read
 
@@ -40,7 +40,7 @@ def test_time_begins_with_the_first_submission() -> None:
 
 
 def test_without_a_sweep_its_chart_is_left_out_with_the_reason() -> None:
-    text, data = read(build(question(seeds=[0]), [result(Case(policy)) for policy in POLICIES]))
+    text, data = read(build(question(seeds=[0]), [result(SimulationCase(policy)) for policy in POLICIES]))
     assert "sweep" not in data
     assert "one load and one share of predictable jobs were simulated" in text
 

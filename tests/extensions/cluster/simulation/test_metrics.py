@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ddlprof.extensions.cluster.jobs import Job, Outcome, Simulated
+from ddlprof.extensions.cluster.jobs import Job, JobOutcome, Simulated
 from ddlprof.extensions.cluster.simulation.metrics import (
     completion_cdf,
     jain_index,
@@ -19,9 +19,9 @@ from ddlprof.extensions.cluster.simulation.metrics import (
 )
 
 
-def outcome(name: str, submit_s: float, end_s: float, gpus: int = 2, ideal_s: float | None = 50.0) -> Outcome:
+def outcome(name: str, submit_s: float, end_s: float, gpus: int = 2, ideal_s: float | None = 50.0) -> JobOutcome:
     job = Job(name, submit_s, gpus, 50, 1, 1.0)
-    return Outcome(job, submit_s + 10, end_s, 3600.0 * gpus, 900.0, 2, 10.0, ideal_s)
+    return JobOutcome(job, submit_s + 10, end_s, 3600.0 * gpus, 900.0, 2, 10.0, ideal_s)
 
 
 TWO = Simulated([outcome("a", 0, 100), outcome("b", 0, 200)], [(0, 4, 1), (100, 2, 0), (200, 0, 0)], decisions=3)

@@ -14,7 +14,7 @@ from ddlprof.extensions.cluster.machines import Cluster, parse_cluster
 from ddlprof.extensions.cluster.policies.fifo import Fifo
 from ddlprof.extensions.cluster.policy import Decision
 from ddlprof.extensions.cluster.speeds import AsMeasured, Speeds
-from ddlprof.extensions.cluster.sweep.cases import Case, cases
+from ddlprof.extensions.cluster.sweep.cases import SimulationCase, cases
 from ddlprof.extensions.cluster.sweep.run import Setting, SweepProgress, run_case, run_cases
 from ddlprof.extensions.cluster.trace import load_trace, poisson
 
@@ -58,7 +58,7 @@ def test_every_combination_is_a_case_and_blocks_stand_together() -> None:
     found = cases(["a", "b"], [0, 1], [0.5, None], [None])
     assert len(found) == len(set(found)) == 8
     assert [case.load for case in found] == [0.5] * 4 + [None] * 4
-    assert found[:2] == [Case("a", 0, 0.5), Case("a", 1, 0.5)]
+    assert found[:2] == [SimulationCase("a", 0, 0.5), SimulationCase("a", 1, 0.5)]
 
 
 def test_processes_and_threads_change_nothing() -> None:
@@ -77,7 +77,7 @@ def test_processes_and_threads_change_nothing() -> None:
 @pytest.mark.parametrize("load", [0.25, 0.9, 2.0])
 @pytest.mark.parametrize("draws_arrivals", [False, True])
 def test_the_load_is_the_one_asked_for(load: float, draws_arrivals: bool) -> None:
-    found = run_case(setting(draws_arrivals), Case("fifo", seed=3, load=load)).offered_load
+    found = run_case(setting(draws_arrivals), SimulationCase("fifo", seed=3, load=load)).offered_load
     assert found == pytest.approx(load)
 
 
@@ -93,26 +93,26 @@ def test_a_seed_draws_arrivals_and_always_the_same() -> None:
 def test_jobs_submitted_at_once_get_a_load_when_arrivals_are_drawn() -> None:
     at_once = [Job(str(number), 5.0, 1, 100.0, 1, 60.0) for number in range(20)]
     with pytest.raises(UserError, match="submitted at once"):
-        run_case(setting(jobs=at_once), Case("fifo", load=0.5))
+        run_case(setting(jobs=at_once), SimulationCase("fifo", load=0.5))
     with pytest.raises(UserError, match="unless a load is given"):
-        run_case(setting(draws_arrivals=True, jobs=at_once), Case("fifo"))
-    found = run_case(setting(draws_arrivals=True, jobs=at_once), Case("fifo", load=0.5))
+        run_case(setting(draws_arrivals=True, jobs=at_once), SimulationCase("fifo"))
+    found = run_case(setting(draws_arrivals=True, jobs=at_once), SimulationCase("fifo", load=0.5))
     assert found.offered_load == pytest.approx(0.5)
 
 
 @pytest.mark.usefixtures("own")
 def test_a_policy_that_draws_is_given_the_seed_of_the_case() -> None:
     for seed in (0, 2):
-        found = run_case(setting(), Case(f"{HERE}:Drawing", seed))
+        found = run_case(setting(), SimulationCase(f"{HERE}:Drawing", seed))
         assert min(row.first_start_s for row in found.jobs) == 100_000 * (seed + 1)
-    found = run_case(setting(), Case(f"{HERE}:Drawing;seed=4", 0))
+    found = run_case(setting(), SimulationCase(f"{HERE}:Drawing;seed=4", 0))
     assert min(row.first_start_s for row in found.jobs) == 500_000
 
 
 @pytest.mark.usefixtures("own")
 def test_a_policy_that_fails_is_one_line_with_the_place() -> None:
     with pytest.raises(UserError) as error:
-        run_case(setting(), Case(f"{HERE}:Failing"))
+        run_case(setting(), SimulationCase(f"{HERE}:Failing"))
     text = str(error.value)
     assert text.startswith(f"{HERE}:Failing failed: ZeroDivisionError: by no GPU (")
     assert Path(__file__).name in text

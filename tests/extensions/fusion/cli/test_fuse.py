@@ -125,7 +125,7 @@ def fuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "made_up_sweep", raising=False)
-    monkeypatch.setattr("ddlprof.extensions.fusion.part.Options.budget_s", 0.01)
+    monkeypatch.setattr("ddlprof.extensions.fusion.part.FuseOptions.budget_s", 0.01)
 
     def run(model: str, *arguments: str, data: str = "made_up_sweep:batches") -> tuple[int, str, str]:
         model = model if ":" in model else f"made_up_sweep:{model}"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ddlprof.extensions.hetero.check.run import BY_SPEED, EVEN, Model, Speeds, compared, problem
-from ddlprof.extensions.hetero.problem import Strategy, Taken
+from ddlprof.extensions.hetero.check.run import BY_SPEED, EVEN, MeasuredSpeeds, Model, compared, problem
+from ddlprof.extensions.hetero.problem import SplitStrategy, Taken
 from ddlprof.extensions.hetero.simulation import simulate
 
-SPEEDS = Speeds(
+SPEEDS = MeasuredSpeeds(
     samples=(8, 16, 48), forward_s=((0.01, 0.02, 0.04), (0.02, 0.05, 0.08)), backward_s=((0.02,) * 3, (0.04,) * 3),
     update_s=(0.0, 0.0), reduced_bytes=(1000, 2000), reduced_s=(0.0010, 0.0011),
     taken_s=(Taken(0.001, 0.002), Taken(0.003, 0.006)), processor_share=1.0,
@@ -67,13 +67,13 @@ def test_a_link_is_the_line_through_two_sizes() -> None:
 
 
 def test_what_exchanges_take_is_in_the_step_of_both_and_in_none_where_there_are_cores_for_them() -> None:
-    both = Strategy((32, 32), (None, None))
+    both = SplitStrategy((32, 32), (None, None))
     here = problem(MODEL, SPEEDS)
     assert [*here.taken_s[0], *here.taken_s[1]] == pytest.approx([0.001, 0.002, 0.002, 0.004])
     free = problem(MODEL, replace(SPEEDS, taken_s=(Taken(0.0, 0.0), Taken(0.0, 0.0))))
     later_s = simulate(here, both).step_s - simulate(free, both).step_s
     assert later_s == pytest.approx(0.002)  # that of the group of which backward goes on beside the exchange
-    served = Strategy((32, 32), (None, 0))
+    served = SplitStrategy((32, 32), (None, 0))
     assert simulate(here, served).step_s - simulate(free, served).step_s == pytest.approx(0.004)
-    alone = Strategy((64, 0), (None, None))
+    alone = SplitStrategy((64, 0), (None, None))
     assert simulate(here, alone).step_s == pytest.approx(simulate(free, alone).step_s)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.extensions.hetero.check.run import Check, Checked
+from ddlprof.extensions.hetero.check.run import CheckedSplit, CheckResult
 from ddlprof.extensions.hetero.plan_file import read_plan
-from ddlprof.extensions.hetero.problem import Strategy
+from ddlprof.extensions.hetero.problem import SplitStrategy
 from ddlprof.extensions.hetero.report import text as table
 from ddlprof.model.operators import Layer, Operator, StepOperators
 from ddlprof.recommender import Measurement, Workload
@@ -133,10 +133,10 @@ def test_a_damaged_plan_is_refused(tmp_path: Path, content: dict[str, object], w
 
 def test_a_check_shows_what_was_predicted_beside_what_was_measured() -> None:
     splits = (
-        Checked("even", Strategy((2, 2), (None,)), 0.2, 0.25, 0.8),
-        Checked("plan", Strategy((3, 1), (1,)), 0.1, 0.1, 1.0),
+        CheckedSplit("even", SplitStrategy((2, 2), (None,)), 0.2, 0.25, 0.8),
+        CheckedSplit("plan", SplitStrategy((3, 1), (1,)), 0.1, 0.1, 1.0),
     )
-    check = Check(3, 25, splits, 1.5, processor_share=0.99)
+    check = CheckResult(3, 25, splits, 1.5, processor_share=0.99)
     assert check.worst == pytest.approx(0.2)
     text = table.render_check(check)
     assert "2 + 2" in text
@@ -147,8 +147,8 @@ def test_a_check_shows_what_was_predicted_beside_what_was_measured() -> None:
 
 @pytest.mark.parametrize(("ratio", "verdict"), [(0.85, "holds: "), (0.75, "does not hold: "), (1.3, "does not")])
 def test_a_check_says_whether_it_holds(ratio: float, verdict: str) -> None:
-    splits = (Checked("even", Strategy((2, 2), (None,)), 0.2, 0.25, ratio),)
-    text = table.render_check(Check(3, 25, splits, 1.5, processor_share=0.6))
+    splits = (CheckedSplit("even", SplitStrategy((2, 2), (None,)), 0.2, 0.25, ratio),)
+    text = table.render_check(CheckResult(3, 25, splits, 1.5, processor_share=0.6))
     assert f"          {verdict}" in text
     assert "computing had it for 60 %" in text
 

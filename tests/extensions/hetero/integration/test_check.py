@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ddlprof.base.cores import available_cores
-from ddlprof.extensions.hetero.check.run import BY_SPEED, EVEN, PLAN, TOLERANCE, Checked, compared, measured
+from ddlprof.extensions.hetero.check.run import BY_SPEED, EVEN, PLAN, TOLERANCE, CheckedSplit, compared, measured
 from tests.extensions.hetero.problems import problem
 
 pytestmark = [
@@ -24,7 +24,7 @@ def found() -> dict[str, Any]:
     return measured(problem((0.1, 0.3), (4e6, 1e6, 2e6), 64), rounds=ROUNDS, busy_s=0.02)
 
 
-def splits(found: dict[str, Any]) -> dict[str, Checked]:
+def splits(found: dict[str, Any]) -> dict[str, CheckedSplit]:
     return {each.name: each for each in compared(found).splits}
 
 

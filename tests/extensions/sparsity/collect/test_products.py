@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ddlprof.extensions.sparsity.collect.layers import call_of, needs_of
-from ddlprof.extensions.sparsity.collect.products import Call
+from ddlprof.extensions.sparsity.collect.products import LayerCall
 from ddlprof.extensions.sparsity.collect.zeros import nonzeros, numbers
 
 
@@ -60,7 +60,7 @@ def counted(layer: nn.Module, x: torch.Tensor, dy: torch.Tensor, known: bool) ->
     return as_numbers(call, x, dy)
 
 
-def as_numbers(call: Call, x: torch.Tensor, dy: torch.Tensor | None) -> dict[str, int]:
+def as_numbers(call: LayerCall, x: torch.Tensor, dy: torch.Tensor | None) -> dict[str, int]:
     looks = call.look_at_input(x, True), call.look_at_gradient(dy, True)
     values = call.products(*looks, with_forward=True)
     return dict(zip(values, numbers(list(values.values())), strict=True))

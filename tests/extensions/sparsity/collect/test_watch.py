@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ddlprof.extensions.sparsity.analysis.hints import hints
 from ddlprof.extensions.sparsity.analysis.potential import potential
-from ddlprof.extensions.sparsity.collect.watch import Watch
+from ddlprof.extensions.sparsity.collect.watch import SparsityWatch
 from ddlprof.extensions.sparsity.model import LayerCounts, SparsityCounts, SparsityRequest, read_counts
 
 
@@ -42,7 +42,7 @@ def train(net: nn.Module, steps: int, shape: tuple[int, ...] = (16, 1, 8, 8)) ->
 
 
 def counted(net: nn.Module, folder: Path, trained: int = 9, **request: Any) -> SparsityCounts:
-    watch = Watch(SparsityRequest(str(folder / "counts.json"), **request))
+    watch = SparsityWatch(SparsityRequest(str(folder / "counts.json"), **request))
     watch.begin()
     train(net, trained)
     watch.finish()
@@ -141,7 +141,7 @@ def test_a_batch_that_is_filled_anew_before_the_step_ends_is_counted_as_it_was(t
     net = nn.Linear(8, 4)
     batch = torch.zeros(5, 8)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    watch = Watch(SparsityRequest(str(tmp_path / "counts"), every=1))
+    watch = SparsityWatch(SparsityRequest(str(tmp_path / "counts"), every=1))
     watch.begin()
     for _ in range(4):
         batch.zero_()[0] = 1
@@ -158,7 +158,7 @@ def test_a_gradient_that_is_changed_in_place_while_it_waits_is_said_and_looked_a
 ) -> None:
     net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    watch = Watch(SparsityRequest(str(tmp_path / "counts"), every=1))
+    watch = SparsityWatch(SparsityRequest(str(tmp_path / "counts"), every=1))
     watch.begin()
     for _ in range(4):
         y = net(torch.randn(5, 8))
@@ -176,7 +176,7 @@ def test_a_gradient_that_is_changed_in_place_while_it_waits_is_said_and_looked_a
 
 def test_other_hooks_of_optimizers_go_on_when_the_last_step_is_counted(tmp_path: Path) -> None:
     calls: list[int] = []
-    watch = Watch(SparsityRequest(str(tmp_path / "counts"), steps=2, every=1))
+    watch = SparsityWatch(SparsityRequest(str(tmp_path / "counts"), steps=2, every=1))
     watch.begin()
     others = register_optimizer_step_post_hook(lambda *_: calls.append(watch.counts.steps_seen))
     train(network(), 6)
@@ -249,7 +249,7 @@ def test_a_layer_that_breaks_our_hook_leaves_the_training_alone(
         raise ValueError("odd")
 
     monkeypatch.setattr("ddlprof.extensions.sparsity.collect.counting.call_of", broken)
-    watch = Watch(SparsityRequest(str(tmp_path / "counts.json")))
+    watch = SparsityWatch(SparsityRequest(str(tmp_path / "counts.json")))
     watch.begin()
     train(network(), 5)
     watch.finish()

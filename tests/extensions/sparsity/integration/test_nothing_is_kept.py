@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddlprof.extensions.sparsity.collect.watch import Watch
+from ddlprof.extensions.sparsity.collect.watch import SparsityWatch
 from ddlprof.extensions.sparsity.model import SparsityRequest
 from tests.integration.hooks.test_nothing_is_kept import STEPS, WIDTH, Locals, kept_output, uncollected
 
@@ -25,7 +25,7 @@ def test_nothing_of_a_counted_step_is_alive_after_it(
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     outputs = [kept_output(seen, model, optimizer)]
     assert seen.alive() == []
-    watch = Watch(SparsityRequest(str(tmp_path / "counts.json"), every=2))
+    watch = SparsityWatch(SparsityRequest(str(tmp_path / "counts.json"), every=2))
     watch.begin()
     found = []
     for _ in range(STEPS):

@@ -11,7 +11,7 @@ from torch import nn
 
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.sparsity.nn import StructuredDropoutLSTM, dropped
-from ddlprof.extensions.sparsity.nn.dropped import Kept, Masked
+from ddlprof.extensions.sparsity.nn.dropped import KeptNeurons, Masked
 from ddlprof.extensions.sparsity.nn.lstm import Recurrence
 
 STEPS, BATCH, INPUTS, HIDDEN = 5, 3, 6, 8
@@ -97,7 +97,7 @@ def test_gradients_are_the_slopes(kept: bool, monkeypatch: pytest.MonkeyPatch) -
         if not kept:
             return Masked(weight)
         torch.manual_seed(len(weight))
-        return Kept(weight, torch.rand(3, len(weight)).argsort(1)[:, :2], 1.5)
+        return KeptNeurons(weight, torch.rand(3, len(weight)).argsort(1)[:, :2], 1.5)
 
     shapes = (3, 2, 4), (2, 3), (2, 3), (12, 4), (12, 3), (12,)
     values = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]

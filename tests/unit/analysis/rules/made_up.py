@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from ddlprof.analysis.rules.facts import DeviceFacts, Facts, HostFacts, Reductions, Window
+from ddlprof.analysis.rules.facts import DeviceFacts, Facts, HostFacts, ProfilerWindow, Reductions
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.model.classes import TIMES
 from ddlprof.model.manifest import ModelFacts, TrainingFacts
@@ -74,4 +74,4 @@ def ddp(moving_ms: float, straggler_ms: float = 0.0, **known: Any) -> Facts:
     return facts(means, **(values | known))
 
 
-WINDOW = Window(updates=6, idle_share=0.35, kernels=900.0, kernel_s=8e-6)
+WINDOW = ProfilerWindow(updates=6, idle_share=0.35, kernels=900.0, kernel_s=8e-6)

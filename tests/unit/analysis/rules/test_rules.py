@@ -15,14 +15,14 @@ from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.late_rank import LateRank
 from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.compute import free_processors, starved_words
-from ddlprof.analysis.rules.facts import Facts, Reductions, Window
+from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
 from ddlprof.analysis.rules.signals import DataWaitBursts, MemoryGrowth, ThrottledDevice, UnevenWork
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.stages import Stages
 from ddlprof.analysis.traffic import CommTotals
-from ddlprof.model import source_places
+from ddlprof.model import source_locations
 from ddlprof.model.health import COUNTERS
-from ddlprof.model.source_places import SourcePlace
+from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
 
@@ -49,7 +49,7 @@ HOT = ThrottledDevice(0, 0.5, 60, 1200.0, 1800.0, 88.0, True, 0.012)
 
 
 def line(what: str, share: float = 0.9, sure: bool = True) -> Sources:
-    return Sources(40, [SourceShare(SourcePlace("train.py:9 main", what), share, sure)])
+    return Sources(40, [SourceShare(SourceLocation("train.py:9 main", what), share, sure)])
 
 
 def job(part: str, seconds: float, times: int = 5) -> JobTime:
@@ -81,7 +81,7 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(window=WINDOW),
         facts(lag_share=0.01),
         facts(lag_share=0.01, window=WINDOW),
-        facts(lag_share=0.01, window=Window(2, 0.35, 900.0, 8e-6)),
+        facts(lag_share=0.01, window=ProfilerWindow(2, 0.35, 900.0, 8e-6)),
     ],
     "batch_size": [ddp(25, peak_bytes=30 * GIB)],
     "host_contention": [facts(**CPU), facts(**CPU, queued_share=0.4)],
@@ -94,9 +94,10 @@ SPEAKS: dict[str, list[Facts]] = {
     "bubble": [PIPELINE],
     "uneven_stages": [PIPELINE, replace(PIPELINE, stages=replace(STAGES, own=(2, 6), virtual=2))],
     "expert_imbalance": [MIXTURE],
-    "result_waits": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_places.RESULT))],
-    "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_places.LOGGING))],
-    "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_places.SLEEP, "later")],
+    "result_waits": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT))],
+    "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING))],
+    "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_locations.SLEEP,
+    "later")],
     "evaluation_share": [facts(job=job("evaluation", 300))],
     "checkpoint_share": [facts(job=job("checkpoint", 150))],
     "memory_creep": [facts(growths=[GROWTH]), facts(growths=[MemoryGrowth(0, "process", 2.0**22, 2.0 * GIB, 50)],
@@ -136,15 +137,15 @@ SILENT: dict[str, list[Facts]] = {
                   facts(precision="fp32", device="NVIDIA GeForce GTX 1080")],
     "launch_bound": [
         facts(),
-        facts(window=Window(6, 0.05, 900.0, 8e-6)),
-        facts(window=Window(6, 0.35, 20.0, 8e-6)),
-        facts(window=Window(6, 0.35, 900.0, 2e-4)),
-        facts(window=Window(6, 0.35, None, None)),
-        facts(window=Window(2, 0.35, 900.0, 8e-6)),
+        facts(window=ProfilerWindow(6, 0.05, 900.0, 8e-6)),
+        facts(window=ProfilerWindow(6, 0.35, 20.0, 8e-6)),
+        facts(window=ProfilerWindow(6, 0.35, 900.0, 2e-4)),
+        facts(window=ProfilerWindow(6, 0.35, None, None)),
+        facts(window=ProfilerWindow(2, 0.35, 900.0, 8e-6)),
         facts({"compute": 70.0, "data": 30.0}, window=WINDOW),
         facts(lag_share=0.1),
         facts(lag_share=0.01, steady_steps=2),
-        facts(lag_share=0.01, window=Window(6, 0.05, 900.0, 8e-6)),
+        facts(lag_share=0.01, window=ProfilerWindow(6, 0.05, 900.0, 8e-6)),
         facts({"compute": 5.0, "data": 95.0}, lag_share=0.01),
     ],
     "batch_size": [ddp(25), ddp(5, peak_bytes=30 * GIB), ddp(25, peak_bytes=None),
@@ -168,13 +169,13 @@ SILENT: dict[str, list[Facts]] = {
     "expert_imbalance": [facts(), replace(MIXTURE, experts=None),
                          replace(MIXTURE, experts=replace(LOAD, imbalance=1.1)),
                          replace(MIXTURE, comm=CommTotals(30 * MS, None, ["alltoall_base"], alltoall_s=0.002))],
-    "result_waits": [facts(sources=line(source_places.RESULT)),
-                     facts({"compute": 70.0, "other": 30.0}, sources=line(source_places.RESULT, sure=False)),
-                     facts({"compute": 70.0, "other": 30.0}, sources=line(source_places.SLEEP))],
-    "logging": [facts(sources=line(source_places.LOGGING)), facts({"compute": 70.0, "other": 30.0})],
+    "result_waits": [facts(sources=line(source_locations.RESULT)),
+                     facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT, sure=False)),
+                     facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.SLEEP))],
+    "logging": [facts(sources=line(source_locations.LOGGING)), facts({"compute": 70.0, "other": 30.0})],
     "slow_line": [
         facts(sources=line("")),
-        facts({"compute": 70.0, "other": 30.0}, sources=line(source_places.LOGGING)),
+        facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING)),
     ],
     "evaluation_share": [facts(), facts(job=job("evaluation", 50)), facts(job=job("evaluation", 300, times=1)),
                          facts(job=job("checkpoint", 300))],
@@ -287,7 +288,7 @@ def test_waiting_workers_need_no_cores() -> None:
         ({"peak_bytes": 40 * GIB}, None),  # two do not fit
         ({"peak_bytes": None}, None),
         ({"peak_bytes": 2 * GIB, "world_size": 2}, None),
-        ({"peak_bytes": 2 * GIB, "window": Window(6, 0.15, 900.0, 8e-6)}, None),  # too little to gain
+        ({"peak_bytes": 2 * GIB, "window": ProfilerWindow(6, 0.15, 900.0, 8e-6)}, None),  # too little to gain
     ],
 )
 def test_what_many_launch_bound_runs_would_gain_as_one(given: dict[str, Any], said: str | None) -> None:
@@ -310,4 +311,4 @@ def test_what_many_launch_bound_runs_would_gain_as_one(given: dict[str, Any], sa
 def test_windows_say_better_than_the_lag_whether_the_device_waits(
     lag: float | None, idle: float, updates: int, expected: bool
 ) -> None:
-    assert facts(lag_share=lag, window=Window(updates, idle, 300.0, 13e-6)).launch_bound is expected
+    assert facts(lag_share=lag, window=ProfilerWindow(updates, idle, 300.0, 13e-6)).launch_bound is expected

@@ -12,14 +12,14 @@ import pytest
 from ddlprof.collect.accelerator import flight_recorder as module
 from ddlprof.collect.accelerator.flight_recorder import FlightRecorder, ask_for_timing, match, of_torch, why_not
 from ddlprof.collect.accelerator.known import LIMITS
-from ddlprof.collect.hooks.collective import Collective
+from ddlprof.collect.hooks.collective import IssuedCollective
 
 OFFSET = 10**18
 US = 1000
 
 
-def issued(at_us: int, op: str = "allreduce", group: str = "0") -> Collective:
-    return Collective(group, 0, op, 1000, 2, at_us * US)
+def issued(at_us: int, op: str = "allreduce", group: str = "0") -> IssuedCollective:
+    return IssuedCollective(group, 0, op, 1000, 2, at_us * US)
 
 
 def entry(at_us: int, duration_ms: float | None, name: str = "nccl:all_reduce", group: str = "0") -> dict[str, Any]:
@@ -35,7 +35,7 @@ def entry(at_us: int, duration_ms: float | None, name: str = "nccl:all_reduce", 
     return made if duration_ms is None else {**made, "duration_ms": duration_ms}
 
 
-def durations(collectives: list[Collective], *entries: dict[str, Any]) -> list[float | None]:
+def durations(collectives: list[IssuedCollective], *entries: dict[str, Any]) -> list[float | None]:
     match(collectives, entries, OFFSET)
     return [None if c.duration is None else c.duration / 1e6 for c in collectives]
 

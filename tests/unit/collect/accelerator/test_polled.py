@@ -8,7 +8,7 @@ import pytest
 
 from ddlprof.base import real_time
 from ddlprof.collect.accelerator import polled
-from ddlprof.collect.accelerator.polled import Watch
+from ddlprof.collect.accelerator.polled import EventPoller
 
 
 class Recorded:
@@ -28,14 +28,14 @@ class Recorded:
 
 @pytest.fixture
 def no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Watch, "_poll", lambda watch: None)
+    monkeypatch.setattr(EventPoller, "_poll", lambda watch: None)
 
 
 @pytest.mark.usefixtures("no_thread")
 def test_the_times_are_those_at_which_they_were_seen_to_be_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0
     monkeypatch.setattr(real_time.time, "perf_counter_ns", lambda: now)
-    watch = Watch(Recorded)
+    watch = EventPoller(Recorded)
     first, second = watch.make_event(), watch.make_event()
     first.record()
     second.record()
@@ -51,7 +51,7 @@ def test_the_times_are_those_at_which_they_were_seen_to_be_passed(monkeypatch: p
 
 @pytest.mark.usefixtures("no_thread")
 def test_an_event_is_not_asked_before_those_in_front_of_it() -> None:
-    watch = Watch(Recorded)
+    watch = EventPoller(Recorded)
     first, second = watch.make_event(), watch.make_event()
     first.record()
     second.record()
@@ -64,7 +64,7 @@ def test_an_event_is_not_asked_before_those_in_front_of_it() -> None:
 
 @pytest.mark.usefixtures("no_thread")
 def test_an_event_that_is_recorded_again_is_not_passed() -> None:
-    watch = Watch(Recorded)
+    watch = EventPoller(Recorded)
     event = watch.make_event()
     event.record()
     event.event.passed = True
@@ -76,7 +76,7 @@ def test_an_event_that_is_recorded_again_is_not_passed() -> None:
 
 def test_a_thread_asks_and_ends_when_idle_and_another_one_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(polled, "_MOST_IDLE_POLLS", 3)
-    watch, threads = Watch(Recorded), set()
+    watch, threads = EventPoller(Recorded), set()
     for _ in range(3):
         event = watch.make_event()
         event.record()

@@ -20,7 +20,7 @@ from ddlprof.collect.hooks.backward import install
 from ddlprof.collect.hooks.context import Inspection
 from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.recorder import Recorder
-from ddlprof.operators.graph_operators import Step, step_of
+from ddlprof.operators.graph_operators import GraphStep, step_of
 from ddlprof.operators.graph_reader import GraphReader, storages
 from tests.unit.operators.test_graph_flops import TELLS_HOOKS, Attention
 
@@ -139,7 +139,7 @@ def read(loss: Tensor) -> GraphReader:
     return looks.reader
 
 
-def step(model: nn.Module, loss: Tensor, batch: int) -> Step:
+def step(model: nn.Module, loss: Tensor, batch: int) -> GraphStep:
     found = step_of(read(loss), batch, storages([model]))
     assert found is not None
     return found

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ddlprof.collect.hang.doing import Passed, doing, group_states, members
-from ddlprof.collect.process.frames import Level
-from ddlprof.collect.seen_groups import LATEST, SeenGroups, Tally
+from ddlprof.collect.process.frames import StackFrame
+from ddlprof.collect.seen_groups import LATEST, CollectiveCounter, SeenGroups
 from ddlprof.model.dimensions import group_of
 from ddlprof.model.events import Event, Kind
 
@@ -42,7 +42,7 @@ def test_a_forward_without_gradients_is_an_evaluation() -> None:
 
 def test_modules_on_the_stack() -> None:
     def inside(module: str) -> str:
-        return doing([], [Level(doing.__code__, 0, module)])
+        return doing([], [StackFrame(doing.__code__, 0, module)])
 
     assert inside("torch.distributed.distributed_c10d") == "collective"
     assert inside("torch._dynamo.symbolic_convert") == "compiling"
@@ -65,12 +65,12 @@ def test_what_a_device_has_not_passed() -> None:
 
 
 def test_the_latest_of_each_group_in_their_order() -> None:
-    seen, tally = SeenGroups(), Tally()
-    seen.tallies["0"] = tally
+    seen, counter = SeenGroups(), CollectiveCounter()
+    seen.counters["0"] = counter
     for seq in range(LATEST + 5):
         each = collective(seq, end=None if seq == LATEST + 4 else 1)
-        tally.latest[seq % LATEST : seq % LATEST + 1] = [each]
-        tally.noted += 1
+        counter.latest[seq % LATEST : seq % LATEST + 1] = [each]
+        counter.noted += 1
     (state,) = group_states(seen, {"0": "data"}, 1000, None)
     assert [each.seq for each in state.recent] == list(range(5, LATEST + 5))
     assert [each.over for each in state.recent][-2:] == [True, False]

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ddlprof.collect.accelerator.protocol import Accelerator
 from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.hooks.copies import install
-from ddlprof.collect.hooks.streams import COPY, Source
+from ddlprof.collect.hooks.streams import COPY, WorkQueue
 from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
@@ -212,7 +212,7 @@ def test_copies_on_other_streams_are_noted(accelerator: Toy) -> None:
         again = dict(all_hooks.streams.state.everything())
     finally:
         uninstall()
-    source = Source((0, 7), COPY)
+    source = WorkQueue((0, 7), COPY)
     assert again[source] > noted[source]
     assert recorder.take_rest() == []
 

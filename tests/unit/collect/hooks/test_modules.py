@@ -3,12 +3,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ddlprof.collect.hooks.modules import FrozenModules
-from ddlprof.collect.steps.frozen import Read
+from ddlprof.collect.hooks.modules import NoGradModules
+from ddlprof.collect.steps.no_grad import Read
 
 
 def test_a_module_is_trained_that_shares_parameters_with_one_that_is_called_with_gradients() -> None:
-    frozen, inner, teacher = FrozenModules(), nn.Linear(4, 4), nn.Linear(4, 4)
+    frozen, inner, teacher = NoGradModules(), nn.Linear(4, 4), nn.Linear(4, 4)
     wrapper = nn.Sequential(nn.ReLU(), inner)
     before = frozen.called(inner, [torch.ones(2, 4)])
     assert not before.module.is_trained
@@ -18,7 +18,7 @@ def test_a_module_is_trained_that_shares_parameters_with_one_that_is_called_with
 
 
 def test_calls_are_told_apart_by_mode_and_batch() -> None:
-    frozen, module = FrozenModules(), nn.Linear(4, 4)
+    frozen, module = NoGradModules(), nn.Linear(4, 4)
     training = frozen.called(module, [torch.ones(2, 4)])
     assert (training.training_mode, training.samples) == (True, 2)
     assert frozen.called(module, [torch.ones(2, 4)]) is training
@@ -29,7 +29,7 @@ def test_calls_are_told_apart_by_mode_and_batch() -> None:
 
 
 def test_the_first_thing_read_before_the_next_forward_counts() -> None:
-    frozen, module = FrozenModules(), nn.Linear(4, 4)
+    frozen, module = NoGradModules(), nn.Linear(4, 4)
     calls = frozen.called(module, [torch.ones(2, 4)])
     frozen.reads(1, is_fraction=True)
     frozen.reads(0, is_fraction=True)

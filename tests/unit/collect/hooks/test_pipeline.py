@@ -12,7 +12,7 @@ from torch import nn
 from ddlprof.collect.hooks import pipeline
 from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.recorder import Recorder
-from ddlprof.model.pipeline import PipelinePlace, read_order
+from ddlprof.model.pipeline import PipelineSchedule, read_order
 
 pipelining = pytest.importorskip("torch.distributed.pipelining")
 dist: Any = torch.distributed
@@ -25,14 +25,14 @@ class Body(nn.Module):
 
 
 @pytest.fixture
-def written() -> Iterator[Callable[[], list[PipelinePlace]]]:
+def written() -> Iterator[Callable[[], list[PipelineSchedule]]]:
     """Does what was left for the time between two steps; returns the records."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     recorder, records, later = Recorder(), [], []  # type: ignore[var-annotated]
     recorder.record = records.append
     uninstall = pipeline.install(hook_context(torch, recorder, later=later.append))
 
-    def write() -> list[PipelinePlace]:
+    def write() -> list[PipelineSchedule]:
         while later:
             later.pop(0)()
         assert not recorder.drops.take()
@@ -47,13 +47,13 @@ def stage(number: int, of: int) -> Any:
     return pipelining.PipelineStage(Body(), number, of, torch.device("cpu"))
 
 
-def test_a_schedule_with_one_stage(written: Callable[[], list[PipelinePlace]]) -> None:
+def test_a_schedule_with_one_stage(written: Callable[[], list[PipelineSchedule]]) -> None:
     kept = pipelining.Schedule1F1B(stage(0, 1), n_microbatches=4, loss_fn=nn.functional.mse_loss)
-    assert written() == [PipelinePlace("Schedule1F1B", 1, 4, "0", "0", "", "embed,layers*3")]
+    assert written() == [PipelineSchedule("Schedule1F1B", 1, 4, "0", "0", "", "embed,layers*3")]
     del kept
 
 
-def test_a_schedule_with_several_stages_tells_its_order(written: Callable[[], list[PipelinePlace]]) -> None:
+def test_a_schedule_with_several_stages_tells_its_order(written: Callable[[], list[PipelineSchedule]]) -> None:
     kept = pipelining.ScheduleInterleaved1F1B([stage(0, 2), stage(1, 2)], 2, nn.functional.mse_loss)
     (place,) = written()
     assert (place.schedule, place.stages, place.own) == ("ScheduleInterleaved1F1B", 2, "0,1")
@@ -64,7 +64,7 @@ def test_a_schedule_with_several_stages_tells_its_order(written: Callable[[], li
     del kept
 
 
-def test_schedules_that_do_not_train_or_are_gone_are_not_noted(written: Callable[[], list[PipelinePlace]]) -> None:
+def test_schedules_that_do_not_train_or_are_gone_are_not_noted(written: Callable[[], list[PipelineSchedule]]) -> None:
     kept = pipelining.ScheduleGPipe(stage(0, 1), 2)
     pipelining.ScheduleGPipe(stage(0, 1), 2, nn.functional.mse_loss)
     assert written() == []

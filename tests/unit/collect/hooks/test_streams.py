@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from ddlprof.collect.hooks import collective
-from ddlprof.collect.hooks.streams import COMM, COPY, EventMarks, Source, VectorClock
+from ddlprof.collect.hooks.streams import COMM, COPY, EventClocks, VectorClock, WorkQueue
 from ddlprof.model.records import StepRow
 from scripts.lab import simulated_cuda
 from scripts.lab.simulated_cuda import Machine
@@ -234,19 +234,19 @@ def waits(streams: VectorClock, waiting: tuple[int, int], awaited: tuple[int, in
 def test_a_wait_is_for_what_was_issued_since_the_last() -> None:
     streams = VectorClock()
     assert waits(streams, MAIN, SIDE) == set()
-    streams.issue(SIDE, Source(SIDE, COMM))
-    streams.issue(SIDE, Source(SIDE, COPY))
+    streams.issue(SIDE, WorkQueue(SIDE, COMM))
+    streams.issue(SIDE, WorkQueue(SIDE, COPY))
     assert waits(streams, MAIN, SIDE) == {COMM, COPY}
     assert waits(streams, MAIN, SIDE) == set()
-    streams.issue(SIDE, Source(SIDE, COPY))
+    streams.issue(SIDE, WorkQueue(SIDE, COPY))
     assert waits(streams, MAIN, SIDE) == {COPY}
 
 
 def test_an_event_holds_what_was_there_when_it_was_recorded() -> None:
     streams = VectorClock()
-    streams.issue(SIDE, Source(SIDE, COMM), "first")
+    streams.issue(SIDE, WorkQueue(SIDE, COMM), "first")
     event = streams.on(SIDE)
-    streams.issue(SIDE, Source(SIDE, COMM), "second")
+    streams.issue(SIDE, WorkQueue(SIDE, COMM), "second")
     newer = streams.newer(MAIN, event)
     streams.wait(MAIN, newer)
     assert streams.take_items(newer) == ("first",)
@@ -261,11 +261,11 @@ def test_marks_of_events_of_any_class() -> None:
         __slots__ = ("__dict__",)
 
     for event in (InC(), WithoutWeakReferences()):
-        marks, found = EventMarks(), {Source((0, 1), COMM): 1}
+        marks, found = EventClocks(), {WorkQueue((0, 1), COMM): 1}
         assert marks.get(event) is None
         marks.set(event, found)
         assert marks.get(event) is found
-        assert EventMarks().get(event) is None
+        assert EventClocks().get(event) is None
         marks.drop(event)
         assert marks.get(event) is None
         marks.drop(event)

@@ -18,7 +18,14 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from ddlprof.collect.loader import batch as module
-from ddlprof.collect.loader.batch import Drawn, ForwardSamples, arguments_size, batch_size, drawn_by, loaded_samples
+from ddlprof.collect.loader.batch import (
+    ForwardSamples,
+    SamplesPerBatch,
+    arguments_size,
+    batch_size,
+    drawn_by,
+    loaded_samples,
+)
 from tests.unit.collect.asked import AskedTensor, asked
 
 Pair = namedtuple("Pair", "x y")
@@ -207,17 +214,17 @@ class Endless(IterableDataset[int]):
             yield 1
 
 
-def drawn(**options: Any) -> Drawn | None:
+def drawn(**options: Any) -> SamplesPerBatch | None:
     return drawn_by(iter(DataLoader(range(20), **options)))  # type: ignore[arg-type]
 
 
 def test_what_a_loader_draws() -> None:
-    assert drawn(batch_size=8) == Drawn(8, 4)
-    assert drawn(batch_size=5) == Drawn(5, 5)
-    assert drawn(batch_size=8, drop_last=True) == Drawn(8, 8)
+    assert drawn(batch_size=8) == SamplesPerBatch(8, 4)
+    assert drawn(batch_size=5) == SamplesPerBatch(5, 5)
+    assert drawn(batch_size=8, drop_last=True) == SamplesPerBatch(8, 8)
     assert drawn(batch_size=None) is None
     assert drawn(batch_sampler=[[1, 2], [3]]) is None
-    assert drawn_by(iter(DataLoader(Endless(), batch_size=4))) == Drawn(4, None)
+    assert drawn_by(iter(DataLoader(Endless(), batch_size=4))) == SamplesPerBatch(4, None)
     assert drawn_by(object()) is None
 
 
@@ -237,13 +244,13 @@ def test_what_a_loader_draws() -> None:
     ],
 )
 def test_the_loader_is_believed_before_the_shape(batch: Any, size: int | None, expected: int) -> None:
-    assert loaded_samples(batch, size, Drawn(16, 4)) == expected
+    assert loaded_samples(batch, size, SamplesPerBatch(16, 4)) == expected
 
 
 def test_where_the_loader_knows_less_than_the_shape() -> None:
     assert loaded_samples(torch.zeros(35, 16), 35, None) == 35
-    assert loaded_samples(torch.zeros(1, 900), 1, Drawn(16, None)) == 1
-    assert loaded_samples(torch.zeros(32, 3), 32, Drawn(1, 1)) == 32  # the data set makes batches itself
+    assert loaded_samples(torch.zeros(1, 900), 1, SamplesPerBatch(16, None)) == 1
+    assert loaded_samples(torch.zeros(32, 3), 32, SamplesPerBatch(1, 1)) == 32  # the data set makes batches itself
 
 
 def learned(inputs: Any, layer: nn.Module, layer_input: Any) -> int | None:
@@ -287,5 +294,5 @@ def test_tensor_classes_and_lazy_objects_are_not_asked_for_a_shape() -> None:
 
     own = torch.zeros(35, 20, 8).as_subclass(AskedTensor)
     asked.clear()
-    assert loaded_samples([Lazy(), own], 35, Drawn(20, None)) == 20
+    assert loaded_samples([Lazy(), own], 35, SamplesPerBatch(20, None)) == 20
     assert not asked

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.collect.loader import fetch_meter
-from ddlprof.collect.loader.fetch_meter import BlockedClock, ClockReading, Fetch, FetchMeter
+from ddlprof.collect.loader.fetch_meter import BlockedClock, CpuTimes, Fetch, FetchMeter
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="needs Linux's schedstat")
 
@@ -52,7 +52,7 @@ def burn(seconds: float) -> None:
         pass
 
 
-def blocked_ns(clock: BlockedClock, begin: ClockReading, end: ClockReading) -> int:
+def blocked_ns(clock: BlockedClock, begin: CpuTimes, end: CpuTimes) -> int:
     blocked, _ = clock.blocked_and_cpu_ns(begin, end)
     return blocked
 
@@ -97,9 +97,9 @@ def test_waiting_for_a_processor_is_not_blocked() -> None:
 
 def test_threads_are_not_added_up() -> None:
     clock = BlockedClock(whole_process=True)
-    begin = ClockReading(0, 0, 0, 0, {1: 0, **dict.fromkeys(range(2, 10), 5)})
+    begin = CpuTimes(0, 0, 0, 0, {1: 0, **dict.fromkeys(range(2, 10), 5)})
     # Eight threads sleep for 90 ms; then each needs a processor for 5, of which there is one.
-    in_turns = ClockReading(130, 40, 40, 0, {1: 0, **{thread: 5 + 5 * (thread - 1) for thread in range(2, 10)}})
+    in_turns = CpuTimes(130, 40, 40, 0, {1: 0, **{thread: 5 + 5 * (thread - 1) for thread in range(2, 10)}})
     assert blocked_ns(clock, begin, in_turns) == 90
-    one_waits = ClockReading(130, 40, 40, 0, {1: 0, 2: 105})
+    one_waits = CpuTimes(130, 40, 40, 0, {1: 0, 2: 105})
     assert blocked_ns(clock, begin, one_waits) == 30

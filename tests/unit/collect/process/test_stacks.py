@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from ddlprof.collect.process.stacks import StackSampler, Where, where
-from ddlprof.collect.steps.frozen import FrozenCalls
+from ddlprof.collect.steps.no_grad import NoGradCalls
 from ddlprof.model.events import Event, Kind, Purpose
 from ddlprof.model.records import Flag
-from ddlprof.model.source_places import CHECKPOINT, EVALUATION, FORWARD, ROLLOUT, SourcePlace
+from ddlprof.model.source_locations import CHECKPOINT, EVALUATION, FORWARD, ROLLOUT, SourceLocation
 
 
 def event(kind: Kind, a: object = None) -> Event:
@@ -22,7 +22,7 @@ def event(kind: Kind, a: object = None) -> Event:
 
 def frozen(purpose: Purpose) -> Event:
     """A forward begins that is for the same as those before it."""
-    return (Kind.FORWARD_BEGIN, 0, False, True, lambda: FrozenCalls(purpose=purpose))
+    return (Kind.FORWARD_BEGIN, 0, False, True, lambda: NoGradCalls(purpose=purpose))
 
 
 EVALUATED = [event(Kind.FORWARD_BEGIN, False), event(Kind.FORWARD_END)]
@@ -45,7 +45,7 @@ TRAINED = [event(Kind.FORWARD_BEGIN, True), event(Kind.FORWARD_END)]
         ([*TRAINED, event(Kind.DATA_BEGIN)], Where.ELSEWHERE),
         ([*TRAINED, event(Kind.DATA_BEGIN), event(Kind.DATA_END)], Where.GAP),
         ([*TRAINED, *EVALUATED[:1]], Where.ELSEWHERE),
-        ([*TRAINED, event(Kind.ROUND), event(Kind.DATA_BEGIN), event(Kind.DATA_END)], Where.GAP),
+        ([*TRAINED, event(Kind.ITERATION), event(Kind.DATA_BEGIN), event(Kind.DATA_END)], Where.GAP),
         ([event(Kind.BACKWARD_BEGIN)], Where.ELSEWHERE),
         ([event(Kind.BACKWARD_BEGIN), event(Kind.BACKWARD_END)], Where.GAP),
         ([event(Kind.OPTIMIZER_BEGIN)], Where.ELSEWHERE),
@@ -128,11 +128,11 @@ def test_a_thread_that_is_gone() -> None:
 
 def test_only_the_most_frequent_lines_are_kept(monkeypatch: pytest.MonkeyPatch, waiting: int) -> None:
     sampler = StackSampler()
-    places = [SourcePlace(f"line {n}") for n in range(40) for _ in range(n)]
+    places = [SourceLocation(f"line {n}") for n in range(40) for _ in range(n)]
     monkeypatch.setattr(sampler.places, "find", lambda stack, update: places.pop())
     for _ in list(places):
         sampler.sample(waiting, [], 1)
-    assert sampler.of_step(2, 0) == {SourcePlace(f"line {n}"): n for n in range(39, 19, -1)}
+    assert sampler.of_step(2, 0) == {SourceLocation(f"line {n}"): n for n in range(39, 19, -1)}
 
 
 def test_the_stack_of_an_update_is_that_of_who_tells_of_it() -> None:

@@ -22,8 +22,8 @@ import torch
 
 import ddlprof.collect.process.stacks
 from ddlprof.collect.process.frames import positions, stack_of_frame, stack_of_thread
-from ddlprof.collect.process.stacks import INSTALLED, INTERPRETER, OURS, USER, Places, _inside_loop
-from ddlprof.model.source_places import SourcePlace
+from ddlprof.collect.process.stacks import INSTALLED, INTERPRETER, OURS, USER, CodeLocator, _inside_loop
+from ddlprof.model.source_locations import SourceLocation
 
 PACKAGES = sysconfig.get_paths()["purelib"]
 
@@ -51,20 +51,20 @@ PACKAGES = sysconfig.get_paths()["purelib"]
     ],
 )
 def test_whose_code_it_is(filename: str, owner: str) -> None:
-    assert Places().owner(filename) == owner
+    assert CodeLocator().owner(filename) == owner
 
 
 def test_code_given_as_text_is_the_users_only_where_it_is_the_program() -> None:
-    assert Places().owner("<string>", main=True) == USER
-    assert Places().owner("<stdin>", main=True) == USER
-    assert Places().owner("<frozen runpy>", main=True) == INTERPRETER
+    assert CodeLocator().owner("<string>", main=True) == USER
+    assert CodeLocator().owner("<stdin>", main=True) == USER
+    assert CodeLocator().owner("<frozen runpy>", main=True) == INTERPRETER
 
 
 def test_a_package_that_is_run_as_a_program_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = importlib.machinery.ModuleSpec("recipes.train", None)
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", spec)
-    assert Places().owner(os.path.join(PACKAGES, "recipes", "loop.py")) == USER
-    assert Places().owner(os.path.join(PACKAGES, "torch", "loop.py")) == INSTALLED
+    assert CodeLocator().owner(os.path.join(PACKAGES, "recipes", "loop.py")) == USER
+    assert CodeLocator().owner(os.path.join(PACKAGES, "torch", "loop.py")) == INSTALLED
 
 
 @pytest.fixture
@@ -107,9 +107,9 @@ class Watcher:
     """Takes the stack of an update, and later the places of other stacks; skips its own frame."""
 
     def __init__(self) -> None:
-        self.places = Places()
+        self.places = CodeLocator()
         self.update: list[Any] = []
-        self.seen: list[SourcePlace | None] = []
+        self.seen: list[SourceLocation | None] = []
 
     def at_update(self) -> None:
         self.update = positions(sys._getframe(1))
@@ -157,7 +157,7 @@ def test_the_interpreter_alone_is_not_named() -> None:
     release = threading.Event()
     thread = threading.Thread(target=release.wait)
     thread.start()
-    assert Places().find(stack_of_thread(thread.ident or 0), []) is None
+    assert CodeLocator().find(stack_of_thread(thread.ident or 0), []) is None
     release.set()
     thread.join()
 
@@ -174,14 +174,14 @@ def test_what_is_known_of_a_line() -> None:
         class Frames(logging.Filter):
             def filter(self, record: logging.LogRecord) -> bool:
                 frames.append(sys._getframe(1))
-                seen.append(Places().find(stack_of_frame(sys._getframe(1)), []))
+                seen.append(CodeLocator().find(stack_of_frame(sys._getframe(1)), []))
                 return False
 
         logger = logging.getLogger("test_places")
         logger.addFilter(Frames())
         logger.warning("now")
 
-    seen: list[SourcePlace | None] = []
+    seen: list[SourceLocation | None] = []
     log(lambda: None)
     assert seen[0] is not None
     assert seen[0].what == "logging"
@@ -199,7 +199,7 @@ def test_a_sleep_is_told_from_its_source() -> None:
     thread.start()
     begun.wait()
     time.sleep(0.1)
-    place = Places().find(stack_of_thread(thread.ident or 0), [])
+    place = CodeLocator().find(stack_of_thread(thread.ident or 0), [])
     assert place is not None
     assert place.what == "sleep"
     assert place.text.endswith("sleeps")
@@ -227,8 +227,8 @@ def test_the_stack_inside_the_loop() -> None:
 
 
 def test_the_end_of_an_update_is_of_the_line_that_makes_it() -> None:
-    places = Places()
-    seen: list[SourcePlace | None] = []
+    places = CodeLocator()
+    seen: list[SourceLocation | None] = []
 
     def look(*_: object) -> None:
         caller = sys._getframe(1)  # torch's own, which may still be there when the update is over
@@ -261,4 +261,4 @@ def test_a_zip_application(tmp_path: Path) -> None:
     archive = tmp_path / "app.pyz"
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("__main__.py", "")
-    assert Places().owner(str(archive / "__main__.py")) == USER
+    assert CodeLocator().owner(str(archive / "__main__.py")) == USER

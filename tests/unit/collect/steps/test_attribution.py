@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from types import SimpleNamespace
 
 import pytest
 
-from ddlprof.model.events import Kind
+from ddlprof.collect.steps.attribution import StepAssembler
+from ddlprof.model.events import FIELDS, Kind
 from ddlprof.model.records import LoaderCost
 from tests.unit.collect.conftest import MS, Thread, flags, ms, parts_ms
 
@@ -369,3 +371,11 @@ def test_unusual_steps_are_flagged(thread: Thread, kind: Kind, name: str) -> Non
     thread.update(1)
     thread.step()
     assert [flags(row) for row in thread.rows] == [name, ""]
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_handler_takes_the_payload_by_the_names_of_its_fields(kind: Kind) -> None:
+    handler = getattr(StepAssembler, f"_{kind.name.lower()}")
+    names = list(inspect.signature(handler).parameters)[2:]
+    fields = FIELDS.get(kind, ())
+    assert names == [*fields, *"abc"[len(fields) :]]

@@ -153,7 +153,7 @@ def test_copies(thread: Thread) -> None:
 
 
 def collective(ready: int, end: int | None) -> SimpleNamespace:
-    return SimpleNamespace(ready=ready, end=end, need=None, exposed=None, way=None)
+    return SimpleNamespace(ready=ready, end=end, need=None, exposed=None, stream=None)
 
 
 def test_waits_are_communication(thread: Thread) -> None:
@@ -234,7 +234,7 @@ def test_communication_is_measured_once_waits_for_all_its_streams_were_seen(
         thread.batch(1)
         thread.forward(1)
         for stream in (1, 2):
-            thread.emit(Kind.COLLECTIVE, SimpleNamespace(end=None, need=None, exposed=None, way=stream))
+            thread.emit(Kind.COLLECTIVE, SimpleNamespace(end=None, need=None, exposed=None, stream=stream))
         with thread.during(Kind.COMM_BEGIN, Kind.COMM_END, (), (False, None, reached)):
             thread.spend(3)
         thread.backward(1)

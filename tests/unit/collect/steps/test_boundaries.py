@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from ddlprof.collect.steps import boundaries
-from ddlprof.collect.steps.boundaries import RETIRED_AFTER, Boundaries
-from ddlprof.model.events import Kind, Round
+from ddlprof.collect.steps.boundaries import RETIRED_AFTER, StepBoundaries
+from ddlprof.model.events import IterationStart, Kind
 from tests.unit.collect.conftest import LARGE, MS, SMALL, Thread
 
 
@@ -60,12 +60,12 @@ def test_phases_in_the_first_steps_are_no_round(thread: Thread) -> None:
 def test_rounds_of_the_loader_where_no_optimizer_steps(thread: Thread) -> None:
     thread.assembler.boundaries.optimizer_exists = lambda: False
     for _ in range(boundaries.ROUNDS_WITHOUT_OPTIMIZER + 2):
-        thread.emit(Kind.ROUND, Round.LOADER)
+        thread.emit(Kind.ITERATION, IterationStart.LOADER)
         thread.batch(10)
         thread.forward(20)
         thread.backward(30)
         thread.spend(5)  # the update
-    assert thread.assembler.boundaries.rounds == Round.LOADER
+    assert thread.assembler.boundaries.rounds == IterationStart.LOADER
     rows = thread.rows
     assert [row.samples for row in rows] == [4] * (boundaries.ROUNDS_WITHOUT_OPTIMIZER + 2)
     assert [row.compute_ns // MS for row in rows[:-1]] == [55] * (len(rows) - 1)
@@ -77,7 +77,7 @@ def test_rounds_of_the_loader_where_no_optimizer_steps(thread: Thread) -> None:
 def test_micro_batches_before_the_first_update_are_no_steps(thread: Thread) -> None:
     for _ in range(2):
         for _ in range(boundaries.ROUNDS_WITHOUT_OPTIMIZER + 2):
-            thread.emit(Kind.ROUND, Round.LOADER)
+            thread.emit(Kind.ITERATION, IterationStart.LOADER)
             thread.batch(10)
             thread.forward(20)
             thread.backward(30)
@@ -94,14 +94,14 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch, thread: Thread) -> N
 
 
 def test_labels_tell_optimizers_of_one_class_apart() -> None:
-    names = Boundaries()
+    names = StepBoundaries()
     for optimizer, name in enumerate(("Adam", "SGD", "Adam")):
         names.learn(optimizer, name, 10)
     assert [names.label(optimizer) for optimizer in range(3)] == ["Adam#1", "SGD", "Adam#2"]
 
 
 def test_a_name_that_none_has_is_told_with_those_that_there_are() -> None:
-    found = Boundaries("Adam#3")
+    found = StepBoundaries("Adam#3")
     for optimizer, name in enumerate(("Adam", "SGD", "Adam")):
         found.learn(optimizer, name, 1000)
     assert found.note() == (
@@ -113,16 +113,16 @@ def test_a_name_that_none_has_is_told_with_those_that_there_are() -> None:
 def test_an_optimizer_that_comes_after_rounds_ends_the_steps(thread: Thread) -> None:
     thread.assembler.boundaries.optimizer_exists = lambda: False
     for _ in range(boundaries.ROUNDS_WITHOUT_OPTIMIZER + 1):
-        thread.emit(Kind.ROUND, Round.LOADER)
+        thread.emit(Kind.ITERATION, IterationStart.LOADER)
         thread.batch(10)
         thread.forward(20)
         thread.backward(30)
-    assert thread.assembler.boundaries.rounds == Round.LOADER
+    assert thread.assembler.boundaries.rounds == IterationStart.LOADER
     by_hand = len(thread.steps)
     for _ in range(3):
         for micro_batch in range(4):
             if micro_batch:
-                thread.emit(Kind.ROUND, Round.LOADER)
+                thread.emit(Kind.ITERATION, IterationStart.LOADER)
             thread.batch(10)
             thread.forward(20)
             thread.backward(30)
@@ -138,9 +138,9 @@ def test_an_optimizer_that_comes_after_rounds_ends_the_steps(thread: Thread) -> 
 def test_steps_among_lost_updates_are_those_of_the_anchor_or_of_what_took_over(
     updates: dict[int | None, int], steps: int
 ) -> None:
-    boundaries = Boundaries()
+    boundaries = StepBoundaries()
     boundaries.anchor = 0
     assert boundaries.lost(updates, {2: ("Adam", 10)}) == steps
     assert boundaries.names == {2: "Adam"}
-    boundaries.rounds = Round.LOADER
+    boundaries.rounds = IterationStart.LOADER
     assert boundaries.lost(updates, {}) == updates.get(None, 0)

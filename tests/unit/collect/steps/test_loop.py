@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from ddlprof.collect.process.clocks import ThreadClock
 from ddlprof.collect.steps import loop
-from ddlprof.collect.steps.loop import Gap, LoopWatch, OperatorLog
-from ddlprof.model.events import Kind, Round
+from ddlprof.collect.steps.loop import Gap, OperatorLog, RecorderLoop
+from ddlprof.model.events import IterationStart, Kind
 from tests.unit.collect.cores import CORES, Core, PythonLoopWatch, PythonRecorder
 
 BATCH = (Kind.DATA_BEGIN, Kind.DATA_END)
@@ -47,7 +47,7 @@ class Script:
 
     def __init__(self, core: Core) -> None:
         self.clock = Clock()
-        self.watch: LoopWatch = core.loop(lambda: self.clock, lambda: self.clock.now)
+        self.watch: RecorderLoop = core.loop(lambda: self.clock, lambda: self.clock.now)
         self.watch.log = self.log = Log()
         self.extras: list[tuple[int, Any]] = []
 
@@ -165,13 +165,13 @@ def test_rounds_without_an_update(script: Script) -> None:
     for _ in range(3):
         script.does(BATCH, FORWARD, BACKWARD)
     script.does(BATCH)
-    assert script.extras == [(Kind.ROUND, Round.LOADER)] * 3
+    assert script.extras == [(Kind.ITERATION, IterationStart.LOADER)] * 3
 
 
 def test_rounds_without_a_loader(script: Script) -> None:
     for _ in range(3):
         script.does(FORWARD, BACKWARD)
-    assert script.extras == [(Kind.ROUND, Round.FORWARD)] * 2
+    assert script.extras == [(Kind.ITERATION, IterationStart.FORWARD)] * 2
 
 
 def test_no_round_after_an_update(script: Script) -> None:
@@ -242,16 +242,16 @@ PAUSES_NS = (1_000, 100_000, 300_000, 60_000_000)
         st.tuples(st.sampled_from(EVENTS), st.sampled_from([None, True, False, 0, 1]), st.sampled_from(PAUSES_NS)),
         max_size=80,
     ),
-    st.sampled_from([None, *Round]),
+    st.sampled_from([None, *IterationStart]),
 )
 def test_what_is_not_told_while_it_is_idle_changes_nothing(
-    script: list[tuple[Kind, Any, int]], rounds: Round | None
+    script: list[tuple[Kind, Any, int]], rounds: IterationStart | None
 ) -> None:
     assert recorded(script, rounds, PythonLoopWatch) == recorded(script, rounds, NeverIdle)
 
 
 def recorded(
-    script: list[tuple[Kind, Any, int]], rounds: Round | None, kind_of_watch: type[PythonLoopWatch]
+    script: list[tuple[Kind, Any, int]], rounds: IterationStart | None, kind_of_watch: type[PythonLoopWatch]
 ) -> tuple[list[Any], list[int]]:
     """The events, and the numbers of the steps that ended."""
     clock = Clock()

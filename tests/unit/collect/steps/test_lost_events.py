@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from ddlprof.collect.steps.attribution import StepAssembler
-from ddlprof.model.events import Event, Kind, Round
+from ddlprof.model.events import Event, IterationStart, Kind
 from ddlprof.model.records import StepRow
 from tests.unit.collect.conftest import LARGE, SMALL, Thread
 
 STEPS = 14
-MARKS = (Kind.OPTIMIZER_END, Kind.ROUND)
+MARKS = (Kind.OPTIMIZER_END, Kind.ITERATION)
 
 
 def plain(thread: Thread, number: int) -> None:
@@ -50,7 +50,7 @@ def two_optimizers(thread: Thread, number: int) -> None:
 def rounds(thread: Thread, number: int) -> None:
     """No optimizer is seen."""
     if number:
-        thread.emit(Kind.ROUND, Round.LOADER)
+        thread.emit(Kind.ITERATION, IterationStart.LOADER)
     thread.batch(10 + number)
     thread.forward(20)
     thread.backward(30)
@@ -74,7 +74,7 @@ def told(events: list[Event], begin: int, end: int) -> Event:
         if number >= begin and kind == Kind.OPTIMIZER_END:
             lost[a] += 1
             first_seen.update({a: c} if c else {})
-        elif number >= begin and kind == Kind.ROUND:
+        elif number >= begin and kind == Kind.ITERATION:
             lost[None] += 1
     return (Kind.LOST, events[end - 1][1], lost, marks, first_seen)
 

@@ -126,7 +126,7 @@ def test_not_told_where_one_of_them_is_not_seen(thread: Thread, missing: str) ->
             else:
                 getattr(thread, name)(duration)
         if missing == "update":
-            thread.emit(Kind.ROUND, 0)
+            thread.emit(Kind.ITERATION, 0)
     thread.assembler.boundaries.rounds = None
     rows = thread.rows
     assert all(parts_ms(row) == UNKNOWN for row in rows)

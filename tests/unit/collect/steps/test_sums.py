@@ -5,18 +5,20 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from ddlprof.collect.hooks.collective import Collective
+from ddlprof.collect.hooks.collective import IssuedCollective
 from ddlprof.collect.steps.sums import place_collectives as place
 from ddlprof.collect.steps.sums import wait_end
 
 
-def made(duration: int | None, need: int | None = None, exposed: int | None = None, group: str = "0") -> Collective:
-    collective = Collective(group, 0, "allreduce", 1000, 2, 5)
+def made(
+    duration: int | None, need: int | None = None, exposed: int | None = None, group: str = "0"
+) -> IssuedCollective:
+    collective = IssuedCollective(group, 0, "allreduce", 1000, 2, 5)
     collective.duration, collective.need, collective.exposed = duration, need, exposed
     return collective
 
 
-def times(collectives: list[Collective]) -> list[tuple[Any, ...]]:
+def times(collectives: list[IssuedCollective]) -> list[tuple[Any, ...]]:
     return [(c.ready, c.end, c.exposed) for c in collectives]
 
 

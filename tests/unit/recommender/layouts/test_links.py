@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddlprof.recommender.layouts.coefficients import shipped_layouts
-from ddlprof.recommender.layouts.links import Group, collective_s, fabric_of, group, send_s
+from ddlprof.recommender.layouts.links import DimensionGroup, collective_s, fabric_of, group, send_s
 from ddlprof.recommender.target import Target, default_catalog, machine_of
 from tests.unit.recommender.layouts.made_up import FABRIC
 
@@ -13,31 +13,31 @@ FITTED = shipped_layouts().common.collectives
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 
 
-def seconds(kind: str, size: float, at: Group, share: float = 0.7) -> float:
+def seconds(kind: str, size: float, at: DimensionGroup, share: float = 0.7) -> float:
     return collective_s(kind, size, at, FABRIC, FITTED, share, hop_s=3e-5)
 
 
 @pytest.mark.parametrize(
     ("ranks", "stride", "expected"),
     [
-        (8, 1, Group(8, 1, 8)),
-        (16, 1, Group(16, 2, 8)),
-        (4, 4, Group(4, 2, 2)),
-        (4, 8, Group(4, 4, 1)),
-        (2, 64, Group(2, 2, 1)),
-        (1, 1, Group(1, 1, 1)),
+        (8, 1, DimensionGroup(8, 1, 8)),
+        (16, 1, DimensionGroup(16, 2, 8)),
+        (4, 4, DimensionGroup(4, 2, 2)),
+        (4, 8, DimensionGroup(4, 4, 1)),
+        (2, 64, DimensionGroup(2, 2, 1)),
+        (1, 1, DimensionGroup(1, 1, 1)),
     ],
 )
-def test_ranks_fill_one_domain_after_another(ranks: int, stride: int, expected: Group) -> None:
+def test_ranks_fill_one_domain_after_another(ranks: int, stride: int, expected: DimensionGroup) -> None:
     assert group(ranks, stride, 8) == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_bytes_and_more_domains_take_longer(kind: str) -> None:
-    assert seconds(kind, 2e8, Group(8, 1, 8)) > seconds(kind, 1e8, Group(8, 1, 8))
-    assert seconds(kind, 1e6, Group(64, 64, 1)) > seconds(kind, 1e6, Group(8, 8, 1))
-    assert seconds(kind, 1e9, Group(1, 1, 1)) == 0.0
-    assert seconds(kind, 0.0, Group(8, 1, 8)) == 0.0
+    assert seconds(kind, 2e8, DimensionGroup(8, 1, 8)) > seconds(kind, 1e8, DimensionGroup(8, 1, 8))
+    assert seconds(kind, 1e6, DimensionGroup(64, 64, 1)) > seconds(kind, 1e6, DimensionGroup(8, 8, 1))
+    assert seconds(kind, 1e9, DimensionGroup(1, 1, 1)) == 0.0
+    assert seconds(kind, 0.0, DimensionGroup(8, 1, 8)) == 0.0
 
 
 def test_a_message_crosses_the_network_at_its_speed() -> None:

@@ -12,7 +12,7 @@ from ddlprof.recommender.layout import Layout, parse_layout, require_layouts
 from ddlprof.recommender.layouts.predict import LayoutPredictor
 from ddlprof.recommender.search.memory import memory_of
 from ddlprof.recommender.search.rules import Space
-from ddlprof.recommender.search.search import LAUNCHER, Found, LayoutSearch, Tried
+from ddlprof.recommender.search.search import LAUNCHER, LayoutSearch, SearchResult, Tried
 from ddlprof.recommender.target import Machine, default_catalog, machine_from_type
 from tests.unit.recommender.made_up_layouts import JOB, MadeUpLayouts, gib_of
 
@@ -33,7 +33,7 @@ def search(predictor: MadeUpLayouts | None = None, batch: int = 256) -> LayoutSe
     return LayoutSearch(MODEL, batch, predictor or MadeUpLayouts(), memory, "bf16")
 
 
-def predicted(found: Found) -> list[Tried]:
+def predicted(found: SearchResult) -> list[Tried]:
     return [each for each in found.tried if each.estimate]
 
 

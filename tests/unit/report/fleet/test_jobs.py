@@ -14,7 +14,7 @@ import pytest
 from ddlprof.model.checkpoint_files import LOADED, SAVED, CheckpointFile
 from ddlprof.model.records import End
 from ddlprof.model.trial import ReadFrom, SavedAt
-from ddlprof.report.fleet.data import Row, entries_of
+from ddlprof.report.fleet.data import FleetRow, entries_of
 from ddlprof.report.fleet.jobs import jobs_of
 from ddlprof.report.fleet.jobs_text import JOBS
 from ddlprof.store.fleet import search
@@ -105,7 +105,7 @@ def test_the_work_grows_with_the_runs_and_not_with_their_square(per_job: int, tm
             trial, begin_unix_s=begin_s, saves=Counted([SavedAt(40, "p", f"{job}")]), reads=(ReadFrom("p", f"{job}"),)
         )
         summary = replace(entry.summary, job=f"{job}", created_unix_ns=round(begin_s * 1e9), trials=[made])
-        rows.append(Row(replace(entry, summary=summary), None, None, {}, {}, ()))
+        rows.append(FleetRow(replace(entry, summary=summary), None, None, {}, {}, ()))
     Counted.times = 0
     jobs = jobs_of(rows)
     assert sorted({len(job.rows) for job in jobs}) == [per_job]

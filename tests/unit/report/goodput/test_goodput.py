@@ -12,7 +12,7 @@ import pytest
 
 from ddlprof.cli.app import main
 from ddlprof.instance_catalog import Price
-from ddlprof.model.trial import ReadFrom, SavedAt, Trial
+from ddlprof.model.trial import AttemptFacts, ReadFrom, SavedAt
 from ddlprof.report.goodput.data import goodput_report
 from ddlprof.report.goodput.text import render, saving
 from scripts.lab.simulated_month import Job, write_month
@@ -22,8 +22,10 @@ PRICE = Price("aws", "us-east-1", "x", "on_demand", 10.0, "2026-07-20", "read", 
 Command = Callable[..., tuple[int, str, str]]
 
 
-def trial(begin_s: float, **facts: object) -> Trial:
-    made = Trial(begin_s, begin_s + 7600, 16, 2, 720, 10.0, PARTS, "torn", 3, 64, "A100", (SavedAt(600, "p", "f"),))
+def trial(begin_s: float, **facts: object) -> AttemptFacts:
+    made = AttemptFacts(
+        begin_s, begin_s + 7600, 16, 2, 720, 10.0, PARTS, "torn", 3, 64, "A100", (SavedAt(600, "p", "f"),)
+    )
     return replace(made, **facts)  # type: ignore[arg-type]
 
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 import pytest
 
 from ddlprof.analysis import hang_facts
-from ddlprof.analysis.hang_facts import Hang, Place, RankLine
+from ddlprof.analysis.hang_facts import CollectivePosition, Hang, HangRank
 from ddlprof.analysis.hang_words import advice, headline, label
 from ddlprof.report.hang.card import card
 from ddlprof.report.hang.html import section
 from ddlprof.report.html.element import joined
 
-PLACE = Place("0", "data", (0, 1, 2), 41, "allreduce", 16640)
+PLACE = CollectivePosition("0", "data", (0, 1, 2), 41, "allreduce", 16640)
 LINES = [
-    RankLine(0, "collective", "train.py:14 main", "backward", PLACE, 70.0, "", ("torch/_tensor.py:1 backward",)),
-    RankLine(1, "script", "train.py:18 main", "acquire", None, 70.0, "", ("train.py:18 main", "<b>.py:1 evil\x1b[2J")),
-    RankLine(2, "failed", "", "", None, 70.0, "x" * 500),
+    HangRank(0, "collective", "train.py:14 main", "backward", PLACE, 70.0, "", ("torch/_tensor.py:1 backward",)),
+    HangRank(1, "script", "train.py:18 main", "acquire", None, 70.0, "", ("train.py:18 main", "<b>.py:1 evil\x1b[2J")),
+    HangRank(2, "failed", "", "", None, 70.0, "x" * 500),
 ]
 FOUND = Hang("missing", True, [1], [0], PLACE, "train.py:18 main", 40, 71.0, "detail", LINES)
 KINDS = sorted(

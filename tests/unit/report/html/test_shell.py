@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from ddlprof.report.html.chart import Choice, chart, short
+from ddlprof.report.html.chart import ChartMenu, chart, short
 from ddlprof.report.html.element import table, tag
 from ddlprof.report.html.shell import OWN_SCRIPTS, Absent, Section, page
 from tests.unit.report.html.test_element import Read
@@ -24,7 +24,7 @@ def example() -> str:
     name = "<script>alert(1)</script>\"'"
     figure = chart(
         "one", "bars", {"unit": "ms", "bars": [{"label": name, "value": 1}]}, caption=name, alt=name,
-        table=table(name, [name, name], [[name, name]]), choice=Choice(name, [name, "b"]), steps=(1, 9),
+        table=table(name, [name, name], [[name, name]]), choice=ChartMenu(name, [name, "b"]), steps=(1, 9),
     )  # fmt: skip
     sections: list[Section | Absent] = [
         Section("first", name, figure),

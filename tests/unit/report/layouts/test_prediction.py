@@ -8,15 +8,15 @@ from typing import Any
 
 from ddlprof.recommender import Target
 from ddlprof.recommender.layout import parse_layout
-from ddlprof.report.layouts.prediction import LayoutStep, as_json, render
+from ddlprof.report.layouts.prediction import LayoutPrediction, as_json, render
 from tests.unit.recommender.made_up_layouts import MadeUpLayouts
 
 
-def step(text: str, value: str = "", **named: Any) -> LayoutStep:
+def step(text: str, value: str = "", **named: Any) -> LayoutPrediction:
     target = Target(
         gpu_model="H100", placement=(8,) * 8, batch_per_gpu=1, grad_accum=16, layout=parse_layout(text).layout
     )
-    return LayoutStep(target, MadeUpLayouts().predict(target), 4096, value, usable_gib=70.0, **named)
+    return LayoutPrediction(target, MadeUpLayouts().predict(target), 4096, value, usable_gib=70.0, **named)
 
 
 def test_one_layout() -> None:
@@ -56,7 +56,7 @@ def test_json() -> None:
 
 
 def test_side_by_side() -> None:
-    failed = LayoutStep(step("tp1").target, None, 4096, "16", "no such thing")
+    failed = LayoutPrediction(step("tp1").target, None, 4096, "16", "no such thing")
     found = [step("tp1", "1"), step("tp2", "2"), failed]
     out = render("job", found, "tensor")
     assert out.startswith(

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from ddlprof.instance_catalog import LinkFact
-from ddlprof.instance_catalog.refresh import Contradiction, Outcome, RefreshReport
+from ddlprof.instance_catalog.refresh import Contradiction, RefreshOutcome, RefreshReport
 from ddlprof.report.machines.changes import (
     LINKS,
     added,
@@ -18,7 +18,10 @@ from ddlprof.report.machines.changes import (
 )
 
 PARTIAL = RefreshReport(
-    outcomes=(Outcome("us-east-1", "types", 65), Outcome("us-east-1", "on_demand", 0, "AccessDenied: not allowed")),
+    outcomes=(
+        RefreshOutcome("us-east-1", "types", 65),
+        RefreshOutcome("us-east-1", "on_demand", 0, "AccessDenied: not allowed"),
+    ),
     contradictions=(Contradiction("us-east-1", "g6.12xlarge", "gpu_memory_gib", "96", "24", "total, not of one"),),
     files=(Path("overlay/instances.csv"),),
 )
@@ -39,7 +42,7 @@ def test_a_partial_refresh() -> None:
 
 
 def test_a_refresh_without_news() -> None:
-    report = RefreshReport((Outcome("us-east-1", "spot", 3),), (), ())
+    report = RefreshReport((RefreshOutcome("us-east-1", "spot", 3),), (), ())
     assert refreshed(report) == "region     what         rows\nus-east-1  spot prices     3\n"
 
 

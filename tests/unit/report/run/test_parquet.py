@@ -18,7 +18,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.cli.app import main
 from ddlprof.report.run import csv as csv_files
 from ddlprof.report.run import parquet
-from ddlprof.report.run.tables import Table
+from ddlprof.report.run.tables import RunTable
 from ddlprof.store import load_run
 from ddlprof.store.reader import runs_in
 from tests.golden.runs import HERE, header, manifest, simple_run, step, write_rank
@@ -130,7 +130,7 @@ def test_what_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.Mo
     other = simple_run(tmp_path / "other", steps=50)
     replace(manifest(), job_id="another").write(other)
 
-    def full(path: Path, table: Table) -> None:
+    def full(path: Path, table: RunTable) -> None:
         path.write_bytes(b"PAR1")
         if table.name == "steps":
             raise OSError(28, "No space left on device", str(path))

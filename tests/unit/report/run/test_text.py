@@ -21,7 +21,7 @@ from ddlprof.model.records import (
     Flag,
     Overhead,
 )
-from ddlprof.model.source_places import SourcePlace
+from ddlprof.model.source_locations import SourceLocation
 from ddlprof.report.run import text as card
 from ddlprof.report.run.data import ClockLine, ReportData, build_report
 from ddlprof.store import load_run
@@ -218,7 +218,7 @@ def test_a_run_that_died_before_any_rank_wrote(tmp_path: Path) -> None:
 
 
 def test_source_lines_of_other_only_where_it_is_large(tmp_path: Path) -> None:
-    samples = [codec.encode_place(0, SourcePlace("train.py:9 log")), codec.encode_samples(20, {0: 12})]
+    samples = [codec.encode_location(0, SourceLocation("train.py:9 log")), codec.encode_samples(20, {0: 12})]
     for name, other_ms in (("small", 0.3), ("large", 3)):
         write_rank(tmp_path / name, header(), [step(n, other_ms=other_ms) for n in range(30)], lines=samples)
     assert "Other" not in card_of(tmp_path / "small")
@@ -286,7 +286,7 @@ def test_a_training_that_waited_for_processors_says_so(tmp_path: Path) -> None:
 
 def test_a_device_without_a_clock_gets_no_class_and_no_advice(tmp_path: Path) -> None:
     rows = [replace(step(n, compute_ms=None, data_ms=4, comm_ms=None), h2d_ns=None) for n in range(40)]
-    samples = [codec.encode_place(0, SourcePlace("train.py:41 log")), codec.encode_samples(10, {0: 9})]
+    samples = [codec.encode_location(0, SourceLocation("train.py:41 log")), codec.encode_samples(10, {0: 9})]
     write_rank(tmp_path, header(device="xpu"), rows, lines=samples)
     lines = card_of(tmp_path)
     assert lines["Step"] == "5.00 ms mean (p95 5.00) = data 4.00 + other 1.00"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddlprof.collect.steps.frozen import FrozenCalls, FrozenForwards, FrozenModule, FrozenTimes, Read
+from ddlprof.collect.steps.no_grad import NoGradCalls, NoGradForwards, NoGradModule, NoGradTimes, Read
 from ddlprof.model.events import Purpose
 
 BATCH = 16
@@ -10,8 +10,8 @@ BATCH = 16
 
 def calls(
     trained: bool = True, training_mode: bool = True, samples: int | None = BATCH, **others: object
-) -> FrozenCalls:
-    return FrozenCalls(FrozenModule(trained), training_mode, samples, **others)  # type: ignore[arg-type]
+) -> NoGradCalls:
+    return NoGradCalls(NoGradModule(trained), training_mode, samples, **others)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ def calls(
         (calls(training_mode=False, read=Read.COUNT), Purpose.EVALUATION),
     ],
 )
-def test_what_forwards_without_gradients_are_for(found: FrozenCalls, purpose: Purpose) -> None:
+def test_what_forwards_without_gradients_are_for(found: NoGradCalls, purpose: Purpose) -> None:
     assert found.decide(BATCH) is purpose
 
 
-def times(found: FrozenCalls | None, eval_mode: bool = False, ns: int = 5, after_ns: int = 3) -> FrozenForwards:
-    forwards = FrozenForwards()
+def times(found: NoGradCalls | None, eval_mode: bool = False, ns: int = 5, after_ns: int = 3) -> NoGradForwards:
+    forwards = NoGradForwards()
     forwards.begin(found, eval_mode)
     forwards.book(ns)
     forwards.book_after(after_ns)
@@ -52,7 +52,7 @@ def test_a_rollout_has_what_comes_between_its_forwards() -> None:
         forwards.book(10)
         forwards.book_after(2)
     found = forwards.times(training=True, alone=True, step=7, trained_on=BATCH)
-    assert found == FrozenTimes(teaching_ns=10, acting_ns=15, after_acting_ns=5)
+    assert found == NoGradTimes(teaching_ns=10, acting_ns=15, after_acting_ns=5)
 
 
 def test_the_value_of_the_last_state_belongs_to_the_rollout() -> None:
@@ -61,14 +61,14 @@ def test_the_value_of_the_last_state_belongs_to_the_rollout() -> None:
     forwards = times(acting)
     forwards.begin(value, eval_mode=True)
     forwards.book(1)
-    assert forwards.times(True, True, 0, BATCH) == FrozenTimes(acting_ns=6, after_acting_ns=3)
+    assert forwards.times(True, True, 0, BATCH) == NoGradTimes(acting_ns=6, after_acting_ns=3)
     assert value.purpose is acting.purpose is Purpose.ROLLOUT
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_acting_is_no_evaluation_whether_an_update_follows_or_not(training: bool) -> None:
     found = times(calls(read=Read.VALUES)).times(training, alone=False, step=0, trained_on=None)
-    assert found == FrozenTimes(acting_ns=5, after_acting_ns=3)
+    assert found == NoGradTimes(acting_ns=5, after_acting_ns=3)
 
 
 def test_a_teacher_in_eval_mode_is_there_in_every_step() -> None:
@@ -84,6 +84,6 @@ def test_a_teacher_in_eval_mode_is_there_in_every_step() -> None:
 
 
 def test_compiled_functions_are_teachers_in_front_of_a_training_forward() -> None:
-    assert times(None).times(True, False, 0, BATCH) == FrozenTimes(teaching_ns=5)
-    assert times(None).times(False, False, 0, BATCH) == FrozenTimes(evaluating_ns=5, evaluates=True)
-    assert times(None, eval_mode=True).times(True, True, 0, BATCH) == FrozenTimes(evaluating_ns=5, evaluates=True)
+    assert times(None).times(True, False, 0, BATCH) == NoGradTimes(teaching_ns=5)
+    assert times(None).times(False, False, 0, BATCH) == NoGradTimes(evaluating_ns=5, evaluates=True)
+    assert times(None, eval_mode=True).times(True, True, 0, BATCH) == NoGradTimes(evaluating_ns=5, evaluates=True)

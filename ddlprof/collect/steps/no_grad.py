@@ -26,7 +26,7 @@ class Read(Enum):
 
 
 @dataclass(eq=False, slots=True)
-class FrozenModule:
+class NoGradModule:
     """A module that was called without gradients."""
 
     is_trained: bool = False
@@ -36,10 +36,10 @@ class FrozenModule:
 
 
 @dataclass(eq=False, slots=True)
-class FrozenCalls:
+class NoGradCalls:
     """Facts about the calls without gradients of one module, in one mode and on one number of samples."""
 
-    module: FrozenModule = field(default_factory=FrozenModule)
+    module: NoGradModule = field(default_factory=NoGradModule)
     training_mode: bool = False
     samples: int | None = None
     read: Read | None = None
@@ -64,7 +64,7 @@ class FrozenCalls:
         return Purpose.ROLLOUT
 
 
-class FrozenTimes(NamedTuple):
+class NoGradTimes(NamedTuple):
     """How the time of some forwards without gradients is divided among teaching, acting and evaluating."""
 
     teaching_ns: int = 0
@@ -82,17 +82,17 @@ class _Time:
     after_ns: int = 0
 
 
-class FrozenForwards:
+class NoGradForwards:
     """The forwards without gradients between a request for a batch, or a training forward, and the next."""
 
     def __init__(self) -> None:
-        self._times: dict[FrozenCalls | None, _Time] = {}
+        self._times: dict[NoGradCalls | None, _Time] = {}
         self._last = _Time()
 
     def __bool__(self) -> bool:
         return bool(self._times)
 
-    def begin(self, calls: FrozenCalls | None, eval_mode: bool) -> None:
+    def begin(self, calls: NoGradCalls | None, eval_mode: bool) -> None:
         """Another forward begins; `calls` is None for compiled functions."""
         self._last = self._times.setdefault(calls, _Time())
         self._last.eval_mode |= eval_mode
@@ -105,7 +105,7 @@ class FrozenForwards:
         """Books time after the last forward that no class claims."""
         self._last.after_ns += ns
 
-    def times(self, training: bool, alone: bool, step: int, trained_on: int | None) -> FrozenTimes:
+    def times(self, training: bool, alone: bool, step: int, trained_on: int | None) -> NoGradTimes:
         """The time by what the forwards were for. `training`: a training forward follows; `alone`: no loader's batch.
 
         Without a loader's batch, a model in eval mode that is not called in every step is evaluated, not a teacher.
@@ -122,7 +122,7 @@ class FrozenForwards:
                 calls.purpose = purpose
             ns[purpose] += time.ns
             after_ns[purpose] += time.after_ns
-        return FrozenTimes(
+        return NoGradTimes(
             ns[Purpose.TRAINING],
             ns[Purpose.ROLLOUT],
             after_ns[Purpose.ROLLOUT],
@@ -131,7 +131,7 @@ class FrozenForwards:
         )
 
     def _purpose(
-        self, calls: FrozenCalls | None, training: bool, alone: bool, step: int, trained_on: int | None
+        self, calls: NoGradCalls | None, training: bool, alone: bool, step: int, trained_on: int | None
     ) -> Purpose:
         purpose = Purpose.TRAINING if calls is None else calls.decide(trained_on)
         if purpose is not Purpose.TRAINING:

@@ -7,7 +7,7 @@ from ddlprof.collect.steps.row import OPTIMIZER, ComputeParts
 from ddlprof.collect.steps.sums import Segment, Sums
 
 
-class StepUnderWay:
+class OpenStep:
     """The sums of the step under way, and the state that the thread is in."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class StepUnderWay:
             (states.H2D, self._book_h2d),
             (states.DATA, self._book_data),
             (states.CHECKPOINT, self._book_other),
-            (states.FROZEN_FORWARD, self._book_frozen_forward),
+            (states.NO_GRAD_FORWARD, self._book_no_grad_forward),
             (states.ZERO_GRAD, self._book_zero_grad),
             (states.TRAINING, self._book_training),
         )
@@ -51,8 +51,8 @@ class StepUnderWay:
     def _book_other(self, duration: int) -> None:
         self._sums.other += duration
 
-    def _book_frozen_forward(self, duration: int) -> None:
-        self._segment.frozen.book(duration)
+    def _book_no_grad_forward(self, duration: int) -> None:
+        self._segment.no_grad.book(duration)
 
     def _book_zero_grad(self, duration: int) -> None:
         self._sums.compute += duration
@@ -65,8 +65,8 @@ class StepUnderWay:
 
     def _book_between(self, duration: int) -> None:
         segment = self._segment
-        if segment.frozen:
-            segment.frozen.book_after(duration)
+        if segment.no_grad:
+            segment.no_grad.book_after(duration)
         if segment.delivered:
             segment.gap_ns += duration
         else:

@@ -24,7 +24,7 @@ ENVIRONMENT = "environment"
 """An environment of reinforcement learning makes a step."""
 
 
-class SourcePlace(NamedTuple):
+class SourceLocation(NamedTuple):
     """A place as `file:line function`, and one of the words above; empty if the kind of work is not known."""
 
     text: str

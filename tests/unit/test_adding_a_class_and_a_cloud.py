@@ -16,7 +16,7 @@ import pytest
 import ddlprof
 
 ROOT = Path(ddlprof.__file__).parent.parent
-METRIC = 'Annotated[Shared[int | None], Column("toys that were played with")]'
+METRIC = 'Annotated[Shared[int | None], StepColumn("toys that were played with")]'
 EDITS = {
     "ddlprof/model/classes.py": [
         (

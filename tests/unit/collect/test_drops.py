@@ -265,7 +265,7 @@ def _sum_at_the_dispatcher(value: torch.Tensor) -> None:
         (_sum_at_the_dispatcher, "group_of", drops.COLLECTIVE),
         (_sum_at_the_dispatcher, "unbox_work", drops.COLLECTIVE_END),
         (_sum_at_a_method, "note", drops.COLLECTIVE),
-        (_sum_at_a_method, "under_way.add", drops.COLLECTIVE_END),
+        (_sum_at_a_method, "in_flight.add", drops.COLLECTIVE_END),
     ],
 )
 def test_a_collective_that_cannot_be_read(

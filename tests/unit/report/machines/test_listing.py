@@ -34,14 +34,11 @@ CATALOG = Catalog(instances=MACHINES, gpus=(), prices=PRICES)
 
 WIDE = """\
 aws us-east-1: prices on demand as of 2026-07-20, some undated, spot as of 2026-08-08
-instance type  GPUs                GiB each  between GPUs  GB/s  vCPUs  RAM GiB  net Gbit/s  burst  EFA  disk GiB
-USD/h    spot g6.xlarge      1 x L4                    24  -                -      4        -           -      -  no
-     - ~0.805       - g6f.large      1/8 x L4                   3  -                -      2        -           -      -
- no -
--       - p2.xlarge *    1 x K80                    -  -                -      -        -           -      -  -
- -
--       - p4d.24xlarge   8 x A100-SXM4-40GB        40  nvlink3        300     96     1152         400    400  yes
-7450.6 21.958  14.231
+instance type  GPUs                GiB each  between GPUs  GB/s  vCPUs  RAM GiB  net Gbit/s  burst  EFA  disk GiB   USD/h    spot
+g6.xlarge      1 x L4                    24  -                -      4        -           -      -  no          -  ~0.805       -
+g6f.large      1/8 x L4                   3  -                -      2        -           -      -  no          -       -       -
+p2.xlarge *    1 x K80                    -  -                -      -        -           -      -  -           -       -       -
+p4d.24xlarge   8 x A100-SXM4-40GB        40  nvlink3        300     96     1152         400    400  yes    7450.6  21.958  14.231
 
 lambda: prices on demand undated
 instance type  GPUs     USD/h  spot
@@ -49,7 +46,7 @@ gpu_1x_a10     1 x A10  1.290     -
 
 USD an hour: Linux, shared tenancy, no commitment.  -  not known.  ~  assumed, read nowhere.  *  retired.
 Sources and other regions: ddlprof instances show TYPE
-"""
+"""  # noqa: E501
 
 
 def test_the_table() -> None:

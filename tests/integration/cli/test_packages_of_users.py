@@ -41,7 +41,8 @@ print(recommender.MINE)
 RUN = str(HERE / "two-ranks")
 WORDS = [
     ["report", RUN], ["watch", RUN, "--once"], ["compare", RUN, RUN], ["export", RUN, "-o", "tables"],
-    ["share", RUN, "-o", "shared.zip"], ["fleet", RUN], ["doctor"], ["probe", "--dry-run", "--seconds", "1"], ["instances"],
+    ["share", RUN, "-o", "shared.zip"], ["fleet", RUN], ["doctor"], ["instances"],
+    ["probe", "--dry-run", "--seconds", "1"],
     ["recommend", RUN, "--samples", "1e6", "--budget", "12h"], ["predict", RUN, "--gpu", "T4"],
     ["learn", RUN], ["plan", RUN, "--machines", "machines.json"], ["elastic", "--jobs", "jobs.json", "--gpus", "2"],
     ["features", "transformer", "--layers", "2", "--hidden", "64", "--heads", "2", "--vocab", "99", "--seq-len", "8"],

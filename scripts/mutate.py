@@ -40,8 +40,8 @@ FILES = (
     "ddlprof/analysis/run.py",
     "ddlprof/analysis/steady.py",
     "ddlprof/analysis/stragglers.py",
-    "recommender/predictor.py",
-    "recommender/communication/exposed.py",
+    "ddlprof/recommender/predictor.py",
+    "ddlprof/recommender/communication/exposed.py",
 )
 HANGS_S = 120
 """A test that takes so much longer than without the mutant hangs: a mutant that makes it do so is noticed."""
@@ -123,11 +123,11 @@ def _copy(checkout: Path, copy: Path) -> Path:
     copy.mkdir()
     listed = ["git", "-C", str(checkout), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split("\0"):
-        if (checkout / name).is_file():
+        if (checkout / name).is_file() or (checkout / name).is_symlink():  # of packages whose folders lie elsewhere
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(checkout / name, copy / name)
+            shutil.copy2(checkout / name, copy / name, follow_symlinks=False)
     os.symlink((checkout / ".venv").resolve(), copy / ".venv")
-    packages = ["ddlprof", "recommender", "instance_catalog", "scripts"]
+    packages = ["ddlprof", "scripts"]
     subprocess.run([sys.executable, "-m", "compileall", "-q", *packages], cwd=copy, check=True)
     return copy
 

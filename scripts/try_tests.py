@@ -126,9 +126,9 @@ def checkout_of(user: str | None) -> Iterator[Path]:
             cwd=ROOT, capture_output=True, text=True, check=True,
         ).stdout.split("\0")  # fmt: skip
         for name in filter(None, files):
-            if (ROOT / name).is_file():
+            if (ROOT / name).is_file() or (ROOT / name).is_symlink():  # of packages whose folders lie elsewhere
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, copy / name)
+                shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
         ids = pwd.getpwnam(user)
         for path in (Path(folder), *Path(folder).rglob("*")):
             os.chown(path, ids.pw_uid, ids.pw_gid)

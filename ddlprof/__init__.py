@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlprof.base import old_names
 from ddlprof.base.errors import DdlprofError
+from ddlprof.base.package import VERSION as __version__
 
 if TYPE_CHECKING:
     from ddlprof.api import load
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from ddlprof.collect.loader.data_calls import data_call
     from ddlprof.profiling import profile
 
-__version__ = "0.1.0"
 __all__ = ["DdlprofError", "__version__", "data_call", "load", "profile", "recent_means"]
 
 

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ddlprof.base.package import FOLDER
 from ddlprof.base.torch_needed import missing_torch
 from ddlprof.model.checks import LIMITED, MISSING, OK, Check
 
@@ -59,9 +60,7 @@ def ask_torch() -> tuple[dict[str, Any], str]:
     import json
     import subprocess
 
-    import ddlprof
-
-    root = str(Path(ddlprof.__file__).parents[1])
+    root = str(FOLDER.parent)
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     try:
         done = subprocess.run(

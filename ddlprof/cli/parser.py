@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-import ddlprof
 from ddlprof.base.errors import complain
+from ddlprof.base.package import VERSION
 from ddlprof.cli.commands import commands, groups, owner
 from ddlprof.cli.options import with_values
 from ddlprof.cli.panels import show_panels
@@ -112,7 +112,7 @@ app = typer.Typer(rich_markup_mode=None, cls=LazyGroup, epilog=_epilog(_FIRST_ST
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"ddlprof {ddlprof.__version__}")
+        typer.echo(f"ddlprof {VERSION}")
         raise typer.Exit
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ddlprof import __version__
 from ddlprof.base.errors import UserError
 from ddlprof.base.files import temporary_beside
+from ddlprof.base.package import VERSION
 from ddlprof.importing.job import ImportedJob
 from ddlprof.importing.trace import RankTrace
 from ddlprof.model.hang import RankState
@@ -69,7 +69,7 @@ def write_states(states: Sequence[RankState], name: str, out: Path) -> None:
             state.write(folder / "attempt-0")
         Manifest(
             name=name, argv=[], job_id=job_id, created_unix_ns=time.time_ns(), world_size=world_size,
-            origin_unix_ns=states[0].unix_ns, versions={"ddlprof": __version__},
+            origin_unix_ns=states[0].unix_ns, versions={"ddlprof": VERSION},
         ).write(folder)  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def manifest_of(job: ImportedJob, name: str, job_id: str) -> Manifest:
         created_unix_ns=time.time_ns(),
         world_size=job.world_size,
         origin_unix_ns=first.begin_ns,
-        versions={**first.about.versions, "ddlprof": __version__},
+        versions={**first.about.versions, "ddlprof": VERSION},
         host={"gpus": list(first.about.gpus.values())} if first.about.gpus else {},
         training=TrainingFacts(backend=first.about.backend if len(backends) == 1 else None),
     )

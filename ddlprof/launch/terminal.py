@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep  # before the script can replace them
 
-import ddlprof
+from ddlprof.base.package import MAIN
 from ddlprof.base.real_process import getpid
 from ddlprof.model import rank_ends
 
 _STDERR = 2
-_COMMAND = str(Path(ddlprof.__file__).with_name("__main__.py"))
 CARD_WORDS = ("report", "--at-the-end", "--")
 """The words before the run directory in the command that shows a run which has just ended; not for people."""
 _START = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], start_new_session=True, stdout=2).pid)"
@@ -112,7 +111,7 @@ def save_summary(run_directory: Path) -> None:
 
 def _report(run: str, working_directory: str | None, output: int) -> None:
     code = subprocess.run(
-        [sys.executable, _COMMAND, *CARD_WORDS, run],
+        [sys.executable, str(MAIN), *CARD_WORDS, run],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=None if output == _STDERR else output,
@@ -155,7 +154,7 @@ def start_view(directory: Path, owner: int) -> View | None:
     if os.name == "nt" or sys.__stderr__ is None:
         return None
     try:
-        command = [sys.executable, _COMMAND, "watch", "--beside", str(owner), "--", str(directory)]
+        command = [sys.executable, str(MAIN), "watch", "--beside", str(owner), "--", str(directory)]
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _START, *command],
             stdin=subprocess.DEVNULL,

@@ -175,7 +175,7 @@ def test_the_wheel_is_tried_on_every_python_before_it_is_published() -> None:
 
 
 def test_the_version_is_in_one_place_and_changes_come_before_it() -> None:
-    assert PYPROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "ddlprof.__version__"}
+    assert PYPROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "ddlprof.base.package.VERSION"}
     sections = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sections[0] == "[Unreleased]"
     assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", section) for section in sections[1:])

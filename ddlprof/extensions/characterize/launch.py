@@ -13,8 +13,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-import ddlprof
 from ddlprof.base.errors import UserError
+from ddlprof.base.package import MAIN
 from ddlprof.extensions.characterize.experiment import ALL_REPLAYED, COLD, EXPERIMENTS, ONE_REPLAYED, WARM, Experiment
 from ddlprof.extensions.characterize.model import load_reads
 from ddlprof.launch.target import LaunchTarget, interpreter_options
@@ -22,8 +22,6 @@ from ddlprof.model.options import DISABLE_VARIABLE
 
 WARMING = "warming"
 """The run before those with real input: it fills the page cache for the warm one and finds the cold one's files."""
-
-_COMMAND = str(Path(ddlprof.__file__).with_name("__main__.py"))
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ def run(planned: PlannedRun, target: LaunchTarget, directory: Path) -> None:
     output = directory / f"{planned.folder}.log"
     with output.open("xb") as file:
         code = subprocess.run(
-            [sys.executable, *interpreter_options(sys.orig_argv, sys.argv), _COMMAND, *words, *target.words],
+            [sys.executable, *interpreter_options(sys.orig_argv, sys.argv), str(MAIN), *words, *target.words],
             env={**os.environ, DISABLE_VARIABLE: "0", **planned.experiment.environment()},  # disabled, it had no end
             stdin=subprocess.DEVNULL,
             stdout=file,

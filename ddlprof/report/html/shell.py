@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from ddlprof import __version__
+from ddlprof.base.package import VERSION
 from ddlprof.report.html.element import Content, Html, facts, raw, tag
 
 _ASSETS = files("ddlprof.report.html")
@@ -61,7 +61,7 @@ def page(title: str, subtitle: Content, top: Content, sections: Sequence[Section
         heading = tag("h2", each.title, id=f"{each.name}-title")
         yield "\n" + tag("section", heading, each.body, id=each.name, aria_labelledby=f"{each.name}-title")
     yield "\n</main>\n"
-    yield tag("footer", tag("p", f"ddlprof {__version__}. Charts: Apache ECharts (Apache License 2.0)."))
+    yield tag("footer", tag("p", f"ddlprof {VERSION}. Charts: Apache ECharts (Apache License 2.0)."))
     for name in SCRIPTS:
         yield "\n" + raw("script", _asset(name))
     yield "\n</body>\n</html>\n"

@@ -40,8 +40,8 @@ FILES = (
     "ddlprof/analysis/run.py",
     "ddlprof/analysis/steady.py",
     "ddlprof/analysis/stragglers.py",
-    "ddlprof/recommender/predictor.py",
-    "ddlprof/recommender/communication/exposed.py",
+    "recommender/predictor.py",
+    "recommender/communication/exposed.py",
 )
 HANGS_S = 120
 """A test that takes so much longer than without the mutant hangs: a mutant that makes it do so is noticed."""
@@ -127,7 +127,7 @@ def _copy(checkout: Path, copy: Path) -> Path:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(checkout / name, copy / name, follow_symlinks=False)
     os.symlink((checkout / ".venv").resolve(), copy / ".venv")
-    packages = ["ddlprof", "scripts"]
+    packages = ["ddlprof", "recommender", "instance_catalog", "scripts"]
     subprocess.run([sys.executable, "-m", "compileall", "-q", *packages], cwd=copy, check=True)
     return copy
 

@@ -1,6 +1,6 @@
 """What a team's own runs taught: corrections of the shipped coefficients, the file they are in, and their use.
 
-`recommender.learning` makes them. A correction is the prior of a job, so what was measured of the job itself counts
+`ddlprof.extensions.learn` makes them. A correction is the prior of a job, so what was measured of the job itself counts
 after it. `Predictor(workload, learned=read_learned(path))` predicts with them.
 """
 

@@ -41,7 +41,7 @@ class Flag(IntFlag):
 class StepRow:
     """One step of one rank. Times are integer nanoseconds, so that the classes add up exactly.
 
-    None: Shared[not measured. 0: measured as zero, or a class that cannot occur (no device, one process). The classes]
+    None: not measured. 0: measured as zero, or a class that cannot occur (no device, one process). The classes
     (`ddlprof.model.classes`) add up to `step_ns`; unmeasured ones count as 0.
     """
 

@@ -1,6 +1,6 @@
 """What a team's own runs say about the speed of their GPUs: factors on the predicted parts of a step.
 
-They are learned from residuals (`recommender.learning`) and enter where the operators' parts do, before measured steps
+They are learned from residuals (`ddlprof learn`) and enter where the operators' parts do, before measured steps
 of the job: whatever was measured of the job itself counts after them, so a measured target keeps its measurement.
 """
 

@@ -1,4 +1,4 @@
-"""Tries what `ddlprof cluster advise` writes for Kubernetes as `launch_files` tries the files that start a plan.
+"""Tries what `ddlprof cluster advise` writes for Kubernetes as `emitted_files` tries the files that start a plan.
 
 python -m scripts.lab.advice_files FOLDER
 """

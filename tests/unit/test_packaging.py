@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ddlprof import doctor
+from ddlprof import doctor, registry
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -172,6 +172,11 @@ def test_the_wheel_is_tried_on_every_python_before_it_is_published() -> None:
     listed = [text.rpartition(" ")[2] for text in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", text)]
     assert jobs_by_key["try"]["strategy"]["matrix"]["python"] == listed
     assert "try" in jobs_by_key["publish"]["needs"]
+
+
+def test_the_suite_is_tried_without_each_room_at_night() -> None:
+    jobs_by_key = yaml.safe_load((ROOT / ".github/workflows/nightly.yml").read_text())["jobs"]
+    assert jobs_by_key["rooms"]["strategy"]["matrix"]["room"] == list(registry.EXTENSIONS)
 
 
 def test_the_version_is_in_one_place_and_changes_come_before_it() -> None:

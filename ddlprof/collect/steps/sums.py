@@ -17,7 +17,7 @@ UNAWAITED = (
     "not measured as long as no wait for the streams that collectives are issued on is seen ({count} in step {step}, "
     "the first such): the device may wait for them unnoticed"
 )
-"""What is said of the first step of which `Step.unobserved` or `Step.unawaited` is not 0."""
+"""What is said of the first step of which `FinishedStep.unobserved` or `unawaited` is not 0."""
 
 
 class BatchCost(NamedTuple):
@@ -156,7 +156,7 @@ class Sums:
     forward_samples: int = 0
     flags: int = 0
     unobserved: int = 0
-    """A count, as is `unawaited`: see `Step`."""
+    """A count, as is `unawaited`: see `FinishedStep`."""
     unawaited: int = 0
     device_lag_ns: int | None = None
     collectives: list[Any] = field(default_factory=list)

@@ -76,6 +76,7 @@ class TypeAnswer:
     gpus: int
     """The number of whole GPUs; 0 for a fraction of one."""
     gpu_fraction: float
+    """1.0 for whole GPUs; the share of one GPU where `gpus` is 0."""
     gpu_memory_gib: float
     """The memory of one GPU, or of the share of one, as the cloud gives it."""
     vcpus: int

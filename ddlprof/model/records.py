@@ -389,5 +389,6 @@ class RankHeader:
 GOOD_ENDS = ("ok", "stopped")
 """The statuses of ranks whose script ended as it should, or was measured for as long as it should be."""
 # Messages of notes on which the report says more.
+LEFT_OUT = "with impossible values left out"  # of steps whose classes do not add up
 NO_TORCH = "the script ended, and torch was never imported"
 NO_BACKWARD = "the script ended; forwards were seen, but no backward and no update of an optimizer of torch"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ddlprof.model.blocks import Block, BlockStream
 from ddlprof.model.dimensions import is_known
 from ddlprof.model.health import COUNTERS
-from ddlprof.model.records import MISSING, SPANS, Aggregate, Note, RankHeader
+from ddlprof.model.records import LEFT_OUT, MISSING, SPANS, Aggregate, Note, RankHeader
 from ddlprof.store.collectives import pack
 from ddlprof.store.flushes import Undamaged, undamaged_parts
 from ddlprof.store.lines import (
@@ -61,7 +61,7 @@ def rank_of_blocks(head: Head, text: bytes, found: Sequence[Block], name: str) -
     sound_sums = _addable(sums)
     rank = rank_of(head.header, parsed, arrays.only(sound), sums[sound_sums])
     if made_up := int(np.count_nonzero(~sound)) + int(np.count_nonzero(~sound_sums)):
-        rank.notes.append(Note(steps_name(name), f"{count_of(made_up, 'step')} with impossible values left out"))
+        rank.notes.append(Note(steps_name(name), f"{count_of(made_up, 'step')} {LEFT_OUT}"))
     rank.notes += notes_of_damage(parsed, undamaged, name)
     return rank
 

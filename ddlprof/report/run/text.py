@@ -12,7 +12,7 @@ from ddlprof.base.units import Scale, ago, count, gib, long_time, percent, range
 from ddlprof.model.classes import TABLE
 from ddlprof.model.dimensions import UNKNOWN_SHOWN
 from ddlprof.model.manifest import IMPORTED
-from ddlprof.model.records import GOOD_ENDS, NO_BACKWARD, NO_TORCH
+from ddlprof.model.records import GOOD_ENDS, LEFT_OUT, NO_BACKWARD, NO_TORCH
 from ddlprof.report.run.data import RankLine, ReportData
 from ddlprof.report.run.energy import energy_text
 from ddlprof.report.run.experts import experts_text
@@ -330,6 +330,10 @@ def _nothing(report: ReportData) -> Iterator[tuple[str, str]]:
     if (report.manifest or {}).get("job_id", "").startswith(IMPORTED):
         yield "  why", "the traces hold no whole step"
         yield "  next", "let torch.profiler record some (active of its schedule, step() after each), and end by itself"
+        return
+    if any(LEFT_OUT in note for note in report.notes):
+        yield "  why", "steps were recorded, but their classes do not add up: damage, or a class of another version"
+        yield "  next", "read the run with the version of ddlprof that recorded it"
         return
     statuses = {rank.status for rank in report.ranks}
     if not report.ranks or statuses == {"torn"}:

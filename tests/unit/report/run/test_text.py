@@ -202,6 +202,15 @@ def test_a_run_without_steps_says_why(tmp_path: Path, end: End | None, why: str)
     assert "export" not in lines["Files"]
 
 
+def test_steps_that_do_not_add_up_are_not_said_to_be_missing(tmp_path: Path) -> None:
+    """As those of a version that has a class more."""
+    write_rank(tmp_path, header(), [replace(step(n), compute_ns=1) for n in range(9)], records=[End("ok", 0, MS)])
+    lines = card_of(tmp_path)
+    assert "classes do not add up" in lines["why"]
+    assert "the version of ddlprof that recorded it" in lines["next"]
+    assert "9 steps with impossible values" in lines["Note"]
+
+
 @pytest.mark.parametrize("cause", [NO_TORCH, NO_BACKWARD])
 def test_a_run_without_steps_names_the_cause(tmp_path: Path, cause: str) -> None:
     write_rank(tmp_path, header(), [], records=[End("ok", 0, MS)], lines=[codec.encode_note("steps", cause)])

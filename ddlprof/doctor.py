@@ -60,7 +60,7 @@ def ask_torch() -> tuple[dict[str, Any], str]:
     import json
     import subprocess
 
-    root = str(FOLDER.parent)
+    root = os.path.dirname(FOLDER)
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     try:
         done = subprocess.run(

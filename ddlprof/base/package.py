@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 VERSION = "0.1.0"
-FOLDER = Path(__file__).parents[1]
-MAIN = FOLDER / "__main__.py"
+FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # not by pathlib, for which `import ddlprof` waits
+COMMAND = os.path.join(FOLDER, "__main__.py")
 """What `python` runs to be the command `ddlprof` of this very installation."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep  # before the script can replace them
 
-from ddlprof.base.package import MAIN
+from ddlprof.base.package import COMMAND
 from ddlprof.base.real_process import getpid
 from ddlprof.model import rank_ends
 
@@ -111,7 +111,7 @@ def save_summary(run_directory: Path) -> None:
 
 def _report(run: str, working_directory: str | None, output: int) -> None:
     code = subprocess.run(
-        [sys.executable, str(MAIN), *CARD_WORDS, run],
+        [sys.executable, COMMAND, *CARD_WORDS, run],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=None if output == _STDERR else output,
@@ -154,7 +154,7 @@ def start_view(directory: Path, owner: int) -> View | None:
     if os.name == "nt" or sys.__stderr__ is None:
         return None
     try:
-        command = [sys.executable, str(MAIN), "watch", "--beside", str(owner), "--", str(directory)]
+        command = [sys.executable, COMMAND, "watch", "--beside", str(owner), "--", str(directory)]
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _START, *command],
             stdin=subprocess.DEVNULL,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddlprof.base.errors import UserError
-from ddlprof.base.package import MAIN
+from ddlprof.base.package import COMMAND
 from ddlprof.extensions.characterize.experiment import ALL_REPLAYED, COLD, EXPERIMENTS, ONE_REPLAYED, WARM, Experiment
 from ddlprof.extensions.characterize.model import load_reads
 from ddlprof.launch.target import LaunchTarget, interpreter_options
@@ -77,7 +77,7 @@ def run(planned: PlannedRun, target: LaunchTarget, directory: Path) -> None:
     output = directory / f"{planned.folder}.log"
     with output.open("xb") as file:
         code = subprocess.run(
-            [sys.executable, *interpreter_options(sys.orig_argv, sys.argv), str(MAIN), *words, *target.words],
+            [sys.executable, *interpreter_options(sys.orig_argv, sys.argv), COMMAND, *words, *target.words],
             env={**os.environ, DISABLE_VARIABLE: "0", **planned.experiment.environment()},  # disabled, it had no end
             stdin=subprocess.DEVNULL,
             stdout=file,

@@ -18,20 +18,13 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True)
 class Column(Generic[_Row]):
-    """A column: for programs its name and values as they are, for people its head and texts. None is not known."""
+    """A column: for programs its name and values as they are, for people its texts. None is not known."""
 
     name: str
     value: str | Callable[[_Row], Any]
     """How to get it from a row, or the path to it: `step.low_s`, which is None where `step` is."""
-    unit: str = ""
-    """Stands behind the name."""
     words: bool = False
     """Whether people read words in it: figures end at one edge, words begin at one."""
-
-    @property
-    def head(self) -> str:
-        """The name with its unit."""
-        return f"{self.name} {self.unit}" if self.unit else self.name
 
     def of(self, row: _Row) -> Any:
         """The value of a row."""
@@ -57,12 +50,12 @@ class Table(Generic[_Row]):
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """The heads of the columns, which are their names for programs."""
-        return tuple(column.head for column in self.columns)
+        """The names of the columns."""
+        return tuple(column.name for column in self.columns)
 
     def record(self, row: _Row) -> dict[str, Any]:
         """The values of a row by name, for JSON."""
-        return {column.head: column.of(row) for column in self.columns}
+        return {column.name: column.of(row) for column in self.columns}
 
     def records(self, rows: Iterable[_Row]) -> list[dict[str, Any]]:
         """The same of all rows."""

@@ -15,7 +15,7 @@ from ddlprof.report.table import Column, Table, fields
 
 _NUMBER = Column[Trial]("trial", "number")
 _FIGURES = Table[Trial](*fields("fused", "steps", "loss", "eval_loss", "metric", "diverged", "stopped"))
-COLUMNS = (_NUMBER.head, *_FIGURES.heads)
+COLUMNS = (_NUMBER.name, *_FIGURES.heads)
 """The columns of the CSV file; after `trial` it has one more for each name of the sweep."""
 _LABEL = 10
 

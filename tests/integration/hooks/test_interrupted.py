@@ -142,7 +142,9 @@ class Training:
         """The classes of a step, made and taken apart now."""
         self.step()
         while self.recorder.chunks:
-            for event in self.recorder.chunks.popleft():
+            chunk = self.recorder.chunks.popleft()
+            self.recorder.taken += len(chunk)
+            for event in chunk:
                 self.rows += [step.row for step in self.assembler.feed(event)]
         assert self.recorder.failure is None
         return {name: getattr(row, f"{name}_ns") // MS for row in self.rows[-1:] for name in CLASSES}

@@ -247,6 +247,10 @@ class LinkFact:
                 raise CatalogError(f"unit of {self.what}: {unit} is expected, not {shown(self.unit)}")
 
 
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
+"""The precisions of products that are measured."""
+
+
 @dataclass(frozen=True)
 class Reached:
     """What operators reached on one type of GPU when it was measured, sustained rather than in a burst.
@@ -280,6 +284,11 @@ class Reached:
     def __post_init__(self) -> None:
         _check(self)
         _check_date("measured_at", self.measured_at)
+
+    def tflops(self) -> dict[str, float]:
+        """What products reached, by precision, in 1e12 operations a second."""
+        named = {name: getattr(self, f"{name}_tflops") for name in PRECISIONS}
+        return {name: value for name, value in named.items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from ddlprof.base.worker_processes import WorkerFailed, WorkerProcesses
 from ddlprof.extensions.probe.device import ProbeDevice
-from ddlprof.model.probed import Figure
+from ddlprof.extensions.probe.model import Figure
 
 SMALL_BYTES = 4096
 _LARGE_BYTES = {True: (2**24, 2**28), False: (2**20, 2**24)}

@@ -13,8 +13,8 @@ from typing import Any
 
 from ddlprof.extensions.probe.collectives import ProbeRanks, RanksFailed, inside, launched
 from ddlprof.extensions.probe.device import ProbeDevice, State, watched
+from ddlprof.extensions.probe.model import Figure, Probed
 from ddlprof.extensions.probe.single_device import copies, launches, memory, precisions, products
-from ddlprof.model.probed import Figure, Probed
 
 _SHARES: Mapping[str, float] = {"products": 0.5, "memory": 0.15, "copies": 0.1, "launches": 0.05, "collectives": 0.2}
 """The shares of the time. Starting processes takes additional time."""

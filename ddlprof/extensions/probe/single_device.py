@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ddlprof.base.units import significant
 from ddlprof.extensions.probe.device import ProbeDevice
-from ddlprof.model.probed import Figure
+from ddlprof.extensions.probe.model import Figure
 
 _CAPABILITY: Mapping[str, tuple[int, int]] = {
     "fp32": (0, 0), "tf32": (8, 0), "bf16": (8, 0), "fp16": (5, 3), "fp8": (8, 9),

@@ -22,7 +22,6 @@ from ddlprof.instance_catalog import (
 )
 from ddlprof.report.json_csv import json_text
 from ddlprof.report.machines.listing import dollars, gpus, number
-from ddlprof.report.machines.probe import reached_rows
 from ddlprof.report.text import aligned, wrapped
 
 _LABEL_WIDTH = 14
@@ -115,7 +114,7 @@ def _facts(page: Page) -> Iterator[tuple[str, str]]:
         yield from _gpu(page.gpu)
     else:
         yield "", "nothing is known of this GPU"
-    yield from reached_rows(page.reached)
+    yield from _reached(page.reached)
     yield "Between GPUs", _interconnect(machine)
     if machine.link_pairs:
         pairs = ", ".join(f"{pair.gpu_a}-{pair.gpu_b}: {pair.links}" for pair in machine.link_pairs)
@@ -132,6 +131,22 @@ def _facts(page: Page) -> Iterator[tuple[str, str]]:
     if machine.offered_regions:
         yield "Seen on offer", ", ".join(machine.offered_regions)
     yield "Facts", f"as of {machine.spec_as_of or 'no known date'}, from {_named(machine.source)}"
+
+
+def _reached(rows: Iterable[Reached]) -> Iterator[tuple[str, str]]:
+    """The measurements of a type's GPU by probes."""
+    for place, row in enumerate(rows):
+        tflops = [f"{name} {significant(value)}" for name, value in row.tflops().items()]
+        parts = [
+            f"products in TFLOPS: {', '.join(tflops)}" if tflops else "",
+            f"memory {significant(row.memory_gb_s, 4)} GB/s" if row.memory_gb_s else "",
+            f"{significant(row.launch_us)} us from one small operator to the next" if row.launch_us else "",
+            f"at {row.clock_mhz:.0f} MHz" if row.clock_mhz else "",
+            f"{row.power_w:.0f} W" if row.power_w else "",
+        ]
+        where = f" ({row.instance_type})" if row.instance_type else ""
+        text = f"{'; '.join(filter(None, parts))}; {row.source}{where}, {row.measured_at or 'undated'}"
+        yield "" if place else "Reached", text
 
 
 def _gpu(gpu: Gpu) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from ddlprof.extensions.probe.collectives import RanksFailed
 from ddlprof.extensions.probe.measure import _Measured
-from ddlprof.model.probed import Figure
+from ddlprof.extensions.probe.model import Figure
 
 
 def test_what_fails_is_named_and_the_rest_is_kept() -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from ddlprof.extensions.probe.device import ProbeDevice
+from ddlprof.extensions.probe.model import Figure
 from ddlprof.extensions.probe.single_device import copies, launches, memory, products
-from ddlprof.model.probed import Figure
 from scripts.lab import simulated_cuda
 
 SECONDS = 0.01

@@ -12,11 +12,9 @@ from ddlprof.importing import import_traces
 from ddlprof.instance_catalog import InstanceType, LinkFact, Price, load
 from ddlprof.instance_catalog.overlay import add_links, write_instances, write_prices
 from ddlprof.model import codec
-from ddlprof.model.probed import Figure, Probed
 from ddlprof.model.records import End
 from ddlprof.model.source_locations import SourceLocation
 from ddlprof.recommender import Measurement, Workload
-from ddlprof.report.json_csv import json_of
 from tests.golden.runs import MS, header, manifest, simple_run, step, write_rank
 from tests.unit.cli.commands import write_workload
 
@@ -100,15 +98,17 @@ def write_own_prices(path: Path, name: str) -> Path:
 
 def write_probe(path: Path, name: str) -> Path:
     """A probe of a GPU, on a host, of a torch, with figures of that name."""
-    figures = tuple(
-        Figure(group, key, name, 1.5, "us" if key.endswith("us") else "GB/s", name)
-        for group, key in (
-            ("products", "fp32_tflops"), ("memory", "memory_gb_s"), ("copies", "host_to_device_gb_s"),
-            ("launches", "launch_us"),
+    figures = [
+        {"group": group, "key": key, "what": name, "value": 1.5, "unit": unit, "notes": name}
+        for group, key, unit in (
+            ("products", "fp32_tflops", "TFLOP/s"),
+            ("memory", "memory_gb_s", "GB/s"),
+            ("copies", "host_to_device_gb_s", "GB/s"),
+            ("launches", "launch_us", "us"),
         )
-    )  # fmt: skip
-    probed = Probed(name, True, figures, "2026-11-22", 30.0, host=name, torch=name, missing=(name,))
-    path.write_text(json_of(probed), encoding="utf-8")
+    ]
+    told = {"device": name, "is_gpu": True, "figures": figures, "measured_at": "2026-11-22", "seconds": 30.0}
+    path.write_text(json.dumps({**told, "host": name, "torch": name, "missing": [name]}), encoding="utf-8")
     return path
 
 

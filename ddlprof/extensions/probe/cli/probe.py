@@ -11,8 +11,8 @@ from ddlprof.base.errors import UserError
 from ddlprof.cli.output import Out, format_option, wanted
 
 if TYPE_CHECKING:
-    from ddlprof.model.probed import Probed
-    from ddlprof.report.machines.probe import ProbeFacts
+    from ddlprof.extensions.probe.model import Probed
+    from ddlprof.extensions.probe.report import ProbeFacts
 
 FORMATS = ("table", "json")
 _LEAST_S, _MOST_S = 1.0, 3600.0
@@ -41,9 +41,9 @@ def probe(
     machines with torchrun -m ddlprof probe, collectives between them too. The figures go into your own layer of the
     catalogue.
     """
+    from ddlprof.extensions.probe import report
     from ddlprof.instance_catalog import CatalogError, load
     from ddlprof.report.json_csv import json_of
-    from ddlprof.report.machines import probe as report
 
     destinations = wanted(out, format, FORMATS)
     catalog = load()
@@ -100,7 +100,7 @@ def _read(path: Path, instance: str | None) -> Probed:
     from dataclasses import replace
 
     from ddlprof.base.reading import ReadingError, read_text
-    from ddlprof.report.machines.probe import MAX_FILE_BYTES, from_json
+    from ddlprof.extensions.probe.report import MAX_FILE_BYTES, from_json
 
     try:
         probed = from_json(read_text(path, MAX_FILE_BYTES))

@@ -55,7 +55,7 @@ def test_a_processor_is_measured_and_its_figures_are_kept(ddlprof: Ddlprof, tmp_
 
 def test_a_file_from_elsewhere_is_added(ddlprof: Ddlprof, tmp_path: Path) -> None:
     from ddlprof.report.json_csv import json_of
-    from tests.unit.report.machines.test_probe import PROBED
+    from tests.extensions.probe.test_report import PROBED
 
     (tmp_path / "probe.json").write_text(json_of(PROBED), encoding="utf-8")
     done = ddlprof("probe", "--add", "probe.json", "--dry-run")
@@ -73,7 +73,7 @@ def test_a_file_from_elsewhere_is_added(ddlprof: Ddlprof, tmp_path: Path) -> Non
 @pytest.mark.skipif(sys.platform != "linux", reason="nobody can write into /proc")
 def test_figures_that_cannot_be_kept_are_shown_all_the_same(ddlprof: Ddlprof, tmp_path: Path) -> None:
     from ddlprof.report.json_csv import json_of
-    from tests.unit.report.machines.test_probe import PROBED
+    from tests.extensions.probe.test_report import PROBED
 
     (tmp_path / "probe.json").write_text(json_of(PROBED), encoding="utf-8")
     done = ddlprof("probe", "--add", "probe.json", catalog=Path("/proc/self/nowhere/catalog"))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from ddlprof.base.reading import ReadingError, decode, parse_json
 from ddlprof.base.text import text_of
 from ddlprof.base.units import percent, significant
+from ddlprof.extensions.probe.model import Figure, Probed
 from ddlprof.instance_catalog import Catalog, CatalogError, Gpu, LinkFact, Reached
-from ddlprof.model.probed import Figure, Probed
+from ddlprof.instance_catalog.records import PRECISIONS
 from ddlprof.report.text import aligned, labelled
 
 MAX_FILE_BYTES = 2**20
@@ -18,7 +18,6 @@ SETTLED_S = 15.0
 """Shorter probes end before a GPU is warm."""
 _SHORT = f"clocks may not have settled: measure for {SETTLED_S:.0f} s or longer"
 _labelled = partial(labelled, width=80)
-_PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 _LINK_GROUPS = ("copies", "collectives")
 
 
@@ -56,7 +55,7 @@ def facts_of(probed: Probed, catalog: Catalog) -> ProbeFacts:
     source = f"ddlprof probe on {probed.host or 'a machine without a name'}"
     reached = Reached(
         gpu_model=gpu.gpu_model if gpu else probed.device,
-        **{f"{name}_tflops": probed.value(f"{name}_tflops") for name in _PRECISIONS},
+        **{f"{name}_tflops": probed.value(f"{name}_tflops") for name in PRECISIONS},
         memory_gb_s=probed.value("memory_gb_s"),
         launch_us=probed.value("launch_us"),
         measured_at=probed.measured_at,
@@ -89,28 +88,6 @@ def render(probed: Probed, facts: ProbeFacts, stored: str | None) -> str:
     lines += _labelled("Missing", *missing)
     lines += _labelled("Stored" if stored else "Not kept", _use(probed, facts, stored))
     return text_of(lines)
-
-
-def reached_rows(rows: Sequence[Reached]) -> list[tuple[str, str]]:
-    """Labelled paragraphs with the measurements of a type's GPU by probes, for the page of the type."""
-    found: list[tuple[str, str]] = []
-    for row in rows:
-        tflops = [
-            f"{name} {significant(value)}"
-            for name in _PRECISIONS
-            if (value := getattr(row, f"{name}_tflops")) is not None
-        ]
-        parts = [
-            f"products in TFLOPS: {', '.join(tflops)}" if tflops else "",
-            f"memory {significant(row.memory_gb_s, 4)} GB/s" if row.memory_gb_s else "",
-            f"{significant(row.launch_us)} us from one small operator to the next" if row.launch_us else "",
-            f"at {row.clock_mhz:.0f} MHz" if row.clock_mhz else "",
-            f"{row.power_w:.0f} W" if row.power_w else "",
-        ]
-        where = f" ({row.instance_type})" if row.instance_type else ""
-        text = f"{'; '.join(filter(None, parts))}; {row.source}{where}, {row.measured_at or 'undated'}"
-        found.append(("" if found else "Reached", text))
-    return found
 
 
 def _gpu(probed: Probed, catalog: Catalog) -> Gpu | None:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from ddlprof.base.reading import ReadingError
+from ddlprof.extensions.probe.model import Figure, Probed
+from ddlprof.extensions.probe.report import facts_of, from_json, render
 from ddlprof.instance_catalog import CatalogError, load
 from ddlprof.instance_catalog.overlay import add_links, add_reached
-from ddlprof.model.probed import Figure, Probed
 from ddlprof.report.json_csv import json_of
-from ddlprof.report.machines.probe import facts_of, from_json, render
 from ddlprof.report.machines.show import as_text, build_page
 
 PROBED = Probed(

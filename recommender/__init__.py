@@ -9,8 +9,7 @@ from ddlprof.recommender.layout import Layout
 from ddlprof.recommender.learned import Learned
 from ddlprof.recommender.plans.plan import Plan
 from ddlprof.recommender.plans.ranking import recommend
-from ddlprof.recommender.predictor import Predictor, predict
-from ddlprof.recommender.search.search import Predicts
+from ddlprof.recommender.predictor import Predictor, Predicts, predict
 from ddlprof.recommender.settings import Settings
 from ddlprof.recommender.target import Target
 from ddlprof.recommender.transformer_job import transformer

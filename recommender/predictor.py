@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -46,6 +46,13 @@ _SHARDED_SD = 0.1
 parallelism."""
 
 _NOT_MEASURED_THERE = "input, copies and other time: not measured on such a GPU, half to twice as long is allowed for"
+
+
+class Predicts(Protocol):
+    """What searching and ranking ask, and consumers may put in the place of `Predictor`."""
+
+    def predict(self, target: Target) -> Estimate:
+        """The step on a target. Raises PredictionError if it cannot be predicted."""
 
 
 def predict(

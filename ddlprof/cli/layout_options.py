@@ -70,12 +70,13 @@ def write_layouts(
 ) -> None:
     """Predicts a layout on machines, with `vary` its neighbours too, and writes them."""
     from ddlprof.planning.layouts import predict_layouts
-    from ddlprof.report.layouts import prediction
+    from ddlprof.report.plans.layout_prediction import as_json, render
 
     found = predict_layouts(job, machines, question, vary)
     name = job.workload.name
     destinations.write(
-        {"table": partial(prediction.render, name, vary=vary), "json": partial(prediction.as_json, name)}, found
+        {"table": partial(render, name, vary=vary), "json": partial(as_json, name)},
+        found,
     )
 
 

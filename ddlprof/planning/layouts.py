@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ddlprof.recommender import Layout, Predictor, Target, Workload
     from ddlprof.recommender.architecture import Transformer
     from ddlprof.recommender.layout import AskedLayout
-    from ddlprof.report.layouts.prediction import LayoutPrediction
+    from ddlprof.report.plans.layout_prediction import LayoutPrediction
 
 USUAL_PRECISION = "bf16"
 USUAL_GPUS = 8
@@ -85,7 +85,7 @@ def _step(
     from ddlprof.recommender import PredictionError
     from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE
     from ddlprof.recommender.target import default_catalog, machine_of
-    from ddlprof.report.layouts.prediction import LayoutPrediction
+    from ddlprof.report.plans.layout_prediction import LayoutPrediction
 
     assert target.layout is not None
     gpu = machine_of(target, default_catalog()).gpu

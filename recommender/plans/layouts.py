@@ -18,12 +18,12 @@ from ddlprof.recommender.errors import PredictionError
 from ddlprof.recommender.layout import Layout, require_layouts
 from ddlprof.recommender.learned import Learned
 from ddlprof.recommender.plans.candidates import DOES_NOT_FIT, Sizing, choose_instances, describe_job
+from ddlprof.recommender.plans.eligible import check_question, choose_machines, order
 from ddlprof.recommender.plans.overheads import checkpoint_of
 from ddlprof.recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan, with_energy
-from ddlprof.recommender.plans.question import check_question, choose_machines, order
-from ddlprof.recommender.predictor import Predictor
+from ddlprof.recommender.predictor import Predictor, Predicts
 from ddlprof.recommender.search.memory import memory_of
-from ddlprof.recommender.search.search import MEMORY, LayoutSearch, MemoryOfLayout, Predicts, SearchResult, Tried
+from ddlprof.recommender.search.search import MEMORY, LayoutSearch, MemoryOfLayout, SearchResult, Tried
 from ddlprof.recommender.settings import Settings
 from ddlprof.recommender.target import machine_from_type
 from ddlprof.recommender.workload import Workload

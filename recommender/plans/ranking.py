@@ -22,11 +22,10 @@ from ddlprof.recommender.plans.candidates import (
     describe_job,
     size_up,
 )
+from ddlprof.recommender.plans.eligible import check_question, choose_machines, order
 from ddlprof.recommender.plans.overheads import checkpoint_of, overheads_of
 from ddlprof.recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan, with_energy
-from ddlprof.recommender.plans.question import check_question, choose_machines, order
-from ddlprof.recommender.predictor import Predictor
-from ddlprof.recommender.search.search import Predicts
+from ddlprof.recommender.predictor import Predictor, Predicts
 from ddlprof.recommender.settings import Settings
 from ddlprof.recommender.target import Target
 from ddlprof.recommender.workload import Workload

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ddlprof.recommender.architecture import Transformer
 from ddlprof.recommender.errors import PredictionError
 from ddlprof.recommender.estimate import Estimate
 from ddlprof.recommender.layout import RECOMPUTES, Layout
 from ddlprof.recommender.layouts.links import fabric_of
+from ddlprof.recommender.predictor import Predicts
 from ddlprof.recommender.search.rules import Option, Space
 from ddlprof.recommender.target import Machine, Target
 
@@ -26,13 +27,6 @@ MEMORY = "memory"
 """The rule that a layout fits."""
 LAUNCHER = "launcher"
 """The rule that what launches the training has words for a layout."""
-
-
-class Predicts(Protocol):
-    """The part of `Predictor` that searching and ranking use."""
-
-    def predict(self, target: Target) -> Estimate:
-        """The step on a target. Raises PredictionError if it cannot be predicted."""
 
 
 class Tried(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 
 from ddlprof.recommender import Target
 from ddlprof.recommender.layout import parse_layout
-from ddlprof.report.layouts.prediction import LayoutPrediction, as_json, render
+from ddlprof.report.plans.layout_prediction import LayoutPrediction, as_json, render
 from tests.unit.recommender.made_up_layouts import MadeUpLayouts
 
 

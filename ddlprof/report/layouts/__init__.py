@@ -1,1 +1,0 @@
-"""What is shown of layouts of a model over many GPUs."""

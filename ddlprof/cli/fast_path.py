@@ -87,7 +87,7 @@ def _say_once(job: LauncherOptions, launcher: str) -> None:
 
 
 @contextmanager
-def quick_imports() -> Iterator[None]:
+def _quick_imports() -> Iterator[None]:
     """Makes the imports of a report inside the block a quarter faster.
 
     numpy starts without the threads of its linear algebra, one a core, which no report uses, and the garbage collector
@@ -113,10 +113,8 @@ def show_card(run: str) -> int:
 
     Raises UserError if that would take long: the machine may be expensive, and the run can be read anywhere.
     """
-    with quick_imports():
-        from ddlprof.cli.screen import progress, show
-        from ddlprof.report.run.formats import FORMATS
-        from ddlprof.report.run.summary import summarise_run  # noqa: F401
+    from ddlprof.cli.screen import progress, show
+    from ddlprof.report.run.formats import FORMATS
 
     size = sum(file.stat().st_size for file in Path(run).glob("attempt-*/rank-*"))
     if size > CARD_BYTES:
@@ -154,9 +152,11 @@ def analysed_run(
     carbon_g_per_kwh: float | None = None,
 ) -> Analysed:
     """Reads and analyses the run; `advance(done, total)` is told how far the reading is."""
-    from ddlprof.analysis.run import analyse
-    from ddlprof.report.run.formats import Analysed
-    from ddlprof.store import load_run
+    with _quick_imports():
+        from ddlprof.analysis.run import analyse
+        from ddlprof.report.run.data import build_report  # noqa: F401  (which whatever shows it needs)
+        from ddlprof.report.run.formats import Analysed
+        from ddlprof.store import load_run
 
     data = load_run(runs, advance)
     return Analysed(data, analyse(data), time.time_ns(), instance, steps, carbon_g_per_kwh)

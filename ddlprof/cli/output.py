@@ -20,23 +20,14 @@ STDOUT = "-"
 TABLE = "table"
 """The format for people, which is shown unless another one is asked for."""
 _ENDINGS = {
-    ".plan.json": "plan",
-    ".trace.json": "trace",
-    ".layouts.csv": "layouts",
-    ".waits.csv": "waits",
-    ".kubernetes.yaml": "kubernetes",
-    ".kueue.yaml": "kueue",
     ".json": "json",
     ".csv": "csv",
     ".html": "html",
     ".htm": "html",
     ".md": "markdown",
-    ".yaml": "volcano",
-    ".yml": "volcano",
-    ".sh": "slurm",
     ".txt": TABLE,
 }
-"""The formats by the ending of a file's name, the longest ending first; `.gz` may follow."""
+"""The formats of all commands by the ending of a file's name; `.gz` may follow. `.FORMAT.ENDING` is a command's own."""
 
 _Result = TypeVar("_Result")
 _Made = str | Iterable[str]
@@ -149,8 +140,11 @@ def wanted(
     known: Sequence[str],
     folders: Collection[str] = (),
     besides: str = "",
+    endings: Mapping[str, str] = {},
 ) -> Wanted:
     """The formats and places that `-o` and `--format` ask for; `known` are the command's formats, its usual one first.
+
+    `endings`: the command's own formats by the ending of a file's name, besides those of all commands.
 
     Raises UserError for an unknown format, naming `besides`, and for a place that cannot be written, so that a command
     fails before its work rather than after it.
@@ -162,7 +156,9 @@ def wanted(
         if len(out) == 1 and len(formats) > 1 and out[0] != STDOUT:
             raise UserError("-o takes one format: give it once for each file, as in -o FILE.json -o FILE.html")
         destinations = [
-            destination for text in out for destination in _destinations(text, formats, known, folders, len(out) == 1)
+            destination
+            for text in out
+            for destination in _destinations(text, formats, known, folders, endings, len(out) == 1)
         ]
     for destination in destinations:
         _require(destination, folders)
@@ -179,11 +175,16 @@ def _formats(text: str | None, known: Collection[str], besides: str) -> list[str
 
 
 def _destinations(
-    text: str, formats: list[str], known: Sequence[str], folders: Collection[str], is_only_one: bool
+    text: str,
+    formats: list[str],
+    known: Sequence[str],
+    folders: Collection[str],
+    endings: Mapping[str, str],
+    is_only_one: bool,
 ) -> list[Destination]:
     if text == STDOUT:
         return [Destination(name, None) for name in formats or known[:1]]
-    told = _told(text, known, folders)
+    told = _told(text, known, folders, endings)
     name = formats[0] if is_only_one and formats else told
     if name is None and len(formats) == 1:
         (name,) = formats
@@ -194,18 +195,21 @@ def _destinations(
     return [Destination(name, Path(on_this_machine(text) if name in folders else text))]
 
 
-def _told(text: str, known: Sequence[str], folders: Collection[str]) -> str | None:
+def _told(
+    text: str, known: Sequence[str], folders: Collection[str] = (), endings: Mapping[str, str] = {}
+) -> str | None:
     """The format of the command that the ending of the name stands for."""
     if folders and (text.endswith("/") or os.path.isdir(text)):
         return next(iter(folders))
     name = text.lower().removesuffix(".gz")
-    told = [format for ending, format in _ENDINGS.items() if name.endswith(ending) and format in known]
-    return next((format for format in told if format not in folders), None)
+    *_, own, ending = ["", "", *Path(name).suffixes]
+    told = own[1:] if own[1:] in known and own[1:] not in _ENDINGS.values() else {**_ENDINGS, **endings}.get(ending)
+    return told if told in known and told not in folders else None
 
 
 def tells_format(text: str, known: Sequence[str]) -> bool:
     """Whether the ending of a file's name tells one of these formats."""
-    return _told(text, known, ()) is not None
+    return _told(text, known) is not None
 
 
 def _ending(text: str) -> str | None:

@@ -9,8 +9,8 @@ import typer
 from ddlprof.base.errors import UserError
 from ddlprof.cli.options import RUN_HELP
 from ddlprof.cli.output import Out, format_option, wanted
+from ddlprof.report.run.formats import FORMATS
 
-FORMATS = ("table", "json", "html", "trace")
 GOODPUT_FORMATS = ("table", "json")
 _BESIDES = " (CSV: ddlprof export)"
 
@@ -18,7 +18,7 @@ _BESIDES = " (CSV: ddlprof export)"
 def report(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=RUN_HELP)],
     out: Out = None,
-    format: Annotated[str | None, format_option(FORMATS, besides=" (for Perfetto)")] = None,
+    format: Annotated[str | None, format_option(tuple(FORMATS), besides=" (for Perfetto)")] = None,
     instance: Annotated[
         str | None,
         typer.Option(
@@ -52,18 +52,15 @@ def report(
             raise UserError("--goodput is about all attempts: leave out --save-summary and --step-range")
         _show_goodput(run, out, format, instance)
         return
-    from ddlprof.cli.fast_path import analysed_run, quick_imports, save_summary_of
+    from ddlprof.cli.fast_path import analysed_run, save_summary_of
     from ddlprof.cli.screen import progress
 
-    with quick_imports():
-        from ddlprof.report.run.formats import FORMATS as RENDERERS
-
-    destinations, window = wanted(out, format, tuple(RENDERERS), besides=_BESIDES), _steps(step_range)
+    destinations, window = wanted(out, format, tuple(FORMATS), besides=_BESIDES), _steps(step_range)
     with progress("reading") as advance:
         analysed = analysed_run(run, advance, instance, window, carbon)
     if save_summary:
         save_summary_of(run, analysed)
-    destinations.write(RENDERERS, analysed)
+    destinations.write(FORMATS, analysed)
 
 
 def _show_goodput(run: list[str], out: list[str] | None, format: str | None, instance: str | None) -> None:

@@ -59,7 +59,7 @@ RULES = {
     ),
     "ddlprof.registry": Rule(ours=(BASE,), third_party=False),
     "ddlprof.cli": Rule(
-        ours=(BASE, "ddlprof.model", "ddlprof.registry", "ddlprof.planning.question"),
+        ours=(BASE, "ddlprof.model", "ddlprof.registry", "ddlprof.planning.question", "ddlprof.report.run.formats"),
         lazily_ours=("ddlprof", *PREDICTOR),
         forbidden=frozenset({"torch"}),
     ),

@@ -10,11 +10,9 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ddlprof.report.json_csv import json_text
-from ddlprof.report.run.data import ReportData, build_report
-
 if TYPE_CHECKING:
     from ddlprof.analysis.run import Attempt
+    from ddlprof.report.run.data import ReportData
     from ddlprof.store import RunData
 
 
@@ -35,6 +33,8 @@ class Analysed:
     @cached_property
     def report(self) -> ReportData:
         """The contents of the report as plain data."""
+        from ddlprof.report.run.data import build_report
+
         return build_report(self.run, self.attempts, self.now_unix_ns, self.carbon_g_per_kwh)
 
 
@@ -46,6 +46,8 @@ def _table(run: Analysed) -> Iterable[str]:
 
 def as_json(report: ReportData) -> str:
     """The fields of the report, null for what was not measured."""
+    from ddlprof.report.json_csv import json_text
+
     return json_text(asdict(report))
 
 

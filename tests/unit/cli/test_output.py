@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli.output import require_destination, write_pieces, write_whole
+from ddlprof.cli.output import require_destination, wanted, write_pieces, write_whole
 
 
 @pytest.fixture
@@ -84,3 +84,25 @@ def test_most_places_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
     for path in (None, Path("x.json"), tmp_path / "x.json", Path(os.devnull)):
         require_destination(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("a.JSON", "json"),
+        ("a.json.gz", "json"),
+        ("a.htm", "html"),
+        ("a.txt", "table"),
+        ("a.trace.json", "trace"),
+        ("a.b.trace.json.gz", "trace"),
+        ("a.sh", "slurm"),
+        ("a.table.json", "json"),  # a format of all commands is told by the last part alone
+        ("trace.json", "json"),
+        ("a.plan.json", "json"),  # a format of another command's
+    ],
+)
+def test_a_format_is_told_by_the_name(name: str, format: str) -> None:
+    known = ("table", "json", "html", "trace", "slurm")
+    (destination,) = wanted([name], None, known, endings={".sh": "slurm"}).destinations
+    assert destination.format == format
+    assert str(destination.path) == name

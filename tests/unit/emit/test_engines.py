@@ -11,7 +11,7 @@ import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import botocore.session
 import pytest
@@ -20,8 +20,10 @@ from botocore.validate import ParamValidator
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.text import plain
+from ddlprof.cli import recommend
 from ddlprof.emit import pods, sagemaker, slurm
 from ddlprof.emit.engines import ENGINES
+from ddlprof.emit.frameworks.table import FRAMEWORKS
 from ddlprof.emit.start import RentedMachine, Start
 from scripts.lab.emitted_files import P4D, STARTS, filled_in
 from tests.unit.cli.hostile import NAME
@@ -296,3 +298,10 @@ def test_names_forge_no_line_of_a_file_for_two_spot_machines(engine: str) -> Non
 def test_spot_is_said_to_every_engine() -> None:
     changed = [engine for engine in ENGINES if rendered(engine, ONE) != rendered(engine, replace(ONE, machine=SPOT))]
     assert changed == list(ENGINES)
+
+
+def test_help_names_all_engines() -> None:
+    """It is typed there: a command's help waits for no engine."""
+    help_of_emit: str = get_type_hints(recommend.recommend, include_extras=True)["emit"].__metadata__[0].help
+    named = set(re.findall(r"[a-z]+", help_of_emit.partition(" -o: ")[2]))
+    assert named - {"or", "with", "layouts"} == {*ENGINES, *FRAMEWORKS}

@@ -14,6 +14,7 @@ from ddlprof.cli.output import Out, format_option, wanted
 _MOST_GPUS = 100_000
 HINTS = ("slurm", "volcano", "kueue", "kubernetes")
 """The formats that are hints for a scheduler."""
+_ENDINGS = {".yaml": "volcano", ".yml": "volcano", ".sh": "slurm"}
 if TYPE_CHECKING:
     from ddlprof.recommender import Target
 
@@ -94,7 +95,7 @@ def advise(
     from ddlprof.planning.learned import learned_for
 
     machine = _machine(instance, gpu, interconnect, network_gbps)
-    destinations = wanted(out, format, FORMATS)
+    destinations = wanted(out, format, FORMATS, endings=_ENDINGS)
     if remaining is None and any(place.format in HINTS for place in destinations.destinations):
         raise UserError("hints need --remaining TIME: how long a job still runs decides how long it pays to wait")
     rest_s, rest_of = _remaining(remaining)

@@ -11,8 +11,6 @@ from ddlprof.collect.recorder import FIRST_STEPS
 from ddlprof.operators.parameters import own_parameters, parameters_of
 from ddlprof.writing.writer import FinishedStep
 
-_SEARCHES = 5
-
 
 class ModelInspection(Inspection):
     """Shows the first steps to `ModelInspector` and `DeviceTiming`."""
@@ -42,7 +40,6 @@ class ModuleSearch:
     """Decides, in the helper thread, when the search for outermost modules ends and when another one begins."""
 
     def __init__(self) -> None:
-        self._searches = 1
         self._until = FIRST_STEPS
         """The number of boundaries at which this search ends."""
 
@@ -53,8 +50,7 @@ class ModuleSearch:
             return
         if modules.searching:
             context.later(modules.settle)
-        elif step.row.microbatches and not step.saw_forward and self._searches < _SEARCHES:
-            self._searches += 1
+        elif step.row.microbatches and not step.saw_forward and not modules.stays:
             context.later(modules.search)
         else:
             return

@@ -197,6 +197,7 @@ class StepAssembler(OpenStep):
             self._segment.no_grad.begin(samples if isinstance(samples, NoGradCalls) else None, training_mode is False)
             return
         self._trained_on = samples or self._trained_on
+        self._maybe_closure = False
         self._settle(True)
         self.parts.begin(FORWARD)
         self._state |= states.TRAINING
@@ -212,6 +213,8 @@ class StepAssembler(OpenStep):
         self._unclaimed_ns = 0
 
     def _backward_begin(self, time: int, unseen: Any, b: Any, c: Any) -> None:
+        if self._maybe_closure:
+            self._closure_begun()
         self._begin_training()
         self.parts.begin(BACKWARD)
         if unseen:
@@ -231,6 +234,12 @@ class StepAssembler(OpenStep):
                 self._settle(True)
             self._state |= states.TRAINING
 
+    def _closure_begun(self) -> None:
+        """The update computes the loss itself: what came between the batch and the update was not computing."""
+        self._maybe_closure = False
+        if self._segment.delivered:
+            self._settle(True)
+
     def _backward_end(self, time: int, a: Any, b: Any, c: Any) -> FinishedStep | None:
         self._in_backward = False
         self.parts.end(BACKWARD)
@@ -242,12 +251,18 @@ class StepAssembler(OpenStep):
     # -- optimizer ------------------------------------------------------------------------------------------------
 
     def _optimizer_begin(self, time: int, optimizer: Any, b: Any, c: Any) -> None:
-        self._begin_training()
+        if not self._state & states.TRAINING:
+            self._maybe_closure = True  # until a forward or a backward begins in it, or it ends without
+            self._state |= states.TRAINING
         self.parts.begin(OPTIMIZER)
 
     def _optimizer_end(self, time: int, optimizer: Any, skipped: Any, first_seen: Any) -> FinishedStep | None:
         if first_seen is not None:
             self.boundaries.learn(optimizer, *first_seen)
+        if self._maybe_closure:  # the gradients are of something that was not observed
+            self._maybe_closure = False
+            self._state &= ~states.TRAINING
+            self._begin_training()
         self.parts.end(OPTIMIZER)
         if self._in_backward:
             self._stepped_in_backward = True

@@ -16,6 +16,7 @@ from typing import Any
 from ddlprof.collect.steps import states
 from ddlprof.collect.steps.boundaries import StepBoundaries
 from ddlprof.collect.steps.gaps import Gaps
+from ddlprof.collect.steps.loop import BEFORE_A_STEP
 from ddlprof.collect.steps.no_grad import NoGradCalls, NoGradTimes
 from ddlprof.collect.steps.open_step import OpenStep
 from ddlprof.collect.steps.row import BACKWARD, FORWARD, OPTIMIZER, StepSpan, make_row
@@ -199,6 +200,7 @@ class StepAssembler(OpenStep):
         self._trained_on = samples or self._trained_on
         self._maybe_closure = False
         self._settle(True)
+        self._count_early()
         self.parts.begin(FORWARD)
         self._state |= states.TRAINING
         self._saw_forward = True
@@ -224,15 +226,28 @@ class StepAssembler(OpenStep):
         self._passes.backward()
 
     def _begin_training(self) -> None:
-        """Begins computing if no forward was observed (a compiled function); it counts from the batch's delivery."""
+        """Begins computing if no forward was observed (a compiled function); it counts from the batch's delivery, or
+        from where gaps show that the loss began."""
         if not self._state & states.TRAINING:
-            self._sums.compute += self._segment.gap_ns
-            if self._segment.gap_ns:
-                self.parts.cannot_tell()
-            self._segment.gap_ns = 0
+            if self._early_ns is None:
+                self._sums.compute += self._segment.gap_ns
+                if self._segment.gap_ns:
+                    self.parts.cannot_tell()
+                self._segment.gap_ns = 0
             if self._segment.delivered:
                 self._settle(True)
+            self._count_early()
             self._state |= states.TRAINING
+
+    def _count_early(self) -> None:
+        """Moves what was computed of the loss before any forward was seen from `other` to `compute`."""
+        if self._early_ns is not None:
+            moved = min(self._early_ns, self._sums.other)
+            self._sums.other -= moved
+            self._sums.compute += moved
+            self.parts.begin(FORWARD)
+            self.parts.book(moved)
+            self._early_ns = None
 
     def _closure_begun(self) -> None:
         """The update computes the loss itself: what came between the batch and the update was not computing."""
@@ -285,7 +300,11 @@ class StepAssembler(OpenStep):
         self._sums.microbatches = max(self._sums.microbatches, self._passes.end())
 
     def _gap(self, time: int, gap: Any, b: Any, c: Any) -> None:
-        """Notes the idle time of a gap, which moves from `compute` to `other`."""
+        """Notes the idle time of a gap, which moves from `compute` to `other`; or what was computed in one before."""
+        if not self._state & states.TRAINING:
+            if gap.place[0] in BEFORE_A_STEP:
+                self._early_ns = (self._early_ns or 0) + self._gaps.early_ns(gap)
+            return
         idle = self._gaps.idle_ns(gap, claimed_ns=max(0, gap.wall_ns - self._unclaimed_ns))
         idle = min(idle, self._unclaimed_ns)
         self._sums.idle += idle
@@ -380,6 +399,7 @@ class StepAssembler(OpenStep):
         self._index += 1
         self._start = time
         self._sums = Sums()
+        self._early_ns = None
         self._state &= ~states.TRAINING
         self._saw_forward = False
         self._forwards_since_backward = 0

@@ -153,6 +153,7 @@ class Session:
         from ddlprof.collect.hooks.optimizers import optimizer_exists
         from ddlprof.collect.hooks.table import hook_context
         from ddlprof.collect.inspection import ModelInspection, ModuleSearch
+        from ddlprof.torch_private.engine import recorded_operations
 
         self.module_search = ModuleSearch()
         self.device.before_group(torch)
@@ -161,7 +162,7 @@ class Session:
             torch,
             self.recorder,
             known.at_start(torch),
-            ModelInspection(self.inspector, self.device),
+            ModelInspection(self.inspector, self.device, self.recorder.loop, recorded_operations(torch)),
             self.helper.device_free,
             self.later,
             self.assembler.unmeasured.add,

@@ -10,7 +10,7 @@ import numpy as np
 
 from ddlprof.analysis.collectives import can_split
 from ddlprof.analysis.thresholds import SMALL_BUCKET_BYTES
-from ddlprof.model.issuers import OF_SCRIPT
+from ddlprof.model.issuers import FSDP, FSDP2, OF_SCRIPT, REDUCER
 from ddlprof.model.records import MISSING, NEVER
 from ddlprof.model.source_locations import SourceLocation
 
@@ -75,6 +75,11 @@ class IssuedTraffic:
 
     def __bool__(self) -> bool:
         return bool(self.kinds)
+
+    @property
+    def gradients(self) -> list[Issued]:
+        """What DDP and FSDP add up over the ranks."""
+        return [each for each in self.of(REDUCER, FSDP, FSDP2) if each.op.startswith(("allreduce", "reduce_scatter"))]
 
     def of(self, *whats: str) -> list[Issued]:
         """Those of these issuers, the one for which computing waits longest first."""

@@ -17,8 +17,8 @@ from ddlprof.analysis.thresholds import (
     SMALL_BUCKETS,
     WARN_SHARE,
 )
-from ddlprof.base.units import either, gib, percent, significant
-from ddlprof.model.issuers import BUFFERS, OF_SCRIPT, REDUCER
+from ddlprof.base.units import either, gib, percent, significant, size
+from ddlprof.model.issuers import BUFFERS, FSDP, FSDP2, OF_SCRIPT, REDUCER
 
 _SEVERAL_EXCHANGES = 1.5
 """More exchanges of all gradients in a step are too many. DDP makes one, or one for each micro-batch; where it is not
@@ -26,13 +26,14 @@ known who issues collectives, buffers and metrics add a little."""
 _ALL_GRADIENTS = 0.5
 """If small collectives carry this share of the gradients' bytes, they are the gradients and not, say, metrics."""
 
+_SHARDED = ("fsdp", "ddp+fsdp")
 _IN_FLOAT32 = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 """The precisions whose gradients have four bytes."""
 
 
 def no_sync(facts: Facts) -> Issue | None:
     """Finds gradients that are exchanged after each micro-batch."""
-    exposed = exposed_s(facts, facts.issued.of(REDUCER))
+    exposed = exposed_s(facts, facts.issued.gradients)
     if exposed is None or not exchanges_too_often(facts):
         return None
     times = facts.exchanges or 1.0
@@ -92,21 +93,37 @@ def gradient_traffic(facts: Facts) -> Issue | None:
 
 
 def exchanges_too_often(facts: Facts) -> bool:
-    """Whether DDP accumulates micro-batches and exchanges gradients in each of them."""
-    accumulates = facts.training.strategy == "ddp" and (facts.training.micro_batches or 1) > 1
+    """Whether DDP or FSDP accumulates micro-batches and exchanges gradients in each of them."""
+    sharded = facts.training.strategy in _SHARDED and bool(facts.issued.of(FSDP, FSDP2)) and _has_room(facts)
+    accumulates = (facts.training.strategy == "ddp" or sharded) and (facts.training.micro_batches or 1) > 1
     return accumulates and (facts.exchanges or 0.0) > _SEVERAL_EXCHANGES
+
+
+def _has_room(facts: Facts) -> bool:
+    """Whether memory holds the whole gradients, which FSDP keeps while it does not exchange them; True if not known."""
+    free = facts.host.free_bytes
+    if free is not None:
+        free //= max(1, facts.ranks_per_node)
+    if facts.device != "cpu":
+        total, peak = facts.devices.memory_bytes, facts.devices.peak_bytes
+        free = total - peak if total is not None and peak is not None else None
+    return free is None or free >= (facts.model.gradient_bytes or 0)
 
 
 def less_communication(facts: Facts) -> str:
     """Advice for exchanging less, or less often."""
+    if exchanges_too_often(facts):
+        times = f"gradients are exchanged {facts.exchanges:.0f} times a step"
+        last = f"in all but the last of {facts.training.micro_batches} micro-batches"
+        if facts.training.strategy == "ddp":
+            return f"{times}: call the model under no_sync() {last}"
+        kept = f"keeps {size(facts.model.gradient_bytes or 0)} of whole gradients in memory"
+        how = "model.set_requires_gradient_sync(False)" if facts.issued.of(FSDP2) else "with model.no_sync():"
+        return f"{times}: {how} {last} ({kept})"
     if facts.training.strategy in ("fsdp", "zero"):
         return "larger batches, or faster links between the ranks"
     if facts.training.strategy != "ddp":
         return "larger batches, fewer and larger messages, or messages beside computing (async_op=True)"
-    if exchanges_too_often(facts):
-        passes = facts.training.micro_batches
-        times = f"gradients are exchanged {facts.exchanges:.0f} times a step"
-        return f"{times}: call the model under no_sync() in all but the last of {passes} micro-batches"
     accumulates = (facts.training.micro_batches or 1) > 1
     hook = "fp16_compress_hook" if facts.device == "cpu" else "bf16_compress_hook"  # DDP refuses bf16 with gloo
     unknown = ", where there is no hook" if facts.training.comm_hook is None else ""
@@ -144,8 +161,9 @@ WORTH = "less is not worth a day of anybody's work"
 RULES = (
     Rule("no_sync", "Gradients are exchanged after every micro-batch", f"{MOVING}, and more than "
          f"{_SEVERAL_EXCHANGES:g} exchanges of all gradients in a step",
-         "DDP makes one, or one for each micro-batch", FINDING_STEPS,
-         "the strategy is not DDP, a hook changes what is sent, or the gradients' size is not known", no_sync),
+         "DDP and FSDP make one, or one for each micro-batch", FINDING_STEPS,
+         "the strategy is another, a hook changes what is sent, the gradients' size is not known, or FSDP has no "
+         "memory for whole gradients", no_sync),
     Rule("bucket_size", "Gradients go in many small messages, or in one at the end", f"{MOVING}; and at least "
          f"{SMALL_BUCKETS} messages and four times those of DDP's default, or one message of more than "
          f"{gib(HUGE_BUCKET_BYTES)} with less than {percent(HIDDEN_SHARE)} of it hidden",

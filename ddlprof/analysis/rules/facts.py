@@ -206,8 +206,8 @@ class Facts:
         """How often in a step all gradients are added up over the ranks."""
         if self.comm is None or not self.model.gradient_bytes or self.training.comm_hook:  # a hook may change the size
             return None
-        by_reducer = sum(each.bytes for each in self.issued.of(REDUCER))
-        return (by_reducer if self.issued else self.comm.reduced_bytes) / self.model.gradient_bytes
+        exchanged = sum(each.bytes for each in self.issued.gradients)
+        return (exchanged if self.issued else self.comm.reduced_bytes) / self.model.gradient_bytes
 
     @property
     def moving_s(self) -> float | None:

@@ -15,6 +15,7 @@ from ddlprof.analysis.bubbles import Bubbles, Pipeline
 from ddlprof.analysis.clocks import ClockOffset, clock_offsets, on_device
 from ddlprof.analysis.collectives import RankCollectives, match_collectives
 from ddlprof.analysis.contention import queued_shares
+from ddlprof.analysis.issued import IssuedByRank, IssuedKind, issued_by
 from ddlprof.analysis.late_rank import LateRank, find_late_rank
 from ddlprof.analysis.outliers import Outliers, find_outliers
 from ddlprof.analysis.steady import SteadyWindow, find_steady
@@ -52,6 +53,8 @@ class RankAnalysis:
     """The summary of this rank's steady steps. It has means only."""
     clock: ClockOffset | None
     match: Callable[[], RankCollectives]
+    issued: dict[IssuedKind, IssuedByRank] = field(default_factory=dict)
+    """The collectives of its steady steps by issuer and operation."""
 
     @property
     def collectives(self) -> RankCollectives:
@@ -193,7 +196,8 @@ def _analyse_rank(
     rank_times = RankTimes(number, times, window.is_steady(number), usual, profiled, parts.by_dimension)
     traffic = rank_traffic(matched, rank_times.steady, rank.groups)
     summary = summarise([rank_times], means_only=True)
-    return RankAnalysis(rank, flags, rank_times, parts, traffic, summary, clock, match)
+    issued = issued_by(matched, rank_times.steady, rank.places)
+    return RankAnalysis(rank, flags, rank_times, parts, traffic, summary, clock, match, issued)
 
 
 def _late_rank(ranks: list[RankAnalysis], summary: Summary, queued: dict[int, float]) -> LateRank | None:

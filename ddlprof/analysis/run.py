@@ -16,6 +16,7 @@ from ddlprof.analysis.clocks import ClockOffset, clock_offsets, on_device
 from ddlprof.analysis.collectives import RankCollectives, match_collectives
 from ddlprof.analysis.contention import queued_shares
 from ddlprof.analysis.late_rank import LateRank, find_late_rank
+from ddlprof.analysis.lateness import Lateness, lateness_of
 from ddlprof.analysis.outliers import Outliers, find_outliers
 from ddlprof.analysis.steady import SteadyWindow, find_steady
 from ddlprof.analysis.stragglers import NO_END, CommParts, SizeSweeps, split_comm
@@ -48,6 +49,7 @@ class RankAnalysis:
     times: RankTimes
     parts: CommParts
     traffic: RankTraffic
+    lateness: Lateness
     summary: Summary
     """The summary of this rank's steady steps. It has means only."""
     clock: ClockOffset | None
@@ -193,13 +195,14 @@ def _analyse_rank(
     rank_times = RankTimes(number, times, window.is_steady(number), usual, profiled, parts.by_dimension)
     traffic = rank_traffic(matched, rank_times.steady, rank.groups)
     summary = summarise([rank_times], means_only=True)
-    return RankAnalysis(rank, flags, rank_times, parts, traffic, summary, clock, match)
+    lateness = lateness_of(matched, number, rank_times.steady)
+    return RankAnalysis(rank, flags, rank_times, parts, traffic, lateness, summary, clock, match)
 
 
 def _late_rank(ranks: list[RankAnalysis], summary: Summary, queued: dict[int, float]) -> LateRank | None:
     summaries = {rank.data.rank: rank.summary for rank in ranks}
-    traffic = {rank.data.rank: rank.traffic for rank in ranks}
-    return find_late_rank(summaries, traffic, summary.share("straggler"), queued)
+    lateness = {rank.data.rank: rank.lateness for rank in ranks}
+    return find_late_rank(summaries, lateness, summary.share("straggler"), queued)
 
 
 def _summary_notes(summary: Summary) -> list[str]:

@@ -211,7 +211,7 @@ def _straggler(verdict: Verdict, facts: Facts) -> tuple[str, str]:
             busy = f"the ranks compete for the cores ({facts.host.cpu_percent:.0f} % busy)"
             return why, f"{busy}: fewer ranks, threads (OMP_NUM_THREADS) or loader workers on this machine"
         return why, help_late_rank(facts)
-    why += f", mostly for rank {late.rank}"
+    why += f", mostly for rank {late.rank}" + (f" in {late.when}" if late.phases else "")
     if late.queued_share is not None:
         why += f", which waits {percent(late.queued_share)} of its time for a processor"
     elif late.cause is not None:

@@ -99,7 +99,7 @@ def find_late_rank(
         return None
     if more_ns * (1 - 1 / len(ranks)) < LATE_EXPLAINED_SHARE * waits_ns:  # it does not wait for itself
         return None
-    queued_share = _starved(rank, queued or {}, more_ns / step_ns)
+    queued_share = _starved(rank, queued or {}, more_ns / step_ns, {r: _own_share(ranks[r]) for r in ranks})
     late = LateRank(rank, shares[rank], queued_share=queued_share, more_ns=more_ns, phases=lateness[rank].phases)
     cause = max(excesses, key=lambda excess: excess.more_ns)
     clear = cause.more_ns >= CAUSE_SHARE * sum(max(excess.more_ns, 0.0) for excess in excesses)
@@ -116,11 +116,22 @@ def _part(cause: _Excess, rank: int, ranks: Mapping[int, Summary]) -> str | None
     return most.name if most is not None and most.more_ns >= CAUSE_SHARE * cause.more_ns else None
 
 
-def _starved(rank: int, queued: Mapping[int, float], more_share: float) -> float | None:
-    """The share of its step for which the rank waited for a processor, if that explains most of its extra time."""
-    own, others = queued.get(rank, 0.0), [share for r, share in queued.items() if r != rank]
-    more = own - (float(np.median(others)) if others else 0.0)
+def _starved(
+    rank: int, queued: Mapping[int, float], more_share: float, own_shares: Mapping[int, float]
+) -> float | None:
+    """The share of its step for which the rank waited for a processor, if that explains most of its extra time.
+
+    Who works longer also waits longer for processors that all are short of, so the others' waits are taken for as much
+    work as the rank's. `own_shares`: the share of the step in which each rank works.
+    """
+    own = queued.get(rank, 0.0)
+    others = [share / own_shares[r] for r, share in queued.items() if r != rank and own_shares.get(r)]
+    more = own - (float(np.median(others)) * own_shares[rank] if others else 0.0)
     return own if is_starved(own) and more >= STARVED_CAUSE_SHARE * more_share else None
+
+
+def _own_share(summary: Summary) -> float:
+    return sum(summary.share(name) or 0.0 for name in OWN)
 
 
 def _excess(name: str, rank: int, ranks: Mapping[int, Summary]) -> _Excess | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddlprof.analysis.amounts import Amounts, amounts_of
 from ddlprof.analysis.arrivals import split_by_arrival
 from ddlprof.analysis.bubbles import Bubbles, Pipeline
 from ddlprof.analysis.clocks import ClockOffset, clock_offsets, on_device
@@ -116,6 +117,11 @@ class Attempt:
         from ddlprof.analysis.experts import expert_load  # not at the top: few jobs have experts
 
         return expert_load([rank.data for rank in self.ranks])
+
+    @cached_property
+    def amounts(self) -> Amounts | None:
+        """How much the ranks' models got in a step; None unless it was noted on each."""
+        return amounts_of([rank.data for rank in self.ranks])
 
     @property
     def decisive(self) -> Summary:

@@ -67,6 +67,7 @@ FUSED_GAIN = 1.2  # as `ddlprof fuse`, which predicts it from steps: less may be
 FREE_MEMORY_SHARE = 0.5  # of the device: then twice the batch fits for certain
 UNEVEN_CORRELATION = 0.5  # of a rank's samples with its own time: then the samples explain more than all else together
 UNEVEN_SAMPLES_SHARE = 0.02  # spread of the ranks' samples over their mean: less cannot make a rank late
+MORE_WORK = 1.05  # times the work that was counted: less is no reason to predict from anything else
 UNEVEN_STAGE_SHARE = 0.05  # of what the other stages take: less is not a layer of twenty
 UNEVEN_STAGE_GAIN = 0.02  # of the step: as much as names a late rank
 EXPERT_IMBALANCE = 1.25  # times the mean of tokens: routers with a balancing loss stay below

@@ -7,6 +7,7 @@ from typing import Any
 from ddlprof.collect.device import DeviceTiming
 from ddlprof.collect.facts.model_inspector import ModelInspector
 from ddlprof.collect.hooks.context import HookContext, Inspection
+from ddlprof.collect.loader.amounts import BatchAmounts
 from ddlprof.collect.recorder import FIRST_STEPS
 from ddlprof.operators.parameters import own_parameters, parameters_of
 from ddlprof.writing.writer import FinishedStep
@@ -17,15 +18,17 @@ _SEARCHES = 5
 class ModelInspection(Inspection):
     """Shows the first steps to `ModelInspector` and `DeviceTiming`."""
 
-    def __init__(self, probe: ModelInspector, device: DeviceTiming) -> None:
+    def __init__(self, probe: ModelInspector, device: DeviceTiming, amounts: BatchAmounts) -> None:
         self._probe = probe
         self._device = device
+        self._amounts = amounts
 
     def forward(self, module: Any, inputs: Any) -> None:
         """See `Inspection`."""
         if module is not None:
             self._device.look(own_parameters(module))
         self._probe.training_forward(module, inputs)
+        self._amounts.forward(inputs)
 
     def backward(self, roots: Any, nested: bool, kept: bool) -> None:
         """See `Inspection`."""

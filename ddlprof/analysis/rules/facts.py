@@ -43,6 +43,7 @@ from ddlprof.model.manifest import ModelFacts, TrainingFacts
 from ddlprof.model.records import MISSING, Note
 
 if TYPE_CHECKING:
+    from ddlprof.analysis.amounts import Amounts
     from ddlprof.analysis.experts import ExpertLoad
     from ddlprof.analysis.late_rank import LateRank
     from ddlprof.analysis.run import Attempt, RankAnalysis
@@ -137,6 +138,7 @@ class Facts:
     imported: bool = False
     """Whether the run was made from traces. A device's idle time is then in `other`, even during a forward."""
     uneven: UnevenWork | None = None
+    amounts: Amounts | None = None
     rank_compute_s: dict[int, list[float]] = field(default_factory=dict)
     """The mean computing of each rank in seconds, by node."""
     stages: Stages | None = None
@@ -255,7 +257,8 @@ def gather_facts(
         bursts=_bursts(headline.ranks, training),
         reductions=_reductions(headline.ranks),
         imported=bool(manifest and manifest.is_imported),
-        uneven=find_uneven(headline.ranks),
+        uneven=find_uneven(headline.ranks, headline.amounts),
+        amounts=headline.amounts,
         rank_compute_s=_rank_compute(headline.ranks),
         stages=stages_of(headline),
         experts=headline.experts,

@@ -19,10 +19,20 @@ from ddlprof.analysis.thresholds import (
     UNEVEN_SAMPLES_SHARE,
     WARN_SHARE,
 )
-from ddlprof.base.units import percent
+from ddlprof.base.units import percent, significant
 from ddlprof.model.classes import TABLE
 
 _CALLED = {each.name: each.own_words for each in TABLE}
+
+
+_BY_LENGTH = (
+    "give all ranks {} of similar length in the same step: sort by length, cut into batches of all ranks, shuffle these"
+)
+_EVEN = {
+    "samples": "batches of equal size on all ranks: a DistributedSampler, or sampling by length",
+    "tokens": _BY_LENGTH.format("texts") + " (group_by_length=True in the Trainer), or pack texts to one length",
+    "values": _BY_LENGTH.format("samples"),
+}
 
 
 def straggler(facts: Facts) -> Issue | None:
@@ -33,6 +43,9 @@ def straggler(facts: Facts) -> Issue | None:
         return None  # `uneven_stages` says more
     share, waits = facts.summary.share("straggler"), facts.mean_s("straggler")
     evidence = f"{percent(late.last_share)} of the time that ranks wait is for it"
+    more = more_work(facts)
+    if more is not None and facts.amounts is not None:
+        evidence += f"; it gets {significant(more)} times the others' {'tokens' if facts.amounts.is_text else 'values'}"
     if late.cause is not None and late.own_ns is not None and late.typical_ns is not None:
         own, typical = facts.scale.time(late.own_ns / 1e9), facts.scale.time(late.typical_ns / 1e9)
         evidence += f": its {_CALLED[late.cause]} is {own}, the typical rank's {typical}"
@@ -49,7 +62,9 @@ def straggler(facts: Facts) -> Issue | None:
 
 def help_late_rank(facts: Facts) -> str:
     """Advice for the late rank."""
-    late = facts.late_rank
+    late, uneven = facts.late_rank, uneven_input(facts)
+    if uneven is not None:
+        return uneven.next
     if late is None and facts.starved:
         return free_processors(facts)
     if late is None:
@@ -60,6 +75,8 @@ def help_late_rank(facts: Facts) -> str:
         return _help_in_phases(facts, late)
     if late.cause is None:
         return f"compare rank {late.rank} with the others: device clocks, neighbours on its machine, its samples"
+    if late.cause == "compute" and more_work(facts) is not None:
+        return f"give rank {late.rank} no longer samples than the others: shuffle before they are divided, or by length"
     causes = {
         "data": f"give rank {late.rank} the same storage and loader workers as the others",
         "compute": f"see what only rank {late.rank} computes{_in_part(late)}: hooks, logging, larger batches; then its "
@@ -68,6 +85,14 @@ def help_late_rank(facts: Facts) -> str:
         "other": f"move what only rank {late.rank} does (logging, checkpoints) out of the step",
     }
     return causes.get(late.cause, f"see why only rank {late.rank} has so much of it")
+
+
+def more_work(facts: Facts) -> float | None:
+    """How many times the others' work the late rank gets, if that is noticeably more; None: not, or not known."""
+    if facts.late_rank is None or facts.amounts is None:
+        return None
+    times = facts.amounts.of_rank(facts.late_rank.rank)
+    return times if times is not None and times >= 1 + UNEVEN_SAMPLES_SHARE else None
 
 
 def _in_part(late: LateRank) -> str:
@@ -95,11 +120,12 @@ def uneven_input(facts: Facts) -> Issue | None:
     if uneven.samples_spread < UNEVEN_SAMPLES_SHARE or uneven.correlation < UNEVEN_CORRELATION:
         return None
     evidence = (
-        f"the ranks' samples of a step differ by ±{percent(uneven.samples_spread)}, and who gets more takes longer "
-        f"(correlation {uneven.correlation:.2f}); ranks wait {facts.mean('straggler')} a step"
+        f"the ranks' {uneven.unit} of a step differ by ±{percent(uneven.samples_spread)}, and who gets more takes "
+        f"longer (correlation {uneven.correlation:.2f}); ranks wait {facts.mean('straggler')} a step"
     )
-    return Issue("ranks get uneven work, by turns", evidence,
-                 "batches of equal size on all ranks: a DistributedSampler, or sampling by length", uneven.steps, share,
+    if uneven.unit == "tokens" and facts.amounts is not None and facts.amounts.padding_share:
+        evidence += f"; {percent(facts.amounts.padding_share)} of the tokens is padding"
+    return Issue("ranks get uneven work, by turns", evidence, _EVEN[uneven.unit], uneven.steps, share,
                  gain_s=facts.mean_s("straggler"), about="straggler")  # fmt: skip
 
 
@@ -132,9 +158,10 @@ RULES = (
          f"that; its cause explains {percent(CAUSE_SHARE)} of what it does longer", "more than for all others "
          "together; one of two ranks is always last, by the jitter of both", LATE_RANK_STEPS,
          "when ranks arrive is not known", straggler),
-    Rule("uneven_input", "Ranks get more samples than others, by turns", f"{percent(WARN_SHARE)} of the step spent "
-         f"waiting for later ranks, samples of a step that differ by {percent(UNEVEN_SAMPLES_SHARE)}, and a "
-         f"correlation of {UNEVEN_CORRELATION:g} of samples with a rank's own time",
+    Rule("uneven_input", "Ranks get more samples than others, or longer ones, by turns",
+         f"{percent(WARN_SHARE)} of the step spent waiting for later ranks, samples of a step (or their tokens, or the "
+         f"size of their tensors) that differ by {percent(UNEVEN_SAMPLES_SHARE)}, and a correlation of "
+         f"{UNEVEN_CORRELATION:g} of these with a rank's own time",
          "then the samples explain more than all else together", FINDING_STEPS,
          "the samples are not known, or one rank is always late", uneven_input),
     Rule("slow_host", "All ranks of one machine are slow together", f"{percent(WARN_SHARE)} of the step spent waiting "

@@ -30,6 +30,15 @@ def waits(lost_us: Sequence[int], kept_us: Sequence[int], first: int = 0) -> Lat
     return Lateness(np.arange(first, first + len(lost_us)), np.array(lost_us, int), np.array(kept_us, int))
 
 
+def test_a_rank_that_works_longer_waits_longer_for_processors_that_all_lack() -> None:
+    ranks = {0: summary(compute=25, comm=75), 1: summary(compute=95, comm=5)}
+    seen = {0: lateness(2), 1: lateness(98)}
+    for queued, share in (({0: 0.19, 1: 0.75}, None), ({0: 0.01, 1: 0.75}, 0.75)):
+        found = find_late_rank(ranks, seen, 0.35, queued)
+        assert found is not None
+        assert found.queued_share == share
+
+
 def late_rank(
     ranks: dict[int, Summary], last: dict[int, int], late: int = 100, waited: float | None = 0.1
 ) -> LateRank | None:
@@ -45,6 +54,7 @@ def late_rank(
         ({0: 0.01, 1: 0.02, 2: 0.05}, None),  # too little to be worth a word
         ({0: 0.45, 1: 0.48, 2: 0.5}, None),  # all wait alike, so it is not why one of them is late
         ({0: 0.5, 1: 0.5}, None),
+        ({0: 0.2, 1: 0.2, 2: 0.75}, 0.75),
     ],
 )
 def test_a_rank_that_is_late_for_want_of_a_processor(queued: dict[int, float], share: float | None) -> None:

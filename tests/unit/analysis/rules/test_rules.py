@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ddlprof.analysis.amounts import Amounts
 from ddlprof.analysis.experts import ExpertLoad
 from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.findings import Finding
@@ -16,6 +17,7 @@ from ddlprof.analysis.late_rank import LateRank
 from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.compute import free_processors, starved_words
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
+from ddlprof.analysis.rules.ranks import help_late_rank
 from ddlprof.analysis.rules.signals import DataWaitBursts, MemoryGrowth, ThrottledDevice, UnevenWork
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.stages import Stages
@@ -89,7 +91,8 @@ SPEAKS: dict[str, list[Facts]] = {
                        ddp(2, 30, queued_share=0.3, device="cpu", late_rank=LateRank(1, 0.9, "other"))],
     "straggler": [ddp(2, 30, late_rank=LateRank(1, 0.9, "data", 50 * MS, 10 * MS)),
                   ddp(2, 30, queued_share=0.3, late_rank=LateRank(1, 0.9, queued_share=0.3))],
-    "uneven_input": [ddp(2, 30, uneven=UNEVEN)],
+    "uneven_input": [ddp(2, 30, uneven=UNEVEN), ddp(2, 30, uneven=replace(UNEVEN, unit="tokens")),
+                     ddp(2, 30, uneven=replace(UNEVEN, unit="values"))],
     "slow_host": [ddp(2, 30, rank_compute_s={0: [0.05, 0.05], 1: [0.08, 0.082]})],
     "bubble": [PIPELINE],
     "uneven_stages": [PIPELINE, replace(PIPELINE, stages=replace(STAGES, own=(2, 6), virtual=2))],
@@ -224,6 +227,22 @@ def test_one_slow_rank_of_several_pipelines_is_no_slow_stage() -> None:
     assert "straggler" in {each.rule for each in apply_rules(one, RULES)}
     every = replace(one, stages=replace(STAGES, pipelines=2, ranks=(2, 6)))
     assert {each.rule for each in apply_rules(every, RULES)} == {"bubble", "uneven_stages"}
+
+
+def test_a_rank_with_longer_texts_is_given_shorter_ones() -> None:
+    late = LateRank(1, 0.9, "compute", 50 * MS, 20 * MS)
+    (alike,) = apply_rules(ddp(2, 30, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 99.0, 1: 100.0}, True)), RULES)
+    (longer,) = apply_rules(ddp(2, 30, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 25.0, 1: 100.0}, True)), RULES)
+    assert "4 times the others' tokens" in longer.evidence
+    assert "shuffle" in longer.next
+    assert "tokens" not in alike.evidence
+    assert "shuffle" not in alike.next
+
+
+def test_uneven_lengths_come_before_the_machine() -> None:
+    given = ddp(2, 30, uneven=replace(UNEVEN, unit="tokens"), queued_share=0.4, device="cpu", cpu_percent=99.0)
+    assert "length" in help_late_rank(given)
+    assert "length" not in help_late_rank(replace(given, uneven=None))
 
 
 def test_every_rule_is_tried_both_ways() -> None:

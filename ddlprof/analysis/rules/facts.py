@@ -26,6 +26,7 @@ from ddlprof.analysis.rules.signals import (
     find_uneven,
     lag_share,
 )
+from ddlprof.analysis.saves import AfterSaves, after_saves
 from ddlprof.analysis.sources import Sources
 from ddlprof.analysis.stages import Stages, find_stages
 from ddlprof.analysis.summary import Summary
@@ -139,6 +140,7 @@ class Facts:
     """Whether the run was made from traces. A device's idle time is then in `other`, even during a forward."""
     uneven: UnevenWork | None = None
     amounts: Amounts | None = None
+    after_saves: AfterSaves | None = None
     rank_compute_s: dict[int, list[float]] = field(default_factory=dict)
     """The mean computing of each rank in seconds, by node."""
     stages: Stages | None = None
@@ -259,6 +261,7 @@ def gather_facts(
         imported=bool(manifest and manifest.is_imported),
         uneven=find_uneven(headline.ranks, headline.amounts),
         amounts=headline.amounts,
+        after_saves=after_saves(headline.ranks),
         rank_compute_s=_rank_compute(headline.ranks),
         stages=stages_of(headline),
         experts=headline.experts,

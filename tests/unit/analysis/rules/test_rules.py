@@ -19,6 +19,7 @@ from ddlprof.analysis.rules.compute import free_processors, starved_words
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
 from ddlprof.analysis.rules.ranks import help_late_rank
 from ddlprof.analysis.rules.signals import DataWaitBursts, MemoryGrowth, ThrottledDevice, UnevenWork
+from ddlprof.analysis.saves import AfterSaves
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.stages import Stages
 from ddlprof.analysis.traffic import CommTotals
@@ -40,6 +41,7 @@ FOUR_TIMES: dict[str, Any] = {
 SMALL = Reductions(400, 100_000_000, 300_000, 0.03, 0.03, 0.00005)
 HUGE = Reductions(1, 0, 100_000_000, 0.03, 0.03, 0.03)
 CPU: dict[str, Any] = {"device": "cpu", "cpu_threads": 16, "cpu_percent": 99.0}
+UPLOADS = AfterSaves(0, 30, 5.0, 0.1, SourceLocation("train.py:49 main", ""))
 UNEVEN = UnevenWork(samples_spread=0.3, correlation=0.9, steps=100)
 GROWTH = MemoryGrowth(0, "device", 2.0**20, 70.0 * GIB, 50)
 STAGES = Stages("1F1B", 1, 4, 1, 8, (0.010, 0.010, 0.0115, 0.010), 2, (2,), (2,), ("head",), 0.0115, 0.012, 3 / 11)
@@ -102,7 +104,10 @@ SPEAKS: dict[str, list[Facts]] = {
     "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_locations.SLEEP,
     "later")],
     "evaluation_share": [facts(job=job("evaluation", 300))],
-    "checkpoint_share": [facts(job=job("checkpoint", 150))],
+    "checkpoint_share": [facts(job=job("checkpoint", 150)),
+                         facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 30, 1.0, 5.0))],
+    "after_checkpoints": [facts(job=job("checkpoint", 150), after_saves=UPLOADS),
+                          ddp(2, 5, job=job("checkpoint", 150), after_saves=UPLOADS)],
     "memory_creep": [facts(growths=[GROWTH]), facts(growths=[MemoryGrowth(0, "process", 2.0**22, 2.0 * GIB, 50)],
                                                     free_bytes=50 * GIB)],
     "throttling": [facts(throttled=[HOT])],
@@ -111,6 +116,9 @@ SPEAKS: dict[str, list[Facts]] = {
 }  # fmt: skip
 
 SILENT: dict[str, list[Facts]] = {
+    "after_checkpoints": [facts(), facts(job=job("checkpoint", 150)), facts(after_saves=UPLOADS),
+                          facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 2, 1.0, 0.1)),
+                          facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 30, 5.0, 6.0))],
     "loader_workers": [
         facts(),
         facts(BLOCKED),

@@ -27,6 +27,7 @@ from ddlprof.analysis.rules.signals import (
     find_uneven,
     lag_share,
 )
+from ddlprof.analysis.saves import AfterSaves, after_saves
 from ddlprof.analysis.sources import Sources
 from ddlprof.analysis.stages import Stages, find_stages
 from ddlprof.analysis.summary import Summary
@@ -45,6 +46,7 @@ from ddlprof.model.manifest import ModelFacts, TrainingFacts
 from ddlprof.model.records import MISSING, Note
 
 if TYPE_CHECKING:
+    from ddlprof.analysis.amounts import Amounts
     from ddlprof.analysis.experts import ExpertLoad
     from ddlprof.analysis.late_rank import LateRank
     from ddlprof.analysis.run import Attempt, RankAnalysis
@@ -144,6 +146,8 @@ class Facts:
     imported: bool = False
     """Whether the run was made from traces. A device's idle time is then in `other`, even during a forward."""
     uneven: UnevenWork | None = None
+    amounts: Amounts | None = None
+    after_saves: AfterSaves | None = None
     rank_compute_s: dict[int, list[float]] = field(default_factory=dict)
     """The mean computing of each rank in seconds, by node."""
     stages: Stages | None = None
@@ -272,7 +276,9 @@ def gather_facts(
         reductions=_of_reducer(issued) if issued else _reductions(headline.ranks),
         issued=issued,
         imported=bool(manifest and manifest.is_imported),
-        uneven=find_uneven(headline.ranks),
+        uneven=find_uneven(headline.ranks, headline.amounts),
+        amounts=headline.amounts,
+        after_saves=after_saves(headline.ranks),
         rank_compute_s=_rank_compute(headline.ranks),
         stages=stages_of(headline),
         experts=headline.experts,

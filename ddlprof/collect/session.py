@@ -24,7 +24,7 @@ from ddlprof.collect.current import RecentSteps
 from ddlprof.collect.device import DeviceTiming
 from ddlprof.collect.facts.counters import ContextSampler
 from ddlprof.collect.hang.rank import Hangs
-from ddlprof.collect.helper import Helper
+from ddlprof.collect.helper import FIRST_UPDATE_STACKS, Helper
 from ddlprof.collect.install import Hooking, Uninstall, sweep
 from ddlprof.collect.job.rank_group import RankGroup
 from ddlprof.collect.job.rank_output import RankOutput
@@ -231,6 +231,8 @@ class Session:
         if self.device.search is not None:
             self.device.search.look_again()
         self.helper.at_update(updates)
+        if (updates < FIRST_UPDATE_STACKS or updates & (updates - 1) == 0) and "torch" in sys.modules:
+            self.inspector.at_update(updates)
         self.recorder.next_update = 0 if self.device.search is not None else self.helper.next_update(updates)
         if self._at_next_update:  # another thread has added work in the meantime
             self.recorder.next_update = 0

@@ -13,6 +13,7 @@ from dataclasses import asdict, fields
 from operator import attrgetter
 from typing import Any, TypeAlias
 
+from ddlprof.model.amounts import BatchAmount
 from ddlprof.model.blocks import LAYOUTS
 from ddlprof.model.checkpoint_files import CheckpointFile
 from ddlprof.model.experts import RoutedTokens
@@ -51,7 +52,7 @@ KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
     "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
     "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts, "h": PipelineSchedule, "x": RoutedTokens,
-    "r": CheckpointFile, "y": HealthReading, "i": Stride, "j": Issuers,
+    "r": CheckpointFile, "y": HealthReading, "i": Stride, "j": Issuers, "o": BatchAmount,
 }  # fmt: skip
 """The type of record of each tag. `s` and `a` are only in files of schema 2."""
 SHAPES = "shapes"
@@ -118,6 +119,7 @@ Record: TypeAlias = (
     | GroupFacts
     | HealthReading
     | Stride
+    | BatchAmount
 )
 """Records that consist of plain numbers or text and take one line each."""
 

@@ -84,6 +84,7 @@ def rank_of(header: RankHeader, parsed: Parsed, arrays: StepArrays, sums: IntArr
     rank.pipelines, rank.routed = parsed.of("h"), parsed.of("x")
     rank.checkpoint_files = parsed.of("r")
     rank.strides = parsed.of("i")
+    rank.amounts = parsed.of("o")
     rank.health = [reading for reading in parsed.of("y") if reading.counter in COUNTERS]
     rank.groups = {facts.group: facts for facts in parsed.of("m")[-MAX_GROUPS:] if is_known(facts)}
     rank.end = next(reversed(parsed.of("e")), None)

@@ -27,6 +27,7 @@ from ddlprof.analysis.rules.signals import (
     find_uneven,
     lag_share,
 )
+from ddlprof.analysis.saves import AfterSaves, after_saves
 from ddlprof.analysis.sources import Sources
 from ddlprof.analysis.stages import Stages, find_stages
 from ddlprof.analysis.summary import Summary
@@ -45,6 +46,7 @@ from ddlprof.model.manifest import ModelFacts, TrainingFacts
 from ddlprof.model.records import MISSING, Note
 
 if TYPE_CHECKING:
+    from ddlprof.analysis.amounts import Amounts
     from ddlprof.analysis.experts import ExpertLoad
     from ddlprof.analysis.late_rank import LateRank
     from ddlprof.analysis.run import Attempt, RankAnalysis
@@ -144,6 +146,8 @@ class Facts:
     imported: bool = False
     """Whether the run was made from traces. A device's idle time is then in `other`, even during a forward."""
     uneven: UnevenWork | None = None
+    amounts: Amounts | None = None
+    after_saves: AfterSaves | None = None
     rank_compute_s: dict[int, list[float]] = field(default_factory=dict)
     """The mean computing of each rank in seconds, by node."""
     stages: Stages | None = None
@@ -233,9 +237,7 @@ def gather_facts(
     training = manifest.training if manifest else TrainingFacts()
     host = manifest.host if manifest else {}
     ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
-    issued = issued_traffic(
-        [rank.issued for rank in headline.ranks], [int(rank.times.steady.sum()) for rank in headline.ranks]
-    )
+    issued = _issued(headline.ranks)
     cores, all_cores = _usable_cores(host), host.get("logical_cores")
     whole = all_cores * nodes / ranks if isinstance(all_cores, int) else None
     return Facts(
@@ -272,7 +274,9 @@ def gather_facts(
         reductions=_of_reducer(issued) if issued else _reductions(headline.ranks),
         issued=issued,
         imported=bool(manifest and manifest.is_imported),
-        uneven=find_uneven(headline.ranks),
+        uneven=find_uneven(headline.ranks, headline.amounts),
+        amounts=headline.amounts,
+        after_saves=after_saves(headline.ranks),
         rank_compute_s=_rank_compute(headline.ranks),
         stages=stages_of(headline),
         experts=headline.experts,
@@ -342,6 +346,10 @@ def _reductions(ranks: Sequence[RankAnalysis]) -> Reductions | None:
         exposed_s=sum(each.reductions_exposed_us for each in traffic) / steps / 1e6,
         shortest_s=min((t.shortest_us / 1e6 for t in traffic if t.shortest_us is not None), default=None),
     )
+
+
+def _issued(ranks: Sequence[RankAnalysis]) -> IssuedTraffic:
+    return issued_traffic([rank.issued for rank in ranks], [int(rank.times.steady.sum()) for rank in ranks])
 
 
 def _of_reducer(issued: IssuedTraffic) -> Reductions | None:

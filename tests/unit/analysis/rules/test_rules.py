@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ddlprof.analysis.amounts import Amounts
 from ddlprof.analysis.experts import ExpertLoad
 from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.findings import Finding
@@ -17,7 +18,9 @@ from ddlprof.analysis.late_rank import LateRank
 from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.compute import free_processors, starved_words
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
+from ddlprof.analysis.rules.ranks import help_late_rank
 from ddlprof.analysis.rules.signals import DataWaitBursts, MemoryGrowth, ThrottledDevice, UnevenWork
+from ddlprof.analysis.saves import AfterSaves
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.stages import Stages
 from ddlprof.analysis.traffic import CommTotals
@@ -55,6 +58,7 @@ def by(*kinds: Issued, **known: Any) -> Facts:
 
 
 CPU: dict[str, Any] = {"device": "cpu", "cpu_threads": 16, "cpu_percent": 99.0}
+UPLOADS = AfterSaves(0, 30, 5.0, 0.1, SourceLocation("train.py:49 main", ""))
 UNEVEN = UnevenWork(samples_spread=0.3, correlation=0.9, steps=100)
 GROWTH = MemoryGrowth(0, "device", 2.0**20, 70.0 * GIB, 50)
 STAGES = Stages("1F1B", 1, 4, 1, 8, (0.010, 0.010, 0.0115, 0.010), 2, (2,), (2,), ("head",), 0.0115, 0.012, 3 / 11)
@@ -114,7 +118,8 @@ SPEAKS: dict[str, list[Facts]] = {
                        ddp(2, 30, queued_share=0.3, device="cpu", late_rank=LateRank(1, 0.9, "other"))],
     "straggler": [ddp(2, 30, late_rank=LateRank(1, 0.9, "data", 50 * MS, 10 * MS)),
                   ddp(2, 30, queued_share=0.3, late_rank=LateRank(1, 0.9, queued_share=0.3))],
-    "uneven_input": [ddp(2, 30, uneven=UNEVEN)],
+    "uneven_input": [ddp(2, 30, uneven=UNEVEN), ddp(2, 30, uneven=replace(UNEVEN, unit="tokens")),
+                     ddp(2, 30, uneven=replace(UNEVEN, unit="values"))],
     "slow_host": [ddp(2, 30, rank_compute_s={0: [0.05, 0.05], 1: [0.08, 0.082]})],
     "bubble": [PIPELINE],
     "uneven_stages": [PIPELINE, replace(PIPELINE, stages=replace(STAGES, own=(2, 6), virtual=2))],
@@ -124,7 +129,10 @@ SPEAKS: dict[str, list[Facts]] = {
     "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_locations.SLEEP,
     "later")],
     "evaluation_share": [facts(job=job("evaluation", 300))],
-    "checkpoint_share": [facts(job=job("checkpoint", 150))],
+    "checkpoint_share": [facts(job=job("checkpoint", 150)),
+                         facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 30, 1.0, 5.0))],
+    "after_checkpoints": [facts(job=job("checkpoint", 150), after_saves=UPLOADS),
+                          ddp(2, 5, job=job("checkpoint", 150), after_saves=UPLOADS)],
     "memory_creep": [facts(growths=[GROWTH]), facts(growths=[MemoryGrowth(0, "process", 2.0**22, 2.0 * GIB, 50)],
                                                     free_bytes=50 * GIB)],
     "throttling": [facts(throttled=[HOT])],
@@ -133,6 +141,9 @@ SPEAKS: dict[str, list[Facts]] = {
 }  # fmt: skip
 
 SILENT: dict[str, list[Facts]] = {
+    "after_checkpoints": [facts(), facts(job=job("checkpoint", 150)), facts(after_saves=UPLOADS),
+                          facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 2, 1.0, 0.1)),
+                          facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 30, 5.0, 6.0))],
     "loader_workers": [
         facts(),
         facts(BLOCKED),
@@ -263,6 +274,22 @@ def test_one_slow_rank_of_several_pipelines_is_no_slow_stage() -> None:
     assert "straggler" in {each.rule for each in apply_rules(one, RULES)}
     every = replace(one, stages=replace(STAGES, pipelines=2, ranks=(2, 6)))
     assert {each.rule for each in apply_rules(every, RULES)} == {"bubble", "uneven_stages"}
+
+
+def test_a_rank_with_longer_texts_is_given_shorter_ones() -> None:
+    late = LateRank(1, 0.9, "compute", 50 * MS, 20 * MS)
+    (alike,) = apply_rules(ddp(2, 30, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 99.0, 1: 100.0}, True)), RULES)
+    (longer,) = apply_rules(ddp(2, 30, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 25.0, 1: 100.0}, True)), RULES)
+    assert "4 times the others' tokens" in longer.evidence
+    assert "shuffle" in longer.next
+    assert "tokens" not in alike.evidence
+    assert "shuffle" not in alike.next
+
+
+def test_uneven_lengths_come_before_the_machine() -> None:
+    given = ddp(2, 30, uneven=replace(UNEVEN, unit="tokens"), queued_share=0.4, device="cpu", cpu_percent=99.0)
+    assert "length" in help_late_rank(given)
+    assert "length" not in help_late_rank(replace(given, uneven=None))
 
 
 def test_every_rule_is_tried_both_ways() -> None:

@@ -237,9 +237,7 @@ def gather_facts(
     training = manifest.training if manifest else TrainingFacts()
     host = manifest.host if manifest else {}
     ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
-    issued = issued_traffic(
-        [rank.issued for rank in headline.ranks], [int(rank.times.steady.sum()) for rank in headline.ranks]
-    )
+    issued = _issued(headline.ranks)
     return Facts(
         summary=headline.decisive,
         device=Counter(rank.data.header.device for rank in headline.ranks).most_common(1)[0][0],
@@ -356,6 +354,10 @@ def _reductions(ranks: Sequence[RankAnalysis]) -> Reductions | None:
         exposed_s=sum(each.reductions_exposed_us for each in traffic) / steps / 1e6,
         shortest_s=min((t.shortest_us / 1e6 for t in traffic if t.shortest_us is not None), default=None),
     )
+
+
+def _issued(ranks: Sequence[RankAnalysis]) -> IssuedTraffic:
+    return issued_traffic([rank.issued for rank in ranks], [int(rank.times.steady.sum()) for rank in ranks])
 
 
 def _of_reducer(issued: IssuedTraffic) -> Reductions | None:

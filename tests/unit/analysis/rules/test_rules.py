@@ -97,7 +97,9 @@ SPEAKS: dict[str, list[Facts]] = {
     "bucket_size": [ddp(30, reductions=SMALL), ddp(30, reductions=HUGE)],
     "gradient_traffic": [ddp(30), ddp(30, strategy="fsdp", reductions=None), ddp(15, straggler_ms=30),
                          by(replace(GRADIENTS, moving_s=0.02), at_line(1, 1e6, 0.01))],
-    "buffer_broadcast": [by(BUFFER, GRADIENTS), by(BUFFER, **FOUR_TIMES)],
+    "buffer_broadcast": [by(BUFFER, GRADIENTS), by(BUFFER, **FOUR_TIMES),
+                         by(BUFFER, buffers_change=False, batch_statistics=False)],
+    "unused_search": [by(GRADIENTS, unused_iterations=4), ddp(5, unused_iterations=4)],
     "many_messages": [by(at_line(60, 5e4, what=issuers.IN_FORWARD), GRADIENTS), by(at_line(60, 1e7), strategy="none")],
     "own_messages": [by(at_line(1, 1e8), GRADIENTS), by(at_line(8, 1e8), micro_batches=8),
                      by(at_line(6, 1e8), strategy="none"), by(at_line(5, 5e4))],
@@ -170,7 +172,9 @@ SILENT: dict[str, list[Facts]] = {
                     ddp(30, reductions=HUGE, gradient_bytes=None)],
     "gradient_traffic": [ddp(5), ddp(5, straggler_ms=40), facts(), ddp(30, **FOUR_TIMES), ddp(30, reductions=SMALL),
                          by(BUFFER), by(at_line(1, 1e8))],
-    "buffer_broadcast": [ddp(30), by(GRADIENTS), by(replace(BUFFER, moving_s=0.001), GRADIENTS)],
+    "buffer_broadcast": [ddp(30), by(GRADIENTS), by(replace(BUFFER, moving_s=0.001), GRADIENTS),
+                         by(BUFFER, buffers_change=True, batch_statistics=False)],
+    "unused_search": [ddp(30), by(GRADIENTS, unused_iterations=3), facts(unused_iterations=9)],
     "many_messages": [ddp(30), by(at_line(5, 5e4)), by(at_line(60, 6e9)), by(replace(at_line(60, 5e4), fastest_s=None)),
                       by(at_line(60, 5e4, 0.001), GRADIENTS), by(at_line(60, 5e4), strategy="tp"),
                       by(at_line(60, 5e4, what=issuers.IN_FORWARD), micro_batches=30)],
@@ -389,3 +393,11 @@ def test_what_carries_the_bytes_of_the_gradients_may_be_them() -> None:
     assert "DistributedDataParallel" in by_hand.next
     (other,) = found("own_messages", by(at_line(6, 1e9), strategy="none"))
     assert "DistributedDataParallel" not in other.next
+
+
+def test_the_words_about_buffers_are_what_was_seen_of_them() -> None:
+    (unknown,) = found("buffer_broadcast", by(BUFFER))
+    assert "if all ranks make the same buffers" in unknown.next
+    assert "BatchNorm" in unknown.next
+    (same,) = found("buffer_broadcast", by(BUFFER, buffers_change=False, batch_statistics=False))
+    assert same.next == "DistributedDataParallel(broadcast_buffers=False)"

@@ -16,6 +16,7 @@ from ddlprof.analysis.bubbles import Bubbles, Pipeline
 from ddlprof.analysis.clocks import ClockOffset, clock_offsets, on_device
 from ddlprof.analysis.collectives import RankCollectives, match_collectives
 from ddlprof.analysis.contention import queued_shares
+from ddlprof.analysis.issued import IssuedByRank, IssuedKind, issued_by
 from ddlprof.analysis.late_rank import LateRank, find_late_rank
 from ddlprof.analysis.lateness import Lateness, lateness_of
 from ddlprof.analysis.outliers import Outliers, find_outliers
@@ -55,6 +56,8 @@ class RankAnalysis:
     """The summary of this rank's steady steps. It has means only."""
     clock: ClockOffset | None
     match: Callable[[], RankCollectives]
+    issued: dict[IssuedKind, IssuedByRank] = field(default_factory=dict)
+    """The collectives of its steady steps by issuer and operation."""
 
     @property
     def collectives(self) -> RankCollectives:
@@ -202,7 +205,8 @@ def _analyse_rank(
     traffic = rank_traffic(matched, rank_times.steady, rank.groups)
     summary = summarise([rank_times], means_only=True)
     lateness = lateness_of(matched, number, rank_times.steady)
-    return RankAnalysis(rank, flags, rank_times, parts, traffic, lateness, summary, clock, match)
+    issued = issued_by(matched, rank_times.steady, rank.places)
+    return RankAnalysis(rank, flags, rank_times, parts, traffic, lateness, summary, clock, match, issued)
 
 
 def _late_rank(ranks: list[RankAnalysis], summary: Summary, queued: dict[int, float]) -> LateRank | None:

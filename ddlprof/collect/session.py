@@ -155,6 +155,7 @@ class Session:
         from ddlprof.collect.hooks.optimizers import optimizer_exists
         from ddlprof.collect.hooks.table import hook_context
         from ddlprof.collect.inspection import ModelInspection, ModuleSearch
+        from ddlprof.torch_private.engine import recorded_operations
 
         self.module_search = ModuleSearch()
         self.device.before_group(torch)
@@ -163,7 +164,7 @@ class Session:
             torch,
             self.recorder,
             known.at_start(torch),
-            ModelInspection(self.inspector, self.device, self.amounts),
+            ModelInspection(self.inspector, self.device, self.recorder.loop, recorded_operations(torch), self.amounts),
             self.helper.device_free,
             self.later,
             self.assembler.unmeasured.add,

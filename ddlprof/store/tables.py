@@ -177,6 +177,8 @@ class RankData:
     """From which step on fewer steps were kept as rows."""
     samples: list[tuple[int, SourceLocation, int]] = field(default_factory=list)
     """Stack samples taken in `other`: step, source line, number of samples."""
+    places: dict[int, SourceLocation] = field(default_factory=dict)
+    """The places in the sources, by the numbers that shapes of collectives have of their issuers."""
     context: ContextTable = field(default_factory=ContextTable.empty)
     windows: list[WindowRow] = field(default_factory=list)
     calibration: list[Calibration] = field(default_factory=list)

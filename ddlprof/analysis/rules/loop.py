@@ -14,7 +14,7 @@ _AT_LINE = {
     source_locations.EVALUATION: ("evaluating at", "evaluate less often, on fewer batches, or in another process"),
     source_locations.FORWARD: (
         "in a forward pass at",
-        "see whether every step needs this forward pass, and run it without gradients (torch.no_grad()) if it has none",
+        "see whether every step needs this forward pass",
     ),
     source_locations.ROLLOUT: ("acting or generating at", LESS_ROLLOUT),
     source_locations.CHECKPOINT: ("saving at", "save less often, or in the background"),

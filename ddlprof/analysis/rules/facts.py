@@ -237,9 +237,7 @@ def gather_facts(
     training = manifest.training if manifest else TrainingFacts()
     host = manifest.host if manifest else {}
     ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
-    issued = issued_traffic(
-        [rank.issued for rank in headline.ranks], [int(rank.times.steady.sum()) for rank in headline.ranks]
-    )
+    issued = _issued(headline.ranks)
     cores, all_cores = _usable_cores(host), host.get("logical_cores")
     whole = all_cores * nodes / ranks if isinstance(all_cores, int) else None
     return Facts(
@@ -286,6 +284,11 @@ def gather_facts(
         job=job,
         most_gained_s=_most_gained(headline),
     )
+
+
+def _issued(ranks: Sequence[RankAnalysis]) -> IssuedTraffic:
+    """The communication of the steady steps by who issued it."""
+    return issued_traffic([rank.issued for rank in ranks], [int(rank.times.steady.sum()) for rank in ranks])
 
 
 def _rules_windows_out(note: Note) -> bool:

@@ -67,7 +67,7 @@ def run_of(
             us = round(waits * 1000)
             answers = 1000 * (FORWARD_MS + BACKWARD_MS) if works and rank == second and number >= BATCHES else 0
             of_step.append(CollectiveTimes(begin, begin + us, begin, us) if own
-                           else CollectiveTimes(*[begin + us + answers] * 3, 0))  # fmt: skip
+                           else CollectiveTimes(late := begin + us + answers, late, late, 0))  # fmt: skip
         steps = [with_collectives(r, (n * BATCHES, n * BATCHES)) for n, r in enumerate(rows)]
         steps = [replace(s, **{f: getattr(r, f) for f in ("microbatches",)}) for s, r in zip(steps, rows, strict=True)]
         told = [place(numbers.index(rank), ranks=f"{first},{second}")] if places else []

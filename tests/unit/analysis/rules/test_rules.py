@@ -276,6 +276,23 @@ def test_one_slow_rank_of_several_pipelines_is_no_slow_stage() -> None:
     assert {each.rule for each in apply_rules(every, RULES)} == {"bubble", "uneven_stages"}
 
 
+def test_a_rank_that_is_late_as_its_experts_are_full_has_no_sick_device() -> None:
+    late = LateRank(1, 0.97, "compute", 50 * MS, 20 * MS)
+    full = ExpertLoad(imbalance=1.4, fullest=1, fullest_share=1.4, ranks=2, steps=50)
+    comm = CommTotals(30e6, None, ["alltoall"], alltoall_s=0.03)
+    given = ddp(2, 30, late_rank=late, experts=full, comm=comm, amounts=Amounts({0: 8, 1: 8}, {0: 9.0, 1: 90.0}, False))
+    found = apply_rules(given, RULES)
+    assert [each.rule for each in found] == ["expert_imbalance"]
+    assert found[0].ranks == (1,)
+    assert "97 %" in found[0].evidence
+    assert help_late_rank(given) == found[0].next
+    other = replace(given, late_rank=replace(late, rank=0))
+    assert {"straggler", "expert_imbalance"} <= {each.rule for each in apply_rules(other, RULES)}
+    assert "load-balancing" not in help_late_rank(other)
+    by_data = replace(given, late_rank=replace(late, cause="data"))
+    assert "load-balancing" not in help_late_rank(by_data)
+
+
 def test_a_rank_with_longer_texts_is_given_shorter_ones() -> None:
     late = LateRank(1, 0.9, "compute", 50 * MS, 20 * MS)
     (alike,) = apply_rules(ddp(2, 30, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 99.0, 1: 100.0}, True)), RULES)

@@ -9,6 +9,7 @@ from ddlprof.collect.core import LoopWatch
 from ddlprof.collect.device import DeviceTiming
 from ddlprof.collect.facts.model_inspector import ModelInspector
 from ddlprof.collect.hooks.context import HookContext, Inspection
+from ddlprof.collect.loader.amounts import BatchAmounts
 from ddlprof.collect.recorder import FIRST_STEPS
 from ddlprof.operators.graph_flops import source, tensors_of
 from ddlprof.operators.parameters import own_parameters, parameters_of
@@ -23,12 +24,18 @@ class ModelInspection(Inspection):
     """Shows the first steps to `ModelInspector` and `DeviceTiming`, and finds losses that begin before any forward."""
 
     def __init__(
-        self, probe: ModelInspector, device: DeviceTiming, loop: LoopWatch, recorded: Callable[[], int] | None
+        self,
+        probe: ModelInspector,
+        device: DeviceTiming,
+        loop: LoopWatch,
+        recorded: Callable[[], int] | None,
+        amounts: BatchAmounts,
     ) -> None:
         """`recorded`: see `engine.recorded_operations`."""
         self._probe = probe
         self._device = device
         self._loop = loop
+        self._amounts = amounts
         self._recorded = recorded
         self._before = self._begun = 0
         """The operations that autograd had recorded when the last backward began, and the first forward after it."""
@@ -42,6 +49,7 @@ class ModelInspection(Inspection):
         if module is not None:
             self._device.look(own_parameters(module))
         self._probe.training_forward(module, inputs)
+        self._amounts.forward(inputs)
 
     def backward(self, roots: Any, nested: bool, kept: bool) -> None:
         """See `Inspection`."""

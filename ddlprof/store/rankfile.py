@@ -20,6 +20,7 @@ from ddlprof.store.lines import (
     Parsed,
     context_of,
     overhead_of,
+    places_of,
     samples_of,
     shapes_of,
     sort_lines,
@@ -83,10 +84,11 @@ def rank_of(header: RankHeader, parsed: Parsed, arrays: StepArrays, sums: IntArr
     rank.pipelines, rank.routed = parsed.of("h"), parsed.of("x")
     rank.checkpoint_files = parsed.of("r")
     rank.strides = parsed.of("i")
+    rank.amounts = parsed.of("o")
     rank.health = [reading for reading in parsed.of("y") if reading.counter in COUNTERS]
     rank.groups = {facts.group: facts for facts in parsed.of("m")[-MAX_GROUPS:] if is_known(facts)}
     rank.end = next(reversed(parsed.of("e")), None)
-    rank.samples = samples_of(parsed)
+    rank.samples, rank.places = samples_of(parsed), places_of(parsed)
     packed, rank.untold = pack(arrays, shapes_of(parsed))
     rank.expand = packed.expand
     rank.notes = list(parsed.of("n"))

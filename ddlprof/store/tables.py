@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ddlprof.base.text import shell_word
 from ddlprof.base.typed import optional_fields
+from ddlprof.model.amounts import BatchAmount
 from ddlprof.model.blocks import STEP_FIELDS
 from ddlprof.model.checkpoint_files import CheckpointFile
 from ddlprof.model.classes import CLASSES
@@ -176,6 +177,8 @@ class RankData:
     """From which step on fewer steps were kept as rows."""
     samples: list[tuple[int, SourceLocation, int]] = field(default_factory=list)
     """Stack samples taken in `other`: step, source line, number of samples."""
+    places: dict[int, SourceLocation] = field(default_factory=dict)
+    """The places in the sources, by the numbers that shapes of collectives have of their issuers."""
     context: ContextTable = field(default_factory=ContextTable.empty)
     windows: list[WindowRow] = field(default_factory=list)
     calibration: list[Calibration] = field(default_factory=list)
@@ -195,6 +198,8 @@ class RankData:
     """The counters of a sick machine, each when it had changed."""
     routed: list[RoutedTokens] = field(default_factory=list)
     """The tokens that were routed to experts, in a few steps."""
+    amounts: list[BatchAmount] = field(default_factory=list)
+    """How much the model got, in some steps."""
     checkpoint_files: list[CheckpointFile] = field(default_factory=list)
     """The checkpoints that it wrote and read, in this order of events."""
     overhead: Overhead | None = None

@@ -67,6 +67,8 @@ class OuterModules:
         self.is_settled = False
         """Whether forwards with gradients on plain batches are only timed, and their samples read from the first
         dimension."""
+        self.count: Callable[[Any], None] | None = None
+        """Called with the arguments of each outermost forward, in a step whose amount of work is to be noted."""
         self.compiled: Callable[[], Any] = dead_reference
         """A weak reference to the call of a compiled function that has set `inside`."""
         self._left = Left(recorder, _TimedCall.__call__)
@@ -224,6 +226,8 @@ class OuterModules:
             self._trains(module)
         if first:
             self.look(module, (*args, *kwargs.values()))
+        elif self.count is not None:
+            fail_open(self.count, self.recorder)((*args, *kwargs.values()))
         else:
             self.is_settled = not learning
 

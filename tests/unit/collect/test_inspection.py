@@ -23,7 +23,7 @@ class Loop:
 
     def __init__(self) -> None:
         self.watch = CORES[0].loop(Mock(), lambda: 0)
-        self.inspection = ModelInspection(Mock(), Mock(), self.watch, recorded_operations(torch))
+        self.inspection = ModelInspection(Mock(), Mock(), self.watch, recorded_operations(torch), Mock())
         self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
 
     def call(self, module: nn.Module, x: Tensor) -> Tensor:

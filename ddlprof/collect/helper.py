@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 from ddlprof.base.real_time import time
 from ddlprof.collect.drops import DURATION, STACK, STEP
 from ddlprof.collect.facts.counters import ContextSampler, PeakMemory
+from ddlprof.collect.facts.switches import Switches
 from ddlprof.collect.handover import Handover
 from ddlprof.collect.process.frames import stack_of_thread
 from ddlprof.collect.process.stack_schedule import StackSchedule
-from ddlprof.collect.process.stacks import StackSampler
+from ddlprof.collect.process.stacks import StackSampler, Where, where
 from ddlprof.collect.progress import WARMUP_STEPS
 from ddlprof.collect.recorder import MOST_WAITING_BYTES, Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
@@ -93,6 +94,7 @@ class Helper:
         """Whether somebody waits for each step."""
         self.memory = PeakMemory()
         self.stacks = StackSampler()
+        self.switches = Switches()
         self.steps_ns = self.other_ns = 0
         self._pending: deque[tuple[float, FinishedStep]] = deque()
         self._cpu_ns = 0
@@ -212,7 +214,10 @@ class Helper:
 
     def _sample_stack(self) -> None:
         try:
-            self.stacks.sample(self.recorder.thread, self.recorder.recent(), self.recorder.marks)
+            recent = self.recorder.recent()
+            self.stacks.sample(self.recorder.thread, recent, self.recorder.marks)
+            if where(recent) is not Where.OTHER:  # many switches are on around a forward and its backward only
+                self.switches.look()
         except Exception as error:
             self.recorder.drops.add(STACK, error)
 

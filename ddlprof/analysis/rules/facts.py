@@ -125,6 +125,8 @@ class Facts:
     comm: CommTotals | None = None
     overhead_s: float | None = None
     sources: Sources = field(default_factory=lambda: Sources(0, []))
+    computing: Sources = field(default_factory=lambda: Sources(0, []))
+    """The loops of the script in which computing was, by the samples of it outside of backward passes."""
     training: TrainingFacts = field(default_factory=TrainingFacts)
     model: ModelFacts = field(default_factory=ModelFacts)
     host: HostFacts = field(default_factory=HostFacts)

@@ -21,6 +21,8 @@ class Issue:
     gain_s: float | None = None
     ranks: tuple[int, ...] = ()
     about: str | None = None
+    part: str | None = None
+    """The part of the class `about` that it concerns, where chance in the rest of the class does not matter."""
     severity: str | None = None
     """The severity; None: it follows from `share`."""
 

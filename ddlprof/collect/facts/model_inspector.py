@@ -15,6 +15,7 @@ from ddlprof.base.guarded import attempt
 from ddlprof.collect.accelerator import known
 from ddlprof.collect.drops import FACT
 from ddlprof.collect.facts.optimizer_facts import Update, update_of
+from ddlprof.collect.facts.switches import Switches
 from ddlprof.collect.loader.batch import arguments_bytes, arguments_tensors
 from ddlprof.collect.loader.tokens import TextBatches
 from ddlprof.collect.recorder import Recorder
@@ -66,6 +67,7 @@ class ModelInspector:
         """The layers of the model. Computed while the modules are alive."""
         self.pipeline_ranks = 1
         self.text = TextBatches()
+        self.switches = Switches()
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._counting = self._reading = self._round_is_over = False
         self._first_optimizer: int | None = None

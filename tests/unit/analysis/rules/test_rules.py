@@ -60,7 +60,27 @@ def job(part: str, seconds: float, times: int = 5) -> JobTime:
 
 SWAPS = Moved(COUNTERS["swap_pages"], "", 1240.0, 0.92, True, 40)
 XID = Moved(COUNTERS["gpu_xid"], "74", 0.2, 0.95, False, 40)
+ON_CPU: dict[str, Any] = {"device": "cpu", "cores_per_rank": 8, "busy_cores_per_rank": 1.0, "cpu_threads": 1}
+UPDATING: dict[str, float | None] = {"compute": 97.0, "compute_optimizer": 30.0, "data": 1.0, "other": 2.0}
+LOOPED: dict[str, Any] = {
+    "optimizer": "AdamW", "optimizer_loops": True, "optimizer_switch": "fused", "optimizer_tensors": 400,
+}  # fmt: skip
+DOUBLE: dict[str, Any] = {
+    "precision": "fp64", "forward_flops_per_sample": 1e7, "backward_flops_per_sample": 2e7,
+}  # fmt: skip
+CHECKPOINTED: dict[str, Any] = {
+    "forward_flops_per_sample": 1e9, "backward_flops_per_sample": 3e9, "recomputed_flops_per_sample": 1e9,
+    "peak_bytes": 20 * GIB,
+}  # fmt: skip
 SPEAKS: dict[str, list[Facts]] = {
+    "padding": [facts(padding_share=0.6, tokens_per_sample=512.0), facts(padding_share=0.2)],
+    "anomaly_mode": [facts(anomaly_share=0.9), facts(anomaly_share=0.9, layers=200)],
+    "double_precision": [facts(**DOUBLE), facts(**DOUBLE, device="cpu")],
+    "deterministic": [facts(deterministic=True)],
+    "few_threads": [facts(**ON_CPU, graph_nodes=100), facts(**ON_CPU, graph_nodes=50, micro_batches=2)],
+    "optimizer_loop": [facts(UPDATING, **LOOPED), facts(UPDATING, **LOOPED | {"optimizer": "Lamb",
+                                                                              "optimizer_switch": "foreach"})],
+    "recomputation": [facts(**CHECKPOINTED)],
     "loader_workers": [
         facts(WAITING),
         facts(WAITING, loader_workers=0),
@@ -108,6 +128,24 @@ SPEAKS: dict[str, list[Facts]] = {
 }  # fmt: skip
 
 SILENT: dict[str, list[Facts]] = {
+    "padding": [facts(), facts(padding_share=0.05), facts(padding_share=0.6, lag_share=0.01),
+                facts({"compute": 40.0, "data": 60.0}, padding_share=0.9)],
+    "anomaly_mode": [facts(), facts(anomaly_share=0.0), facts(anomaly_share=0.2),
+                     facts({"compute": 40.0, "data": 60.0}, anomaly_share=1.0)],
+    "double_precision": [facts(precision="fp64"), facts(**DOUBLE | {"precision": "fp32"}),
+                         facts(**DOUBLE | {"forward_flops_per_sample": 1e5, "backward_flops_per_sample": 1e5}),
+                         facts(**DOUBLE, lag_share=0.01)],
+    "deterministic": [facts(), facts(deterministic=False),
+                      facts({"compute": 40.0, "data": 60.0}, deterministic=True)],
+    "few_threads": [facts(**ON_CPU), facts(**ON_CPU, graph_nodes=1000), facts(**ON_CPU | {"cpu_threads": 8},
+                    graph_nodes=100), facts(**ON_CPU | {"busy_cores_per_rank": 7.0}, graph_nodes=100),
+                    facts(**ON_CPU, graph_nodes=100, queued_share=0.4), facts(graph_nodes=100)],
+    "optimizer_loop": [facts(UPDATING), facts(UPDATING, **LOOPED | {"optimizer_loops": False}), facts(**LOOPED),
+                       facts(UPDATING, **LOOPED | {"optimizer": "SGD"}), facts(UPDATING, **LOOPED | {
+                           "optimizer_switch": ""}), facts(UPDATING, **LOOPED | {"optimizer_switch": "foreach",
+                                                                                 "optimizer_tensors": 10})],
+    "recomputation": [facts(), facts(**CHECKPOINTED | {"recomputed_flops_per_sample": 0.0}),
+                      facts(**CHECKPOINTED | {"peak_bytes": 70 * GIB}), facts(**CHECKPOINTED, device="cpu")],
     "loader_workers": [
         facts(),
         facts(BLOCKED),
@@ -312,3 +350,31 @@ def test_windows_say_better_than_the_lag_whether_the_device_waits(
     lag: float | None, idle: float, updates: int, expected: bool
 ) -> None:
     assert facts(lag_share=lag, window=ProfilerWindow(updates, idle, 300.0, 13e-6)).launch_bound is expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "given", "gain_ms"),
+    [
+        ("padding", facts(UPDATING, padding_share=0.5), 33.5),  # the update takes the same without it
+        ("double_precision", facts(UPDATING, **DOUBLE), 33.5),
+        ("optimizer_loop", facts(UPDATING, **LOOPED), 19.5),
+        ("few_threads", facts(**ON_CPU, graph_nodes=100), 97 * 7 / 8),
+        ("recomputation", facts(**CHECKPOINTED), 97 / 4),
+        ("anomaly_mode", facts(anomaly_share=1.0, layers=200), 20),
+        ("anomaly_mode", facts(anomaly_share=1.0, layers=2000), 0.9 * 97),
+    ],
+)
+def test_what_a_switch_gains_at_most(rule: str, given: Facts, gain_ms: float) -> None:
+    (finding,) = found(rule, given)
+    assert finding.gain_s == pytest.approx(gain_ms / 1000)
+
+
+def test_an_update_that_is_measured_well_is_told_though_the_passes_vary() -> None:
+    given = facts(UPDATING, **LOOPED)
+    spreads = dict(given.summary.spreads)
+    noisy = replace(spreads["compute"], standard_error_ns=20.0 * MS)
+    varies = replace(given, summary=replace(given.summary, spreads=spreads | {"compute": noisy}))
+    assert found("optimizer_loop", varies)
+    own = replace(spreads["compute_optimizer"], standard_error_ns=20.0 * MS)
+    varies = replace(given, summary=replace(given.summary, spreads=spreads | {"compute_optimizer": own}))
+    assert not found("optimizer_loop", varies)

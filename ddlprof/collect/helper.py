@@ -29,7 +29,7 @@ from ddlprof.collect.recorder import MOST_WAITING_BYTES, Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.spans import LEFT_OUT, MOST_SPANS
 from ddlprof.collect.steps.sums import UNAWAITED, UNOBSERVED, place_collectives
-from ddlprof.model.records import Flag, Overhead
+from ddlprof.model.records import ComputeSamples, Flag, Overhead
 from ddlprof.writing.writer import FinishedStep, RankWriter
 
 if TYPE_CHECKING:
@@ -306,8 +306,9 @@ class Helper:
         samples = self.stacks.of_step(step.marks, step.row.flags)
         if self.assembler.lost_steps:
             self._count_lost()  # the samples are of the lost steps, too
-        elif samples:
-            self.writer.samples(step.row.step, samples)
+        else:
+            self.writer.samples(step.row.step, samples.other)
+            self.writer.samples(step.row.step, samples.compute, ComputeSamples)
         if self.windows is not None:
             self.windows.step_ended(step)
         if step.unobserved and not self._noted_unobserved:

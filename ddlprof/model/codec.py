@@ -24,6 +24,7 @@ from ddlprof.model.records import (
     ClockReading,
     CollectiveShape,
     CollectiveTimes,
+    ComputeSamples,
     ContextRow,
     Drop,
     End,
@@ -50,7 +51,7 @@ KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
     "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
     "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts, "h": PipelineSchedule, "x": RoutedTokens,
-    "r": CheckpointFile, "y": HealthReading, "i": Stride,
+    "r": CheckpointFile, "y": HealthReading, "i": Stride, "j": ComputeSamples,
 }  # fmt: skip
 """The type of record of each tag. `s` and `a` are only in files of schema 2."""
 SHAPES = "shapes"
@@ -161,12 +162,12 @@ def encode_signature(number: int, shapes: list[CollectiveShape]) -> str:
 
 def encode_location(number: int, place: SourceLocation) -> str:
     """The line of a place in the sources."""
-    return encode(SourceLine(number, place.text, place.what))
+    return encode(SourceLine(number, place.text, place.what, place.caller))
 
 
-def encode_samples(step: int, counts: dict[int, int]) -> str:
-    """The line of stack samples taken in `other` of a step, with counts by the number of the place."""
-    return _line([TAGS[Samples], step, *(x for pair in counts.items() for x in pair)])
+def encode_samples(step: int, counts: dict[int, int], kind: type[Any] = Samples) -> str:
+    """The line of stack samples of a step, with counts by the number of the place."""
+    return _line([TAGS[kind], step, *(x for pair in counts.items() for x in pair)])
 
 
 def encode_note(source: str, message: str) -> str:

@@ -335,6 +335,11 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
+class ComputeSamples(Samples):
+    """Stack samples taken while a step computed: in its forwards and losses, and in loops of optimizers."""
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Something that was not measured, and why. `source`: the hook or file that it concerns."""
 

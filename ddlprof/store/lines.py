@@ -198,15 +198,24 @@ def shapes_of(parsed: Parsed) -> dict[int, tuple[CollectiveShape, ...]]:
 
 
 def samples_of(parsed: Parsed) -> list[tuple[int, SourceLocation, int]]:
-    """The stack samples: step, place and number of each."""
-    lines: list[SourceLine] = parsed.of("l")
-    known = {line.number: SourceLocation(line.text, line.what) for line in lines}
-    unknown = SourceLocation("unknown line")
+    """The stack samples of `other`: step, place and number of each."""
     long_lines: list[Samples] = parsed.of("q")
     steps, counts = bulk(parsed, "q", _sample_lines)
     pairs = counts.tolist()
     sampled = [(samples.step, list(samples.counts)) for samples in long_lines]
     sampled += [(step, pairs[begin:end]) for step, begin, end in steps.tolist()]
+    return _placed(parsed, sampled)
+
+
+def compute_samples_of(parsed: Parsed) -> list[tuple[int, SourceLocation, int]]:
+    """The stack samples of computing: step, place and number of each."""
+    return _placed(parsed, [(samples.step, list(samples.counts)) for samples in parsed.of("j")])
+
+
+def _placed(parsed: Parsed, sampled: list[tuple[int, list[int]]]) -> list[tuple[int, SourceLocation, int]]:
+    lines: list[SourceLine] = parsed.of("l")
+    known = {line.number: SourceLocation(line.text, line.what, line.caller) for line in lines}
+    unknown = SourceLocation("unknown line")
     return [
         (step, known.get(number, unknown), count)
         for step, of_step in sampled

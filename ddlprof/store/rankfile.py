@@ -18,6 +18,7 @@ from ddlprof.store.lines import (
     MAX_GROUPS,
     Head,
     Parsed,
+    compute_samples_of,
     context_of,
     overhead_of,
     samples_of,
@@ -87,6 +88,7 @@ def rank_of(header: RankHeader, parsed: Parsed, arrays: StepArrays, sums: IntArr
     rank.groups = {facts.group: facts for facts in parsed.of("m")[-MAX_GROUPS:] if is_known(facts)}
     rank.end = next(reversed(parsed.of("e")), None)
     rank.samples = samples_of(parsed)
+    rank.compute_samples = compute_samples_of(parsed)
     packed, rank.untold = pack(arrays, shapes_of(parsed))
     rank.expand = packed.expand
     rank.notes = list(parsed.of("n"))

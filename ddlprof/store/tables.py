@@ -176,6 +176,8 @@ class RankData:
     """From which step on fewer steps were kept as rows."""
     samples: list[tuple[int, SourceLocation, int]] = field(default_factory=list)
     """Stack samples taken in `other`: step, source line, number of samples."""
+    compute_samples: list[tuple[int, SourceLocation, int]] = field(default_factory=list)
+    """Stack samples taken while it computed."""
     context: ContextTable = field(default_factory=ContextTable.empty)
     windows: list[WindowRow] = field(default_factory=list)
     calibration: list[Calibration] = field(default_factory=list)

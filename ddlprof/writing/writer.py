@@ -24,6 +24,7 @@ from ddlprof.model.records import (
     End,
     Flush,
     RankHeader,
+    Samples,
     StepRow,
     Stride,
     is_all_to_all,
@@ -191,8 +192,8 @@ class RankWriter:
             self._notes.add(line)
             self._add_line(line)
 
-    def samples(self, step: int, counts: dict[SourceLocation, int]) -> None:
-        """Writes the numbers of stack samples taken in the `other` of a step, by source line."""
+    def samples(self, step: int, counts: dict[SourceLocation, int], kind: type[Samples] = Samples) -> None:
+        """Writes the numbers of stack samples taken in a step, by source line. `kind`: of `other` or of computing."""
         numbered = {}
         for place, count in counts.items():
             if place not in self._places:
@@ -202,7 +203,7 @@ class RankWriter:
                 self._add_line(codec.encode_location(self._places[place], place), is_needed=True)
             numbered[self._places[place]] = count
         if numbered:
-            self._add_line(codec.encode_samples(step, numbered))
+            self._add_line(codec.encode_samples(step, numbered, kind))
 
     # -- files ----------------------------------------------------------------------------------------------------
 

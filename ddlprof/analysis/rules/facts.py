@@ -26,7 +26,7 @@ from ddlprof.analysis.rules.signals import (
     find_uneven,
     lag_share,
 )
-from ddlprof.analysis.sources import Sources
+from ddlprof.analysis.sources import Sources, compute_sources
 from ddlprof.analysis.stages import Stages, find_stages
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import (
@@ -126,7 +126,9 @@ class Facts:
     overhead_s: float | None = None
     sources: Sources = field(default_factory=lambda: Sources(0, []))
     computing: Sources = field(default_factory=lambda: Sources(0, []))
-    """The loops of the script in which computing was, by the samples of it outside of backward passes."""
+    """The loops and lines of the script in which forwards and losses were."""
+    updating: Sources = field(default_factory=lambda: Sources(0, []))
+    """The loops of the script in which its own optimizers were."""
     training: TrainingFacts = field(default_factory=TrainingFacts)
     model: ModelFacts = field(default_factory=ModelFacts)
     host: HostFacts = field(default_factory=HostFacts)
@@ -234,6 +236,8 @@ def gather_facts(
         comm=headline.comm,
         overhead_s=overhead_s,
         sources=sources,
+        computing=compute_sources(headline.ranks),
+        updating=compute_sources(headline.ranks, update=True),
         training=training,
         model=manifest.model if manifest else ModelFacts(),
         host=HostFacts(

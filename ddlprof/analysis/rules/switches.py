@@ -12,6 +12,7 @@ from ddlprof.analysis.thresholds import (
     FREE_CPU_PERCENT,
     FREE_MEMORY_SHARE,
     LINE_OF_STEP_SHARE,
+    LOOPED_TENSOR_S,
     LOOPED_TENSORS,
     THREADED_OPERATOR_S,
     WARN_SHARE,
@@ -23,6 +24,9 @@ _COMPUTES_SHARE = 0.5
 """A job mostly computes if computing has at least this share of the step."""
 _FOREACH_GAIN = 1 / 3
 """The part of an update that its loop takes on processors beyond the operators, which stay the same with `foreach`."""
+
+_OWN_GAIN = 0.5
+"""The part of a loop of small operators that is less with lists of tensors."""
 
 
 def _computes(facts: Facts) -> bool:
@@ -93,10 +97,11 @@ def deterministic(facts: Facts) -> Issue | None:
         return None
     evidence = f"only deterministic algorithms are allowed; computing is {percent(share)} of the step"
     action = (
-        "torch.use_deterministic_algorithms(False) and torch.backends.cudnn.deterministic = False where equal bits from "
-        "run to run are not needed: how much it gains, a run without it tells"
+        "torch.use_deterministic_algorithms(False) and torch.backends.cudnn.deterministic = False where equal bits "
+        "from run to run are not needed: how much it gains, a run without it tells"
     )
-    return Issue("deterministic algorithms only", evidence, action, facts.steady_steps, share, severity="info")  # fmt: skip
+    return Issue("deterministic algorithms only", evidence, action, facts.steady_steps, share,
+                 severity="info")  # fmt: skip
 
 
 def few_threads(facts: Facts) -> Issue | None:
@@ -126,7 +131,11 @@ def optimizer_loop(facts: Facts) -> Issue | None:
     """Finds an update that goes through the parameters one after the other."""
     tensors, step, update = facts.training.optimizer_tensors, facts.mean_s("step"), facts.mean_s("compute_optimizer")
     switch, name = facts.training.optimizer_switch, facts.training.optimizer
-    if not facts.training.optimizer_loops or not switch or not step or not update or not name:
+    if not step or not update or not name:
+        return None
+    if facts.training.optimizer_loops is None:
+        return _own_loop(facts, update, step)
+    if not facts.training.optimizer_loops or not switch:
         return None
     known = OPTIMIZER_UPDATES.get(name.lower())
     gain = 0.0
@@ -143,6 +152,25 @@ def optimizer_loop(facts: Facts) -> Issue | None:
     return Issue("the optimizer is a loop in Python", evidence,
                  f"torch.optim.{name}(..., {switch}=True): the same update in one call", facts.steady_steps,
                  gain / step, gain_s=gain, about="compute", part="compute_optimizer")  # fmt: skip
+
+
+def _own_loop(facts: Facts, update: float, step: float) -> Issue | None:
+    """The issue of an optimizer of the script's own, by the samples of the loops that it was in."""
+    loop = next((source for source in facts.updating.shares if source.sure), None)
+    tensors = facts.training.optimizer_tensors or 0
+    if loop is None or tensors < LOOPED_TENSORS or update > tensors * LOOPED_TENSOR_S:
+        return None
+    gain = update * loop.share * _OWN_GAIN
+    if gain < LINE_OF_STEP_SHARE * step:
+        return None
+    evidence = (
+        f"the update takes {facts.scale.time(update)} of a step, {percent(loop.share)} of it in the loop at "
+        f"{loop.place.text} over {count(tensors, 'parameter')} (of {facts.updating.samples} stack samples)"
+    )
+    return Issue("the optimizer is a loop in Python", evidence,
+                 "the same operations on lists of all parameters at once (torch._foreach_mul_, torch._foreach_add_), "
+                 "or an optimizer of torch's with fused=True", facts.steady_steps, gain / step, gain_s=gain,
+                 about="compute", part="compute_optimizer")  # fmt: skip
 
 
 def recomputation(facts: Facts) -> Issue | None:
@@ -188,7 +216,8 @@ RULES = (
          "device", few_threads),
     Rule("optimizer_loop", "The update is a loop over the parameters", f"{percent(LINE_OF_STEP_SHARE)} of the step to "
          "gain, by what the operators of both forms read and write", _CHANGED, FINDING_STEPS,
-         "the optimizer is not torch's, or has neither a fused nor a foreach form", optimizer_loop),
+         "the optimizer has neither a fused nor a foreach form, or is not torch's and no loop of its own was seen",
+         optimizer_loop),
     Rule("recomputation", "Activations are computed again although memory is free",
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, and {percent(FREE_MEMORY_SHARE)} of the device's memory "
          "was never used", "always an info, since nobody knows whether all activations fit", FINDING_STEPS,

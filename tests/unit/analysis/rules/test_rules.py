@@ -72,13 +72,30 @@ CHECKPOINTED: dict[str, Any] = {
     "forward_flops_per_sample": 1e9, "backward_flops_per_sample": 3e9, "recomputed_flops_per_sample": 1e9,
     "peak_bytes": 20 * GIB,
 }  # fmt: skip
+
+
+def loops(*shares: float, what: str = source_locations.LOOP) -> Sources:
+    found = [SourceShare(SourceLocation(f"loss.py:{n} slow", what), share, False) for n, share in enumerate(shares)]
+    return Sources(40, [*found, SourceShare(SourceLocation("train.py:9 main"), 1 - sum(shares), False)])
+
+
+LOOPING: dict[str, Any] = {
+    "device": "cpu", "computing": loops(0.6, 0.1), "graph_nodes": 2000, "layers": 4, "compiled": False,
+}  # fmt: skip
+OWN_UPDATE: dict[str, Any] = {
+    "optimizer": "Mine", "optimizer_tensors": 400,
+    "updating": Sources(40, [SourceShare(SourceLocation("opt.py:7 step", source_locations.UPDATE), 1.0, True)]),
+}  # fmt: skip
 SPEAKS: dict[str, list[Facts]] = {
+    "python_loop": [facts(**LOOPING), facts(**LOOPING | {"device": "NVIDIA A10G"}, lag_share=0.01),
+                    facts({"compute": 970.0}, **LOOPING, queued_share=0.8)],
     "padding": [facts(padding_share=0.6, tokens_per_sample=512.0), facts(padding_share=0.2)],
     "anomaly_mode": [facts(anomaly_share=0.9), facts(anomaly_share=0.9, layers=200)],
     "double_precision": [facts(**DOUBLE), facts(**DOUBLE, device="cpu")],
     "deterministic": [facts(deterministic=True)],
     "few_threads": [facts(**ON_CPU, graph_nodes=100), facts(**ON_CPU, graph_nodes=50, micro_batches=2)],
-    "optimizer_loop": [facts(UPDATING, **LOOPED), facts(UPDATING, **LOOPED | {"optimizer": "Lamb",
+    "optimizer_loop": [facts(UPDATING, **OWN_UPDATE),
+                       facts(UPDATING, **LOOPED), facts(UPDATING, **LOOPED | {"optimizer": "Lamb",
                                                                               "optimizer_switch": "foreach"})],
     "recomputation": [facts(**CHECKPOINTED)],
     "loader_workers": [
@@ -116,6 +133,11 @@ SPEAKS: dict[str, list[Facts]] = {
     "expert_imbalance": [MIXTURE],
     "result_waits": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT))],
     "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING))],
+    "plots": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.PLOT))],
+    "metrics": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.METRIC))],
+    "copies": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.COPY)),
+               facts({"compute": 70.0, "other": 30.0},
+                     sources=replace(line("", sure=False), wider=line(source_locations.COPY).shares))],
     "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_locations.SLEEP,
     "later")],
     "evaluation_share": [facts(job=job("evaluation", 300))],
@@ -128,6 +150,12 @@ SPEAKS: dict[str, list[Facts]] = {
 }  # fmt: skip
 
 SILENT: dict[str, list[Facts]] = {
+    "python_loop": [facts(), facts(**LOOPING | {"computing": loops()}), facts(**LOOPING | {"graph_nodes": None}),
+                    facts(**LOOPING | {"graph_nodes": 150}), facts(**LOOPING | {"layers": 100}),
+                    facts(**LOOPING | {"compiled": True}), facts(**LOOPING | {"device": "NVIDIA A10G"}),
+                    facts(**LOOPING | {"computing": loops(0.3, 0.3)}), facts({"compute": 970.0}, **LOOPING),
+                    facts(**LOOPING | {"computing": loops(0.05)}),
+                    facts(**LOOPING | {"computing": loops(0.6, what="")})],
     "padding": [facts(), facts(padding_share=0.05), facts(padding_share=0.6, lag_share=0.01),
                 facts({"compute": 40.0, "data": 60.0}, padding_share=0.9)],
     "anomaly_mode": [facts(), facts(anomaly_share=0.0), facts(anomaly_share=0.2),
@@ -140,7 +168,10 @@ SILENT: dict[str, list[Facts]] = {
     "few_threads": [facts(**ON_CPU), facts(**ON_CPU, graph_nodes=1000), facts(**ON_CPU | {"cpu_threads": 8},
                     graph_nodes=100), facts(**ON_CPU | {"busy_cores_per_rank": 7.0}, graph_nodes=100),
                     facts(**ON_CPU, graph_nodes=100, queued_share=0.4), facts(graph_nodes=100)],
-    "optimizer_loop": [facts(UPDATING), facts(UPDATING, **LOOPED | {"optimizer_loops": False}), facts(**LOOPED),
+    "optimizer_loop": [facts(UPDATING), facts(UPDATING, **OWN_UPDATE | {"updating": Sources(0, [])}),
+                       facts(UPDATING, **OWN_UPDATE | {"optimizer_tensors": 10}),
+                       facts({"compute": 970.0, "compute_optimizer": 300.0}, **OWN_UPDATE),
+                       facts(UPDATING, **LOOPED | {"optimizer_loops": False}), facts(**LOOPED),
                        facts(UPDATING, **LOOPED | {"optimizer": "SGD"}), facts(UPDATING, **LOOPED | {
                            "optimizer_switch": ""}), facts(UPDATING, **LOOPED | {"optimizer_switch": "foreach",
                                                                                  "optimizer_tensors": 10})],
@@ -211,8 +242,15 @@ SILENT: dict[str, list[Facts]] = {
                      facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT, sure=False)),
                      facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.SLEEP))],
     "logging": [facts(sources=line(source_locations.LOGGING)), facts({"compute": 70.0, "other": 30.0})],
+    "plots": [facts(sources=line(source_locations.PLOT)),
+              facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING))],
+    "metrics": [facts(sources=line(source_locations.METRIC)),
+                facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.METRIC, sure=False))],
+    "copies": [facts(sources=line(source_locations.COPY)),
+               facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.SLEEP))],
     "slow_line": [
         facts(sources=line("")),
+        facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.COPY)),
         facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING)),
     ],
     "evaluation_share": [facts(), facts(job=job("evaluation", 50)), facts(job=job("evaluation", 300, times=1)),

@@ -77,7 +77,7 @@ class Session:
         origin_ns = self.rank_output.origin_ns
         self.assembler = StepAssembler(origin_ns, options.step_optimizer)
         self.input = Input(
-            self.recorder, self._iterated, options.data_calls, lambda batch: self.probe.text.loaded(batch)
+            self.recorder, self._iterated, options.data_calls, lambda batch: self.inspector.text.loaded(batch)
         )
         context = ContextSampler(origin_ns, time.perf_counter_ns)
         self.helper = Helper(self.recorder, self.assembler, self.writer, context, self._step_ended)
@@ -106,7 +106,7 @@ class Session:
         self._begun = self._over = self._has_learned = False
 
     @cached_property
-    def probe(self) -> ModelInspector:
+    def inspector(self) -> ModelInspector:
         """Collects facts about the model. Made after torch is imported, so that other scripts do not import it."""
         from ddlprof.collect.facts.model_inspector import ModelInspector
 
@@ -163,7 +163,7 @@ class Session:
             torch,
             self.recorder,
             known.at_start(torch),
-            ModelInspection(self.probe, self.device),
+            ModelInspection(self.inspector, self.device),
             self.helper.device_free,
             self.later,
             self.assembler.unmeasured.add,
@@ -238,7 +238,7 @@ class Session:
             self.recorder.next_update = 0
 
     def _iterated(self, loader: Any) -> None:
-        self.probe.iterated(loader)
+        self.inspector.iterated(loader)
 
     # -- the helper thread's calls --------------------------------------------------------------------------------
 
@@ -256,32 +256,32 @@ class Session:
     def _learn(self, row: StepRow | None = None) -> None:
         """Writes what is known so far to the manifest. `row`: the record of a step with a typical batch."""
         self._has_learned = True
-        probe = None
+        inspector = None
         try:
-            probe = self.probe if "torch" in sys.modules else None
+            inspector = self.inspector if "torch" in sys.modules else None
         except Exception as error:  # fail open: it could not be imported
             self.writer.note("manifest", f"{type(error).__name__}: {error}")
-        self.rank_output.learn(probe, self.assembler, row, self._learn_groups(probe))
+        self.rank_output.learn(inspector, self.assembler, row, self._learn_groups(inspector))
 
-    def _learn_groups(self, probe: ModelInspector | None) -> Parallelism | None:
+    def _learn_groups(self, inspector: ModelInspector | None) -> Parallelism | None:
         """Writes which dimensions of the layout the process groups belong to; returns how the ranks share the work."""
-        if probe is None or self.groups is None:
+        if inspector is None or self.groups is None:
             return None
         try:
             names = list(self.assembler.boundaries.names.values())
-            found = self.groups.learn(probe, names, self.rank_output.world_size)
+            found = self.groups.learn(inspector, names, self.rank_output.world_size)
             for facts in self.groups.news():
                 self.writer.context(facts)
             return found
         except Exception as error:
-            probe.failed("groups", error)
+            inspector.failed("groups", error)
             return None
 
     def _poll(self) -> None:
         self.progress.poll()
         self.hangs.poll()
         if self._has_learned and self.groups is not None and self.groups.is_due:
-            self._learn_groups(self.probe)
+            self._learn_groups(self.inspector)
 
     def _on_device(self, name: str) -> None:
         self.rank_output.change(device=name, clock="device")

@@ -8,7 +8,7 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.model.blocks import Block, BlockStream
+from ddlprof.model.blocks import STEP_FIELDS, Block, BlockStream
 from ddlprof.model.dimensions import is_known
 from ddlprof.model.health import COUNTERS
 from ddlprof.model.records import LEFT_OUT, MISSING, SPANS, Aggregate, Note, RankHeader
@@ -28,7 +28,7 @@ from ddlprof.store.lines import (
 from ddlprof.store.numbers import LARGEST
 from ddlprof.store.parts import steps_name
 from ddlprof.store.step_blocks import StepArrays, as_aggregates, merged, step_arrays, sums_of
-from ddlprof.store.tables import CLASS_FIELDS, OPTIONAL_FIELDS, STEP_FIELDS, IntArray, RankData, StepTable
+from ddlprof.store.tables import CLASS_FIELDS, OPTIONAL_FIELDS, IntArray, RankData, StepTable
 
 LARGEST_OF_STEP = 2**50
 """The most that a step may take or count; as nanoseconds, 13 days."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ddlprof.base.text import shell_word
 from ddlprof.base.typed import optional_fields
+from ddlprof.model.blocks import STEP_FIELDS
 from ddlprof.model.checkpoint_files import CheckpointFile
 from ddlprof.model.classes import CLASSES
 from ddlprof.model.experts import RoutedTokens
@@ -50,7 +51,6 @@ IntArray: TypeAlias = NDArray[np.int64]
 FloatArray: TypeAlias = NDArray[np.float64]
 _Record = TypeVar("_Record", StepRow, Aggregate)
 
-STEP_FIELDS = tuple(f.name for f in fields(StepRow))[:-1]  # without first_seqs, which only locates collectives
 OPTIONAL_FIELDS = optional_fields(StepRow) | optional_fields(ContextRow)
 """The columns that may not have been measured."""
 CLASS_FIELDS = tuple(f"{name}_ns" for name in CLASSES)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _Sampled: TypeAlias = tuple[int, SourceLocation, int]
 """A step, a place, and how often the thread was seen there in the step."""
 
+MORE_THAN_A_LINE = 1.25
+"""A function is told in place of its line if it takes this much more time, for the same kind of work."""
+
 
 @dataclass(frozen=True)
 class SourceShare:
@@ -44,7 +47,18 @@ class Sources:
     samples: int
     shares: list[SourceShare]
     wider: list[SourceShare] = field(default_factory=list)
-    """Functions, then lines of the training loop, that surely have the largest part, where no line has."""
+    """Functions, then lines of the training loop, that surely have the largest part."""
+
+    @property
+    def main(self) -> SourceShare | None:
+        """The line with the largest part; else the function of several lines, or the line of the training loop, that
+        has it; None if that is not sure. A function is told as well where it does more of what its line does."""
+        line, wider = next((share for share in self.shares if share.sure), None), next(iter(self.wider), None)
+        if line is None or wider is None:
+            return line or wider
+        alike = sum(share.share for share in self.shares if share.place.what == line.place.what)
+        more = MORE_THAN_A_LINE * line.share <= wider.share <= alike + 0.01  # lines of other kinds are no part of it
+        return wider if more and wider.place.what == line.place.what != "" else line
 
 
 def other_sources(ranks: Sequence[RankAnalysis]) -> Sources:
@@ -91,7 +105,7 @@ def _sources(ranks: Sequence[RankAnalysis], samples_of: Callable[[RankData], lis
         for text, what, n in votes.ordered()
         if is_sure(n)
     ]
-    return Sources(samples, shares, [] if any(share.sure for share in shares) else wider)
+    return Sources(samples, shares, wider)
 
 
 class _Votes:

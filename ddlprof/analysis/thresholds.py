@@ -70,6 +70,7 @@ LOOPED_NODES = 200  # in a graph: with fewer, no loop of small operators is wort
 LOOP_SAMPLES = 3  # the graph proves that there is a loop: the samples need only tell which one it is
 LOOP_OF_LOOPS_SHARE = 2 / 3  # of the samples in loops: then no other one is half as large
 NODES_OF_A_LAYER = 25  # of the graph: layers of any kind have 3 to 15, one called again and again has many times that
+RECOMPILATIONS = 3  # two are the sizes of a usual batch and of the last one of an epoch
 UNEVEN_CORRELATION = 0.5  # of a rank's samples with its own time: then the samples explain more than all else together
 UNEVEN_SAMPLES_SHARE = 0.02  # spread of the ranks' samples over their mean: less cannot make a rank late
 UNEVEN_STAGE_SHARE = 0.05  # of what the other stages take: less is not a layer of twenty

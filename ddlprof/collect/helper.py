@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from ddlprof.base.real_time import time
 from ddlprof.collect.drops import DURATION, STACK, STEP
 from ddlprof.collect.facts.counters import ContextSampler, PeakMemory
+from ddlprof.collect.facts.recompilations import Recompilations
 from ddlprof.collect.facts.switches import Switches
 from ddlprof.collect.handover import Handover
 from ddlprof.collect.process.frames import stack_of_thread
@@ -95,6 +96,7 @@ class Helper:
         self.memory = PeakMemory()
         self.stacks = StackSampler()
         self.switches = Switches()
+        self._recompilations = Recompilations()
         self.steps_ns = self.other_ns = 0
         self._pending: deque[tuple[float, FinishedStep]] = deque()
         self._cpu_ns = 0
@@ -381,6 +383,9 @@ class Helper:
                 self._context_every *= 2
         for reading in self.context.health(last) if self.context is not None else ():
             self.writer.context(reading)
+        pauses = self.recorder.collector.news(time.perf_counter_ns() - self.writer.header.origin_ns)
+        for record in (*((pauses,) if pauses is not None else ()), *self._recompilations.news()):
+            self.writer.context(record)
         self.writer.context(self.cost())
         self._write_loader_cost()
         self._write_drops()

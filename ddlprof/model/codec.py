@@ -24,6 +24,7 @@ from ddlprof.model.records import (
     ClockReading,
     CollectiveShape,
     CollectiveTimes,
+    CollectorPauses,
     ComputeSamples,
     ContextRow,
     Drop,
@@ -36,6 +37,7 @@ from ddlprof.model.records import (
     Note,
     Overhead,
     RankHeader,
+    RecompileReason,
     Samples,
     Signature,
     StepRow,
@@ -52,6 +54,7 @@ KINDS: dict[str, type[Any]] = {
     "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
     "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts, "h": PipelineSchedule, "x": RoutedTokens,
     "r": CheckpointFile, "y": HealthReading, "i": Stride, "j": ComputeSamples,
+    "o": CollectorPauses, "A": RecompileReason,
 }  # fmt: skip
 """The type of record of each tag. `s` and `a` are only in files of schema 2."""
 SHAPES = "shapes"
@@ -118,6 +121,8 @@ Record: TypeAlias = (
     | GroupFacts
     | HealthReading
     | Stride
+    | CollectorPauses
+    | RecompileReason
 )
 """Records that consist of plain numbers or text and take one line each."""
 

@@ -8,7 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddlprof.analysis.findings import SEVERITIES, Finding
-from ddlprof.analysis.rules import communication, compute, experts, input, loop, machine, pipeline, ranks, switches
+from ddlprof.analysis.rules import (
+    communication,
+    compute,
+    experts,
+    input,
+    loop,
+    machine,
+    pauses,
+    pipeline,
+    ranks,
+    switches,
+)
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import CRITICAL_SHARE, CRITICAL_STEPS, STANDARD_ERRORS, WARN_SHARE
@@ -20,7 +31,7 @@ GROUPS: dict[str, tuple[Rule, ...]] = {
     "Ranks": ranks.RULES,
     "Pipelines": pipeline.RULES,
     "Experts": experts.RULES,
-    "The loop and the job": loop.RULES,
+    "The loop and the job": (*loop.RULES, *pauses.RULES),
     "Memory": machine.MEMORY_RULES,
     "Devices": machine.DEVICE_RULES,
 }

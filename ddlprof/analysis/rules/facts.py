@@ -15,6 +15,7 @@ from ddlprof.analysis.contention import is_starved
 from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
 from ddlprof.analysis.health import Moved, moved_of
 from ddlprof.analysis.job_time import JobTime
+from ddlprof.analysis.pauses import Pauses, collector_pauses, recompilations
 from ddlprof.analysis.rules.signals import (
     DataWaitBursts,
     MemoryGrowth,
@@ -129,6 +130,10 @@ class Facts:
     """The loops and lines of the script in which forwards and losses were."""
     updating: Sources = field(default_factory=lambda: Sources(0, []))
     """The loops of the script in which its own optimizers were."""
+    collector: Pauses | None = None
+    """The pauses of the garbage collector."""
+    recompiled: Pauses | None = None
+    """What torch.compile compiled after the warm-up."""
     training: TrainingFacts = field(default_factory=TrainingFacts)
     model: ModelFacts = field(default_factory=ModelFacts)
     host: HostFacts = field(default_factory=HostFacts)
@@ -238,6 +243,8 @@ def gather_facts(
         sources=sources,
         computing=compute_sources(headline.ranks),
         updating=compute_sources(headline.ranks, update=True),
+        collector=collector_pauses(headline.ranks),
+        recompiled=recompilations(headline),
         training=training,
         model=manifest.model if manifest else ModelFacts(),
         host=HostFacts(

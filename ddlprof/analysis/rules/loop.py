@@ -60,14 +60,14 @@ _OWN_RULES = (
     source_locations.PLOT,
     source_locations.METRIC,
     source_locations.COPY,
+    source_locations.COLLECT,
 )
 """The kinds of work that have a rule of their own."""
 
 
 def main_line(facts: Facts) -> SourceShare | None:
-    """The line on which most of `other` is spent, else the function or the line of the training loop that its lines
-    have in common; None if that is not sure."""
-    return next((source for source in facts.sources.shares if source.sure), next(iter(facts.sources.wider), None))
+    """The place where most of `other` is spent; None if that is not sure."""
+    return facts.sources.main
 
 
 def words_for_line(line: SourceShare) -> tuple[str, str]:

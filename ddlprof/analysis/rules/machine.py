@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ddlprof.analysis.health import Moved
 from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.pauses import recompilation
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.signals import MemoryGrowth
 from ddlprof.analysis.thresholds import (
@@ -29,7 +30,7 @@ _CRITICAL_H, _WARNING_H, _NEVER_H = OUT_OF_MEMORY_H
 
 def memory_creep(facts: Facts) -> Issue | None:
     """Finds memory that grows all the time, and estimates when none will be left."""
-    if not facts.devices.growths:
+    if not facts.devices.growths or recompilation(facts) is not None:  # compiled code is kept
         return None
     step_s = facts.mean_s("step")
     if not step_s:
@@ -83,7 +84,8 @@ MEMORY_RULES = (
          f"mean growth, {percent(GROWTH_SHARE)} and {gib(GROWTH_BYTES)} in all; critical if nothing is left in "
          f"{_CRITICAL_H:.0f} hours, a warning in {_WARNING_H:.0f}, nothing after {_NEVER_H:.0f}",
          "caches and allocators grow to a plateau; a leak does not slow down", GROWTH_READINGS,
-         "mapped files cannot be told from the process's own memory (not Linux)", memory_creep),
+         "mapped files cannot be told from the process's own memory (not Linux), or `recompilation` speaks",
+         memory_creep),
 )  # fmt: skip
 
 

@@ -164,6 +164,8 @@ class CodeLocator:
         """
         frames, loop = _inside_loop(stack, update)
         owners = [self.owner(f.code.co_filename, f.module == "__main__") for f in frames]
+        ours = next((index for index, owner in enumerate(owners) if owner != OURS), 0)
+        frames, owners = frames[ours:], owners[ours:]  # such as our callback of the garbage collector
         users = [index for index, owner in enumerate(owners) if owner == USER]
         if users:
             innermost, what = users[0], self._what(frames[: users[0] + 1])

@@ -104,6 +104,7 @@ def test_lines_of_one_function_are_votes_for_it(tmp_path: Path) -> None:
         SourceLocation("a.py:3-7 told", "copy"), SourceLocation("train.py:8 main", "copy"),
     ]  # fmt: skip
     assert sources.wider[0].share == 0.95
+    assert sources.main == sources.wider[0]
 
 
 def test_functions_of_one_line_of_the_loop_are_votes_for_it(tmp_path: Path) -> None:
@@ -112,10 +113,28 @@ def test_functions_of_one_line_of_the_loop_are_votes_for_it(tmp_path: Path) -> N
     assert [(each.place.text, each.share) for each in sources.wider] == [("train.py:8 main", 1.0)]
 
 
-@pytest.mark.parametrize(("counts", "names"), [({0: 12, 1: 14, 2: 12}, ["line 8"]), ({0: 2, 1: 36, 2: 2}, [])])
-def test_nothing_wider_is_named_where_a_line_is(tmp_path: Path, counts: dict[int, int], names: list[str]) -> None:
-    places = [SourceLocation(f"line {n}", "", "line 8") for n in range(3)]  # as in a shared run
-    assert [each.place.text for each in placed(tmp_path, places, counts).wider] == names
+@pytest.mark.parametrize(
+    ("whats", "counts", "main"),
+    [
+        (("logging", "logging"), {0: 20, 1: 20}, "a.py:0-1 f"),
+        (("logging", "copy"), {0: 20, 1: 20}, "a.py:0 f"),
+        (("", ""), {0: 20, 1: 20}, "a.py:0 f"),
+        (("logging", "logging"), {0: 36, 1: 4}, "a.py:0 f"),
+    ],
+)
+def test_a_function_is_told_that_does_more_of_the_same(
+    tmp_path: Path, whats: tuple[str, str], counts: dict[int, int], main: str
+) -> None:
+    places = [SourceLocation(f"a.py:{n} f", what) for n, what in enumerate(whats)]
+    found = placed(tmp_path, places, counts).main
+    assert found is not None
+    assert found.place.text == main
+
+
+def test_places_of_a_shared_run_have_no_functions(tmp_path: Path) -> None:
+    sources = placed(tmp_path, [SourceLocation(f"line {n}", "", "line 8") for n in range(3)], {0: 12, 1: 14, 2: 12})
+    assert [each.place.text for each in sources.wider] == ["line 8"]
+    assert sources.main == sources.wider[0]
 
 
 def test_samples_of_computing_are_apart(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.health import Moved
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.late_rank import LateRank
+from ddlprof.analysis.pauses import Pauses
 from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.compute import free_processors, starved_words
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
@@ -86,7 +87,13 @@ OWN_UPDATE: dict[str, Any] = {
     "optimizer": "Mine", "optimizer_tensors": 400,
     "updating": Sources(40, [SourceShare(SourceLocation("opt.py:7 step", source_locations.UPDATE), 1.0, True)]),
 }  # fmt: skip
+PAUSES = Pauses(number=2.0, seconds=0.012, longest_s=0.4, full=1.0, steps=100)
+SIZES = Pauses(0.3, 0.03, 0.2, reason="tensor 'args[0]' size mismatch at index 0. expected 5, actual 6", steps=100)
 SPEAKS: dict[str, list[Facts]] = {
+    "collector": [facts(collector=PAUSES),
+                  facts({"compute": 70.0, "other": 30.0}, collector=PAUSES, sources=line(source_locations.COLLECT))],
+    "recompilation": [facts(recompiled=SIZES), facts(recompiled=replace(SIZES, reason="")),
+                      facts(recompiled=replace(SIZES, seconds=0.3))],
     "python_loop": [facts(**LOOPING), facts(**LOOPING | {"device": "NVIDIA A10G"}, lag_share=0.01),
                     facts({"compute": 970.0}, **LOOPING, queued_share=0.8)],
     "padding": [facts(padding_share=0.6, tokens_per_sample=512.0), facts(padding_share=0.2)],
@@ -150,6 +157,9 @@ SPEAKS: dict[str, list[Facts]] = {
 }  # fmt: skip
 
 SILENT: dict[str, list[Facts]] = {
+    "collector": [facts(), facts(collector=PAUSES, recompiled=SIZES), facts(collector=replace(PAUSES, seconds=0.004)), facts(collector=replace(PAUSES, steps=9))],
+    "recompilation": [facts(), facts(recompiled=replace(SIZES, number=0.02)),
+                      facts(recompiled=replace(SIZES, seconds=0.005))],
     "python_loop": [facts(), facts(**LOOPING | {"computing": loops()}), facts(**LOOPING | {"graph_nodes": None}),
                     facts(**LOOPING | {"graph_nodes": 150}), facts(**LOOPING | {"layers": 100}),
                     facts(**LOOPING | {"compiled": True}), facts(**LOOPING | {"device": "NVIDIA A10G"}),
@@ -256,7 +266,8 @@ SILENT: dict[str, list[Facts]] = {
     "evaluation_share": [facts(), facts(job=job("evaluation", 50)), facts(job=job("evaluation", 300, times=1)),
                          facts(job=job("checkpoint", 300))],
     "checkpoint_share": [facts(), facts(job=job("checkpoint", 50)), facts(job=job("evaluation", 300))],
-    "memory_creep": [facts(), facts(growths=[MemoryGrowth(0, "device", 10.0, 1.0 * GIB, 50)])],
+    "memory_creep": [facts(), facts(growths=[GROWTH], recompiled=SIZES),
+                     facts(growths=[MemoryGrowth(0, "device", 10.0, 1.0 * GIB, 50)])],
     "throttling": [facts(), facts(throttled=[ThrottledDevice(0, 0.5, 6, 1200.0, 1800.0, 88.0, True, 0.012)])],
     "sick_machine": [facts(), ddp(2, 30, late_rank=LateRank(1, 0.9)), facts(moved=[SWAPS]),
                      ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[replace(SWAPS, steps=9)])],
@@ -416,3 +427,24 @@ def test_an_update_that_is_measured_well_is_told_though_the_passes_vary() -> Non
     own = replace(spreads["compute_optimizer"], standard_error_ns=20.0 * MS)
     varies = replace(given, summary=replace(given.summary, spreads=spreads | {"compute_optimizer": own}))
     assert not found("optimizer_loop", varies)
+
+
+def test_the_cure_of_pauses_depends_on_who_calls_the_collector() -> None:
+    own, called = (found("collector", given)[0].next for given in SPEAKS["collector"])
+    assert own.startswith("gc.collect(); gc.freeze(); gc.disable() before the loop")
+    assert called.startswith("call gc.collect() only")
+    assert not found("slow_line", SPEAKS["collector"][1])  # it is told once
+
+
+@pytest.mark.parametrize(
+    ("reason", "action"),
+    [
+        (SIZES.reason, "dynamic=True"),
+        ("", "dynamic=True"),
+        ("k == 0", "as a tensor or an argument that stays the same"),
+    ],
+)
+def test_the_cure_of_compiling_again_depends_on_the_reason_of_torch(reason: str, action: str) -> None:
+    (finding,) = found("recompilation", facts(recompiled=replace(SIZES, reason=reason)))
+    assert action in finding.next
+    assert reason in finding.evidence

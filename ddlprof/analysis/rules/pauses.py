@@ -56,7 +56,8 @@ def recompilation(facts: Facts) -> Issue | None:
 
 RULES = (
     Rule("collector", "The steps wait for the garbage collector", f"{percent(LINE_OF_STEP_SHARE)} of the step",
-         "it is switched off in minutes", FINDING_STEPS, "the collector paused in no steady step, or `recompilation` speaks, which makes many objects", collector),
+         "it is switched off in minutes", FINDING_STEPS,
+         "the collector paused in no steady step, or `recompilation` speaks, which makes many objects", collector),
     Rule("recompilation", "torch.compile compiles again after the warm-up",
          f"{percent(WARN_SHARE)} of the steps after the warm-up, and {RECOMPILATIONS} compilations in them",
          "a new size or two at the end of an epoch is no habit", FINDING_STEPS,

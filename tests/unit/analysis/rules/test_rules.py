@@ -157,7 +157,8 @@ SPEAKS: dict[str, list[Facts]] = {
 }  # fmt: skip
 
 SILENT: dict[str, list[Facts]] = {
-    "collector": [facts(), facts(collector=PAUSES, recompiled=SIZES), facts(collector=replace(PAUSES, seconds=0.004)), facts(collector=replace(PAUSES, steps=9))],
+    "collector": [facts(), facts(collector=PAUSES, recompiled=SIZES),
+                  facts(collector=replace(PAUSES, seconds=0.004)), facts(collector=replace(PAUSES, steps=9))],
     "recompilation": [facts(), facts(recompiled=replace(SIZES, number=0.02)),
                       facts(recompiled=replace(SIZES, seconds=0.005))],
     "python_loop": [facts(), facts(**LOOPING | {"computing": loops()}), facts(**LOOPING | {"graph_nodes": None}),

@@ -27,6 +27,7 @@ from ddlprof.analysis.rules.signals import (
     find_uneven,
     lag_share,
 )
+from ddlprof.analysis.slowing import Slowing, find_slowing
 from ddlprof.analysis.sources import Sources, compute_sources
 from ddlprof.analysis.stages import Stages, find_stages
 from ddlprof.analysis.summary import Summary
@@ -132,6 +133,8 @@ class Facts:
     """The loops of the script in which its own optimizers were."""
     collector: Pauses | None = None
     """The pauses of the garbage collector."""
+    slowing: list[Slowing] = field(default_factory=list)
+    """The ranks whose steps become slower all the time."""
     recompiled: Pauses | None = None
     """What torch.compile compiled after the warm-up."""
     training: TrainingFacts = field(default_factory=TrainingFacts)
@@ -229,8 +232,6 @@ def gather_facts(
     training = manifest.training if manifest else TrainingFacts()
     host = manifest.host if manifest else {}
     ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
-    cores, all_cores = _usable_cores(host), host.get("logical_cores")
-    whole = all_cores * nodes / ranks if isinstance(all_cores, int) else None
     return Facts(
         summary=headline.decisive,
         device=Counter(rank.data.header.device for rank in headline.ranks).most_common(1)[0][0],
@@ -245,15 +246,10 @@ def gather_facts(
         updating=compute_sources(headline.ranks, update=True),
         collector=collector_pauses(headline.ranks),
         recompiled=recompilations(headline),
+        slowing=find_slowing(headline.ranks),
         training=training,
         model=manifest.model if manifest else ModelFacts(),
-        host=HostFacts(
-            cores_per_rank=max(1, cores * nodes // ranks) if cores is not None else None,
-            busy_cores_per_rank=whole * cpu_percent / 100 if whole is not None and cpu_percent is not None else None,
-            cpu_percent=cpu_percent,
-            queued_share=headline.queued_share,
-            free_bytes=_host_free_bytes(host, headline.ranks),
-        ),
+        host=_host_facts(host, headline, cpu_percent),
         devices=DeviceFacts(
             window=_window(headline),
             lag_share=lag_share(headline.ranks),
@@ -275,6 +271,19 @@ def gather_facts(
         moved=moved_of(headline),
         job=job,
         most_gained_s=_most_gained(headline),
+    )
+
+
+def _host_facts(host: dict[str, Any], headline: Attempt, cpu_percent: float | None) -> HostFacts:
+    ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
+    cores, all_cores = _usable_cores(host), host.get("logical_cores")
+    whole = all_cores * nodes / ranks if isinstance(all_cores, int) else None
+    return HostFacts(
+        cores_per_rank=max(1, cores * nodes // ranks) if cores is not None else None,
+        busy_cores_per_rank=whole * cpu_percent / 100 if whole is not None and cpu_percent is not None else None,
+        cpu_percent=cpu_percent,
+        queued_share=headline.queued_share,
+        free_bytes=_host_free_bytes(host, headline.ranks),
     )
 
 

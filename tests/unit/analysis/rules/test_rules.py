@@ -18,6 +18,7 @@ from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.compute import free_processors, starved_words
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
 from ddlprof.analysis.rules.signals import DataWaitBursts, MemoryGrowth, ThrottledDevice, UnevenWork
+from ddlprof.analysis.slowing import Slowing
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.stages import Stages
 from ddlprof.analysis.traffic import CommTotals
@@ -89,7 +90,9 @@ OWN_UPDATE: dict[str, Any] = {
 }  # fmt: skip
 PAUSES = Pauses(number=2.0, seconds=0.012, longest_s=0.4, full=1.0, steps=100)
 SIZES = Pauses(0.3, 0.03, 0.2, reason="tensor 'args[0]' size mismatch at index 0. expected 5, actual 6", steps=100)
+SLOWING = Slowing(0, 0.08, 0.12, "compute", 100)
 SPEAKS: dict[str, list[Facts]] = {
+    "slowing_steps": [facts(growths=[GROWTH], slowing=[SLOWING])],
     "collector": [facts(collector=PAUSES),
                   facts({"compute": 70.0, "other": 30.0}, collector=PAUSES, sources=line(source_locations.COLLECT))],
     "recompilation": [facts(recompiled=SIZES), facts(recompiled=replace(SIZES, reason="")),
@@ -157,6 +160,9 @@ SPEAKS: dict[str, list[Facts]] = {
 }  # fmt: skip
 
 SILENT: dict[str, list[Facts]] = {
+    "slowing_steps": [facts(growths=[GROWTH]), facts(slowing=[SLOWING]), facts(growths=[GROWTH],
+                      slowing=[replace(SLOWING, rank=1)]), facts(growths=[GROWTH], slowing=[SLOWING], recompiled=SIZES),
+                      facts(growths=[GROWTH], slowing=[replace(SLOWING, first_s=0.099)])],
     "collector": [facts(), facts(collector=PAUSES, recompiled=SIZES),
                   facts(collector=replace(PAUSES, seconds=0.004)), facts(collector=replace(PAUSES, steps=9))],
     "recompilation": [facts(), facts(recompiled=replace(SIZES, number=0.02)),
@@ -267,7 +273,8 @@ SILENT: dict[str, list[Facts]] = {
     "evaluation_share": [facts(), facts(job=job("evaluation", 50)), facts(job=job("evaluation", 300, times=1)),
                          facts(job=job("checkpoint", 300))],
     "checkpoint_share": [facts(), facts(job=job("checkpoint", 50)), facts(job=job("evaluation", 300))],
-    "memory_creep": [facts(), facts(growths=[GROWTH], recompiled=SIZES),
+    "memory_creep": [facts(), facts(growths=[GROWTH], slowing=[SLOWING]),
+                     facts(growths=[GROWTH], recompiled=SIZES),
                      facts(growths=[MemoryGrowth(0, "device", 10.0, 1.0 * GIB, 50)])],
     "throttling": [facts(), facts(throttled=[ThrottledDevice(0, 0.5, 6, 1200.0, 1800.0, 88.0, True, 0.012)])],
     "sick_machine": [facts(), ddp(2, 30, late_rank=LateRank(1, 0.9)), facts(moved=[SWAPS]),

@@ -28,6 +28,7 @@ from ddlprof.collect.helper import Helper
 from ddlprof.collect.install import Hooking, Uninstall, sweep
 from ddlprof.collect.job.rank_group import RankGroup
 from ddlprof.collect.job.rank_output import RankOutput
+from ddlprof.collect.loader.amounts import BatchAmounts
 from ddlprof.collect.loader.input import Input
 from ddlprof.collect.process.clocks import age_ns
 from ddlprof.collect.process.on_import import after_import
@@ -93,7 +94,8 @@ class Session:
         )
         self.helper.poll = self._poll
         self.helper.end_recording = lambda: self.later(self._end_recording)
-        self.helper.after_first_updates = self._learn
+        self.helper.after_first_updates = self._after_first_updates
+        self.amounts = BatchAmounts(self.recorder, origin_ns)
         self.module_search: ModuleSearch | None = None
         self.recent = RecentSteps()
         self.helper.is_awaited = lambda: options.stop_after is not None or self.recent.asked
@@ -155,6 +157,7 @@ class Session:
         from ddlprof.collect.hooks.optimizers import optimizer_exists
         from ddlprof.collect.hooks.table import hook_context
         from ddlprof.collect.inspection import ModelInspection, ModuleSearch
+        from ddlprof.torch_private.engine import recorded_operations
 
         self.module_search = ModuleSearch()
         self.device.before_group(torch)
@@ -163,7 +166,7 @@ class Session:
             torch,
             self.recorder,
             known.at_start(torch),
-            ModelInspection(self.inspector, self.device),
+            ModelInspection(self.inspector, self.device, self.recorder.loop, recorded_operations(torch), self.amounts),
             self.helper.device_free,
             self.later,
             self.assembler.unmeasured.add,
@@ -233,7 +236,10 @@ class Session:
         if self.device.search is not None:
             self.device.search.look_again()
         self.helper.at_update(updates)
-        self.recorder.next_update = 0 if self.device.search is not None else self.helper.next_update(updates)
+        if updates >= self.amounts.due and self.context is not None:
+            self.amounts.at_update(updates, self.context.modules)
+        due = min(self.helper.next_update(updates), self.amounts.due)
+        self.recorder.next_update = 0 if self.device.search is not None else due
         if self._at_next_update:  # another thread has added work in the meantime
             self.recorder.next_update = 0
 
@@ -248,6 +254,13 @@ class Session:
             self.module_search.step_ended(step, self.context)
         self.progress.step_ended(step)
         self.hangs.step_ended(step.row.step_ns)
+
+    def _after_first_updates(self) -> None:
+        self._learn()
+        try:
+            self.amounts.begin(self.inspector.text)
+        except Exception as error:  # fail open
+            self.inspector.failed("tokens", error)
 
     def _groups_seen(self) -> tuple[SeenGroups | None, dict[str, str]]:
         seen = self.context.groups if self.context is not None else None

@@ -21,6 +21,7 @@ from ddlprof.store.lines import (
     compute_samples_of,
     context_of,
     overhead_of,
+    places_of,
     samples_of,
     shapes_of,
     sort_lines,
@@ -84,12 +85,13 @@ def rank_of(header: RankHeader, parsed: Parsed, arrays: StepArrays, sums: IntArr
     rank.pipelines, rank.routed = parsed.of("h"), parsed.of("x")
     rank.checkpoint_files = parsed.of("r")
     rank.strides = parsed.of("i")
+    rank.amounts = parsed.of("o")
     rank.health = [reading for reading in parsed.of("y") if reading.counter in COUNTERS]
     rank.groups = {facts.group: facts for facts in parsed.of("m")[-MAX_GROUPS:] if is_known(facts)}
     rank.end = next(reversed(parsed.of("e")), None)
-    rank.collector = parsed.of("o")
+    rank.collector = parsed.of("O")
     rank.recompiled = [each.reason for each in parsed.of("A")]
-    rank.samples = samples_of(parsed)
+    rank.samples, rank.places = samples_of(parsed), places_of(parsed)
     rank.compute_samples = compute_samples_of(parsed)
     packed, rank.untold = pack(arrays, shapes_of(parsed))
     rank.expand = packed.expand

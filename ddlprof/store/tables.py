@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ddlprof.base.text import shell_word
 from ddlprof.base.typed import optional_fields
+from ddlprof.model.amounts import BatchAmount
 from ddlprof.model.blocks import STEP_FIELDS
 from ddlprof.model.checkpoint_files import CheckpointFile
 from ddlprof.model.classes import CLASSES
@@ -183,6 +184,8 @@ class RankData:
     """Why torch.compile compiled again, in its own words."""
     compute_samples: list[tuple[int, SourceLocation, int]] = field(default_factory=list)
     """Stack samples taken while it computed."""
+    places: dict[int, SourceLocation] = field(default_factory=dict)
+    """The places in the sources, by the numbers that shapes of collectives have of their issuers."""
     context: ContextTable = field(default_factory=ContextTable.empty)
     windows: list[WindowRow] = field(default_factory=list)
     calibration: list[Calibration] = field(default_factory=list)
@@ -202,6 +205,8 @@ class RankData:
     """The counters of a sick machine, each when it had changed."""
     routed: list[RoutedTokens] = field(default_factory=list)
     """The tokens that were routed to experts, in a few steps."""
+    amounts: list[BatchAmount] = field(default_factory=list)
+    """How much the model got, in some steps."""
     checkpoint_files: list[CheckpointFile] = field(default_factory=list)
     """The checkpoints that it wrote and read, in this order of events."""
     overhead: Overhead | None = None

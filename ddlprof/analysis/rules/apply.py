@@ -15,6 +15,7 @@ from ddlprof.analysis.rules import (
     input,
     loop,
     machine,
+    own_communication,
     pauses,
     pipeline,
     ranks,
@@ -26,12 +27,12 @@ from ddlprof.analysis.thresholds import CRITICAL_SHARE, CRITICAL_STEPS, STANDARD
 
 GROUPS: dict[str, tuple[Rule, ...]] = {
     "Input": input.RULES,
-    "Communication": communication.RULES,
-    "Computing": (*compute.RULES, *switches.RULES),
+    "Communication": communication.RULES + own_communication.RULES,
+    "Computing": compute.RULES + switches.RULES,
     "Ranks": ranks.RULES,
     "Pipelines": pipeline.RULES,
     "Experts": experts.RULES,
-    "The loop and the job": (*loop.RULES, *pauses.RULES),
+    "The loop and the job": loop.RULES + pauses.RULES,
     "Memory": machine.MEMORY_RULES,
     "Devices": machine.DEVICE_RULES,
 }

@@ -173,12 +173,12 @@ class CodeLocator:
                 called = ((index, self._work_of_call(frames[index])) for index in users[1:])
                 innermost, what = next(((index, work) for index, work in called if work), (innermost, what))
             outermost = users[-1] if loop is not None else innermost
-            caller = self._text(frames[outermost]) if outermost != innermost else ""
-            return SourceLocation(self._text(frames[innermost]), what, caller)
+            caller = self.text(frames[outermost]) if outermost != innermost else ""
+            return SourceLocation(self.text(frames[innermost]), what, caller)
         installed = [f for f, owner in zip(frames, owners, strict=True) if owner == INSTALLED]
         if not installed:
             return None
-        return SourceLocation(self._text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
+        return SourceLocation(self.text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
 
     def find_loop(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
         """The outermost loop of the user's code inside the training loop, else the innermost line of the user's."""
@@ -188,12 +188,12 @@ class CodeLocator:
         for frame in reversed(users):
             but = updates.get(frame.code) if frame is loop else None
             if found := loop_around(frame.code, frame.instruction, but):
-                return SourceLocation(self._text(frame, found.line), LOOP)
-        return SourceLocation(self._text(users[0])) if users else None
+                return SourceLocation(self.text(frame, found.line), LOOP)
+        return SourceLocation(self.text(users[0])) if users else None
 
     def lines(self, stack: list[StackFrame]) -> list[str]:
         """Every frame as `file:line function`, innermost first, without ddlprof's own."""
-        return [self._text(frame) for frame in stack if self.owner(frame.code.co_filename) != OURS]
+        return [self.text(frame) for frame in stack if self.owner(frame.code.co_filename) != OURS]
 
     def has_users(self, stack: list[StackFrame]) -> bool:
         """Whether a frame is of the user's code."""
@@ -216,7 +216,8 @@ class CodeLocator:
     def _is_of(self, frame: StackFrame, package: str) -> bool:
         return self.package(frame.code.co_filename) == package
 
-    def _text(self, frame: StackFrame, line: int | None = None) -> str:
+    def text(self, frame: StackFrame, line: int | None = None) -> str:
+        """A frame as `file:line function`; `line`: in place of its own."""
         code = frame.code
         name = getattr(code, "co_qualname", code.co_name).replace(".<locals>.", ".")
         return f"{self._shown(code.co_filename)}:{line or frame.line()} {name}"

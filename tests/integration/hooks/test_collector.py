@@ -22,6 +22,6 @@ def test_collections_of_the_training_are_recorded_and_the_callback_goes(profilin
             gc.collect()
     assert during == len(before) + 1
     assert gc.callbacks == before
-    last = profile.records("o")[-1]
+    last = profile.records("O")[-1]
     assert last.full >= 20
     assert last.longest_ns <= last.total_ns

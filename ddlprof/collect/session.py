@@ -112,7 +112,9 @@ class Session:
         """Collects facts about the model. Made after torch is imported, so that other scripts do not import it."""
         from ddlprof.collect.facts.model_inspector import ModelInspector
 
-        return ModelInspector(self.recorder)
+        inspector = ModelInspector(self.recorder)
+        inspector.switches = self.helper.switches
+        return inspector
 
     # -- hooks ----------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
 from ddlprof.analysis.health import Moved, moved_of
 from ddlprof.analysis.issued import Issued, IssuedTraffic, issued_traffic
 from ddlprof.analysis.job_time import JobTime
+from ddlprof.analysis.pauses import Pauses, collector_pauses, recompilations
 from ddlprof.analysis.rules.signals import (
     DataWaitBursts,
     MemoryGrowth,
@@ -28,7 +29,8 @@ from ddlprof.analysis.rules.signals import (
     lag_share,
 )
 from ddlprof.analysis.saves import AfterSaves, after_saves
-from ddlprof.analysis.sources import Sources
+from ddlprof.analysis.slowing import Slowing, find_slowing
+from ddlprof.analysis.sources import Sources, compute_sources
 from ddlprof.analysis.stages import Stages, find_stages
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import (
@@ -132,6 +134,16 @@ class Facts:
     comm: CommTotals | None = None
     overhead_s: float | None = None
     sources: Sources = field(default_factory=lambda: Sources(0, []))
+    computing: Sources = field(default_factory=lambda: Sources(0, []))
+    """The loops and lines of the script in which forwards and losses were."""
+    updating: Sources = field(default_factory=lambda: Sources(0, []))
+    """The loops of the script in which its own optimizers were."""
+    collector: Pauses | None = None
+    """The pauses of the garbage collector."""
+    slowing: list[Slowing] = field(default_factory=list)
+    """The ranks whose steps become slower all the time."""
+    recompiled: Pauses | None = None
+    """What torch.compile compiled after the warm-up."""
     training: TrainingFacts = field(default_factory=TrainingFacts)
     model: ModelFacts = field(default_factory=ModelFacts)
     host: HostFacts = field(default_factory=HostFacts)
@@ -248,6 +260,11 @@ def gather_facts(
         comm=headline.comm,
         overhead_s=overhead_s,
         sources=sources,
+        computing=compute_sources(headline.ranks),
+        updating=compute_sources(headline.ranks, update=True),
+        collector=collector_pauses(headline.ranks),
+        recompiled=recompilations(headline),
+        slowing=find_slowing(headline.ranks),
         training=training,
         model=manifest.model if manifest else ModelFacts(),
         host=_host_facts(host, headline, ranks / nodes, cpu_percent),

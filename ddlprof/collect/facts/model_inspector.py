@@ -17,6 +17,7 @@ from ddlprof.collect.accelerator import known
 from ddlprof.collect.drops import FACT
 from ddlprof.collect.facts.ddp_switches import DdpSwitches
 from ddlprof.collect.facts.optimizer_facts import Update, update_of
+from ddlprof.collect.facts.switches import Switches
 from ddlprof.collect.loader.batch import arguments_bytes, arguments_tensors
 from ddlprof.collect.loader.tokens import TextBatches
 from ddlprof.collect.recorder import Recorder
@@ -70,6 +71,7 @@ class ModelInspector:
         self.pipeline_ranks = 1
         self.text = TextBatches()
         self.ddp = DdpSwitches()
+        self.switches = Switches()
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._counting = self._reading = self._round_is_over = False
         self._first_optimizer: int | None = None

@@ -25,7 +25,8 @@ ENVIRONMENT = "environment"
 
 
 class SourceLocation(NamedTuple):
-    """A place as `file:line function`, and one of the words above; empty if the kind of work is not known."""
+    """A place as `file:line function`, and one of the words above or of `ddlprof.model.issuers`; empty if the kind of
+    work is not known."""
 
     text: str
     what: str = ""

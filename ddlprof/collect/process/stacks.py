@@ -152,15 +152,15 @@ class CodeLocator:
         owners = [self.owner(f.code.co_filename, f.module == "__main__") for f in frames]
         if USER in owners:
             index = owners.index(USER)
-            return SourceLocation(self._text(frames[index]), self._what(frames[: index + 1]))
+            return SourceLocation(self.text(frames[index]), self._what(frames[: index + 1]))
         installed = [f for f, owner in zip(frames, owners, strict=True) if owner == INSTALLED]
         if not installed:
             return None
-        return SourceLocation(self._text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
+        return SourceLocation(self.text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
 
     def lines(self, stack: list[StackFrame]) -> list[str]:
         """Every frame as `file:line function`, innermost first, without ddlprof's own."""
-        return [self._text(frame) for frame in stack if self.owner(frame.code.co_filename) != OURS]
+        return [self.text(frame) for frame in stack if self.owner(frame.code.co_filename) != OURS]
 
     def has_users(self, stack: list[StackFrame]) -> bool:
         """Whether a frame is of the user's code."""
@@ -183,7 +183,8 @@ class CodeLocator:
     def _is_of(self, frame: StackFrame, package: str) -> bool:
         return self.package(frame.code.co_filename) == package
 
-    def _text(self, frame: StackFrame) -> str:
+    def text(self, frame: StackFrame) -> str:
+        """A frame as `file:line function`."""
         code = frame.code
         name = getattr(code, "co_qualname", code.co_name).replace(".<locals>.", ".")
         return f"{self._shown(code.co_filename)}:{frame.line()} {name}"

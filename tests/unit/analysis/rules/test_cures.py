@@ -29,7 +29,9 @@ from tests.unit.analysis.rules.test_rules import (
         ("optimizer_loop", facts(UPDATING, **LOOPED), 19.5),
         ("few_threads", facts(**ON_CPU, graph_nodes=100), 97 * 7 / 8),
         ("recomputation", facts(**CHECKPOINTED), 97 / 4),
-        ("anomaly_mode", facts(anomaly_share=1.0, layers=200), 20),
+        ("anomaly_mode", facts(anomaly_share=1.0, graph_nodes=1000), 30),
+        ("anomaly_mode", facts(anomaly_share=1.0, layers=200), 30),
+        ("anomaly_mode", facts(anomaly_share=1.0, layers=200, queued_share=0.5), 60),
         ("anomaly_mode", facts(anomaly_share=1.0, layers=2000), 0.9 * 97),
     ],
 )

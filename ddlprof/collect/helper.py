@@ -55,7 +55,7 @@ interpreter. Long bursts cost less, but a device that waits for its next kernel 
 _MOST_CHUNKS_BEHIND = 4096
 """With more chunks than this, the helper thread no longer sleeps between bursts, because it would never catch up."""
 _FIRST_UPDATES = 3
-_FIRST_UPDATE_STACKS = 4
+FIRST_UPDATE_STACKS = 4
 """The stack of every update is taken for the first 4 updates, then only at each power of two: another phase of the
 training has another loop."""
 _COLLECTIVES_WAIT_S = 2.0
@@ -143,7 +143,7 @@ class Helper:
 
     def at_update(self, updates: int) -> None:
         """Runs in the training thread, between two steps."""
-        if updates < _FIRST_UPDATE_STACKS or updates & (updates - 1) == 0:
+        if updates < FIRST_UPDATE_STACKS or updates & (updates - 1) == 0:
             self.stacks.at_update()
         if self.windows is not None:
             self.windows.at_update(updates)
@@ -152,7 +152,7 @@ class Helper:
         """The number of the next update for which `at_update` has to be called."""
         if self.windows is not None:
             return 0
-        return updates + 1 if updates + 1 < _FIRST_UPDATE_STACKS else 1 << updates.bit_length()
+        return updates + 1 if updates + 1 < FIRST_UPDATE_STACKS else 1 << updates.bit_length()
 
     def _run(self) -> None:
         sys.settrace(None)  # the script may have called threading.settrace: its tracers are not for our thread

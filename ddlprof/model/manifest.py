@@ -85,6 +85,13 @@ class TrainingFacts:
     """The mean length of a sample of text in the first steps, padding included."""
     padding_share: Shared[float | None] = None
     """The share of these tokens that is padding."""
+    unused_iterations: Shared[int | None] = None
+    """The number of iterations looked at in which DDP searched for unused parameters and found none; None: it does not
+    search, or has found some."""
+    buffers_change: Shared[bool | None] = None
+    """Whether buffers that DDP broadcasts change, other than the statistics of normalisation."""
+    batch_statistics: Shared[bool | None] = None
+    """Whether such statistics are among the buffers that DDP broadcasts."""
     anomaly_share: Shared[float | None] = None
     """The share of looks during the training in which autograd's anomaly mode was on."""
     deterministic: Shared[bool | None] = None

@@ -249,9 +249,7 @@ def gather_facts(
     training = manifest.training if manifest else TrainingFacts()
     host = manifest.host if manifest else {}
     ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
-    issued = issued_traffic(
-        [rank.issued for rank in headline.ranks], [int(rank.times.steady.sum()) for rank in headline.ranks]
-    )
+    issued = _issued(headline.ranks)
     return Facts(
         summary=headline.decisive,
         device=Counter(rank.data.header.device for rank in headline.ranks).most_common(1)[0][0],
@@ -269,16 +267,8 @@ def gather_facts(
         slowing=find_slowing(headline.ranks),
         training=training,
         model=manifest.model if manifest else ModelFacts(),
-        host=_host_facts(host, headline, cpu_percent),
-        devices=DeviceFacts(
-            window=_window(headline),
-            lag_share=lag_share(headline.ranks),
-            may_open_windows=not any(_rules_windows_out(note) for rank in headline.ranks for note in rank.data.notes),
-            growths=find_growths(headline.ranks),
-            throttled=find_throttled(headline.ranks),
-            memory_bytes=_device_bytes(host),
-            peak_bytes=_most(headline.ranks, "gpu_peak_reserved_bytes"),
-        ),
+        host=_host_facts(host, headline, ranks / nodes, cpu_percent),
+        devices=_device_facts(host, headline),
         loader=loader_cost(headline),
         samples_per_step=_samples_per_step(headline.ranks),
         bursts=_bursts(headline.ranks, training),
@@ -297,16 +287,27 @@ def gather_facts(
     )
 
 
-def _host_facts(host: dict[str, Any], headline: Attempt, cpu_percent: float | None) -> HostFacts:
-    ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
+def _host_facts(host: dict[str, Any], headline: Attempt, ranks_per_node: float, cpu_percent: float | None) -> HostFacts:
     cores, all_cores = _usable_cores(host), host.get("logical_cores")
-    whole = all_cores * nodes / ranks if isinstance(all_cores, int) else None
+    whole = all_cores / ranks_per_node if isinstance(all_cores, int) else None
     return HostFacts(
-        cores_per_rank=max(1, cores * nodes // ranks) if cores is not None else None,
+        cores_per_rank=max(1, int(cores / ranks_per_node)) if cores is not None else None,
         busy_cores_per_rank=whole * cpu_percent / 100 if whole is not None and cpu_percent is not None else None,
         cpu_percent=cpu_percent,
         queued_share=headline.queued_share,
         free_bytes=_host_free_bytes(host, headline.ranks),
+    )
+
+
+def _device_facts(host: dict[str, Any], headline: Attempt) -> DeviceFacts:
+    return DeviceFacts(
+        window=_window(headline),
+        lag_share=lag_share(headline.ranks),
+        may_open_windows=not any(_rules_windows_out(note) for rank in headline.ranks for note in rank.data.notes),
+        growths=find_growths(headline.ranks),
+        throttled=find_throttled(headline.ranks),
+        memory_bytes=_device_bytes(host),
+        peak_bytes=_most(headline.ranks, "gpu_peak_reserved_bytes"),
     )
 
 
@@ -370,6 +371,10 @@ def _reductions(ranks: Sequence[RankAnalysis]) -> Reductions | None:
         exposed_s=sum(each.reductions_exposed_us for each in traffic) / steps / 1e6,
         shortest_s=min((t.shortest_us / 1e6 for t in traffic if t.shortest_us is not None), default=None),
     )
+
+
+def _issued(ranks: Sequence[RankAnalysis]) -> IssuedTraffic:
+    return issued_traffic([rank.issued for rank in ranks], [int(rank.times.steady.sum()) for rank in ranks])
 
 
 def _of_reducer(issued: IssuedTraffic) -> Reductions | None:

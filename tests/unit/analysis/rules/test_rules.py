@@ -144,7 +144,9 @@ SPEAKS: dict[str, list[Facts]] = {
     "bucket_size": [ddp(30, reductions=SMALL), ddp(30, reductions=HUGE)],
     "gradient_traffic": [ddp(30), ddp(30, strategy="fsdp", reductions=None), ddp(15, straggler_ms=30),
                          by(replace(GRADIENTS, moving_s=0.02), at_line(1, 1e6, 0.01))],
-    "buffer_broadcast": [by(BUFFER, GRADIENTS), by(BUFFER, **FOUR_TIMES)],
+    "buffer_broadcast": [by(BUFFER, GRADIENTS), by(BUFFER, **FOUR_TIMES),
+                         by(BUFFER, buffers_change=False, batch_statistics=False)],
+    "unused_search": [by(GRADIENTS, unused_iterations=4), ddp(5, unused_iterations=4)],
     "many_messages": [by(at_line(60, 5e4, what=issuers.IN_FORWARD), GRADIENTS), by(at_line(60, 1e7), strategy="none")],
     "own_messages": [by(at_line(1, 1e8), GRADIENTS), by(at_line(8, 1e8), micro_batches=8),
                      by(at_line(6, 1e8), strategy="none"), by(at_line(5, 5e4))],
@@ -256,7 +258,9 @@ SILENT: dict[str, list[Facts]] = {
                     ddp(30, reductions=HUGE, gradient_bytes=None)],
     "gradient_traffic": [ddp(5), ddp(5, straggler_ms=40), facts(), ddp(30, **FOUR_TIMES), ddp(30, reductions=SMALL),
                          by(BUFFER), by(at_line(1, 1e8))],
-    "buffer_broadcast": [ddp(30), by(GRADIENTS), by(replace(BUFFER, moving_s=0.001), GRADIENTS)],
+    "buffer_broadcast": [ddp(30), by(GRADIENTS), by(replace(BUFFER, moving_s=0.001), GRADIENTS),
+                         by(BUFFER, buffers_change=True, batch_statistics=False)],
+    "unused_search": [ddp(30), by(GRADIENTS, unused_iterations=3), facts(unused_iterations=9)],
     "many_messages": [ddp(30), by(at_line(5, 5e4)), by(at_line(60, 6e9)), by(replace(at_line(60, 5e4), fastest_s=None)),
                       by(at_line(60, 5e4, 0.001), GRADIENTS), by(at_line(60, 5e4), strategy="tp"),
                       by(at_line(60, 5e4, what=issuers.IN_FORWARD), micro_batches=30)],
@@ -365,6 +369,23 @@ def test_one_slow_rank_of_several_pipelines_is_no_slow_stage() -> None:
     assert "straggler" in {each.rule for each in apply_rules(one, RULES)}
     every = replace(one, stages=replace(STAGES, pipelines=2, ranks=(2, 6)))
     assert {each.rule for each in apply_rules(every, RULES)} == {"bubble", "uneven_stages"}
+
+
+def test_a_rank_that_is_late_as_its_experts_are_full_has_no_sick_device() -> None:
+    late = LateRank(1, 0.97, "compute", 50 * MS, 20 * MS)
+    full = ExpertLoad(imbalance=1.4, fullest=1, fullest_share=1.4, ranks=2, steps=50)
+    comm = CommTotals(30e6, None, ["alltoall"], alltoall_s=0.03)
+    given = ddp(2, 30, late_rank=late, experts=full, comm=comm, amounts=Amounts({0: 8, 1: 8}, {0: 9.0, 1: 90.0}, False))
+    found = apply_rules(given, RULES)
+    assert [each.rule for each in found] == ["expert_imbalance"]
+    assert found[0].ranks == (1,)
+    assert "97 %" in found[0].evidence
+    assert help_late_rank(given) == found[0].next
+    other = replace(given, late_rank=replace(late, rank=0))
+    assert {"straggler", "expert_imbalance"} <= {each.rule for each in apply_rules(other, RULES)}
+    assert "load-balancing" not in help_late_rank(other)
+    by_data = replace(given, late_rank=replace(late, cause="data"))
+    assert "load-balancing" not in help_late_rank(by_data)
 
 
 def test_a_rank_with_longer_texts_is_given_shorter_ones() -> None:
@@ -484,3 +505,11 @@ def test_what_carries_the_bytes_of_the_gradients_may_be_them() -> None:
     assert "DistributedDataParallel" in by_hand.next
     (other,) = found("own_messages", by(at_line(6, 1e9), strategy="none"))
     assert "DistributedDataParallel" not in other.next
+
+
+def test_the_words_about_buffers_are_what_was_seen_of_them() -> None:
+    (unknown,) = found("buffer_broadcast", by(BUFFER))
+    assert "if all ranks make the same buffers" in unknown.next
+    assert "BatchNorm" in unknown.next
+    (same,) = found("buffer_broadcast", by(BUFFER, buffers_change=False, batch_statistics=False))
+    assert same.next == "DistributedDataParallel(broadcast_buffers=False)"

@@ -458,40 +458,6 @@ def test_waiting_workers_need_no_cores() -> None:
     assert finding.gain_s == pytest.approx(0.03)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"peak_bytes": 2 * GIB}, "8 runs that differ in hyper-parameters would train as one about 1.4 times"),
-        ({"peak_bytes": 20 * GIB}, "3 runs that differ in hyper-parameters would train as one about 1.3 times"),
-        ({"peak_bytes": 40 * GIB}, None),  # two do not fit
-        ({"peak_bytes": None}, None),
-        ({"peak_bytes": 2 * GIB, "world_size": 2}, None),
-        ({"peak_bytes": 2 * GIB, "window": ProfilerWindow(6, 0.15, 900.0, 8e-6)}, None),  # too little to gain
-    ],
-)
-def test_what_many_launch_bound_runs_would_gain_as_one(given: dict[str, Any], said: str | None) -> None:
-    (finding,) = found("launch_bound", facts(**{"window": WINDOW} | given))
-    assert ("ddlprof fuse" in finding.next) is (said is not None)
-    assert said is None or said in finding.next
-
-
-@pytest.mark.parametrize(
-    ("lag", "idle", "updates", "expected"),
-    [
-        (0.11, 0.5, 6, True),  # behind its host in one part of the step, and waiting for the rest of it
-        (0.11, 0.2, 6, False),
-        (0.01, 0.2, 6, True),
-        (0.01, 0.05, 6, False),
-        (0.11, 0.5, 2, False),
-        (None, 0.5, 6, True),
-    ],
-)
-def test_windows_say_better_than_the_lag_whether_the_device_waits(
-    lag: float | None, idle: float, updates: int, expected: bool
-) -> None:
-    assert facts(lag_share=lag, window=ProfilerWindow(updates, idle, 300.0, 13e-6)).launch_bound is expected
-
-
 def test_the_switch_is_that_of_the_way_of_sharding() -> None:
     times = FOUR_TIMES | {"strategy": "fsdp"}
     (two,) = found("no_sync", by(SCATTERED, **times))

@@ -388,6 +388,15 @@ def test_a_rank_that_is_late_as_its_experts_are_full_has_no_sick_device() -> Non
     assert "load-balancing" not in help_late_rank(by_data)
 
 
+def test_other_work_on_the_one_machine_of_all_ranks_does_not_hide_why_one_is_late() -> None:
+    late = LateRank(1, 0.9, "data", 50 * MS, 20 * MS, queued_share=0.5)
+    here = ddp(2, 30, late_rank=late, queued_share=0.5, world_size=2, ranks_per_node=2)
+    assert help_late_rank(here).startswith("give rank 1 the same storage")
+    assert "processors" in help_late_rank(here)
+    assert help_late_rank(replace(here, ranks_per_node=1)).startswith("look at what else runs on rank 1's machine")
+    assert help_late_rank(replace(here, late_rank=replace(late, cause=None))).startswith("look at what else runs")
+
+
 def test_a_rank_with_longer_texts_is_given_shorter_ones() -> None:
     late = LateRank(1, 0.9, "compute", 50 * MS, 20 * MS)
     (alike,) = apply_rules(ddp(2, 30, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 99.0, 1: 100.0}, True)), RULES)

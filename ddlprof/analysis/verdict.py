@@ -16,7 +16,7 @@ from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.communication import less_communication
 from ddlprof.analysis.rules.compute import free_processors, launch_less, starved_words, waiting_device
 from ddlprof.analysis.rules.facts import Facts, gather_facts
-from ddlprof.analysis.rules.input import more_workers, sooner_copies
+from ddlprof.analysis.rules.input import handed_s, more_workers, sooner_copies
 from ddlprof.analysis.rules.loop import LESS_ROLLOUT, main_line, words_for_line
 from ddlprof.analysis.rules.pipeline import less_bubble, why_bubble
 from ddlprof.analysis.rules.ranks import help_late_rank
@@ -192,6 +192,8 @@ def _data(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         why += f", {facts.mean('data_fetch')} of it blocked on storage or network"
     elif verdict.cause == "prep":
         why += f", {facts.mean('data_prep')} of it preparing samples (decode, transform, collate)"
+    elif (handed := handed_s(facts)) is not None:
+        why += f", {facts.scale.time(handed)} of it after they were made, until they are handed over"
     elif fetch is not None and prep is not None:
         why += f" ({facts.mean('data_fetch')} fetching, {facts.mean('data_prep')} preparing)"
     return why, more_workers(facts)

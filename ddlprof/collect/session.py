@@ -76,9 +76,7 @@ class Session:
         self.recorder.at_update = self._at_update
         origin_ns = self.rank_output.origin_ns
         self.assembler = StepAssembler(origin_ns, options.step_optimizer)
-        self.input = Input(
-            self.recorder, self._iterated, options.data_calls, lambda batch: self.probe.text.loaded(batch)
-        )
+        self.input = Input(self.recorder, self._iterated, options.data_calls, lambda batch: self.probe.loaded(batch))
         context = ContextSampler(origin_ns, time.perf_counter_ns)
         self.helper = Helper(self.recorder, self.assembler, self.writer, context, self._step_ended)
         self.hooking = Hooking(self.recorder, self.assembler.unmeasured.add)

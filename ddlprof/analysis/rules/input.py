@@ -12,19 +12,22 @@ from ddlprof.analysis.thresholds import (
     CALM_SHARE,
     CAUSE_SHARE,
     FINDING_STEPS,
+    HANDED_SHARE,
     HANDOVER_S,
+    HUGE_BATCH_BYTES,
+    MANY_TENSORS,
     MOST_PREFETCHED,
     MOST_WORKERS,
     ONE_SAMPLE_S,
     WARN_SHARE,
 )
-from ddlprof.base.units import count, percent, significant
+from ddlprof.base.units import count, either, percent, significant
 
 
 def loader_workers(facts: Facts) -> Issue | None:
     """Finds workers that make batches more slowly than the loop uses them."""
     share = _waits(facts)
-    if share is None or _by_storage(facts) or _in_bursts(facts) or facts.starved:
+    if share is None or _by_storage(facts) or _in_bursts(facts) or facts.starved or handed_s(facts) is not None:
         return None
     workers = facts.training.loader_workers
     title = "batches are not ready in time"
@@ -38,6 +41,53 @@ def loader_workers(facts: Facts) -> Issue | None:
     wanted = workers_wanted(facts)
     return Issue(title, evidence, more_workers(facts), facts.steady_steps, share, gain_s=_gain(facts, wanted),
                  about="data")  # fmt: skip
+
+
+def hand_over(facts: Facts) -> Issue | None:
+    """Finds workers that take longer to hand batches over than to make them."""
+    share, handed = _waits(facts), handed_s(facts)
+    action = _hand_less_over(facts)
+    if share is None or handed is None or action is None:
+        return None
+    making, tensors, size = worker_s(facts), facts.training.batch_tensors, facts.training.batch_bytes
+    evidence = f"{facts.scale.time(handed)} of {facts.mean('data')} a step pass after the batch is made"
+    evidence += f"; making it takes {facts.scale.time(making)} of a worker" if making is not None else ""
+    if tensors is not None and size is not None:
+        evidence += f"; it is {count(tensors, 'tensor')} with {significant(size / 1e6)} MB"
+    return Issue("handing batches over takes longer than making them", evidence, action, facts.steady_steps, share,
+                 gain_s=max(0.0, handed - (making or 0.0)), about="data")  # fmt: skip
+
+
+def _hand_less_over(facts: Facts) -> str | None:
+    """Advice for workers whose batches take long to hand over; None if nothing explains that."""
+    tensors, size = facts.training.batch_tensors or 0, facts.training.batch_bytes or 0
+    making, handed = worker_s(facts), handed_s(facts)
+    quick = making is not None and handed is not None and making < (1 - HANDED_SHARE) * handed
+    fewer = "fewer tensors a batch: join them in collate_fn (torch.cat, torch.stack), and split them in the loop"
+    smaller = "smaller types in collate_fn (uint8, float16), converted in the loop"
+    choices = [
+        fewer if tensors >= MANY_TENSORS else None,
+        smaller if size >= HUGE_BATCH_BYTES else None,
+        "batches made in the loop: DataLoader(num_workers=0)" if quick else None,
+    ]
+    return either(*choices) if any(choices) else None
+
+
+def handed_s(facts: Facts) -> float | None:
+    """Seconds in a step for which the loop waits for batches that are made; None where they are no large part."""
+    data, fetch, prep = (facts.mean_s(name) for name in ("data", "data_fetch", "data_prep"))
+    if not facts.training.loader_workers or data is None or fetch is None or prep is None:
+        return None
+    handed = data - fetch - prep
+    return handed if handed >= HANDED_SHARE * data else None
+
+
+def worker_s(facts: Facts) -> float | None:
+    """Seconds of one worker for all batches of a step: computing and blocked; None where they were not counted."""
+    cost = facts.loader
+    if cost is None or cost.blocked_s is None or not facts.samples_per_step:
+        return None
+    return (cost.cpu_s + cost.blocked_s) * facts.samples_per_step
 
 
 def prefetch_factor(facts: Facts) -> Issue | None:
@@ -101,6 +151,8 @@ def more_workers(facts: Facts) -> str:
     """Advice on the number of loader workers, or on other measures if there are no cores for more."""
     if facts.starved and not _by_storage(facts):
         return free_processors(facts)
+    if handed_s(facts) is not None and (less := _hand_less_over(facts)) is not None:
+        return less
     workers, cores, wanted = facts.training.loader_workers, facts.host.cores_per_rank, workers_wanted(facts)
     if workers is None:
         return "load the next batch in a worker while the step computes: torch.utils.data.DataLoader(num_workers=...)"
@@ -198,6 +250,11 @@ RULES = (
          "in a row longer than the queue the workers have kept up, so that more of them would be idle",
          2 * FINDING_STEPS,
          "there are no workers, or their prefetch factor is not known", prefetch_factor),
+    Rule("hand_over", "Batches take longer to hand over than to make",
+         f"{_WAITING}, {percent(HANDED_SHARE)} of it after the batch was made, and {MANY_TENSORS} tensors or "
+         f"{HUGE_BATCH_BYTES >> 20} MiB a batch, or a batch that a worker makes in half that time",
+         "more workers hand over no faster, and each tensor is handed over by itself", FINDING_STEPS,
+         "there are no workers, or how the wait divides is not measured", hand_over),
     Rule("storage", "The loader is blocked on storage or network", f"{_WAITING}, {percent(CAUSE_SHARE)} of it blocked",
          "a cause is named only where it explains most of the stall", FINDING_STEPS,
          "how the wait divides is not measured, or it comes in bursts", storage),

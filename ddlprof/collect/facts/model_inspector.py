@@ -16,6 +16,7 @@ from ddlprof.collect.accelerator import known
 from ddlprof.collect.drops import FACT
 from ddlprof.collect.facts.optimizer_facts import Update, update_of
 from ddlprof.collect.loader.batch import arguments_bytes, arguments_tensors
+from ddlprof.collect.loader.batch_parts import BatchParts
 from ddlprof.collect.loader.tokens import TextBatches
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.events import Kind
@@ -27,7 +28,7 @@ from ddlprof.operators.parallel import pipeline_ranks
 from ddlprof.operators.parameters import own_parameters
 from ddlprof.torch_private.engine import no_torch_function
 
-_LOADER_FACTS = ("pin_memory", "persistent_workers", "prefetch_factor")
+_LOADER_FACTS = ("pin_memory", "persistent_workers", "prefetch_factor", "in_order")
 _COUNTED_STEP = 1
 """The step whose operations are counted, from 0: the second, because the first one allocates, compiles and
 initialises."""
@@ -66,6 +67,7 @@ class ModelInspector:
         """The layers of the model. Computed while the modules are alive."""
         self.pipeline_ranks = 1
         self.text = TextBatches()
+        self.parts = BatchParts()
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._counting = self._reading = self._round_is_over = False
         self._first_optimizer: int | None = None
@@ -95,6 +97,11 @@ class ModelInspector:
                     self.inputs |= storages_of(arguments_tensors(inputs))
             except Exception as error:
                 self.failed("module", error)
+
+    def loaded(self, batch: Any) -> None:
+        """Called with a batch of a loader in the first steps."""
+        self.text.loaded(batch)
+        self.parts.loaded(batch)
 
     def _look(self, module: Any) -> None:
         import torch

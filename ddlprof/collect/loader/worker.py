@@ -84,13 +84,16 @@ class Ring:
         """Called in the worker when it begins a fetch."""
         self._file.write_at(_BEGIN.pack(begin), (worker + 1) * _WORKER_BYTES - _ENTRY.size)
 
-    def begin_of(self, worker: int, generation: int, number: int) -> int:
-        """When the worker began the fetch of this number, in ns; 0 if it has not begun."""
+    def span_of(self, worker: int, generation: int, number: int) -> tuple[int, int | None] | None:
+        """Begin and end of the fetch of this number, in ns, without an end while it is under way; None: not begun."""
         try:
             fetch = self.get(worker, generation, number)
         except LookupError:  # none in this generation: others are of the next
-            return 0
-        return self.get_begin(worker) if fetch is None else fetch.begin
+            return None
+        if fetch is not None:
+            return fetch.begin, fetch.end
+        begin = self.get_begin(worker)
+        return (begin, None) if begin else None
 
     def get_begin(self, worker: int) -> int:
         """When the worker began its current fetch, in ns; 0 if it has none."""
@@ -138,15 +141,16 @@ def of_worker(ring: Ring, worker: int, generation: int, number: int, begin: int,
     """The delivery of a wait from `begin` to `end` (ns) for the worker's fetch of this number: the shares of the wait
     in which the worker was blocked and working (the rest is hand-over), and its costs. None if it left no figures.
 
-    A worker that has begun its next fetch is too busy to hand over the batch: that wait is split in the same ratio.
+    A worker in its next fetch is too busy to hand over the batch: that part of the wait is split in the same ratio.
     """
     fetch = ring.get(worker, generation, number)
     if fetch is None:
         return None
-    next_begin = ring.begin_of(worker, generation, number + 1)
+    following = ring.span_of(worker, generation, number + 1)
     overlap = max(0, min(fetch.end, end) - max(fetch.begin, begin))
-    if next_begin:
-        overlap += max(0, end - max(next_begin, fetch.end, begin))
+    if following is not None:
+        next_begin, next_end = following
+        overlap += max(0, min(end if next_end is None else next_end, end) - max(next_begin, fetch.end, begin))
     share = overlap / max(1, end - begin)
     blocked_share = fetch.blocked / max(1, fetch.end - fetch.begin)
     return share * blocked_share, share * (1 - blocked_share), fetch.cpu, fetch.asked, fetch.storage, fetch.blocked

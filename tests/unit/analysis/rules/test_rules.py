@@ -29,6 +29,7 @@ from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
 GIB = 2**30
 WAITING: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 3.0, "data_prep": 26.0}
 BLOCKED: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 27.0, "data_prep": 2.0}
+HANDED: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 0.0, "data_prep": 4.0}
 BURSTS = DataWaitBursts(number=5, longest_s=0.4, calm_share=0.8, calm_wait_share=0.05, steps=100)
 COPYING: dict[str, float | None] = {"compute": 70.0, "h2d": 30.0}
 FOUR_TIMES: dict[str, Any] = {
@@ -69,6 +70,11 @@ SPEAKS: dict[str, list[Facts]] = {
         facts({"compute": 70.0, "data": 30.0}),
     ],
     "prefetch_factor": [facts(WAITING, bursts=BURSTS), facts(BLOCKED, bursts=BURSTS)],
+    "hand_over": [
+        facts(HANDED, batch_tensors=300, batch_bytes=90_000),
+        facts(HANDED, batch_tensors=2, batch_bytes=200 * 2**20),
+        facts(HANDED, loader=SampleCost(1e-5, None, 1e-5)),
+    ],
     "storage": [facts(BLOCKED), facts(BLOCKED, loader_workers=0, loader=SampleCost(1e-3, 1e5))],
     "pinning": [facts(COPYING), facts(COPYING, pin_memory=False), facts(COPYING, pin_memory=None)],
     "no_sync": [ddp(30, **FOUR_TIMES)],
@@ -114,6 +120,7 @@ SILENT: dict[str, list[Facts]] = {
         facts(WAITING, bursts=BURSTS),
         facts(WAITING, steady_steps=9),
         facts(WAITING, queued_share=0.4),
+        facts(HANDED),
         facts({"compute": 70.0, "data": None, "other": 30.0}),
     ],
     "prefetch_factor": [
@@ -121,6 +128,13 @@ SILENT: dict[str, list[Facts]] = {
         facts(WAITING, bursts=DataWaitBursts(2, 0.4, 0.8, 0.05, 100)),
         facts(WAITING, bursts=DataWaitBursts(5, 0.4, 0.3, 0.05, 100)),
         facts(WAITING, bursts=DataWaitBursts(5, 0.4, 0.8, 0.5, 100)),
+    ],
+    "hand_over": [
+        facts(HANDED),
+        facts(HANDED, batch_tensors=2, batch_bytes=90_000, loader=SampleCost(1e-3, None, 0.0)),
+        facts(HANDED, batch_tensors=300, loader_workers=0),
+        facts(WAITING, batch_tensors=300),
+        facts({"compute": 70.0, "data": 30.0}, batch_tensors=300),
     ],
     "storage": [facts(), facts(WAITING), facts(BLOCKED, bursts=BURSTS)],
     "pinning": [facts(), facts(COPYING, device="cpu")],

@@ -33,6 +33,7 @@ LINE_SHARE = 1 / 3  # the lower end of the interval is above: then no two other 
 THREAD_BUSY_SHARE = 0.6  # of one thread a rank: with less, even a single one would mostly wait
 STARVED_SHARE = WARN_SHARE  # of the time spent waiting for a processor: as much as any stall that is worth a warning
 STARVED_CAUSE_SHARE = 0.5  # of what a late rank takes longer: then waiting for a processor is most of it
+OTHER_CORES = 0.25  # of a rank's: less is what any machine does beside a job
 BUSY_CPU_PERCENT = 85.0  # above, processes of one machine take turns
 FREE_CPU_PERCENT = 60.0  # below, more threads of a rank would find cores
 

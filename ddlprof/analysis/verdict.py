@@ -78,7 +78,7 @@ def judge_run(
         action = own.next
     rule = own.rule if own is not None else None
     severity = "warning" if facts.starved and verdict.severity == "ok" else verdict.severity
-    queued = facts.host.queued_share if facts.starved and not facts.crowded else None
+    queued = facts.host.queued_share if facts.shares_machine else None
     words = headline_words(verdict, facts)
     return Judged(VerdictLine(verdict.name, severity, verdict.share, why, action, rule, queued, words), findings)
 
@@ -87,11 +87,12 @@ def _finding_of(verdict: Verdict, action: str, findings: Sequence[Finding]) -> F
     """The finding with this action, else the best one about what bounds the step."""
     if verdict.severity == "unknown":
         return None
-    if same := next((finding for finding in findings if finding.next == action), None):
+    same = next((finding for finding in findings if finding.next == action), None)
+    if same is not None and same.about is not None:
         return same
     moving = verdict.stall in COMM_PARTS and verdict.stall not in ("straggler", "bubble")
     about = "comm" if moving else verdict.stall or "compute"
-    return next((finding for finding in findings if finding.about == about), None)
+    return next((finding for finding in findings if finding.about == about), same)
 
 
 def headline_words(verdict: Verdict, facts: Facts) -> str | None:

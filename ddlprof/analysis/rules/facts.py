@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.ceilings import ceilings
-from ddlprof.analysis.contention import is_starved
+from ddlprof.analysis.contention import is_starved, other_cores
 from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
 from ddlprof.analysis.health import Moved, moved_of
 from ddlprof.analysis.job_time import JobTime
@@ -34,6 +34,7 @@ from ddlprof.analysis.thresholds import (
     LAG_SHARE,
     LAUNCH_US,
     LAUNCHED_KERNELS,
+    OTHER_CORES,
     SMALL_BUCKET_BYTES,
     WARN_SHARE,
     WINDOW_STEPS,
@@ -89,6 +90,8 @@ class HostFacts:
     """How busy the cores of a machine were, in per cent of all of them."""
     queued_share: float | None = None
     """The share of its time for which the main thread waited for a processor, on the rank with the largest share."""
+    other_cores: float | None = None
+    """The mean number of cores, of those of a rank, that are busy with other work than the job's."""
     free_bytes: int | None = None
     """The bytes free at the last reading, on the machine with the fewest."""
 
@@ -168,6 +171,12 @@ class Facts:
         return is_starved(self.host.queued_share)
 
     @property
+    def shares_machine(self) -> bool:
+        """Whether the training waits for processors that other work uses, as far as known. Its own is none."""
+        others = self.host.other_cores
+        return self.starved and not self.crowded and (others is None or others >= OTHER_CORES)
+
+    @property
     def crowded(self) -> bool:
         """Whether each rank computes on processors with more threads than cores: they wait for one another."""
         threads, cores = self.training.cpu_threads, self.host.cores_per_rank
@@ -222,6 +231,7 @@ def gather_facts(
     ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
     cores, all_cores = _usable_cores(host), host.get("logical_cores")
     whole = all_cores * nodes / ranks if isinstance(all_cores, int) else None
+    busy = whole * cpu_percent / 100 if whole is not None and cpu_percent is not None else None
     return Facts(
         summary=headline.decisive,
         device=Counter(rank.data.header.device for rank in headline.ranks).most_common(1)[0][0],
@@ -236,9 +246,10 @@ def gather_facts(
         model=manifest.model if manifest else ModelFacts(),
         host=HostFacts(
             cores_per_rank=max(1, cores * nodes // ranks) if cores is not None else None,
-            busy_cores_per_rank=whole * cpu_percent / 100 if whole is not None and cpu_percent is not None else None,
+            busy_cores_per_rank=busy,
             cpu_percent=cpu_percent,
             queued_share=headline.queued_share,
+            other_cores=other_cores([rank.data for rank in headline.ranks], busy),
             free_bytes=_host_free_bytes(host, headline.ranks),
         ),
         devices=DeviceFacts(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import ceil
 
-from ddlprof.analysis.rules.compute import free_processors
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import (
@@ -27,9 +26,14 @@ from ddlprof.base.units import count, either, percent, significant
 def loader_workers(facts: Facts) -> Issue | None:
     """Finds workers that make batches more slowly than the loop uses them."""
     share = _waits(facts)
-    if share is None or _by_storage(facts) or _in_bursts(facts) or facts.starved or handed_s(facts) is not None:
+    if share is None or _by_storage(facts) or handed_s(facts) is not None:
         return None
-    workers = facts.training.loader_workers
+    if _queue_is_short(facts) or _is_held_up(facts):
+        return None
+    workers, wanted = facts.training.loader_workers, workers_wanted(facts)
+    gain_s = _gain(facts, wanted)
+    if workers and gain_s is not None and starting_s(facts, wanted) >= gain_s:
+        return None
     title = "batches are not ready in time"
     if workers is not None:
         title = "batches are made in the training loop" if workers == 0 else "the loader's workers are too slow"
@@ -38,8 +42,7 @@ def loader_workers(facts: Facts) -> Issue | None:
         seconds = facts.loader.cpu_s * facts.samples_per_step
         evidence += f"; making them takes {facts.scale.time(seconds)} of processor time a step"
     evidence += f", {count(workers, 'worker')}" if workers else ""
-    wanted = workers_wanted(facts)
-    return Issue(title, evidence, more_workers(facts), facts.steady_steps, share, gain_s=_gain(facts, wanted),
+    return Issue(title, evidence, more_workers(facts), facts.steady_steps, share, gain_s=gain_s,
                  about="data")  # fmt: skip
 
 
@@ -93,7 +96,7 @@ def worker_s(facts: Facts) -> float | None:
 def prefetch_factor(facts: Facts) -> Issue | None:
     """Finds queues that are too short, with workers that are fast enough on average."""
     share, bursts = _waits(facts), facts.bursts
-    if share is None or bursts is None or not _in_bursts(facts) or not facts.training.prefetch_factor:
+    if share is None or bursts is None or not _queue_is_short(facts) or not facts.training.prefetch_factor:
         return None
     rest = (facts.mean_s("step") or 0.0) - (facts.mean_s("data") or 0.0)
     batches = bursts.longest_s / max(rest, 1e-9) * (facts.training.micro_batches or 1)
@@ -111,10 +114,25 @@ def prefetch_factor(facts: Facts) -> Issue | None:
                  gain_s=facts.mean_s("data"), about="data")  # fmt: skip
 
 
+def delivery_order(facts: Facts) -> Issue | None:
+    """Finds workers that stand still behind one slow batch, as batches are given in order."""
+    share, busy, step = _waits(facts), _busy_share(facts), facts.mean_s("step")
+    if share is None or busy is None or step is None or not _is_held_up(facts):
+        return None
+    workers, rest = facts.training.loader_workers or 1, step - (facts.mean_s("data") or 0.0)
+    evidence = (
+        f"the loop waits {facts.mean('data')} a step, and yet its {count(workers, 'worker')} are busy for "
+        f"{percent(busy)} of the time: those that are done wait for the batch before theirs"
+    )
+    reached = max(rest, busy * step if facts.training.in_order else step * busy * workers / workers_wanted(facts))
+    return Issue("a slow batch holds up those behind it", evidence, more_workers(facts), facts.steady_steps, share,
+                 gain_s=max(0.0, step - reached), about="data")  # fmt: skip
+
+
 def storage(facts: Facts) -> Issue | None:
     """Finds a loader that is blocked on storage or network."""
     share = _waits(facts)
-    if share is None or not _by_storage(facts) or _in_bursts(facts):
+    if share is None or not _by_storage(facts) or _queue_is_short(facts) or _is_held_up(facts):
         return None
     evidence = f"{facts.mean('data_fetch')} of {facts.mean('data')} a step are spent blocked, not computing"
     loader, step_s = facts.loader, facts.mean_s("step")
@@ -149,20 +167,25 @@ def sooner_copies(facts: Facts) -> str:
 
 def more_workers(facts: Facts) -> str:
     """Advice on the number of loader workers, or on other measures if there are no cores for more."""
-    if facts.starved and not _by_storage(facts):
-        return free_processors(facts)
     if handed_s(facts) is not None and (less := _hand_less_over(facts)) is not None:
         return less
     workers, cores, wanted = facts.training.loader_workers, facts.host.cores_per_rank, workers_wanted(facts)
-    if workers is None:
-        return "load the next batch in a worker while the step computes: torch.utils.data.DataLoader(num_workers=...)"
     if workers == 0 and _short(facts):
         return "make batches at once, not sample by sample: whole tensors by their indices, or larger batches"
+    if facts.starved and not _waiting_workers(facts):
+        return "cheaper transforms, or prepare the data beforehand: no core is free for more workers"
+    if workers is None:
+        return "load the next batch in a worker while the step computes: torch.utils.data.DataLoader(num_workers=...)"
     if workers == 0:
-        return f"load in the background: DataLoader(num_workers={wanted})"
+        kept = ", persistent_workers=True" if facts.job is not None and (facts.job.epochs or 0) > 1 else ""
+        return f"load in the background: DataLoader(num_workers={wanted}{kept})"
+    if _is_held_up(facts) and facts.training.in_order:
+        fewer = "DataLoader(in_order=False), where batches may come in another order"
+        return either(fewer, f"{wanted} workers in place of {workers}" if _waiting_workers(facts) else None)
     more = f"{count(wanted, 'loader worker')} in place of {workers}"
-    if _by_storage(facts):
-        return f"{more} (they wait, so they need no core each), or a copy on a faster disk"
+    if _waiting_workers(facts):
+        disk = ", or a copy on a faster disk" if _by_storage(facts) else ""
+        return f"{more} (they wait, so they need no core each){disk}"
     if cores is not None and workers >= cores:
         fill = "fills" if workers == 1 else "fill"
         full = f"{count(workers, 'loader worker')} already {fill} {count(cores, 'core')} a rank"
@@ -173,35 +196,49 @@ def more_workers(facts: Facts) -> str:
 def workers_wanted(facts: Facts) -> int:
     """The number of workers that make batches as fast as the rest of the step takes, limited by the cores.
 
-    With k workers that are always busy, a step's batches take k steps of a worker's time; without workers they take the
-    wait itself. Both are upper bounds, so fewer workers may be enough.
+    Where it is not counted what they take: with k workers that are always busy, a step's batches take k steps of a
+    worker's time; without workers they take the wait itself. Both are upper bounds, so fewer workers may be enough.
     """
     workers, step = facts.training.loader_workers or 0, facts.mean_s("step") or 0.0
-    wait = facts.mean_s("data") or 0.0
-    rest = max(step - wait, step / MOST_WORKERS, 1e-9)
-    wanted = ceil((workers * step if workers else wait) / rest)
-    if not _by_storage(facts) and facts.host.cores_per_rank is not None:
+    rest = max(step - (facts.mean_s("data") or 0.0), step / MOST_WORKERS, 1e-9)
+    wanted = ceil(_making_s(facts) / rest)
+    if not _waiting_workers(facts) and facts.host.cores_per_rank is not None:
         wanted = min(wanted, facts.host.cores_per_rank)
     return max(min(wanted, MOST_WORKERS), workers + 1)
+
+
+def starting_s(facts: Facts, workers: int) -> float:
+    """What it takes to start so many workers in place of those there are, in seconds a step; 0 if not known."""
+    have, job = facts.training.loader_workers, facts.job
+    started = job.parts_s["epoch_start"] if job is not None else None
+    if not have or job is None or started is None or not job.steps:
+        return 0.0
+    return started * (workers - have) / have / job.steps
+
+
+def _making_s(facts: Facts) -> float:
+    """Seconds of one worker for all batches of a step, at most."""
+    workers, step = facts.training.loader_workers or 0, facts.mean_s("step") or 0.0
+    busy = _busy_share(facts)
+    return workers * step * (1.0 if busy is None else busy) if workers else facts.mean_s("data") or 0.0
 
 
 def _gain(facts: Facts, workers: int) -> float | None:
     """An upper bound of the gain of so many workers, in seconds a step; None if there are no cores for them."""
     have, cores = facts.training.loader_workers, facts.host.cores_per_rank
     step, wait = facts.mean_s("step"), facts.mean_s("data")
-    if step is None or wait is None:
+    if step is None or wait is None or (facts.starved and not _waiting_workers(facts)):
         return None
     if have is None:
         return wait
     if have == 0 and _short(facts):
         return None
-    if have and not _by_storage(facts) and cores is not None and have >= cores:
+    if have and not _waiting_workers(facts) and cores is not None and have >= cores:
         return None
-    busy = have * step if have else wait
-    least = busy / workers
+    least = _making_s(facts) / workers
     if facts.loader is not None and facts.samples_per_step and cores:
         least = max(least, facts.loader.cpu_s * facts.samples_per_step / cores)
-    return max(0.0, step - max(step - wait, least))
+    return max(0.0, step - max(step - wait, least) - starting_s(facts, workers))
 
 
 def _waits(facts: Facts) -> float | None:
@@ -212,6 +249,44 @@ def _waits(facts: Facts) -> float | None:
 def _by_storage(facts: Facts) -> bool:
     wait, fetch = facts.mean_s("data"), facts.mean_s("data_fetch")
     return bool(wait) and fetch is not None and fetch >= CAUSE_SHARE * (wait or 0.0)
+
+
+def _waiting_workers(facts: Facts) -> bool:
+    """Whether making a batch is waiting for storage or network, so that more workers need no cores."""
+    cost = facts.loader
+    if cost is None or not cost.blocked_s:
+        return _by_storage(facts)
+    return _by_storage(facts) or cost.blocked_s >= CAUSE_SHARE * (cost.blocked_s + cost.cpu_s)
+
+
+def _busy_share(facts: Facts) -> float | None:
+    """The share of the time in which a worker makes batches, waiting for a processor meanwhile included."""
+    workers, step, cost = facts.training.loader_workers, facts.mean_s("step"), facts.loader
+    making = worker_s(facts)
+    if not workers or not step or cost is None or making is None or not facts.samples_per_step:
+        return None
+    queued = facts.host.queued_share or 0.0
+    making += cost.cpu_s * facts.samples_per_step * queued / max(1 - queued, 1 / MOST_WORKERS)
+    return min(1.0, making / workers / step)
+
+
+def _keep_up(facts: Facts) -> bool | None:
+    """Whether the workers make batches as fast as the rest of the step uses them, on average; None: not known."""
+    busy, step = _busy_share(facts), facts.mean_s("step")
+    return None if busy is None or not step else busy * step <= step - (facts.mean_s("data") or 0.0)
+
+
+def _queue_is_short(facts: Facts) -> bool:
+    """Whether longer queues would help: waits come in bursts, and the workers are fast enough on average."""
+    return _in_bursts(facts) and _keep_up(facts) is not False and handed_s(facts) is None
+
+
+def _is_held_up(facts: Facts) -> bool:
+    """Whether workers stand still though the loop waits, as one of them is slow and batches are given in order."""
+    busy, workers = _busy_share(facts), facts.training.loader_workers or 0
+    idle = busy is not None and workers > 1 and busy < CAUSE_SHARE
+    ordered = facts.training.in_order is not False
+    return idle and ordered and _keep_up(facts) is False and handed_s(facts) is None
 
 
 def _short(facts: Facts) -> bool:
@@ -242,14 +317,21 @@ _WORTH = "less is not worth a day of anybody's work"
 
 RULES = (
     Rule("loader_workers", "Workers make batches more slowly than the loop uses them", _WAITING, _WORTH, FINDING_STEPS,
-         "waiting for data is not measured, is for storage or comes in bursts, or `shared_machine` speaks",
-         loader_workers),
+         "waiting for data is not measured, is for storage or comes in bursts, `delivery_order` or `hand_over` speaks, "
+         "or starting more workers would take as long as they gain", loader_workers),
     Rule("prefetch_factor", "Workers are fast enough on average, their queue is too short",
          f"{_WAITING}, in at least {BURSTS} bursts, with {percent(CALM_SHARE)} of the steps in long rows that wait "
          f"less than {percent(1 - CAUSE_SHARE)} of the mean",
          "in a row longer than the queue the workers have kept up, so that more of them would be idle",
          2 * FINDING_STEPS,
-         "there are no workers, or their prefetch factor is not known", prefetch_factor),
+         "there are no workers, their prefetch factor is not known, or a batch takes them longer than the loop, on "
+         "average", prefetch_factor),
+    Rule("delivery_order", "A slow batch holds up those behind it",
+         f"{_WAITING}, by two workers or more that are busy for less than {percent(CAUSE_SHARE)} of the time, and "
+         "slower than the loop on average",
+         "a worker that is done stands still only where its batch has to wait for another", FINDING_STEPS,
+         "it is not counted what the workers do, batches may come in another order, or handing them over takes long",
+         delivery_order),
     Rule("hand_over", "Batches take longer to hand over than to make",
          f"{_WAITING}, {percent(HANDED_SHARE)} of it after the batch was made, and {MANY_TENSORS} tensors or "
          f"{HUGE_BATCH_BYTES >> 20} MiB a batch, or a batch that a worker makes in half that time",

@@ -177,7 +177,6 @@ def test_ranks_that_compete_for_cores_are_told() -> None:
         (Verdict("COMPUTE-BOUND", "ok"), {}),
         (Verdict("COMPUTE-BOUND", "ok"), {"device": "NVIDIA A10G"}),
         (Verdict("COMPUTE-BOUND", "ok"), {"busy_cores_per_rank": 1.1, "cores_per_rank": 8}),
-        (Verdict("DATA-BOUND", "critical", "data", 0.3, "prep"), {}),
         (Verdict("STRAGGLER-BOUND", "warning", "straggler", 0.15), {"cpu_percent": 95.0}),
         (Verdict("UNDECIDED", "unknown", "other", 0.2, reason="noise"), {}),
     ],
@@ -191,6 +190,15 @@ def test_a_training_that_waits_for_processors_gets_no_advice_that_needs_more(
     why, action = advise(verdict, facts(**known, queued_share=0.05))
     assert "waits for a processor" not in why
     assert "other work" not in action
+
+
+def test_where_no_processor_is_free_more_workers_are_no_cure() -> None:
+    verdict = Verdict("DATA-BOUND", "critical", "data", 0.3, "prep")
+    why, action = advise(verdict, facts(queued_share=0.76))
+    assert "the machine is shared" in why
+    assert action == "cheaper transforms, or prepare the data beforehand: no core is free for more workers"
+    why, action = advise(verdict, facts(queued_share=0.76, other_cores=0.1))
+    assert "the job's own processes fill it" in why
 
 
 def test_waiting_for_storage_needs_no_processor() -> None:

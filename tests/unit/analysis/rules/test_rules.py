@@ -29,6 +29,7 @@ from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
 GIB = 2**30
 WAITING: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 3.0, "data_prep": 26.0}
 BLOCKED: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 27.0, "data_prep": 2.0}
+SLEEPING: dict[str, float | None] = {"compute": 10.0, "data": 90.0, "data_fetch": 80.0, "data_prep": 5.0}
 HANDED: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 0.0, "data_prep": 4.0}
 BURSTS = DataWaitBursts(number=5, longest_s=0.4, calm_share=0.8, calm_wait_share=0.05, steps=100)
 COPYING: dict[str, float | None] = {"compute": 70.0, "h2d": 30.0}
@@ -59,6 +60,11 @@ def job(part: str, seconds: float, times: int = 5) -> JobTime:
     return JobTime(1000.0, parts, evaluations=times, checkpoints=times)
 
 
+def starting(seconds: float) -> JobTime:
+    """A job that starts its workers in so many seconds."""
+    return replace(job("epoch_start", seconds), epochs=5, steps=10_000)
+
+
 SWAPS = Moved(COUNTERS["swap_pages"], "", 1240.0, 0.92, True, 40)
 XID = Moved(COUNTERS["gpu_xid"], "74", 0.2, 0.95, False, 40)
 SPEAKS: dict[str, list[Facts]] = {
@@ -68,8 +74,16 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(WAITING, loader_workers=None),
         facts(WAITING, loader_workers=8),
         facts({"compute": 70.0, "data": 30.0}),
+        facts(WAITING, queued_share=0.4),
+        facts(WAITING, job=starting(1.0)),
     ],
-    "prefetch_factor": [facts(WAITING, bursts=BURSTS), facts(BLOCKED, bursts=BURSTS)],
+    "prefetch_factor": [facts(WAITING, bursts=BURSTS), facts(BLOCKED, bursts=BURSTS),
+                        facts(WAITING, bursts=BURSTS, loader=SampleCost(0.008, None, 0.0))],
+    "delivery_order": [
+        facts(SLEEPING, loader_workers=2, in_order=True, loader=SampleCost(1e-5, None, 0.003), bursts=BURSTS),
+        facts(SLEEPING, loader_workers=2, loader=SampleCost(1e-5, None, 0.003)),
+        facts(SLEEPING, loader_workers=2, in_order=True, loader=SampleCost(0.003, None, 0.0), queued_share=0.2),
+    ],
     "hand_over": [
         facts(HANDED, batch_tensors=300, batch_bytes=90_000),
         facts(HANDED, batch_tensors=2, batch_bytes=200 * 2**20),
@@ -119,8 +133,9 @@ SILENT: dict[str, list[Facts]] = {
         facts(BLOCKED),
         facts(WAITING, bursts=BURSTS),
         facts(WAITING, steady_steps=9),
-        facts(WAITING, queued_share=0.4),
         facts(HANDED),
+        facts(SLEEPING | {"data_fetch": 40.0}, loader_workers=2, in_order=True, loader=SampleCost(0.003, None, 0.0)),
+        facts(WAITING, job=starting(2000.0)),
         facts({"compute": 70.0, "data": None, "other": 30.0}),
     ],
     "prefetch_factor": [
@@ -128,6 +143,16 @@ SILENT: dict[str, list[Facts]] = {
         facts(WAITING, bursts=DataWaitBursts(2, 0.4, 0.8, 0.05, 100)),
         facts(WAITING, bursts=DataWaitBursts(5, 0.4, 0.3, 0.05, 100)),
         facts(WAITING, bursts=DataWaitBursts(5, 0.4, 0.8, 0.5, 100)),
+        facts(WAITING, bursts=BURSTS, loader=SampleCost(0.011, None, 0.0)),
+        facts(HANDED, bursts=BURSTS),
+    ],
+    "delivery_order": [
+        facts(SLEEPING, loader_workers=2, in_order=False, loader=SampleCost(1e-5, None, 0.003)),
+        facts(SLEEPING, loader_workers=1, in_order=True, loader=SampleCost(1e-5, None, 0.0015)),
+        facts(SLEEPING, loader_workers=2, in_order=True, loader=SampleCost(1e-5, None, 0.006)),  # both are busy
+        facts(SLEEPING, loader_workers=2, in_order=True, loader=SampleCost(0.003, None, 0.0), queued_share=0.5),
+        facts(SLEEPING, loader_workers=2, in_order=True),
+        facts(WAITING, loader_workers=4, in_order=True, loader=SampleCost(1e-5, None, 0.003)),  # fast on average
     ],
     "hand_over": [
         facts(HANDED),

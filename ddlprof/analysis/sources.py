@@ -1,9 +1,9 @@
-"""The source lines on which the time of `other` is spent, by the stack samples of the steady steps."""
+"""The source lines on which the time of `other` or of making batches is spent, by stack samples of steady steps."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,13 +38,18 @@ class Sources:
 
 
 def other_sources(ranks: Sequence[RankAnalysis]) -> Sources:
-    """The places of these ranks together. The later a sample, the more time it stands for (`sparseness`)."""
+    """The places of `other` of these ranks together."""
+    return sources_of(ranks, lambda place: not place.is_of_data)
+
+
+def sources_of(ranks: Sequence[RankAnalysis], wanted: Callable[[SourceLocation], bool]) -> Sources:
+    """Such places of these ranks together. The later a sample, the more time it stands for (`sparseness`)."""
     time: defaultdict[str, float] = defaultdict(float)
     kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
     samples, of_squares = 0, 0.0
     for rank in ranks:
         left_out = set(rank.times.step[~rank.times.steady].tolist())
-        kept = [each for each in rank.data.samples if each[0] not in left_out]
+        kept = [each for each in rank.data.samples if each[0] not in left_out and wanted(each[1])]
         for (_, place, number), weight in zip(kept, _weights(rank.data, [step for step, _, _ in kept]), strict=True):
             time[place.text] += number * weight
             kinds[place.text][place.what] += number

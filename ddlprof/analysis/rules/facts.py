@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ddlprof.analysis.ceilings import ceilings
 from ddlprof.analysis.contention import is_starved, other_cores
+from ddlprof.analysis.data_lines import DataLines, data_lines
 from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
 from ddlprof.analysis.health import Moved, moved_of
 from ddlprof.analysis.job_time import JobTime
@@ -148,6 +149,8 @@ class Facts:
     moved: list[Moved] = field(default_factory=list)
     """The counters of a sick machine that moved while the late rank was late."""
     job: JobTime | None = None
+    data_lines: DataLines = field(default_factory=DataLines)
+    """The lines at which batches are made."""
     most_gained_s: dict[str, float] = field(default_factory=dict)
     """The largest possible gain in a step by class, in seconds; see `ddlprof.analysis.ceilings`."""
 
@@ -272,6 +275,7 @@ def gather_facts(
         experts=headline.experts,
         moved=moved_of(headline),
         job=job,
+        data_lines=data_lines(headline.ranks),
         most_gained_s=_most_gained(headline),
     )
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 from math import ceil
 
 from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.line_advice import AT_LINE
 from ddlprof.analysis.rules.rule import Issue, Rule
+from ddlprof.analysis.sources import SourceShare
 from ddlprof.analysis.thresholds import (
     BURSTS,
+    BUSY_CPU_PERCENT,
     CALM_SHARE,
     CAUSE_SHARE,
     FINDING_STEPS,
     HANDED_SHARE,
     HANDOVER_S,
     HUGE_BATCH_BYTES,
+    LINE_OF_STEP_SHARE,
     MANY_TENSORS,
     MOST_PREFETCHED,
     MOST_WORKERS,
@@ -26,9 +30,9 @@ from ddlprof.base.units import count, either, percent, significant
 def loader_workers(facts: Facts) -> Issue | None:
     """Finds workers that make batches more slowly than the loop uses them."""
     share = _waits(facts)
-    if share is None or _by_storage(facts) or handed_s(facts) is not None:
+    if share is None or _by_storage(facts) or not workers_are_the_limit(facts):
         return None
-    if _queue_is_short(facts) or _is_held_up(facts):
+    if comes_first(facts) and line_gain_s(facts) is not None:
         return None
     workers, wanted = facts.training.loader_workers, workers_wanted(facts)
     gain_s = _gain(facts, wanted)
@@ -44,6 +48,44 @@ def loader_workers(facts: Facts) -> Issue | None:
     evidence += f", {count(workers, 'worker')}" if workers else ""
     return Issue(title, evidence, more_workers(facts), facts.steady_steps, share, gain_s=gain_s,
                  about="data")  # fmt: skip
+
+
+def made_at(line: SourceShare) -> str:
+    """Advice for the line at which most of the making of batches is spent."""
+    what = line.place.what.partition(" ")[2]
+    action = AT_LINE.get(what, "do it once and keep the result, for whole batches, or before the training")
+    return f"{action} ({line.place.text}, {percent(line.share)} of what batches take)"
+
+
+def _line_is_known(facts: Facts) -> bool:
+    """Whether it is known what the line does at which most of the making of batches is spent, and what to do there."""
+    line = facts.data_lines.main
+    return line is not None and line.place.what.partition(" ")[2] in AT_LINE
+
+
+def comes_first(facts: Facts) -> bool:
+    """Whether the line at which batches are made is better advice than more workers."""
+    return _line_is_known(facts) or _gain(facts, workers_wanted(facts)) is None
+
+
+def line_gain_s(facts: Facts) -> float | None:
+    """An upper bound of what a step gains if nothing is left of the line at which batches are made, in seconds.
+
+    None if no line is sure, or the gain is not worth a word.
+    """
+    step, wait, workers = facts.mean_s("step"), facts.mean_s("data"), facts.training.loader_workers or 0
+    line = facts.data_lines.main
+    if line is None or step is None or wait is None:
+        return None
+    gain_s = wait * line.share
+    if workers:
+        gain_s = max(0.0, step - max(step - wait, _making_s(facts) * (1 - line.share) / workers))
+    return gain_s if gain_s >= LINE_OF_STEP_SHARE * step else None
+
+
+def workers_are_the_limit(facts: Facts) -> bool:
+    """Whether the loop waits because making batches takes long, not for their order or for handing them over."""
+    return handed_s(facts) is None and not _queue_is_short(facts) and not _is_held_up(facts)
 
 
 def hand_over(facts: Facts) -> Issue | None:
@@ -253,20 +295,25 @@ def _by_storage(facts: Facts) -> bool:
 
 def _waiting_workers(facts: Facts) -> bool:
     """Whether making a batch is waiting for storage or network, so that more workers need no cores."""
+    return _by_storage(facts) or _mostly_blocked(facts)
+
+
+def _mostly_blocked(facts: Facts) -> bool:
     cost = facts.loader
     if cost is None or not cost.blocked_s:
-        return _by_storage(facts)
-    return _by_storage(facts) or cost.blocked_s >= CAUSE_SHARE * (cost.blocked_s + cost.cpu_s)
+        return False
+    return cost.blocked_s >= CAUSE_SHARE * (cost.blocked_s + cost.cpu_s)
 
 
 def _busy_share(facts: Facts) -> float | None:
-    """The share of the time in which a worker makes batches, waiting for a processor meanwhile included."""
-    workers, step, cost = facts.training.loader_workers, facts.mean_s("step"), facts.loader
-    making = worker_s(facts)
-    if not workers or not step or cost is None or making is None or not facts.samples_per_step:
+    """The share of the time in which a worker makes batches.
+
+    None if it is not counted, or where processors are so busy that workers may wait for one, which is not counted.
+    """
+    workers, step, making = facts.training.loader_workers, facts.mean_s("step"), worker_s(facts)
+    full = (facts.host.cpu_percent or 0.0) >= BUSY_CPU_PERCENT
+    if not workers or not step or making is None or (full and not _mostly_blocked(facts)):
         return None
-    queued = facts.host.queued_share or 0.0
-    making += cost.cpu_s * facts.samples_per_step * queued / max(1 - queued, 1 / MOST_WORKERS)
     return min(1.0, making / workers / step)
 
 
@@ -318,7 +365,8 @@ _WORTH = "less is not worth a day of anybody's work"
 RULES = (
     Rule("loader_workers", "Workers make batches more slowly than the loop uses them", _WAITING, _WORTH, FINDING_STEPS,
          "waiting for data is not measured, is for storage or comes in bursts, `delivery_order` or `hand_over` speaks, "
-         "or starting more workers would take as long as they gain", loader_workers),
+         "`data_line` has better advice, or starting more workers would take as long as they gain",
+         loader_workers),
     Rule("prefetch_factor", "Workers are fast enough on average, their queue is too short",
          f"{_WAITING}, in at least {BURSTS} bursts, with {percent(CALM_SHARE)} of the steps in long rows that wait "
          f"less than {percent(1 - CAUSE_SHARE)} of the mean",
@@ -330,8 +378,8 @@ RULES = (
          f"{_WAITING}, by two workers or more that are busy for less than {percent(CAUSE_SHARE)} of the time, and "
          "slower than the loop on average",
          "a worker that is done stands still only where its batch has to wait for another", FINDING_STEPS,
-         "it is not counted what the workers do, batches may come in another order, or handing them over takes long",
-         delivery_order),
+         "it is not counted what the workers do, they may wait for processors, batches may come in another order, or "
+         "handing them over takes long", delivery_order),
     Rule("hand_over", "Batches take longer to hand over than to make",
          f"{_WAITING}, {percent(HANDED_SHARE)} of it after the batch was made, and {MANY_TENSORS} tensors or "
          f"{HUGE_BATCH_BYTES >> 20} MiB a batch, or a batch that a worker makes in half that time",

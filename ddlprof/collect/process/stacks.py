@@ -1,4 +1,4 @@
-"""Samples the source line of the training thread a few times a second while its time goes to `other`.
+"""Samples the source line of the training thread a few times a second while its time goes to `other`, or to `data`.
 
 A sample counts for the step in which it was taken, once that step has ended. Samples after the last step (an
 evaluation, the end of the process) count for none.
@@ -18,11 +18,22 @@ from itertools import islice
 from types import CodeType
 from typing import Any, NamedTuple
 
-from ddlprof.collect.process.frames import Position, StackFrame, positions, stack_of_thread
+from ddlprof.collect.process.data_places import data_places
+from ddlprof.collect.process.frames import (
+    INSTALLED,
+    INTERPRETER,
+    OURS,
+    USER,
+    Position,
+    StackFrame,
+    positions,
+    stack_of_thread,
+)
 from ddlprof.model.events import Event, Kind, Purpose
 from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import (
     CHECKPOINT,
+    DRAWS,
     ENVIRONMENT,
     EVALUATION,
     FORWARD,
@@ -34,8 +45,6 @@ from ddlprof.model.source_locations import (
     SourceLocation,
 )
 from ddlprof.torch_private.modules import CALL
-
-USER, INSTALLED, INTERPRETER, OURS = "user", "installed", "interpreter", "ours"
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 _INSTALL_FOLDERS = frozenset(("site-packages", "dist-packages"))
@@ -49,6 +58,7 @@ _CALLS = {
     RESULT: frozenset(("item", "tolist", "synchronize")),
     LOGGING: frozenset(("print", "add_scalar", "add_scalars", "log_dict", "log_metrics")),
     CHECKPOINT: frozenset(("save",)) | _SAVING,
+    DRAWS: frozenset(("choice", "permutation", "randperm", "multinomial")),
 }
 """What a line does, by the name of the function that it calls."""
 
@@ -152,15 +162,15 @@ class CodeLocator:
         owners = [self.owner(f.code.co_filename, f.module == "__main__") for f in frames]
         if USER in owners:
             index = owners.index(USER)
-            return SourceLocation(self._text(frames[index]), self._what(frames[: index + 1]))
+            return SourceLocation(self.text(frames[index]), self._what(frames[: index + 1]))
         installed = [f for f, owner in zip(frames, owners, strict=True) if owner == INSTALLED]
         if not installed:
             return None
-        return SourceLocation(self._text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
+        return SourceLocation(self.text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
 
     def lines(self, stack: list[StackFrame]) -> list[str]:
         """Every frame as `file:line function`, innermost first, without ddlprof's own."""
-        return [self._text(frame) for frame in stack if self.owner(frame.code.co_filename) != OURS]
+        return [self.text(frame) for frame in stack if self.owner(frame.code.co_filename) != OURS]
 
     def has_users(self, stack: list[StackFrame]) -> bool:
         """Whether a frame is of the user's code."""
@@ -183,7 +193,8 @@ class CodeLocator:
     def _is_of(self, frame: StackFrame, package: str) -> bool:
         return self.package(frame.code.co_filename) == package
 
-    def _text(self, frame: StackFrame) -> str:
+    def text(self, frame: StackFrame) -> str:
+        """A frame as `file:line function`."""
         code = frame.code
         name = getattr(code, "co_qualname", code.co_name).replace(".<locals>.", ".")
         return f"{self._shown(code.co_filename)}:{frame.line()} {name}"
@@ -250,7 +261,7 @@ def _called_name(code: CodeType, instruction: int) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-_CLAIMING = frozenset((Kind.DATA_BEGIN, Kind.H2D_BEGIN, Kind.COMM_BEGIN, Kind.ZERO_GRAD_BEGIN))
+_CLAIMING = frozenset((Kind.H2D_BEGIN, Kind.COMM_BEGIN, Kind.ZERO_GRAD_BEGIN))
 """Kinds of events after which another hook measures the time, so that it is not `other`."""
 
 _MOST_WAITING = 1000
@@ -271,10 +282,14 @@ class Where(Enum):
     GAP = 1
     """Between forward and update, where no hook is: computing or other."""
     ELSEWHERE = 2
+    DATA = 3
+    """In a wait for data."""
 
 
 def where(recent: list[Event]) -> Where:
     """The class of the time after these events, the latest of the unfinished step."""
+    if recent and recent[-1][0] == Kind.DATA_BEGIN:
+        return Where.DATA
     if recent and recent[-1][0] in _CLAIMING:
         return Where.ELSEWHERE
     in_step = busy = False
@@ -334,6 +349,9 @@ class StackSampler:
         if here is Where.ELSEWHERE:
             return
         stack = stack_of_thread(thread or 0)
+        if here is Where.DATA:
+            self._waiting.extend(_Sample(marks, place) for place in data_places(self.places, stack))
+            return
         if here is Where.OTHER or not self.places.in_torch(stack):
             if self._new_update:
                 self._update, self._new_update = self.places.without_torch(self._new_update), []

@@ -40,7 +40,7 @@ _PLACES = frozenset(
     {
         source_locations.LIBRARY, source_locations.FORWARD, source_locations.EVALUATION, source_locations.ROLLOUT,
         source_locations.CHECKPOINT, source_locations.LOGGING, source_locations.RESULT, source_locations.SLEEP,
-        source_locations.ENVIRONMENT,
+        source_locations.ENVIRONMENT, source_locations.DRAWS, *source_locations.data_words(),
     }
 )  # fmt: skip
 _STATUSES = frozenset({"ok", "exception", "exit", "interrupt", "stopped"})

@@ -6,12 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from ddlprof.analysis.data_lines import DataLines
 from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.compute import free_processors
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.signals import DataWaitBursts
+from ddlprof.analysis.sources import Sources, SourceShare
+from ddlprof.model.source_locations import SourceLocation
 from tests.unit.analysis.rules.made_up import facts
 
 SLOW: dict[str, float | None] = {"compute": 10.0, "data": 90.0, "data_fetch": 80.0, "data_prep": 5.0}
@@ -92,3 +95,23 @@ def test_what_is_handed_over_is_no_reason_for_workers() -> None:
     assert "torch.cat" in action
     assert "num_workers=0" in action
     assert gain_s == pytest.approx(0.029 - 32e-5)
+
+
+@pytest.mark.parametrize(
+    ("what", "known", "rules"),
+    [
+        ("data opens", {}, ["data_line"]),
+        ("data", {}, ["loader_workers", "data_line"]),  # nobody knows what would be better there
+        ("data", {"queued_share": 0.5}, ["data_line", "shared_machine"]),  # no core for a worker
+    ],
+)
+def test_a_line_comes_before_workers_where_it_is_the_better_advice(
+    what: str, known: dict[str, float], rules: list[str]
+) -> None:
+    means: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 3.0, "data_prep": 26.0}
+    lines = DataLines(Sources(40, [SourceShare(SourceLocation("train.py:9 D.__getitem__", what), 0.9, True)]))
+    found = apply_rules(facts(means, loader_workers=0, data_lines=lines, **known), RULES)
+    assert [each.rule for each in found] == rules
+    (line,) = (each for each in found if each.rule == "data_line")
+    assert "train.py:9 D.__getitem__" in line.next
+    assert line.gain_s == pytest.approx(0.027)

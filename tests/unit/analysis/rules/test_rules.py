@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ddlprof.analysis.data_lines import DataLines
 from ddlprof.analysis.experts import ExpertLoad
 from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.findings import Finding
@@ -60,6 +61,10 @@ def job(part: str, seconds: float, times: int = 5) -> JobTime:
     return JobTime(1000.0, parts, evaluations=times, checkpoints=times)
 
 
+def made_at(what: str, share: float = 0.9, sure: bool = True) -> DataLines:
+    return DataLines(Sources(40, [SourceShare(SourceLocation("train.py:9 D.__getitem__", what), share, sure)]))
+
+
 def starting(seconds: float) -> JobTime:
     """A job that starts its workers in so many seconds."""
     return replace(job("epoch_start", seconds), epochs=5, steps=10_000)
@@ -88,6 +93,11 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(HANDED, batch_tensors=300, batch_bytes=90_000),
         facts(HANDED, batch_tensors=2, batch_bytes=200 * 2**20),
         facts(HANDED, loader=SampleCost(1e-5, None, 1e-5)),
+    ],
+    "data_line": [
+        facts(WAITING, loader_workers=0, data_lines=made_at("data tokenises")),
+        facts(WAITING, data_lines=made_at("data")),
+        facts(WAITING, data_lines=made_at("data opens"), queued_share=0.5),
     ],
     "storage": [facts(BLOCKED), facts(BLOCKED, loader_workers=0, loader=SampleCost(1e-3, 1e5))],
     "pinning": [facts(COPYING), facts(COPYING, pin_memory=False), facts(COPYING, pin_memory=None)],
@@ -136,6 +146,7 @@ SILENT: dict[str, list[Facts]] = {
         facts(HANDED),
         facts(SLEEPING | {"data_fetch": 40.0}, loader_workers=2, in_order=True, loader=SampleCost(0.003, None, 0.0)),
         facts(WAITING, job=starting(2000.0)),
+        facts(WAITING, data_lines=made_at("data opens")),
         facts({"compute": 70.0, "data": None, "other": 30.0}),
     ],
     "prefetch_factor": [
@@ -150,7 +161,7 @@ SILENT: dict[str, list[Facts]] = {
         facts(SLEEPING, loader_workers=2, in_order=False, loader=SampleCost(1e-5, None, 0.003)),
         facts(SLEEPING, loader_workers=1, in_order=True, loader=SampleCost(1e-5, None, 0.0015)),
         facts(SLEEPING, loader_workers=2, in_order=True, loader=SampleCost(1e-5, None, 0.006)),  # both are busy
-        facts(SLEEPING, loader_workers=2, in_order=True, loader=SampleCost(0.003, None, 0.0), queued_share=0.5),
+        facts(SLEEPING, loader_workers=2, in_order=True, loader=SampleCost(0.003, None, 0.0), cpu_percent=95.0),
         facts(SLEEPING, loader_workers=2, in_order=True),
         facts(WAITING, loader_workers=4, in_order=True, loader=SampleCost(1e-5, None, 0.003)),  # fast on average
     ],
@@ -160,6 +171,14 @@ SILENT: dict[str, list[Facts]] = {
         facts(HANDED, batch_tensors=300, loader_workers=0),
         facts(WAITING, batch_tensors=300),
         facts({"compute": 70.0, "data": 30.0}, batch_tensors=300),
+    ],
+    "data_line": [
+        facts(data_lines=made_at("data tokenises")),
+        facts(WAITING),
+        facts(WAITING, data_lines=made_at("data opens", share=0.3, sure=False)),
+        facts(WAITING, data_lines=made_at("data opens", share=0.04)),
+        facts(HANDED, data_lines=made_at("data opens")),
+        facts(WAITING, data_lines=made_at("data opens"), bursts=BURSTS),
     ],
     "storage": [facts(), facts(WAITING), facts(BLOCKED, bursts=BURSTS)],
     "pinning": [facts(), facts(COPYING, device="cpu")],

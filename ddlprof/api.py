@@ -149,11 +149,16 @@ def _workload(headline: Attempt, manifest: Manifest, batch_per_rank: int, step: 
     from ddlprof.analysis.features import kernels_per_step, loader_cost, reductions_per_step
 
     measured = _measurement(headline, manifest, batch_per_rank)
+    work, assumed_work = _work(headline)
+    if step is not None and not any(each.phase == "forward" for each in step.operators):
+        step = None
+    model = model_workload(manifest.model, manifest.name)
     global_batch = manifest.training.global_batch or _global_batch(manifest, measured)
     loader = loader_cost(headline)
     reductions = reductions_per_step(headline)
     return replace(
-        model_workload(manifest.model, manifest.name),
+        model,
+        flops_per_sample=None if model.flops_per_sample is None else model.flops_per_sample * work,
         global_batch=global_batch,
         loader_cpu_s_per_sample=loader.cpu_s if loader else None,
         loader_bytes_per_sample=loader.read_bytes if loader else None,
@@ -163,8 +168,8 @@ def _workload(headline: Attempt, manifest: Manifest, batch_per_rank: int, step: 
         measurements=[measured],
         kernels_per_step=kernels_per_step(headline),
         buckets=None if reductions is None else round(reductions),
-        assumed=[*_assumed_of_strategy(manifest.training, manifest.world_size), *_disturbed(headline)],
-        step=step if step is not None and any(each.phase == "forward" for each in step.operators) else None,
+        assumed=[*_assumed_of_strategy(manifest.training, manifest.world_size), *_disturbed(headline), *assumed_work],
+        step=None if assumed_work else step,
         job=_job_facts(headline, manifest, measured, global_batch),
     )
 
@@ -243,6 +248,21 @@ def _measurement(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> 
         queued_share=headline.queued_share,
         **carried,
     )
+
+
+def _work(headline: Attempt) -> tuple[float, list[str]]:
+    """The work of the mean sample of all ranks over that of the counted samples of one, and words where they differ."""
+    from ddlprof.analysis.thresholds import MORE_WORK
+    from ddlprof.base.units import significant
+
+    amounts = headline.amounts
+    work = amounts.work_of_mean if amounts is not None and amounts.is_text else None
+    if work is None or 1 / MORE_WORK < work < MORE_WORK:
+        return 1.0, []
+    return work, [
+        f"a mean sample of all ranks has {significant(work)} times the tokens of those whose operations were counted:"
+        " as many times the work, and ranks that share it equally"
+    ]
 
 
 def _global_batch(manifest: Manifest, measured: Measurement) -> int:

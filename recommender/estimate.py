@@ -19,7 +19,7 @@ class Range:
     high_s: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StepTimes:
     """The seconds of a predicted step by class; together they are the step.
 
@@ -28,13 +28,13 @@ class StepTimes:
     """
 
     compute_s: float
-    data_s: float
-    h2d_s: float
-    interconnect_s: float
+    data_s: float = 0.0
+    h2d_s: float = 0.0
+    interconnect_s: float = 0.0
     """The exposed communication if all ranks were in one machine."""
-    network_s: float
+    network_s: float = 0.0
     """The exposed communication added by the network between machines."""
-    other_s: float
+    other_s: float = 0.0
     bubble_s: float = 0.0
     """The time in which a pipeline's stages wait for each other by its schedule, or for one that is slower."""
 

@@ -51,8 +51,12 @@ class _Group:
     ready: list[IntArray] = field(default_factory=list)
     behind_us: dict[int, IntArray] = field(default_factory=dict)
     """The lateness by rank, see `_behind_us`."""
-    late: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    """Whether some rank waited noticeably for another."""
+    late: NDArray[np.bool_] = field(init=False)
+    """Whether some rank waited noticeably for another, and how long the one that waited longest."""
+    lost_us: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.late, self.lost_us = np.zeros(len(self.seq), dtype=bool), np.zeros(len(self.seq), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class _Arrivals(ByRank):
     def _add(self, rank: RankData, matched: RankCollectives) -> None:
         table = matched.table
         for name, rows in _needing_arrivals(matched):
-            group = self._groups.setdefault(name, _Group(table.seq[rows], late=np.zeros(len(rows), dtype=bool)))
+            group = self._groups.setdefault(name, _Group(table.seq[rows]))
             if np.array_equal(group.seq, table.seq[rows]):  # true unless the file is damaged
                 group.ranks.append(rank.rank)
                 group.ready.append(self._on_one_clock(rank, matched, rows, table.ready_us))
@@ -101,6 +105,8 @@ class _Arrivals(ByRank):
         for part in parts:
             waited = part.wait_us > np.maximum(np.maximum(LATE_US, LATE_SHARE * part.transfer_us), part.doubt_us)
             part.group.late[part.columns[waited]] = True
+            exposed = np.minimum(part.wait_us, self._matching.exposed_us[self._matching.key(matched.table)[part.rows]])
+            np.maximum.at(part.group.lost_us, part.columns, np.where(waited, exposed, 0))
             mine = part.group.behind_us.setdefault(rank.rank, np.zeros(len(part.group.seq), dtype=np.int64))
             mine[part.columns] = behind[part.rows]
         key, taken = self._matching.key(matched.table), matched.duration_us + behind
@@ -119,12 +125,15 @@ class _Arrivals(ByRank):
         excused += wait - np.minimum(wait, taken - least)
         late = matched.late & (self._most[key] - least > np.maximum(LATE_US, LATE_SHARE * transfer))
         last = late & (taken == least)
+        lost = np.where(late, np.minimum(self._most[key] - least, self._matching.exposed_us[key]), 0)
         for part in self._parts(rank, matched, excuse=True):
             transfer[part.rows], doubt[part.rows] = part.transfer_us, part.doubt_us
             excused[part.rows] = part.excused_us
             late[part.rows] = part.group.late[part.columns]
             last[part.rows] = part.group.late[part.columns] & part.came_last
-        return replace(matched, transfer_us=transfer, doubt_us=doubt, excused_us=excused, late=late, last=last)
+            lost[part.rows] = part.group.lost_us[part.columns]
+        split = {"transfer_us": transfer, "doubt_us": doubt, "excused_us": excused}
+        return replace(matched, **split, late=late, last=last, lost_us=lost)
 
     def _parts(self, rank: RankData, matched: RankCollectives, excuse: bool = False) -> Iterator[_Part]:
         """The split of one rank's collectives by arrival times.

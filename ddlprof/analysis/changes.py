@@ -1,4 +1,4 @@
-"""Facts of a run other than times, and how they differ between two groups of runs."""
+"""NamedFacts of a run other than times, and how they differ between two groups of runs."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ class Change:
     b: str | None
 
 
-Facts = dict[tuple[str, str], str]
+NamedFacts = dict[tuple[str, str], str]
 
 
-def facts_of(run: RunData, attempt: Attempt) -> Facts:
+def facts_of(run: RunData, attempt: Attempt) -> NamedFacts:
     """The facts of a run as text, by group and name."""
     found = _of_ranks(attempt) | (dict(_of_manifest(run.manifest)) if run.manifest else {})
     return {key: _text(value) for key, value in found.items() if value not in (None, "", [], ())}
 
 
-def changes(a: Sequence[Facts], b: Sequence[Facts]) -> list[Change]:
+def changes(a: Sequence[NamedFacts], b: Sequence[NamedFacts]) -> list[Change]:
     """The facts that have different values on the two sides."""
     keys = dict.fromkeys(key for facts in (*a, *b) for key in facts)
     found = [Change(*key, _values(a, key), _values(b, key)) for key in keys]
     return [change for change in found if change.a != change.b]
 
 
-def _values(side: Sequence[Facts], key: tuple[str, str]) -> str | None:
+def _values(side: Sequence[NamedFacts], key: tuple[str, str]) -> str | None:
     values = sorted({facts[key] for facts in side if key in facts})
     return " / ".join(values) if values else None
 

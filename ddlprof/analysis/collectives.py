@@ -47,6 +47,9 @@ class RankCollectives:
     """Whether some rank arrived noticeably later than another."""
     last: NDArray[np.bool_]
     """Whether some rank arrived noticeably later, and this rank is the last one."""
+    lost_us: IntArray
+    """How long the rank that waited longest waited for the last one, where `late`; else 0. What was hidden behind
+    computing on every rank costs nothing and does not count."""
     scopes: list[str]
     """For each of the table's shapes: `intra` (one machine), `inter`, or empty where not known."""
 
@@ -129,6 +132,7 @@ class Matching(ByRank):
         self._first = dict(zip(self._seqs, [0, *ends], strict=False))
         self._shortest, self._longest = _no_extremes(ends[-1] if ends else 0)
         self._least_kind, self._most_kind = _no_extremes(len(self._shortest))
+        self._exposed = np.zeros(len(self._shortest), dtype=np.int64)  # the most on any rank
         self._size = np.zeros(len(self._shortest), dtype=np.int64)
         self._awaited = np.zeros(len(self._shortest), dtype=bool)  # some rank's queue was idle before it
         for rank in ranks:
@@ -166,7 +170,13 @@ class Matching(ByRank):
         ):
             np.minimum.at(least, key, values)
             np.maximum.at(most, key, values)
+        np.maximum.at(self._exposed, key, np.where(table.exposed_us == NEVER, 0, table.exposed_us))
         np.add.at(self._size, key, 1)
+
+    @property
+    def exposed_us(self) -> IntArray:
+        """For each collective, the most exposed communication that it caused on any rank."""
+        return self._exposed
 
     @property
     def keys(self) -> int:
@@ -205,6 +215,7 @@ class Matching(ByRank):
             matched=matched,
             late=late,
             last=late & (duration == shortest),
+            lost_us=np.where(late, np.minimum(longest - shortest, self._exposed[key]), 0),
             scopes=[self._scopes[shape.group] for shape in table.shapes],
         )
 

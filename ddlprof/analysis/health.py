@@ -75,7 +75,9 @@ def moved_counters(ranks: Sequence[RankAnalysis], late: int) -> list[Moved]:
     if not len(steps) or late_ns.sum() <= 0:
         return []
     ends = own.data.steps["start_ns"][steps] + own.data.steps["step_ns"][steps]
-    found = [_judged(key, spans, ends, more_ns, own, ranks) for key, spans in _moves(own.data)]
+    crossed = "inter" in own.traffic.scopes  # no cable explains a wait inside one machine
+    moves = [(key, spans) for key, spans in _moves(own.data) if crossed or not COUNTERS[key[0]].of_network]
+    found = [_judged(key, spans, ends, more_ns, own, ranks) for key, spans in moves]
     return sorted((each for each in found if each is not None), key=lambda each: (-each.late_share, each.counter.name))
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ddlprof.analysis.saves import after_saves
 from ddlprof.model.records import CHECKPOINT, COMPILATION, EVALUATION, MISSING, PROFILING, SPANS, Flag
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ JOB_PARTS = (
 and `profiling` (ours) are taken out of wherever they happened, before the first step and after the last, too. Of what
 is left of the steps, `epoch_start` is the wait for the first batches of epochs beyond an ordinary wait, `warm_up` is
 what the first steps took more than the mean of the steady ones, and `idle` what steps with an evaluation, a checkpoint
-or the start of an epoch took more: code of the script's own. `steps` is the rest.
+or the start of an epoch took more: code of the script's own. What one rank goes on doing after a checkpoint, such as an
+upload for which the others wait, belongs to `checkpoint`. `steps` is the rest.
 """
 
 
@@ -103,6 +105,10 @@ def job_time(attempt: Attempt) -> JobTime | None:
             first = min(max(origin - begin + span.start_ns, 0), wall)
             spans[span.what].append((first, min(max(first + span.duration_ns, first), wall)))
     nanoseconds = _partition(_Steps.of(lowest, attempt, shift), spans, wall, timed)
+    after = after_saves(attempt.ranks) if timed else None
+    if after is not None:  # the script's own part of saving: copies, uploads
+        saves = min(round(1e9 * after.number * after.seconds), nanoseconds["idle"])
+        nanoseconds["checkpoint"], nanoseconds["idle"] = nanoseconds["checkpoint"] + saves, nanoseconds["idle"] - saves
     parts: dict[str, float | None] = {part: nanoseconds[part] / 1e9 for part in JOB_PARTS}
     if not timed:
         parts |= {what: parts[what] or None for what in SPANS}

@@ -1,29 +1,30 @@
 """Finds a rank that the others wait for, if it is one rank and not chance. Independent of the order of ranks.
 
-Collectives of one step are late together, so steps are counted, not collectives.
+Waited time decides, not how often a rank is last (`ddlprof.analysis.lateness`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ddlprof.analysis.contention import is_starved
+from ddlprof.analysis.lateness import Lateness
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import (
     CAUSE_SHARE,
     LATE_EXCESS_SHARE,
+    LATE_EXPLAINED_SHARE,
     LATE_OF_TWO_SHARE,
     LATE_RANK_SHARE,
     LATE_RANK_STEPS,
     LATE_STRAGGLER_SHARE,
     STARVED_CAUSE_SHARE,
 )
-from ddlprof.analysis.traffic import RankTraffic
-from ddlprof.analysis.uncertainty import lowest_share
-from ddlprof.model.classes import OWN
+from ddlprof.base.units import listed
+from ddlprof.model.classes import OWN, PARTS
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,33 @@ class LateRank:
 
     rank: int
     last_share: float
-    """The share of the steps in which some rank was late."""
+    """The share of the time for which ranks wait that they wait for this one."""
     cause: str | None = None
     own_ns: float | None = None
     typical_ns: float | None = None
     queued_share: float | None = None
     """The share of its time for which it waited for a processor, if that explains most of its lateness."""
+    more_ns: float | None = None
+    """How much longer it works in a step than the typical rank, in all classes together."""
+    part: str | None = None
+    """The part of the class that explains it, if one does: `compute_backward`."""
+    phases: tuple[tuple[int, int], ...] = ()
+    """The first and last steps of the phases in which it is late; empty if it is so all the time."""
+
+    @property
+    def when(self) -> str:
+        """`steps 40-79`: the phases as words; empty if it is late all the time."""
+        return phase_words(self.phases)
+
+
+def part_words(part: str) -> str:
+    """A part of a class in a sentence: `backward`."""
+    return part.partition("_")[2]
+
+
+def phase_words(phases: Sequence[tuple[int, int]]) -> str:
+    """Phases of steps as words; empty if there are none."""
+    return f"steps {listed([f'{first}-{last}' for first, last in phases])}" if phases else ""
 
 
 @dataclass(frozen=True)
@@ -55,25 +77,18 @@ class _Excess:
 
 def find_late_rank(
     ranks: Mapping[int, Summary],
-    traffic: Mapping[int, RankTraffic],
+    lateness: Mapping[int, Lateness],
     straggler_share: float | None,
     queued: Mapping[int, float] | None = None,
 ) -> LateRank | None:
-    """The rank that is last in most of the steps in which some rank is late, and whose own time explains it.
+    """The rank that most of the waited time is waited for, and whose own time explains it.
 
     `straggler_share`: the share of the step that ranks wait for later ones; None: not known. `queued`: for each rank
     the share of its time for which it waited for a processor, if counted.
     """
-    shares = {
-        rank: traffic[rank].last_steps / traffic[rank].late_steps
-        for rank in ranks
-        if traffic[rank].late_steps >= LATE_RANK_STEPS
-    }
+    shares = {rank: lateness[rank].share for rank in ranks if lateness[rank].steps >= LATE_RANK_STEPS}
     rank = max(shares, key=lambda r: (shares[r], r), default=None)
-    if rank is None:
-        return None
-    own = traffic[rank]
-    if lowest_share(own.last_steps, own.late_steps, own.last_correlation) <= LATE_RANK_SHARE:
+    if rank is None or lateness[rank].lowest <= LATE_RANK_SHARE:
         return None
     step_ns = ranks[rank].mean_ns("step") or 0.0
     excesses = [excess for name in OWN if (excess := _excess(name, rank, ranks)) is not None]
@@ -82,19 +97,41 @@ def find_late_rank(
     least = LATE_OF_TWO_SHARE if len(ranks) == 2 else LATE_STRAGGLER_SHARE
     if more_ns < LATE_EXCESS_SHARE * step_ns or waits_ns < least * step_ns:
         return None
-    queued_share = _starved(rank, queued or {}, more_ns / step_ns)
+    if more_ns * (1 - 1 / len(ranks)) < LATE_EXPLAINED_SHARE * waits_ns:  # it does not wait for itself
+        return None
+    queued_share = _starved(rank, queued or {}, more_ns / step_ns, {r: _own_share(ranks[r]) for r in ranks})
+    late = LateRank(rank, shares[rank], queued_share=queued_share, more_ns=more_ns, phases=lateness[rank].phases)
     cause = max(excesses, key=lambda excess: excess.more_ns)
     clear = cause.more_ns >= CAUSE_SHARE * sum(max(excess.more_ns, 0.0) for excess in excesses)
     if not clear or cause.more_ns < LATE_EXCESS_SHARE * step_ns:
-        return LateRank(rank, shares[rank], queued_share=queued_share)
-    return LateRank(rank, shares[rank], cause.name, cause.own_ns, cause.typical_ns, queued_share)
+        return late
+    part = _part(cause, rank, ranks)
+    return replace(late, cause=cause.name, own_ns=cause.own_ns, typical_ns=cause.typical_ns, part=part)
 
 
-def _starved(rank: int, queued: Mapping[int, float], more_share: float) -> float | None:
-    """The share of its step for which the rank waited for a processor, if that explains most of its extra time."""
-    own, others = queued.get(rank, 0.0), [share for r, share in queued.items() if r != rank]
-    more = own - (float(np.median(others)) if others else 0.0)
+def _part(cause: _Excess, rank: int, ranks: Mapping[int, Summary]) -> str | None:
+    """The part of the class that explains most of what the rank has more of it."""
+    parts = [part for name in PARTS.get(cause.name, ()) if (part := _excess(name, rank, ranks)) is not None]
+    most = max(parts, key=lambda part: part.more_ns, default=None)
+    return most.name if most is not None and most.more_ns >= CAUSE_SHARE * cause.more_ns else None
+
+
+def _starved(
+    rank: int, queued: Mapping[int, float], more_share: float, own_shares: Mapping[int, float]
+) -> float | None:
+    """The share of its step for which the rank waited for a processor, if that explains most of its extra time.
+
+    Who works longer also waits longer for processors that all are short of, so the others' waits are taken for as much
+    work as the rank's. `own_shares`: the share of the step in which each rank works.
+    """
+    own = queued.get(rank, 0.0)
+    others = [share / own_shares[r] for r, share in queued.items() if r != rank and own_shares.get(r)]
+    more = own - (float(np.median(others)) * own_shares[rank] if others else 0.0)
     return own if is_starved(own) and more >= STARVED_CAUSE_SHARE * more_share else None
+
+
+def _own_share(summary: Summary) -> float:
+    return sum(summary.share(name) or 0.0 for name in OWN)
 
 
 def _excess(name: str, rank: int, ranks: Mapping[int, Summary]) -> _Excess | None:

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddlprof.analysis.amounts import Amounts, amounts_of
 from ddlprof.analysis.arrivals import split_by_arrival
 from ddlprof.analysis.bubbles import Bubbles, Pipeline
 from ddlprof.analysis.clocks import ClockOffset, clock_offsets, on_device
 from ddlprof.analysis.collectives import RankCollectives, match_collectives
 from ddlprof.analysis.contention import queued_shares
+from ddlprof.analysis.issued import IssuedByRank, IssuedKind, issued_by
 from ddlprof.analysis.late_rank import LateRank, find_late_rank
+from ddlprof.analysis.lateness import Lateness, lateness_of
 from ddlprof.analysis.outliers import Outliers, find_outliers
 from ddlprof.analysis.steady import SteadyWindow, find_steady
 from ddlprof.analysis.stragglers import NO_END, CommParts, SizeSweeps, split_comm
@@ -48,10 +51,13 @@ class RankAnalysis:
     times: RankTimes
     parts: CommParts
     traffic: RankTraffic
+    lateness: Lateness
     summary: Summary
     """The summary of this rank's steady steps. It has means only."""
     clock: ClockOffset | None
     match: Callable[[], RankCollectives]
+    issued: dict[IssuedKind, IssuedByRank] = field(default_factory=dict)
+    """The collectives of its steady steps by issuer and operation."""
 
     @property
     def collectives(self) -> RankCollectives:
@@ -114,6 +120,11 @@ class Attempt:
         from ddlprof.analysis.experts import expert_load  # not at the top: few jobs have experts
 
         return expert_load([rank.data for rank in self.ranks])
+
+    @cached_property
+    def amounts(self) -> Amounts | None:
+        """How much the ranks' models got in a step; None unless it was noted on each."""
+        return amounts_of([rank.data for rank in self.ranks])
 
     @property
     def decisive(self) -> Summary:
@@ -193,13 +204,15 @@ def _analyse_rank(
     rank_times = RankTimes(number, times, window.is_steady(number), usual, profiled, parts.by_dimension)
     traffic = rank_traffic(matched, rank_times.steady, rank.groups)
     summary = summarise([rank_times], means_only=True)
-    return RankAnalysis(rank, flags, rank_times, parts, traffic, summary, clock, match)
+    lateness = lateness_of(matched, number, rank_times.steady)
+    issued = issued_by(matched, rank_times.steady, rank.places)
+    return RankAnalysis(rank, flags, rank_times, parts, traffic, lateness, summary, clock, match, issued)
 
 
 def _late_rank(ranks: list[RankAnalysis], summary: Summary, queued: dict[int, float]) -> LateRank | None:
     summaries = {rank.data.rank: rank.summary for rank in ranks}
-    traffic = {rank.data.rank: rank.traffic for rank in ranks}
-    return find_late_rank(summaries, traffic, summary.share("straggler"), queued)
+    lateness = {rank.data.rank: rank.lateness for rank in ranks}
+    return find_late_rank(summaries, lateness, summary.share("straggler"), queued)
 
 
 def _summary_notes(summary: Summary) -> list[str]:

@@ -19,11 +19,17 @@ OUTLIER_OF_STEPS = 20  # among fewer steps nobody knows what is usual
 OUTLIER_MOVES_SHARE = 0.05  # of the mean: less is no reason for a line
 
 # The rank that the others wait for.
-LATE_RANK_SHARE = 0.50  # of the steps, even at the lower end of the interval: more often than all others together
-LATE_RANK_STEPS = 10  # fewer are an accident
+LATE_RANK_SHARE = 0.50  # of the waited time, even at the lower end of the interval: more than for all others together
+LATE_RANK_STEPS = 10  # that the waited time is spread over: fewer are an accident
 LATE_EXCESS_SHARE = 0.02  # of the step: a smaller difference between ranks explains no waiting
 LATE_STRAGGLER_SHARE = 0.02  # of the step: less waiting is not worth a name
+LATE_EXPLAINED_SHARE = 0.5  # of the waiting, by what the rank does longer: else it is last by the jitter of all
 LATE_OF_TWO_SHARE = WARN_SHARE  # one of two ranks is always last: there it takes a stall that is worth a warning
+PHASES = 3  # rows of late steps: more of them are a habit, not phases
+PHASE_STEPS = 10  # in a row: fewer are an accident
+PHASE_GAP_SHARE = 0.02  # of the run: a shorter pause ends no phase
+PHASE_LATE_SHARE = 0.8  # of the waiting is in the phases ...
+PHASE_OF_RUN_SHARE = 0.6  # ... and no more of the steps: else the rank is late all the time
 
 # Source lines of `other`.
 LINE_SAMPLES = 10  # with fewer, one sample moves a share by more than a tenth
@@ -65,6 +71,7 @@ FUSED_GAIN = 1.2  # as `ddlprof fuse`, which predicts it from steps: less may be
 FREE_MEMORY_SHARE = 0.5  # of the device: then twice the batch fits for certain
 UNEVEN_CORRELATION = 0.5  # of a rank's samples with its own time: then the samples explain more than all else together
 UNEVEN_SAMPLES_SHARE = 0.02  # spread of the ranks' samples over their mean: less cannot make a rank late
+MORE_WORK = 1.05  # times the work that was counted: less is no reason to predict from anything else
 UNEVEN_STAGE_SHARE = 0.05  # of what the other stages take: less is not a layer of twenty
 UNEVEN_STAGE_GAIN = 0.02  # of the step: as much as names a late rank
 EXPERT_IMBALANCE = 1.25  # times the mean of tokens: routers with a balancing loss stay below

@@ -28,16 +28,6 @@ class RankTraffic:
     """The time of data transfer in µs, in collectives in which all ranks do the same and that could be split."""
     moved_bytes: float
     """The bytes on the busiest link during `transfer_us`."""
-    late: int
-    """The number of collectives in which some rank was late."""
-    last: int
-    """The number of collectives in which this rank was the late one."""
-    late_steps: int
-    """The number of steps with a late collective."""
-    last_steps: int
-    """The number of steps in whose late collectives this rank was mostly the late one."""
-    last_correlation: float
-    """The correlation of being the late one from one late step to the next: near 1 if ranks take long turns."""
     scopes: frozenset[str]
     reductions: int
     """The number of collectives that add something up over the ranks, such as gradients."""
@@ -134,16 +124,10 @@ def rank_traffic(
             reductions_us += took_us
             exposed_us += waited_us
             fastest += [float(matched.transfer_us[split].mean())] if split.any() else []
-    late, last = (np.bincount(table.row[mask & wanted], minlength=len(steady)) for mask in (matched.late, matched.last))
     return RankTraffic(
         duration_us=duration_us,
         transfer_us=transfer_us,
         moved_bytes=moved_bytes,
-        late=int(late.sum()),
-        last=int(last.sum()),
-        late_steps=int(np.count_nonzero(late)),
-        last_steps=int(np.count_nonzero(2 * last > late)),
-        last_correlation=_correlation((2 * last > late)[late > 0]),
         scopes=frozenset(matched.scopes),
         reductions=sizes.total(),
         reduced_bytes=sum(size * number for size, number in sizes.items()),
@@ -162,13 +146,6 @@ def _group_sizes(shape: CollectiveShape, groups: Mapping[str, GroupFacts]) -> fr
         return frozenset({shape.ranks})
     facts = groups.get(base_group(shape))
     return frozenset({facts.ranks}) if facts is not None and facts.ranks else frozenset()
-
-
-def _correlation(values: NDArray[np.bool_]) -> float:
-    """The correlation of each value with the next; 0 if all are equal or the correlation is negative."""
-    away = values - values.mean() if len(values) else values.astype(float)
-    squares = float((away**2).sum())
-    return max(0.0, float((away[1:] * away[:-1]).sum()) / squares) if squares else 0.0
 
 
 def _is_reduction(op: str) -> bool:

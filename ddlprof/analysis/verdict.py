@@ -19,7 +19,7 @@ from ddlprof.analysis.rules.facts import Facts, gather_facts
 from ddlprof.analysis.rules.input import handed_s, more_workers, sooner_copies
 from ddlprof.analysis.rules.loop import LESS_ROLLOUT, main_line, words_for_line
 from ddlprof.analysis.rules.pipeline import less_bubble, why_bubble
-from ddlprof.analysis.rules.ranks import help_late_rank
+from ddlprof.analysis.rules.ranks import help_late_rank, uneven_input
 from ddlprof.analysis.run import Attempt
 from ddlprof.analysis.sources import Sources
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT, FREE_CPU_PERCENT, THREAD_BUSY_SHARE, WARN_SHARE
@@ -210,11 +210,13 @@ def _straggler(verdict: Verdict, facts: Facts) -> tuple[str, str]:
     late = facts.late_rank
     if late is None:
         why += ", not always the same"
+        if (uneven := uneven_input(facts)) is not None:
+            return f"{why}: {uneven.evidence.partition(';')[0]}", help_late_rank(facts)
         if facts.device == "cpu" and not facts.starved and (facts.host.cpu_percent or 0.0) >= BUSY_CPU_PERCENT:
             busy = f"the ranks compete for the cores ({facts.host.cpu_percent:.0f} % busy)"
             return why, f"{busy}: fewer ranks, threads (OMP_NUM_THREADS) or loader workers on this machine"
         return why, help_late_rank(facts)
-    why += f", mostly for rank {late.rank}"
+    why += f", mostly for rank {late.rank}" + (f" in {late.when}" if late.phases else "")
     if late.queued_share is not None:
         why += f", which waits {percent(late.queued_share)} of its time for a processor"
     elif late.cause is not None:

@@ -18,7 +18,7 @@ _BESIDES = " (CSV: ddlprof export)"
 def report(
     run: Annotated[list[str], typer.Argument(metavar="RUN...", help=RUN_HELP)],
     out: Out = None,
-    format: Annotated[str | None, format_option(tuple(FORMATS), besides=" (for Perfetto)")] = None,
+    format: Annotated[str | None, format_option(tuple(FORMATS), besides="; trace: for Perfetto")] = None,
     instance: Annotated[
         str | None,
         typer.Option(

@@ -27,6 +27,7 @@ enum { NOTHING = -1 };
 
 #define SMALLEST_GAP_NS 250000
 #define HUGE_GAP_NS 50000000
+#define HUGE_EARLY_GAP_NS 1000000000
 #define LAST_ORDINAL 16
 
 /* -- clocks ------------------------------------------------------------------------------------------------------- */
@@ -110,7 +111,7 @@ typedef struct {
     long long open_wall_ns, open_cpu_ns;
     int open_by, interrupted, ordinal; /* `open_by`, `interrupted`: a kind, or NOTHING */
     long long updates, look_until, look_next, looks_left;
-    char gaps, idle, looking, has_clock, in_step, in_forward, in_backward, loader_due, forward_due;
+    char gaps, early, idle, looking, has_clock, in_step, in_forward, in_backward, loader_due, forward_due;
 } LoopWatch;
 
 /* Calls a method written in Python and drops what it returns; -1 where it raises. */
@@ -163,7 +164,7 @@ static int begin_gap(LoopWatch *self, int kind)
             return 0;
         }
     }
-    if (self->looks_left > 0 && self->updates < self->look_until && kind != OPTIMIZER_END
+    if (self->looks_left > 0 && self->updates < self->look_until && (kind != OPTIMIZER_END || self->early)
         && call_method(self, "look") < 0) {
         Py_XDECREF(waiting);
         return -1;
@@ -187,8 +188,9 @@ static PyObject *close_long_gap(LoopWatch *self, int kind, long long wall_ns)
     long long end_ns = clock_ns(&self->cpu, CLOCK_THREAD_CPUTIME_ID), cpu_ns = end_ns - self->open_cpu_ns;
     if (end_ns == -1 && PyErr_Occurred())
         return NULL;
-    int looks_soon = cpu_ns > SMALLEST_GAP_NS && cpu_ns < HUGE_GAP_NS && self->updates >= self->look_next;
-    if (wall_ns - cpu_ns >= SMALLEST_GAP_NS || (looks_soon && self->open_by != OPTIMIZER_END))
+    long long huge_ns = self->early ? HUGE_EARLY_GAP_NS : HUGE_GAP_NS;
+    int looks_soon = cpu_ns > SMALLEST_GAP_NS && cpu_ns < huge_ns && self->updates >= self->look_next;
+    if (wall_ns - cpu_ns >= SMALLEST_GAP_NS || (looks_soon && (self->open_by != OPTIMIZER_END || self->early)))
         return PyObject_CallMethod((PyObject *)self, "close_gap", "iL", kind, wall_ns);
     PyObject *gap = PyObject_CallFunction(
         self->gap, "(iii)L(Ly)(Ly)O", self->open_by, kind, self->ordinal, wall_ns, self->open_cpu_ns, "", end_ns, "", Py_None);
@@ -271,7 +273,8 @@ static int after_event(LoopWatch *self, int kind, PyObject *a)
         /* Whether there is one, and whether there are several, is all that counts. */
         if ((PySet_Size(self->optimizers) < 2 && PySet_Add(self->optimizers, a) < 0) || end_step(self) < 0)
             return -1;
-        if (self->gaps && PySet_Size(self->optimizers) > 1) { /* another one may follow in the same step */
+        /* Another one may follow in the same step, or what the loss is computed from. */
+        if (self->gaps && (PySet_Size(self->optimizers) > 1 || self->early)) {
             self->idle = 0;
             return begin_gap(self, kind);
         }
@@ -283,7 +286,8 @@ static int after_event(LoopWatch *self, int kind, PyObject *a)
     } else if (kind == FORWARD_END) {
         self->in_forward = 0;
     }
-    if (self->in_step && !self->in_forward && !self->in_backward && self->gaps && self->open_by == NOTHING)
+    if ((self->in_step || self->early) && !self->in_forward && !self->in_backward && self->gaps
+        && self->open_by == NOTHING)
         return begin_gap(self, kind);
     return 0;
 }
@@ -418,6 +422,7 @@ static int set_open(PyObject *self, PyObject *value, void *closure)
 #define LOOP(name) offsetof(LoopWatch, name)
 static PyMemberDef loop_members[] = {
     {"gaps", T_BOOL, LOOP(gaps), 0, NULL},
+    {"early", T_BOOL, LOOP(early), 0, NULL},
     {"idle", T_BOOL, LOOP(idle), 0, NULL},
     {"looking", T_BOOL, LOOP(looking), 0, NULL},
     {"ordinal", T_INT, LOOP(ordinal), 0, NULL},

@@ -21,6 +21,7 @@ from ddlprof.collect.drops import DURATION, STACK, STEP
 from ddlprof.collect.facts.counters import ContextSampler, PeakMemory
 from ddlprof.collect.handover import Handover
 from ddlprof.collect.process.frames import stack_of_thread
+from ddlprof.collect.process.issuers import issuers_of
 from ddlprof.collect.process.stack_schedule import StackSchedule
 from ddlprof.collect.process.stacks import StackSampler
 from ddlprof.collect.progress import WARMUP_STEPS
@@ -298,6 +299,8 @@ class Helper:
         if self.steps_ns > 4_000_000_000:
             self.steps_ns, self.other_ns = self.steps_ns // 2, self.other_ns // 2
         self.steps_ns += step.row.step_ns
+        if step.collectives:
+            step.issuers = issuers_of(step.collectives, self.stacks.places)
         self.other_ns += step.row.other_ns + (step.row.data_ns or 0)
         self._last_step = step.row.step
         self._pending.append((time.perf_counter(), step))

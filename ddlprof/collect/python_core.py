@@ -49,6 +49,8 @@ class LoopWatch:
 
     gaps = True
     """Whether gaps are measured; on an accelerator's timeline they mean nothing."""
+    early = False
+    """Whether there are gaps before a step's first forward, too: losses are computed from what no hook has seen."""
     idle = True
     """Whether the loop is between two steps, with no open gap and no round due."""
     wall: Callable[[], int]
@@ -133,9 +135,9 @@ class LoopWatch:
             if len(self._optimizers) < 2:  # whether there is one, and whether there are several, is all that counts
                 self._optimizers.add(a)
             self._end_step()
-            if self.gaps and len(self._optimizers) > 1:
+            if self.gaps and (len(self._optimizers) > 1 or self.early):
                 self.idle = False
-                self._begin_gap(kind)  # another one may follow in the same step
+                self._begin_gap(kind)  # another one may follow in the same step, or what the loss is computed from
             return
         if kind == _BACKWARD_END:
             self._loader_due = self._forward_due = True
@@ -143,7 +145,7 @@ class LoopWatch:
         elif kind == _FORWARD_END:
             self._in_forward = False
         inside = self._in_forward or self._in_backward
-        if self._in_step and not inside and self.gaps and self.open_gap is None:
+        if (self._in_step or self.early) and not inside and self.gaps and self.open_gap is None:
             self._begin_gap(kind)
 
     def _end_step(self) -> None:
@@ -169,7 +171,7 @@ class LoopWatch:
             if read is None:
                 return
             waiting = read
-        if self.looks_left > 0 and self.updates < self.look_until and kind != _OPTIMIZER_END:
+        if self.looks_left > 0 and self.updates < self.look_until and (kind != _OPTIMIZER_END or self.early):
             self.look()
         self.open_gap = kind, self.wall(), (cpu_ns, waiting)
 

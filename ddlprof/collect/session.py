@@ -28,6 +28,7 @@ from ddlprof.collect.helper import Helper
 from ddlprof.collect.install import Hooking, Uninstall, sweep
 from ddlprof.collect.job.rank_group import RankGroup
 from ddlprof.collect.job.rank_output import RankOutput
+from ddlprof.collect.loader.amounts import BatchAmounts
 from ddlprof.collect.loader.input import Input
 from ddlprof.collect.process.clocks import age_ns
 from ddlprof.collect.process.on_import import after_import
@@ -76,7 +77,9 @@ class Session:
         self.recorder.at_update = self._at_update
         origin_ns = self.rank_output.origin_ns
         self.assembler = StepAssembler(origin_ns, options.step_optimizer)
-        self.input = Input(self.recorder, self._iterated, options.data_calls, lambda batch: self.probe.loaded(batch))
+        self.input = Input(
+            self.recorder, self._iterated, options.data_calls, lambda batch: self.inspector.loaded(batch)
+        )
         context = ContextSampler(origin_ns, time.perf_counter_ns)
         self.helper = Helper(self.recorder, self.assembler, self.writer, context, self._step_ended)
         self.hooking = Hooking(self.recorder, self.assembler.unmeasured.add)
@@ -91,7 +94,8 @@ class Session:
         )
         self.helper.poll = self._poll
         self.helper.end_recording = lambda: self.later(self._end_recording)
-        self.helper.after_first_updates = self._learn
+        self.helper.after_first_updates = self._after_first_updates
+        self.amounts = BatchAmounts(self.recorder, origin_ns)
         self.module_search: ModuleSearch | None = None
         self.recent = RecentSteps()
         self.helper.is_awaited = lambda: options.stop_after is not None or self.recent.asked
@@ -104,7 +108,7 @@ class Session:
         self._begun = self._over = self._has_learned = False
 
     @cached_property
-    def probe(self) -> ModelInspector:
+    def inspector(self) -> ModelInspector:
         """Collects facts about the model. Made after torch is imported, so that other scripts do not import it."""
         from ddlprof.collect.facts.model_inspector import ModelInspector
 
@@ -151,6 +155,7 @@ class Session:
         from ddlprof.collect.hooks.optimizers import optimizer_exists
         from ddlprof.collect.hooks.table import hook_context
         from ddlprof.collect.inspection import ModelInspection, ModuleSearch
+        from ddlprof.torch_private.engine import recorded_operations
 
         self.module_search = ModuleSearch()
         self.device.before_group(torch)
@@ -159,7 +164,7 @@ class Session:
             torch,
             self.recorder,
             known.at_start(torch),
-            ModelInspection(self.probe, self.device),
+            ModelInspection(self.inspector, self.device, self.recorder.loop, recorded_operations(torch), self.amounts),
             self.helper.device_free,
             self.later,
             self.assembler.unmeasured.add,
@@ -229,12 +234,15 @@ class Session:
         if self.device.search is not None:
             self.device.search.look_again()
         self.helper.at_update(updates)
-        self.recorder.next_update = 0 if self.device.search is not None else self.helper.next_update(updates)
+        if updates >= self.amounts.due and self.context is not None:
+            self.amounts.at_update(updates, self.context.modules)
+        due = min(self.helper.next_update(updates), self.amounts.due)
+        self.recorder.next_update = 0 if self.device.search is not None else due
         if self._at_next_update:  # another thread has added work in the meantime
             self.recorder.next_update = 0
 
     def _iterated(self, loader: Any) -> None:
-        self.probe.iterated(loader)
+        self.inspector.iterated(loader)
 
     # -- the helper thread's calls --------------------------------------------------------------------------------
 
@@ -245,6 +253,13 @@ class Session:
         self.progress.step_ended(step)
         self.hangs.step_ended(step.row.step_ns)
 
+    def _after_first_updates(self) -> None:
+        self._learn()
+        try:
+            self.amounts.begin(self.inspector.text)
+        except Exception as error:  # fail open
+            self.inspector.failed("tokens", error)
+
     def _groups_seen(self) -> tuple[SeenGroups | None, dict[str, str]]:
         seen = self.context.groups if self.context is not None else None
         return seen, self.groups.told if self.groups is not None else {}
@@ -252,32 +267,32 @@ class Session:
     def _learn(self, row: StepRow | None = None) -> None:
         """Writes what is known so far to the manifest. `row`: the record of a step with a typical batch."""
         self._has_learned = True
-        probe = None
+        inspector = None
         try:
-            probe = self.probe if "torch" in sys.modules else None
+            inspector = self.inspector if "torch" in sys.modules else None
         except Exception as error:  # fail open: it could not be imported
             self.writer.note("manifest", f"{type(error).__name__}: {error}")
-        self.rank_output.learn(probe, self.assembler, row, self._learn_groups(probe))
+        self.rank_output.learn(inspector, self.assembler, row, self._learn_groups(inspector))
 
-    def _learn_groups(self, probe: ModelInspector | None) -> Parallelism | None:
+    def _learn_groups(self, inspector: ModelInspector | None) -> Parallelism | None:
         """Writes which dimensions of the layout the process groups belong to; returns how the ranks share the work."""
-        if probe is None or self.groups is None:
+        if inspector is None or self.groups is None:
             return None
         try:
             names = list(self.assembler.boundaries.names.values())
-            found = self.groups.learn(probe, names, self.rank_output.world_size)
+            found = self.groups.learn(inspector, names, self.rank_output.world_size)
             for facts in self.groups.news():
                 self.writer.context(facts)
             return found
         except Exception as error:
-            probe.failed("groups", error)
+            inspector.failed("groups", error)
             return None
 
     def _poll(self) -> None:
         self.progress.poll()
         self.hangs.poll()
         if self._has_learned and self.groups is not None and self.groups.is_due:
-            self._learn_groups(self.probe)
+            self._learn_groups(self.inspector)
 
     def _on_device(self, name: str) -> None:
         self.rank_output.change(device=name, clock="device")

@@ -30,16 +30,17 @@ Layout: TypeAlias = tuple[tuple[str, str], ...]
 """The name and the type of each column: `u4`, `i8`, ... as numpy calls them."""
 
 _WIDE = ("start_ns", "peak_memory_bytes")
-_STEP_NAMES = tuple(f.name for f in fields(StepRow))[:-1]
+STEP_FIELDS = tuple(f.name for f in fields(StepRow) if f.name != FIRST_SEQS)
+"""The fields of a step that are one integer each."""
 _SUM_NAMES = tuple(f.name for f in fields(Aggregate))
 
 LAYOUTS: Mapping[str, Layout] = {
     STEP.decode(): (
-        *((name, "i8" if name in _WIDE else "u4") for name in _STEP_NAMES),
+        *((name, "i8" if name in _WIDE else "u4") for name in STEP_FIELDS),
         (FIRST_SEQS, "u4"),
         (COLLECTIVES, "u4"),
     ),
-    LONG_STEP.decode(): (*((name, "i8") for name in _STEP_NAMES), (FIRST_SEQS, "u4"), (COLLECTIVES, "u4")),
+    LONG_STEP.decode(): (*((name, "i8") for name in STEP_FIELDS), (FIRST_SEQS, "u4"), (COLLECTIVES, "u4")),
     SUMS.decode(): tuple((name, "i8") for name in _SUM_NAMES),
     TIMES: tuple((f.name, "u4") for f in fields(CollectiveTimes)),
 }
@@ -54,8 +55,8 @@ def _struct(kind: str) -> struct.Struct:
 
 
 _STEP, _LONG_STEP, _SUMS, _TIMES = map(_struct, LAYOUTS)
-_IS_WIDE = tuple(name in _WIDE for name in _STEP_NAMES)
-_step_values = attrgetter(*_STEP_NAMES)
+_IS_WIDE = tuple(name in _WIDE for name in STEP_FIELDS)
+_step_values = attrgetter(*STEP_FIELDS)
 _sum_values = attrgetter(*_SUM_NAMES)
 
 MAGIC = b"\x89DL"
@@ -75,8 +76,8 @@ def encode_row(row: StepRow, collectives: int) -> tuple[bytes, bytes]:
     values = _step_values(row)
     counts = (len(row.first_seqs), collectives)
     if _NONE not in values:
-        short = [(MISSING if wide else _NONE) if v is None else v for v, wide in zip(values, _IS_WIDE, strict=True)]
-        short[-1] = _NONE if short[-1] == MISSING else short[-1]  # the signature
+        absent = (None, MISSING)
+        short = [(MISSING if wide else _NONE) if v in absent else v for v, wide in zip(values, _IS_WIDE, strict=True)]
         try:
             return STEP, _STEP.pack(*short, *counts)
         except struct.error:  # a step of more than four seconds

@@ -13,10 +13,12 @@ from dataclasses import asdict, fields
 from operator import attrgetter
 from typing import Any, TypeAlias
 
+from ddlprof.model.amounts import BatchAmount
 from ddlprof.model.blocks import LAYOUTS
 from ddlprof.model.checkpoint_files import CheckpointFile
 from ddlprof.model.experts import RoutedTokens
 from ddlprof.model.health import HealthReading
+from ddlprof.model.issuers import Issuers
 from ddlprof.model.pipeline import PipelineSchedule
 from ddlprof.model.records import (
     Aggregate,
@@ -50,7 +52,7 @@ KINDS: dict[str, type[Any]] = {
     "s": StepRow, "a": Aggregate, "g": Signature, "l": SourceLine, "q": Samples, "c": ContextRow, "n": Note,
     "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
     "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts, "h": PipelineSchedule, "x": RoutedTokens,
-    "r": CheckpointFile, "y": HealthReading, "i": Stride,
+    "r": CheckpointFile, "y": HealthReading, "i": Stride, "j": Issuers, "o": BatchAmount,
 }  # fmt: skip
 """The type of record of each tag. `s` and `a` are only in files of schema 2."""
 SHAPES = "shapes"
@@ -117,6 +119,7 @@ Record: TypeAlias = (
     | GroupFacts
     | HealthReading
     | Stride
+    | BatchAmount
 )
 """Records that consist of plain numbers or text and take one line each."""
 
@@ -157,6 +160,11 @@ def encode_signature(number: int, shapes: list[CollectiveShape]) -> str:
     """The line with the shapes of a step's collectives. The root is omitted if there is none."""
     rows = [[s.group, s.op, s.bytes, s.ranks, *([] if s.root is None else [s.root])] for s in shapes]
     return _line([TAGS[Signature], number, rows])
+
+
+def encode_issuers(issuers: Issuers) -> str:
+    """The line that says who issues the collectives of a signature."""
+    return _line([TAGS[Issuers], issuers.signature, *issuers.counts])
 
 
 def encode_location(number: int, place: SourceLocation) -> str:

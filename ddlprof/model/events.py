@@ -21,8 +21,8 @@ class Kind(IntEnum):
     DATA_BEGIN = 0
     """The loop asks a loader for a batch. `loader`: the id of the iteration."""
     DATA_END = 1
-    """The batch is there. `delivery`: (fetch share, prep share, cpu, asked, storage), a callable that returns these
-    later, or None if not known. The shares are fractions of the wait; the other three are the cost of making the batch,
+    """The batch is there. `delivery`: (fetch share, prep share, cpu, asked, storage, blocked), a callable that returns
+    these later, or None if not known. The shares are fractions of the wait; the rest is the cost of making the batch,
     as in `ddlprof.collect.loader.fetch_meter.Fetch`. `samples`: those in the batch, 0 if there is no batch (an iterator
     was made, the data ended), None if unknown."""
     EPOCH = 2

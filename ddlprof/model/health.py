@@ -36,6 +36,8 @@ class HealthCounter:
     action: str
     of_device: bool = False
     """Whether it is of the rank's device, not of the machine."""
+    of_network: bool = False
+    """Whether it is of the network between machines."""
     is_level: bool = False
     """Whether the value is a state, good while it is 0, and not a number that grows."""
 
@@ -60,10 +62,10 @@ COUNTERS = {
         HealthCounter("cpu_hot", "slow-downs of processors by heat", 0, _COOLING),
         HealthCounter("memory_corrected", "corrected memory errors", 0, _MODULE),
         HealthCounter("memory_uncorrected", "uncorrected memory errors", 0, _MODULE),
-        HealthCounter("tcp_retransmits", "TCP segments sent again", 5, _CABLE),
-        HealthCounter("network_dropped", "packets dropped by the network interface", 1, _CABLE),
-        HealthCounter("network_errors", "errors of the network interface", 0, _CABLE),
-        HealthCounter("infiniband_errors", "errors of the InfiniBand port", 0, _CABLE),
+        HealthCounter("tcp_retransmits", "TCP segments sent again", 5, _CABLE, of_network=True),
+        HealthCounter("network_dropped", "packets dropped by the network interface", 1, _CABLE, of_network=True),
+        HealthCounter("network_errors", "errors of the network interface", 0, _CABLE, of_network=True),
+        HealthCounter("infiniband_errors", "errors of the InfiniBand port", 0, _CABLE, of_network=True),
         HealthCounter("gpu_ecc_corrected", "corrected errors of the GPU's memory", 0, _GPU, of_device=True),
         HealthCounter("gpu_ecc_uncorrected", "uncorrected errors of the GPU's memory", 0, _GPU, of_device=True),
         HealthCounter("gpu_remapped_rows", "rows of the GPU's memory taken out of use", 0, _GPU, of_device=True),

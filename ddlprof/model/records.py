@@ -129,6 +129,9 @@ class CollectiveShape:
     ranks: Shared[int]
     root: Shared[int | None] = None
     """The job's rank number of the root, or of a message's other end. None: none, or not recorded."""
+    issuer: int = -1
+    """The number of the source line of its issuer, -1 where not known. It is not written here: see
+    `ddlprof.model.issuers`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,8 @@ def data_words() -> tuple[str, ...]:
 
 
 class SourceLocation(NamedTuple):
-    """A place as `file:line function`, and one of the words above; empty if the kind of work is not known."""
+    """A place as `file:line function`, and one of the words above or of `ddlprof.model.issuers`; empty if the kind of
+    work is not known."""
 
     text: str
     what: str = ""

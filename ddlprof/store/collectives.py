@@ -9,9 +9,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from ddlprof.model.blocks import STEP_FIELDS
 from ddlprof.model.records import MISSING, CollectiveShape, CollectiveTimes
 from ddlprof.store.step_blocks import StepArrays
-from ddlprof.store.tables import STEP_FIELDS, CollectiveTable, IntArray
+from ddlprof.store.tables import CollectiveTable, IntArray
 
 _SIGNATURE = STEP_FIELDS.index("signature")
 _TIMES = tuple(f.name for f in fields(CollectiveTimes))

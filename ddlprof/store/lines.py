@@ -8,9 +8,9 @@ nowhere else.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from itertools import compress
+from itertools import compress, islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from ddlprof.base.reading import NOT_NEGATIVE, Interval, decode, parse_json
 from ddlprof.model import codec
 from ddlprof.model.blocks import Layout, layouts_of
 from ddlprof.model.codec import COLUMNS, KINDS, Columns, columns_of
+from ddlprof.model.issuers import Issuers
 from ddlprof.model.records import (
     RANK_SCHEMA_VERSION,
     ClockReading,
@@ -194,13 +195,41 @@ def shapes_of(parsed: Parsed) -> dict[int, tuple[CollectiveShape, ...]]:
             parsed.damaged += 1
             break
         shapes[signature.number] = signature.shapes
-    return shapes
+    return _with_issuers(shapes, parsed)
+
+
+def _with_issuers(
+    signatures: dict[int, tuple[CollectiveShape, ...]], parsed: Parsed
+) -> dict[int, tuple[CollectiveShape, ...]]:
+    """The signatures with the issuers of their collectives. In a signature of which none are known, a shape has the
+    issuer that it has in all others."""
+    issuers: dict[int, Issuers] = {line.signature: line for line in parsed.of("j")}
+    issued: dict[CollectiveShape, set[int]] = {}
+    for number, known in issuers.items():
+        shapes = signatures.get(number, ())
+        of = list(islice(known.lines(), len(shapes) + 1))
+        if len(of) != len(shapes):
+            continue
+        for shape, issuer in zip(shapes, of, strict=True):
+            issued.setdefault(shape, set()).add(issuer)
+        signatures[number] = tuple(replace(s, issuer=issuer) for s, issuer in zip(shapes, of, strict=True))
+    sure = {shape: replace(shape, issuer=min(of)) for shape, of in issued.items() if len(of) == 1}
+    if sure:
+        for number, shapes in signatures.items():
+            if number not in issuers:
+                signatures[number] = tuple(sure.get(shape, shape) for shape in shapes)
+    return signatures
+
+
+def places_of(parsed: Parsed) -> dict[int, SourceLocation]:
+    """The places in the sources by number."""
+    lines: list[SourceLine] = parsed.of("l")
+    return {line.number: SourceLocation(line.text, line.what) for line in lines}
 
 
 def samples_of(parsed: Parsed) -> list[tuple[int, SourceLocation, int]]:
     """The stack samples: step, place and number of each."""
-    lines: list[SourceLine] = parsed.of("l")
-    known = {line.number: SourceLocation(line.text, line.what) for line in lines}
+    known = places_of(parsed)
     unknown = SourceLocation("unknown line")
     long_lines: list[Samples] = parsed.of("q")
     steps, counts = bulk(parsed, "q", _sample_lines)

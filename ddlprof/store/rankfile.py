@@ -8,7 +8,7 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.model.blocks import Block, BlockStream
+from ddlprof.model.blocks import STEP_FIELDS, Block, BlockStream
 from ddlprof.model.dimensions import is_known
 from ddlprof.model.health import COUNTERS
 from ddlprof.model.records import LEFT_OUT, MISSING, SPANS, Aggregate, Note, RankHeader
@@ -20,6 +20,7 @@ from ddlprof.store.lines import (
     Parsed,
     context_of,
     overhead_of,
+    places_of,
     samples_of,
     shapes_of,
     sort_lines,
@@ -27,7 +28,7 @@ from ddlprof.store.lines import (
 from ddlprof.store.numbers import LARGEST
 from ddlprof.store.parts import steps_name
 from ddlprof.store.step_blocks import StepArrays, as_aggregates, merged, step_arrays, sums_of
-from ddlprof.store.tables import CLASS_FIELDS, OPTIONAL_FIELDS, STEP_FIELDS, IntArray, RankData, StepTable
+from ddlprof.store.tables import CLASS_FIELDS, OPTIONAL_FIELDS, IntArray, RankData, StepTable
 
 LARGEST_OF_STEP = 2**50
 """The most that a step may take or count; as nanoseconds, 13 days."""
@@ -83,10 +84,11 @@ def rank_of(header: RankHeader, parsed: Parsed, arrays: StepArrays, sums: IntArr
     rank.pipelines, rank.routed = parsed.of("h"), parsed.of("x")
     rank.checkpoint_files = parsed.of("r")
     rank.strides = parsed.of("i")
+    rank.amounts = parsed.of("o")
     rank.health = [reading for reading in parsed.of("y") if reading.counter in COUNTERS]
     rank.groups = {facts.group: facts for facts in parsed.of("m")[-MAX_GROUPS:] if is_known(facts)}
     rank.end = next(reversed(parsed.of("e")), None)
-    rank.samples = samples_of(parsed)
+    rank.samples, rank.places = samples_of(parsed), places_of(parsed)
     packed, rank.untold = pack(arrays, shapes_of(parsed))
     rank.expand = packed.expand
     rank.notes = list(parsed.of("n"))

@@ -10,6 +10,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from ddlprof.model.blocks import STEP_FIELDS
 from ddlprof.model.codec import COLLECTIVES, REST
 from ddlprof.model.records import MISSING, Aggregate, CollectiveTimes, Flush, Note
 from ddlprof.store.collectives import signatures_of
@@ -18,7 +19,7 @@ from ddlprof.store.lines import Head, Parsed, bulk, context_of, shapes_of, sort_
 from ddlprof.store.numbers import DAMAGE, whole_numbers, whole_numbers_at_once
 from ddlprof.store.rankfile import LARGEST_SUM, notes_of_damage, rank_of, sound_steps
 from ddlprof.store.step_blocks import StepArrays
-from ddlprof.store.tables import OPTIONAL_FIELDS, STEP_FIELDS, IntArray, RankData, column_default
+from ddlprof.store.tables import OPTIONAL_FIELDS, IntArray, RankData, column_default
 
 _STEP = b'["s",'
 _BEGIN, _END = len(STEP_FIELDS), len(STEP_FIELDS) + 1

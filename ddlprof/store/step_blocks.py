@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.model import blocks
-from ddlprof.model.blocks import COLLECTIVES, FIRST_SEQS, TIMES, Block, Layout
+from ddlprof.model.blocks import COLLECTIVES, FIRST_SEQS, STEP_FIELDS, TIMES, Block, Layout
 from ddlprof.model.records import MISSING, Aggregate, CollectiveTimes
-from ddlprof.store.tables import STEP_FIELDS, IntArray, column_default, records_of
+from ddlprof.store.tables import IntArray, column_default, records_of
 
 MOST_SUMS = 1000
 """About the most aggregates that are made of a rank's sums."""

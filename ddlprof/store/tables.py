@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from ddlprof.base.text import shell_word
 from ddlprof.base.typed import optional_fields
+from ddlprof.model.amounts import BatchAmount
+from ddlprof.model.blocks import STEP_FIELDS
 from ddlprof.model.checkpoint_files import CheckpointFile
 from ddlprof.model.classes import CLASSES
 from ddlprof.model.experts import RoutedTokens
@@ -50,7 +52,6 @@ IntArray: TypeAlias = NDArray[np.int64]
 FloatArray: TypeAlias = NDArray[np.float64]
 _Record = TypeVar("_Record", StepRow, Aggregate)
 
-STEP_FIELDS = tuple(f.name for f in fields(StepRow))[:-1]  # without first_seqs, which only locates collectives
 OPTIONAL_FIELDS = optional_fields(StepRow) | optional_fields(ContextRow)
 """The columns that may not have been measured."""
 CLASS_FIELDS = tuple(f"{name}_ns" for name in CLASSES)
@@ -176,6 +177,8 @@ class RankData:
     """From which step on fewer steps were kept as rows."""
     samples: list[tuple[int, SourceLocation, int]] = field(default_factory=list)
     """Stack samples taken in `other`: step, source line, number of samples."""
+    places: dict[int, SourceLocation] = field(default_factory=dict)
+    """The places in the sources, by the numbers that shapes of collectives have of their issuers."""
     context: ContextTable = field(default_factory=ContextTable.empty)
     windows: list[WindowRow] = field(default_factory=list)
     calibration: list[Calibration] = field(default_factory=list)
@@ -195,6 +198,8 @@ class RankData:
     """The counters of a sick machine, each when it had changed."""
     routed: list[RoutedTokens] = field(default_factory=list)
     """The tokens that were routed to experts, in a few steps."""
+    amounts: list[BatchAmount] = field(default_factory=list)
+    """How much the model got, in some steps."""
     checkpoint_files: list[CheckpointFile] = field(default_factory=list)
     """The checkpoints that it wrote and read, in this order of events."""
     overhead: Overhead | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from ddlprof.model import blocks
 from ddlprof.model.records import Aggregate, CollectiveTimes, StepRow
 
-_SUMMED = tuple(f.name for f in fields(Aggregate))[2:-1]  # all but where it begins, of how many steps, and flags
+_SUMMED = tuple(f.name for f in fields(Aggregate) if f.name not in ("first_step", "steps", "flags"))
 BLOCK_BYTES = 1 << 20
 """About the most bytes of a block."""
 

@@ -8,6 +8,7 @@ that fails is tried again, with growing pauses; what is held meanwhile is bounde
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from zlib import crc32
 from ddlprof.base.kept_file import ResumedFile
 from ddlprof.base.real_time import time
 from ddlprof.model import codec
+from ddlprof.model.issuers import UNKNOWN, Issuers, counted
 from ddlprof.model.records import (
     NEVER,
     CollectiveShape,
@@ -58,6 +60,8 @@ class FinishedStep:
     """`Recorder.marks` at the end of the step."""
     unawaited: int = 0
     """The number of collectives on streams for which no wait has ever been observed."""
+    issuers: Sequence[SourceLocation | None] | None = None
+    """Who issued each of the collectives, None where not known; None: nobody has looked in this step."""
 
 
 def rank_files(directory: Path, attempt: int, rank: int) -> tuple[Path, Path]:
@@ -92,6 +96,8 @@ class RankWriter:
         """The first of the signatures that differ in the sizes of all-to-alls only."""
         self._places: dict[SourceLocation, int] = {}
         self._notes: set[str] = set()
+        self._issuers: dict[int, list[int]] = {}
+        """By signature the places of those that issue its collectives."""
 
     def open(self, directory: Path) -> None:
         """Creates this rank's files. Raises OSError, FileExistsError if the rank has files already.
@@ -169,6 +175,8 @@ class RankWriter:
             number = self._alike.get(_without_sizes(key))
         if number is None:  # no details
             return row, []
+        if step.issuers is not None:
+            self._write_issuers(number, step.issuers)
         times = [
             CollectiveTimes(
                 relative_us(c.ready, step.start),
@@ -195,14 +203,28 @@ class RankWriter:
         """Writes the numbers of stack samples taken in the `other` of a step, by source line."""
         numbered = {}
         for place, count in counts.items():
-            if place not in self._places:
-                if len(self._places) >= _MOST_PLACES:
-                    continue
-                self._places[place] = len(self._places)
-                self._add_line(codec.encode_location(self._places[place], place), is_needed=True)
-            numbered[self._places[place]] = count
+            number = self._number_of(place)
+            if number is not None:
+                numbered[number] = count
         if numbered:
             self._add_line(codec.encode_samples(step, numbered))
+
+    def _number_of(self, place: SourceLocation) -> int | None:
+        """The number of a place in the sources, which is written where it is new; None if there are too many."""
+        number = self._places.get(place)
+        if number is None and len(self._places) < _MOST_PLACES:
+            number = self._places[place] = len(self._places)
+            self._add_line(codec.encode_location(number, place), is_needed=True)
+        return number
+
+    def _write_issuers(self, signature: int, issuers: Sequence[SourceLocation | None]) -> None:
+        """Writes who issues the collectives of a signature, where more is known of them than before."""
+        known = self._issuers.get(signature, [UNKNOWN] * len(issuers))
+        numbers = [UNKNOWN if place is None else self._number_of(place) for place in issuers]
+        merged = [old if old != UNKNOWN or new is None else new for old, new in zip(known, numbers, strict=True)]
+        if merged != known:
+            self._issuers[signature] = merged
+            self._add_line(codec.encode_issuers(Issuers(signature, counted(merged))), is_needed=True)
 
     # -- files ----------------------------------------------------------------------------------------------------
 

@@ -244,8 +244,6 @@ def _times(step: LayoutStep, corrections: Sequence[float]) -> StepTimes:
     inside_s = sum(each.inside_s for each in sent)
     return StepTimes(
         compute_s=step.compute_s * busy,
-        data_s=0.0,
-        h2d_s=0.0,
         interconnect_s=inside_s * waiting,
         network_s=(sum(each.seconds for each in sent) - inside_s) * waiting,
         other_s=step.other_s * busy,

@@ -13,15 +13,27 @@ from hypothesis import strategies as st
 
 from ddlprof.collect import core
 from ddlprof.collect.process.clocks import ThreadClock
-from ddlprof.collect.steps.loop import HUGE_GAP_NS, OperatorLog
+from ddlprof.collect.steps.loop import HUGE_EARLY_GAP_NS, HUGE_GAP_NS, OperatorLog
 from ddlprof.model.events import IterationStart, Kind
 from tests.unit.collect.cores import CORES, Core
 
 pytestmark = pytest.mark.skipif(not core.IN_C, reason="the core in C was not built")
 
-PAUSES_NS = (0, 1_000, 249_999, 250_000, 400_000, HUGE_GAP_NS + 1)
+PAUSES_NS = (0, 1_000, 249_999, 250_000, 400_000, HUGE_GAP_NS + 1, 3 * HUGE_EARLY_GAP_NS)
 HOOKS = ("capture", "in_window", "before_waiting", "before_update", "at_update")
-CHANGES = ("active", "gaps", "rounds", "thread", "unstamped", "next_update", "take_rest", "taken", "kernel", *HOOKS)
+CHANGES = (
+    "active",
+    "gaps",
+    "early",
+    "rounds",
+    "thread",
+    "unstamped",
+    "next_update",
+    "take_rest",
+    "taken",
+    "kernel",
+    *HOOKS,
+)
 
 event = st.tuples(
     st.sampled_from(list(Kind)),
@@ -65,7 +77,7 @@ class Log(OperatorLog):
         self._told.append("start")
         return len(self._told) % 3 > 0
 
-    def stop(self) -> Any:
+    def stop(self, recorded: bool = False) -> Any:
         self._told.append("stop")
         return [(0, 1)]
 
@@ -114,8 +126,8 @@ def alter(recorder: Any, clock: Clock, told: list[Any], what: str, value: int) -
         setattr(recorder, what, hook(told, what, value) if value else None)
     elif what == "active":
         recorder.active = bool(value)
-    elif what == "gaps":
-        recorder.loop.gaps = bool(value)
+    elif what in ("gaps", "early"):
+        setattr(recorder.loop, what, bool(value))
     elif what == "rounds":
         recorder.rounds = [None, *IterationStart][value % 3]
     elif what == "thread":

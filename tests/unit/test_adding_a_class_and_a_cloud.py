@@ -37,7 +37,7 @@ EDITS = {
         (r"(other_ns=.*?),\n", r"\1 - sums.toy,\n        toy_ns=sums.toy,\n        toys=7,\n"),
     ],
     "recommender/estimate.py": [
-        (r"(class StepTimes:.*?    other_s: float\n)", r"\1    toy_s: float = 0.0\n"),
+        (r"(class StepTimes:.*?)(    other_s: float = 0.0\n)", r"\1    toy_s: float = 0.0\n\2"),
         (r'("other": False)', r'\1, "toy": True'),
     ],
     "recommender/workload.py": [(r"    other_s: (\w+ \| None = None\n)", r"    toy_s: \1\g<0>")],

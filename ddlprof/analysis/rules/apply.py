@@ -8,14 +8,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddlprof.analysis.findings import SEVERITIES, Finding
-from ddlprof.analysis.rules import communication, compute, data_lines, experts, input, loop, machine, pipeline, ranks
+from ddlprof.analysis.rules import (
+    communication,
+    compute,
+    data_lines,
+    experts,
+    input,
+    loop,
+    machine,
+    own_communication,
+    pipeline,
+    ranks,
+)
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import CRITICAL_SHARE, CRITICAL_STEPS, STANDARD_ERRORS, WARN_SHARE
 
 GROUPS: dict[str, tuple[Rule, ...]] = {
     "Input": input.RULES + data_lines.RULES,
-    "Communication": communication.RULES,
+    "Communication": communication.RULES + own_communication.RULES,
     "Computing": compute.RULES,
     "Ranks": ranks.RULES,
     "Pipelines": pipeline.RULES,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import ceil
 
+from ddlprof.analysis.issued import Issued
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import (
@@ -15,33 +17,35 @@ from ddlprof.analysis.thresholds import (
     SMALL_BUCKETS,
     WARN_SHARE,
 )
-from ddlprof.base.units import either, gib, percent, significant
+from ddlprof.base.units import either, gib, percent, significant, size
+from ddlprof.model.issuers import BUFFERS, FSDP, FSDP2, OF_SCRIPT, REDUCER
 
 _SEVERAL_EXCHANGES = 1.5
-"""More exchanges of all gradients in a step are too many. DDP makes one, or one for each micro-batch; buffers and
-metrics add a little."""
+"""More exchanges of all gradients in a step are too many. DDP makes one, or one for each micro-batch; where it is not
+known who issues collectives, buffers and metrics add a little."""
 _ALL_GRADIENTS = 0.5
 """If small collectives carry this share of the gradients' bytes, they are the gradients and not, say, metrics."""
 
+_SHARDED = ("fsdp", "ddp+fsdp")
 _IN_FLOAT32 = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 """The precisions whose gradients have four bytes."""
 
 
 def no_sync(facts: Facts) -> Issue | None:
     """Finds gradients that are exchanged after each micro-batch."""
-    exposed = _exposed(facts)
+    exposed = exposed_s(facts, facts.issued.gradients)
     if exposed is None or not exchanges_too_often(facts):
         return None
     times = facts.exchanges or 1.0
     evidence = f"gradients of {facts.training.micro_batches} micro-batches are exchanged {times:.0f} times a step; "
     evidence += f"computing waits {facts.scale.time(exposed)} for it"
     return Issue("gradients are exchanged too often", evidence, less_communication(facts), facts.steady_steps,
-                 _share(facts, exposed), gain_s=exposed * (1 - 1 / times), about="comm")  # fmt: skip
+                 share_of_step(facts, exposed), gain_s=exposed * (1 - 1 / times), about="comm")  # fmt: skip
 
 
 def bucket_size(facts: Facts) -> Issue | None:
     """Finds gradients sent in many small messages, or in one message when nothing is left to compute."""
-    exposed, sent = _exposed(facts), facts.reductions
+    exposed, sent = exposed_s(facts, facts.issued.of(REDUCER)), facts.reductions
     if exposed is None or sent is None or facts.training.strategy != "ddp" or not facts.model.gradient_bytes:
         return None
     exchanges = max(1.0, facts.exchanges or 1.0)
@@ -52,7 +56,7 @@ def bucket_size(facts: Facts) -> Issue | None:
         evidence += f"{1e6 * sent.shortest_s:.0f} µs each"
         action = "larger buckets: DistributedDataParallel(bucket_cap_mb=25), which is the default"
         return Issue("gradients are exchanged in many small messages", evidence, action, facts.steady_steps,
-                     _share(facts, exposed), gain_s=min(exposed, (sent.number - enough) * sent.shortest_s),
+                     share_of_step(facts, exposed), gain_s=min(exposed, (sent.number - enough) * sent.shortest_s),
                      about="comm")  # fmt: skip
     backward = facts.mean_s("compute_backward")
     most_bytes = (1 - HIDDEN_SHARE) * facts.model.gradient_bytes
@@ -63,13 +67,14 @@ def bucket_size(facts: Facts) -> Issue | None:
     evidence += f"{facts.scale.time(sent.exposed_s)} exposed"
     return Issue("gradients are exchanged in one message at the end", evidence,
                  "smaller buckets, sent while backward goes on: DistributedDataParallel(bucket_cap_mb=25)",
-                 facts.steady_steps, _share(facts, exposed), about="comm",
+                 facts.steady_steps, share_of_step(facts, exposed), about="comm",
                  gain_s=min(exposed, backward, sent.exposed_s) * (1 - BUCKET_BYTES / sent.largest_bytes))  # fmt: skip
 
 
 def gradient_traffic(facts: Facts) -> Issue | None:
     """Finds ranks that exchange more bytes than the links carry while the ranks compute."""
-    exposed = _exposed(facts)
+    others = [each for each in facts.issued.kinds if each.place.what not in (BUFFERS, *OF_SCRIPT)]
+    exposed = exposed_s(facts, others)
     if exposed is None or exchanges_too_often(facts) or bucket_size(facts) is not None:
         return None
     evidence = f"computing waits {facts.scale.time(exposed)} a step for communication"
@@ -84,25 +89,41 @@ def gradient_traffic(facts: Facts) -> Issue | None:
     if not _mostly_latency(facts):
         title = "links carry less than the ranks exchange"
     return Issue(title, evidence, less_communication(facts), facts.steady_steps,
-                 _share(facts, exposed), gain_s=exposed / 2 if halves else None, about="comm")  # fmt: skip
+                 share_of_step(facts, exposed), gain_s=exposed / 2 if halves else None, about="comm")  # fmt: skip
 
 
 def exchanges_too_often(facts: Facts) -> bool:
-    """Whether DDP accumulates micro-batches and exchanges gradients in each of them."""
-    accumulates = facts.training.strategy == "ddp" and (facts.training.micro_batches or 1) > 1
+    """Whether DDP or FSDP accumulates micro-batches and exchanges gradients in each of them."""
+    sharded = facts.training.strategy in _SHARDED and bool(facts.issued.of(FSDP, FSDP2)) and _has_room(facts)
+    accumulates = (facts.training.strategy == "ddp" or sharded) and (facts.training.micro_batches or 1) > 1
     return accumulates and (facts.exchanges or 0.0) > _SEVERAL_EXCHANGES
+
+
+def _has_room(facts: Facts) -> bool:
+    """Whether memory holds the whole gradients, which FSDP keeps while it does not exchange them; True if not known."""
+    free = facts.host.free_bytes
+    if free is not None:
+        free //= max(1, facts.ranks_per_node)
+    if facts.device != "cpu":
+        total, peak = facts.devices.memory_bytes, facts.devices.peak_bytes
+        free = total - peak if total is not None and peak is not None else None
+    return free is None or free >= (facts.model.gradient_bytes or 0)
 
 
 def less_communication(facts: Facts) -> str:
     """Advice for exchanging less, or less often."""
+    if exchanges_too_often(facts):
+        times = f"gradients are exchanged {facts.exchanges:.0f} times a step"
+        last = f"in all but the last of {facts.training.micro_batches} micro-batches"
+        if facts.training.strategy == "ddp":
+            return f"{times}: call the model under no_sync() {last}"
+        kept = f"keeps {size(facts.model.gradient_bytes or 0)} of whole gradients in memory"
+        how = "model.set_requires_gradient_sync(False)" if facts.issued.of(FSDP2) else "with model.no_sync():"
+        return f"{times}: {how} {last} ({kept})"
     if facts.training.strategy in ("fsdp", "zero"):
         return "larger batches, or faster links between the ranks"
     if facts.training.strategy != "ddp":
         return "larger batches, fewer and larger messages, or messages beside computing (async_op=True)"
-    if exchanges_too_often(facts):
-        passes = facts.training.micro_batches
-        times = f"gradients are exchanged {facts.exchanges:.0f} times a step"
-        return f"{times}: call the model under no_sync() in all but the last of {passes} micro-batches"
     accumulates = (facts.training.micro_batches or 1) > 1
     hook = "fp16_compress_hook" if facts.device == "cpu" else "bf16_compress_hook"  # DDP refuses bf16 with gloo
     unknown = ", where there is no hook" if facts.training.comm_hook is None else ""
@@ -120,32 +141,36 @@ def _mostly_latency(facts: Facts) -> bool:
     return largest is not None and largest < SMALL_BUCKET_BYTES
 
 
-def _exposed(facts: Facts) -> float | None:
-    """The seconds of a step in which computing waits for data to move; None if that is not worth a warning."""
-    moving = facts.moving_s
-    share = None if moving is None else _share(facts, moving)
+def exposed_s(facts: Facts, issued: Iterable[Issued]) -> float | None:
+    """The seconds of a step in which computing waits for these collectives to move data, or for any if it is not known
+    who issues them; None if that is not worth a warning."""
+    moving = facts.moving_of(issued) if facts.issued else facts.moving_s
+    share = None if moving is None else share_of_step(facts, moving)
     return moving if facts.world_size > 1 and share is not None and share >= WARN_SHARE else None
 
 
-def _share(facts: Facts, seconds: float) -> float | None:
+def share_of_step(facts: Facts, seconds: float) -> float | None:
+    """Seconds as a share of the mean step."""
     step = facts.mean_s("step")
     return seconds / step if step else None
 
 
-_MOVING = f"{percent(WARN_SHARE)} of the step exposed, waits for later ranks left out"
-_WORTH = "less is not worth a day of anybody's work"
+MOVING = f"{percent(WARN_SHARE)} of the step exposed, waits for later ranks left out"
+WORTH = "less is not worth a day of anybody's work"
 
 RULES = (
-    Rule("no_sync", "Gradients are exchanged after every micro-batch", f"{_MOVING}, and more than "
+    Rule("no_sync", "Gradients are exchanged after every micro-batch", f"{MOVING}, and more than "
          f"{_SEVERAL_EXCHANGES:g} exchanges of all gradients in a step",
-         "DDP makes one, or one for each micro-batch; buffers and metrics add a little", FINDING_STEPS,
-         "the strategy is not DDP, a hook changes what is sent, or the gradients' size is not known", no_sync),
-    Rule("bucket_size", "Gradients go in many small messages, or in one at the end", f"{_MOVING}; and at least "
+         "DDP and FSDP make one, or one for each micro-batch", FINDING_STEPS,
+         "the strategy is another, a hook changes what is sent, the gradients' size is not known, or FSDP has no "
+         "memory for whole gradients", no_sync),
+    Rule("bucket_size", "Gradients go in many small messages, or in one at the end", f"{MOVING}; and at least "
          f"{SMALL_BUCKETS} messages and four times those of DDP's default, or one message of more than "
          f"{gib(HUGE_BUCKET_BYTES)} with less than {percent(HIDDEN_SHARE)} of it hidden",
          "small messages cost mostly latency; a single one begins when nothing is left to hide it behind",
          FINDING_STEPS, "the strategy is not DDP, or transfers are not told from waits",
          bucket_size),
-    Rule("gradient_traffic", "Links carry less than the ranks exchange", _MOVING, _WORTH, FINDING_STEPS,
-         "communication is not measured, or `no_sync` or `bucket_size` speaks", gradient_traffic),
+    Rule("gradient_traffic", "Links carry less than the ranks exchange", MOVING, WORTH, FINDING_STEPS,
+         "communication is not measured, `no_sync` or `bucket_size` speaks, or lines of the script or broadcasts of "
+         "buffers are what is waited for", gradient_traffic),
 )  # fmt: skip

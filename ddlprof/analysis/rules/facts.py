@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from ddlprof.analysis.contention import is_starved, other_cores
 from ddlprof.analysis.data_lines import DataLines, data_lines
 from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
 from ddlprof.analysis.health import Moved, moved_of
+from ddlprof.analysis.issued import Issued, IssuedTraffic, issued_traffic
 from ddlprof.analysis.job_time import JobTime
 from ddlprof.analysis.rules.signals import (
     DataWaitBursts,
@@ -27,6 +28,7 @@ from ddlprof.analysis.rules.signals import (
     find_uneven,
     lag_share,
 )
+from ddlprof.analysis.saves import AfterSaves, after_saves
 from ddlprof.analysis.sources import Sources
 from ddlprof.analysis.stages import Stages, find_stages
 from ddlprof.analysis.summary import Summary
@@ -41,10 +43,12 @@ from ddlprof.analysis.thresholds import (
     WINDOW_STEPS,
 )
 from ddlprof.base.units import Scale, scale_for
+from ddlprof.model.issuers import REDUCER
 from ddlprof.model.manifest import ModelFacts, TrainingFacts
 from ddlprof.model.records import MISSING, Note
 
 if TYPE_CHECKING:
+    from ddlprof.analysis.amounts import Amounts
     from ddlprof.analysis.experts import ExpertLoad
     from ddlprof.analysis.late_rank import LateRank
     from ddlprof.analysis.run import Attempt, RankAnalysis
@@ -54,7 +58,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reductions:
-    """The reductions (such as all-reduces) of a step, as means over steady steps and ranks."""
+    """The reductions (such as all-reduces) of a step, as means over steady steps and ranks.
+
+    Where it is known who issues collectives, those of DDP's reducer: gradients.
+    """
 
     number: float
     small_bytes: float
@@ -138,9 +145,13 @@ class Facts:
     """The mean number of samples of one rank in a step."""
     bursts: DataWaitBursts | None = None
     reductions: Reductions | None = None
+    issued: IssuedTraffic = field(default_factory=IssuedTraffic)
+    """The collectives by who issues them."""
     imported: bool = False
     """Whether the run was made from traces. A device's idle time is then in `other`, even during a forward."""
     uneven: UnevenWork | None = None
+    amounts: Amounts | None = None
+    after_saves: AfterSaves | None = None
     rank_compute_s: dict[int, list[float]] = field(default_factory=dict)
     """The mean computing of each rank in seconds, by node."""
     stages: Stages | None = None
@@ -211,13 +222,19 @@ class Facts:
         """How often in a step all gradients are added up over the ranks."""
         if self.comm is None or not self.model.gradient_bytes or self.training.comm_hook:  # a hook may change the size
             return None
-        return self.comm.reduced_bytes / self.model.gradient_bytes
+        exchanged = sum(each.bytes for each in self.issued.gradients)
+        return (exchanged if self.issued else self.comm.reduced_bytes) / self.model.gradient_bytes
 
     @property
     def moving_s(self) -> float | None:
         """Seconds of exposed communication without waits for other ranks, as far as these are known."""
         comm, waits = self.mean_s("comm"), sum(self.mean_s(name) or 0.0 for name in ("straggler", "bubble"))
         return None if comm is None else max(comm - waits, 0.0)
+
+    def moving_of(self, issued: Iterable[Issued]) -> float:
+        """The part of `moving_s` that is of these collectives; 0 if issuers are not known."""
+        total = sum(each.moving_s for each in self.issued.kinds)
+        return (self.moving_s or 0.0) * sum(each.moving_s for each in issued) / total if total else 0.0
 
 
 def gather_facts(
@@ -232,9 +249,9 @@ def gather_facts(
     training = manifest.training if manifest else TrainingFacts()
     host = manifest.host if manifest else {}
     ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
-    cores, all_cores = _usable_cores(host), host.get("logical_cores")
-    whole = all_cores * nodes / ranks if isinstance(all_cores, int) else None
-    busy = whole * cpu_percent / 100 if whole is not None and cpu_percent is not None else None
+    issued = issued_traffic(
+        [rank.issued for rank in headline.ranks], [int(rank.times.steady.sum()) for rank in headline.ranks]
+    )
     return Facts(
         summary=headline.decisive,
         device=Counter(rank.data.header.device for rank in headline.ranks).most_common(1)[0][0],
@@ -247,14 +264,7 @@ def gather_facts(
         sources=sources,
         training=training,
         model=manifest.model if manifest else ModelFacts(),
-        host=HostFacts(
-            cores_per_rank=max(1, cores * nodes // ranks) if cores is not None else None,
-            busy_cores_per_rank=busy,
-            cpu_percent=cpu_percent,
-            queued_share=headline.queued_share,
-            other_cores=other_cores([rank.data for rank in headline.ranks], busy),
-            free_bytes=_host_free_bytes(host, headline.ranks),
-        ),
+        host=_host_facts(host, headline, nodes, cpu_percent),
         devices=DeviceFacts(
             window=_window(headline),
             lag_share=lag_share(headline.ranks),
@@ -267,9 +277,12 @@ def gather_facts(
         loader=loader_cost(headline),
         samples_per_step=_samples_per_step(headline.ranks),
         bursts=_bursts(headline.ranks, training),
-        reductions=_reductions(headline.ranks),
+        reductions=_of_reducer(issued) if issued else _reductions(headline.ranks),
+        issued=issued,
         imported=bool(manifest and manifest.is_imported),
-        uneven=find_uneven(headline.ranks),
+        uneven=find_uneven(headline.ranks, headline.amounts),
+        amounts=headline.amounts,
+        after_saves=after_saves(headline.ranks),
         rank_compute_s=_rank_compute(headline.ranks),
         stages=stages_of(headline),
         experts=headline.experts,
@@ -277,6 +290,21 @@ def gather_facts(
         job=job,
         data_lines=data_lines(headline.ranks),
         most_gained_s=_most_gained(headline),
+    )
+
+
+def _host_facts(host: dict[str, Any], headline: Attempt, nodes: int, cpu_percent: float | None) -> HostFacts:
+    cores, all_cores = _usable_cores(host), host.get("logical_cores")
+    ranks = len(headline.ranks)
+    whole = all_cores * nodes / ranks if isinstance(all_cores, int) else None
+    busy = whole * cpu_percent / 100 if whole is not None and cpu_percent is not None else None
+    return HostFacts(
+        cores_per_rank=max(1, cores * nodes // ranks) if cores is not None else None,
+        busy_cores_per_rank=busy,
+        cpu_percent=cpu_percent,
+        queued_share=headline.queued_share,
+        other_cores=other_cores([rank.data for rank in headline.ranks], busy),
+        free_bytes=_host_free_bytes(host, headline.ranks),
     )
 
 
@@ -339,6 +367,21 @@ def _reductions(ranks: Sequence[RankAnalysis]) -> Reductions | None:
         duration_s=sum(each.reductions_us for each in traffic) / steps / 1e6,
         exposed_s=sum(each.reductions_exposed_us for each in traffic) / steps / 1e6,
         shortest_s=min((t.shortest_us / 1e6 for t in traffic if t.shortest_us is not None), default=None),
+    )
+
+
+def _of_reducer(issued: IssuedTraffic) -> Reductions | None:
+    """The reductions that DDP's reducer issues; None if it issues none."""
+    sent = issued.of(REDUCER)
+    if not sent:
+        return None
+    return Reductions(
+        number=sum(each.number for each in sent),
+        small_bytes=sum(each.small_bytes for each in sent),
+        largest_bytes=max(each.largest_bytes for each in sent),
+        duration_s=sum(each.duration_s for each in sent),
+        exposed_s=sum(each.exposed_s for each in sent),
+        shortest_s=min((each.fastest_s for each in sent if each.fastest_s is not None), default=None),
     )
 
 

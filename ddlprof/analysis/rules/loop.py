@@ -15,7 +15,7 @@ _AT_LINE = {
     source_locations.EVALUATION: ("evaluating at", "evaluate less often, on fewer batches, or in another process"),
     source_locations.FORWARD: (
         "in a forward pass at",
-        "see whether every step needs this forward pass, and run it without gradients (torch.no_grad()) if it has none",
+        "see whether every step needs this forward pass",
     ),
     source_locations.ROLLOUT: ("acting or generating at", LESS_ROLLOUT),
     source_locations.CHECKPOINT: ("saving at", "save less often, or in the background"),
@@ -88,8 +88,31 @@ def evaluation_share(facts: Facts) -> Issue | None:
                         _AT_LINE[source_locations.EVALUATION][1])  # fmt: skip
 
 
+def after_checkpoints(facts: Facts) -> Issue | None:
+    """Finds a rank that goes on working after it has written a checkpoint, while the others wait."""
+    found, job = facts.after_saves, facts.job
+    if found is None or job is None or job.wall_s <= 0:
+        return None
+    share = found.number * found.seconds / job.wall_s
+    if share < WARN_SHARE or found.seconds < found.written_s:  # else `checkpoint_share` says what matters
+        return None
+    scale = scale_for(found.seconds)
+    evidence = f"{found.number} steps with a checkpoint take {scale.time(found.seconds)} longer beside "
+    evidence += f"{scale.time(found.written_s)} of writing"
+    evidence += f", mostly at {found.line.text}" if found.line is not None else ""
+    action = "go on training meanwhile: copy or upload the file in a thread (concurrent.futures.ThreadPoolExecutor)"
+    if facts.world_size == 1:
+        return Issue("steps go on long after their checkpoint is written", evidence, action, found.number, share,
+                     of="job")  # fmt: skip
+    return Issue(f"all ranks wait for what rank {found.rank} does after its checkpoints", evidence,
+                 f"{action}, and let ranks wait (barrier) only before one of them reads it", found.number, share,
+                 of="job", ranks=(found.rank,))  # fmt: skip
+
+
 def checkpoint_share(facts: Facts) -> Issue | None:
     """Finds a job that spends much of its time saving."""
+    if after_checkpoints(facts) is not None:
+        return None
     return _part_of_job(facts, "checkpoint", "checkpoints", "the job spends much of its time saving",
                         "save less often, or in the background (torch.distributed.checkpoint.async_save)")  # fmt: skip
 
@@ -119,6 +142,11 @@ RULES = (
          slow_line),
     Rule("evaluation_share", "Evaluation takes much of the job", f"{percent(WARN_SHARE)} of the job's wall time",
          _JOB_REASON, JOB_EVENTS, "the job's wall time is not known", evaluation_share),
+    Rule("after_checkpoints", "A rank goes on working after its checkpoint is written, and the others wait",
+         f"{percent(WARN_SHARE)} of the job's wall time, by what steps with a checkpoint take longer beside "
+         "the writing, if that is longer than the writing", _JOB_REASON, JOB_EVENTS,
+         "other ranks do not wait for it, or stack samples show an evaluation, a forward or logging there",
+         after_checkpoints),
     Rule("checkpoint_share", "Checkpoints take much of the job", f"{percent(WARN_SHARE)} of the job's wall time",
-         _JOB_REASON, JOB_EVENTS, "the job's wall time is not known", checkpoint_share),
+         _JOB_REASON, JOB_EVENTS, "the job's wall time is not known, or `after_checkpoints` speaks", checkpoint_share),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddlprof.analysis.late_rank import LateRank, part_words
 from ddlprof.analysis.rules.compute import free_processors
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.pipeline import is_uneven
@@ -9,6 +10,7 @@ from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import (
     CAUSE_SHARE,
     FINDING_STEPS,
+    LATE_EXPLAINED_SHARE,
     LATE_RANK_SHARE,
     LATE_RANK_STEPS,
     LATE_STRAGGLER_SHARE,
@@ -17,10 +19,20 @@ from ddlprof.analysis.thresholds import (
     UNEVEN_SAMPLES_SHARE,
     WARN_SHARE,
 )
-from ddlprof.base.units import percent
+from ddlprof.base.units import percent, significant
 from ddlprof.model.classes import TABLE
 
 _CALLED = {each.name: each.own_words for each in TABLE}
+
+
+_BY_LENGTH = (
+    "give all ranks {} of similar length in the same step: sort by length, cut into batches of all ranks, shuffle these"
+)
+_EVEN = {
+    "samples": "batches of equal size on all ranks: a DistributedSampler, or sampling by length",
+    "tokens": _BY_LENGTH.format("texts") + " (group_by_length=True in the Trainer), or pack texts to one length",
+    "values": _BY_LENGTH.format("samples"),
+}
 
 
 def straggler(facts: Facts) -> Issue | None:
@@ -30,36 +42,74 @@ def straggler(facts: Facts) -> Issue | None:
     if late is None or (of_stage and late.cause == "compute" and is_uneven(facts)):
         return None  # `uneven_stages` says more
     share, waits = facts.summary.share("straggler"), facts.mean_s("straggler")
-    evidence = f"it arrives last in {percent(late.last_share)} of the steps in which ranks wait"
+    evidence = f"{percent(late.last_share)} of the time that ranks wait is for it"
+    more = more_work(facts)
+    if more is not None and facts.amounts is not None:
+        evidence += f"; it gets {significant(more)} times the others' {'tokens' if facts.amounts.is_text else 'values'}"
     if late.cause is not None and late.own_ns is not None and late.typical_ns is not None:
         own, typical = facts.scale.time(late.own_ns / 1e9), facts.scale.time(late.typical_ns / 1e9)
         evidence += f": its {_CALLED[late.cause]} is {own}, the typical rank's {typical}"
+        evidence += f", most of it in {part_words(late.part)}" if late.part is not None else ""
     if waits is not None:
         evidence += f"; ranks wait {facts.scale.time(waits)} a step"
     if late.queued_share is not None:
         evidence += f"; it waits {percent(late.queued_share)} of its time for a processor"
-    return Issue(f"rank {late.rank} keeps the others waiting", evidence, help_late_rank(facts), facts.steady_steps,
-                 share, gain_s=waits, ranks=(late.rank,), about="straggler")  # fmt: skip
+    when = f" in {late.when}" if late.phases else ""
+    gain_s = late.more_ns / 1e9 if late.more_ns is not None else waits  # the others wait as long as it takes longer
+    return Issue(f"rank {late.rank} keeps the others waiting{when}", evidence, help_late_rank(facts),
+                 facts.steady_steps, share, gain_s=gain_s, ranks=(late.rank,), about="straggler")  # fmt: skip
 
 
 def help_late_rank(facts: Facts) -> str:
     """Advice for the late rank."""
-    late = facts.late_rank
+    late, uneven = facts.late_rank, uneven_input(facts)
+    if uneven is not None:
+        return uneven.next
     if late is None and facts.starved:
         return free_processors(facts)
     if late is None:
         return "give all ranks equal work: samples of one length, equal numbers of them"
     if late.queued_share is not None:
         return f"look at what else runs on rank {late.rank}'s machine: {free_processors(facts)}"
+    if late.phases:
+        return _help_in_phases(facts, late)
     if late.cause is None:
         return f"compare rank {late.rank} with the others: device clocks, neighbours on its machine, its samples"
+    if late.cause == "compute" and more_work(facts) is not None:
+        return f"give rank {late.rank} no longer samples than the others: shuffle before they are divided, or by length"
     causes = {
         "data": f"give rank {late.rank} the same storage and loader workers as the others",
-        "compute": f"look at rank {late.rank}'s device (clocks, temperature, other jobs) and the size of its batches",
+        "compute": f"see what only rank {late.rank} computes{_in_part(late)}: hooks, logging, larger batches; then its "
+        f"{_machine(facts)}",
         "h2d": f"look at rank {late.rank}'s copies: pinned memory, its slot on the bus",
         "other": f"move what only rank {late.rank} does (logging, checkpoints) out of the step",
     }
     return causes.get(late.cause, f"see why only rank {late.rank} has so much of it")
+
+
+def more_work(facts: Facts) -> float | None:
+    """How many times the others' work the late rank gets, if that is noticeably more; None: not, or not known."""
+    if facts.late_rank is None or facts.amounts is None:
+        return None
+    times = facts.amounts.of_rank(facts.late_rank.rank)
+    return times if times is not None and times >= 1 + UNEVEN_SAMPLES_SHARE else None
+
+
+def _in_part(late: LateRank) -> str:
+    return f" in {part_words(late.part)}" if late.part is not None else ""
+
+
+def _machine(facts: Facts) -> str:
+    what = "processors" if facts.device == "cpu" else "device"
+    return f"{what} (clocks, temperature, other jobs)"
+
+
+def _help_in_phases(facts: Facts, late: LateRank) -> str:
+    """Advice for a rank that is late only for a time, which the script's own work rarely is."""
+    if late.cause == "data":
+        return f"see what held rank {late.rank}'s storage up in {late.when}: other readers, a cache that was cold"
+    what = {"h2d": "copies", "other": "other work"}.get(late.cause or "", f"{_machine(facts)}")
+    return f"see what happened to rank {late.rank} in {late.when}: its {what}, or work that only it did then"
 
 
 def uneven_input(facts: Facts) -> Issue | None:
@@ -70,11 +120,12 @@ def uneven_input(facts: Facts) -> Issue | None:
     if uneven.samples_spread < UNEVEN_SAMPLES_SHARE or uneven.correlation < UNEVEN_CORRELATION:
         return None
     evidence = (
-        f"the ranks' samples of a step differ by ±{percent(uneven.samples_spread)}, and who gets more takes longer "
-        f"(correlation {uneven.correlation:.2f}); ranks wait {facts.mean('straggler')} a step"
+        f"the ranks' {uneven.unit} of a step differ by ±{percent(uneven.samples_spread)}, and who gets more takes "
+        f"longer (correlation {uneven.correlation:.2f}); ranks wait {facts.mean('straggler')} a step"
     )
-    return Issue("ranks get uneven work, by turns", evidence,
-                 "batches of equal size on all ranks: a DistributedSampler, or sampling by length", uneven.steps, share,
+    if uneven.unit == "tokens" and facts.amounts is not None and facts.amounts.padding_share:
+        evidence += f"; {percent(facts.amounts.padding_share)} of the tokens is padding"
+    return Issue("ranks get uneven work, by turns", evidence, _EVEN[uneven.unit], uneven.steps, share,
                  gain_s=facts.mean_s("straggler"), about="straggler")  # fmt: skip
 
 
@@ -101,14 +152,16 @@ def slow_host(facts: Facts) -> Issue | None:
 
 
 RULES = (
-    Rule("straggler", "One rank keeps the others waiting", f"last in {percent(LATE_RANK_SHARE)} of the steps in which "
-         f"ranks wait, even at the lower end of the interval, for {percent(LATE_STRAGGLER_SHARE)} of the step "
-         f"({percent(WARN_SHARE)} of two ranks); its cause explains {percent(CAUSE_SHARE)} of what it does longer",
-         "more often than all others together; one of two ranks is always last", LATE_RANK_STEPS,
+    Rule("straggler", "One rank keeps the others waiting", f"{percent(LATE_RANK_SHARE)} of the waited time is for one "
+         f"rank, even at the lower end of the interval; ranks wait for {percent(LATE_STRAGGLER_SHARE)} of the step "
+         f"({percent(WARN_SHARE)} of two ranks), and what it does longer explains {percent(LATE_EXPLAINED_SHARE)} of "
+         f"that; its cause explains {percent(CAUSE_SHARE)} of what it does longer", "more than for all others "
+         "together; one of two ranks is always last, by the jitter of both", LATE_RANK_STEPS,
          "when ranks arrive is not known", straggler),
-    Rule("uneven_input", "Ranks get more samples than others, by turns", f"{percent(WARN_SHARE)} of the step spent "
-         f"waiting for later ranks, samples of a step that differ by {percent(UNEVEN_SAMPLES_SHARE)}, and a "
-         f"correlation of {UNEVEN_CORRELATION:g} of samples with a rank's own time",
+    Rule("uneven_input", "Ranks get more samples than others, or longer ones, by turns",
+         f"{percent(WARN_SHARE)} of the step spent waiting for later ranks, samples of a step (or their tokens, or the "
+         f"size of their tensors) that differ by {percent(UNEVEN_SAMPLES_SHARE)}, and a correlation of "
+         f"{UNEVEN_CORRELATION:g} of these with a rank's own time",
          "then the samples explain more than all else together", FINDING_STEPS,
          "the samples are not known, or one rank is always late", uneven_input),
     Rule("slow_host", "All ranks of one machine are slow together", f"{percent(WARN_SHARE)} of the step spent waiting "

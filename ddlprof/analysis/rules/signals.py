@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ddlprof.analysis.amounts import values_by_step
 from ddlprof.analysis.thresholds import (
     CALM_ROUNDS,
     FINDING_STEPS,
@@ -34,6 +35,7 @@ from ddlprof.model.classes import OWN
 from ddlprof.model.records import MISSING
 
 if TYPE_CHECKING:
+    from ddlprof.analysis.amounts import Amounts
     from ddlprof.analysis.run import RankAnalysis
     from ddlprof.store import RankData
 
@@ -82,16 +84,37 @@ class UnevenWork:
     """How samples and times of ranks differ within steps, over the steady steps that all ranks have."""
 
     samples_spread: float
-    """The standard deviation of the ranks' samples in a step, as a share of their mean."""
+    """The standard deviation of the ranks' samples in a step, or of what `unit` says, as a share of their mean."""
     correlation: float
     """The correlation of a rank's samples with its own time in a step, each relative to the mean of the ranks."""
     steps: int
+    unit: str = "samples"
+    """`samples`, `tokens` of text, or `values`: the numbers in tensors of other samples that differ in length."""
 
 
-def find_uneven(ranks: Sequence[RankAnalysis]) -> UnevenWork | None:
-    """How unevenly work is spread; None for one rank, or if the samples of some step are not known."""
+def find_uneven(ranks: Sequence[RankAnalysis], amounts: Amounts | None = None) -> UnevenWork | None:
+    """How unevenly work is spread, in samples or in their length, whichever explains the ranks' times better.
+
+    None for one rank, or if neither is known. The length is noted in some steps only.
+    """
     if len(ranks) < 2:
         return None
+    samples = _uneven(ranks, [rank.data.steps["samples"] for rank in ranks], "samples", everywhere=True)
+    if amounts is None:
+        return samples
+    unit = "tokens" if amounts.is_text else "values"
+    length = _uneven(ranks, [values_by_step(rank.data) for rank in ranks], unit)
+    known = [each for each in (samples, length) if each is not None]
+    return max(known, key=lambda each: each.correlation, default=None)
+
+
+def _uneven(
+    ranks: Sequence[RankAnalysis], amounts: Sequence[NDArray[np.int64]], unit: str, everywhere: bool = False
+) -> UnevenWork | None:
+    """How unevenly this is spread, over the steady steps in which all ranks know it.
+
+    `everywhere`: None if it is not known in one of them.
+    """
     seen = [_numbers(rank.times.step) for rank in ranks]
     common = seen[0][0]
     for rank, (numbers, row) in zip(ranks, seen, strict=True):
@@ -99,19 +122,20 @@ def find_uneven(ranks: Sequence[RankAnalysis]) -> UnevenWork | None:
         common = common[(numbers[at] == common) & rank.times.steady[row[at]]] if len(numbers) else numbers
     if not len(common):
         return None
-    own, samples = [], []
-    for rank, (numbers, row) in zip(ranks, seen, strict=True):
+    own, got = [], []
+    for rank, (numbers, row), amount in zip(ranks, seen, amounts, strict=True):
         rows = row[np.searchsorted(numbers, common)]
         own.append(sum(np.maximum(rank.times.times[name][rows], 0) for name in OWN))
-        samples.append(rank.data.steps["samples"][rows])
-    if any((column == MISSING).any() for column in samples):
+        got.append(amount[rows])
+    known = (np.array(got) != MISSING).all(axis=0)
+    if not known.any() or (everywhere and not known.all()):
         return None
-    time_away, samples_away = _away(np.array(own, float)), _away(np.array(samples, float))
-    mean = float(np.mean(samples))
+    time_away, samples_away = (_away(np.array(each, float)[:, known]) for each in (own, got))
+    mean = float(np.mean(np.array(got)[:, known]))
     spread = float(samples_away.std()) / mean if mean else 0.0
     both = float(np.sqrt((time_away**2).sum() * (samples_away**2).sum()))
     correlation = float((time_away * samples_away).sum()) / both if both else 0.0
-    return UnevenWork(spread, correlation, len(common))
+    return UnevenWork(spread, correlation, int(known.sum()), unit)
 
 
 def _numbers(steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

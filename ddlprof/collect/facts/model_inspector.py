@@ -19,6 +19,7 @@ from ddlprof.collect.loader.batch import arguments_bytes, arguments_tensors
 from ddlprof.collect.loader.batch_parts import BatchParts
 from ddlprof.collect.loader.tokens import TextBatches
 from ddlprof.collect.recorder import Recorder
+from ddlprof.model.amounts import COUNTED_UPDATE
 from ddlprof.model.events import Kind
 from ddlprof.model.operators import Layer
 from ddlprof.operators.features import ParameterBytes, outermost
@@ -29,7 +30,7 @@ from ddlprof.operators.parameters import own_parameters
 from ddlprof.torch_private.engine import no_torch_function
 
 _LOADER_FACTS = ("pin_memory", "persistent_workers", "prefetch_factor", "in_order")
-_COUNTED_STEP = 1
+
 """The step whose operations are counted, from 0: the second, because the first one allocates, compiles and
 initialises."""
 _MOST_UPDATES = 4
@@ -89,11 +90,11 @@ class ModelInspector:
             self.text.forward(module, inputs)
         except Exception as error:
             self.failed("tokens", error)
-        if self.recorder.boundaries <= _COUNTED_STEP:
+        if self.recorder.boundaries <= COUNTED_UPDATE:
             try:
                 self._look(module)
                 self.input_bytes = arguments_bytes(inputs)
-                if self.recorder.boundaries == _COUNTED_STEP and not self.backwards:
+                if self.recorder.boundaries == COUNTED_UPDATE and not self.backwards:
                     self.inputs |= storages_of(arguments_tensors(inputs))
             except Exception as error:
                 self.failed("module", error)
@@ -121,7 +122,7 @@ class ModelInspector:
     def backward_begin(self, roots: Any, nested: bool, kept: bool) -> None:
         """Called when a backward pass begins in the training thread; for the arguments see `GraphFlops.count`."""
         try:  # no context manager, which torch.compile would trace
-            if self.recorder.boundaries == _COUNTED_STEP:
+            if self.recorder.boundaries == COUNTED_UPDATE:
                 if not nested:
                     self._counting = not self.flops.enough
                     if self._counting and not self.flops.microbatches:
@@ -138,14 +139,14 @@ class ModelInspector:
         """Whether operators are read now: between the first update and the next update of the same optimizer."""
         updates = self.recorder.boundaries
         if self._first_optimizer is None:
-            return updates == _COUNTED_STEP
-        return not self._round_is_over and _COUNTED_STEP <= updates <= _MOST_UPDATES
+            return updates == COUNTED_UPDATE
+        return not self._round_is_over and COUNTED_UPDATE <= updates <= _MOST_UPDATES
 
     def _read(self, roots: Any, nested: bool, kept: bool) -> None:
         if not nested:
             self._reading = not self.graphs.enough
             self.backwards += 1
-            if self._reading and self.recorder.boundaries > _COUNTED_STEP:
+            if self._reading and self.recorder.boundaries > COUNTED_UPDATE:
                 self.recorder.emit(Kind.TRACED)
             if self.backwards == 1:
                 self.owned = storages(self.modules) | self.inputs
@@ -154,7 +155,7 @@ class ModelInspector:
 
     def update_begin(self, optimizer: Any) -> None:
         """Called when an outermost update begins. Reads the optimizer if this is the step whose operators are read."""
-        if self.recorder.boundaries < _COUNTED_STEP:
+        if self.recorder.boundaries < COUNTED_UPDATE:
             self._first_optimizer = id(optimizer)
         elif self._in_round:
             self._round_is_over = self._first_optimizer in (None, id(optimizer))

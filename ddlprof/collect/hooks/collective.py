@@ -50,6 +50,8 @@ class IssuedCollective:
     """The address of its output, by which `wait_tensor` finds it."""
     followed = False
     """Whether its Work tells when it ends."""
+    stack: Any = None
+    """In some steps the stack of its issuer (`ddlprof.collect.process.issuers`), until the step has ended."""
 
     def __init__(
         self, group: str, seq: int, op: str, size: int, ranks: int, ready: int, root: int | None = None

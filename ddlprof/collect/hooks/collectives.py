@@ -35,6 +35,7 @@ from ddlprof.collect.hooks.interception import Interception, compare_counts
 from ddlprof.collect.hooks.routing import UNEVEN, Routing
 from ddlprof.collect.hooks.streams import Streams
 from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.collect.process.issuers import IssuerLook
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.seen_groups import LATEST, CollectiveCounter, SeenGroups
 from ddlprof.model.events import Kind
@@ -70,6 +71,7 @@ class _Collectives:
         """Classes of tensors, and whether their tensors have data: fake tensors have none."""
         self.below = private.below_backend_selection(torch)
         self.routing = Routing(recorder)
+        self.issuers = IssuerLook()
 
     def at_dispatcher(self, name: str) -> Callable[..., Any]:
         """The function that runs in front of the operator `name`."""
@@ -188,6 +190,8 @@ class _Collectives:
         else:
             counter.latest[counter.noted % LATEST] = collective
         counter.noted += 1
+        if self.recorder.boundaries >= self.issuers.due:
+            collective.stack = self.issuers.take(self.recorder.boundaries)
         self.recorder.emit_in_backward(_COLLECTIVE, collective)
         if task != -1:
             self.expect_wait(task, collective)

@@ -22,7 +22,7 @@ from ddlprof.collect.drops import COMPILED_CALL
 from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.hooks.modules import OuterModules, samples_in
 from ddlprof.collect.hooks.optimizers import OptimizerSteps, UpdateWatch
-from ddlprof.collect.install import Uninstall, all_of, replace
+from ddlprof.collect.install import Uninstall, all_of, fail_open, replace
 from ddlprof.collect.process.on_import import after_import
 from ddlprof.model.events import Kind
 from ddlprof.model.records import COMPILATION
@@ -232,11 +232,14 @@ def install(context: HookContext) -> Uninstall:
     Optimizer: Any = context.torch.optim.Optimizer
     original = Optimizer.__init__
 
+    another_trains = fail_open(context.modules.another_trains, context.recorder)
+
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         with contextlib.suppress(Exception):  # one that cannot be a key
             _optimizers[self] = None
+        another_trains()
 
     undo.append(replace(Optimizer, "__init__", __init__))
     undo.append(after_import(compile.EVAL_FRAME, lambda: undo.append(_hook_contexts(calls))))

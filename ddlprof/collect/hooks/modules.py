@@ -2,10 +2,12 @@
 
 `NoGradModules` collects facts about forwards without gradients; `steps/no_grad.py` decides what these forwards are for.
 
-A patch of `nn.Module.__call__` finds the outermost modules during the first steps. From then on, each of them is timed
-through its instance's `_compiled_call_impl`, the slot that torch keeps for `Module.compile()` and leaves out of pickles
-and copies. Global module hooks would do as well, but they break `fullgraph=True`, cause a recompilation when they are
-removed, and slow down every module of the model.
+A patch of `nn.Module.__call__` finds the outermost modules during the first steps, and again where others may be
+called: another model is trained, or one is evaluated. Each time it is put on or taken off, Python forgets what it has
+cached of all classes of modules, so it soon stays. Modules that were found are timed through their instance's
+`_compiled_call_impl`, the slot that torch keeps for `Module.compile()` and leaves out of pickles and copies. Global
+module hooks would do as well, but they break `fullgraph=True`, cause a recompilation when they are removed, and slow
+down every module of the model.
 """
 
 from __future__ import annotations
@@ -40,6 +42,10 @@ from ddlprof.torch_private.modules import (
 )
 
 _FORWARD_BEGIN, _FORWARD_END = int(Kind.FORWARD_BEGIN), int(Kind.FORWARD_END)  # slow to look up in an enumeration
+_MOST_SEARCHES = 6
+"""After so many searches the patch of `nn.Module.__call__` stays: it costs less than to put it on in each step."""
+_EVALUATED_AGAIN = 10
+"""`eval()` of a module begins another search only after so many times the updates that there were at the last one."""
 _MOST_SIZES = 32
 """After so many pairs of mode and batch size, the calls of a module are told apart by the mode alone."""
 
@@ -61,6 +67,8 @@ class OuterModules:
         self.is_settled = False
         """Whether forwards with gradients on plain batches are only timed, and their samples read from the first
         dimension."""
+        self.count: Callable[[Any], None] | None = None
+        """Called with the arguments of each outermost forward, in a step whose amount of work is to be noted."""
         self.compiled: Callable[[], Any] = dead_reference
         """A weak reference to the call of a compiled function that has set `inside`."""
         self._left = Left(recorder, _TimedCall.__call__)
@@ -68,6 +76,11 @@ class OuterModules:
         self._trains = fail_open(self.no_grad.trains, recorder)
         self._called_without = fail_open(self._note_no_grad, recorder)
         self._samples = ForwardSamples()
+        self.searching = False
+        """Whether a search is under way, which began with `search` and ends with `settle`."""
+        self._searches = 0
+        self._evaluated: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        """For modules whose `eval()` has begun a search: the number of updates from which it begins another."""
         self._undo: Uninstall | None = None
         self.call_code: Any = None
         """The code of torch's function that calls a module's `_compiled_call_impl`."""
@@ -102,40 +115,54 @@ class OuterModules:
         return _replicate_for_data_parallel
 
     @property
-    def searching(self) -> bool:
-        """Whether a search is under way, which began with `search` and ends with `settle`."""
-        return self._undo is not None
+    def stays(self) -> bool:
+        """Whether the patch stays, and finds each outermost module at its first call: no search is needed any more."""
+        return self._undo is not None and not self.searching
 
     def search(self) -> None:
         """Looks for outermost modules until `settle`."""
         if self._undo is not None:
             return
         self.is_settled = False
+        self.searching = True
+        self._searches += 1
         original = self.torch.nn.Module.__call__
+        is_compiling: Callable[[], bool] = self.torch.compiler.is_compiling
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.torch.compiler.is_compiling() or self.inside or not self.recorder.active:
-                if self.inside and not self.torch.compiler.is_compiling():
-                    self._samples.inside(module, args)
+            if is_compiling():
                 return original(module, *args, **kwargs)
-            if _timed_call(module) is None and has_parameters(module):
+            if self.inside:
+                if self.searching:
+                    self._samples.inside(module, args)
+            elif self.recorder.active and _timed_call(module) is None and has_parameters(module):
+                self.is_settled = False
                 self.adopt(module)  # without parameters it is a loss, a metric or a transform
             return original(module, *args, **kwargs)
 
         self._undo = replace(self.torch.nn.Module, "__call__", __call__)
 
     def settle(self) -> None:
-        """Ends the search: from now on only the modules found so far are timed.
+        """Ends the search: from now on only the modules found so far are timed, or those that the patch finds if it
+        stays.
 
-        It does nothing if torch.compile is in use, which would compile again what it has compiled through the patch.
+        It stays if torch.compile is in use, which would compile again what it has compiled through the patch.
         """
-        if not used_dynamo():
+        if self._undo is not None and (self._searches >= _MOST_SEARCHES or used_dynamo()):
+            self.searching = False
+        else:
             self._take_back()
 
     def _take_back(self) -> None:
+        self.searching = False
         if self._undo is not None:
             self._undo()
             self._undo = None
+
+    def another_trains(self) -> None:
+        """Called when the script has made an optimizer: what it trains may be a model that was not called before."""
+        if self.recorder.boundaries and not self.inside and self.recorder.listens() and not used_dynamo():
+            self.search()  # until `ModuleSearch` ends it
 
     def watch_evaluations(self, later: Callable[[Callable[[], None]], None]) -> Uninstall:
         """Finds modules that only evaluations call: the one inside DistributedDataParallel, or averaged weights.
@@ -148,7 +175,10 @@ class OuterModules:
         def begins(module: Any) -> None:
             found = module in self.seen and not isinstance(getattr(module, "module", None), self.torch.nn.Module)
             # What torch.compile compiled without the patch of the search it would compile again with it.
-            if not found and not self.inside and self.recorder.listens() and not used_dynamo():
+            if found or self.inside or self._undo is not None or not self.recorder.listens() or used_dynamo():
+                return
+            if self.recorder.boundaries >= self._evaluated.get(module, 0):  # not in each step
+                self._evaluated[module] = _EVALUATED_AGAIN * (self.recorder.boundaries + 1)
                 self.search()
                 later(self.settle)
 
@@ -188,18 +218,22 @@ class OuterModules:
             self._called_without(module, args, kwargs, payload)
             return
         payload.value = samples_in(args, kwargs)
-        learning = self._undo is not None or self._samples.is_learned
+        learning = self.searching or self._samples.is_learned
         if learning:
             payload.value = self._samples.begin(module, args, kwargs, payload.value, learn=self.searching)
-        if self.recorder.boundaries <= FIRST_STEPS:
+        first = self.recorder.boundaries <= FIRST_STEPS
+        if first or self.searching or not learning:
             self._trains(module)
+        if first:
             self.look(module, (*args, *kwargs.values()))
+        elif self.count is not None:
+            fail_open(self.count, self.recorder)((*args, *kwargs.values()))
         else:
             self.is_settled = not learning
 
     def over(self) -> None:
         """Called at the end of a forward for which `look_closely` was called."""
-        if self._undo is not None:
+        if self.searching:
             self._samples.end()
 
 

@@ -15,7 +15,7 @@ from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.install import Uninstall, all_of, replace
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.loop import OperatorLog
-from ddlprof.torch_private import profiler
+from ddlprof.torch_private import engine, profiler
 
 
 class LegacyProfiler(OperatorLog):
@@ -29,6 +29,7 @@ class LegacyProfiler(OperatorLog):
         self._enabled: Callable[[], bool]
         self._enabled, self._enable, self._disable = profiler.of_operators(torch)
         self._config = profiler.config(torch, "CPU")
+        self._recorded = engine.recorded_operations(torch)
 
     def start(self) -> bool:
         if self._enabled() or self._torch.compiler.is_compiling():
@@ -39,30 +40,48 @@ class LegacyProfiler(OperatorLog):
             return False
         return True
 
-    def stop(self) -> Any:
+    def stop(self, recorded: bool = False) -> Any:
         try:
-            return partial(_operators, self._disable())
+            until = self._recorded() if recorded and self._recorded is not None else None
+            return partial(_operators, self._disable(), until)
         except RuntimeError:
             return None
 
 
-def _operators(threads: Any) -> list[tuple[int, int]]:
-    """The start and end of the outermost operators of the thread that was watched, in nanoseconds since the start."""
+def _operators(threads: Any, recorded: int | None = None) -> list[tuple[int, int]]:
+    """The start and end of the outermost operators of the thread that was watched, in nanoseconds since the start.
+
+    `recorded`: the number of operations that autograd has recorded in the end; only those count then from the first on
+    that it recorded. Each operator that it may record bears the number of those before it.
+    """
     found: list[tuple[int, int]] = []
+    numbers: list[int] = []
     for events in threads:
-        origin, depth, begin = 0, 0, 0
+        origin, depth, begin, number = 0, 0, 0, -1
         for event in events:
             kind, now = event.kind(), round(1000 * event.start_us())
             origin = origin or now  # the first one marks the start
             if kind == "push":
                 if not depth:
-                    begin = now
+                    begin, number = now, -1
+                if number < 0 and recorded is not None:
+                    number = event.sequence_nr()
                 depth += 1
             elif kind == "pop" and depth:
                 depth -= 1
                 if not depth:
                     found.append((begin - origin, now - origin))
-    return sorted(found)
+                    numbers.append(number)
+    return sorted(found if recorded is None else found[_first_recorded(numbers, recorded) :])
+
+
+def _first_recorded(numbers: list[int], recorded: int) -> int:
+    """The place of the first operator that autograd recorded: the last one before which it had recorded no other."""
+    told = [(number, place) for place, number in enumerate(numbers) if number >= 0]
+    lowest = min(told, default=(recorded, 0))[0]
+    if lowest >= recorded:
+        return len(numbers)
+    return max(place for number, place in told if number == lowest)
 
 
 def install(context: HookContext) -> Uninstall:

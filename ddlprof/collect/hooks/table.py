@@ -1,4 +1,4 @@
-"""The list of all hooks, in the order in which they are installed, and the context that they get."""
+"""The hooks but for those of input (`loader/input.py`), in the order of installation, and the context that they get."""
 
 from __future__ import annotations
 

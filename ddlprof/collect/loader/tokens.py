@@ -44,6 +44,16 @@ class TextBatches:
         return self.tokens / (self._second if turned else self._first)
 
     @property
+    def places(self) -> int:
+        """The places in batches of which the padding is known."""
+        return self._places if self.calls else 0
+
+    @property
+    def padding(self) -> int:
+        """Those of `places` that are padding."""
+        return self._padding if self.calls else 0
+
+    @property
     def padding_share(self) -> float | None:
         """The share of padding; None: not known."""
         return self._padding / self._places if self._places and self.calls else None
@@ -64,7 +74,7 @@ class TextBatches:
         """Called with the arguments of an outermost forward that is trained."""
         rows = _rows(next(iter(arguments_tensors(inputs)), None))
         with no_torch_function():  # a tensor of the script's own class would be asked
-            if rows is None or str(rows.dtype) not in _WHOLE:
+            if rows is None or not is_text(rows):
                 return
             samples, length = map(int, rows.shape)
         self.calls += 1
@@ -83,6 +93,11 @@ class TextBatches:
         for row in values:
             self._places += len(row)
             self._padding += row.count(padding)
+
+
+def is_text(tensor: Any) -> bool:
+    """Whether a tensor is a row of whole numbers for each sample. Ask where no torch function may be called."""
+    return len(tensor.shape) == 2 and tensor.shape[1] > 1 and str(tensor.dtype) in _WHOLE
 
 
 def _is_tensor(value: Any) -> bool:

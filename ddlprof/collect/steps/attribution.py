@@ -16,6 +16,7 @@ from typing import Any
 from ddlprof.collect.steps import states
 from ddlprof.collect.steps.boundaries import StepBoundaries
 from ddlprof.collect.steps.gaps import Gaps
+from ddlprof.collect.steps.loop import BEFORE_A_STEP
 from ddlprof.collect.steps.no_grad import NoGradCalls, NoGradTimes
 from ddlprof.collect.steps.open_step import OpenStep
 from ddlprof.collect.steps.row import BACKWARD, FORWARD, OPTIMIZER, StepSpan, make_row
@@ -197,7 +198,9 @@ class StepAssembler(OpenStep):
             self._segment.no_grad.begin(samples if isinstance(samples, NoGradCalls) else None, training_mode is False)
             return
         self._trained_on = samples or self._trained_on
+        self._maybe_closure = False
         self._settle(True)
+        self._count_early()
         self.parts.begin(FORWARD)
         self._state |= states.TRAINING
         self._saw_forward = True
@@ -212,6 +215,8 @@ class StepAssembler(OpenStep):
         self._unclaimed_ns = 0
 
     def _backward_begin(self, time: int, unseen: Any, b: Any, c: Any) -> None:
+        if self._maybe_closure:
+            self._closure_begun()
         self._begin_training()
         self.parts.begin(BACKWARD)
         if unseen:
@@ -221,15 +226,34 @@ class StepAssembler(OpenStep):
         self._passes.backward()
 
     def _begin_training(self) -> None:
-        """Begins computing if no forward was observed (a compiled function); it counts from the batch's delivery."""
+        """Begins computing if no forward was observed (a compiled function); it counts from the batch's delivery, or
+        from where gaps show that the loss began."""
         if not self._state & states.TRAINING:
-            self._sums.compute += self._segment.gap_ns
-            if self._segment.gap_ns:
-                self.parts.cannot_tell()
-            self._segment.gap_ns = 0
+            if self._early_ns is None:
+                self._sums.compute += self._segment.gap_ns
+                if self._segment.gap_ns:
+                    self.parts.cannot_tell()
+                self._segment.gap_ns = 0
             if self._segment.delivered:
                 self._settle(True)
+            self._count_early()
             self._state |= states.TRAINING
+
+    def _count_early(self) -> None:
+        """Moves what was computed of the loss before any forward was seen from `other` to `compute`."""
+        if self._early_ns is not None:
+            moved = min(self._early_ns, self._sums.other)
+            self._sums.other -= moved
+            self._sums.compute += moved
+            self.parts.begin(FORWARD)
+            self.parts.book(moved)
+            self._early_ns = None
+
+    def _closure_begun(self) -> None:
+        """The update computes the loss itself: what came between the batch and the update was not computing."""
+        self._maybe_closure = False
+        if self._segment.delivered:
+            self._settle(True)
 
     def _backward_end(self, time: int, a: Any, b: Any, c: Any) -> FinishedStep | None:
         self._in_backward = False
@@ -242,12 +266,18 @@ class StepAssembler(OpenStep):
     # -- optimizer ------------------------------------------------------------------------------------------------
 
     def _optimizer_begin(self, time: int, optimizer: Any, b: Any, c: Any) -> None:
-        self._begin_training()
+        if not self._state & states.TRAINING:
+            self._maybe_closure = True  # until a forward or a backward begins in it, or it ends without
+            self._state |= states.TRAINING
         self.parts.begin(OPTIMIZER)
 
     def _optimizer_end(self, time: int, optimizer: Any, skipped: Any, first_seen: Any) -> FinishedStep | None:
         if first_seen is not None:
             self.boundaries.learn(optimizer, *first_seen)
+        if self._maybe_closure:  # the gradients are of something that was not observed
+            self._maybe_closure = False
+            self._state &= ~states.TRAINING
+            self._begin_training()
         self.parts.end(OPTIMIZER)
         if self._in_backward:
             self._stepped_in_backward = True
@@ -270,7 +300,11 @@ class StepAssembler(OpenStep):
         self._sums.microbatches = max(self._sums.microbatches, self._passes.end())
 
     def _gap(self, time: int, gap: Any, b: Any, c: Any) -> None:
-        """Notes the idle time of a gap, which moves from `compute` to `other`."""
+        """Notes the idle time of a gap, which moves from `compute` to `other`; or what was computed in one before."""
+        if not self._state & states.TRAINING:
+            if gap.place[0] in BEFORE_A_STEP:
+                self._early_ns = (self._early_ns or 0) + self._gaps.early_ns(gap)
+            return
         idle = self._gaps.idle_ns(gap, claimed_ns=max(0, gap.wall_ns - self._unclaimed_ns))
         idle = min(idle, self._unclaimed_ns)
         self._sums.idle += idle
@@ -365,6 +399,7 @@ class StepAssembler(OpenStep):
         self._index += 1
         self._start = time
         self._sums = Sums()
+        self._early_ns = None
         self._state &= ~states.TRAINING
         self._saw_forward = False
         self._forwards_since_backward = 0

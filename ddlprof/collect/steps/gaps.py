@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from ddlprof.collect.process.clocks import ThreadClock
 from ddlprof.collect.python_core import SMALLEST_GAP_NS
 from ddlprof.collect.steps.loop import Gap
+from ddlprof.model.events import Kind
 
 PAUSE_NS = 100_000
 """A pause this short between two operators belongs to them: it is the interpreter on its way from one to the next."""
@@ -23,6 +24,7 @@ LEAST_IDLE_SHARE = 0.03
 COMPUTING_SHARE = 0.8
 """If operators fill this share of a place's gaps, all of a gap there is computing: operators may take longer at times.
 """
+_BACKWARD_BEGIN = int(Kind.BACKWARD_BEGIN)
 UNUSUAL_FACTOR = 2
 """The exception to `COMPUTING_SHARE`: a gap longer than usual by this factor."""
 _KEPT = 9
@@ -75,14 +77,29 @@ class Gaps:
         Waiting for a processor lengthens computing and everything else alike.
         """
         place = self._places.get(gap.place)
-        cpu = gap.end[0] - gap.begin[0]
-        # Where it is not known whether the thread was blocked or waited for a processor, it waited.
-        awake = max(
-            1, gap.wall_ns - ThreadClock.waited_ns(gap.begin, gap.end) if gap.begin[1] else min(cpu, gap.wall_ns)
-        )
+        cpu, awake = _cpu_and_awake_ns(gap)
         computing = cpu if place is None else place.computing_ns(awake, cpu)
         idle = round(max(0.0, awake - computing) * gap.wall_ns / awake) - claimed_ns
         return idle if idle >= LEAST_IDLE_NS else 0
+
+    def early_ns(self, gap: Gap) -> int:
+        """The nanoseconds of a gap before a step's first forward in which the loss was computed already.
+
+        While gaps of this place were never inspected, only what a backward follows counts.
+        """
+        place = self._places.get(gap.place)
+        cpu, awake = _cpu_and_awake_ns(gap)
+        if place is None:
+            return min(cpu, gap.wall_ns) if gap.place[1] == _BACKWARD_BEGIN else 0
+        return min(gap.wall_ns, round(place.computing_ns(awake, cpu) * gap.wall_ns / awake))
+
+
+def _cpu_and_awake_ns(gap: Gap) -> tuple[int, int]:
+    """How long the thread ran in a gap, and how long it ran or waited for a processor, in nanoseconds."""
+    cpu = gap.end[0] - gap.begin[0]
+    if not gap.begin[1]:  # where it is not known whether it was blocked or waited for a processor, it waited
+        return cpu, max(1, min(cpu, gap.wall_ns))
+    return cpu, max(1, gap.wall_ns - ThreadClock.waited_ns(gap.begin, gap.end))
 
 
 def busy_ns(operators: Sequence[tuple[int, int]], wall_ns: int) -> int:

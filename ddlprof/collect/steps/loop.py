@@ -21,6 +21,8 @@ from ddlprof.model.events import Kind
 HUGE_GAP_NS = 50_000_000
 """Only gaps in which the thread computes longer than `SMALLEST_GAP_NS` and shorter than this are inspected, because
 each operator is kept in memory until the gap ends."""
+HUGE_EARLY_GAP_NS = 1_000_000_000
+"""The same of loops whose losses are computed from what no hook has seen: a whole forward is in a gap then."""
 LOOK_UPDATES = 4
 LOOK_AGAIN_AFTER = 500
 MOST_LOOKS = 64
@@ -30,6 +32,8 @@ _DOUBTED = 16
 """How many times the waiting time of a gap is read after one in which the thread may have been blocked."""
 
 _OPTIMIZER_END, _TRACED, _GAP = int(Kind.OPTIMIZER_END), int(Kind.TRACED), int(Kind.GAP)
+BEFORE_A_STEP = (_OPTIMIZER_END, int(Kind.DATA_END))
+"""Kinds of events that open the gaps in which a loss may begin that no module computes."""
 
 
 class OperatorLog:
@@ -39,9 +43,11 @@ class OperatorLog:
         """Starts recording; False if that is not possible now."""
         return False
 
-    def stop(self) -> Any:
+    def stop(self, recorded: bool = False) -> Any:
         """Stops recording. Returns start and end of each operator in nanoseconds since `start`, in order, or a function
-        that returns them later; None if nothing was recorded. `steps.gaps.Gaps` uses the result."""
+        that returns them later; None if nothing was recorded. `steps.gaps.Gaps` uses the result.
+
+        `recorded`: only from the first operator on that autograd recorded."""
 
 
 class Gap(NamedTuple):
@@ -102,12 +108,12 @@ class GapLooks(_Core):
         self.looks_left -= 1
         self.looking = self.log.start()
 
-    def close_log(self) -> Any:
+    def close_log(self, recorded: bool = False) -> Any:
         """Stops recording operators; to be called also when the script starts a profiler of its own."""
         if not self.looking:
             return None
         self.looking = False
-        return self.log.stop()
+        return self.log.stop(recorded)
 
     def close_gap(self, kind: int, wall: int) -> list[Extra]:
         assert self.open_gap is not None
@@ -121,10 +127,11 @@ class GapLooks(_Core):
             self.close_log()
             return []
         looked = self.looking
-        operators = self.close_log()
+        operators = self.close_log(self.early and opened_by in BEFORE_A_STEP)
         cpu, place = end[0] - reading[0], (opened_by, self.ordinal)
-        computed = SMALLEST_GAP_NS < cpu < HUGE_GAP_NS
-        if not looked and computed and self.updates >= self.look_next and opened_by != _OPTIMIZER_END:
+        computed = SMALLEST_GAP_NS < cpu < (HUGE_EARLY_GAP_NS if self.early else HUGE_GAP_NS)
+        is_looked_into = self.early or opened_by != _OPTIMIZER_END
+        if not looked and computed and self.updates >= self.look_next and is_looked_into:
             self._look_soon()
         if wall - cpu >= SMALLEST_GAP_NS and not reading[1]:
             self._doubt(place)

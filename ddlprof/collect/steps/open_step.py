@@ -24,6 +24,8 @@ class OpenStep:
         self._unclaimed_ns = 0  # compute booked since the last event after which a gap may begin
         self._data_slice = self._forwards_since_backward = 0
         self._saw_forward = self._in_backward = self._stepped_in_backward = False
+        self._early_ns: int | None = None  # computed before the step's first forward; None if there was no such gap
+        self._maybe_closure = False  # an update is under way that may call the model itself
 
     def _bookings_by_state(self) -> list[states.Booking]:
         """What books the time since the last event, by state; of several that hold, the first in this order has it."""

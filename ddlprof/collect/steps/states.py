@@ -1,6 +1,7 @@
 """The states of the training thread, and which of them has the time while several hold.
 
-A state is a bit, and the thread is in the sum of those that hold. The assembler says in which order they have the time.
+A state is a bit, and the thread is in the sum of those that hold; `open_step.py` says in which order they have the
+time.
 """
 
 from __future__ import annotations

@@ -200,12 +200,15 @@ def share_wait(collectives: Iterable[Any], chosen: bool, begin: int, since: int,
 
     `chosen`: the wait was for just these, and not for all that were issued. `begin`: when the wait began; the time that
     is divided is that between `since` and `end`. All times are nanoseconds.
+
+    A wait for a collective that went on after an earlier wait for all counts: the earlier one did not wait for it.
     """
     for collective in collectives:
-        if collective.need is None:
+        went_on = chosen and collective.end is not None and collective.end > begin
+        if collective.need is None or went_on:
             collective.need = begin
             stop = end if collective.end is None or chosen else min(collective.end, end)
-            collective.exposed = max(0, stop - since)
+            collective.exposed = (collective.exposed or 0) + max(0, stop - since)
             since = max(since, stop)
 
 

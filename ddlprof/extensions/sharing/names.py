@@ -13,6 +13,7 @@ from typing import Any
 from ddlprof.model import source_locations
 from ddlprof.model.dimensions import DIMENSIONS, UNKNOWN
 from ddlprof.model.health import COUNTERS
+from ddlprof.model.issuers import ISSUERS
 from ddlprof.model.records import SPANS
 
 ANYBODY = "any"
@@ -40,7 +41,7 @@ _PLACES = frozenset(
     {
         source_locations.LIBRARY, source_locations.FORWARD, source_locations.EVALUATION, source_locations.ROLLOUT,
         source_locations.CHECKPOINT, source_locations.LOGGING, source_locations.RESULT, source_locations.SLEEP,
-        source_locations.ENVIRONMENT, source_locations.DRAWS, *source_locations.data_words(),
+        source_locations.ENVIRONMENT, source_locations.DRAWS, *source_locations.data_words(), *ISSUERS,
     }
 )  # fmt: skip
 _STATUSES = frozenset({"ok", "exception", "exit", "interrupt", "stopped"})

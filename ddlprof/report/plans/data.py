@@ -1,6 +1,6 @@
 """The answer of `ddlprof recommend`: ranked plans, and their rows for programs, rejected candidates included.
 
-The recommender has ranked the plans already. `recommendation.csv` and the JSON have the same rows.
+The recommender has ranked the plans already. The CSV file and the JSON have the same rows.
 """
 
 from __future__ import annotations

@@ -55,11 +55,16 @@ class LateRankLine:
     rank: int
     node: int
     last_share: float
+    """The share of the time for which ranks wait that they wait for this one."""
     cause: str | None
     own_s: float | None
     typical_s: float | None
     queued_share: float | None = None
     """The share of its time that it waited for a processor, where that explains most of its delay."""
+    part: str | None = None
+    """The part of `cause` that takes longer, if it is one."""
+    phases: Sequence[tuple[int, int]] = ()
+    """The first and last steps of the phases in which it is late; empty if it is so all the time."""
 
 
 @dataclass(frozen=True)
@@ -280,7 +285,9 @@ def _late_rank(headline: Attempt) -> LateRankLine | None:
         return None
     node = next(r.data.node for r in headline.ranks if r.data.rank == late.rank)
     own, typical = seconds_of(late.own_ns), seconds_of(late.typical_ns)
-    return LateRankLine(late.rank, node, late.last_share, late.cause, own, typical, late.queued_share)
+    return LateRankLine(
+        late.rank, node, late.last_share, late.cause, own, typical, late.queued_share, late.part, late.phases
+    )
 
 
 def _clocks(headline: Attempt) -> list[ClockLine]:

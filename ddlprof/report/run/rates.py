@@ -51,17 +51,23 @@ def rates_of(manifest: Manifest | None, headline: Attempt | None) -> Rates:
     gpus = None if "dp" in strategy.split("+") else ranks  # DataParallel has several GPUs in one rank
     batch = _global_batch(manifest, headline, ranks)
     samples = batch / (step_ns / 1e9) if batch else None
-    tokens = _times(samples, training.tokens_per_sample)
+    amounts, padding = headline.amounts, training.padding_share
+    tokens, work = _times(samples, training.tokens_per_sample), 1.0
+    if amounts is not None and amounts.is_text:  # of all ranks, as one of them may get longer texts
+        tokens = amounts.mean_values * (training.data_parallel_ranks or ranks) / (step_ns / 1e9)
+        work, padding = amounts.work_of_mean or 1.0, amounts.padding_share
     model, done = (None, None) if "pp" in strategy.split("+") else _flops(manifest)  # counted of one stage only
-    tflops = _of_each(_times(samples, model), gpus, 1e12)
+    tflops = _of_each(_times(samples, _times(model, work)), gpus, 1e12)
     peak = _peak_tflops(headline.ranks[0].data.header.device, training.precision)
-    hardware = _of_each(_times(samples, done), gpus, 1e12) if done is not None and model is not None else None
+    hardware = (
+        _of_each(_times(samples, _times(done, work)), gpus, 1e12) if done is not None and model is not None else None
+    )
     return Rates(
         samples_per_s=samples,
         samples_per_s_per_gpu=_of_each(samples, gpus),
         tokens_per_s=tokens,
         tokens_per_s_per_gpu=_of_each(tokens, gpus),
-        padding_share=training.padding_share,
+        padding_share=padding,
         tflops_per_gpu=tflops,
         peak_tflops=peak,
         mfu=tflops / peak if tflops is not None and peak else None,

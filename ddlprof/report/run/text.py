@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.hang_words import advice, headline, label
 from ddlprof.analysis.job_time import JobTime
+from ddlprof.analysis.late_rank import part_words, phase_words
 from ddlprof.base.text import text_of
 from ddlprof.base.units import Scale, ago, count, gib, long_time, percent, ranges, scale_for, significant
 from ddlprof.model.classes import TABLE
@@ -174,10 +175,13 @@ def _verdict(report: ReportData, scale: Scale) -> Iterator[tuple[str, str]]:
     late = report.late_rank
     if late is not None:
         share = percent(late.last_share)
-        text = f"{late.rank} (node {late.node}) arrives last in {share} of the steps in which ranks wait"
+        text = f"{late.rank} (node {late.node}): {share} of the time that ranks wait is for it"
         if late.cause is not None and late.own_s is not None and late.typical_s is not None:
             own, typical = scale.time(late.own_s), scale.time(late.typical_s)
-            text += f": its {_CAUSES[late.cause]} is {own}, the typical rank's {typical}"
+            text += f"; its {_CAUSES[late.cause]} is {own}, the typical rank's {typical}"
+            text += f", most of it in {part_words(late.part)}" if late.part is not None else ""
+        if late.phases:
+            text += f"; only in {phase_words(late.phases)}"
         if late.queued_share is not None:
             text += f"; it waits {percent(late.queued_share)} of its time for a processor"
         yield "Rank", text

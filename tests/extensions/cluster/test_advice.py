@@ -42,7 +42,7 @@ class Told:
         step_s = self.steps.get(target.network_gbps or 0.0) or self.steps.get(target.placement)
         if step_s is None:
             raise PredictionError("nobody knows")
-        times = StepTimes(step_s, 0.0, 0.0, 0.0, 0.0, 0.0)
+        times = StepTimes(compute_s=step_s)
         return Estimate(step_s, 0.9 * step_s, 1.2 * step_s, times, False, ("told",))
 
 

@@ -20,7 +20,8 @@ class Noted:
     def predict(self, target: Target) -> Estimate:
         self.asked.append(target)
         step_s = 2.0 if target.gpu_model == "T4" else 1.0
-        return Estimate(step_s, 0.9 * step_s, 1.2 * step_s, StepTimes(0.5, 0.1, 0.1, 0.125, 0.125, 0.05), False, ())
+        times = StepTimes(compute_s=0.5, data_s=0.1, h2d_s=0.1, interconnect_s=0.125, network_s=0.125, other_s=0.05)
+        return Estimate(step_s, 0.9 * step_s, 1.2 * step_s, times, False, ())
 
 
 def job(**values: object) -> Job:

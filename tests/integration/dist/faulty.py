@@ -1,8 +1,8 @@
 """A script whose ranks have one fault: `python faulty.py FAULT`.
 
 `none`. `late`: rank 1 sleeps in every forward. `uneven`: a rank gets more samples than the other, by turns, and takes
-as much longer. `buckets`: a bucket for nearly each of many parameters. `synchronised`: gradients are exchanged after
-each micro-batch.
+as much longer. `lengths`: the same with longer samples in place of more of them. `buckets`: a bucket for nearly each of
+many parameters. `synchronised`: gradients are exchanged after each micro-batch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-STEPS, COMPUTE_S, BATCH = 36, 0.02, 8
+STEPS, COMPUTE_S, BATCH = 60, 0.02, 8
 
 
 class Net(nn.Module):
@@ -47,11 +47,16 @@ def main() -> None:
         batch = BATCH
         if fault == "uneven" and (step * 7 // 3) % 2 == rank:
             batch = 2 * BATCH
+        length = 1
+        if fault == "lengths":
+            length = 4 + (7 * step + 5 * rank) % 9
+            net.seconds = COMPUTE_S * length / 8
         if fault in ("uneven", "late"):
             net.seconds = COMPUTE_S * (1 + (batch > BATCH) + (fault == "late" and rank == 1))
+        shape = (batch, length) if fault == "lengths" else (batch,)
         optimizer.zero_grad()
         for _ in range(4 if fault == "synchronised" else 1):
-            model(torch.randn(batch, net.width)).sum().backward()
+            model(torch.randn(*shape, net.width)).sum().backward()
         optimizer.step()
 
 

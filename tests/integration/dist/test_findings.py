@@ -35,6 +35,13 @@ def test_uneven_input_by_turns(job: Job, tmp_path: Path) -> None:
     assert "straggler" not in found
 
 
+def test_samples_of_uneven_length_by_turns(job: Job, tmp_path: Path) -> None:
+    found = findings(job, tmp_path, "lengths")
+    assert "values of a step differ" in found["uneven_input"].evidence
+    assert "length" in found["uneven_input"].next
+    assert "straggler" not in found
+
+
 def test_tiny_buckets(job: Job, tmp_path: Path) -> None:
     found = findings(job, tmp_path, "buckets")
     assert "bucket_cap_mb" in found["bucket_size"].next

@@ -166,7 +166,7 @@ def test_module_that_a_compiled_function_calls_is_known(profiling: Profiling) ->
         with profiling() as profile:
             step = make(net, torch.optim.SGD(net.parameters(), lr=0.1))
             step(torch.ones(BATCH, 3))
-            assert profile.session.probe.modules[0] is net
+            assert profile.session.inspector.modules[0] is net
 
 
 def test_compiled_forward_of_a_module_tells_evaluation(profiling: Profiling) -> None:

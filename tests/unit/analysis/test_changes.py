@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.analysis.changes import Change, Facts, changes, facts_of
+from ddlprof.analysis.changes import Change, NamedFacts, changes, facts_of
 from ddlprof.analysis.run import analyse
 from ddlprof.model.manifest import Manifest
 from ddlprof.store import load_run
@@ -21,7 +21,7 @@ def described(tmp_path: Path) -> Manifest:
     return replace(old, versions={"torch": "2.6"}, host=host)
 
 
-def facts(folder: Path, described: Manifest) -> Facts:
+def facts(folder: Path, described: Manifest) -> NamedFacts:
     simple_run(folder)
     described.write(folder)
     run = load_run(folder)

@@ -10,8 +10,9 @@ import pytest
 from ddlprof.analysis.health import Moved, moved_counters
 from ddlprof.analysis.run import analyse
 from ddlprof.model.health import HealthReading
+from ddlprof.model.records import CollectiveShape, CollectiveTimes
 from ddlprof.store import load_run
-from tests.golden.runs import MS, header, step, write_rank
+from tests.golden.runs import MS, header, step, with_collectives, write_rank
 
 STEPS, STEP_MS, SLOW_MS = 1200, 100, 60
 SECONDS = STEPS * STEP_MS // 1000
@@ -22,11 +23,13 @@ def moved(
     is_late: Callable[[int], bool],
     counters: dict[int, Callable[[int], dict[str, int]]],
     nodes: str = "ab",
+    collectives: bool = False,
 ) -> list[Moved]:
     """Two ranks of 120 seconds; the second computes longer in the late steps, the first waits for it.
 
-    `counters`: of a rank, the values at each tenth second.
+    `counters`: of a rank, the values at each tenth second. `collectives`: each step has one.
     """
+    shapes = [CollectiveShape("0", "allreduce", 1000, 2)] if collectives else []
     for rank in (0, 1):
         rows = []
         for number in range(STEPS):
@@ -40,7 +43,10 @@ def moved(
             changed = {name: value for name, value in now.items() if last.get(name) != value}
             readings += [HealthReading(second * 1000 * MS, name, "", value) for name, value in changed.items()]
             last = now
-        write_rank(folder, header(rank, 2, node=nodes[rank]), rows, records=readings)
+        if collectives:
+            rows = [with_collectives(row, (number,)) for number, row in enumerate(rows)]
+        times = [CollectiveTimes(1000, 2000, 1000, 1000)] * STEPS * len(shapes)
+        write_rank(folder, header(rank, 2, node=nodes[rank]), rows, shapes, times, records=readings)
     return moved_counters(analyse(load_run(folder))[0].ranks, late=1)
 
 
@@ -70,6 +76,16 @@ def test_ranks_of_one_machine_are_no_other_machine_but_have_other_devices(tmp_pa
     quiet = {1: steals, 0: lambda second: {"steal_ms": 0, "pcie_replays": 0}}
     (found,) = moved(tmp_path, lambda number: True, quiet, nodes="aa")
     assert found.counter.name == "pcie_replays"
+
+
+def test_a_cable_explains_only_collectives_that_crossed_machines(tmp_path: Path) -> None:
+    def errors(second: int) -> dict[str, int]:
+        return {"tcp_retransmits": 500 * max(0, second - SECONDS // 2)}
+
+    (found,) = moved(tmp_path / "two", in_second_half, {1: errors}, collectives=True)
+    assert found.counter.name == "tcp_retransmits"
+    assert moved(tmp_path / "one", in_second_half, {1: errors}, nodes="aa", collectives=True) == []
+    assert moved(tmp_path / "unknown", in_second_half, {1: errors}) == []
 
 
 def test_a_level_is_bad_as_long_as_it_is_not_zero(tmp_path: Path) -> None:

@@ -131,6 +131,7 @@ def test_advice_for_a_source_line_depends_on_what_it_is(what: str) -> None:
     assert "in another thread or process" not in action or what == "logging"
     if what in ("forward", "evaluation"):
         assert "forward" in action or "evaluate" in action
+    assert "no_grad" not in action, "the training may need the gradients"
 
 
 def test_a_source_line_that_may_be_chance_is_not_named() -> None:

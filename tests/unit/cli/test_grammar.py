@@ -39,21 +39,21 @@ SHOWN = {
     "doctor": ["doctor"],
 }
 """What shows a result, in commands that take no minute; the others use the same module."""
-FORMATS = {
-    "report": ["table", "json", "html", "trace"],
-    "compare": ["table", "json", "markdown", "html"],
-    **{key: ["table", "json", "csv"] for key in ("fleet", "instances", "elastic", "fuse", "sparsity")},
-    "instances measured": ["table", "json", "csv"],
-    "recommend": ["table", "csv", "json", "html", "layouts"],
-    **{key: ["table", "json"] for key in ("learn", "predict", "features", "probe", "instances show", "doctor")},
-    "instances refresh": ["table", "json"],
-    "characterize": ["table", "json"],
-    "plan": ["table", "json", "trace", "plan"],
-    "cluster simulate": ["table", "json", "html", "csv"],
-    "cluster import": ["table", "csv", "waits", "json"],
-    "cluster advise": ["table", "json", "csv", "slurm", "volcano", "kueue", "kubernetes"],
-}
 SEVERAL_FILES = {"run", "import", "export", "characterize"}
+
+
+def formats_in_docs() -> dict[str, list[str]]:
+    """The formats of the commands, as the page has them."""
+    rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|$", DOCS.read_text(encoding="utf-8"), re.M)
+    table = {
+        name: re.sub(r" \([^)]*\)", "", told).split(", ")
+        for names, told in rows
+        for name in re.findall("`([a-z ]+)`", names)
+    }
+    return {name: formats for name, formats in table.items() if formats[0] == "table"}
+
+
+FORMATS = formats_in_docs() | {"characterize": ["table", "json"]}
 ENDINGS = {
     "markdown": "md",
     "table": "txt",

@@ -63,7 +63,9 @@ def test_what_is_carried_over_can_be_measured() -> None:
 
 
 def test_an_estimate_shows_its_times_as_its_own() -> None:
-    estimate = Estimate(6.0, 5.0, 7.0, StepTimes(*map(float, range(len(CLASSES)))), False, ())
+    estimate = Estimate(
+        6.0, 5.0, 7.0, StepTimes(**{f"{name}_s": float(i) for i, name in enumerate(CLASSES)}), False, ()
+    )
     seconds = [getattr(estimate, f"{name}_s") for name in CLASSES]
     assert seconds == [float(i) for i in range(len(CLASSES))]
     assert estimate.times.largest == CLASSES[-1]

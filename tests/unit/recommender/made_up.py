@@ -45,7 +45,7 @@ class MadeUp:
         step_s = compute_s + network_s
         return Estimate(
             step_s=step_s, low_s=0.8 * step_s, high_s=1.2 * step_s,
-            times=StepTimes(compute_s, data_s=0.0, h2d_s=0.0, interconnect_s=0.0, network_s=network_s, other_s=0.0),
+            times=StepTimes(compute_s=compute_s, network_s=network_s),
             extrapolated=gpu == "Big", basis=("made up",),
         )  # fmt: skip
 

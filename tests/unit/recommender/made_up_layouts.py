@@ -45,10 +45,7 @@ class MadeUpLayouts:
         tokens = sequences * layout.data_ranks(sum(target.placement)) * 4096
         return Estimate(
             step_s=step_s, low_s=0.8 * step_s, high_s=1.25 * step_s,
-            times=StepTimes(
-                compute_s, data_s=0.0, h2d_s=0.0, interconnect_s=tensor_s, network_s=data_s, other_s=0.0,
-                bubble_s=bubble_s,
-            ),
+            times=StepTimes(compute_s=compute_s, interconnect_s=tensor_s, network_s=data_s, bubble_s=bubble_s),
             extrapolated=False, basis=("made up",), memory_gib=gib_of(target), fits_memory=gib_of(target) <= 60,
             tokens_per_s=tokens / step_s, mfu=0.5 * compute_s / step_s, dimensions={"tensor": tensor_s, "data": data_s},
         )  # fmt: skip

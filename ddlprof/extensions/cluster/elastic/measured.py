@@ -97,7 +97,9 @@ class MeasuredPredictor:
             step_s=step_s,
             low_s=step_s * math.exp(-Z80 * sd),
             high_s=step_s * math.exp(Z80 * sd),
-            times=StepTimes(float(passes + samples), 0.0, 0.0, float(several + more), float(over), 0.0),
+            times=StepTimes(
+                compute_s=float(passes + samples), interconnect_s=float(several + more), network_s=float(over)
+            ),
             extrapolated=bool(outside),
             basis=(f"fitted to {count(len(self._shapes), 'measurement')} of this job", *outside),
         )

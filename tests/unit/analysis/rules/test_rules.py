@@ -7,21 +7,25 @@ from typing import Any
 
 import pytest
 
+from ddlprof.analysis.amounts import Amounts
 from ddlprof.analysis.data_lines import DataLines
 from ddlprof.analysis.experts import ExpertLoad
 from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.health import Moved
+from ddlprof.analysis.issued import Issued, IssuedTraffic
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.late_rank import LateRank
 from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.compute import free_processors, starved_words
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
+from ddlprof.analysis.rules.ranks import help_late_rank
 from ddlprof.analysis.rules.signals import DataWaitBursts, MemoryGrowth, ThrottledDevice, UnevenWork
+from ddlprof.analysis.saves import AfterSaves
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.stages import Stages
 from ddlprof.analysis.traffic import CommTotals
-from ddlprof.model import source_locations
+from ddlprof.model import issuers, source_locations
 from ddlprof.model.health import COUNTERS
 from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
@@ -40,7 +44,24 @@ FOUR_TIMES: dict[str, Any] = {
 }
 SMALL = Reductions(400, 100_000_000, 300_000, 0.03, 0.03, 0.00005)
 HUGE = Reductions(1, 0, 100_000_000, 0.03, 0.03, 0.03)
+BUFFER = Issued(SourceLocation("", issuers.BUFFERS), "broadcast", 1, 67e6, largest_bytes=67_000_000, moving_s=0.02)
+GRADIENTS = Issued(SourceLocation("", issuers.REDUCER), "allreduce", 4, 1e8, moving_s=0.01)
+
+SCATTERED = Issued(SourceLocation("", issuers.FSDP2), "reduce_scatter_base", 16, 4e8, moving_s=0.02)
+GATHERED = Issued(SourceLocation("", issuers.FSDP2), "allgather_base", 32, 8e8, moving_s=0.02)
+
+
+def at_line(number: float, size: float, moving_s: float = 0.03, what: str = issuers.SCRIPT) -> Issued:
+    return Issued(SourceLocation("train.py:9 main", what), "allreduce", number, size, moving_s=moving_s, fastest_s=4e-4)
+
+
+def by(*kinds: Issued, **known: Any) -> Facts:
+    """Two ranks that wait 30 ms for these, in place of DDP where `strategy` says so."""
+    return ddp(30, issued=IssuedTraffic(list(kinds)), **known)
+
+
 CPU: dict[str, Any] = {"device": "cpu", "cpu_threads": 16, "cpu_percent": 99.0}
+UPLOADS = AfterSaves(0, 30, 5.0, 0.1, SourceLocation("train.py:49 main", ""))
 UNEVEN = UnevenWork(samples_spread=0.3, correlation=0.9, steps=100)
 GROWTH = MemoryGrowth(0, "device", 2.0**20, 70.0 * GIB, 50)
 STAGES = Stages("1F1B", 1, 4, 1, 8, (0.010, 0.010, 0.0115, 0.010), 2, (2,), (2,), ("head",), 0.0115, 0.012, 3 / 11)
@@ -101,9 +122,15 @@ SPEAKS: dict[str, list[Facts]] = {
     ],
     "storage": [facts(BLOCKED), facts(BLOCKED, loader_workers=0, loader=SampleCost(1e-3, 1e5))],
     "pinning": [facts(COPYING), facts(COPYING, pin_memory=False), facts(COPYING, pin_memory=None)],
-    "no_sync": [ddp(30, **FOUR_TIMES)],
+    "no_sync": [ddp(30, **FOUR_TIMES), by(SCATTERED, GATHERED, **FOUR_TIMES | {"strategy": "fsdp"}),
+                by(SCATTERED, **FOUR_TIMES | {"strategy": "fsdp"}, device="cpu", free_bytes=GIB)],
     "bucket_size": [ddp(30, reductions=SMALL), ddp(30, reductions=HUGE)],
-    "gradient_traffic": [ddp(30), ddp(30, strategy="fsdp", reductions=None), ddp(15, straggler_ms=30)],
+    "gradient_traffic": [ddp(30), ddp(30, strategy="fsdp", reductions=None), ddp(15, straggler_ms=30),
+                         by(replace(GRADIENTS, moving_s=0.02), at_line(1, 1e6, 0.01))],
+    "buffer_broadcast": [by(BUFFER, GRADIENTS), by(BUFFER, **FOUR_TIMES)],
+    "many_messages": [by(at_line(60, 5e4, what=issuers.IN_FORWARD), GRADIENTS), by(at_line(60, 1e7), strategy="none")],
+    "own_messages": [by(at_line(1, 1e8), GRADIENTS), by(at_line(8, 1e8), micro_batches=8),
+                     by(at_line(6, 1e8), strategy="none"), by(at_line(5, 5e4))],
     "precision": [facts(precision="fp32"), facts(precision="tf32"), facts(precision="fp32", device="Tesla T4"),
                   facts(precision="fp32", device="NVIDIA A10G"), facts(precision="fp32", device="NVIDIA RTX 4090"),
                   facts(precision="fp32", device="NVIDIA GeForce RTX 3090")],
@@ -119,7 +146,8 @@ SPEAKS: dict[str, list[Facts]] = {
                        ddp(2, 30, queued_share=0.3, device="cpu", late_rank=LateRank(1, 0.9, "other"))],
     "straggler": [ddp(2, 30, late_rank=LateRank(1, 0.9, "data", 50 * MS, 10 * MS)),
                   ddp(2, 30, queued_share=0.3, late_rank=LateRank(1, 0.9, queued_share=0.3))],
-    "uneven_input": [ddp(2, 30, uneven=UNEVEN)],
+    "uneven_input": [ddp(2, 30, uneven=UNEVEN), ddp(2, 30, uneven=replace(UNEVEN, unit="tokens")),
+                     ddp(2, 30, uneven=replace(UNEVEN, unit="values"))],
     "slow_host": [ddp(2, 30, rank_compute_s={0: [0.05, 0.05], 1: [0.08, 0.082]})],
     "bubble": [PIPELINE],
     "uneven_stages": [PIPELINE, replace(PIPELINE, stages=replace(STAGES, own=(2, 6), virtual=2))],
@@ -129,7 +157,10 @@ SPEAKS: dict[str, list[Facts]] = {
     "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_locations.SLEEP,
     "later")],
     "evaluation_share": [facts(job=job("evaluation", 300))],
-    "checkpoint_share": [facts(job=job("checkpoint", 150))],
+    "checkpoint_share": [facts(job=job("checkpoint", 150)),
+                         facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 30, 1.0, 5.0))],
+    "after_checkpoints": [facts(job=job("checkpoint", 150), after_saves=UPLOADS),
+                          ddp(2, 5, job=job("checkpoint", 150), after_saves=UPLOADS)],
     "memory_creep": [facts(growths=[GROWTH]), facts(growths=[MemoryGrowth(0, "process", 2.0**22, 2.0 * GIB, 50)],
                                                     free_bytes=50 * GIB)],
     "throttling": [facts(throttled=[HOT])],
@@ -138,6 +169,9 @@ SPEAKS: dict[str, list[Facts]] = {
 }  # fmt: skip
 
 SILENT: dict[str, list[Facts]] = {
+    "after_checkpoints": [facts(), facts(job=job("checkpoint", 150)), facts(after_saves=UPLOADS),
+                          facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 2, 1.0, 0.1)),
+                          facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 30, 5.0, 6.0))],
     "loader_workers": [
         facts(),
         facts(BLOCKED),
@@ -183,11 +217,23 @@ SILENT: dict[str, list[Facts]] = {
     "storage": [facts(), facts(WAITING), facts(BLOCKED, bursts=BURSTS)],
     "pinning": [facts(), facts(COPYING, device="cpu")],
     "no_sync": [ddp(30), ddp(5, **FOUR_TIMES), ddp(30, **FOUR_TIMES | {"strategy": "fsdp"}),
-                ddp(30, **FOUR_TIMES, comm_hook="a_hook"), ddp(30, micro_batches=4)],
+                ddp(30, **FOUR_TIMES, comm_hook="a_hook"), ddp(30, micro_batches=4),
+                by(SCATTERED, GATHERED, micro_batches=4, strategy="fsdp", comm=CommTotals(40 * MS, None, []),
+                   gradient_bytes=400_000_000),  # synchronised once
+                by(replace(SCATTERED, moving_s=0.001), GATHERED, **FOUR_TIMES | {"strategy": "fsdp"}),
+                by(SCATTERED, **FOUR_TIMES | {"strategy": "fsdp"}, peak_bytes=int(79.95 * GIB)),  # no room
+                by(GRADIENTS, at_line(1, 3e8), **FOUR_TIMES)],  # an average of weights is no exchange of gradients
     "bucket_size": [ddp(30), ddp(5, reductions=SMALL), ddp(30, reductions=SMALL, strategy="fsdp"),
                     ddp(30, reductions=Reductions(400, 1_000_000, 26_214_400, 0.03, 0.03, 0.00005)),
                     ddp(30, reductions=HUGE, gradient_bytes=None)],
-    "gradient_traffic": [ddp(5), ddp(5, straggler_ms=40), facts(), ddp(30, **FOUR_TIMES), ddp(30, reductions=SMALL)],
+    "gradient_traffic": [ddp(5), ddp(5, straggler_ms=40), facts(), ddp(30, **FOUR_TIMES), ddp(30, reductions=SMALL),
+                         by(BUFFER), by(at_line(1, 1e8))],
+    "buffer_broadcast": [ddp(30), by(GRADIENTS), by(replace(BUFFER, moving_s=0.001), GRADIENTS)],
+    "many_messages": [ddp(30), by(at_line(5, 5e4)), by(at_line(60, 6e9)), by(replace(at_line(60, 5e4), fastest_s=None)),
+                      by(at_line(60, 5e4, 0.001), GRADIENTS), by(at_line(60, 5e4), strategy="tp"),
+                      by(at_line(60, 5e4, what=issuers.IN_FORWARD), micro_batches=30)],
+    "own_messages": [ddp(30), by(GRADIENTS), by(at_line(60, 5e4)), by(at_line(1, 1e8, 0.001), GRADIENTS),
+                     by(at_line(1, 1e8), strategy="fsdp+tp")],
     "precision": [facts(), facts(precision=None), facts(precision="fp32", device="cpu"),
                   facts(precision="fp32", lag_share=0.01),
                   facts({"compute": 40.0, "other": 60.0}, precision="fp32"), facts(precision="fp64"),
@@ -284,6 +330,22 @@ def test_one_slow_rank_of_several_pipelines_is_no_slow_stage() -> None:
     assert {each.rule for each in apply_rules(every, RULES)} == {"bubble", "uneven_stages"}
 
 
+def test_a_rank_with_longer_texts_is_given_shorter_ones() -> None:
+    late = LateRank(1, 0.9, "compute", 50 * MS, 20 * MS)
+    (alike,) = apply_rules(ddp(2, 30, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 99.0, 1: 100.0}, True)), RULES)
+    (longer,) = apply_rules(ddp(2, 30, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 25.0, 1: 100.0}, True)), RULES)
+    assert "4 times the others' tokens" in longer.evidence
+    assert "shuffle" in longer.next
+    assert "tokens" not in alike.evidence
+    assert "shuffle" not in alike.next
+
+
+def test_uneven_lengths_come_before_the_machine() -> None:
+    given = ddp(2, 30, uneven=replace(UNEVEN, unit="tokens"), queued_share=0.4, device="cpu", cpu_percent=99.0)
+    assert "length" in help_late_rank(given)
+    assert "length" not in help_late_rank(replace(given, uneven=None))
+
+
 def test_every_rule_is_tried_both_ways() -> None:
     assert SPEAKS.keys() == SILENT.keys() == {rule.name for rule in RULES}
 
@@ -370,3 +432,18 @@ def test_windows_say_better_than_the_lag_whether_the_device_waits(
     lag: float | None, idle: float, updates: int, expected: bool
 ) -> None:
     assert facts(lag_share=lag, window=ProfilerWindow(updates, idle, 300.0, 13e-6)).launch_bound is expected
+
+
+def test_the_switch_is_that_of_the_way_of_sharding() -> None:
+    times = FOUR_TIMES | {"strategy": "fsdp"}
+    (two,) = found("no_sync", by(SCATTERED, **times))
+    assert "set_requires_gradient_sync(False) in all but the last of 4 micro-batches" in two.next
+    (one,) = found("no_sync", by(replace(SCATTERED, place=SourceLocation("", issuers.FSDP)), **times))
+    assert "with model.no_sync(): in all but the last of 4" in one.next
+
+
+def test_what_carries_the_bytes_of_the_gradients_may_be_them() -> None:
+    (by_hand,) = found("own_messages", by(at_line(6, 1e8), strategy="none"))
+    assert "DistributedDataParallel" in by_hand.next
+    (other,) = found("own_messages", by(at_line(6, 1e9), strategy="none"))
+    assert "DistributedDataParallel" not in other.next

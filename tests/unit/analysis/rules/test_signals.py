@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ddlprof.analysis.rules.input import _in_bursts
 from ddlprof.analysis.rules.signals import UnevenWork, find_bursts, find_uneven, lag_share, steady_growth
 from ddlprof.analysis.run import analyse
+from ddlprof.model.amounts import BatchAmount
 from ddlprof.store import load_run
 from tests.golden.runs import MS, header, step, write_rank
 from tests.unit.analysis.rules.made_up import facts
@@ -123,6 +124,28 @@ def test_time_that_has_nothing_to_do_with_samples(tmp_path: Path) -> None:
     found = uneven(tmp_path, lambda n: 32 + n % 5, lambda samples, rank: float(UNEVEN_RANDOM.uniform(5, 15)))
     assert found is not None
     assert abs(found.correlation) < 0.4
+
+
+def test_lengths_that_take_their_time_explain_what_samples_do_not(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        rows, noted, at_ms = [], [], 0
+        for number in range(60):
+            length = 20 + (7 * number + 11 * rank) % 13
+            rows.append(replace(step(number, length / 2, start_ms=at_ms), samples=8))
+            if number % 2 == 0:
+                noted.append(BatchAmount((at_ms + 1) * MS, number, 8, 8 * length, True))
+            at_ms += 50
+        write_rank(tmp_path, header(rank, 2), rows, records=noted)
+    (attempt,) = analyse(load_run(tmp_path))
+    found = find_uneven(attempt.ranks, attempt.amounts)
+    assert found is not None
+    assert found.unit == "tokens"
+    assert found.correlation > 0.99
+    assert found.samples_spread > 0.05
+    assert 25 < found.steps < 31
+    samples = find_uneven(attempt.ranks)
+    assert samples is not None
+    assert (samples.unit, samples.samples_spread) == ("samples", 0)
 
 
 def test_equal_samples_explain_nothing(tmp_path: Path) -> None:

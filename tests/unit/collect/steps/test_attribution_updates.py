@@ -11,7 +11,7 @@ from ddlprof.collect.steps.boundaries import RETIRED_AFTER
 from ddlprof.model.events import Kind
 from ddlprof.model.records import NEVER
 from ddlprof.writing.writer import relative_us
-from tests.unit.collect.conftest import LARGE, MS, SMALL, Thread, flags, ms
+from tests.unit.collect.conftest import LARGE, MS, SMALL, Thread, flags, ms, parts_ms
 
 # -- optimizers ---------------------------------------------------------------------------------------------------
 
@@ -88,6 +88,32 @@ def test_closure(thread: Thread) -> None:
     (row,) = thread.rows
     assert ms(row) == {"compute": 153, "data": 10, "fetch": None, "prep": None}
     assert row.microbatches == 1  # three passes over the whole batch
+
+
+@pytest.mark.parametrize("sees_forward", [True, False])
+def test_what_comes_between_a_batch_and_a_closure_is_not_computing(sees_forward: bool, thread: Thread) -> None:
+    for _ in range(2):
+        thread.batch(10)
+        thread.spend(5)
+        with thread.updating():
+            thread.spend(1)
+            if sees_forward:
+                thread.forward(20)
+            else:
+                thread.spend(20)
+            thread.backward(30)
+            thread.spend(2)
+    row = thread.rows[1]
+    assert ms(row) == {"compute": 53, "data": 10, "fetch": None, "prep": None, "other": 5}
+    assert parts_ms(row) == ([20, 30, 3] if sees_forward else [None] * 3)
+
+
+def test_an_update_without_a_closure_of_what_no_hook_has_seen_was_computed_since_the_batch(thread: Thread) -> None:
+    for _ in range(2):
+        thread.batch(10)
+        thread.spend(5)
+        thread.update(2)
+    assert ms(thread.rows[1]) == {"compute": 7, "data": 10, "fetch": None, "prep": None}
 
 
 def test_optimizer_in_backward(thread: Thread) -> None:

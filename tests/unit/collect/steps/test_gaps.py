@@ -4,6 +4,7 @@ import pytest
 
 from ddlprof.collect.steps.gaps import Gaps, busy_ns
 from ddlprof.collect.steps.loop import Gap
+from ddlprof.model.events import Kind
 
 MS = 1_000_000
 PLACE = (4, 5, 1)
@@ -104,3 +105,26 @@ def test_a_gap_that_a_coarse_clock_does_not_see() -> None:
     gaps = Gaps()
     gaps.look(gap(0, cpu=0, operators=[]))
     assert gaps.idle_ns(gap(0, cpu=0), 0) == 0
+
+
+BEFORE = (int(Kind.OPTIMIZER_END), int(Kind.BACKWARD_BEGIN), 1)
+
+
+def test_a_loss_that_began_in_a_gap_takes_its_share_of_the_processor_time() -> None:
+    gaps = Gaps()
+    gaps.look(gap(10, cpu=4, operators=[(6, 9)])._replace(place=BEFORE))
+    assert gaps.early_ns(gap(10, cpu=4)._replace(place=BEFORE)) == 3 * MS
+    assert gaps.early_ns(gap(30, cpu=4)._replace(place=BEFORE)) == 3 * MS
+    assert gaps.early_ns(gap(12, cpu=4, waited=6)._replace(place=BEFORE)) == 6 * MS  # the machine was busy
+
+
+def test_where_nobody_looked_only_what_a_backward_follows_is_of_a_loss() -> None:
+    gaps = Gaps()
+    assert gaps.early_ns(gap(10, cpu=4)._replace(place=BEFORE)) == 4 * MS
+    assert gaps.early_ns(gap(10, cpu=4)._replace(place=(*BEFORE[:1], int(Kind.FORWARD_BEGIN), 1))) == 0
+
+
+def test_a_gap_without_operators_of_a_loss_is_of_none() -> None:
+    gaps = Gaps()
+    gaps.look(gap(10, cpu=10, operators=[])._replace(place=BEFORE))
+    assert gaps.early_ns(gap(10, cpu=10)._replace(place=BEFORE)) == 0

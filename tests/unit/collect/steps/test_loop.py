@@ -37,7 +37,7 @@ class Log(OperatorLog):
         self.started += 1
         return True
 
-    def stop(self) -> Any:
+    def stop(self, recorded: bool = False) -> Any:
         self.stopped += 1
         return [(0, 1)]
 
@@ -219,6 +219,37 @@ def test_a_pause_between_the_updates_of_two_optimizers_is_a_gap(script: Script) 
         script.watch.after(Kind.OPTIMIZER_END, optimizer)
         script.clock.now += 300_000
     assert [gap.place[:2] for gap in script.gaps] == [(Kind.OPTIMIZER_END, Kind.FORWARD_BEGIN)]
+
+
+def test_what_a_loss_is_computed_from_before_any_forward_is_in_gaps(script: Script) -> None:
+    script.watch.early = True
+    script.watch.after(Kind.OPTIMIZER_END, 0)
+    script.clock.now += 300_000
+    script.does(ZERO_GRAD, BACKWARD, pause=300_000)
+    assert [gap.place for gap in script.gaps] == [
+        (Kind.OPTIMIZER_END, Kind.ZERO_GRAD_BEGIN, 1),
+        (Kind.OPTIMIZER_END, Kind.BACKWARD_BEGIN, 2),
+    ]
+
+
+def test_what_a_loss_is_computed_from_follows_the_batch(script: Script) -> None:
+    script.watch.early = True
+    script.watch.after(Kind.OPTIMIZER_END, 0)
+    script.does(BATCH, FORWARD, pause=300_000)
+    assert [gap.place[:2] for gap in script.gaps] == [(Kind.DATA_END, Kind.FORWARD_BEGIN)]
+    script.does(BACKWARD, pause=300_000)
+    assert [gap.place[:2] for gap in script.gaps[1:]] == [(Kind.FORWARD_END, Kind.BACKWARD_BEGIN)]
+
+
+@pytest.mark.parametrize(("pause", "looked"), [(loop.HUGE_GAP_NS, True), (loop.HUGE_EARLY_GAP_NS, False)])
+def test_a_whole_forward_is_looked_into_where_it_is_in_a_gap(pause: int, looked: bool, script: Script) -> None:
+    script.watch.early = True
+    for _ in range(5):
+        script.does(BACKWARD)
+        script.extras += script.watch.before(Kind.OPTIMIZER_BEGIN, 0)
+        script.watch.after(Kind.OPTIMIZER_END, 0)
+        script.clock.now += pause
+    assert bool(script.log.started) == looked
 
 
 def test_gaps_that_would_fill_the_memory_are_not_looked_into(script: Script) -> None:

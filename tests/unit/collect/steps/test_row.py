@@ -116,6 +116,44 @@ def test_a_pause_is_of_no_part(thread: Thread) -> None:
     assert ms(row) == {"compute": 70, "data": None, "fetch": None, "prep": None, "other": 30}
 
 
+@pytest.mark.parametrize("batch", [True, False])
+@pytest.mark.parametrize("forward", [True, False])
+def test_what_was_computed_of_the_loss_before_any_forward_is_forward(
+    forward: bool, batch: bool, thread: Thread
+) -> None:
+    """Of the 20 ms before, operators that autograd recorded run for 5."""
+    for _ in range(2):
+        if batch:
+            thread.batch(10)
+        opened_by, then = Kind.DATA_END if batch else Kind.OPTIMIZER_END, Kind.FORWARD_BEGIN
+        place = int(opened_by), int(then if forward else Kind.BACKWARD_BEGIN), 1
+        thread.spend(20)
+        thread.emit(Kind.GAP, Gap(place, 20 * MS, (0, b""), (20 * MS, b""), [(15 * MS, 20 * MS)]))
+        if forward:
+            thread.forward(7)
+        thread.backward(30)
+        thread.update(10)
+    row = thread.rows[1]
+    assert parts_ms(row) == [5 + 7 * forward, 30, 10]
+    assert (row.compute_ns, row.other_ns) == ((45 + 7 * forward) * MS, 15 * MS)
+
+
+def test_a_gap_behind_a_forward_without_gradients_is_of_no_loss(thread: Thread) -> None:
+    for _ in range(2):
+        thread.forward(7)
+        thread.backward(30)
+        thread.update(10)
+        thread.forward(5, grad=False)
+        thread.spend(20)
+        place = int(Kind.FORWARD_END), int(Kind.FORWARD_BEGIN), 1
+        thread.emit(Kind.GAP, Gap(place, 20 * MS, (0, b""), (20 * MS, b""), [(0, 20 * MS)]))
+    thread.forward(7)
+    thread.backward(30)
+    thread.update(10)
+    assert parts_ms(thread.rows[1]) == [7 + 5, 30, 10]  # a teacher's
+    assert thread.rows[1].other_ns == 20 * MS
+
+
 @pytest.mark.parametrize("missing", ["forward", "backward", "update"])
 def test_not_told_where_one_of_them_is_not_seen(thread: Thread, missing: str) -> None:
     for _ in range(3):

@@ -7,7 +7,7 @@ from typing import Any
 
 from ddlprof.collect.hooks.collective import IssuedCollective
 from ddlprof.collect.steps.sums import place_collectives as place
-from ddlprof.collect.steps.sums import wait_end
+from ddlprof.collect.steps.sums import share_wait, wait_end
 
 
 def made(
@@ -92,3 +92,22 @@ def test_a_wait_ends_when_it_is_said_to() -> None:
     assert [wait_end(ended, bounded, 100, 200) for bounded in (50, 250)] == [100, 200]
     assert wait_end(ended, True, 100, 200) == 160
     assert wait_end([*ended, unknown], True, 100, 200) == 200
+
+
+def test_a_wait_for_what_went_on_after_the_backward_counts() -> None:
+    """As in reducers of a script's own, which issue in the backward and wait after it."""
+    over, going_on = made(None), made(None)
+    over.end, going_on.end = 90, 180
+    share_wait([over, going_on], False, 80, 80, 100)
+    share_wait([over], True, 110, 110, 111)
+    share_wait([going_on], True, 120, 120, 185)
+    assert (over.need, over.exposed) == (80, 10)
+    assert (going_on.need, going_on.exposed) == (120, 10 + 65)
+
+
+def test_a_second_wait_for_what_is_over_changes_nothing() -> None:
+    one = made(None)
+    one.end = 150
+    for begin, end in ((100, 150), (150, 151), (160, 170)):
+        share_wait([one], True, begin, begin, end)
+    assert (one.need, one.exposed) == (100, 50)

@@ -53,5 +53,5 @@ def test_its_failures_are_one_line(
 
 
 def test_a_cloud_that_is_not_in_the_table_is_one_line(overlay: Path) -> None:
-    with pytest.raises(CatalogError, match=r"facts and prices of 'gcp' cannot be fetched; known: aws, oci, toy"):
+    with pytest.raises(CatalogError, match=r"facts and prices of 'gcp' cannot be fetched; known: .*, toy"):
         refresh([], overlay, cloud="gcp")

@@ -14,7 +14,7 @@ from ddlprof.recommender.workload import JobFacts, Recurring
 from tests.unit.recommender.made_up import job
 from tests.unit.recommender.plans.test_ranking import HOUR, ask, of
 
-ESTIMATE = Estimate(0.2, 0.1, 0.4, StepTimes(0.16, 0.04, 0, 0, 0, 0), False, ())
+ESTIMATE = Estimate(0.2, 0.1, 0.4, StepTimes(compute_s=0.16, data_s=0.04), False, ())
 SIZING = Sizing(1, 4, 8, 2)
 FACTS = JobFacts(
     start_up_s=30.0,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ddlprof.analysis.amounts import Amounts
 from ddlprof.analysis.run import analyse, headline_attempt
 from ddlprof.report.run.rates import Rates, rates_of, rates_text
 from ddlprof.store import load_run
@@ -15,7 +16,10 @@ from tests.golden.runs import HERE
 A100, PEAK = "NVIDIA A100-SXM4-80GB", 312.0
 
 
-def rates(device: str = A100, model: dict[str, Any] | None = None, samples: bool = True, **training: Any) -> Rates:
+def rates(
+    device: str = A100, model: dict[str, Any] | None = None, samples: bool = True, amounts: Amounts | None = None,
+    **training: Any,
+) -> Rates:  # fmt: skip
     run = load_run(HERE / "two-ranks")
     headline = headline_attempt(analyse(run))
     assert run.manifest is not None
@@ -28,6 +32,7 @@ def rates(device: str = A100, model: dict[str, Any] | None = None, samples: bool
     run.manifest.training = replace(run.manifest.training, **facts)
     flops = {"forward_flops_per_sample": 1e11, "backward_flops_per_sample": 2e11}
     run.manifest.model = replace(run.manifest.model, **(flops | (model or {})))
+    headline.__dict__["amounts"] = amounts  # a property that is computed once
     return rates_of(run.manifest, headline)
 
 
@@ -46,6 +51,17 @@ def test_rates_of_two_data_parallel_gpus() -> None:
     assert found.hfu is None
     text = rates_text(found, on_cpu=False)
     assert text == "672,230 tokens/s (336,115 a GPU), 101 TFLOP/s a GPU, MFU 32 % of 312 TFLOP/s"
+
+
+def test_tokens_are_those_of_all_ranks() -> None:
+    """Rank 0's texts are short, and its operations were counted."""
+    found = rates(amounts=Amounts({0: 32, 1: 32}, {0: 32 * 200.0, 1: 32 * 800.0}, True, 200.0, 0.3))
+    assert found.tokens_per_s == pytest.approx(32 * 1000 / STEP_S, rel=1e-3)
+    assert found.padding_share == 0.3
+    assert found.tflops_per_gpu == pytest.approx(2.5 * 3e11 * SAMPLES / 2 / 1e12, rel=1e-3)
+    frames = rates(amounts=Amounts({0: 32, 1: 32}, {0: 200.0, 1: 800.0}, False, 200.0), tokens_per_sample=None)
+    assert frames.tokens_per_s is None
+    assert frames.tflops_per_gpu == pytest.approx(3e11 * SAMPLES / 2 / 1e12, rel=1e-3)
 
 
 def test_what_is_computed_again_is_no_progress() -> None:

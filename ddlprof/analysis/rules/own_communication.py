@@ -1,0 +1,151 @@
+"""Rules about communication that is no exchange of gradients: DDP's broadcasts of buffers, and lines of the script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from ddlprof.analysis.issued import Issued
+from ddlprof.analysis.rules.communication import MOVING, WORTH, exposed_s, share_of_step
+from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.rule import Issue, Rule
+from ddlprof.analysis.thresholds import BUCKET_BYTES, FINDING_STEPS, SMALL_BUCKET_BYTES, SMALL_BUCKETS
+from ddlprof.base.units import gib, size
+from ddlprof.model.issuers import BUFFERS, OF_SCRIPT, REDUCER, SCRIPT
+
+_ALL_GRADIENTS = 0.5
+"""A line whose all-reduces carry at least this share of the gradients' bytes, and at most the next, may carry them."""
+_NO_MORE = 1.5
+_WHOLE = 0.05
+"""How far from a whole number of calls in each micro-batch the mean may be, as a few steps make others."""
+_DATA_PARALLEL = (None, "none", "ddp", "fsdp", "zero", "ddp+fsdp", "other")
+"""The strategies in which a line of the script is one of the training, and not a part of a divided layer."""
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What one line of the script issues in a step."""
+
+    kinds: Sequence[Issued]
+    moving_s: float
+
+    @property
+    def number(self) -> float:
+        return sum(each.number for each in self.kinds)
+
+    @property
+    def bytes(self) -> float:
+        return sum(each.bytes for each in self.kinds)
+
+    @property
+    def ops(self) -> str:
+        return " and ".join(sorted({each.op for each in self.kinds}))
+
+    @property
+    def text(self) -> str:
+        return self.kinds[0].place.text
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether it is neither in a forward nor in a backward."""
+        return all(each.place.what == SCRIPT for each in self.kinds)
+
+    @property
+    def fastest_s(self) -> float | None:
+        return min((each.fastest_s for each in self.kinds if each.fastest_s is not None), default=None)
+
+
+def buffer_broadcast(facts: Facts) -> Issue | None:
+    """Finds buffers that DDP sends to all ranks before each forward."""
+    sent = facts.issued.of(BUFFERS)
+    exposed = exposed_s(facts, sent) if sent else None
+    if exposed is None:
+        return None
+    passes = max(1, facts.training.micro_batches or 1)
+    evidence = f"{size(sum(each.bytes for each in sent) / passes)} of buffers are broadcast before each forward; "
+    evidence += f"computing waits {facts.scale.time(exposed)} a step"
+    action = "DistributedDataParallel(broadcast_buffers=False), if buffers are the same on all ranks (masks, tables);"
+    action += " running statistics of BatchNorm are then those of each rank"
+    return Issue("buffers are broadcast before each forward", evidence, action, facts.steady_steps,
+                 share_of_step(facts, exposed), gain_s=exposed, about="comm")  # fmt: skip
+
+
+def many_messages(facts: Facts) -> Issue | None:
+    """Finds a line of the script that sends many small messages."""
+    line = _main_line(facts)
+    if line is None or line.number < SMALL_BUCKETS or line.bytes >= SMALL_BUCKET_BYTES * line.number:
+        return None
+    passes = 1 if line.is_outside else max(1, facts.training.micro_batches or 1)
+    enough = passes * max(1, ceil(line.bytes / passes / BUCKET_BYTES))
+    if line.fastest_s is None or line.number < 4 * enough:
+        return None
+    evidence = f"{line.text}: {line.number:.0f} x {line.ops} a step, {size(line.bytes / line.number)} each, at least "
+    evidence += f"{1e6 * line.fastest_s:.0f} µs each; computing waits {facts.scale.time(line.moving_s)} for them"
+    together = "one message for all that is known at one time: torch.cat the tensors, and all_reduce the result"
+    action = f"{_or_ddp(together)}" if _may_be_gradients(facts, line) else together
+    return Issue("the script sends many small messages", evidence, f"{line.text}: {action}", facts.steady_steps,
+                 share_of_step(facts, line.moving_s), about="comm",
+                 gain_s=min(line.moving_s, (line.number - enough) * line.fastest_s))  # fmt: skip
+
+
+def own_messages(facts: Facts) -> Issue | None:
+    """Finds a line of the script whose communication computing waits for, other than many small messages."""
+    line = _main_line(facts)
+    if line is None or many_messages(facts) is not None:
+        return None
+    evidence = f"{line.text}: {line.number:.0f} x {line.ops} a step, {size(line.bytes / line.number)} each; "
+    evidence += f"computing waits {facts.scale.time(line.moving_s)} for it"
+    share, passes = share_of_step(facts, line.moving_s), facts.training.micro_batches or 1
+    times, gain = line.number / passes, None
+    if passes > 1 and line.is_outside and round(times) >= 1 and abs(times - round(times)) <= _WHOLE * times:
+        title = "the script communicates in each micro-batch"
+        action = f"{line.text}: once an update, in the last of {passes} micro-batches, of their sum"
+        gain = line.moving_s * (1 - 1 / passes)
+    elif _may_be_gradients(facts, line):
+        title = "the script exchanges gradients by hand"
+        action = f"{line.text}: {_or_ddp('')}"
+        gain = min(line.moving_s, facts.mean_s("compute_backward") or 0.0) or None
+    else:
+        title = "computing waits for communication of the script"
+        action = f"{line.text}: less often, or beside computing: async_op=True, and wait() where the result is used"
+    return Issue(title, evidence, action, facts.steady_steps, share, gain_s=gain, about="comm")
+
+
+def _main_line(facts: Facts) -> _Line | None:
+    """The line of the script for whose communication computing waits longest; None if that is not worth a warning."""
+    if facts.training.strategy not in _DATA_PARALLEL:
+        return None
+    by_text: dict[str, list[Issued]] = {}
+    for each in facts.issued.of(*OF_SCRIPT):
+        by_text.setdefault(each.place.text, []).append(each)
+    lines = [_Line(kinds, facts.moving_of(kinds)) for kinds in by_text.values()]
+    line = max(lines, key=lambda each: each.moving_s, default=None)
+    return line if line is not None and exposed_s(facts, line.kinds) is not None else None
+
+
+def _may_be_gradients(facts: Facts, line: _Line) -> bool:
+    """Whether what a line adds up over the ranks has the size of the gradients, which nothing else exchanges."""
+    gradients = facts.model.gradient_bytes
+    if not gradients or facts.issued.of(REDUCER) or facts.training.strategy not in (None, "none", "other"):
+        return False
+    return line.ops == "allreduce" and _ALL_GRADIENTS * gradients <= line.bytes <= _NO_MORE * gradients
+
+
+def _or_ddp(otherwise: str) -> str:
+    ddp = "DistributedDataParallel(model) in place of it, which sends gradients in buckets while backward goes on"
+    return f"{ddp}, or {otherwise}" if otherwise else f"if these are gradients, {ddp}"
+
+
+_LINE = f"{MOVING}, all of it at one line"
+
+RULES = (
+    Rule("buffer_broadcast", "DDP broadcasts buffers before each forward", f"{MOVING}, by these broadcasts", WORTH,
+         FINDING_STEPS, "it is not known who issues the collectives", buffer_broadcast),
+    Rule("many_messages", "A line of the script sends many small messages", f"{_LINE}; at least {SMALL_BUCKETS} "
+         f"messages of less than {gib(SMALL_BUCKET_BYTES)}, four times as many as needed",
+         "small messages cost mostly latency", FINDING_STEPS,
+         "it is not known who issues the collectives, or layers are divided among the ranks", many_messages),
+    Rule("own_messages", "Computing waits for communication of the script", _LINE, WORTH, FINDING_STEPS,
+         "as `many_messages`, or that one speaks", own_messages),
+)  # fmt: skip

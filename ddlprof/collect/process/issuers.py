@@ -1,0 +1,125 @@
+"""Finds who issues a collective, by its stack, which is taken in some steps; the helper thread looks at it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ddlprof.collect.process.frames import INSTALLED, OURS, USER, StackFrame, stack_of_frame
+from ddlprof.collect.process.stacks import CodeLocator
+from ddlprof.model import issuers
+from ddlprof.model.source_locations import SourceLocation
+
+_FIRST_STEP = 2
+"""After the first steps DDP has its final buckets."""
+_FEWER = 6
+"""Stacks are taken again after a sixth of the steps so far: then also of what is done every tenth step."""
+_ENGINE = "torch.autograd"
+_FORWARD = "torch.nn.modules.module"
+_MODULES = {
+    "torch.nn.parallel.distributed": issuers.REDUCER,
+    "torch.distributed.algorithms.ddp_comm_hooks": issuers.REDUCER,
+    "torch.distributed._composable.replicate": issuers.REDUCER,
+    "torch.distributed.fsdp._fully_shard": issuers.FSDP2,
+    "torch.distributed._composable.fsdp": issuers.FSDP2,
+    "torch.distributed.fsdp": issuers.FSDP,
+    "torch.distributed.optim": issuers.SHARDED_OPTIMIZER,
+    "torch.optim": issuers.SHARDED_OPTIMIZER,
+    "torch.nn.modules._functions": issuers.SYNC_NORM,
+    "torch.distributed.tensor": issuers.TENSOR,
+    "torch.distributed._tensor": issuers.TENSOR,
+    "torch.distributed.pipelining": "",
+    "torch.distributed.checkpoint": "",
+    "torch._dynamo": "",
+    "torch._inductor": "",
+    "torch._functorch": "",
+}
+"""Who issues what functions of these packages of torch issue; empty: not told. The first that fits counts."""
+_BY_REDUCER = ("allreduce", "broadcast")
+"""The operations that DDP's reducer issues from C++."""
+
+Stack = list[StackFrame]
+
+
+class IssuerLook:
+    """Decides in which steps stacks are taken: in ever fewer, as a stack takes some microseconds."""
+
+    def __init__(self) -> None:
+        self.due = _FIRST_STEP
+        """The number of updates from which on stacks are taken again."""
+        self._taking = -1
+
+    def take(self, updates: int) -> Stack | None:
+        """The stack from the caller's caller outwards; None in a step in which none are taken. Raises nothing.
+
+        `updates`: the number of updates so far, at least `due`.
+        """
+        if updates != self._taking:
+            if self._taking >= 0:
+                self.due = self._taking + 1 + self._taking // _FEWER
+                self._taking = -1
+                if updates < self.due:
+                    return None
+            self._taking = updates
+        try:
+            return stack_of_frame(sys._getframe(2))
+        except Exception:  # a reading aid; the collective counts without it
+            return None
+
+
+def issuers_of(collectives: Sequence[Any], places: CodeLocator) -> list[SourceLocation | None] | None:
+    """The issuer of each collective of a step, None where not known; None if no stack was taken. Forgets the stacks."""
+    if all(each.stack is None for each in collectives):
+        return None
+    found: dict[tuple[Any, ...], SourceLocation | None] = {}
+    issued: list[SourceLocation | None] = []
+    for each in collectives:
+        stack, each.stack = each.stack, None
+        if stack is None:
+            issued.append(None)
+            continue
+        key = (each.op, *((frame.code, frame.instruction) for frame in stack))
+        if key not in found:
+            found[key] = issuer_of(stack, each.op, places)
+        issued.append(found[key])
+    return issued
+
+
+def issuer_of(stack: Stack, op: str, places: CodeLocator) -> SourceLocation | None:
+    """Who issues a collective with this stack, innermost frame first; None if that is not told."""
+    frames = [frame for frame in stack if _owner(frame, places) != OURS]
+    if not frames or _is_in(frames[0].module, _ENGINE):  # no frame of Python has issued it, and no line is to blame
+        return SourceLocation("", issuers.REDUCER) if op.startswith(_BY_REDUCER) else None
+    for number, frame in enumerate(frames):
+        owner = _owner(frame, places)
+        if owner == USER:
+            return SourceLocation(places.text(frame), _inside(frames[number:]))
+        if owner == INSTALLED and places.package(frame.code.co_filename) != "torch":
+            return SourceLocation(places.text(frame), issuers.PACKAGE)
+        if _is_in(frame.module, "torch.autograd.graph"):  # a function of torch's that runs in the backward
+            return None
+        what = next((what for module, what in _MODULES.items() if _is_in(frame.module, module)), None)
+        if what == issuers.REDUCER and op.startswith("broadcast"):
+            what = issuers.BUFFERS
+        if what is not None:
+            return SourceLocation("", what) if what else None
+    return None
+
+
+def _inside(frames: Stack) -> str:
+    """What the script does that has these frames, innermost first."""
+    for frame in frames:
+        if _is_in(frame.module, "torch.autograd.graph"):
+            return issuers.IN_BACKWARD
+        if frame.module == _FORWARD:
+            return issuers.IN_FORWARD
+    return issuers.SCRIPT
+
+
+def _owner(frame: StackFrame, places: CodeLocator) -> str:
+    return places.owner(frame.code.co_filename, frame.module == "__main__")
+
+
+def _is_in(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")

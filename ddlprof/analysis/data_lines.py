@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ddlprof.analysis.sources import Sources, SourceShare, sources_of
 from ddlprof.analysis.thresholds import LINE_SHARE
 from ddlprof.analysis.uncertainty import lowest_share
+from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import DATA_CALLER, SourceLocation
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ class DataLines:
     outer: Sources = field(default_factory=lambda: Sources(0, []))
     """The user's outermost lines, which call what is in the others."""
 
+    first: Sources = field(default_factory=lambda: Sources(0, []))
+    """The places at which the first batches of epochs are made, or what they wait for in this process."""
+
     @property
     def main(self) -> SourceShare | None:
         """The place with most of the time, if that is sure: a line, or the line that called it, or a function."""
@@ -37,6 +41,7 @@ def data_lines(ranks: Sequence[RankAnalysis]) -> DataLines:
     return DataLines(
         sources_of(ranks, lambda place: place.is_of_data and place.what != DATA_CALLER),
         sources_of(ranks, lambda place: place.what == DATA_CALLER),
+        sources_of(ranks, lambda place: place.is_of_data and place.what != DATA_CALLER, Flag.EPOCH_START),
     )
 
 

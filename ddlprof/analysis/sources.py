@@ -11,6 +11,7 @@ import numpy as np
 
 from ddlprof.analysis.thresholds import LINE_SAMPLES, LINE_SHARE
 from ddlprof.analysis.uncertainty import lowest_share
+from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import SourceLocation
 from ddlprof.model.stack_samples import sparseness
 
@@ -42,13 +43,19 @@ def other_sources(ranks: Sequence[RankAnalysis]) -> Sources:
     return sources_of(ranks, lambda place: not place.is_of_data)
 
 
-def sources_of(ranks: Sequence[RankAnalysis], wanted: Callable[[SourceLocation], bool]) -> Sources:
-    """Such places of these ranks together. The later a sample, the more time it stands for (`sparseness`)."""
+def sources_of(
+    ranks: Sequence[RankAnalysis], wanted: Callable[[SourceLocation], bool], flag: Flag | None = None
+) -> Sources:
+    """Such places of these ranks together. The later a sample, the more time it stands for (`sparseness`).
+
+    `flag`: of the steps with it, in place of the steady ones.
+    """
     time: defaultdict[str, float] = defaultdict(float)
     kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
     samples, of_squares = 0, 0.0
     for rank in ranks:
-        left_out = set(rank.times.step[~rank.times.steady].tolist())
+        usual = rank.times.steady if flag is None else rank.flags & int(flag) != 0
+        left_out = set(rank.times.step[~usual].tolist())
         kept = [each for each in rank.data.samples if each[0] not in left_out and wanted(each[1])]
         for (_, place, number), weight in zip(kept, _weights(rank.data, [step for step, _, _ in kept]), strict=True):
             time[place.text] += number * weight

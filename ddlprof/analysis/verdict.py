@@ -47,7 +47,8 @@ class VerdictLine:
     queued_share: float | None = None
     """The share of its time that the training waited for a processor; None where it is small or not known."""
     headline: str | None = None
-    """The words in place of the name where a stall is worth avoiding, but does not bound the step."""
+    """The words in place of the name where a stall is worth avoiding, but does not bound the step, or where something
+    beside the steps takes more of the job."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,10 @@ def judge_run(
     severity = "warning" if facts.starved and verdict.severity == "ok" else verdict.severity
     queued = facts.host.queued_share if facts.shares_machine else None
     words = headline_words(verdict, facts)
+    first = _first_of_job(verdict, findings, job)
+    if first is not None:
+        why, action, rule = f"{first.evidence}; of the steps, {why}", first.next, first.rule
+        words, severity = f"{first.title}, {percent(first.share or 0.0)} of it", first.severity
     return Judged(VerdictLine(verdict.name, severity, verdict.share, why, action, rule, queued, words), findings)
 
 
@@ -93,6 +98,15 @@ def _finding_of(verdict: Verdict, action: str, findings: Sequence[Finding]) -> F
     moving = verdict.stall in COMM_PARTS and verdict.stall not in ("straggler", "bubble")
     about = "comm" if moving else verdict.stall or "compute"
     return next((finding for finding in findings if finding.about == about), same)
+
+
+def _first_of_job(verdict: Verdict, findings: Sequence[Finding], job: JobTime | None) -> Finding | None:
+    """The finding about the job beside its steps that is worth more than what bounds the steps; None: none is."""
+    steps = job.share("steps") if job is not None else None
+    of_job = [each for each in findings if each.of == "job" and each.severity == "critical"]
+    first = max(of_job, key=lambda each: each.share or 0.0, default=None)
+    stall = (verdict.share or 0.0) if verdict.stall is not None else 0.0
+    return first if first is not None and steps is not None and (first.share or 0.0) > steps * stall else None
 
 
 def headline_words(verdict: Verdict, facts: Facts) -> str | None:

@@ -36,6 +36,10 @@ TOKENISES = "tokenises"
 DECODES = "decodes"
 TABLES = "tables"
 """Takes a row out of a table."""
+STARTS = "starts"
+"""Starts a loader's workers."""
+SAMPLER = "sampler"
+"""A sampler draws the numbers of samples."""
 PER_SAMPLE = "per sample"
 """Code of torch's that takes single samples and joins them."""
 
@@ -47,7 +51,7 @@ def in_data(what: str) -> str:
 
 def data_words() -> tuple[str, ...]:
     """All words for places at which batches are made."""
-    work = ("", OPENS, LISTS, DRAWS, TOKENISES, DECODES, TABLES, PER_SAMPLE)
+    work = ("", OPENS, LISTS, DRAWS, TOKENISES, DECODES, TABLES, STARTS, SAMPLER, PER_SAMPLE)
     return (DATA_CALLER, *map(in_data, work))
 
 

@@ -12,6 +12,7 @@ from ddlprof.analysis.rules import (
     communication,
     compute,
     data_lines,
+    epochs,
     experts,
     input,
     loop,
@@ -31,7 +32,7 @@ GROUPS: dict[str, tuple[Rule, ...]] = {
     "Ranks": ranks.RULES,
     "Pipelines": pipeline.RULES,
     "Experts": experts.RULES,
-    "The loop and the job": loop.RULES,
+    "The loop and the job": loop.RULES + epochs.RULES,
     "Memory": machine.MEMORY_RULES,
     "Devices": machine.DEVICE_RULES,
 }

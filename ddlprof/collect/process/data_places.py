@@ -19,6 +19,8 @@ from ddlprof.model.source_locations import (
     LISTS,
     OPENS,
     PER_SAMPLE,
+    SAMPLER,
+    STARTS,
     TABLES,
     TOKENISES,
     SourceLocation,
@@ -30,6 +32,8 @@ _WAITING = frozenset(("_try_get_data", "_get_data"))
 """Functions of torch's loader that wait for its workers."""
 _PER_SAMPLE = "torch.utils.data, sample by sample"
 """The place of all code of torch's that takes single samples and joins them."""
+
+_STARTING = "the start of the loader's workers"
 
 _CALLS = {
     OPENS: frozenset(("ZipFile", "TarFile", "File", "read_csv", "read_parquet", "read_table", "open_dataset")),
@@ -73,6 +77,8 @@ def data_places(places: Places, stack: list[StackFrame]) -> list[SourceLocation]
     inside, owners = stack[:end], owners[:end]
     if any(frame.module.startswith(_LOADER) and frame.code.co_name in _WAITING for frame in inside):
         return []
+    if any(frame.module.startswith("multiprocessing") and frame.code.co_name == "start" for frame in inside):
+        return [SourceLocation(_STARTING, in_data(STARTS))]
     users = [number for number, owner in enumerate(owners) if owner == USER]
     if not users:
         return _in_libraries(places, inside, owners)
@@ -85,6 +91,9 @@ def _in_libraries(places: Places, inside: list[StackFrame], owners: list[str]) -
     installed = [frame for frame, owner in zip(inside, owners, strict=True) if owner == INSTALLED]
     if not installed:
         return []
+    sampler = next((frame for frame in installed if frame.module == f"{_LOADER}.sampler"), None)
+    if sampler is not None:
+        return [SourceLocation(places.text(sampler), in_data(SAMPLER))]
     called = [frame for frame in installed if places.package(frame.code.co_filename) != "torch"]
     if not called:
         return [SourceLocation(_PER_SAMPLE, in_data(PER_SAMPLE))]

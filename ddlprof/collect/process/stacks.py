@@ -288,7 +288,7 @@ class Where(Enum):
 
 def where(recent: list[Event]) -> Where:
     """The class of the time after these events, the latest of the unfinished step."""
-    if recent and recent[-1][0] == Kind.DATA_BEGIN:
+    if recent and recent[-1][0] in (Kind.DATA_BEGIN, Kind.EPOCH):
         return Where.DATA
     if recent and recent[-1][0] in _CLAIMING:
         return Where.ELSEWHERE

@@ -10,6 +10,7 @@ from ddlprof.analysis.data_lines import DataLines, data_lines
 from ddlprof.analysis.run import analyse
 from ddlprof.analysis.sources import other_sources
 from ddlprof.model import codec
+from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import DATA_CALLER, SourceLocation
 from ddlprof.store import load_run
 from tests.golden.runs import header, step, write_rank
@@ -29,6 +30,18 @@ def of(folder: Path, counts: dict[SourceLocation, int]) -> DataLines:
     (attempt,) = analyse(load_run(folder))
     assert [share.place for share in other_sources(attempt.ranks).shares] == [LOG]
     return data_lines(attempt.ranks)
+
+
+def test_first_batches_are_told_apart(tmp_path: Path) -> None:
+    rows = [step(n, flags=Flag.EPOCH_START if n in (0, 20) else 0) for n in range(40)]
+    lines = [codec.encode_location(0, OPEN), codec.encode_location(1, ITEM)]
+    lines += [codec.encode_samples(10, {1: 30}), codec.encode_samples(20, {0: 30})]
+    write_rank(tmp_path, header(), rows, lines=lines)
+    (attempt,) = analyse(load_run(tmp_path))
+    found = data_lines(attempt.ranks)
+    assert [share.place for share in found.first.shares] == [OPEN]
+    assert found.main is not None
+    assert found.main.place == ITEM
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,10 @@ def made_at(what: str, share: float = 0.9, sure: bool = True) -> DataLines:
     return DataLines(Sources(40, [SourceShare(SourceLocation("train.py:9 D.__getitem__", what), share, sure)]))
 
 
+def first_at(what: str, sure: bool = True) -> DataLines:
+    return DataLines(first=Sources(40, [SourceShare(SourceLocation("train.py:9 D.__iter__", what), 0.9, sure)]))
+
+
 def starting(seconds: float) -> JobTime:
     """A job that starts its workers in so many seconds."""
     return replace(job("epoch_start", seconds), epochs=5, steps=10_000)
@@ -157,6 +161,11 @@ SPEAKS: dict[str, list[Facts]] = {
     "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_locations.SLEEP,
     "later")],
     "evaluation_share": [facts(job=job("evaluation", 300))],
+    "epoch_start": [
+        facts(job=starting(300), persistent_workers=False, loader=SampleCost(1e-3, None, 0.0)),
+        facts(job=starting(300), loader_workers=0, data_lines=first_at("data sampler")),
+        facts(job=starting(300), persistent_workers=True, data_lines=first_at("data")),
+    ],
     "checkpoint_share": [facts(job=job("checkpoint", 150)),
                          facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 30, 1.0, 5.0))],
     "after_checkpoints": [facts(job=job("checkpoint", 150), after_saves=UPLOADS),
@@ -283,6 +292,15 @@ SILENT: dict[str, list[Facts]] = {
     ],
     "evaluation_share": [facts(), facts(job=job("evaluation", 50)), facts(job=job("evaluation", 300, times=1)),
                          facts(job=job("checkpoint", 300))],
+    "epoch_start": [
+        facts(job=starting(300)),
+        facts(job=starting(300), persistent_workers=True),
+        facts(job=starting(50), persistent_workers=False),
+        facts(job=replace(starting(300), epochs=1), persistent_workers=False),
+        facts(job=starting(300), persistent_workers=False, loader=SampleCost(1.5, None, 0.0)),  # as long as a batch
+        facts(job=starting(300), persistent_workers=True, data_lines=first_at("data starts")),
+        facts(job=starting(300), loader_workers=0, data_lines=first_at("data", sure=False)),
+    ],
     "checkpoint_share": [facts(), facts(job=job("checkpoint", 50)), facts(job=job("evaluation", 300))],
     "memory_creep": [facts(), facts(growths=[MemoryGrowth(0, "device", 10.0, 1.0 * GIB, 50)])],
     "throttling": [facts(), facts(throttled=[ThrottledDevice(0, 0.5, 6, 1200.0, 1800.0, 88.0, True, 0.012)])],

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import zipfile
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import RandomSampler, TensorDataset
 
 from ddlprof.collect.loader.waits import BatchSource
 from ddlprof.collect.process.data_places import data_places
@@ -112,13 +113,22 @@ def test_torchs_own_code_is_one_place() -> None:
     assert place == ("torch.utils.data, sample by sample", "data per sample")
 
 
+def test_what_an_epoch_begins_with() -> None:
+    code = BaseProcess.start.__code__
+    (place,) = data_places(CodeLocator(), [StackFrame(code, 0, "multiprocessing.process"), _ours()])
+    assert place == ("the start of the loader's workers", "data starts")
+    sampling = StackFrame(RandomSampler.__iter__.__code__, 0, "torch.utils.data.sampler")
+    (place,) = data_places(CodeLocator(), [sampling, _ours()])
+    assert place.what == "data sampler"
+    assert place.text.startswith("torch/utils/data/sampler.py:")
+
+
 def test_waiting_for_workers_is_no_line() -> None:
     from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Iterator
 
     code = Iterator._try_get_data.__code__
     assert data_places(CodeLocator(), [StackFrame(code, 0, "torch.utils.data.dataloader"), _ours()]) == []
     assert data_places(CodeLocator(), []) == []
-    assert DataLoader is not None
 
 
 def _ours() -> StackFrame:

@@ -34,6 +34,7 @@ TRAINED = [event(Kind.FORWARD_BEGIN, True), event(Kind.FORWARD_END)]
     [
         ([], Where.OTHER),
         ([event(Kind.DATA_BEGIN)], Where.DATA),
+        ([event(Kind.DATA_BEGIN), event(Kind.EPOCH)], Where.DATA),
         ([event(Kind.DATA_BEGIN), event(Kind.DATA_END)], Where.OTHER),
         (EVALUATED, Where.OTHER),
         (EVALUATED[:1], Where.OTHER),

@@ -221,7 +221,7 @@ def named(line: str, columns: Columns, parse: Callable[[str], Any] = _loads) -> 
     values = _by_name(value, columns[tag])
     if tag == TAGS[Signature] and SHAPES in values:
         shapes = values[SHAPES]
-        if not isinstance(shapes, list) or not all(isinstance(shape, list) for shape in shapes):
+        if SHAPES not in columns or not isinstance(shapes, list) or not all(isinstance(each, list) for each in shapes):
             raise ValueError("not a signature")
         values[SHAPES] = [_by_name(shape, columns[SHAPES]) for shape in shapes]
     return tag, values

@@ -265,15 +265,7 @@ def gather_facts(
         training=training,
         model=manifest.model if manifest else ModelFacts(),
         host=_host_facts(host, headline, nodes, cpu_percent),
-        devices=DeviceFacts(
-            window=_window(headline),
-            lag_share=lag_share(headline.ranks),
-            may_open_windows=not any(_rules_windows_out(note) for rank in headline.ranks for note in rank.data.notes),
-            growths=find_growths(headline.ranks),
-            throttled=find_throttled(headline.ranks),
-            memory_bytes=_device_bytes(host),
-            peak_bytes=_most(headline.ranks, "gpu_peak_reserved_bytes"),
-        ),
+        devices=_device_facts(host, headline),
         loader=loader_cost(headline),
         samples_per_step=_samples_per_step(headline.ranks),
         bursts=_bursts(headline.ranks, training),
@@ -305,6 +297,18 @@ def _host_facts(host: dict[str, Any], headline: Attempt, nodes: int, cpu_percent
         queued_share=headline.queued_share,
         other_cores=other_cores([rank.data for rank in headline.ranks], busy),
         free_bytes=_host_free_bytes(host, headline.ranks),
+    )
+
+
+def _device_facts(host: dict[str, Any], headline: Attempt) -> DeviceFacts:
+    return DeviceFacts(
+        window=_window(headline),
+        lag_share=lag_share(headline.ranks),
+        may_open_windows=not any(_rules_windows_out(note) for rank in headline.ranks for note in rank.data.notes),
+        growths=find_growths(headline.ranks),
+        throttled=find_throttled(headline.ranks),
+        memory_bytes=_device_bytes(host),
+        peak_bytes=_most(headline.ranks, "gpu_peak_reserved_bytes"),
     )
 
 

@@ -94,7 +94,7 @@ def test_steps_of_a_helper_that_never_ran_are_written_at_the_end(rig: Rig) -> No
 def collective(end: int | None) -> SimpleNamespace:
     return SimpleNamespace(
         group="0", seq=0, op="allreduce", bytes=4, ranks=2, root=None, ready=0, end=end, need=None, exposed=None,
-        stream=None,
+        stream=None, stack=None,
     )  # fmt: skip
 
 

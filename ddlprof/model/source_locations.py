@@ -43,6 +43,9 @@ SAMPLER = "sampler"
 PER_SAMPLE = "per sample"
 """Code of torch's that takes single samples and joins them."""
 
+WHOLE = "whole"
+"""Code of torch's that takes whole batches by their indices."""
+
 
 def in_data(what: str) -> str:
     """The word for a line at which a batch is made and that does this."""
@@ -51,7 +54,7 @@ def in_data(what: str) -> str:
 
 def data_words() -> tuple[str, ...]:
     """All words for places at which batches are made."""
-    work = ("", OPENS, LISTS, DRAWS, TOKENISES, DECODES, TABLES, STARTS, SAMPLER, PER_SAMPLE)
+    work = ("", OPENS, LISTS, DRAWS, TOKENISES, DECODES, TABLES, STARTS, SAMPLER, PER_SAMPLE, WHOLE)
     return (DATA_CALLER, *map(in_data, work))
 
 

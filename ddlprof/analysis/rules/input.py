@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
+from ddlprof.analysis.rules.compute import free_processors
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.line_advice import AT_LINE
 from ddlprof.analysis.rules.rule import Issue, Rule
@@ -25,6 +26,7 @@ from ddlprof.analysis.thresholds import (
     WARN_SHARE,
 )
 from ddlprof.base.units import count, either, percent, significant
+from ddlprof.model import source_locations
 
 
 def loader_workers(facts: Facts) -> Issue | None:
@@ -63,6 +65,12 @@ def _line_is_known(facts: Facts) -> bool:
     return line is not None and line.place.what.partition(" ")[2] in AT_LINE
 
 
+def _takes_whole_batches(facts: Facts) -> bool:
+    """Whether most of the making of batches is torch's own indexing of whole ones."""
+    line = facts.data_lines.main
+    return line is not None and line.place.what == source_locations.in_data(source_locations.WHOLE)
+
+
 def comes_first(facts: Facts) -> bool:
     """Whether the line at which batches are made is better advice than more workers."""
     return _line_is_known(facts) or _gain(facts, workers_wanted(facts)) is None
@@ -75,7 +83,7 @@ def line_gain_s(facts: Facts) -> float | None:
     """
     step, wait, workers = facts.mean_s("step"), facts.mean_s("data"), facts.training.loader_workers or 0
     line = facts.data_lines.main
-    if line is None or step is None or wait is None:
+    if line is None or step is None or wait is None or _takes_whole_batches(facts):
         return None
     gain_s = wait * line.share
     if workers:
@@ -108,6 +116,8 @@ def _hand_less_over(facts: Facts) -> str | None:
     tensors, size = facts.training.batch_tensors or 0, facts.training.batch_bytes or 0
     making, handed = worker_s(facts), handed_s(facts)
     quick = making is not None and handed is not None and making < (1 - HANDED_SHARE) * handed
+    full = (facts.host.cpu_percent or 0.0) >= BUSY_CPU_PERCENT  # then it may be processors that are waited for
+    quick &= not full and (handed or 0.0) >= 2 * HANDOVER_S * (facts.training.micro_batches or 1)
     fewer = "fewer tensors a batch: join them in collate_fn (torch.cat, torch.stack), and split them in the loop"
     smaller = "smaller types in collate_fn (uint8, float16), converted in the loop"
     choices = [
@@ -209,9 +219,12 @@ def sooner_copies(facts: Facts) -> str:
 
 def more_workers(facts: Facts) -> str:
     """Advice on the number of loader workers, or on other measures if there are no cores for more."""
-    if handed_s(facts) is not None and (less := _hand_less_over(facts)) is not None:
-        return less
+    if handed_s(facts) is not None:
+        unknown = "see what a batch consists of: each tensor is handed over by itself"
+        return _hand_less_over(facts) or (free_processors(facts) if facts.starved else unknown)
     workers, cores, wanted = facts.training.loader_workers, facts.host.cores_per_rank, workers_wanted(facts)
+    if workers == 0 and _short(facts) and _takes_whole_batches(facts):
+        return "shuffle the tensors once an epoch and take slices of them, or larger batches"
     if workers == 0 and _short(facts):
         return "make batches at once, not sample by sample: whole tensors by their indices, or larger batches"
     if facts.starved and not _waiting_workers(facts):
@@ -382,7 +395,7 @@ RULES = (
          "handing them over takes long", delivery_order),
     Rule("hand_over", "Batches take longer to hand over than to make",
          f"{_WAITING}, {percent(HANDED_SHARE)} of it after the batch was made, and {MANY_TENSORS} tensors or "
-         f"{HUGE_BATCH_BYTES >> 20} MiB a batch, or a batch that a worker makes in half that time",
+         f"{HUGE_BATCH_BYTES >> 20} MiB a batch, or processors that are free and a batch made in half that time",
          "more workers hand over no faster, and each tensor is handed over by itself", FINDING_STEPS,
          "there are no workers, or how the wait divides is not measured", hand_over),
     Rule("storage", "The loader is blocked on storage or network", f"{_WAITING}, {percent(CAUSE_SHARE)} of it blocked",

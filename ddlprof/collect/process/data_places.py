@@ -23,6 +23,7 @@ from ddlprof.model.source_locations import (
     STARTS,
     TABLES,
     TOKENISES,
+    WHOLE,
     SourceLocation,
     in_data,
 )
@@ -33,6 +34,7 @@ _WAITING = frozenset(("_try_get_data", "_get_data"))
 _PER_SAMPLE = "torch.utils.data, sample by sample"
 """The place of all code of torch's that takes single samples and joins them."""
 
+_WHOLE = "torch.utils.data, whole batches"
 _STARTING = "the start of the loader's workers"
 
 _CALLS = {
@@ -96,9 +98,17 @@ def _in_libraries(places: Places, inside: list[StackFrame], owners: list[str]) -
         return [SourceLocation(places.text(sampler), in_data(SAMPLER))]
     called = [frame for frame in installed if places.package(frame.code.co_filename) != "torch"]
     if not called:
-        return [SourceLocation(_PER_SAMPLE, in_data(PER_SAMPLE))]
+        single = any(map(_takes_samples, installed))
+        return [SourceLocation(_PER_SAMPLE, in_data(PER_SAMPLE)) if single else SourceLocation(_WHOLE, in_data(WHOLE))]
     what = in_data(_what(called, None))
     return [SourceLocation(places.text(called[-1]), what)]
+
+
+def _takes_samples(frame: StackFrame) -> bool:
+    """Whether it is code of torch's that takes single samples, or joins them."""
+    if frame.module == f"{_LOADER}._utils.fetch":
+        return " for " in linecache.getline(frame.code.co_filename, frame.line())
+    return frame.module == f"{_LOADER}._utils.collate" and "collate" in frame.code.co_name
 
 
 def _what(called: list[StackFrame], line: StackFrame | None) -> str:

@@ -11,7 +11,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from torch.utils.data import RandomSampler, TensorDataset
+from torch.utils.data import RandomSampler, TensorDataset, default_collate
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from ddlprof.collect.loader.waits import BatchSource
 from ddlprof.collect.process.data_places import data_places
@@ -108,9 +109,28 @@ def test_reading_an_open_archive_is_not_opening_it(tmp_path: Path) -> None:
 
 
 def test_torchs_own_code_is_one_place() -> None:
-    code = TensorDataset.__getitem__.__code__
-    (place,) = data_places(CodeLocator(), [StackFrame(code, 0, "torch.utils.data.dataset"), _ours()])
-    assert place == ("torch.utils.data, sample by sample", "data per sample")
+    item = StackFrame(TensorDataset.__getitem__.__code__, 0, "torch.utils.data.dataset")
+    joining = StackFrame(default_collate.__code__, 0, "torch.utils.data._utils.collate")
+    for stack, place in (([joining], "sample by sample"), ([item], "whole batches")):
+        (found,) = data_places(CodeLocator(), [*stack, _ours()])
+        assert found.text == f"torch.utils.data, {place}"
+
+
+@pytest.mark.parametrize(("batched", "place"), [(True, "sample by sample"), (False, "whole batches")])
+def test_single_samples_are_told_from_whole_batches(batched: bool, place: str) -> None:
+    """By the stacks from which torch's fetcher asks a data set of torch's."""
+    stacks: list[list[StackFrame]] = []
+
+    class Looks(list[int]):
+        def __getitem__(self, index: Any) -> Any:
+            stacks.append(stack_of_frame(sys._getframe(1)))
+            raise StopIteration
+
+    fetcher = _MapDatasetFetcher(Looks([1, 2]), batched, default_collate, False)
+    inside_a_hook(lambda _: fetcher.fetch([0, 1]))
+    inside = [frame for frame in stacks[0] if frame.module.startswith("torch.utils.data")]
+    (found,) = data_places(CodeLocator(), [*inside, _ours()])
+    assert found.text == f"torch.utils.data, {place}"
 
 
 def test_what_an_epoch_begins_with() -> None:

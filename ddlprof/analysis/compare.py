@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from ddlprof.analysis.clocks import on_device
 from ddlprof.analysis.contention import is_starved, own_steps_ns
 from ddlprof.analysis.run import Attempt
+from ddlprof.analysis.shifts import RATIO, ROOT, SLOWER, Shift, Side, shift
 from ddlprof.analysis.summary import by_step
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
-from ddlprof.analysis.uncertainty import MIN_STEPS, MeanEstimate, mean_error, t_quantile, typical
+from ddlprof.analysis.uncertainty import MIN_STEPS, MeanEstimate, mean_error, typical
 from ddlprof.base.errors import UserError
 from ddlprof.model.classes import TIMES
 
@@ -37,8 +38,7 @@ computing, by shared caches, clocks and cores, and the waits of loader workers a
 ERROR = 0.025
 """The probability of calling the step of equal runs different; the same for all other times together."""
 
-FASTER, SLOWER, NONE = "faster", "slower", "none"
-NOT_MEASURED, FEW_STEPS = "not measured", "too few steps"
+NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True)
@@ -60,23 +60,6 @@ class RunTimes:
     def step(self) -> float:
         """The mean step."""
         return self.means["step"] or 0.0
-
-
-@dataclass(frozen=True)
-class Shift:
-    """How much longer something is in B than in A, in ns, with its confidence interval."""
-
-    ns: float
-    low_ns: float | None
-    """The end of the interval; None, like `high_ns`, if there are too few steps to know the noise."""
-    high_ns: float | None
-
-    @property
-    def word(self) -> str:
-        """faster, slower, none (the interval holds 0) or too few steps."""
-        if self.low_ns is None or self.high_ns is None:
-            return FEW_STEPS
-        return SLOWER if self.low_ns > 0 else FASTER if self.high_ns < 0 else NONE
 
 
 @dataclass(frozen=True)
@@ -151,25 +134,30 @@ def _own_steps(attempt: Attempt) -> NDArray[np.float64]:
 def compare(a: Sequence[RunTimes], b: Sequence[RunTimes]) -> list[Difference]:
     """Compares every time of `TIMES`, B against A. Each run has a measured step."""
     together = sum(_is_tested(name, a, b) for name in TIMES) - 1  # the step is tested by itself
-    own = (
-        shift(_own_side(a), _own_side(b), ERROR / 2) if any(is_starved(run.queued_share) for run in (*a, *b)) else None
-    )
+    starved = any(is_starved(run.queued_share) for run in (*a, *b))
+    own = _of_itself(_own_side(a), _own_side(b), ERROR / 2) if starved else None
     step = _difference("step", a, b, ERROR / 2 if own else ERROR)
     others = (_difference(name, a, b, ERROR / max(together, 1)) for name in TIMES if name != "step")
     return [replace(step, own=own), *others]
 
 
-def _own_side(runs: Sequence[RunTimes]) -> list[MeanEstimate] | None:
+def _of_itself(a: Side | None, b: Side | None, error: float) -> Shift | None:
+    """The difference, shares of which are of the same time in A."""
+    found = shift(a, b, error)
+    return replace(found, of_ns=a.found.mean) if found is not None and a is not None else None
+
+
+def _own_side(runs: Sequence[RunTimes]) -> Side | None:
     """Like `_side`, for the step without waits for a processor."""
     if len(runs) == 1:
         own = runs[0].own_steps
         if len(own) < MIN_STEPS:
             return None
         mean = float(own.mean())
-        return [MeanEstimate(mean, *mean_error(own)), between_runs(runs[0].own_noise, mean, mean)]
+        return Side(MeanEstimate(mean, *mean_error(own)), runs[0].own_noise, mean)
     if not all(len(run.own_steps) for run in runs):
         return None
-    return [_mean_of_runs([float(run.own_steps.mean()) for run in runs])]
+    return Side(mean_of_runs([float(run.own_steps.mean()) for run in runs]))
 
 
 def _is_tested(name: str, a: Sequence[RunTimes], b: Sequence[RunTimes]) -> bool:
@@ -181,8 +169,10 @@ def _difference(name: str, a: Sequence[RunTimes], b: Sequence[RunTimes], error: 
     means = _mean(name, a), _mean(name, b)
     if means[0] is None or means[1] is None:
         return Difference(name, *means, None, None)
-    mean = shift(_side(name, a, _mean_of), _side(name, b, _mean_of), error)
-    usual = shift(_side(name, a, _typical_of), _side(name, b, _typical_of), error)
+    (a_mean, b_mean), (a_typical, b_typical) = ([_side(name, side, of) for side in (a, b)] for of in _ESTIMATES)
+    by = RATIO if name == "step" else ROOT
+    mean = shift(a_mean, b_mean, error, by)
+    usual = _of_itself(a_typical, b_typical, error) if name == "step" else shift(a_typical, b_typical, error, by)
     return Difference(name, *means, mean or Shift(means[1] - means[0], None, None), usual)
 
 
@@ -203,20 +193,21 @@ def _typical_of(run: RunTimes, name: str) -> MeanEstimate | None:
     return typical(run.series[name])
 
 
-def _side(
-    name: str, runs: Sequence[RunTimes], of: Callable[[RunTimes, str], MeanEstimate | None]
-) -> list[MeanEstimate] | None:
-    """The mean of one side, with the parts of its variance; None: too few steps."""
+_ESTIMATES = _mean_of, _typical_of
+
+
+def _side(name: str, runs: Sequence[RunTimes], of: Callable[[RunTimes, str], MeanEstimate | None]) -> Side | None:
+    """The mean of one side, with what is known of its error; None: too few steps."""
     found = [each for run in runs if (each := of(run, name)) is not None]
     if len(found) < len(runs):
         return None
     if len(found) == 1:
         step = of(runs[0], "step")
-        return [found[0], between_runs(runs[0].noise, found[0].mean, step.mean if step else runs[0].step)]
-    return [_mean_of_runs([each.mean for each in found])]
+        return Side(found[0], runs[0].noise, step.mean if step else runs[0].step)
+    return Side(mean_of_runs([each.mean for each in found]))
 
 
-def _mean_of_runs(means: Sequence[float]) -> MeanEstimate:
+def mean_of_runs(means: Sequence[float]) -> MeanEstimate:
     """The mean of several runs, whose scatter gives the variance."""
     return MeanEstimate(float(np.mean(means)), float(np.var(means, ddof=1)) / len(means), len(means) - 1.0)
 
@@ -224,26 +215,6 @@ def _mean_of_runs(means: Sequence[float]) -> MeanEstimate:
 def step_error(attempt: Attempt) -> MeanEstimate | None:
     """The mean step of a run with the variance that comes from its number of steps; None: too few steps."""
     return _mean_of(measured(attempt), "step")
-
-
-def between_runs(noise: float, mean: float, step: float) -> MeanEstimate:
-    """The scatter among equal runs, which a single run does not show: zero mean, with a variance.
-
-    Each class gets the share of the step's variance that it has of the step, so that variances add up.
-    """
-    return MeanEstimate(0.0, noise**2 * step * max(mean, 0.0), math.inf)
-
-
-def shift(a: list[MeanEstimate] | None, b: list[MeanEstimate] | None, error: float) -> Shift | None:
-    """B minus A, each the sum of its estimates, with Welch's interval, which does not assume equal variances."""
-    if a is None or b is None:
-        return None
-    parts = [*a, *b]
-    difference = sum(each.mean for each in b) - sum(each.mean for each in a)
-    variance = sum(each.variance for each in parts)
-    known = sum(each.variance**2 / each.freedom for each in parts)
-    half = math.sqrt(variance) * t_quantile(error, variance**2 / known if known else math.inf)
-    return Shift(difference, difference - half, difference + half)
 
 
 _UNITS_NS = {"us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}

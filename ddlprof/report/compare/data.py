@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ddlprof.analysis.changes import Change, changes, facts_of
-from ddlprof.analysis.compare import ERROR, Difference, Gate, Shift, check_gates, compare, measured, usual_noise
+from ddlprof.analysis.compare import ERROR, Difference, Gate, check_gates, compare, measured, usual_noise
+from ddlprof.analysis.compare_job import JobTimes, compare_jobs, job_times, same_work
+from ddlprof.analysis.job_time import job_time
 from ddlprof.analysis.run import Attempt, headline_attempt
+from ddlprof.analysis.shifts import Shift
 from ddlprof.base.errors import UserError
 from ddlprof.base.units import seconds_of
 from ddlprof.model.manifest import TrainingFacts
@@ -24,7 +27,10 @@ STEP, SAMPLE = "step", "sample"
 
 @dataclass(frozen=True)
 class ShiftLine:
-    """How much longer a time is in B, with the interval of the difference. Shares are of A's step."""
+    """How much longer a time is in B, with the interval of the difference.
+
+    Shares are of A's step, of A's job for parts of that, and of the same time in A in `typical` and `own` of a step.
+    """
 
     difference_s: float
     low_s: float | None
@@ -91,6 +97,23 @@ class SideLine:
 
 
 @dataclass(frozen=True)
+class JobLine:
+    """The wall time of the job and its parts."""
+
+    rows: list[RowLine]
+    """The job, and each part that took time on one side. Shares are of A's job, and seconds those of a whole job."""
+    work: int
+    """The number of steps, or of samples, that the times are for."""
+    same_work: bool
+    """Whether both sides did that much. If not, what grows with the work is taken for the work of A."""
+
+    @property
+    def whole(self) -> RowLine:
+        """The row of the job."""
+        return self.rows[0]
+
+
+@dataclass(frozen=True)
 class FindingLine:
     """A finding of the rules on one side only."""
 
@@ -130,6 +153,8 @@ class ComparisonData:
     """The confidence level of the step's interval; where the step has two intervals, of both together."""
     others_confidence: float
     """The confidence level of the intervals of all other rows together."""
+    job: JobLine | None = None
+    """None where the wall time of a whole job is not known."""
     schema: int = field(default=COMPARE_SCHEMA_VERSION)
 
     @property
@@ -166,6 +191,13 @@ def build(
         for side in zip(attempts, batches, lines, strict=True)
     ]
     found = compare(times[0], times[1])
+    jobs = [
+        [
+            job_times(job_time(attempt), run, (batch or 1) if basis == SAMPLE else 1)
+            for attempt, run, batch in zip(*side, strict=True)
+        ]
+        for side in zip(attempts, times, batches, strict=True)
+    ]
     judged = check_gates(gates, found)
     facts = [
         [facts_of(run.run, attempt) for run, attempt in zip(*side, strict=True)]
@@ -182,7 +214,15 @@ def build(
         noise=max((side[0].noise for side in times if len(side) == 1), default=None),
         step_confidence=1 - ERROR,
         others_confidence=1 - ERROR,
+        job=_job_line(jobs[0], jobs[1]),
     )
+
+
+def _job_line(a: Sequence[JobTimes | None], b: Sequence[JobTimes | None]) -> JobLine | None:
+    found = compare_jobs(a, b)
+    if not found or a[0] is None:
+        return None
+    return JobLine(_rows(found), round(a[0].work), same_work(a, b))
 
 
 def _headline(run: Analysed) -> Attempt:
@@ -240,14 +280,16 @@ def _side_line(runs: list[RunLine]) -> SideLine:
 
 
 def _rows(found: Sequence[Difference]) -> list[RowLine]:
-    step_ns = found[0].a_ns
-
-    def share(ns: float | None) -> float | None:
-        return ns / step_ns if ns is not None and step_ns else None
+    """The lines of the first, of which all shares are where nothing else is said, and of its parts."""
 
     def line(shift: Shift | None) -> ShiftLine | None:
         if shift is None:
             return None
+        of_ns = shift.of_ns or found[0].a_ns
+
+        def share(ns: float | None) -> float | None:
+            return ns / of_ns if ns is not None and of_ns else None
+
         return ShiftLine(
             difference_s=shift.ns / 1e9,
             low_s=seconds_of(shift.low_ns),

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
-from ddlprof.analysis.compare import FASTER, FEW_STEPS, SLOWER
+from ddlprof.analysis.shifts import FASTER, FEW_STEPS, NONE, SLOWER
 from ddlprof.base.units import count, listed, percent
 from ddlprof.model.classes import CLASSES
+from ddlprof.report.compare import job as jobs
 from ddlprof.report.compare import text as words
-from ddlprof.report.compare.data import ComparisonData, RowLine, SideLine
+from ddlprof.report.compare.data import ComparisonData, JobLine, RowLine, SideLine
+from ddlprof.report.compare.figures import figures, interval_of, signed
 from ddlprof.report.html.chart import chart, short, stacks
 from ddlprof.report.html.element import Content, Html, bullets, facts, joined, table, tag
 from ddlprof.report.html.shell import Absent, Section, page, verdict_box
 
 _LONGEST_NAME = 40
+_LEAST_S = 1e-12  # of a step, so that its interval may begin at nothing
 _BADGES = {FASTER: ("faster", "ok"), SLOWER: ("slower", "warning"), FEW_STEPS: ("too few steps", "info")}
 _NO_BADGE = ("no difference", "ok")
 
@@ -23,7 +27,14 @@ def render(data: ComparisonData) -> str:
     title = f"ddlprof: {_name(data.a)} and {_name(data.b)}"
     steps = [sum(run.steady_steps for run in side.runs) for side in (data.a, data.b)]
     subtitle = f"{count(steps[0], 'steady step')} of A, {count(steps[1], 'steady step')} of B"
-    sections: list[Section | Absent] = [_step(data), _flips(data), _times(data), _changed(data), _reading(data)]
+    sections: list[Section | Absent] = [
+        _step(data),
+        _flips(data),
+        _times(data),
+        _job(data.job),
+        _changed(data),
+        _reading(data),
+    ]
     return "".join(page(title, subtitle, _top(data), sections))
 
 
@@ -33,7 +44,7 @@ def _name(side: SideLine) -> str:
 
 
 def _top(data: ComparisonData) -> Html:
-    badge, severity = ("limit broken", "critical") if data.broken else _BADGES.get(data.step.word, _NO_BADGE)
+    badge, severity = ("limit broken", "critical") if data.broken else _BADGES.get(_word(data), _NO_BADGE)
     pairs: list[tuple[str, Content]] = [("Why", reason) for reason in words.why(data)]
     if rates := words.throughput(data):
         pairs.append(("Rate", rates))
@@ -44,6 +55,11 @@ def _top(data: ComparisonData) -> Html:
     answer = words.verdict(data)
     box = verdict_box(answer[:1].upper() + answer[1:], badge, severity, pairs)
     return joined(tag("p", question, class_="note"), box)
+
+
+def _word(data: ComparisonData) -> str:
+    """The word for the step, or for the job where only that differs."""
+    return data.job.whole.word if data.job and data.step.word == NONE else data.step.word
 
 
 def _step(data: ComparisonData) -> Section:
@@ -65,7 +81,7 @@ def _table(data: ComparisonData, rows: Sequence[RowLine]) -> Html:
     scale = words.scale_of(data)
     head = ["Class", f"A {scale.unit}", f"B {scale.unit}", "B - A", f"Of A's {data.basis}", "Interval", "B is"]
     lines: list[list[Content]] = [
-        [words.label(row).strip(), *(cell or None for cell in words.figures(row, scale))] for row in rows
+        [words.label(row).strip(), *(cell or None for cell in figures(row, scale))] for row in rows
     ]
     return table(f"Mean times of a {data.basis}", head, lines, left={0, 6})
 
@@ -83,22 +99,25 @@ def _sentences(data: ComparisonData) -> Iterator[str]:
     shift, scale = data.step.mean, words.scale_of(data)
     if shift is None or shift.low_s is None or shift.high_s is None or not data.step.a_s:
         return
+    factor = math.sqrt((data.step.a_s + shift.high_s) / max(data.step.a_s + shift.low_s, _LEAST_S))
     half_s = (shift.high_s - shift.low_s) / 2
-    half = percent(half_s / data.step.a_s)
     if data.step.word not in (FASTER, SLOWER):
-        yield f"B would have to be {half} faster or slower than A, about {scale.time(half_s)}, to be told from noise."
+        yield (
+            f"B would have to be {percent(1 - 1 / factor)} faster or {percent(factor - 1)} slower than A to be told "
+            "from noise."
+        )
     else:
         least = min(abs(shift.low_s), abs(shift.high_s))
         yield (
             f"The difference would be noise if it were {scale.time(least)} smaller: its interval is "
-            f"{words.interval_of(shift)} of A's {data.basis}."
+            f"{interval_of(shift)} of A's {data.basis}."
         )
         moved = [row for row in data.rows if row.name in CLASSES and row.word == data.step.word and row.mean]
         largest = max(moved, key=lambda row: abs(row.mean.difference_s) if row.mean else 0.0, default=None)
         if largest is not None and largest.mean is not None:
             left = shift.difference_s - largest.mean.difference_s
             outcome = "within the noise" if abs(left) <= half_s else "still beyond the noise"
-            rest = f"{words.signed(left, scale)} {scale.unit}, which is {outcome}"
+            rest = f"{signed(left, scale)} {scale.unit}, which is {outcome}"
             yield f"Without the difference in {largest.name}, B would differ by {rest}."
     if data.noise is not None:
         yield "Several runs a side show how much runs differ; with one, a usual value is taken for it."
@@ -106,6 +125,18 @@ def _sentences(data: ComparisonData) -> Iterator[str]:
 
 def _times(data: ComparisonData) -> Section:
     return Section("times", "Classes and their parts", _table(data, words.rows_shown(data)))
+
+
+def _job(job: JobLine | None) -> Section | Absent:
+    title = "The job"
+    if job is None:
+        return Absent(title, "the wall time of a whole job is not known on both sides")
+    scale = jobs.scale_of(job)
+    head = ["Part", f"A {scale.unit}", f"B {scale.unit}", "B - A", "Of A's job", "Interval", "B is"]
+    lines: list[list[Content]] = [
+        [jobs.label(row), *(cell or None for cell in figures(row, scale))] for row in jobs.rows_shown(job)
+    ]
+    return Section("job", title, table("Wall time of the job", head, lines, left={0, 6}))
 
 
 def _changed(data: ComparisonData) -> Section | Absent:

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 
 from ddlprof.base.text import plain, text_of
 from ddlprof.base.units import count
+from ddlprof.report.compare import job as jobs
 from ddlprof.report.compare import text as words
-from ddlprof.report.compare.data import ComparisonData, SideLine
+from ddlprof.report.compare.data import ComparisonData, JobLine, SideLine
+from ddlprof.report.compare.figures import figures
 
 
 def render(data: ComparisonData) -> str:
@@ -35,6 +37,9 @@ def _lines(data: ComparisonData) -> Iterator[str]:
     yield ""
     yield from _table(data)
     yield ""
+    if data.job:
+        yield from _job_table(data.job)
+        yield ""
     notes = [*words.notes(data, code), words.how(data)]
     yield from _details(f"{count(len(data.changes), 'fact')} changed", [*words.changed(data, code)])
     yield from _details("Notes", notes)
@@ -68,7 +73,16 @@ def _table(data: ComparisonData) -> Iterator[str]:
     for row in words.rows_shown(data):
         label = words.label(row)
         name = f"**{label}**" if row.name == "step" else label.replace("  ", "&nbsp;&nbsp;")
-        yield f"| {name} | {' | '.join(words.figures(row, scale))} |"
+        yield f"| {name} | {' | '.join(figures(row, scale))} |"
+
+
+def _job_table(job: JobLine) -> Iterator[str]:
+    scale = jobs.scale_of(job)
+    heads = ["job", f"A {scale.unit}", f"B {scale.unit}", "B - A", "of A's job", "interval", "B is"]
+    yield f"| {' | '.join(heads)} |"
+    yield "|---|" + "---:|" * 5 + "---|"
+    for row in jobs.rows_shown(job):
+        yield f"| {jobs.label(row)} | {' | '.join(figures(row, scale))} |"
 
 
 def _details(summary: str, items: list[str]) -> Iterator[str]:

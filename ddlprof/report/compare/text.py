@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ddlprof.analysis.changes import GROUPS
-from ddlprof.analysis.compare import BROKEN, FASTER, FEW_STEPS, IN_NOISE, NONE, SLOWER
+from ddlprof.analysis.compare import BROKEN, IN_NOISE
+from ddlprof.analysis.shifts import FASTER, FEW_STEPS, NONE, SLOWER
 from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT
 from ddlprof.base.text import text_of
 from ddlprof.base.units import Scale, count, listed, percent, scale_for, signed_percent, significant, tenths_of_percent
 from ddlprof.model.classes import CLASSES, TABLE
-from ddlprof.report.compare.data import SAMPLE, ComparisonData, GateLine, RowLine, ShiftLine, SideLine
+from ddlprof.report.compare import job as jobs
+from ddlprof.report.compare.data import SAMPLE, ComparisonData, GateLine, JobLine, RowLine, ShiftLine, SideLine
+from ddlprof.report.compare.figures import change, figures, interval_of, signed
 from ddlprof.report.text import aligned
 
 LONGEST_NAME = 160
@@ -23,7 +26,8 @@ _NUMBERS = range(1, 6)
 
 def render(data: ComparisonData) -> str:
     """The comparison, ending with a line end."""
-    return text_of([*_lines(_head(data)), "", *_table(data), "", *_lines(_rest(data))])
+    job = ["", *_job_table(data.job)] if data.job else []
+    return text_of([*_lines(_head(data)), "", *_table(data), *job, "", *_lines(_rest(data))])
 
 
 def _lines(labelled: Iterator[tuple[str, str]]) -> Iterator[str]:
@@ -54,6 +58,13 @@ def _table(data: ComparisonData) -> list[str]:
     return aligned([head, *rows], right=_NUMBERS)
 
 
+def _job_table(job: JobLine) -> list[str]:
+    scale = jobs.scale_of(job)
+    head = ["job", f"A {scale.unit}", f"B {scale.unit}", "B - A", "of A's job", "interval", "B is"]
+    rows = [[jobs.label(row), *figures(row, scale)] for row in jobs.rows_shown(job)]
+    return aligned([head, *rows], right=_NUMBERS)
+
+
 def _rest(data: ComparisonData) -> Iterator[tuple[str, str]]:
     if (a := bound_by(data.a)) != (b := bound_by(data.b)):
         yield "Bound by", f"{a} in A, {b} in B"
@@ -81,6 +92,17 @@ def verdict(data: ComparisonData) -> str:
 
 
 def _difference(data: ComparisonData) -> str:
+    """Whether B is faster, in the step or in the job; the one that differs comes first."""
+    step, job = _of_step(data), data.job
+    if job is None or not jobs.differs(data):
+        parts = jobs.parts_besides_steps(job) if job else []
+        return f"{step}; in the job {listed(parts)}" if parts else step
+    if data.step.word in (FASTER, SLOWER):
+        return f"{step}; {jobs.size(job)}: {jobs.figures(job)}"
+    return f"B is {jobs.size(job)}: {jobs.figures(job)}; {step}"
+
+
+def _of_step(data: ComparisonData) -> str:
     row, scale = data.step, scale_of(data)
     a, b = scale.number(row.a_s or 0.0), scale.time(row.b_s or 0.0)
     if row.mean is None or row.word == FEW_STEPS:
@@ -88,14 +110,14 @@ def _difference(data: ComparisonData) -> str:
     interval = interval_of(row.mean)
     if row.word != NONE:
         size = tenths_of_percent(abs(row.mean.share or 0.0))
-        return f"B is {size} {row.word}: {b} a {data.basis} instead of {a} ({interval})"
+        return f"B is {size} {row.word} in the step: {b} a {data.basis} instead of {a} ({interval})"
     figures = f"{b} a {data.basis} in B, {a} in A ({interval})"
     if row.own and row.own.word in (FASTER, SLOWER):
         return f"{_without_waiting(row.own)}; with that nothing is beyond the noise: {figures}"
-    moved = [f"{label(each).strip()} is {each.word} ({_change(each.mean)})" for each in _moved(data) if each.mean]
+    moved = [f"{label(each).strip()} is {each.word} ({change(each.mean)})" for each in _moved(data) if each.mean]
     if not moved:
-        return f"no difference beyond the noise: {figures}"
-    return f"no difference of the {data.basis} beyond the noise, but {listed(moved)}: {figures}"
+        return f"no difference of the step beyond the noise: {figures}"
+    return f"no difference of the step beyond the noise, but {listed(moved)}: {figures}"
 
 
 def why(data: ComparisonData) -> Iterator[str]:
@@ -113,12 +135,14 @@ def why(data: ComparisonData) -> Iterator[str]:
     if data.step.own and (data.step.word != NONE or data.step.own.word not in (FASTER, SLOWER)):
         yield _without_waiting(data.step.own)
     yield from _single_steps(data)
+    if data.job and jobs.differs(data) and (reason := jobs.why(data.job)):
+        yield reason
 
 
 def _without_waiting(own: ShiftLine) -> str:
     """The difference of the step without the time in which the main thread waited for a processor."""
     size = tenths_of_percent(abs(own.share or 0.0))
-    differs = f"B is {size} {own.word}" if own.word != NONE else "no difference is seen"
+    differs = f"B is {size} {own.word} in the step" if own.word != NONE else "no difference is seen"
     return f"without what it waited for a processor, {differs} ({interval_of(own)})"
 
 
@@ -133,7 +157,7 @@ def _single_steps(data: ComparisonData) -> Iterator[str]:
     if typical is None or not slow:
         return
     differs = "there is no difference beyond the noise" if typical.word == NONE else f"B is {typical.word}"
-    figures = f"{_change(typical)}, {interval_of(typical)}"
+    figures = f"{change(typical)}, {interval_of(typical)}"
     yield f"{' and '.join(slow)} took so long that the mean moved; without such steps {differs} ({figures})"
 
 
@@ -147,26 +171,8 @@ def _moved(data: ComparisonData) -> list[RowLine]:
 
 def _amount(row: RowLine, scale: Scale) -> str:
     assert row.mean
-    grew = f"{signed(row.mean.difference_s, scale)} {scale.unit} ({_change(row.mean)} of the step)"
+    grew = f"{signed(row.mean.difference_s, scale)} {scale.unit} ({change(row.mean)} of the step)"
     return f"{label(row).strip()} {grew}"
-
-
-def signed(seconds: float, scale: Scale) -> str:
-    """A difference with its sign."""
-    text = scale.number(abs(seconds))
-    return text if float(text) == 0 else f"{'+' if seconds > 0 else '-'}{text}"
-
-
-def _change(shift: ShiftLine) -> str:
-    """A difference in per cent of A's step, with its sign; empty where it is not known."""
-    return "" if shift.share is None else signed_percent(shift.share)
-
-
-def interval_of(shift: ShiftLine) -> str:
-    """`+3.1 % to +7.3 %`; empty where it is not known."""
-    if shift.low_share is None or shift.high_share is None:
-        return ""
-    return f"{signed_percent(shift.low_share)} to {signed_percent(shift.high_share)}"
 
 
 def gate_outcome(line: GateLine, data: ComparisonData) -> str:
@@ -191,9 +197,10 @@ def gate_outcome(line: GateLine, data: ComparisonData) -> str:
 def how(data: ComparisonData) -> str:
     """How the noise was estimated, in a line."""
     step = "both intervals of the step hold" if data.step.own else "the interval of the step holds"
+    job = f", those of the job together in {100 * data.others_confidence:g}" if data.job else ""
     text = (
         f"{step} in {100 * data.step_confidence:g} of 100 comparisons, all others together in "
-        f"{100 * data.others_confidence:g}; that steps resemble their neighbours is counted in"
+        f"{100 * data.others_confidence:g}{job}; that steps resemble their neighbours is counted in"
     )
     if data.noise is None:
         return f"{text}, and how runs differ is taken from the runs"
@@ -211,6 +218,7 @@ def notes(data: ComparisonData, name: Callable[[str], str]) -> Iterator[str]:
     for letter, side in (("A", data.a), ("B", data.b)):
         yield from _of_side(letter, side, name)
     yield from _unmeasured(data)
+    yield from jobs.notes(data)
     yield from _few_runs(data)
     yield from _busy(data)
 
@@ -300,14 +308,6 @@ def label(row: RowLine) -> str:
         if row.name in each.part_names:
             return f"  {each.short(row.name)}"
     return row.name
-
-
-def figures(row: RowLine, scale: Scale) -> list[str]:
-    """A, B, the difference, its share of A's step, the interval of that and the word; what is not known is empty."""
-    times = ["" if seconds is None else scale.number(seconds) for seconds in (row.a_s, row.b_s)]
-    if row.mean is None or not (row.a_s or row.b_s):
-        return [*times, "", "", "", row.word]
-    return [*times, signed(row.mean.difference_s, scale), _change(row.mean), interval_of(row.mean), row.word]
 
 
 def throughput(data: ComparisonData) -> str | None:

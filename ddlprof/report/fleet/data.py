@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ddlprof.analysis.compare import ERROR, FASTER, SLOWER, between_runs, shift
+from ddlprof.analysis.compare import ERROR
 from ddlprof.analysis.goodput import Goodput, goodput
 from ddlprof.analysis.run import analyse
+from ddlprof.analysis.shifts import FASTER, SLOWER, Side, shift
 from ddlprof.analysis.uncertainty import MeanEstimate
 from ddlprof.base.errors import DdlprofError
 from ddlprof.base.text import without_credentials
@@ -262,10 +263,10 @@ def _step(was: RunSummary, now: RunSummary) -> Iterable[FactChange]:
     yield FactChange("step", was.step_s, now.step_s, words)
 
 
-def _estimates(run: RunSummary) -> list[MeanEstimate] | None:
+def _estimates(run: RunSummary) -> Side | None:
     """The mean step in nanoseconds with its error, and the noise between runs; None where the error is not known."""
     if run.step_s is None or run.step_error_s is None or run.step_noise is None or (run.step_error_freedom or 0) < 1:
         return None
     step_ns = run.step_s * 1e9
     own = MeanEstimate(step_ns, (run.step_error_s * 1e9) ** 2, run.step_error_freedom or 1.0)
-    return [own, between_runs(run.step_noise, step_ns, step_ns)]
+    return Side(own, run.step_noise, step_ns)

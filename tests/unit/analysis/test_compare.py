@@ -10,19 +10,18 @@ from numpy.typing import NDArray
 
 from ddlprof.analysis.compare import (
     BROKEN,
-    FEW_STEPS,
     IN_NOISE,
     KEPT,
     NOT_MEASURED,
     Difference,
     RunTimes,
-    Shift,
     check_gates,
     compare,
     own_noise,
     parse_gates,
     usual_noise,
 )
+from ddlprof.analysis.shifts import FEW_STEPS, Shift
 from ddlprof.base.errors import UserError
 from ddlprof.model.classes import TIMES
 

@@ -145,14 +145,14 @@ def test_a_source_line_that_may_be_chance_is_not_named() -> None:
 def test_compute_bound_depends_on_the_device_and_names_the_largest_stall() -> None:
     why, action = advise(Verdict("COMPUTE-BOUND", "ok"), facts())
     assert why == "computing takes 60 % of the step, the largest stall is waiting for data with 30 %"
-    assert action == "a faster machine, or an accelerator"
+    assert action == "a faster machine, or an accelerator (nothing cheaper was found; looked at: precision)"
     for precision, compiled, expected in (
         ("fp32", False, "mixed precision (torch.autocast), torch.compile, or a faster device"),
         ("amp-bf16", False, "torch.compile, or a faster device"),
         ("bf16", True, "a faster device"),
     ):
         known = facts(device="NVIDIA A10G", precision=precision, compiled=compiled)
-        assert advise(Verdict("COMPUTE-BOUND", "ok"), known)[1] == expected
+        assert advise(Verdict("COMPUTE-BOUND", "ok"), known)[1].startswith(expected)
 
 
 def test_a_faster_machine_is_not_recommended_where_this_one_is_idle() -> None:
@@ -164,7 +164,7 @@ def test_a_faster_machine_is_not_recommended_where_this_one_is_idle() -> None:
     assert "more threads" in action
     for busy, cores in ((1.0, 1), (7.0, 8)):
         action = advise(Verdict("COMPUTE-BOUND", "ok"), facts(busy_cores_per_rank=busy, cores_per_rank=cores))[1]
-        assert action == "a faster machine, or an accelerator"
+        assert action.startswith("a faster machine, or an accelerator")
 
 
 def test_ranks_that_compete_for_cores_are_told() -> None:

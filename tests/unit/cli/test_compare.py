@@ -36,7 +36,7 @@ def compared(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 def test_a_slower_run(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     code, out = compared(monkeypatch, capsys, "a", "b")
     assert code == 0
-    assert "Verdict  B is 10.0 % slower: 11.00 ms a step instead of 10.00" in out
+    assert "Verdict  B is 10.0 % slower in the step: 11.00 ms a step instead of 10.00" in out
     assert "  why    data +1.00 ms (+10.0 % of the step)" in out
     rows = {line.split()[0]: line for line in out.splitlines() if line}
     assert rows["step"].endswith("slower")
@@ -47,7 +47,7 @@ def test_a_slower_run(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_a_run_and_itself(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     code, out = compared(monkeypatch, capsys, "a", "a", "--fail-on", "step=0%")
     assert code == 0
-    assert "Verdict  no difference beyond the noise" in out
+    assert "Verdict  no difference of the step beyond the noise" in out
     assert "Changed" not in out
     assert "a run is on both sides" in out
 
@@ -137,7 +137,7 @@ def test_into_a_file_and_in_several_formats(
 ) -> None:
     code, out = compared(monkeypatch, capsys, "a", "b", "--format", "markdown", "-o", "out.md", "--fail-on", "step=1%")
     assert (code, out) == (1, "")
-    assert Path("out.md").read_text().startswith("### ddlprof: limit broken (step=1%); B is 10.0 % slower")
+    assert Path("out.md").read_text().startswith("### ddlprof: limit broken (step=1%); B is 10.0 % slower in the step")
     code, out = compared(monkeypatch, capsys, "a", "b", "--format", "table,json")
     table, _, rest = out.partition("\n{\n")
     assert table.startswith("ddlprof  compare: A a")

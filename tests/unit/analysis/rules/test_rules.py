@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 
 from ddlprof.analysis.amounts import Amounts
-from ddlprof.analysis.data_lines import DataLines
 from ddlprof.analysis.experts import ExpertLoad
 from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.health import Moved
 from ddlprof.analysis.issued import Issued, IssuedTraffic
-from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.late_rank import LateRank
+from ddlprof.analysis.pauses import Pauses
 from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.compute import free_processors, starved_words
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
 from ddlprof.analysis.rules.ranks import help_late_rank
-from ddlprof.analysis.rules.signals import DataWaitBursts, MemoryGrowth, ThrottledDevice, UnevenWork
+from ddlprof.analysis.rules.signals import MemoryGrowth, ThrottledDevice, UnevenWork
 from ddlprof.analysis.saves import AfterSaves
+from ddlprof.analysis.slowing import Slowing
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.stages import Stages
 from ddlprof.analysis.traffic import CommTotals
@@ -29,14 +29,11 @@ from ddlprof.model import issuers, source_locations
 from ddlprof.model.health import COUNTERS
 from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
+from tests.unit.analysis.rules import input_cases
+from tests.unit.analysis.rules.input_cases import BLOCKED, BURSTS, WAITING, job
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
 
 GIB = 2**30
-WAITING: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 3.0, "data_prep": 26.0}
-BLOCKED: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 27.0, "data_prep": 2.0}
-SLEEPING: dict[str, float | None] = {"compute": 10.0, "data": 90.0, "data_fetch": 80.0, "data_prep": 5.0}
-HANDED: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 0.0, "data_prep": 4.0}
-BURSTS = DataWaitBursts(number=5, longest_s=0.4, calm_share=0.8, calm_wait_share=0.05, steps=100)
 COPYING: dict[str, float | None] = {"compute": 70.0, "h2d": 30.0}
 FOUR_TIMES: dict[str, Any] = {
     "micro_batches": 4,
@@ -76,54 +73,55 @@ def line(what: str, share: float = 0.9, sure: bool = True) -> Sources:
     return Sources(40, [SourceShare(SourceLocation("train.py:9 main", what), share, sure)])
 
 
-def job(part: str, seconds: float, times: int = 5) -> JobTime:
-    parts: dict[str, float | None] = dict.fromkeys(JOB_PARTS, 0.0)
-    parts |= {part: seconds, "steps": 1000 - seconds}
-    return JobTime(1000.0, parts, evaluations=times, checkpoints=times)
-
-
-def made_at(what: str, share: float = 0.9, sure: bool = True) -> DataLines:
-    return DataLines(Sources(40, [SourceShare(SourceLocation("train.py:9 D.__getitem__", what), share, sure)]))
-
-
-def first_at(what: str, sure: bool = True) -> DataLines:
-    return DataLines(first=Sources(40, [SourceShare(SourceLocation("train.py:9 D.__iter__", what), 0.9, sure)]))
-
-
-def starting(seconds: float) -> JobTime:
-    """A job that starts its workers in so many seconds."""
-    return replace(job("epoch_start", seconds), epochs=5, steps=10_000)
-
-
 SWAPS = Moved(COUNTERS["swap_pages"], "", 1240.0, 0.92, True, 40)
 XID = Moved(COUNTERS["gpu_xid"], "74", 0.2, 0.95, False, 40)
+ON_CPU: dict[str, Any] = {"device": "cpu", "cores_per_rank": 8, "busy_cores_per_rank": 1.0, "cpu_threads": 1}
+UPDATING: dict[str, float | None] = {"compute": 97.0, "compute_optimizer": 30.0, "data": 1.0, "other": 2.0}
+LOOPED: dict[str, Any] = {
+    "optimizer": "AdamW", "optimizer_loops": True, "optimizer_switch": "fused", "optimizer_tensors": 400,
+}  # fmt: skip
+DOUBLE: dict[str, Any] = {
+    "precision": "fp64", "forward_flops_per_sample": 1e7, "backward_flops_per_sample": 2e7,
+}  # fmt: skip
+CHECKPOINTED: dict[str, Any] = {
+    "forward_flops_per_sample": 1e9, "backward_flops_per_sample": 3e9, "recomputed_flops_per_sample": 1e9,
+    "peak_bytes": 20 * GIB,
+}  # fmt: skip
+
+
+def loops(*shares: float, what: str = source_locations.LOOP) -> Sources:
+    found = [SourceShare(SourceLocation(f"loss.py:{n} slow", what), share, False) for n, share in enumerate(shares)]
+    return Sources(40, [*found, SourceShare(SourceLocation("train.py:9 main"), 1 - sum(shares), False)])
+
+
+LOOPING: dict[str, Any] = {
+    "device": "cpu", "computing": loops(0.6, 0.1), "graph_nodes": 2000, "layers": 4, "compiled": False,
+}  # fmt: skip
+OWN_UPDATE: dict[str, Any] = {
+    "optimizer": "Mine", "optimizer_tensors": 400,
+    "updating": Sources(40, [SourceShare(SourceLocation("opt.py:7 step", source_locations.UPDATE), 1.0, True)]),
+}  # fmt: skip
+PAUSES = Pauses(number=2.0, seconds=0.012, longest_s=0.4, full=1.0, steps=100)
+SIZES = Pauses(0.3, 0.03, 0.2, reason="tensor 'args[0]' size mismatch at index 0. expected 5, actual 6", steps=100)
+SLOWING = Slowing(0, 0.08, 0.12, "compute", 100)
 SPEAKS: dict[str, list[Facts]] = {
-    "loader_workers": [
-        facts(WAITING),
-        facts(WAITING, loader_workers=0),
-        facts(WAITING, loader_workers=None),
-        facts(WAITING, loader_workers=8),
-        facts({"compute": 70.0, "data": 30.0}),
-        facts(WAITING, queued_share=0.4),
-        facts(WAITING, job=starting(1.0)),
-    ],
-    "prefetch_factor": [facts(WAITING, bursts=BURSTS), facts(BLOCKED, bursts=BURSTS),
-                        facts(WAITING, bursts=BURSTS, loader=SampleCost(0.008, None, 0.0))],
-    "delivery_order": [
-        facts(SLEEPING, loader_workers=2, in_order=True, loader=SampleCost(1e-5, None, 0.003), bursts=BURSTS),
-        facts(SLEEPING, loader_workers=2, loader=SampleCost(1e-5, None, 0.003)),
-        facts(SLEEPING, loader_workers=2, in_order=True, loader=SampleCost(0.003, None, 0.0), queued_share=0.2),
-    ],
-    "hand_over": [
-        facts(HANDED, batch_tensors=300, batch_bytes=90_000),
-        facts(HANDED, batch_tensors=2, batch_bytes=200 * 2**20),
-        facts(HANDED, loader=SampleCost(1e-5, None, 1e-5)),
-    ],
-    "data_line": [
-        facts(WAITING, loader_workers=0, data_lines=made_at("data tokenises")),
-        facts(WAITING, data_lines=made_at("data")),
-        facts(WAITING, data_lines=made_at("data opens"), queued_share=0.5),
-    ],
+    **input_cases.SPEAKS,
+    "slowing_steps": [facts(growths=[GROWTH], slowing=[SLOWING])],
+    "collector": [facts(collector=PAUSES),
+                  facts({"compute": 70.0, "other": 30.0}, collector=PAUSES, sources=line(source_locations.COLLECT))],
+    "recompilation": [facts(recompiled=SIZES), facts(recompiled=replace(SIZES, reason="")),
+                      facts(recompiled=replace(SIZES, seconds=0.3))],
+    "python_loop": [facts(**LOOPING), facts(**LOOPING | {"device": "NVIDIA A10G"}, lag_share=0.01),
+                    facts({"compute": 970.0}, **LOOPING, queued_share=0.8)],
+    "padding": [facts(padding_share=0.6, tokens_per_sample=512.0), facts(padding_share=0.2)],
+    "anomaly_mode": [facts(anomaly_share=0.9), facts(anomaly_share=0.9, layers=200)],
+    "double_precision": [facts(**DOUBLE), facts(**DOUBLE, device="cpu")],
+    "deterministic": [facts(deterministic=True)],
+    "few_threads": [facts(**ON_CPU, graph_nodes=100), facts(**ON_CPU, graph_nodes=50, micro_batches=2)],
+    "optimizer_loop": [facts(UPDATING, **OWN_UPDATE),
+                       facts(UPDATING, **LOOPED), facts(UPDATING, **LOOPED | {"optimizer": "Lamb",
+                                                                              "optimizer_switch": "foreach"})],
+    "recomputation": [facts(**CHECKPOINTED)],
     "storage": [facts(BLOCKED), facts(BLOCKED, loader_workers=0, loader=SampleCost(1e-3, 1e5))],
     "pinning": [facts(COPYING), facts(COPYING, pin_memory=False), facts(COPYING, pin_memory=None)],
     "no_sync": [ddp(30, **FOUR_TIMES), by(SCATTERED, GATHERED, **FOUR_TIMES | {"strategy": "fsdp"}),
@@ -131,7 +129,9 @@ SPEAKS: dict[str, list[Facts]] = {
     "bucket_size": [ddp(30, reductions=SMALL), ddp(30, reductions=HUGE)],
     "gradient_traffic": [ddp(30), ddp(30, strategy="fsdp", reductions=None), ddp(15, straggler_ms=30),
                          by(replace(GRADIENTS, moving_s=0.02), at_line(1, 1e6, 0.01))],
-    "buffer_broadcast": [by(BUFFER, GRADIENTS), by(BUFFER, **FOUR_TIMES)],
+    "buffer_broadcast": [by(BUFFER, GRADIENTS), by(BUFFER, **FOUR_TIMES),
+                         by(BUFFER, buffers_change=False, batch_statistics=False)],
+    "unused_search": [by(GRADIENTS, unused_iterations=4), ddp(5, unused_iterations=4)],
     "many_messages": [by(at_line(60, 5e4, what=issuers.IN_FORWARD), GRADIENTS), by(at_line(60, 1e7), strategy="none")],
     "own_messages": [by(at_line(1, 1e8), GRADIENTS), by(at_line(8, 1e8), micro_batches=8),
                      by(at_line(6, 1e8), strategy="none"), by(at_line(5, 5e4))],
@@ -158,14 +158,14 @@ SPEAKS: dict[str, list[Facts]] = {
     "expert_imbalance": [MIXTURE],
     "result_waits": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT))],
     "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING))],
+    "plots": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.PLOT))],
+    "metrics": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.METRIC))],
+    "copies": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.COPY)),
+               facts({"compute": 70.0, "other": 30.0},
+                     sources=replace(line("", sure=False), wider=line(source_locations.COPY).shares))],
     "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_locations.SLEEP,
     "later")],
     "evaluation_share": [facts(job=job("evaluation", 300))],
-    "epoch_start": [
-        facts(job=starting(300), persistent_workers=False, loader=SampleCost(1e-3, None, 0.0)),
-        facts(job=starting(300), loader_workers=0, data_lines=first_at("data sampler")),
-        facts(job=starting(300), persistent_workers=True, data_lines=first_at("data")),
-    ],
     "checkpoint_share": [facts(job=job("checkpoint", 150)),
                          facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 30, 1.0, 5.0))],
     "after_checkpoints": [facts(job=job("checkpoint", 150), after_saves=UPLOADS),
@@ -178,54 +178,44 @@ SPEAKS: dict[str, list[Facts]] = {
 }  # fmt: skip
 
 SILENT: dict[str, list[Facts]] = {
+    **input_cases.SILENT,
+    "slowing_steps": [facts(growths=[GROWTH]), facts(slowing=[SLOWING]), facts(growths=[GROWTH],
+                      slowing=[replace(SLOWING, rank=1)]), facts(growths=[GROWTH], slowing=[SLOWING], recompiled=SIZES),
+                      facts(growths=[GROWTH], slowing=[replace(SLOWING, first_s=0.099)])],
+    "collector": [facts(), facts(collector=PAUSES, recompiled=SIZES),
+                  facts(collector=replace(PAUSES, seconds=0.004)), facts(collector=replace(PAUSES, steps=9))],
+    "recompilation": [facts(), facts(recompiled=replace(SIZES, number=0.02)),
+                      facts(recompiled=replace(SIZES, seconds=0.005))],
+    "python_loop": [facts(), facts(**LOOPING | {"computing": loops()}), facts(**LOOPING | {"graph_nodes": None}),
+                    facts(**LOOPING | {"graph_nodes": 150}), facts(**LOOPING | {"layers": 100}),
+                    facts(**LOOPING | {"compiled": True}), facts(**LOOPING | {"device": "NVIDIA A10G"}),
+                    facts(**LOOPING | {"computing": loops(0.3, 0.3)}), facts({"compute": 970.0}, **LOOPING),
+                    facts(**LOOPING | {"computing": loops(0.05)}),
+                    facts(**LOOPING | {"computing": loops(0.6, what="")})],
+    "padding": [facts(), facts(padding_share=0.05), facts(padding_share=0.6, lag_share=0.01),
+                facts({"compute": 40.0, "data": 60.0}, padding_share=0.9)],
+    "anomaly_mode": [facts(), facts(anomaly_share=0.0), facts(anomaly_share=0.2),
+                     facts({"compute": 40.0, "data": 60.0}, anomaly_share=1.0)],
+    "double_precision": [facts(precision="fp64"), facts(**DOUBLE | {"precision": "fp32"}),
+                         facts(**DOUBLE | {"forward_flops_per_sample": 1e5, "backward_flops_per_sample": 1e5}),
+                         facts(**DOUBLE, lag_share=0.01)],
+    "deterministic": [facts(), facts(deterministic=False),
+                      facts({"compute": 40.0, "data": 60.0}, deterministic=True)],
+    "few_threads": [facts(**ON_CPU), facts(**ON_CPU, graph_nodes=1000), facts(**ON_CPU | {"cpu_threads": 8},
+                    graph_nodes=100), facts(**ON_CPU | {"busy_cores_per_rank": 7.0}, graph_nodes=100),
+                    facts(**ON_CPU, graph_nodes=100, queued_share=0.4), facts(graph_nodes=100)],
+    "optimizer_loop": [facts(UPDATING), facts(UPDATING, **OWN_UPDATE | {"updating": Sources(0, [])}),
+                       facts(UPDATING, **OWN_UPDATE | {"optimizer_tensors": 10}),
+                       facts({"compute": 970.0, "compute_optimizer": 300.0}, **OWN_UPDATE),
+                       facts(UPDATING, **LOOPED | {"optimizer_loops": False}), facts(**LOOPED),
+                       facts(UPDATING, **LOOPED | {"optimizer": "SGD"}), facts(UPDATING, **LOOPED | {
+                           "optimizer_switch": ""}), facts(UPDATING, **LOOPED | {"optimizer_switch": "foreach",
+                                                                                 "optimizer_tensors": 10})],
+    "recomputation": [facts(), facts(**CHECKPOINTED | {"recomputed_flops_per_sample": 0.0}),
+                      facts(**CHECKPOINTED | {"peak_bytes": 70 * GIB}), facts(**CHECKPOINTED, device="cpu")],
     "after_checkpoints": [facts(), facts(job=job("checkpoint", 150)), facts(after_saves=UPLOADS),
                           facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 2, 1.0, 0.1)),
                           facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 30, 5.0, 6.0))],
-    "loader_workers": [
-        facts(),
-        facts(BLOCKED),
-        facts(WAITING, bursts=BURSTS),
-        facts(WAITING, steady_steps=9),
-        facts(HANDED),
-        facts(SLEEPING | {"data_fetch": 40.0}, loader_workers=2, in_order=True, loader=SampleCost(0.003, None, 0.0)),
-        facts(WAITING, job=starting(2000.0)),
-        facts(WAITING, data_lines=made_at("data opens")),
-        facts({"compute": 70.0, "data": None, "other": 30.0}),
-    ],
-    "prefetch_factor": [
-        facts(WAITING),
-        facts(WAITING, bursts=DataWaitBursts(2, 0.4, 0.8, 0.05, 100)),
-        facts(WAITING, bursts=DataWaitBursts(5, 0.4, 0.3, 0.05, 100)),
-        facts(WAITING, bursts=DataWaitBursts(5, 0.4, 0.8, 0.5, 100)),
-        facts(WAITING, bursts=BURSTS, loader=SampleCost(0.011, None, 0.0)),
-        facts(HANDED, bursts=BURSTS),
-    ],
-    "delivery_order": [
-        facts(SLEEPING, loader_workers=2, in_order=False, loader=SampleCost(1e-5, None, 0.003)),
-        facts(SLEEPING, loader_workers=1, in_order=True, loader=SampleCost(1e-5, None, 0.0015)),
-        facts(SLEEPING, loader_workers=2, in_order=True, loader=SampleCost(1e-5, None, 0.006)),  # both are busy
-        facts(SLEEPING, loader_workers=2, in_order=True, loader=SampleCost(0.003, None, 0.0), cpu_percent=95.0),
-        facts(SLEEPING, loader_workers=2, in_order=True),
-        facts(WAITING, loader_workers=4, in_order=True, loader=SampleCost(1e-5, None, 0.003)),  # fast on average
-    ],
-    "hand_over": [
-        facts(HANDED),
-        facts(HANDED, batch_tensors=2, batch_bytes=90_000, loader=SampleCost(1e-3, None, 0.0)),
-        facts(HANDED, batch_tensors=300, loader_workers=0),
-        facts(HANDED, loader=SampleCost(1e-5, None, 1e-5), cpu_percent=95.0),
-        facts({name: ms and ms / 20 for name, ms in HANDED.items()}, loader=SampleCost(1e-6, None, 0.0)),
-        facts(WAITING, batch_tensors=300),
-        facts({"compute": 70.0, "data": 30.0}, batch_tensors=300),
-    ],
-    "data_line": [
-        facts(data_lines=made_at("data tokenises")),
-        facts(WAITING),
-        facts(WAITING, data_lines=made_at("data opens", share=0.3, sure=False)),
-        facts(WAITING, data_lines=made_at("data opens", share=0.04)),
-        facts(HANDED, data_lines=made_at("data opens")),
-        facts(WAITING, data_lines=made_at("data opens"), bursts=BURSTS),
-        facts(WAITING, data_lines=made_at("data whole"), loader_workers=0),
-    ],
     "storage": [facts(), facts(WAITING), facts(BLOCKED, bursts=BURSTS)],
     "pinning": [facts(), facts(COPYING, device="cpu")],
     "no_sync": [ddp(30), ddp(5, **FOUR_TIMES), ddp(30, **FOUR_TIMES | {"strategy": "fsdp"}),
@@ -240,7 +230,9 @@ SILENT: dict[str, list[Facts]] = {
                     ddp(30, reductions=HUGE, gradient_bytes=None)],
     "gradient_traffic": [ddp(5), ddp(5, straggler_ms=40), facts(), ddp(30, **FOUR_TIMES), ddp(30, reductions=SMALL),
                          by(BUFFER), by(at_line(1, 1e8))],
-    "buffer_broadcast": [ddp(30), by(GRADIENTS), by(replace(BUFFER, moving_s=0.001), GRADIENTS)],
+    "buffer_broadcast": [ddp(30), by(GRADIENTS), by(replace(BUFFER, moving_s=0.001), GRADIENTS),
+                         by(BUFFER, buffers_change=True, batch_statistics=False)],
+    "unused_search": [ddp(30), by(GRADIENTS, unused_iterations=3), facts(unused_iterations=9)],
     "many_messages": [ddp(30), by(at_line(5, 5e4)), by(at_line(60, 6e9)), by(replace(at_line(60, 5e4), fastest_s=None)),
                       by(at_line(60, 5e4, 0.001), GRADIENTS), by(at_line(60, 5e4), strategy="tp"),
                       by(at_line(60, 5e4, what=issuers.IN_FORWARD), micro_batches=30)],
@@ -289,23 +281,23 @@ SILENT: dict[str, list[Facts]] = {
                      facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT, sure=False)),
                      facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.SLEEP))],
     "logging": [facts(sources=line(source_locations.LOGGING)), facts({"compute": 70.0, "other": 30.0})],
+    "plots": [facts(sources=line(source_locations.PLOT)),
+              facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING))],
+    "metrics": [facts(sources=line(source_locations.METRIC)),
+                facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.METRIC, sure=False))],
+    "copies": [facts(sources=line(source_locations.COPY)),
+               facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.SLEEP))],
     "slow_line": [
         facts(sources=line("")),
+        facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.COPY)),
         facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING)),
     ],
     "evaluation_share": [facts(), facts(job=job("evaluation", 50)), facts(job=job("evaluation", 300, times=1)),
                          facts(job=job("checkpoint", 300))],
-    "epoch_start": [
-        facts(job=starting(300)),
-        facts(job=starting(300), persistent_workers=True),
-        facts(job=starting(50), persistent_workers=False),
-        facts(job=replace(starting(300), epochs=1), persistent_workers=False),
-        facts(job=starting(300), persistent_workers=False, loader=SampleCost(1.5, None, 0.0)),  # as long as a batch
-        facts(job=starting(300), persistent_workers=True, data_lines=first_at("data starts")),
-        facts(job=starting(300), loader_workers=0, data_lines=first_at("data", sure=False)),
-    ],
     "checkpoint_share": [facts(), facts(job=job("checkpoint", 50)), facts(job=job("evaluation", 300))],
-    "memory_creep": [facts(), facts(growths=[MemoryGrowth(0, "device", 10.0, 1.0 * GIB, 50)])],
+    "memory_creep": [facts(), facts(growths=[GROWTH], slowing=[SLOWING]),
+                     facts(growths=[GROWTH], recompiled=SIZES),
+                     facts(growths=[MemoryGrowth(0, "device", 10.0, 1.0 * GIB, 50)])],
     "throttling": [facts(), facts(throttled=[ThrottledDevice(0, 0.5, 6, 1200.0, 1800.0, 88.0, True, 0.012)])],
     "sick_machine": [facts(), ddp(2, 30, late_rank=LateRank(1, 0.9)), facts(moved=[SWAPS]),
                      ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[replace(SWAPS, steps=9)])],
@@ -349,6 +341,23 @@ def test_one_slow_rank_of_several_pipelines_is_no_slow_stage() -> None:
     assert "straggler" in {each.rule for each in apply_rules(one, RULES)}
     every = replace(one, stages=replace(STAGES, pipelines=2, ranks=(2, 6)))
     assert {each.rule for each in apply_rules(every, RULES)} == {"bubble", "uneven_stages"}
+
+
+def test_a_rank_that_is_late_as_its_experts_are_full_has_no_sick_device() -> None:
+    late = LateRank(1, 0.97, "compute", 50 * MS, 20 * MS)
+    full = ExpertLoad(imbalance=1.4, fullest=1, fullest_share=1.4, ranks=2, steps=50)
+    comm = CommTotals(30e6, None, ["alltoall"], alltoall_s=0.03)
+    given = ddp(2, 30, late_rank=late, experts=full, comm=comm, amounts=Amounts({0: 8, 1: 8}, {0: 9.0, 1: 90.0}, False))
+    found = apply_rules(given, RULES)
+    assert [each.rule for each in found] == ["expert_imbalance"]
+    assert found[0].ranks == (1,)
+    assert "97 %" in found[0].evidence
+    assert help_late_rank(given) == found[0].next
+    other = replace(given, late_rank=replace(late, rank=0))
+    assert {"straggler", "expert_imbalance"} <= {each.rule for each in apply_rules(other, RULES)}
+    assert "load-balancing" not in help_late_rank(other)
+    by_data = replace(given, late_rank=replace(late, cause="data"))
+    assert "load-balancing" not in help_late_rank(by_data)
 
 
 def test_a_rank_with_longer_texts_is_given_shorter_ones() -> None:
@@ -468,3 +477,11 @@ def test_what_carries_the_bytes_of_the_gradients_may_be_them() -> None:
     assert "DistributedDataParallel" in by_hand.next
     (other,) = found("own_messages", by(at_line(6, 1e9), strategy="none"))
     assert "DistributedDataParallel" not in other.next
+
+
+def test_the_words_about_buffers_are_what_was_seen_of_them() -> None:
+    (unknown,) = found("buffer_broadcast", by(BUFFER))
+    assert "if all ranks make the same buffers" in unknown.next
+    assert "BatchNorm" in unknown.next
+    (same,) = found("buffer_broadcast", by(BUFFER, buffers_change=False, batch_statistics=False))
+    assert same.next == "DistributedDataParallel(broadcast_buffers=False)"

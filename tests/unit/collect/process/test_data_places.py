@@ -136,7 +136,7 @@ def test_single_samples_are_told_from_whole_batches(batched: bool, place: str) -
 def test_what_an_epoch_begins_with() -> None:
     code = BaseProcess.start.__code__
     (place,) = data_places(CodeLocator(), [StackFrame(code, 0, "multiprocessing.process"), _ours()])
-    assert place == ("the start of the loader's workers", "data starts")
+    assert place[:2] == ("the start of the loader's workers", "data starts")
     sampling = StackFrame(RandomSampler.__iter__.__code__, 0, "torch.utils.data.sampler")
     (place,) = data_places(CodeLocator(), [sampling, _ours()])
     assert place.what == "data sampler"

@@ -62,17 +62,17 @@ def line(share: float, half: float, word: str) -> ShiftLine:
     [
         (
             line(0.1, 0.5, "none"), line(0.2, 0.1, "slower"),
-            "without what it waited for a processor, B is 20.0 % slower (+10.0 % to +30.0 %); with that nothing is "
-            "beyond the noise: 10.00 ms a step in B, 10.00 in A (-40.0 % to +60.0 %)", [],
+            "without what it waited for a processor, B is 20.0 % slower in the step (+10.0 % to +30.0 %); with that "
+            "nothing is beyond the noise: 10.00 ms a step in B, 10.00 in A (-40.0 % to +60.0 %)", [],
         ),
         (
             line(0.1, 0.5, "none"), line(0.1, 0.2, "none"),
-            "no difference beyond the noise: 10.00 ms a step in B, 10.00 in A (-40.0 % to +60.0 %)",
+            "no difference of the step beyond the noise: 10.00 ms a step in B, 10.00 in A (-40.0 % to +60.0 %)",
             ["without what it waited for a processor, no difference is seen (-10.0 % to +30.0 %)"],
         ),
         (
             line(0.7, 0.5, "slower"), line(0.1, 0.2, "none"),
-            "B is 70.0 % slower: 10.00 ms a step instead of 10.00 (+20.0 % to +120.0 %)",
+            "B is 70.0 % slower in the step: 10.00 ms a step instead of 10.00 (+20.0 % to +120.0 %)",
             ["without what it waited for a processor, no difference is seen (-10.0 % to +30.0 %)"],
         ),
     ],
@@ -118,9 +118,9 @@ def test_one_slow_step_hides_no_difference(tmp_path: Path) -> None:
     a = slow_run(tmp_path / "a", lambda n: 8)
     b = slow_run(tmp_path / "b", lambda n: 10_000 if n == 90 else 9)
     data = build([a], [b], [])
-    assert "no difference beyond the noise: 61.72 ms a step in B, 10.00 in A" in words.verdict(data)
+    assert "no difference of the step beyond the noise: 61.72 ms a step in B, 10.00 in A" in words.verdict(data)
     assert list(words.why(data)) == [
-        "1 step of B took so long that the mean moved; without such steps B is slower (+10.0 %, +6.7 % to +13.3 %)"
+        "1 step of B took so long that the mean moved; without such steps B is slower (+10.0 %, +6.6 % to +13.5 %)"
     ]
 
 

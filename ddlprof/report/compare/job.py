@@ -1,0 +1,84 @@
+"""The sentences and rows of a comparison that are about the wall time of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddlprof.analysis.shifts import FASTER, SLOWER
+from ddlprof.base.units import Scale, tenths_of_percent
+from ddlprof.report.compare.data import SAMPLE, ComparisonData, JobLine, RowLine
+from ddlprof.report.compare.figures import change, interval_of, signed
+from ddlprof.report.run.text import NAMES
+
+_STEPS = ("steps", "warm_up")
+"""The parts that the table of the step is about."""
+_SHORT_S = 100.0
+_LEAST_SHOWN = 0.01
+
+
+def differs(data: ComparisonData) -> bool:
+    """Whether the wall times of the jobs differ by more than noise."""
+    return data.job is not None and data.job.whole.word in (FASTER, SLOWER)
+
+
+def scale_of(job: JobLine) -> Scale:
+    """The scale of all times of the job: seconds."""
+    longest = max(job.whole.a_s or 0.0, job.whole.b_s or 0.0)
+    return Scale("s", 1, 2 if longest < _SHORT_S else 1)
+
+
+def size(job: JobLine) -> str:
+    """`76.6 % faster in the job`."""
+    share = job.whole.mean.share if job.whole.mean else 0.0
+    return f"{tenths_of_percent(abs(share or 0.0))} {job.whole.word} in the job"
+
+
+def figures(job: JobLine) -> str:
+    """`2.7 s in all instead of 11.5`, with the interval."""
+    row, scale = job.whole, scale_of(job)
+    interval = interval_of(row.mean) if row.mean else ""
+    return f"{scale.time(row.b_s or 0.0)} in all instead of {scale.number(row.a_s or 0.0)} ({interval})"
+
+
+def moved(job: JobLine) -> list[RowLine]:
+    """The parts that differ, the largest difference first."""
+    rows = [row for row in job.rows[1:] if row.word in (FASTER, SLOWER) and row.mean]
+    return sorted(rows, key=lambda row: -abs(row.mean.difference_s) if row.mean else 0.0)
+
+
+def parts_besides_steps(job: JobLine) -> list[str]:
+    """`evaluation is faster (-37.8 % of the job)`: the parts outside of steps that differ."""
+    rows = [row for row in moved(job) if row.name not in _STEPS]
+    return [f"{label(row)} is {row.word} ({change(row.mean)} of the job)" for row in rows if row.mean]
+
+
+def why(job: JobLine) -> str | None:
+    """The parts by which the jobs differ; None where no part alone does."""
+    scale = scale_of(job)
+    amounts = [
+        f"{label(row)} {signed(row.mean.difference_s, scale)} {scale.unit} ({change(row.mean)} of the job)"
+        for row in moved(job)
+        if row.mean
+    ]
+    return f"in the job: {', '.join(amounts)}" if amounts else None
+
+
+def label(row: RowLine) -> str:
+    """The name of a part of the job."""
+    return NAMES.get(row.name, row.name)
+
+
+def rows_shown(job: JobLine) -> list[RowLine]:
+    """The job, and the parts that are no rounding of it."""
+    return [job.whole, *(row for row in job.rows[1:] if _is_shown(row, job))]
+
+
+def _is_shown(row: RowLine, job: JobLine) -> bool:
+    return max(row.a_s or 0.0, row.b_s or 0.0) > _LEAST_SHOWN * (job.whole.a_s or 0.0)
+
+
+def notes(data: ComparisonData) -> Iterator[str]:
+    """What a reader must know of the jobs' times."""
+    if data.job is not None and not data.job.same_work:
+        work = f"{data.job.work:,} {'samples' if data.basis == SAMPLE else 'steps'}"
+        yield f"the jobs did not do as much: their times are those of {work}, the first run of A"

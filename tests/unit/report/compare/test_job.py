@@ -1,0 +1,88 @@
+"""What a comparison says of the jobs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ddlprof.model.records import End
+from ddlprof.report.compare import html, markdown
+from ddlprof.report.compare import text as words
+from ddlprof.report.compare.data import ComparisonData, JobLine, RowLine, ShiftLine, build
+from tests.golden.runs import MS, header, simple_run, step, write_rank
+from tests.unit.report.compare.made import analysed
+
+
+def row(name: str, a_s: float, b_s: float, word: str, of_s: float = 10.0) -> RowLine:
+    share = (b_s - a_s) / of_s
+    shift = ShiftLine(b_s - a_s, None, None, share, share - 0.1, share + 0.1, word)
+    return RowLine(name, a_s, b_s, word, shift, None, None)
+
+
+FASTER = JobLine(
+    [
+        row("job", 10, 4, "faster"), row("steps", 3, 3, "none"), row("epoch_start", 7, 1, "faster"),
+        row("end", 0, 0, "none"),
+    ],
+    200, True,
+)  # fmt: skip
+MOVED = JobLine([row("job", 10, 9, "none"), row("steps", 7, 9, "slower"), row("evaluation", 3, 0, "faster")], 200, True)
+
+
+@pytest.fixture
+def same(tmp_path: Path) -> ComparisonData:
+    """Two runs whose steps do not differ."""
+    a, b = ([analysed(simple_run(tmp_path / letter, steps=100))] for letter in "ab")
+    return build(a, b, [])
+
+
+def test_where_only_the_job_differs_it_comes_first(same: ComparisonData) -> None:
+    data = replace(same, job=FASTER)
+    said = words.verdict(data)
+    assert said.startswith("B is 60.0 % faster in the job: 4.00 s in all instead of 10.00 (-70.0 % to -50.0 %); no ")
+    assert "no difference of the step beyond the noise" in said
+    assert list(words.why(data)) == ["in the job: first batches of epochs -6.00 s (-60.0 % of the job)"]
+
+
+def test_where_both_differ_the_step_comes_first(same: ComparisonData) -> None:
+    step = replace(same.step, word="slower", mean=ShiftLine(0.001, 0.0005, 0.002, 0.1, 0.05, 0.2, "slower"))
+    said = words.verdict(replace(same, job=FASTER, rows=[step, *same.rows[1:]]))
+    assert said.startswith("B is 10.0 % slower in the step: ")
+    assert said.endswith("; 60.0 % faster in the job: 4.00 s in all instead of 10.00 (-70.0 % to -50.0 %)")
+
+
+def test_where_only_a_part_of_the_job_differs_it_is_named(same: ComparisonData) -> None:
+    assert words.verdict(replace(same, job=MOVED)).endswith("; in the job evaluation is faster (-30.0 % of the job)")
+
+
+def test_the_parts_are_in_all_formats(same: ComparisonData) -> None:
+    data = replace(same, job=FASTER)
+    text = words.render(data)
+    assert "first batches of epochs" in text
+    assert "\nend " not in text
+    assert "| first batches of epochs | 7.00 | 1.00 | -6.00 | -60.0 % |" in markdown.render(data)
+    page = html.render(data)
+    assert "Wall time of the job" in page
+    assert ">faster</span>" in page
+    assert "the wall time of a whole job is not known" in html.render(replace(same, job=None))
+
+
+def test_jobs_of_unequal_work_are_told(same: ComparisonData) -> None:
+    assert not [note for note in words.notes(replace(same, job=FASTER), str) if "jobs" in note]
+    unequal = replace(FASTER, same_work=False)
+    assert "the jobs did not do as much: their times are those of 200 steps, the first run of A" in list(
+        words.notes(replace(same, job=unequal), str)
+    )
+
+
+def test_the_jobs_of_runs_whose_ranks_ended_are_compared(tmp_path: Path) -> None:
+    for letter in "ab":
+        rows = [step(n) for n in range(100)]
+        head = replace(header(), spans=True, age_ns=3_000 * MS)
+        write_rank(tmp_path / letter, head, rows, records=[End("ok", 0, 1_000 * MS)])
+    job = build([analysed(tmp_path / "a")], [analysed(tmp_path / "b")], []).job
+    assert job is not None
+    assert (job.whole.word, job.work, job.same_work) == ("none", 100, True)
+    assert {line.name: line.a_s for line in job.rows} == {"job": 4.0, "start_up": 3.0, "steps": 1.0}

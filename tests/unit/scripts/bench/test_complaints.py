@@ -1,0 +1,88 @@
+"""The score board: what counts as named, as cured, as harmful and as promised too much."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.bench.complaints import EXPECTED, OWN, Case, Run, cases_of, judge
+
+CASE = Case(Path("script.py"), cause="anomaly", cure=r"detect_anomaly\(False\)", harm="accelerator")
+
+
+def finding(rule: str, next: str, gain_s: float | None = None) -> dict[str, Any]:
+    return {
+        "rule": rule, "title": f"about {rule}", "evidence": "10 ms", "next": next, "share": 0.5, "of": "step",
+        "gain_s": gain_s,
+    }  # fmt: skip
+
+
+def run(folder: Path, findings: list[dict[str, Any]], advice: str = "", step_ms: float = 10.0) -> Run:
+    """A finished run with this report, whose card acts on the first finding."""
+    folder.mkdir(parents=True, exist_ok=True)
+    own = {"steps": 100, "step_ms": step_ms, "wall_s": step_ms / 5}
+    (folder / "log").write_text(f"OWN {json.dumps(own)}\n", encoding="utf-8")
+    made = Run(folder)
+    verdict = {"rule": findings[0]["rule"] if findings else None, "next": advice}
+    vars(made)["report"] = {
+        "verdict": verdict, "findings": findings, "times": {"step": {"mean_s": 0.01}}, "job": None,
+    }  # fmt: skip
+    return made
+
+
+NAMED = finding("anomaly_mode", "torch.autograd.set_detect_anomaly(False)", gain_s=0.006)
+
+
+def test_a_cause_and_its_cure_are_named_with_a_gain(tmp_path: Path) -> None:
+    judged = judge(CASE, run(tmp_path, [NAMED]), None)
+    assert (judged.cause, judged.cure, judged.harmful, judged.said) == (True, True, False, 0.6)
+
+
+def test_a_cause_counts_without_its_cure(tmp_path: Path) -> None:
+    judged = judge(CASE, run(tmp_path, [finding("anomaly_mode", "larger batches")]), None)
+    assert (judged.cause, judged.cure) == (True, False)
+
+
+def test_a_finding_that_no_card_shows_does_not_count(tmp_path: Path) -> None:
+    others = [finding(f"rule{n}", "wait") for n in range(4)]
+    assert judge(CASE, run(tmp_path, [*others, NAMED]), None).cause is False
+    assert judge(CASE, run(tmp_path, [*others[:3], NAMED]), None).cause is True
+
+
+def test_another_cause_first_or_advice_that_makes_it_worse_is_harmful(tmp_path: Path) -> None:
+    assert judge(CASE, run(tmp_path, [finding("loader_workers", "more"), NAMED]), None).harmful is True
+    assert judge(CASE, run(tmp_path, [], advice="an accelerator"), None).harmful is True
+    assert judge(CASE, run(tmp_path, [finding("shared_machine", "end the other work"), NAMED]), None).harmful is False
+    assert judge(CASE, run(tmp_path, [], advice="let it train"), None).harmful is False
+
+
+@pytest.mark.parametrize(("cured_ms", "too_much"), [(4.0, False), (6.9, False), (9.0, True)])
+def test_a_gain_of_more_than_twice_what_the_cure_reaches_is_too_much(
+    tmp_path: Path, cured_ms: float, too_much: bool
+) -> None:
+    cured = run(tmp_path / "cured", [], step_ms=cured_ms)
+    vars(cured)["report"]["findings"] = [NAMED]
+    judged = judge(CASE, run(tmp_path / "fault", [NAMED]), cured)
+    assert judged.reached == pytest.approx(1 - cured_ms / 10)
+    assert judged.too_much is too_much
+    assert judged.quiet is False
+
+
+def test_what_no_line_expects_is_left_to_a_human(tmp_path: Path) -> None:
+    judged = judge(Case(Path("script.py")), run(tmp_path, [NAMED]), None)
+    assert (judged.cause, judged.cure, judged.harmful) == (None, None, None)
+
+
+def test_each_of_our_scripts_has_a_line_a_thread_and_a_cured_form() -> None:
+    cases = list(cases_of(OWN))
+    assert len(cases) >= 15
+    assert sum(case.ranks > 1 for case in cases) >= 3
+    for case in cases:
+        text = case.path.read_text(encoding="utf-8")
+        assert "#" in text.splitlines()[0].lstrip("# "), f"{case.name}: its first line names no thread"
+        assert text.count("\n") < 60, case.name
+        assert case.cause, f"{case.name}: no line in {EXPECTED.name}"
+        assert case.cured == "", case.name

@@ -216,11 +216,11 @@ def test_waiting_for_storage_needs_no_processor() -> None:
 def test_the_late_rank_is_not_blamed_for_what_others_take() -> None:
     late = LateRank(3, 0.9, "compute", 50 * MS, 20 * MS, queued_share=0.6)
     verdict = Verdict("STRAGGLER-BOUND", "warning", "straggler", 0.15)
-    why, action = advise(verdict, facts(late_rank=late, queued_share=0.6))
+    why, action = advise(verdict, facts(late_rank=late, queued_share=0.6, world_size=4))
     assert "mostly for rank 3, which waits 60 % of its time for a processor" in why
     assert action.startswith("look at what else runs on rank 3's machine")
     assert "batches" not in action
-    own = facts(late_rank=late, queued_share=0.6, cpu_threads=6, loader_workers=0)
+    own = facts(late_rank=late, queued_share=0.6, cpu_threads=6, loader_workers=0, world_size=4)
     assert "OMP_NUM_THREADS=4" in advise(verdict, own)[1]
 
 

@@ -360,6 +360,15 @@ def test_a_rank_that_is_late_as_its_experts_are_full_has_no_sick_device() -> Non
     assert "load-balancing" not in help_late_rank(by_data)
 
 
+def test_other_work_on_the_one_machine_of_all_ranks_does_not_hide_why_one_is_late() -> None:
+    late = LateRank(1, 0.9, "data", 50 * MS, 20 * MS, queued_share=0.5)
+    here = ddp(2, 30, late_rank=late, queued_share=0.5, world_size=2, ranks_per_node=2)
+    assert help_late_rank(here).startswith("give rank 1 the same storage")
+    assert "processors" in help_late_rank(here)
+    assert help_late_rank(replace(here, ranks_per_node=1)).startswith("look at what else runs on rank 1's machine")
+    assert help_late_rank(replace(here, late_rank=replace(late, cause=None))).startswith("look at what else runs")
+
+
 def test_a_rank_with_longer_texts_is_given_shorter_ones() -> None:
     late = LateRank(1, 0.9, "compute", 50 * MS, 20 * MS)
     (alike,) = apply_rules(ddp(2, 30, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 99.0, 1: 100.0}, True)), RULES)
@@ -428,40 +437,6 @@ def test_waiting_workers_need_no_cores() -> None:
     (finding,) = found("storage", facts(BLOCKED, loader_workers=8, cores_per_rank=8))
     assert "12 loader workers in place of 8" in finding.next
     assert finding.gain_s == pytest.approx(0.03)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"peak_bytes": 2 * GIB}, "8 runs that differ in hyper-parameters would train as one about 1.4 times"),
-        ({"peak_bytes": 20 * GIB}, "3 runs that differ in hyper-parameters would train as one about 1.3 times"),
-        ({"peak_bytes": 40 * GIB}, None),  # two do not fit
-        ({"peak_bytes": None}, None),
-        ({"peak_bytes": 2 * GIB, "world_size": 2}, None),
-        ({"peak_bytes": 2 * GIB, "window": ProfilerWindow(6, 0.15, 900.0, 8e-6)}, None),  # too little to gain
-    ],
-)
-def test_what_many_launch_bound_runs_would_gain_as_one(given: dict[str, Any], said: str | None) -> None:
-    (finding,) = found("launch_bound", facts(**{"window": WINDOW} | given))
-    assert ("ddlprof fuse" in finding.next) is (said is not None)
-    assert said is None or said in finding.next
-
-
-@pytest.mark.parametrize(
-    ("lag", "idle", "updates", "expected"),
-    [
-        (0.11, 0.5, 6, True),  # behind its host in one part of the step, and waiting for the rest of it
-        (0.11, 0.2, 6, False),
-        (0.01, 0.2, 6, True),
-        (0.01, 0.05, 6, False),
-        (0.11, 0.5, 2, False),
-        (None, 0.5, 6, True),
-    ],
-)
-def test_windows_say_better_than_the_lag_whether_the_device_waits(
-    lag: float | None, idle: float, updates: int, expected: bool
-) -> None:
-    assert facts(lag_share=lag, window=ProfilerWindow(updates, idle, 300.0, 13e-6)).launch_bound is expected
 
 
 def test_the_switch_is_that_of_the_way_of_sharding() -> None:

@@ -13,14 +13,13 @@ from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.health import Moved
 from ddlprof.analysis.issued import Issued, IssuedTraffic
-from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.late_rank import LateRank
 from ddlprof.analysis.pauses import Pauses
 from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.compute import free_processors, starved_words
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
 from ddlprof.analysis.rules.ranks import help_late_rank
-from ddlprof.analysis.rules.signals import DataWaitBursts, MemoryGrowth, ThrottledDevice, UnevenWork
+from ddlprof.analysis.rules.signals import MemoryGrowth, ThrottledDevice, UnevenWork
 from ddlprof.analysis.saves import AfterSaves
 from ddlprof.analysis.slowing import Slowing
 from ddlprof.analysis.sources import Sources, SourceShare
@@ -30,12 +29,11 @@ from ddlprof.model import issuers, source_locations
 from ddlprof.model.health import COUNTERS
 from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
+from tests.unit.analysis.rules import input_cases
+from tests.unit.analysis.rules.input_cases import BLOCKED, BURSTS, WAITING, job
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
 
 GIB = 2**30
-WAITING: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 3.0, "data_prep": 26.0}
-BLOCKED: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 27.0, "data_prep": 2.0}
-BURSTS = DataWaitBursts(number=5, longest_s=0.4, calm_share=0.8, calm_wait_share=0.05, steps=100)
 COPYING: dict[str, float | None] = {"compute": 70.0, "h2d": 30.0}
 FOUR_TIMES: dict[str, Any] = {
     "micro_batches": 4,
@@ -75,12 +73,6 @@ def line(what: str, share: float = 0.9, sure: bool = True) -> Sources:
     return Sources(40, [SourceShare(SourceLocation("train.py:9 main", what), share, sure)])
 
 
-def job(part: str, seconds: float, times: int = 5) -> JobTime:
-    parts: dict[str, float | None] = dict.fromkeys(JOB_PARTS, 0.0)
-    parts |= {part: seconds, "steps": 1000 - seconds}
-    return JobTime(1000.0, parts, evaluations=times, checkpoints=times)
-
-
 SWAPS = Moved(COUNTERS["swap_pages"], "", 1240.0, 0.92, True, 40)
 XID = Moved(COUNTERS["gpu_xid"], "74", 0.2, 0.95, False, 40)
 ON_CPU: dict[str, Any] = {"device": "cpu", "cores_per_rank": 8, "busy_cores_per_rank": 1.0, "cpu_threads": 1}
@@ -113,6 +105,7 @@ PAUSES = Pauses(number=2.0, seconds=0.012, longest_s=0.4, full=1.0, steps=100)
 SIZES = Pauses(0.3, 0.03, 0.2, reason="tensor 'args[0]' size mismatch at index 0. expected 5, actual 6", steps=100)
 SLOWING = Slowing(0, 0.08, 0.12, "compute", 100)
 SPEAKS: dict[str, list[Facts]] = {
+    **input_cases.SPEAKS,
     "slowing_steps": [facts(growths=[GROWTH], slowing=[SLOWING])],
     "collector": [facts(collector=PAUSES),
                   facts({"compute": 70.0, "other": 30.0}, collector=PAUSES, sources=line(source_locations.COLLECT))],
@@ -129,14 +122,6 @@ SPEAKS: dict[str, list[Facts]] = {
                        facts(UPDATING, **LOOPED), facts(UPDATING, **LOOPED | {"optimizer": "Lamb",
                                                                               "optimizer_switch": "foreach"})],
     "recomputation": [facts(**CHECKPOINTED)],
-    "loader_workers": [
-        facts(WAITING),
-        facts(WAITING, loader_workers=0),
-        facts(WAITING, loader_workers=None),
-        facts(WAITING, loader_workers=8),
-        facts({"compute": 70.0, "data": 30.0}),
-    ],
-    "prefetch_factor": [facts(WAITING, bursts=BURSTS), facts(BLOCKED, bursts=BURSTS)],
     "storage": [facts(BLOCKED), facts(BLOCKED, loader_workers=0, loader=SampleCost(1e-3, 1e5))],
     "pinning": [facts(COPYING), facts(COPYING, pin_memory=False), facts(COPYING, pin_memory=None)],
     "no_sync": [ddp(30, **FOUR_TIMES), by(SCATTERED, GATHERED, **FOUR_TIMES | {"strategy": "fsdp"}),
@@ -193,6 +178,7 @@ SPEAKS: dict[str, list[Facts]] = {
 }  # fmt: skip
 
 SILENT: dict[str, list[Facts]] = {
+    **input_cases.SILENT,
     "slowing_steps": [facts(growths=[GROWTH]), facts(slowing=[SLOWING]), facts(growths=[GROWTH],
                       slowing=[replace(SLOWING, rank=1)]), facts(growths=[GROWTH], slowing=[SLOWING], recompiled=SIZES),
                       facts(growths=[GROWTH], slowing=[replace(SLOWING, first_s=0.099)])],
@@ -230,20 +216,6 @@ SILENT: dict[str, list[Facts]] = {
     "after_checkpoints": [facts(), facts(job=job("checkpoint", 150)), facts(after_saves=UPLOADS),
                           facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 2, 1.0, 0.1)),
                           facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 30, 5.0, 6.0))],
-    "loader_workers": [
-        facts(),
-        facts(BLOCKED),
-        facts(WAITING, bursts=BURSTS),
-        facts(WAITING, steady_steps=9),
-        facts(WAITING, queued_share=0.4),
-        facts({"compute": 70.0, "data": None, "other": 30.0}),
-    ],
-    "prefetch_factor": [
-        facts(WAITING),
-        facts(WAITING, bursts=DataWaitBursts(2, 0.4, 0.8, 0.05, 100)),
-        facts(WAITING, bursts=DataWaitBursts(5, 0.4, 0.3, 0.05, 100)),
-        facts(WAITING, bursts=DataWaitBursts(5, 0.4, 0.8, 0.5, 100)),
-    ],
     "storage": [facts(), facts(WAITING), facts(BLOCKED, bursts=BURSTS)],
     "pinning": [facts(), facts(COPYING, device="cpu")],
     "no_sync": [ddp(30), ddp(5, **FOUR_TIMES), ddp(30, **FOUR_TIMES | {"strategy": "fsdp"}),

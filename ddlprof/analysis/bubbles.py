@@ -31,6 +31,8 @@ _NOT_TOLD = (
     "bubble and straggler are empty: the schedule of a pipeline is not known, or one of its ranks left no file, so "
     "waiting for a later stage is not told from the bubble"
 )
+_ANSWER_SHARE = 0.5
+"""Of the work on a micro-batch, what a last stage does at least between a message and its answer."""
 _DIGITS = 2
 """The forward's part is rounded to so many digits, so that equal pipelines are replayed once."""
 
@@ -102,7 +104,9 @@ def _names(stage: str) -> tuple[str, ...]:
 def _by_form(ranks: dict[int, RankData]) -> Iterator[Pipeline]:
     """Chains of ranks in which as many messages go up as down between neighbours, one for each backward pass.
 
-    Ranks of a ring send one way only, and ranks that exchange tokens or halos send another number of messages.
+    Ranks of a ring send one way only, and ranks that exchange tokens or halos send another number of messages. Where
+    neighbours exchange as many messages as there are micro-batches, no end of the chain works on what it was sent
+    before it answers.
     """
     sent = {number: _messages(rank) for number, rank in ranks.items()}
     batches = {number: _usual(rank.steps["microbatches"]) for number, rank in ranks.items()}
@@ -119,10 +123,29 @@ def _by_form(ranks: dict[int, RankData]) -> Iterator[Pipeline]:
         return
     for first in sorted(number for number, others in near.items() if len(others) == 1):
         chain = _chain(first, near)
-        if chain is not None and chain[-1] > first:
+        if chain is not None and chain[-1] > first and any(_works_between(ranks[end]) for end in (first, chain[-1])):
             count = len(chain)
             orders = one_forward_one_backward(count, batches[first])
             yield Pipeline(chain, "", count, batches[first], orders, tuple((stage,) for stage in range(count)))
+
+
+def _works_between(rank: RankData) -> bool:
+    """Whether a rank works between a message and its answer, as the last stage of a pipeline does.
+
+    That is between the k-th that it gets in a step and the k-th that it sends. True where the times are not known.
+    """
+    table = rank.collectives
+    ops = np.array([shape.op for shape in table.shapes] or [""])[table.shape]
+    sent, got = np.flatnonzero(ops == "send"), np.flatnonzero(np.isin(ops, ("recv", "recv_any_source")))
+    counts = [np.bincount(table.row[of], minlength=len(rank.steps)) for of in (sent, got)]
+    both = counts[0] == counts[1]
+    sent, got = sent[both[table.row[sent]]], got[both[table.row[got]]]
+    if not len(sent) or (table.end_us[got] == NEVER).any():
+        return True
+    rows = table.row[sent]
+    worked, batches = _worked_ns(rank.steps)[rows], np.maximum(rank.steps["microbatches"][rows], 1)
+    between_us = np.median(table.ready_us[sent].astype(np.int64) - table.end_us[got].astype(np.int64))
+    return bool(1000 * between_us >= _ANSWER_SHARE * np.median(worked / batches))
 
 
 def _chain(first: int, near: dict[int, list[int]]) -> tuple[int, ...] | None:

@@ -10,6 +10,7 @@ from ddlprof.model.hang import RankState
 MISSING, LATE, SKIPPED, EXTRA, SHAPE, KIND, ORDER = "missing", "late", "skipped", "extra", "shape", "kind", "order"
 NETWORK, WORKER, INPUT, LOCK, STANDS = "network", "worker", "input", "lock", "stands"
 ENDED, FAILED, STOPPED, SILENT, DISK, BUSY = "ended", "failed", "stopped", "silent", "disk", "busy"
+KILLED = "killed"
 
 
 @dataclass(frozen=True)

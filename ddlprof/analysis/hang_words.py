@@ -39,6 +39,8 @@ _ADVICE = {
     hangs.STANDS: "find out what that line waits for",
     hangs.ENDED: "have all ranks make as many steps: drop what is left over of the data, or use DDP's join",
     hangs.FAILED: "the error of that rank comes first; those of the others follow from it",
+    hangs.KILLED: "most often no memory was left, and the kernel's log (dmesg) names it: smaller batches, fewer loader "
+    "workers, or more memory; else see who ended it",
     hangs.STOPPED: "the process was stopped (SIGSTOP, a debugger, a batch system); kill -CONT lets it go on",
     hangs.SILENT: "its process or machine is gone: look at that machine",
     hangs.DISK: "free space on that disk",
@@ -71,6 +73,7 @@ def headline(found: Hang) -> str:
         hangs.STANDS: f"{who} {'stands' if one else 'stand'} still{at}",
         hangs.ENDED: f"{who} {has} ended{others}",
         hangs.FAILED: f"{who} failed{at}{detail}{others}",
+        hangs.KILLED: f"{who} {'was' if one else 'were'} killed (SIGKILL){others}",
         hangs.STOPPED: f"{who} {be} stopped{at}{others}",
         hangs.SILENT: f"{who} no longer {'writes' if one else 'write'}{detail}{others}",
         hangs.DISK: f"{who} {has} no space left on a disk{detail}{at}{others}",

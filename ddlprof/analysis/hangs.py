@@ -17,6 +17,7 @@ from ddlprof.analysis.hang_facts import (
     ENDED,
     FAILED,
     INPUT,
+    KILLED,
     LATE,
     LOCK,
     MISSING,
@@ -45,6 +46,7 @@ from ddlprof.model.hang import (
     Issued,
     RankState,
 )
+from ddlprof.model.hang import KILLED as WAS_KILLED
 from ddlprof.model.records import GOOD_ENDS
 
 if TYPE_CHECKING:
@@ -72,7 +74,11 @@ def hang_of(run: RunData) -> Hang | None:
         return None
     latest = [rank for rank in run.ranks if rank.attempt == run.standing[0].attempt]
     ended = {rank.rank: rank.end.status for rank in latest if rank.end is not None}
-    return find_hang(run.standing, ended, max((rank.header.world_size for rank in latest), default=1))
+    found = find_hang(run.standing, ended, max((rank.header.world_size for rank in latest), default=1))
+    if found is None:
+        return None
+    # A rank that was aborted or killed says nothing of its steps, and its file does.
+    return replace(found, step=max(found.step, max((rank.step_count for rank in latest), default=0)))
 
 
 def find_hang(states: Iterable[RankState], ended: Mapping[int, str], world_size: int) -> Hang | None:
@@ -88,7 +94,7 @@ def find_hang(states: Iterable[RankState], ended: Mapping[int, str], world_size:
     found = (
         disagreement(ranks, reported) or cycle(ranks, waits) or _roots(ranks, waits, late, reported) or _network(ranks)
     )
-    found = found or _alone(ranks) or _aborted(ranks)
+    found = found or _alone(ranks) or _killed(ranks) or _aborted(ranks)
     if found is None:
         return None
     return _with_lines(found, ranks, stands)
@@ -206,7 +212,7 @@ def _roots(ranks: Mapping[int, Standing], waits: Waits, late: Collection[int], r
     return hang_of_kind(kind, sorted(alike), waiting, place, ranks, detail)
 
 
-_CERTAIN = (FAILED, DISK, ENDED, STOPPED, SILENT, WORKER, INPUT, LOCK, MISSING, LATE, STANDS, BUSY, NETWORK)
+_CERTAIN = (KILLED, FAILED, DISK, ENDED, STOPPED, SILENT, WORKER, INPUT, LOCK, MISSING, LATE, STANDS, BUSY, NETWORK)
 """Of several ranks behind, the one with the reason that comes first is named."""
 
 
@@ -214,6 +220,8 @@ def _reason(rank: Standing, over: bool = False) -> tuple[str, str]:
     """Why a rank does not come, and what tells. `over`: others have given up, so to be at work is no excuse."""
     state = rank.state
     if rank.does == FAILED:
+        if state is not None and state.status == WAS_KILLED:
+            return KILLED, ""
         if state is not None and state.status == ABORTED and state.error_in_collective:
             return FAILED, f"{rank.note}, inside a collective: most likely it gave another size than the others"
         return (DISK if "No space left" in rank.note else FAILED), rank.note
@@ -281,6 +289,12 @@ def _alone(ranks: Mapping[int, Standing]) -> Hang | None:
     return hang_of_kind(BUSY, [rank.number for rank in still], [], None, ranks, "") if still else None
 
 
+def _killed(ranks: Mapping[int, Standing]) -> Hang | None:
+    """Ranks that were killed, where nobody is known to have waited for them."""
+    killed = [rank.number for rank in ranks.values() if rank.state is not None and rank.state.status == WAS_KILLED]
+    return hang_of_kind(KILLED, killed, [], None, ranks, "") if killed else None
+
+
 def _aborted(ranks: Mapping[int, Standing]) -> Hang | None:
     """Ranks whose process was aborted inside a collective, where the others failed elsewhere for want of them."""
     inside = [rank for rank in ranks.values() if rank.state is not None and rank.state.status == ABORTED]
@@ -295,7 +309,7 @@ def _aborted(ranks: Mapping[int, Standing]) -> Hang | None:
 
 def _with_lines(found: Hang, ranks: Mapping[int, Standing], stands: bool) -> Hang:
     lines = [_line(rank) for rank in ranks.values()]
-    is_hang = found.is_hang and (stands or found.kind != FAILED)
+    is_hang = found.is_hang and (stands or found.kind not in (FAILED, KILLED))
     return replace(found, lines=lines, is_hang=is_hang)
 
 

@@ -1,22 +1,33 @@
-"""The source lines on which the time of `other` is spent, by the stack samples of the steady steps."""
+"""The source lines on which the time of `other` is spent, and the loops in which computing is, by the stack samples of
+the steady steps.
+
+A helper that is called from many lines, or a function with several lines, is a vote for the function around it, and for
+the line of the training loop that led there.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from ddlprof.analysis.thresholds import LINE_SAMPLES, LINE_SHARE
 from ddlprof.analysis.uncertainty import lowest_share
-from ddlprof.model.source_locations import SourceLocation
+from ddlprof.model.source_locations import UPDATE, SourceLocation
 from ddlprof.model.stack_samples import sparseness
 
 if TYPE_CHECKING:
     from ddlprof.analysis.run import RankAnalysis
     from ddlprof.store import RankData
+
+_Sampled: TypeAlias = tuple[int, SourceLocation, int]
+"""A step, a place, and how often the thread was seen there in the step."""
+
+MORE_THAN_A_LINE = 1.25
+"""A function is told in place of its line if it takes this much more time, for the same kind of work."""
 
 
 @dataclass(frozen=True)
@@ -35,32 +46,103 @@ class Sources:
 
     samples: int
     shares: list[SourceShare]
+    wider: list[SourceShare] = field(default_factory=list)
+    """Functions, then lines of the training loop, that surely have the largest part."""
+
+    @property
+    def main(self) -> SourceShare | None:
+        """The line with the largest part; else the function of several lines, or the line of the training loop, that
+        has it; None if that is not sure. A function is told as well where it does more of what its line does."""
+        line, wider = next((share for share in self.shares if share.sure), None), next(iter(self.wider), None)
+        if line is None or wider is None:
+            return line or wider
+        alike = sum(share.share for share in self.shares if share.place.what == line.place.what)
+        more = MORE_THAN_A_LINE * line.share <= wider.share <= alike + 0.01  # lines of other kinds are no part of it
+        return wider if more and wider.place.what == line.place.what != "" else line
 
 
 def other_sources(ranks: Sequence[RankAnalysis]) -> Sources:
-    """The places of these ranks together. The later a sample, the more time it stands for (`sparseness`)."""
+    """The places of `other` of these ranks together."""
+    return _sources(ranks, lambda rank: rank.samples)
+
+
+def compute_sources(ranks: Sequence[RankAnalysis], update: bool = False) -> Sources:
+    """The loops and lines in which forwards and losses are; with `update` those of optimizers."""
+    return _sources(ranks, lambda rank: [each for each in rank.compute_samples if (each[1].what == UPDATE) is update])
+
+
+def _sources(ranks: Sequence[RankAnalysis], samples_of: Callable[[RankData], list[_Sampled]]) -> Sources:
+    """The places of the samples. The later a sample, the more time it stands for (`sparseness`)."""
     time: defaultdict[str, float] = defaultdict(float)
     kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    functions, callers = _Votes(), _Votes()
     samples, of_squares = 0, 0.0
     for rank in ranks:
         left_out = set(rank.times.step[~rank.times.steady].tolist())
-        kept = [each for each in rank.data.samples if each[0] not in left_out]
+        kept = [each for each in samples_of(rank.data) if each[0] not in left_out]
         for (_, place, number), weight in zip(kept, _weights(rank.data, [step for step, _, _ in kept]), strict=True):
             time[place.text] += number * weight
             kinds[place.text][place.what] += number
+            functions.add(_function(place.text), place, number * weight)
+            callers.add(place.caller or place.text, place, number * weight)
             samples += number
             of_squares += number * weight**2
     if samples < LINE_SAMPLES:
         return Sources(samples, [])
     total = sum(time.values())
     alike = total**2 / of_squares  # so many samples that stand for equal times would be as sure
+
+    def is_sure(seconds: float) -> bool:
+        return lowest_share(seconds / total * alike, alike) > LINE_SHARE
+
     shares = [
-        SourceShare(
-            SourceLocation(text, _usual(kinds[text])), n / total, lowest_share(n / total * alike, alike) > LINE_SHARE
-        )
+        SourceShare(SourceLocation(text, _usual(kinds[text])), n / total, is_sure(n))
         for text, n in sorted(time.items(), key=lambda each: -each[1])
     ]
-    return Sources(samples, shares)
+    wider = [
+        SourceShare(SourceLocation(text, what), n / total, True)
+        for votes in (functions, callers)
+        for text, what, n in votes.ordered()
+        if is_sure(n)
+    ]
+    return Sources(samples, shares, wider)
+
+
+class _Votes:
+    """The time of places that are told by something wider: their function, or the line that led there."""
+
+    def __init__(self) -> None:
+        self._time: defaultdict[str, float] = defaultdict(float)
+        self._kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._lines: defaultdict[str, set[str]] = defaultdict(set)
+
+    def add(self, wider: str, place: SourceLocation, time: float) -> None:
+        self._time[wider] += time
+        self._kinds[wider][place.what] += round(1000 * time)
+        self._lines[wider].add(place.text)
+
+    def ordered(self) -> Iterator[tuple[str, str, float]]:
+        """Text, kind of work and time of each, the longest first. A kind is told if a third of the time has it."""
+        for text, time in sorted(self._time.items(), key=lambda each: -each[1]):
+            told = ((what, n) for what, n in self._kinds[text].most_common() if what)
+            what = next((what for what, n in told if n >= LINE_SHARE * 1000 * time), "")
+            yield _lines(text, self._lines[text]), what, time
+
+
+def _function(text: str) -> str:
+    """The file and the function of a place: `train.py main`; a place of another form as it is."""
+    place, space, name = text.rpartition(" ")
+    file, _, line = place.rpartition(":")
+    return f"{file} {name}" if space and file and line.isdigit() and line.isascii() else text
+
+
+def _lines(wider: str, places: set[str]) -> str:
+    """The lines of one function as one place, `train.py:60-64 main`; anything else as it is."""
+    if {_function(place) for place in places} != {wider} or wider in places:
+        return wider
+    file, _, name = wider.rpartition(" ")
+    lines = sorted(int(place[len(file) + 1 :].partition(" ")[0]) for place in places)
+    return f"{file}:{lines[0]}-{lines[-1]} {name}" if len(lines) > 1 else f"{file}:{lines[0]} {name}"
 
 
 def _weights(rank: RankData, steps: list[int]) -> list[float]:

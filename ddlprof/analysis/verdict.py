@@ -22,7 +22,13 @@ from ddlprof.analysis.rules.pipeline import less_bubble, why_bubble
 from ddlprof.analysis.rules.ranks import help_late_rank, uneven_input
 from ddlprof.analysis.run import Attempt
 from ddlprof.analysis.sources import Sources
-from ddlprof.analysis.thresholds import BUSY_CPU_PERCENT, FREE_CPU_PERCENT, THREAD_BUSY_SHARE, WARN_SHARE
+from ddlprof.analysis.thresholds import (
+    BUSY_CPU_PERCENT,
+    FREE_CPU_PERCENT,
+    LINE_SAMPLES,
+    THREAD_BUSY_SHARE,
+    WARN_SHARE,
+)
 from ddlprof.base.units import count, either, percent, significant
 from ddlprof.model.classes import COMM_PARTS, TABLE
 from ddlprof.model.manifest import Manifest
@@ -87,11 +93,13 @@ def _finding_of(verdict: Verdict, action: str, findings: Sequence[Finding]) -> F
     """The finding with this action, else the best one about what bounds the step."""
     if verdict.severity == "unknown":
         return None
-    if same := next((finding for finding in findings if finding.next == action), None):
+    same = next((finding for finding in findings if finding.next == action), None)
+    if same is not None and verdict.stall is not None:
         return same
     moving = verdict.stall in COMM_PARTS and verdict.stall not in ("straggler", "bubble")
     about = "comm" if moving else verdict.stall or "compute"
-    return next((finding for finding in findings if finding.about == about), None)
+    chosen = next((finding for finding in findings if finding.about == about), None)
+    return same if chosen is None or (same is not None and chosen.severity == "info") else chosen
 
 
 def headline_words(verdict: Verdict, facts: Facts) -> str | None:
@@ -165,8 +173,25 @@ def _compute(facts: Facts) -> tuple[str, str]:
     return why, either(
         "mixed precision (torch.autocast)" if facts.training.precision in ("fp32", "tf32") else None,
         "torch.compile" if facts.model.compiled is False else None,
-        "a faster device",
+        _faster("a faster device", facts),
     )
+
+
+def _faster(what: str, facts: Facts) -> str:
+    """Words for a faster machine, and for what was looked at before it."""
+    looked = [
+        name
+        for name, known in (
+            ("threads", facts.device == "cpu" and facts.host.busy_cores_per_rank is not None),
+            ("precision", facts.training.precision is not None),
+            ("padding", facts.training.padding_share is not None),
+            ("the optimizer", facts.training.optimizer_loops is not None),
+            ("anomaly mode", facts.training.anomaly_share is not None),
+            ("loops in Python", facts.computing.samples >= LINE_SAMPLES),
+        )
+        if known
+    ]
+    return f"{what} (nothing cheaper was found; looked at: {', '.join(looked)})" if looked else what
 
 
 def _launches(facts: Facts) -> tuple[str, str]:
@@ -182,7 +207,7 @@ def _compute_on_cpu(why: str, facts: Facts) -> tuple[str, str]:
     if busy is not None and cores is not None and cores > 1 and busy < FREE_CPU_PERCENT / 100 * cores:
         why += f"; it keeps {busy:.1f} of {count(cores, 'core')} a rank busy"
         return why, "more threads (torch.set_num_threads, OMP_NUM_THREADS), larger batches, or an accelerator"
-    return why, "a faster machine, or an accelerator"
+    return why, _faster("a faster machine, or an accelerator", facts)
 
 
 def _data(verdict: Verdict, facts: Facts) -> tuple[str, str]:

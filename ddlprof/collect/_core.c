@@ -286,8 +286,8 @@ static int after_event(LoopWatch *self, int kind, PyObject *a)
     } else if (kind == FORWARD_END) {
         self->in_forward = 0;
     }
-    if ((self->in_step || self->early) && !self->in_forward && !self->in_backward && self->gaps
-        && self->open_by == NOTHING)
+    int within = self->in_step || (self->early && kind == DATA_END);
+    if (within && !self->in_forward && !self->in_backward && self->gaps && self->open_by == NOTHING)
         return begin_gap(self, kind);
     return 0;
 }

@@ -19,17 +19,19 @@ from typing import TYPE_CHECKING
 from ddlprof.base.real_time import time
 from ddlprof.collect.drops import DURATION, STACK, STEP
 from ddlprof.collect.facts.counters import ContextSampler, PeakMemory
+from ddlprof.collect.facts.recompilations import Recompilations
+from ddlprof.collect.facts.switches import Switches
 from ddlprof.collect.handover import Handover
 from ddlprof.collect.process.frames import stack_of_thread
 from ddlprof.collect.process.issuers import issuers_of
 from ddlprof.collect.process.stack_schedule import StackSchedule
-from ddlprof.collect.process.stacks import StackSampler
+from ddlprof.collect.process.stacks import StackSampler, Where, where
 from ddlprof.collect.progress import WARMUP_STEPS
 from ddlprof.collect.recorder import MOST_WAITING_BYTES, Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.spans import LEFT_OUT, MOST_SPANS
 from ddlprof.collect.steps.sums import UNAWAITED, UNOBSERVED, place_collectives
-from ddlprof.model.records import Flag, Overhead
+from ddlprof.model.records import ComputeSamples, Flag, Overhead
 from ddlprof.writing.writer import FinishedStep, RankWriter
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ interpreter. Long bursts cost less, but a device that waits for its next kernel 
 _MOST_CHUNKS_BEHIND = 4096
 """With more chunks than this, the helper thread no longer sleeps between bursts, because it would never catch up."""
 _FIRST_UPDATES = 3
-_FIRST_UPDATE_STACKS = 4
+FIRST_UPDATE_STACKS = 4
 """The stack of every update is taken for the first 4 updates, then only at each power of two: another phase of the
 training has another loop."""
 _COLLECTIVES_WAIT_S = 2.0
@@ -94,6 +96,8 @@ class Helper:
         """Whether somebody waits for each step."""
         self.memory = PeakMemory()
         self.stacks = StackSampler()
+        self.switches = Switches()
+        self._recompilations = Recompilations()
         self.steps_ns = self.other_ns = 0
         self._pending: deque[tuple[float, FinishedStep]] = deque()
         self._cpu_ns = 0
@@ -139,7 +143,7 @@ class Helper:
 
     def at_update(self, updates: int) -> None:
         """Runs in the training thread, between two steps."""
-        if updates < _FIRST_UPDATE_STACKS or updates & (updates - 1) == 0:
+        if updates < FIRST_UPDATE_STACKS or updates & (updates - 1) == 0:
             self.stacks.at_update()
         if self.windows is not None:
             self.windows.at_update(updates)
@@ -148,7 +152,7 @@ class Helper:
         """The number of the next update for which `at_update` has to be called."""
         if self.windows is not None:
             return 0
-        return updates + 1 if updates + 1 < _FIRST_UPDATE_STACKS else 1 << updates.bit_length()
+        return updates + 1 if updates + 1 < FIRST_UPDATE_STACKS else 1 << updates.bit_length()
 
     def _run(self) -> None:
         sys.settrace(None)  # the script may have called threading.settrace: its tracers are not for our thread
@@ -213,7 +217,10 @@ class Helper:
 
     def _sample_stack(self) -> None:
         try:
-            self.stacks.sample(self.recorder.thread, self.recorder.recent(), self.recorder.marks)
+            recent = self.recorder.recent()
+            self.stacks.sample(self.recorder.thread, recent, self.recorder.marks)
+            if where(recent) is not Where.OTHER:  # many switches are on around a forward and its backward only
+                self.switches.look()
         except Exception as error:
             self.recorder.drops.add(STACK, error)
 
@@ -304,8 +311,9 @@ class Helper:
         samples = self.stacks.of_step(step.marks, step.row.flags)
         if self.assembler.lost_steps:
             self._count_lost()  # the samples are of the lost steps, too
-        elif samples:
-            self.writer.samples(step.row.step, samples)
+        else:
+            self.writer.samples(step.row.step, samples.other)
+            self.writer.samples(step.row.step, samples.compute, ComputeSamples)
         if self.windows is not None:
             self.windows.step_ended(step)
         if step.unobserved and not self._noted_unobserved:
@@ -378,6 +386,9 @@ class Helper:
                 self._context_every *= 2
         for reading in self.context.health(last) if self.context is not None else ():
             self.writer.context(reading)
+        pauses = self.recorder.collector.news(time.perf_counter_ns() - self.writer.header.origin_ns)
+        for record in (*((pauses,) if pauses is not None else ()), *self._recompilations.news()):
+            self.writer.context(record)
         self.writer.context(self.cost())
         self._write_loader_cost()
         self._write_drops()

@@ -145,7 +145,8 @@ class LoopWatch:
         elif kind == _FORWARD_END:
             self._in_forward = False
         inside = self._in_forward or self._in_backward
-        if (self._in_step or self.early) and not inside and self.gaps and self.open_gap is None:
+        within = self._in_step or (self.early and kind == _DATA_END)
+        if within and not inside and self.gaps and self.open_gap is None:
             self._begin_gap(kind)
 
     def _end_step(self) -> None:

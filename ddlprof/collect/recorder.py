@@ -17,6 +17,7 @@ from ddlprof.base.real_time import time
 from ddlprof.collect import core
 from ddlprof.collect.drops import Drops
 from ddlprof.collect.process.clocks import ThreadClock
+from ddlprof.collect.process.collector import CollectorTimes
 from ddlprof.collect.process.overhead import SampledCost, bare_hook, total_ns
 from ddlprof.collect.steps.loop import GapLooks, RecorderLoop
 from ddlprof.model.events import Event, Kind
@@ -127,6 +128,7 @@ class Bookkeeping(_Core):
         """Writes a record that a hook has made, see `RankWriter.context`."""
         self.drops = Drops()
         self.training_loss = TrainingLoss()
+        self.collector = CollectorTimes()
         self.after_backward: Callable[[], None] | None = None
         """Called in the training thread when a backward has ended, before its end is recorded."""
         self.failure: str | None = None

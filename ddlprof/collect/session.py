@@ -24,7 +24,7 @@ from ddlprof.collect.current import RecentSteps
 from ddlprof.collect.device import DeviceTiming
 from ddlprof.collect.facts.counters import ContextSampler
 from ddlprof.collect.hang.rank import Hangs
-from ddlprof.collect.helper import Helper
+from ddlprof.collect.helper import FIRST_UPDATE_STACKS, Helper
 from ddlprof.collect.install import Hooking, Uninstall, sweep
 from ddlprof.collect.job.rank_group import RankGroup
 from ddlprof.collect.job.rank_output import RankOutput
@@ -112,7 +112,9 @@ class Session:
         """Collects facts about the model. Made after torch is imported, so that other scripts do not import it."""
         from ddlprof.collect.facts.model_inspector import ModelInspector
 
-        return ModelInspector(self.recorder)
+        inspector = ModelInspector(self.recorder)
+        inspector.switches = self.helper.switches
+        return inspector
 
     # -- hooks ----------------------------------------------------------------------------------------------------
 
@@ -234,6 +236,8 @@ class Session:
         if self.device.search is not None:
             self.device.search.look_again()
         self.helper.at_update(updates)
+        if (updates < FIRST_UPDATE_STACKS or updates & (updates - 1) == 0) and "torch" in sys.modules:
+            self.inspector.at_update(updates)
         if updates >= self.amounts.due and self.context is not None:
             self.amounts.at_update(updates, self.context.modules)
         due = min(self.helper.next_update(updates), self.amounts.due)

@@ -116,16 +116,18 @@ def _launch(launcher: ModuleType, arguments: Namespace, options: Options | None)
     arguments.nproc_per_node = str(ranks)
     from ddlprof.launch.afterwards import EndTask, afterwards
 
-    steps = [] if options is None else _prepare(options, target, arguments, is_whole_job=max_nodes == 1)
     failures: list[Exception] = []
+    steps = [] if options is None else _prepare(options, target, arguments, max_nodes == 1, failures)
     steps.insert(0, EndTask("the failed ranks are not shown", _SHOW_S, partial(_show, failures)))
     code = _run(launcher, arguments, failures)
     afterwards(code, steps, options is None or options.quiet)
     return code
 
 
-def _prepare(options: Options, target: LaunchTarget, arguments: Namespace, is_whole_job: bool) -> list[EndTask]:
-    """Lets the launcher start profiled workers. Returns what is to do at the end of the job.
+def _prepare(
+    options: Options, target: LaunchTarget, arguments: Namespace, is_whole_job: bool, failures: list[Exception]
+) -> list[EndTask]:
+    """Lets the launcher start profiled workers. Returns what is to do at the end of the job, which `failures` ended.
 
     In a job of several machines rank 0 chooses the directory and shows the card, as no launcher sees the whole job.
     """
@@ -141,6 +143,7 @@ def _prepare(options: Options, target: LaunchTarget, arguments: Namespace, is_wh
         view = start_view(directory.absolute(), os.getpid()) if live else None
         if view is not None:
             steps.append(EndTask("the live view is not ended", VIEW_S, view.end))
+        steps.append(EndTask("a killed rank is not named", _SHOW_S, partial(_note_killed, directory, failures)))
         show = partial(save_summary, directory) if options.quiet else partial(print_card, directory, here)
         steps.append(EndTask("no card", CARD_S, show, lambda: directory))
     options.to_environment()
@@ -165,6 +168,20 @@ def _run(launcher: ModuleType, arguments: Namespace, failures: list[Exception]) 
     except Exception as error:
         failures.append(error)
     return len(failures)
+
+
+def _note_killed(directory: Path, failures: list[Exception]) -> None:
+    """Leaves a word in the run if the first rank that failed was killed, since it could not say so itself."""
+    import signal
+
+    from ddlprof.model.hang import note_killed
+
+    for error in failures:
+        first = getattr(error, "get_first_failure", None)
+        if first is not None:
+            rank, failure = first()
+            if failure.exitcode == -signal.SIGKILL:
+                note_killed(directory, rank)
 
 
 def _show(failures: list[Exception]) -> None:

@@ -26,6 +26,8 @@ from ddlprof.model.records import (
     ClockReading,
     CollectiveShape,
     CollectiveTimes,
+    CollectorPauses,
+    ComputeSamples,
     ContextRow,
     Drop,
     End,
@@ -37,6 +39,7 @@ from ddlprof.model.records import (
     Note,
     Overhead,
     RankHeader,
+    RecompileReason,
     Samples,
     Signature,
     StepRow,
@@ -53,6 +56,7 @@ KINDS: dict[str, type[Any]] = {
     "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
     "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts, "h": PipelineSchedule, "x": RoutedTokens,
     "r": CheckpointFile, "y": HealthReading, "i": Stride, "j": Issuers, "o": BatchAmount,
+    "J": ComputeSamples, "O": CollectorPauses, "A": RecompileReason,
 }  # fmt: skip
 """The type of record of each tag. `s` and `a` are only in files of schema 2."""
 SHAPES = "shapes"
@@ -119,6 +123,8 @@ Record: TypeAlias = (
     | GroupFacts
     | HealthReading
     | Stride
+    | CollectorPauses
+    | RecompileReason
     | BatchAmount
 )
 """Records that consist of plain numbers or text and take one line each."""
@@ -169,12 +175,12 @@ def encode_issuers(issuers: Issuers) -> str:
 
 def encode_location(number: int, place: SourceLocation) -> str:
     """The line of a place in the sources."""
-    return encode(SourceLine(number, place.text, place.what))
+    return encode(SourceLine(number, place.text, place.what, place.caller))
 
 
-def encode_samples(step: int, counts: dict[int, int]) -> str:
-    """The line of stack samples taken in `other` of a step, with counts by the number of the place."""
-    return _line([TAGS[Samples], step, *(x for pair in counts.items() for x in pair)])
+def encode_samples(step: int, counts: dict[int, int], kind: type[Any] = Samples) -> str:
+    """The line of stack samples of a step, with counts by the number of the place."""
+    return _line([TAGS[kind], step, *(x for pair in counts.items() for x in pair)])
 
 
 def encode_note(source: str, message: str) -> str:

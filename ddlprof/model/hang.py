@@ -156,6 +156,19 @@ ABORTED = "aborted"
 """The status of a rank that left nothing but its stack."""
 
 
+KILLED = "killed"
+"""The status of a rank whose process was killed by a signal that it could not catch, as its launcher saw."""
+KILLED_WORDS = "Killed by SIGKILL"
+
+
+def note_killed(run: Path, rank: int) -> None:
+    """Writes into the file of the last words of a rank, in its latest attempt, that it was killed; if it has none."""
+    files = run.glob(f"attempt-*/rank-{rank}{LAST_WORDS_SUFFIX}")
+    latest = max(files, key=lambda file: int(file.parent.name.rpartition("-")[2]), default=None)
+    if latest is not None and not latest.stat().st_size:
+        latest.write_text(f"{KILLED_WORDS}\n", encoding="utf-8")
+
+
 def last_words(rank: int, world_size: int, attempt: int, text: str) -> RankState:
     """The state of a rank whose process was aborted, by what Python wrote then: the stack, innermost first."""
     main = text.rpartition("hread 0x")[2]  # the thread of the script is the last one
@@ -163,8 +176,9 @@ def last_words(rank: int, world_size: int, attempt: int, text: str) -> RankState
     users = [line for line in lines if not any(each in line for each in ("site-packages", "/lib/python", "/ddlprof/"))]
     thread = ThreadState("training", users[0] if users else "", "", lines)
     first = text.partition("\n")[0][:200]
+    status = KILLED if first == KILLED_WORDS else ABORTED
     return RankState(
-        rank, world_size, attempt, "", 0, 0, 0, 0.0, ABORTED, False, 0.0, 0.0, 0.0, 0, SCRIPT, thread, error=first,
+        rank, world_size, attempt, "", 0, 0, 0, 0.0, status, False, 0.0, 0.0, 0.0, 0, SCRIPT, thread, error=first,
         error_in_collective=any("torch/distributed" in line for line in lines),
     )  # fmt: skip
 

@@ -45,6 +45,8 @@ class ModelFacts:
     compiled: Shared[bool | None] = None
     channels_last: bool | None = None
     """Whether weights of convolutions lie in memory with channels last."""
+    graph_nodes: Shared[int | None] = None
+    """The nodes of the autograd graph of one micro-batch: about as many operators run in its forward."""
     recomputed_flops_per_sample: Shared[float | None] = None
     """The part of `backward_flops_per_sample` that does a forward again, under activation checkpointing."""
 
@@ -83,6 +85,23 @@ class TrainingFacts:
     """The mean length of a sample of text in the first steps, padding included."""
     padding_share: Shared[float | None] = None
     """The share of these tokens that is padding."""
+    unused_iterations: Shared[int | None] = None
+    """The number of iterations looked at in which DDP searched for unused parameters and found none; None: it does not
+    search, or has found some."""
+    buffers_change: Shared[bool | None] = None
+    """Whether buffers that DDP broadcasts change, other than the statistics of normalisation."""
+    batch_statistics: Shared[bool | None] = None
+    """Whether such statistics are among the buffers that DDP broadcasts."""
+    anomaly_share: Shared[float | None] = None
+    """The share of looks during the training in which autograd's anomaly mode was on."""
+    deterministic: Shared[bool | None] = None
+    """Whether only deterministic algorithms were allowed at the last look."""
+    optimizer_loops: Shared[bool | None] = None
+    """Whether the update of the largest optimizer goes through its parameters one after the other, in Python."""
+    optimizer_switch: str | None = None
+    """The argument of that optimizer that ends this: `fused` or `foreach`; empty if it has none."""
+    optimizer_tensors: Shared[int | None] = None
+    """The number of parameters that it updates."""
 
 
 @dataclass

@@ -283,6 +283,29 @@ class LoaderCost:
 
 
 @dataclass(frozen=True, slots=True)
+class CollectorPauses:
+    """The pauses of the garbage collector so far, in whatever thread; cumulative.
+
+    `time_ns`: when this was written, relative to the rank's origin. `full`: the collections of all generations.
+    """
+
+    time_ns: Shared[int]
+    number: Shared[int]
+    total_ns: Shared[int]
+    longest_ns: Shared[int]
+    full: Shared[int]
+
+
+@dataclass(frozen=True, slots=True)
+class RecompileReason:
+    """Why torch.compile compiled a function again, in its own words, when that has changed."""
+
+    kind: Shared[int]
+    """The number of the kind of reason, from 0 in the order in which they came."""
+    reason: Annotated[str, SharedAs("reason")]
+
+
+@dataclass(frozen=True, slots=True)
 class LossValue:
     """The loss on which `backward` was called, recorded now and then (see `ddlprof.collect.recorder`)."""
 
@@ -335,6 +358,11 @@ class Samples:
     def __post_init__(self) -> None:
         if len(self.counts) % 2:
             raise ValueError("a source line without the number of its samples")
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeSamples(Samples):
+    """Stack samples taken while a step computed: in its forwards and losses, and in loops of optimizers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,16 @@ RESULT = "result"
 SLEEP = "sleep"
 ENVIRONMENT = "environment"
 """An environment of reinforcement learning makes a step."""
+PLOT = "plot"
+METRIC = "metric"
+COPY = "copy"
+"""The line copies objects or the states of a model."""
+COLLECT = "collect"
+"""The line calls the garbage collector."""
+LOOP = "loop"
+"""Of computing: the first line of a loop in the user's code, outside of the optimizer."""
+UPDATE = "update"
+"""Of computing: the first line of a loop in the user's code, in an optimizer."""
 
 
 class SourceLocation(NamedTuple):
@@ -30,6 +40,8 @@ class SourceLocation(NamedTuple):
 
     text: str
     what: str = ""
+    caller: str = ""
+    """The line of the user's that led there from the training loop, where it is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +51,4 @@ class SourceLine:
     number: Shared[int]
     text: Annotated[str, SharedAs("place")]
     what: Annotated[str, SharedAs("work")] = ""
+    caller: Annotated[str, SharedAs("place")] = ""

@@ -160,6 +160,8 @@ class GraphFlops:
         self.again = 0
         """The part of the backward that does a forward again, under activation checkpointing."""
         self.microbatches = 0
+        self.nodes = 0
+        """The nodes of all graphs, each once for every backward pass through it."""
         self.of_weights: Counter[int] = Counter()
         """FLOPs of forward by the `id` of the parameter, for products and convolutions with it."""
         self.unknown = 0
@@ -217,6 +219,7 @@ class GraphFlops:
             if node is None or node in seen:
                 continue
             seen.add(node)
+            self.nodes += 1
             if len(seen) > _MOST_NODES or (not len(seen) % 1024 and self._clock() - begin > _MOST_NS):
                 return False
             kind = type(node)

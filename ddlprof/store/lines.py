@@ -224,18 +224,26 @@ def _with_issuers(
 def places_of(parsed: Parsed) -> dict[int, SourceLocation]:
     """The places in the sources by number."""
     lines: list[SourceLine] = parsed.of("l")
-    return {line.number: SourceLocation(line.text, line.what) for line in lines}
+    return {line.number: SourceLocation(line.text, line.what, line.caller) for line in lines}
 
 
 def samples_of(parsed: Parsed) -> list[tuple[int, SourceLocation, int]]:
-    """The stack samples: step, place and number of each."""
-    known = places_of(parsed)
-    unknown = SourceLocation("unknown line")
+    """The stack samples of `other`: step, place and number of each."""
     long_lines: list[Samples] = parsed.of("q")
     steps, counts = bulk(parsed, "q", _sample_lines)
     pairs = counts.tolist()
     sampled = [(samples.step, list(samples.counts)) for samples in long_lines]
     sampled += [(step, pairs[begin:end]) for step, begin, end in steps.tolist()]
+    return _placed(parsed, sampled)
+
+
+def compute_samples_of(parsed: Parsed) -> list[tuple[int, SourceLocation, int]]:
+    """The stack samples of computing: step, place and number of each."""
+    return _placed(parsed, [(samples.step, list(samples.counts)) for samples in parsed.of("J")])
+
+
+def _placed(parsed: Parsed, sampled: list[tuple[int, list[int]]]) -> list[tuple[int, SourceLocation, int]]:
+    known, unknown = places_of(parsed), SourceLocation("unknown line")
     return [
         (step, known.get(number, unknown), count)
         for step, of_step in sampled

@@ -18,6 +18,7 @@ from ddlprof.store.lines import (
     MAX_GROUPS,
     Head,
     Parsed,
+    compute_samples_of,
     context_of,
     overhead_of,
     places_of,
@@ -88,7 +89,10 @@ def rank_of(header: RankHeader, parsed: Parsed, arrays: StepArrays, sums: IntArr
     rank.health = [reading for reading in parsed.of("y") if reading.counter in COUNTERS]
     rank.groups = {facts.group: facts for facts in parsed.of("m")[-MAX_GROUPS:] if is_known(facts)}
     rank.end = next(reversed(parsed.of("e")), None)
+    rank.collector = parsed.of("O")
+    rank.recompiled = [each.reason for each in parsed.of("A")]
     rank.samples, rank.places = samples_of(parsed), places_of(parsed)
+    rank.compute_samples = compute_samples_of(parsed)
     packed, rank.untold = pack(arrays, shapes_of(parsed))
     rank.expand = packed.expand
     rank.notes = list(parsed.of("n"))

@@ -29,6 +29,7 @@ from ddlprof.model.records import (
     Calibration,
     ClockReading,
     CollectiveShape,
+    CollectorPauses,
     ContextRow,
     Drop,
     End,
@@ -177,6 +178,12 @@ class RankData:
     """From which step on fewer steps were kept as rows."""
     samples: list[tuple[int, SourceLocation, int]] = field(default_factory=list)
     """Stack samples taken in `other`: step, source line, number of samples."""
+    collector: list[CollectorPauses] = field(default_factory=list)
+    """The pauses of the garbage collector so far, at each time when there had been more."""
+    recompiled: list[str] = field(default_factory=list)
+    """Why torch.compile compiled again, in its own words."""
+    compute_samples: list[tuple[int, SourceLocation, int]] = field(default_factory=list)
+    """Stack samples taken while it computed."""
     places: dict[int, SourceLocation] = field(default_factory=dict)
     """The places in the sources, by the numbers that shapes of collectives have of their issuers."""
     context: ContextTable = field(default_factory=ContextTable.empty)

@@ -17,12 +17,13 @@ from ddlprof.torch_private import (
     meshes,
     modules,
     operators,
+    packages,
     profiler,
     sharding,
 )
 from ddlprof.torch_private.names import NEWEST, PrivateName, codes, version_number
 
-PARTS = (engine, modules, loader, compile, profiler, collectives, sharding, meshes, operators, aten, fake)
+PARTS = (engine, modules, loader, compile, profiler, collectives, sharding, meshes, operators, aten, fake, packages)
 NAMES: tuple[PrivateName, ...] = tuple(name for part in PARTS for name in part.NAMES)
 
 

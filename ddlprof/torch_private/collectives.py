@@ -70,6 +70,11 @@ NAMES = (
         "communication hooks of DDP are not named",
     ),
     _name(
+        "torch.nn.parallel:DistributedDataParallel()._get_ddp_logging_data",
+        "tells whether DDP has found unused parameters",
+        "a search for unused parameters that finds none is not noticed",
+    ),
+    _name(
         "torch:_C._distributed_c10d._dump_nccl_trace",
         "reads how long NCCL's collectives took (--time-collectives)",
         "collectives of NCCL cannot be timed by --time-collectives",
@@ -271,6 +276,11 @@ def reduce_scatter(group: Any, part: Any, whole: Any) -> Any:
 def comm_hooks(module: Any) -> Any:
     """The communication hooks of DDP, each with its state. Raises AttributeError where `module` is no DDP."""
     return module._comm_hooks
+
+
+def ddp_log(module: Any) -> dict[str, Any]:
+    """What DDP has logged of one of its latest iterations. Not to be asked during a backward: it waits for a lock."""
+    return dict(module._get_ddp_logging_data())
 
 
 def flight_recorder(torch: Any) -> Callable[..., bytes] | None:

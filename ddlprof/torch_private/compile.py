@@ -23,6 +23,11 @@ NAMES = (
         "steps in which torch.compile works are not flagged and may be among the steady ones",
     ),
     PrivateName(
+        "torch._dynamo.utils:_compilation_metrics",
+        "tells why torch.compile compiled again",
+        "a finding about compiling again does not say why",
+    ),
+    PrivateName(
         "torch._dynamo.convert_frame:transform_code_object",
         "tells when torch.compile traces: how long it compiles, and when ddlprof takes its methods of tensors away",
         "on a device, copies to it and waits of its streams are not measured in scripts that use torch.compile; how"
@@ -65,6 +70,12 @@ def unique_graphs() -> int:
     found: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     stats = found.get("stats") if found else None
     return int(stats.get("unique_graphs", 0)) if stats else 0
+
+
+def recompile_reasons() -> list[str]:
+    """Why torch.compile compiled functions again, for the latest ones, in torch's words; before torch 2.6 empty."""
+    metrics: Any = getattr(sys.modules.get("torch._dynamo.utils"), "_compilation_metrics", None)
+    return [reason for each in list(metrics or ()) if (reason := getattr(each, "recompile_reason", None))]
 
 
 TRACE = "transform_code_object"

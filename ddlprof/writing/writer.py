@@ -26,6 +26,7 @@ from ddlprof.model.records import (
     End,
     Flush,
     RankHeader,
+    Samples,
     StepRow,
     Stride,
     is_all_to_all,
@@ -199,15 +200,15 @@ class RankWriter:
             self._notes.add(line)
             self._add_line(line)
 
-    def samples(self, step: int, counts: dict[SourceLocation, int]) -> None:
-        """Writes the numbers of stack samples taken in the `other` of a step, by source line."""
+    def samples(self, step: int, counts: dict[SourceLocation, int], kind: type[Samples] = Samples) -> None:
+        """Writes the numbers of stack samples taken in a step, by source line. `kind`: of `other` or of computing."""
         numbered = {}
         for place, count in counts.items():
             number = self._number_of(place)
             if number is not None:
                 numbered[number] = count
         if numbered:
-            self._add_line(codec.encode_samples(step, numbered))
+            self._add_line(codec.encode_samples(step, numbered, kind))
 
     def _number_of(self, place: SourceLocation) -> int | None:
         """The number of a place in the sources, which is written where it is new; None if there are too many."""

@@ -16,8 +16,10 @@ from ddlprof.analysis.rules import (
     loop,
     machine,
     own_communication,
+    pauses,
     pipeline,
     ranks,
+    switches,
 )
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
@@ -26,11 +28,11 @@ from ddlprof.analysis.thresholds import CRITICAL_SHARE, CRITICAL_STEPS, STANDARD
 GROUPS: dict[str, tuple[Rule, ...]] = {
     "Input": input.RULES,
     "Communication": communication.RULES + own_communication.RULES,
-    "Computing": compute.RULES,
+    "Computing": compute.RULES + switches.RULES,
     "Ranks": ranks.RULES,
     "Pipelines": pipeline.RULES,
     "Experts": experts.RULES,
-    "The loop and the job": loop.RULES,
+    "The loop and the job": loop.RULES + pauses.RULES,
     "Memory": machine.MEMORY_RULES,
     "Devices": machine.DEVICE_RULES,
 }
@@ -60,7 +62,7 @@ def _may_be_noise(issue: Issue, facts: Facts) -> bool:
     if issue.share is None or issue.of != "step":
         return False
     concerned_ns = issue.share * (facts.summary.mean_ns("step") or 0.0)
-    spread = facts.summary.spreads.get(issue.about or "")
+    spread = facts.summary.spreads.get(issue.part or issue.about or "")
     by_chance_ns = STANDARD_ERRORS * ((spread.standard_error_ns if spread else None) or 0.0)
     return concerned_ns < max(by_chance_ns, 1e9 * (facts.overhead_s or 0.0))
 

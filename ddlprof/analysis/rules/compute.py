@@ -17,11 +17,17 @@ from ddlprof.analysis.thresholds import (
     LAG_SHARE,
     LAUNCH_US,
     LAUNCHED_KERNELS,
+    LOOP_OF_LOOPS_SHARE,
+    LOOP_SAMPLES,
+    LOOPED_NODES,
+    NODES_OF_A_LAYER,
+    SMALL_OPERATOR_S,
     STARVED_SHARE,
     WARN_SHARE,
     WINDOW_STEPS,
 )
 from ddlprof.base.units import count, either, gib, percent
+from ddlprof.model.source_locations import LOOP
 
 _COMPUTES_SHARE = 0.5
 """A job mostly computes if computing has at least this share of the step."""
@@ -116,6 +122,36 @@ def _fusing(facts: Facts, idle: float) -> str | None:
     )
 
 
+def python_loop(facts: Facts) -> Issue | None:
+    """Finds a loop of the script in which forward or loss is computed in many small operators."""
+    loops = [source for source in facts.computing.shares if source.place.what == LOOP]
+    nodes, step = facts.model.graph_nodes, facts.mean_s("step")
+    if not loops or nodes is None or not step or loops[0].share * facts.computing.samples < LOOP_SAMPLES:
+        return None
+    loop = loops[0]
+    if loop.share < LOOP_OF_LOOPS_SHARE * sum(each.share for each in loops):
+        return None
+    if nodes < max(LOOPED_NODES, NODES_OF_A_LAYER * (facts.model.layers or 1)) or facts.model.compiled:
+        return None
+    if facts.device != "cpu" and not facts.launch_bound:
+        return None
+    passes = max(0.0, (facts.mean_s("compute") or 0.0) - (facts.mean_s("compute_optimizer") or 0.0))
+    running = passes * (1 - (facts.host.queued_share or 0.0))
+    gain = passes * loop.share
+    if running > nodes * (facts.training.micro_batches or 1) * SMALL_OPERATOR_S or gain < WARN_SHARE * step:
+        return None
+    evidence = (
+        f"{percent(loop.share)} of forward and loss are in the loop at {loop.place.text} (of {facts.computing.samples} "
+        f"stack samples): the graph of a batch has {count(nodes, 'node')}, of {1e6 * running / nodes:.0f} µs each"
+    )
+    action = (
+        "one expression on whole tensors in place of the loop (over samples: a batch dimension, torch.vmap; over time "
+        "steps: nn.LSTM or nn.GRU in place of cells), or torch.compile around it"
+    )
+    return Issue("computing is a loop in Python", evidence, action, facts.steady_steps, gain / step, gain_s=gain,
+                 about="compute")  # fmt: skip
+
+
 def batch_size(facts: Facts) -> Issue | None:
     """Finds large fixed costs of a step while memory for a larger batch is free."""
     step, size, peak = facts.mean_s("step"), facts.devices.memory_bytes, facts.devices.peak_bytes
@@ -203,6 +239,12 @@ RULES = (
          WINDOW_STEPS,
          f"fewer than {FINDING_STEPS} steps tell it and there is no window, or the job trains on processors; a window "
          "in which the device is busy is believed", launch_bound),
+    Rule("python_loop", "Forward or loss is a loop of the script over small operators",
+         f"{percent(WARN_SHARE)} of the step to gain, {LOOPED_NODES} nodes in the autograd graph of a batch, "
+         f"{NODES_OF_A_LAYER} for each layer, less than {1e6 * SMALL_OPERATOR_S:.0f} µs for each, and {LOOP_SAMPLES} "
+         f"stack samples of forward and loss in one loop, {percent(LOOP_OF_LOOPS_SHARE)} of those in any",
+         "a loop over layers has few nodes for each, one over samples or time steps has many", FINDING_STEPS,
+         "the graph was not read, the model is compiled, or the device has enough to do", python_loop),
     Rule("batch_size", "Fixed costs are large and memory for larger batches is free",
          f"the update and exposed communication are {percent(CRITICAL_SHARE)} of the step, and "
          f"{percent(FREE_MEMORY_SHARE)} of the device's memory was never used",

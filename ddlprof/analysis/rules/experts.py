@@ -7,6 +7,8 @@ from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import EXPERT_IMBALANCE, FINDING_STEPS, WARN_SHARE
 from ddlprof.base.units import percent, significant
 
+EVEN_EXPERTS = "a stronger load-balancing loss or bias of the router, a capacity limit, or experts placed by their load"
+
 
 def expert_imbalance(facts: Facts) -> Issue | None:
     """Finds experts that get far more tokens than others, while computing waits for all-to-alls."""
@@ -14,7 +16,7 @@ def expert_imbalance(facts: Facts) -> Issue | None:
     waited_s = facts.comm.alltoall_s if facts.comm is not None else None
     if load is None or waited_s is None or not step_s or load.imbalance < EXPERT_IMBALANCE:
         return None
-    share = waited_s / step_s
+    share, late = waited_s / step_s, full_rank_is_late(facts)
     if share < WARN_SHARE:
         return None
     evidence = (
@@ -22,9 +24,21 @@ def expert_imbalance(facts: Facts) -> Issue | None:
         f"{significant(load.imbalance)} times the mean of tokens (rank {load.fullest} "
         f"{significant(load.fullest_share)} times); computing waits {facts.scale.time(waited_s)} a step for all-to-alls"
     )
+    if late and facts.late_rank is not None:
+        evidence += (
+            f", and {percent(facts.late_rank.last_share)} of the time that ranks wait is for rank {load.fullest}"
+        )
     return Issue("experts get uneven numbers of tokens", evidence,
-                 "a stronger load-balancing loss or bias of the router, a capacity limit, or experts placed by their "
-                 "load", facts.steady_steps, share, gain_s=waited_s, about="comm")  # fmt: skip
+                 EVEN_EXPERTS, facts.steady_steps, share, gain_s=waited_s, ranks=(load.fullest,) if late else (),
+                 about="straggler" if late else "comm")  # fmt: skip
+
+
+def full_rank_is_late(facts: Facts) -> bool:
+    """Whether the rank that all wait for is the one whose experts get most tokens, which it computes longer on."""
+    load, late = facts.experts, facts.late_rank
+    if load is None or late is None or late.cause not in ("compute", None):
+        return False
+    return late.rank == load.fullest and load.fullest_share >= EXPERT_IMBALANCE
 
 
 RULES = (

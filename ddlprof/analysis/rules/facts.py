@@ -16,6 +16,7 @@ from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
 from ddlprof.analysis.health import Moved, moved_of
 from ddlprof.analysis.issued import Issued, IssuedTraffic, issued_traffic
 from ddlprof.analysis.job_time import JobTime
+from ddlprof.analysis.pauses import Pauses, collector_pauses, recompilations
 from ddlprof.analysis.rules.signals import (
     DataWaitBursts,
     MemoryGrowth,
@@ -28,7 +29,8 @@ from ddlprof.analysis.rules.signals import (
     lag_share,
 )
 from ddlprof.analysis.saves import AfterSaves, after_saves
-from ddlprof.analysis.sources import Sources
+from ddlprof.analysis.slowing import Slowing, find_slowing
+from ddlprof.analysis.sources import Sources, compute_sources
 from ddlprof.analysis.stages import Stages, find_stages
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import (
@@ -132,6 +134,16 @@ class Facts:
     comm: CommTotals | None = None
     overhead_s: float | None = None
     sources: Sources = field(default_factory=lambda: Sources(0, []))
+    computing: Sources = field(default_factory=lambda: Sources(0, []))
+    """The loops and lines of the script in which forwards and losses were."""
+    updating: Sources = field(default_factory=lambda: Sources(0, []))
+    """The loops of the script in which its own optimizers were."""
+    collector: Pauses | None = None
+    """The pauses of the garbage collector."""
+    slowing: list[Slowing] = field(default_factory=list)
+    """The ranks whose steps become slower all the time."""
+    recompiled: Pauses | None = None
+    """What torch.compile compiled after the warm-up."""
     training: TrainingFacts = field(default_factory=TrainingFacts)
     model: ModelFacts = field(default_factory=ModelFacts)
     host: HostFacts = field(default_factory=HostFacts)
@@ -237,9 +249,7 @@ def gather_facts(
     training = manifest.training if manifest else TrainingFacts()
     host = manifest.host if manifest else {}
     ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
-    issued = issued_traffic(
-        [rank.issued for rank in headline.ranks], [int(rank.times.steady.sum()) for rank in headline.ranks]
-    )
+    issued = _issued(headline.ranks)
     return Facts(
         summary=headline.decisive,
         device=Counter(rank.data.header.device for rank in headline.ranks).most_common(1)[0][0],
@@ -250,6 +260,11 @@ def gather_facts(
         comm=headline.comm,
         overhead_s=overhead_s,
         sources=sources,
+        computing=compute_sources(headline.ranks),
+        updating=compute_sources(headline.ranks, update=True),
+        collector=collector_pauses(headline.ranks),
+        recompiled=recompilations(headline),
+        slowing=find_slowing(headline.ranks),
         training=training,
         model=manifest.model if manifest else ModelFacts(),
         host=_host_facts(host, headline, ranks / nodes, cpu_percent),
@@ -356,6 +371,10 @@ def _reductions(ranks: Sequence[RankAnalysis]) -> Reductions | None:
         exposed_s=sum(each.reductions_exposed_us for each in traffic) / steps / 1e6,
         shortest_s=min((t.shortest_us / 1e6 for t in traffic if t.shortest_us is not None), default=None),
     )
+
+
+def _issued(ranks: Sequence[RankAnalysis]) -> IssuedTraffic:
+    return issued_traffic([rank.issued for rank in ranks], [int(rank.times.steady.sum()) for rank in ranks])
 
 
 def _of_reducer(issued: IssuedTraffic) -> Reductions | None:

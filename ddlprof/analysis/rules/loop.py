@@ -18,7 +18,25 @@ _AT_LINE = {
     ),
     source_locations.ROLLOUT: ("acting or generating at", LESS_ROLLOUT),
     source_locations.CHECKPOINT: ("saving at", "save less often, or in the background"),
-    source_locations.LOGGING: ("logging at", "log less often, or in another thread or process"),
+    source_locations.LOGGING: (
+        "logging at",
+        "log less often, such as in every 100th step, or in another thread or process",
+    ),
+    source_locations.PLOT: ("plotting at", "plot less often: keep the numbers, and draw them once an epoch"),
+    source_locations.METRIC: (
+        "computing a metric at",
+        "add to the metric in every step (update), and compute it once an epoch: what grows with the steps takes ever "
+        "longer",
+    ),
+    source_locations.COPY: (
+        "copying at",
+        "copy only the states that are needed, and less often; an average of weights in place "
+        "(torch._foreach_lerp_, torch.optim.swa_utils.AveragedModel)",
+    ),
+    source_locations.COLLECT: (
+        "collecting garbage at",
+        "call gc.collect() only at checkpoints or in every 100th step, after gc.freeze() before the loop",
+    ),
     source_locations.RESULT: ("waiting for a result at", "ask for results (.item()) only in the steps that show them"),
     source_locations.SLEEP: ("sleeping at", "do without the sleep, or wait in another thread"),
     source_locations.ENVIRONMENT: (
@@ -36,10 +54,20 @@ _AT_LINE = {
 }
 """Words for the line on which most of `other` is spent, by the kind of work: how to say it, and what to do."""
 
+_OWN_RULES = (
+    source_locations.RESULT,
+    source_locations.LOGGING,
+    source_locations.PLOT,
+    source_locations.METRIC,
+    source_locations.COPY,
+    source_locations.COLLECT,
+)
+"""The kinds of work that have a rule of their own."""
+
 
 def main_line(facts: Facts) -> SourceShare | None:
-    """The line on which most of `other` is spent; None if that is not sure."""
-    return next((source for source in facts.sources.shares if source.sure), None)
+    """The place where most of `other` is spent; None if that is not sure."""
+    return facts.sources.main
 
 
 def words_for_line(line: SourceShare) -> tuple[str, str]:
@@ -58,10 +86,25 @@ def logging(facts: Facts) -> Issue | None:
     return _line(facts, "the loop waits for its logging", source_locations.LOGGING)
 
 
+def plots(facts: Facts) -> Issue | None:
+    """Finds a line that draws."""
+    return _line(facts, "the loop waits for its plots", source_locations.PLOT)
+
+
+def metrics(facts: Facts) -> Issue | None:
+    """Finds a line that computes a metric."""
+    return _line(facts, "the loop waits for its metrics", source_locations.METRIC)
+
+
+def copies(facts: Facts) -> Issue | None:
+    """Finds a line that copies the model's state or other objects."""
+    return _line(facts, "the loop copies states", source_locations.COPY)
+
+
 def slow_line(facts: Facts) -> Issue | None:
     """Finds any other line that takes much of a step."""
     line = main_line(facts)
-    if line is None or line.place.what in (source_locations.RESULT, source_locations.LOGGING):
+    if line is None or line.place.what in _OWN_RULES:
         return None
     return _line(facts, "the loop waits at one line", line.place.what)
 
@@ -127,7 +170,10 @@ def _part_of_job(facts: Facts, part: str, number: str, title: str, action: str) 
     return Issue(title, evidence, action, JOB_EVENTS if times is None else times, share, of="job")
 
 
-_LINE = f"{percent(LINE_OF_STEP_SHARE)} of the step, at a line with a third of the stack samples of `other` for certain"
+_LINE = (
+    f"{percent(LINE_OF_STEP_SHARE)} of the step, at a line (else in a function, else from a line of the training loop) "
+    "with a third of the stack samples of `other` for certain"
+)
 _LINE_REASON = "a line is changed in minutes; with more than a third no two other lines are as large"
 _NO_SAMPLES = f"fewer than {LINE_SAMPLES} stack samples were taken, or no line has {percent(LINE_SHARE)} for certain"
 _JOB_REASON = "less is not worth a day of anybody's work; a single one is no habit"
@@ -136,6 +182,9 @@ RULES = (
     Rule("result_waits", "A line waits for a result of the device (`.item()`)", _LINE, _LINE_REASON, LINE_SAMPLES,
          _NO_SAMPLES, result_waits),
     Rule("logging", "The step waits for its logging", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES, logging),
+    Rule("plots", "The step waits for its plots", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES, plots),
+    Rule("metrics", "The step waits for its metrics", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES, metrics),
+    Rule("copies", "The step copies states of the model", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES, copies),
     Rule("slow_line", "The step waits at another line of the script", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES,
          slow_line),
     Rule("evaluation_share", "Evaluation takes much of the job", f"{percent(WARN_SHARE)} of the job's wall time",

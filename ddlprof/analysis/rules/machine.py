@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ddlprof.analysis.health import Moved
 from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.pauses import recompilation
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.signals import MemoryGrowth
 from ddlprof.analysis.thresholds import (
@@ -13,9 +14,12 @@ from ddlprof.analysis.thresholds import (
     GROWTH_SHARE,
     GROWTH_STEADINESS,
     HOT_C,
+    LINE_OF_STEP_SHARE,
     MOVED_SHARE,
     MOVED_STEPS,
     OUT_OF_MEMORY_H,
+    SLOWED_SHARE,
+    SLOWED_STEPS,
     THROTTLED_CLOCK,
     THROTTLED_COMPUTE,
     THROTTLED_READINGS,
@@ -29,7 +33,9 @@ _CRITICAL_H, _WARNING_H, _NEVER_H = OUT_OF_MEMORY_H
 
 def memory_creep(facts: Facts) -> Issue | None:
     """Finds memory that grows all the time, and estimates when none will be left."""
-    if not facts.devices.growths:
+    if not facts.devices.growths or recompilation(facts) is not None:  # compiled code is kept
+        return None
+    if slowing_steps(facts) is not None:
         return None
     step_s = facts.mean_s("step")
     if not step_s:
@@ -50,6 +56,28 @@ def memory_creep(facts: Facts) -> Issue | None:
     return Issue(f"memory{whose} grows all the time", evidence,
                  "see what keeps tensors or results of each step: lists of losses without .item() or .detach(), caches",
                  fastest.readings, ranks=tuple(named) if whose else (), severity=severity)  # fmt: skip
+
+
+def slowing_steps(facts: Facts) -> Issue | None:
+    """Finds steps that become slower while memory grows: what is kept is gone through in every step."""
+    growths = {growth.rank: growth for growth in facts.devices.growths}
+    both = [each for each in facts.slowing if each.rank in growths]
+    step = facts.mean_s("step")
+    if not both or not step or recompilation(facts) is not None:
+        return None
+    worst = max(both, key=lambda each: each.last_s - each.first_s)
+    growth, gain = growths[worst.rank], step - worst.first_s
+    if gain < LINE_OF_STEP_SHARE * step:
+        return None
+    where = "on the device" if growth.where == "device" else "in the process"
+    evidence = f"from {facts.scale.time(worst.first_s)} to {facts.scale.time(worst.last_s)} a step, mostly of "
+    evidence += f"{worst.about}, while {_rate(growth.bytes_per_step)} a step are added {where} of rank {worst.rank}"
+    action = (
+        "keep no graph from step to step: loss.item() and state.detach() in what is kept, no retain_graph=True, lists "
+        "and metrics emptied once an epoch"
+    )
+    return Issue("steps become slower as memory grows", evidence, action, worst.steps, gain / step, gain_s=gain,
+                 about=worst.about, part="slowing")  # fmt: skip
 
 
 def _hours_left(facts: Facts, growth: MemoryGrowth, step_s: float) -> float | None:
@@ -83,7 +111,14 @@ MEMORY_RULES = (
          f"mean growth, {percent(GROWTH_SHARE)} and {gib(GROWTH_BYTES)} in all; critical if nothing is left in "
          f"{_CRITICAL_H:.0f} hours, a warning in {_WARNING_H:.0f}, nothing after {_NEVER_H:.0f}",
          "caches and allocators grow to a plateau; a leak does not slow down", GROWTH_READINGS,
-         "mapped files cannot be told from the process's own memory (not Linux)", memory_creep),
+         "mapped files cannot be told from the process's own memory (not Linux), or `recompilation` or `slowing_steps` "
+         "speaks", memory_creep),
+    Rule("slowing_steps", "Steps become slower as memory grows",
+         f"the median step of each of {GROWTH_PARTS} parts of the steady steps longer than that of the part before, by "
+         f"{percent(SLOWED_SHARE)} in all, on a rank whose memory grows all the time, and "
+         f"{percent(LINE_OF_STEP_SHARE)} of the step to gain",
+         "what is kept is gone through again in every step; a machine that others use more and more keeps nothing",
+         SLOWED_STEPS, "memory does not grow, or `recompilation` speaks", slowing_steps),
 )  # fmt: skip
 
 

@@ -17,6 +17,8 @@ from ddlprof.model.issuers import BUFFERS, OF_SCRIPT, REDUCER, SCRIPT
 _ALL_GRADIENTS = 0.5
 """A line whose all-reduces carry at least this share of the gradients' bytes, and at most the next, may carry them."""
 _NO_MORE = 1.5
+_UNUSED_LOOKS = 4
+"""A control flow that leaves parameters out in some iterations may have been missed in fewer looks."""
 _WHOLE = 0.05
 """How far from a whole number of calls in each micro-batch the mean may be, as a few steps make others."""
 _DATA_PARALLEL = (None, "none", "ddp", "fsdp", "zero", "ddp+fsdp", "other")
@@ -60,15 +62,35 @@ def buffer_broadcast(facts: Facts) -> Issue | None:
     """Finds buffers that DDP sends to all ranks before each forward."""
     sent = facts.issued.of(BUFFERS)
     exposed = exposed_s(facts, sent) if sent else None
-    if exposed is None:
+    if exposed is None or facts.training.buffers_change:
         return None
     passes = max(1, facts.training.micro_batches or 1)
     evidence = f"{size(sum(each.bytes for each in sent) / passes)} of buffers are broadcast before each forward; "
     evidence += f"computing waits {facts.scale.time(exposed)} a step"
-    action = "DistributedDataParallel(broadcast_buffers=False), if buffers are the same on all ranks (masks, tables);"
-    action += " running statistics of BatchNorm are then those of each rank"
+    action = "DistributedDataParallel(broadcast_buffers=False)"
+    if facts.training.buffers_change is None:
+        action += ", if all ranks make the same buffers, as masks and tables are"
+    if facts.training.batch_statistics is not False:
+        action += "; running statistics of BatchNorm are then those of each rank, which evaluation uses"
     return Issue("buffers are broadcast before each forward", evidence, action, facts.steady_steps,
                  share_of_step(facts, exposed), gain_s=exposed, about="comm")  # fmt: skip
+
+
+def unused_search(facts: Facts) -> Issue | None:
+    """Finds a search for unused parameters that never finds any."""
+    looked, sent = facts.training.unused_iterations or 0, facts.issued.of(REDUCER)
+    if facts.world_size < 2 or facts.training.strategy != "ddp" or looked < _UNUSED_LOOKS:
+        return None
+    shortest = min((each.fastest_s for each in sent if each.fastest_s is not None), default=None)
+    gain = None if shortest is None or sum(each.number for each in sent) < 2 else min(shortest, facts.moving_of(sent))
+    evidence = (
+        f"find_unused_parameters=True, and no parameter was unused in any of {looked} iterations looked at; each "
+    )
+    evidence += "forward walks the whole graph to search, and each backward sends a message more"
+    action = "DistributedDataParallel(find_unused_parameters=False), which is the default; it raises an error if a "
+    action += "parameter is unused after all"
+    return Issue("DDP searches for unused parameters and finds none", evidence, action, facts.steady_steps,
+                 gain_s=gain or None, about="compute")  # fmt: skip
 
 
 def many_messages(facts: Facts) -> Issue | None:
@@ -141,7 +163,12 @@ _LINE = f"{MOVING}, all of it at one line"
 
 RULES = (
     Rule("buffer_broadcast", "DDP broadcasts buffers before each forward", f"{MOVING}, by these broadcasts", WORTH,
-         FINDING_STEPS, "it is not known who issues the collectives", buffer_broadcast),
+         FINDING_STEPS, "it is not known who issues the collectives, or buffers other than running statistics change",
+         buffer_broadcast),
+    Rule("unused_search", "DDP searches for unused parameters and finds none",
+         f"`find_unused_parameters`, and nothing found in {_UNUSED_LOOKS} iterations",
+         "fewer may have missed a control flow that leaves parameters out; always an info, as the walk through the "
+         "graph is not timed", FINDING_STEPS, "the strategy is not DDP", unused_search),
     Rule("many_messages", "A line of the script sends many small messages", f"{_LINE}; at least {SMALL_BUCKETS} "
          f"messages of less than {gib(SMALL_BUCKET_BYTES)}, four times as many as needed",
          "small messages cost mostly latency", FINDING_STEPS,

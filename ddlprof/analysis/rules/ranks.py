@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ddlprof.analysis.late_rank import LateRank, part_words
 from ddlprof.analysis.rules.compute import free_processors
+from ddlprof.analysis.rules.experts import EVEN_EXPERTS, expert_imbalance, full_rank_is_late
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.pipeline import is_uneven
 from ddlprof.analysis.rules.rule import Issue, Rule
@@ -41,6 +42,8 @@ def straggler(facts: Facts) -> Issue | None:
     of_stage = facts.stages is not None and late is not None and late.rank in facts.stages.ranks
     if late is None or (of_stage and late.cause == "compute" and is_uneven(facts)):
         return None  # `uneven_stages` says more
+    if full_rank_is_late(facts) and expert_imbalance(facts) is not None:
+        return None  # it says more
     share, waits = facts.summary.share("straggler"), facts.mean_s("straggler")
     evidence = f"{percent(late.last_share)} of the time that ranks wait is for it"
     more = more_work(facts)
@@ -69,8 +72,16 @@ def help_late_rank(facts: Facts) -> str:
         return free_processors(facts)
     if late is None:
         return "give all ranks equal work: samples of one length, equal numbers of them"
-    if late.queued_share is not None:
-        return f"look at what else runs on rank {late.rank}'s machine: {free_processors(facts)}"
+    if full_rank_is_late(facts):
+        return EVEN_EXPERTS
+    if late.queued_share is None:
+        return _help_by_cause(facts, late)
+    if late.cause is not None and facts.ranks_per_node == facts.world_size:  # other work would hold all ranks up alike
+        return f"{_help_by_cause(facts, late)}; it also waits for processors: {free_processors(facts)}"
+    return f"look at what else runs on rank {late.rank}'s machine: {free_processors(facts)}"
+
+
+def _help_by_cause(facts: Facts, late: LateRank) -> str:
     if late.phases:
         return _help_in_phases(facts, late)
     if late.cause is None:
@@ -89,7 +100,7 @@ def help_late_rank(facts: Facts) -> str:
 
 def more_work(facts: Facts) -> float | None:
     """How many times the others' work the late rank gets, if that is noticeably more; None: not, or not known."""
-    if facts.late_rank is None or facts.amounts is None:
+    if facts.late_rank is None or facts.amounts is None or facts.experts is not None:  # what experts get is routed
         return None
     times = facts.amounts.of_rank(facts.late_rank.rank)
     return times if times is not None and times >= 1 + UNEVEN_SAMPLES_SHARE else None

@@ -21,6 +21,9 @@ class Issue:
     gain_s: float | None = None
     ranks: tuple[int, ...] = ()
     about: str | None = None
+    part: str | None = None
+    """The part of the class `about` that it concerns, where chance in the rest of the class does not matter. One that
+    is no time of the summary was summed up by itself, so that chance is in nothing."""
     severity: str | None = None
     """The severity; None: it follows from `share`."""
 

@@ -57,8 +57,12 @@ def update_manifest(
             probe.recomputed = probe.flops.recomputed_in_microbatch()
             probe.sizes = attempt(lambda: parameter_bytes(JoinedModules(modules)))
             probe.layers = attempt(lambda: layers(modules, probe.flops.of_weights_in_microbatch())) or ()
+            if probe.flops.microbatches:
+                manifest.model.graph_nodes = probe.flops.nodes // probe.flops.microbatches
             training.precision = precision_of(JoinedModules(modules), probe.autocast, probe.failed, known.uses_tf32)
         training.comm_hook = comm_hook_of(modules[0])
+    training.unused_iterations = probe.ddp.iterations if probe.ddp.finds_unused and not probe.ddp.unused else None
+    training.buffers_change, training.batch_statistics = probe.ddp.buffers_change, probe.ddp.statistics
     _add_flops(manifest, probe)
     if assembler.boundaries.anchor is not None:
         training.optimizer = assembler.boundaries.names.get(assembler.boundaries.anchor)
@@ -73,6 +77,8 @@ def update_manifest(
     training.dataset_samples = probe.dataset_samples
     training.tokens_per_sample = probe.text.tokens_per_sample(training.batch_per_rank)
     training.padding_share = probe.text.padding_share
+    training.anomaly_share, training.deterministic = probe.switches.anomaly_share, probe.switches.deterministic
+    _add_optimizer(manifest, probe)
 
 
 def _add_batch(manifest: Manifest, probe: ModelInspector, row: StepRow) -> None:
@@ -82,6 +88,14 @@ def _add_batch(manifest: Manifest, probe: ModelInspector, row: StepRow) -> None:
         return  # a pipeline's schedule cuts batches up; only a loader gives the whole size
     training.batch_per_rank = max(row.samples // max(1, row.microbatches), 1)
     training.global_batch = row.samples * (training.data_parallel_ranks or manifest.world_size)
+
+
+def _add_optimizer(manifest: Manifest, probe: ModelInspector) -> None:
+    update = max(probe.updates.values(), key=lambda update: update.elements, default=None)
+    if update is not None:
+        training = manifest.training
+        training.optimizer_loops, training.optimizer_switch = update.loops, update.switch
+        training.optimizer_tensors = update.tensors
 
 
 def _add_flops(manifest: Manifest, probe: ModelInspector) -> None:

@@ -8,13 +8,16 @@ the script.
 from __future__ import annotations
 
 import contextlib
+import sys
 import weakref
 from typing import Any
 
 from ddlprof.base.guarded import attempt
 from ddlprof.collect.accelerator import known
 from ddlprof.collect.drops import FACT
+from ddlprof.collect.facts.ddp_switches import DdpSwitches
 from ddlprof.collect.facts.optimizer_facts import Update, update_of
+from ddlprof.collect.facts.switches import Switches
 from ddlprof.collect.loader.batch import arguments_bytes, arguments_tensors
 from ddlprof.collect.loader.tokens import TextBatches
 from ddlprof.collect.recorder import Recorder
@@ -67,6 +70,8 @@ class ModelInspector:
         """The layers of the model. Computed while the modules are alive."""
         self.pipeline_ranks = 1
         self.text = TextBatches()
+        self.ddp = DdpSwitches()
+        self.switches = Switches()
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._counting = self._reading = self._round_is_over = False
         self._first_optimizer: int | None = None
@@ -81,6 +86,13 @@ class ModelInspector:
     def all_alive(self) -> bool:
         """Whether all modules that were seen are still alive."""
         return all(ref() is not None for ref in self._modules.values())
+
+    def at_update(self, updates: int) -> None:
+        """Called in the training thread after the first updates, and then ever more rarely."""
+        try:
+            self.ddp.look(sys.modules["torch"], filter(None, (ref() for ref in self._modules.values())), updates)
+        except Exception as error:
+            self.failed("ddp", error)
 
     def training_forward(self, module: Any, inputs: Any) -> None:
         """Called before an outermost forward pass with gradients. `module` may be None in a compiled function."""

@@ -37,6 +37,15 @@ class Update(NamedTuple):
     """Whether the script has chosen the implementation."""
     sizes: dict[str, _Size]
     """The sizes of the parameters that have a gradient, by the name of their data type in torch."""
+    switch: str = ""
+    """The argument that makes one call of what is now a loop over the parameters: `fused` or `foreach`, else empty."""
+    loops: bool | None = None
+    """Whether the update goes through the parameters one after the other; None: not known, as it is not torch's."""
+
+    @property
+    def tensors(self) -> int:
+        """The number of parameters that are updated."""
+        return sum(size.tensors for size in self.sizes.values())
 
     @property
     def elements(self) -> int:
@@ -82,7 +91,8 @@ def update_of(optimizer: Any) -> Update:
                 size[1] += 1
                 size[2] = parameter.element_size()
                 size[3] += _state_bytes(optimizer.state.get(parameter))
-    return Update(name, implementation, chosen, {dtype: _Size(*size) for dtype, size in sums.items()})
+    sizes = {dtype: _Size(*size) for dtype, size in sums.items()}
+    return Update(name, implementation, chosen, sizes, *_loop_of(optimizer, groups[0]))
 
 
 def _named(optimizer: Any, group: dict[str, Any]) -> tuple[str, str, bool]:
@@ -98,6 +108,19 @@ def _named(optimizer: Any, group: dict[str, Any]) -> tuple[str, str, bool]:
     if is_fused or name.endswith("8bit"):  # 8-bit optimizers exist only in fused form
         return name, FUSED, is_fused
     return name, SINGLE if group.get("foreach") is False else FOREACH, group.get("foreach") is not None
+
+
+def _loop_of(optimizer: Any, group: dict[str, Any]) -> tuple[str, bool | None]:
+    """The argument that would end a loop over the parameters, and whether there is such a loop.
+
+    Without a choice of the script's, torch goes through parameters on processors one after the other.
+    """
+    switch = next((name for name in (FUSED, FOREACH) if name in group), "")
+    if not type(optimizer).__module__.startswith("torch.optim") or not group["params"]:
+        return "", None
+    if group.get("fused") or group.get("foreach"):
+        return switch, False
+    return switch, group.get("foreach") is False or group["params"][0].device.type == "cpu"
 
 
 def _state_bytes(state: Any) -> int:

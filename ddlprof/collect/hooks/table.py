@@ -34,6 +34,7 @@ EVERYWHERE: tuple[Hook, ...] = (
     ("process_group", lambda context: process_group.follow(context.on_process_group)),
     ("backward", backward.install),
     ("operators", operators.install),
+    ("collector", lambda context: context.recorder.collector.watch()),
 )
 ON_AN_ACCELERATOR: tuple[Hook, ...] = (
     ("streams", copies.time_stream_waits),

@@ -20,6 +20,8 @@ _STRIDE = 4
 _STEPS_BITS = 5
 """From 128 updates on the stride grows with their number: 16 to 32 steps of each doubling are noted."""
 _NEVER = 1 << 62
+_MIXING = 2654435761
+"""Knuth's multiplicative hash."""
 
 
 class Forwards(Protocol):
@@ -93,6 +95,8 @@ class BatchAmounts:
 
 
 def _next(updates: int) -> int:
-    """The next update after which a step is noted."""
+    """The next update after which a step is noted: one in each stride, at no regular distance, since lengths may
+    alternate from step to step."""
     stride = max(_STRIDE, 1 << max(0, updates.bit_length() - _STEPS_BITS))
-    return (updates // stride + 1) * stride
+    block = updates // stride + 1
+    return block * stride + (block * _MIXING >> 16) % stride

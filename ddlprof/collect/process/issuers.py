@@ -10,6 +10,7 @@ from ddlprof.collect.process.frames import StackFrame, stack_of_frame
 from ddlprof.collect.process.stacks import INSTALLED, OURS, USER, CodeLocator
 from ddlprof.model import issuers
 from ddlprof.model.source_locations import SourceLocation
+from ddlprof.torch_private import packages
 
 _FIRST_STEP = 2
 """After the first steps DDP has its final buckets."""
@@ -20,20 +21,15 @@ _FORWARD = "torch.nn.modules.module"
 _MODULES = {
     "torch.nn.parallel.distributed": issuers.REDUCER,
     "torch.distributed.algorithms.ddp_comm_hooks": issuers.REDUCER,
-    "torch.distributed._composable.replicate": issuers.REDUCER,
-    "torch.distributed.fsdp._fully_shard": issuers.FSDP2,
-    "torch.distributed._composable.fsdp": issuers.FSDP2,
+    packages.REPLICATE: issuers.REDUCER,
+    **dict.fromkeys(packages.FULLY_SHARD, issuers.FSDP2),
     "torch.distributed.fsdp": issuers.FSDP,
     "torch.distributed.optim": issuers.SHARDED_OPTIMIZER,
     "torch.optim": issuers.SHARDED_OPTIMIZER,
-    "torch.nn.modules._functions": issuers.SYNC_NORM,
+    packages.SYNC_NORM: issuers.SYNC_NORM,
     "torch.distributed.tensor": issuers.TENSOR,
-    "torch.distributed._tensor": issuers.TENSOR,
-    "torch.distributed.pipelining": "",
-    "torch.distributed.checkpoint": "",
-    "torch._dynamo": "",
-    "torch._inductor": "",
-    "torch._functorch": "",
+    packages.DISTRIBUTED_TENSOR: issuers.TENSOR,
+    **dict.fromkeys(("torch.distributed.pipelining", "torch.distributed.checkpoint", *packages.COMPILED), ""),
 }
 """Who issues what functions of these packages of torch issue; empty: not told. The first that fits counts."""
 _BY_REDUCER = ("allreduce", "broadcast")

@@ -19,18 +19,25 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from ddlprof.collect.process.frames import Position, StackFrame, positions, stack_of_thread
+from ddlprof.collect.process.loops import loop_around
 from ddlprof.model.events import Event, Kind, Purpose
 from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import (
     CHECKPOINT,
+    COLLECT,
+    COPY,
     ENVIRONMENT,
     EVALUATION,
     FORWARD,
     LIBRARY,
     LOGGING,
+    LOOP,
+    METRIC,
+    PLOT,
     RESULT,
     ROLLOUT,
     SLEEP,
+    UPDATE,
     SourceLocation,
 )
 from ddlprof.torch_private.modules import CALL
@@ -47,14 +54,21 @@ _SAVING = frozenset(("save_checkpoint", "save_pretrained", "save_state", "save_m
 _CALLS = {
     SLEEP: frozenset(("sleep",)),
     RESULT: frozenset(("item", "tolist", "synchronize")),
-    LOGGING: frozenset(("print", "add_scalar", "add_scalars", "log_dict", "log_metrics")),
+    LOGGING: frozenset((
+        "print", "add_scalar", "add_scalars", "log_dict", "log_metrics", "add_histogram", "add_histogram_raw",
+        "add_image", "add_images", "add_figure", "add_video", "add_text", "add_embedding", "log_image", "log_images",
+    )),
+    PLOT: frozenset(("savefig", "imsave", "tight_layout", "subplots")),
+    COPY: frozenset(("deepcopy", "load_state_dict")),
     CHECKPOINT: frozenset(("save",)) | _SAVING,
-}
+}  # fmt: skip
 """What a line does, by the name of the function that it calls."""
 
 _MODULES = {
     "logging": LOGGING, "wandb": LOGGING, "mlflow": LOGGING, "tensorboard": LOGGING, "tensorboardX": LOGGING,
-    "gym": ENVIRONMENT, "gymnasium": ENVIRONMENT,
+    "loguru": LOGGING, "comet_ml": LOGGING, "neptune": LOGGING, "clearml": LOGGING,
+    "matplotlib": PLOT, "seaborn": PLOT, "plotly": PLOT, "torchmetrics": METRIC, "sklearn": METRIC, "torcheval": METRIC,
+    "copy": COPY, "gym": ENVIRONMENT, "gymnasium": ENVIRONMENT,
 }  # fmt: skip
 """What a line does, by the package of the function that it calls."""
 
@@ -150,13 +164,32 @@ class CodeLocator:
         """
         frames, loop = _inside_loop(stack, update)
         owners = [self.owner(f.code.co_filename, f.module == "__main__") for f in frames]
-        if USER in owners:
-            index = owners.index(USER)
-            return SourceLocation(self.text(frames[index]), self._what(frames[: index + 1]))
+        ours = next((index for index, owner in enumerate(owners) if owner != OURS), 0)
+        frames, owners = frames[ours:], owners[ours:]  # such as our callback of the garbage collector
+        users = [index for index, owner in enumerate(owners) if owner == USER]
+        if users:
+            innermost, what = users[0], self._what(frames[: users[0] + 1])
+            if what in ("", SLEEP):  # such as a stream of the user's that `print` writes to
+                called = ((index, self._work_of_call(frames[index])) for index in users[1:])
+                innermost, what = next(((index, work) for index, work in called if work), (innermost, what))
+            outermost = users[-1] if loop is not None else innermost
+            caller = self.text(frames[outermost]) if outermost != innermost else ""
+            return SourceLocation(self.text(frames[innermost]), what, caller)
         installed = [f for f, owner in zip(frames, owners, strict=True) if owner == INSTALLED]
         if not installed:
             return None
         return SourceLocation(self.text(self._library_frame(installed, loop)), self._what(frames) or LIBRARY)
+
+    def find_loop(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
+        """The outermost loop of the user's code inside the training loop, else the innermost line of the user's."""
+        frames, loop = _inside_loop(stack, update)
+        users = [f for f in frames if self.owner(f.code.co_filename, f.module == "__main__") == USER]
+        updates = dict(update)
+        for frame in reversed(users):
+            but = updates.get(frame.code) if frame is loop else None
+            if found := loop_around(frame.code, frame.instruction, but):
+                return SourceLocation(self.text(frame, found.line), LOOP)
+        return SourceLocation(self.text(users[0])) if users else None
 
     def lines(self, stack: list[StackFrame]) -> list[str]:
         """Every frame as `file:line function`, innermost first, without ddlprof's own."""
@@ -183,11 +216,11 @@ class CodeLocator:
     def _is_of(self, frame: StackFrame, package: str) -> bool:
         return self.package(frame.code.co_filename) == package
 
-    def text(self, frame: StackFrame) -> str:
-        """A frame as `file:line function`."""
+    def text(self, frame: StackFrame, line: int | None = None) -> str:
+        """A frame as `file:line function`; `line`: in place of its own."""
         code = frame.code
         name = getattr(code, "co_qualname", code.co_name).replace(".<locals>.", ".")
-        return f"{self._shown(code.co_filename)}:{frame.line()} {name}"
+        return f"{self._shown(code.co_filename)}:{line or frame.line()} {name}"
 
     def _what(self, frames: list[StackFrame]) -> str:
         """What the innermost frames do; the last of them is the one to report."""
@@ -202,7 +235,14 @@ class CodeLocator:
             if what := _MODULES.get(module.partition(".")[0]):
                 return what
         called = self._call_of(frames[-1]) if len(frames) == 1 else frames[-2].code.co_name
+        if len(frames) == 1 and called == "collect":  # of a function in C
+            return COLLECT
         return next((what for what, names in _CALLS.items() if called in names), "")
+
+    def _work_of_call(self, frame: StackFrame) -> str:
+        """What a line does by the name of the function it calls, as far as its callees are told as that work."""
+        called = self._call_of(frame)
+        return next((what for what in (LOGGING, PLOT) if called in _CALLS[what]), "")
 
     def _call_of(self, frame: StackFrame) -> str:
         """The name of the function that the frame calls, from its source: C functions have no frame."""
@@ -310,10 +350,29 @@ def _what_by_events(recent: list[Event]) -> str:
     return ""
 
 
+def compute_work(recent: list[Event]) -> str | None:
+    """What is sampled of computing at a moment: `LOOP` in forwards and losses, `UPDATE` in optimizers; else None."""
+    if recent and recent[-1][0] in _CLAIMING:
+        return None
+    for kind, _, grad, _, _ in reversed(recent):
+        if kind in (Kind.FORWARD_BEGIN, Kind.FORWARD_END):
+            return LOOP if grad else None
+        if kind in _BUSY:
+            return UPDATE if kind == Kind.OPTIMIZER_BEGIN else None
+    return None
+
+
 class _Sample(NamedTuple):
     marks: int
     """The value of `Recorder.marks` before the step."""
     place: SourceLocation
+
+
+class StepSamples(NamedTuple):
+    """The samples of one step by place."""
+
+    other: dict[SourceLocation, int]
+    compute: dict[SourceLocation, int]
 
 
 class StackSampler:
@@ -324,32 +383,41 @@ class StackSampler:
         self._update: list[Position] = []
         self._new_update: list[Position] = []
         self._waiting: deque[_Sample] = deque(maxlen=_MOST_WAITING)
+        self._computing: deque[_Sample] = deque(maxlen=_MOST_WAITING)
 
     def at_update(self) -> None:
         """Called in the training thread after an update, whose stack shows where the training loop is."""
         self._new_update = positions(sys._getframe(1))
 
     def sample(self, thread: int | None, recent: list[Event], marks: int) -> None:
-        """Samples the stack of the training thread if the latest events say that its time goes to `other`."""
-        here = where(recent)
-        if here is Where.ELSEWHERE:
+        """Samples the stack of the training thread if the latest events say that its time goes to `other`, or to
+        computing in Python."""
+        here, work = where(recent), compute_work(recent)
+        if here is Where.ELSEWHERE and work is None:
             return
         stack = stack_of_thread(thread or 0)
-        if here is Where.OTHER or not self.places.in_torch(stack):
-            if self._new_update:
-                self._update, self._new_update = self.places.without_torch(self._new_update), []
+        if self._new_update:
+            self._update, self._new_update = self.places.without_torch(self._new_update), []
+        loop = self.places.find_loop(stack, self._update) if work is not None else None
+        if loop is not None and (loop.what or work == LOOP):
+            self._computing.append(_Sample(marks, loop._replace(what=work or "") if loop.what else loop))
+        if here is Where.OTHER or (here is Where.GAP and not self.places.in_torch(stack)):
             place = self.places.find(stack, self._update)
             if place is not None:
                 what = _what_by_events(recent) or place.what
-                self._waiting.append(_Sample(marks, SourceLocation(place.text, what)))
+                self._waiting.append(_Sample(marks, place._replace(what=what)))
 
-    def of_step(self, marks: int, flags: int) -> dict[SourceLocation, int]:
+    def of_step(self, marks: int, flags: int) -> StepSamples:
         """The samples of the step that ended with this mark, by place. `flags`: those of the step."""
-        if not self._waiting or self._waiting[0].marks >= marks:
-            return {}
-        counts: Counter[SourceLocation] = Counter()
-        while self._waiting and self._waiting[0].marks < marks:
-            place = self._waiting.popleft().place
-            evaluates = place.what == FORWARD and flags & Flag.EVALUATION
-            counts[place._replace(what=EVALUATION) if evaluates else place] += 1
-        return dict(counts.most_common(_PLACES_A_STEP))
+        return StepSamples(_taken(self._waiting, marks, flags), _taken(self._computing, marks, flags))
+
+
+def _taken(waiting: deque[_Sample], marks: int, flags: int) -> dict[SourceLocation, int]:
+    if not waiting or waiting[0].marks >= marks:
+        return {}
+    counts: Counter[SourceLocation] = Counter()
+    while waiting and waiting[0].marks < marks:
+        place = waiting.popleft().place
+        evaluates = place.what == FORWARD and flags & Flag.EVALUATION
+        counts[place._replace(what=EVALUATION) if evaluates else place] += 1
+    return dict(counts.most_common(_PLACES_A_STEP))

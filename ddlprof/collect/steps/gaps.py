@@ -40,6 +40,11 @@ class _InspectedGaps:
     def add(self, wall_ns: int, cpu_ns: int, busy_ns: int) -> None:
         self._looks.append((max(1, wall_ns), max(1, cpu_ns), busy_ns))  # a clock may be coarse
 
+    @property
+    def share(self) -> float:
+        """The share of their wall time in which operators run."""
+        return _middle(busy / wall for wall, _, busy in self._looks)
+
     def computing_ns(self, wall_ns: int, cpu_ns: int) -> float:
         """The computing time, in nanoseconds, of a gap with this wall time and processor time.
 
@@ -47,7 +52,7 @@ class _InspectedGaps:
         processor time that is taken to be the same.
         """
         wall = _middle(wall for wall, _, _ in self._looks)
-        if _middle(busy / wall for wall, _, busy in self._looks) >= COMPUTING_SHARE:
+        if self.share >= COMPUTING_SHARE:
             return wall if wall_ns > UNUSUAL_FACTOR * wall else wall_ns
         return min(wall_ns, cpu_ns * _middle(busy / cpu for _, cpu, busy in self._looks))
 
@@ -91,7 +96,10 @@ class Gaps:
         cpu, awake = _cpu_and_awake_ns(gap)
         if place is None:
             return min(cpu, gap.wall_ns) if gap.place[1] == _BACKWARD_BEGIN else 0
-        return min(gap.wall_ns, round(place.computing_ns(awake, cpu) * gap.wall_ns / awake))
+        computing = round(place.computing_ns(awake, cpu) * gap.wall_ns / awake)
+        # Where the thread waits for a processor, operators take longer than its processor time, and all else does too.
+        most = gap.wall_ns if place.share >= COMPUTING_SHARE else round(place.share * gap.wall_ns)
+        return min(most, computing)
 
 
 def _cpu_and_awake_ns(gap: Gap) -> tuple[int, int]:

@@ -17,6 +17,14 @@ class _AtTorch(object):  # noqa: UP004
         if name != "torch":
             return None
         sys.meta_path.remove(self)
+        if not self.arm():  # type: ignore[no-untyped-call]
+            return None
+        import importlib.util
+
+        return importlib.util.find_spec(name)
+
+    def arm(self):  # type: ignore[no-untyped-def]
+        """Whether the process is measured if it trains."""
         try:
             sys.path.insert(0, self.root)  # before another package called `ddlprof`
             try:
@@ -25,10 +33,8 @@ class _AtTorch(object):  # noqa: UP004
                 sys.path.remove(self.root)
             arm()
         except Exception:  # the process is not measured
-            return None
-        import importlib.util
-
-        return importlib.util.find_spec(name)
+            return False
+        return True
 
 
 class _Ours(object):  # noqa: UP004
@@ -53,7 +59,11 @@ def _start():  # type: ignore[no-untyped-def]
     if sys.version_info >= (3, 10) and os.environ.get("DDLPROF_JOB") and not off:
         sys.meta_path.append(_Ours(root))  # type: ignore
         if not os.environ.get("DDLPROF_OPTIONS"):  # otherwise this process is the one that `ddlprof run` becomes
-            sys.meta_path.insert(0, _AtTorch(root))  # type: ignore
+            at_torch = _AtTorch(root)  # type: ignore[no-untyped-call]
+            if "torch" in sys.modules:  # imported by a line of a .pth file
+                at_torch.arm()  # type: ignore[no-untyped-call]
+            else:
+                sys.meta_path.insert(0, at_torch)
 
 
 _start()  # type: ignore[no-untyped-call]

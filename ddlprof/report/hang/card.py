@@ -21,7 +21,8 @@ def card(found: Hang) -> str:
 def _card(found: Hang) -> Iterator[str]:
     word = "no hang" if found.kind == BUSY else label(found).upper()
     yield f"{word}: {headline(found)}"
-    yield f"no step has ended for {short_time(found.for_s)}, after {count(found.step, 'step')}"
+    steps = count(found.step, "step")
+    yield f"no step has ended for {short_time(found.for_s)}, after {steps}" if found.for_s else f"after {steps}"
     yield f"next: {advice(found)}"
     yield ""
     shown = most_telling(found)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
 import sys
+import venv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -117,6 +119,28 @@ def test_a_child_that_trains_is_the_rank(ddlprof: Execute, write_training: Write
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert (manifest["name"], manifest["argv"]) == ("start", ["train.py"])
     assert manifest["model"]["layers"] == 2
+
+
+@pytest.mark.slow
+def test_a_child_whose_python_imports_torch_at_its_start_is_the_rank(
+    ddlprof: Execute, write_training: Write, tmp_path: Path
+) -> None:
+    """A line of a .pth file is run before any `sitecustomize`."""
+    write_training(STEPS)
+    python = tmp_path / "theirs"
+    venv.create(python, symlinks=True)
+    (packages,) = python.glob("lib/python3*/site-packages")
+    where = importlib.util.find_spec("torch")
+    assert where is not None
+    assert where.origin is not None
+    (packages / "a.pth").write_text(f"{Path(where.origin).parents[1]}\n")
+    (packages / "b.pth").write_text("import torch\n")
+    (tmp_path / "start.py").write_text(
+        f"import subprocess, sys\nsys.exit(subprocess.call([{str(python / 'bin' / 'python')!r}, 'train.py']))\n"
+    )
+    done = ddlprof("run", "--out", "run", "start.py")
+    assert done.returncode == 0, done.stderr.decode()
+    assert steps_of(tmp_path / "run") == [STEPS]
 
 
 @pytest.mark.parametrize("optimizer_of", ["child", "parent"])

@@ -34,10 +34,12 @@ def place(rank: int, **changes: object) -> PipelineSchedule:
 def run_of(
     directory: Path, places: bool = True, wait_ms: float = FORWARD_MS + BACKWARD_MS, extra_ms: float = 0.0,
     clock: str = "host", batches: int = BATCHES, numbers: tuple[int, int] = (0, 1),
+    works: bool = True,
 ) -> Path:  # fmt: skip
     """GPipe on two ranks. Each rank waits once in a step for the other one, in its first message from there.
 
-    `extra_ms`: how much longer the second stage computes in a step, for which the first one waits.
+    `extra_ms`: how much longer the second stage computes in a step, for which the first one waits. `works`: whether it
+    computes between a message and its answer.
     """
     first, second = numbers
     for rank in numbers:
@@ -63,8 +65,9 @@ def run_of(
             own = number == waited
             begin = 40_000
             us = round(waits * 1000)
+            answers = 1000 * (FORWARD_MS + BACKWARD_MS) if works and rank == second and number >= BATCHES else 0
             of_step.append(CollectiveTimes(begin, begin + us, begin, us) if own
-                           else CollectiveTimes(begin + us, begin + us, begin + us, 0))  # fmt: skip
+                           else CollectiveTimes(late := begin + us + answers, late, late, 0))  # fmt: skip
         steps = [with_collectives(r, (n * BATCHES, n * BATCHES)) for n, r in enumerate(rows)]
         steps = [replace(s, **{f: getattr(r, f) for f in ("microbatches",)}) for s, r in zip(steps, rows, strict=True)]
         told = [place(numbers.index(rank), ranks=f"{first},{second}")] if places else []
@@ -81,6 +84,14 @@ def analysed(directory: Path) -> Attempt:
 def means(attempt: Attempt, name: str) -> list[float | None]:
     found = [rank.summary.mean_ns(name) for rank in attempt.ranks]
     return [None if mean is None else mean / MS for mean in found]
+
+
+def test_a_symmetric_exchange_is_no_pipeline(tmp_path: Path) -> None:
+    """As many messages each way as micro-batches, but nobody computes between what comes and what goes."""
+    attempt = analysed(run_of(tmp_path, places=False, works=False))
+    assert attempt.pipelines == []
+    assert means(attempt, "bubble") == [0, 0]
+    assert analysed(run_of(tmp_path / "told", works=False)).pipelines  # a schedule of torch's is one
 
 
 @pytest.mark.parametrize("places", [True, False])

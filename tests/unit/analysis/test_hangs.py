@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ddlprof.analysis import hang_facts as hangs
+from ddlprof.analysis.hang_words import advice, headline, label
 from ddlprof.analysis.hangs import find_hang
 from ddlprof.model.hang import (
     COLLECTIVE,
@@ -20,6 +22,7 @@ from ddlprof.model.hang import (
     RankState,
     ThreadState,
     last_words,
+    note_killed,
 )
 
 ALLREDUCE, BROADCAST = "allreduce", "broadcast"
@@ -210,3 +213,36 @@ def test_a_rank_that_was_aborted_inside_a_collective_while_the_others_failed_els
     assert (result.kind, result.ranks, result.is_hang) == (hangs.FAILED, [0], False)
     assert result.place == "/x/train.py:7 log"
     assert "another size" in result.detail
+
+
+def killed(directory: Path, number: int) -> RankState:
+    """The state of a rank of whose end its launcher has left a word."""
+    for attempt in (0, 2, 10):
+        folder = directory / f"attempt-{attempt}"
+        folder.mkdir(parents=True)
+        (folder / f"rank-{number}.fatal").touch()
+    note_killed(directory, number)
+    texts = {each.parent.name: each.read_text() for each in directory.glob("*/*")}
+    assert [name for name, text in texts.items() if text] == ["attempt-10"]
+    return last_words(number, 3, 10, texts["attempt-10"])
+
+
+def test_a_rank_that_was_killed_is_named_whatever_the_others_say(tmp_path: Path) -> None:
+    gone = killed(tmp_path, 1)
+    lost = rank(0, FULL, SCRIPT, stands=False, status="exception", error="RuntimeError: Connection reset by peer")
+    for others in ([rank(0, FULL), rank(2, FULL)], [lost], []):
+        result = found(*others, gone, ended={0: "exception"} if others == [lost] else None)
+        assert (result.kind, result.ranks) == (hangs.KILLED, [1])
+        assert "rank 1 was killed (SIGKILL)" in headline(result)
+        assert "memory" in advice(result)
+    assert label(found(lost, gone, ended={0: "exception"})) == "Failed"
+
+
+def test_a_stack_in_the_last_words_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "attempt-0").mkdir()
+    words = tmp_path / "attempt-0" / "rank-0.fatal"
+    words.write_text("Fatal Python error: Aborted\n")
+    note_killed(tmp_path, 0)
+    note_killed(tmp_path, 7)  # a rank without a file
+    assert words.read_text() == "Fatal Python error: Aborted\n"
+    assert last_words(0, 1, 0, words.read_text()).status == "aborted"

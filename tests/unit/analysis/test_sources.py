@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from ddlprof.analysis.run import analyse
-from ddlprof.analysis.sources import Sources, other_sources
+from ddlprof.analysis.sources import Sources, compute_sources, other_sources
 from ddlprof.collect.process.stack_schedule import StackSchedule
 from ddlprof.model import codec
-from ddlprof.model.records import Flag
-from ddlprof.model.source_locations import SourceLocation
+from ddlprof.model.records import ComputeSamples, Flag
+from ddlprof.model.source_locations import LOOP, UPDATE, SourceLocation
 from ddlprof.store import load_run
 from tests.golden.runs import header, step, write_rank
 
@@ -87,3 +87,65 @@ def test_a_run_of_minutes_counts_all_samples_alike_however_late_its_first_step_w
     write_rank(tmp_path, header(), rows, lines=[*lines, *samples])
     (attempt,) = analyse(load_run(tmp_path))
     assert [share.share for share in other_sources(attempt.ranks).shares] == [0.75, 0.25]
+
+
+def placed(directory: Path, places: list[SourceLocation], counts: dict[int, int]) -> Sources:
+    lines = [codec.encode_location(number, place) for number, place in enumerate(places)]
+    write_rank(directory, header(), [step(n) for n in range(40)], lines=[*lines, codec.encode_samples(10, counts)])
+    (attempt,) = analyse(load_run(directory))
+    return other_sources(attempt.ranks)
+
+
+def test_lines_of_one_function_are_votes_for_it(tmp_path: Path) -> None:
+    places = [SourceLocation(f"a.py:{n} told", "copy" if n == 4 else "", "train.py:8 main") for n in (3, 4, 7)]
+    sources = placed(tmp_path, [*places, SourceLocation("train.py:8 main")], {0: 12, 1: 14, 2: 12, 3: 2})
+    assert not any(share.sure for share in sources.shares)
+    assert [each.place for each in sources.wider] == [
+        SourceLocation("a.py:3-7 told", "copy"), SourceLocation("train.py:8 main", "copy"),
+    ]  # fmt: skip
+    assert sources.wider[0].share == 0.95
+    assert sources.main == sources.wider[0]
+
+
+def test_functions_of_one_line_of_the_loop_are_votes_for_it(tmp_path: Path) -> None:
+    places = [SourceLocation(f"a.py:{n} f{n}", "", "train.py:8 main") for n in range(4)]
+    sources = placed(tmp_path, places, dict.fromkeys(range(4), 10))
+    assert [(each.place.text, each.share) for each in sources.wider] == [("train.py:8 main", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("whats", "counts", "main"),
+    [
+        (("logging", "logging"), {0: 20, 1: 20}, "a.py:0-1 f"),
+        (("logging", "copy"), {0: 20, 1: 20}, "a.py:0 f"),
+        (("", ""), {0: 20, 1: 20}, "a.py:0 f"),
+        (("logging", "logging"), {0: 36, 1: 4}, "a.py:0 f"),
+    ],
+)
+def test_a_function_is_told_that_does_more_of_the_same(
+    tmp_path: Path, whats: tuple[str, str], counts: dict[int, int], main: str
+) -> None:
+    places = [SourceLocation(f"a.py:{n} f", what) for n, what in enumerate(whats)]
+    found = placed(tmp_path, places, counts).main
+    assert found is not None
+    assert found.place.text == main
+
+
+def test_places_of_a_shared_run_have_no_functions(tmp_path: Path) -> None:
+    sources = placed(tmp_path, [SourceLocation(f"line {n}", "", "line 8") for n in range(3)], {0: 12, 1: 14, 2: 12})
+    assert [each.place.text for each in sources.wider] == ["line 8"]
+    assert sources.main == sources.wider[0]
+
+
+def test_samples_of_computing_are_apart(tmp_path: Path) -> None:
+    places = [SourceLocation("a.py:1 f", LOOP), SourceLocation("a.py:2 g", UPDATE), SourceLocation("a.py:3 h")]
+    lines = [codec.encode_location(number, place) for number, place in enumerate(places)]
+    lines += [codec.encode_samples(10, {0: 15, 1: 12, 2: 5}, ComputeSamples), codec.encode_samples(10, {2: 11})]
+    write_rank(tmp_path, header(), [step(n) for n in range(40)], lines=lines)
+    (attempt,) = analyse(load_run(tmp_path))
+    assert [(each.place.what, each.share) for each in compute_sources(attempt.ranks).shares] == [
+        (LOOP, 0.75),
+        ("", 0.25),
+    ]
+    assert [each.place.what for each in compute_sources(attempt.ranks, update=True).shares] == [UPDATE]
+    assert other_sources(attempt.ranks).samples == 11

@@ -143,14 +143,14 @@ def test_a_source_line_that_may_be_chance_is_not_named() -> None:
 def test_compute_bound_depends_on_the_device_and_names_the_largest_stall() -> None:
     why, action = advise(Verdict("COMPUTE-BOUND", "ok"), facts())
     assert why == "computing takes 60 % of the step, the largest stall is waiting for data with 30 %"
-    assert action == "a faster machine, or an accelerator"
+    assert action == "a faster machine, or an accelerator (nothing cheaper was found; looked at: precision)"
     for precision, compiled, expected in (
         ("fp32", False, "mixed precision (torch.autocast), torch.compile, or a faster device"),
         ("amp-bf16", False, "torch.compile, or a faster device"),
         ("bf16", True, "a faster device"),
     ):
         known = facts(device="NVIDIA A10G", precision=precision, compiled=compiled)
-        assert advise(Verdict("COMPUTE-BOUND", "ok"), known)[1] == expected
+        assert advise(Verdict("COMPUTE-BOUND", "ok"), known)[1].startswith(expected)
 
 
 def test_a_faster_machine_is_not_recommended_where_this_one_is_idle() -> None:
@@ -162,7 +162,7 @@ def test_a_faster_machine_is_not_recommended_where_this_one_is_idle() -> None:
     assert "more threads" in action
     for busy, cores in ((1.0, 1), (7.0, 8)):
         action = advise(Verdict("COMPUTE-BOUND", "ok"), facts(busy_cores_per_rank=busy, cores_per_rank=cores))[1]
-        assert action == "a faster machine, or an accelerator"
+        assert action.startswith("a faster machine, or an accelerator")
 
 
 def test_ranks_that_compete_for_cores_are_told() -> None:
@@ -206,11 +206,11 @@ def test_waiting_for_storage_needs_no_processor() -> None:
 def test_the_late_rank_is_not_blamed_for_what_others_take() -> None:
     late = LateRank(3, 0.9, "compute", 50 * MS, 20 * MS, queued_share=0.6)
     verdict = Verdict("STRAGGLER-BOUND", "warning", "straggler", 0.15)
-    why, action = advise(verdict, facts(late_rank=late, queued_share=0.6))
+    why, action = advise(verdict, facts(late_rank=late, queued_share=0.6, world_size=4))
     assert "mostly for rank 3, which waits 60 % of its time for a processor" in why
     assert action.startswith("look at what else runs on rank 3's machine")
     assert "batches" not in action
-    own = facts(late_rank=late, queued_share=0.6, cpu_threads=6, loader_workers=0)
+    own = facts(late_rank=late, queued_share=0.6, cpu_threads=6, loader_workers=0, world_size=4)
     assert "OMP_NUM_THREADS=4" in advise(verdict, own)[1]
 
 

@@ -116,3 +116,24 @@ def test_used_run_directory_is_refused_before_the_start(launched: list[Namespace
     with pytest.raises(UserError, match="exists already"):
         torchrun.launch_target(torchrun.LauncherOptions("2"), SCRIPT, Options(out="used"))
     assert not launched
+
+
+class Failed(Exception):
+    """As torch's `ChildFailedError` has it."""
+
+    def __init__(self, rank: int, exitcode: int) -> None:
+        self._first = rank, Namespace(exitcode=exitcode)
+
+    def get_first_failure(self) -> tuple[int, Namespace]:
+        return self._first
+
+
+@pytest.mark.parametrize(("error", "said"), [(Failed(1, -9), True), (Failed(1, -15), False), (Failed(1, 1), False),
+                                             (RuntimeError(), False)])  # fmt: skip
+def test_only_a_rank_that_was_killed_first_is_named(error: Exception, said: bool, tmp_path: Path) -> None:
+    (tmp_path / "attempt-0").mkdir()
+    for rank in (0, 1):
+        (tmp_path / "attempt-0" / f"rank-{rank}.fatal").touch()
+    torchrun._note_killed(tmp_path, [error])
+    texts = [(tmp_path / "attempt-0" / f"rank-{rank}.fatal").read_text() for rank in (0, 1)]
+    assert [bool(text) for text in texts] == [False, said]

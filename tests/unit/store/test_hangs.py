@@ -12,6 +12,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.importing.writing import write_states
 from ddlprof.model.hang import RankState, ThreadState
 from ddlprof.store import load_run
+from tests.golden.runs import header, step, write_rank
 
 ABORTED = """\
 Fatal Python error: Aborted
@@ -81,3 +82,12 @@ def test_only_the_latest_attempt_counts(run: Path) -> None:
 def test_no_run_is_still_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError):
         load_run(tmp_path)
+
+
+def test_steps_are_counted_by_the_files_of_the_ranks_where_they_left_nothing_but_a_stack(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        write_rank(tmp_path, header(rank, 2), [step(number) for number in range(18 - rank)])
+        (tmp_path / "attempt-0" / f"rank-{rank}.fatal").write_text(ABORTED)
+    found = hang_of(load_run(tmp_path))
+    assert found is not None
+    assert found.step == 18

@@ -15,12 +15,14 @@ from ddlprof.analysis.health import Moved
 from ddlprof.analysis.issued import Issued, IssuedTraffic
 from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.late_rank import LateRank
+from ddlprof.analysis.pauses import Pauses
 from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.compute import free_processors, starved_words
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
 from ddlprof.analysis.rules.ranks import help_late_rank
 from ddlprof.analysis.rules.signals import DataWaitBursts, MemoryGrowth, ThrottledDevice, UnevenWork
 from ddlprof.analysis.saves import AfterSaves
+from ddlprof.analysis.slowing import Slowing
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.stages import Stages
 from ddlprof.analysis.traffic import CommTotals
@@ -81,7 +83,52 @@ def job(part: str, seconds: float, times: int = 5) -> JobTime:
 
 SWAPS = Moved(COUNTERS["swap_pages"], "", 1240.0, 0.92, True, 40)
 XID = Moved(COUNTERS["gpu_xid"], "74", 0.2, 0.95, False, 40)
+ON_CPU: dict[str, Any] = {"device": "cpu", "cores_per_rank": 8, "busy_cores_per_rank": 1.0, "cpu_threads": 1}
+UPDATING: dict[str, float | None] = {"compute": 97.0, "compute_optimizer": 30.0, "data": 1.0, "other": 2.0}
+LOOPED: dict[str, Any] = {
+    "optimizer": "AdamW", "optimizer_loops": True, "optimizer_switch": "fused", "optimizer_tensors": 400,
+}  # fmt: skip
+DOUBLE: dict[str, Any] = {
+    "precision": "fp64", "forward_flops_per_sample": 1e7, "backward_flops_per_sample": 2e7,
+}  # fmt: skip
+CHECKPOINTED: dict[str, Any] = {
+    "forward_flops_per_sample": 1e9, "backward_flops_per_sample": 3e9, "recomputed_flops_per_sample": 1e9,
+    "peak_bytes": 20 * GIB,
+}  # fmt: skip
+
+
+def loops(*shares: float, what: str = source_locations.LOOP) -> Sources:
+    found = [SourceShare(SourceLocation(f"loss.py:{n} slow", what), share, False) for n, share in enumerate(shares)]
+    return Sources(40, [*found, SourceShare(SourceLocation("train.py:9 main"), 1 - sum(shares), False)])
+
+
+LOOPING: dict[str, Any] = {
+    "device": "cpu", "computing": loops(0.6, 0.1), "graph_nodes": 2000, "layers": 4, "compiled": False,
+}  # fmt: skip
+OWN_UPDATE: dict[str, Any] = {
+    "optimizer": "Mine", "optimizer_tensors": 400,
+    "updating": Sources(40, [SourceShare(SourceLocation("opt.py:7 step", source_locations.UPDATE), 1.0, True)]),
+}  # fmt: skip
+PAUSES = Pauses(number=2.0, seconds=0.012, longest_s=0.4, full=1.0, steps=100)
+SIZES = Pauses(0.3, 0.03, 0.2, reason="tensor 'args[0]' size mismatch at index 0. expected 5, actual 6", steps=100)
+SLOWING = Slowing(0, 0.08, 0.12, "compute", 100)
 SPEAKS: dict[str, list[Facts]] = {
+    "slowing_steps": [facts(growths=[GROWTH], slowing=[SLOWING])],
+    "collector": [facts(collector=PAUSES),
+                  facts({"compute": 70.0, "other": 30.0}, collector=PAUSES, sources=line(source_locations.COLLECT))],
+    "recompilation": [facts(recompiled=SIZES), facts(recompiled=replace(SIZES, reason="")),
+                      facts(recompiled=replace(SIZES, seconds=0.3))],
+    "python_loop": [facts(**LOOPING), facts(**LOOPING | {"device": "NVIDIA A10G"}, lag_share=0.01),
+                    facts({"compute": 970.0}, **LOOPING, queued_share=0.8)],
+    "padding": [facts(padding_share=0.6, tokens_per_sample=512.0), facts(padding_share=0.2)],
+    "anomaly_mode": [facts(anomaly_share=0.9), facts(anomaly_share=0.9, layers=200)],
+    "double_precision": [facts(**DOUBLE), facts(**DOUBLE, device="cpu")],
+    "deterministic": [facts(deterministic=True)],
+    "few_threads": [facts(**ON_CPU, graph_nodes=100), facts(**ON_CPU, graph_nodes=50, micro_batches=2)],
+    "optimizer_loop": [facts(UPDATING, **OWN_UPDATE),
+                       facts(UPDATING, **LOOPED), facts(UPDATING, **LOOPED | {"optimizer": "Lamb",
+                                                                              "optimizer_switch": "foreach"})],
+    "recomputation": [facts(**CHECKPOINTED)],
     "loader_workers": [
         facts(WAITING),
         facts(WAITING, loader_workers=0),
@@ -97,7 +144,9 @@ SPEAKS: dict[str, list[Facts]] = {
     "bucket_size": [ddp(30, reductions=SMALL), ddp(30, reductions=HUGE)],
     "gradient_traffic": [ddp(30), ddp(30, strategy="fsdp", reductions=None), ddp(15, straggler_ms=30),
                          by(replace(GRADIENTS, moving_s=0.02), at_line(1, 1e6, 0.01))],
-    "buffer_broadcast": [by(BUFFER, GRADIENTS), by(BUFFER, **FOUR_TIMES)],
+    "buffer_broadcast": [by(BUFFER, GRADIENTS), by(BUFFER, **FOUR_TIMES),
+                         by(BUFFER, buffers_change=False, batch_statistics=False)],
+    "unused_search": [by(GRADIENTS, unused_iterations=4), ddp(5, unused_iterations=4)],
     "many_messages": [by(at_line(60, 5e4, what=issuers.IN_FORWARD), GRADIENTS), by(at_line(60, 1e7), strategy="none")],
     "own_messages": [by(at_line(1, 1e8), GRADIENTS), by(at_line(8, 1e8), micro_batches=8),
                      by(at_line(6, 1e8), strategy="none"), by(at_line(5, 5e4))],
@@ -124,6 +173,11 @@ SPEAKS: dict[str, list[Facts]] = {
     "expert_imbalance": [MIXTURE],
     "result_waits": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT))],
     "logging": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING))],
+    "plots": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.PLOT))],
+    "metrics": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.METRIC))],
+    "copies": [facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.COPY)),
+               facts({"compute": 70.0, "other": 30.0},
+                     sources=replace(line("", sure=False), wider=line(source_locations.COPY).shares))],
     "slow_line": [facts({"compute": 70.0, "other": 30.0}, sources=line(w)) for w in ("", source_locations.SLEEP,
     "later")],
     "evaluation_share": [facts(job=job("evaluation", 300))],
@@ -139,6 +193,40 @@ SPEAKS: dict[str, list[Facts]] = {
 }  # fmt: skip
 
 SILENT: dict[str, list[Facts]] = {
+    "slowing_steps": [facts(growths=[GROWTH]), facts(slowing=[SLOWING]), facts(growths=[GROWTH],
+                      slowing=[replace(SLOWING, rank=1)]), facts(growths=[GROWTH], slowing=[SLOWING], recompiled=SIZES),
+                      facts(growths=[GROWTH], slowing=[replace(SLOWING, first_s=0.099)])],
+    "collector": [facts(), facts(collector=PAUSES, recompiled=SIZES),
+                  facts(collector=replace(PAUSES, seconds=0.004)), facts(collector=replace(PAUSES, steps=9))],
+    "recompilation": [facts(), facts(recompiled=replace(SIZES, number=0.02)),
+                      facts(recompiled=replace(SIZES, seconds=0.005))],
+    "python_loop": [facts(), facts(**LOOPING | {"computing": loops()}), facts(**LOOPING | {"graph_nodes": None}),
+                    facts(**LOOPING | {"graph_nodes": 150}), facts(**LOOPING | {"layers": 100}),
+                    facts(**LOOPING | {"compiled": True}), facts(**LOOPING | {"device": "NVIDIA A10G"}),
+                    facts(**LOOPING | {"computing": loops(0.3, 0.3)}), facts({"compute": 970.0}, **LOOPING),
+                    facts(**LOOPING | {"computing": loops(0.05)}),
+                    facts(**LOOPING | {"computing": loops(0.6, what="")})],
+    "padding": [facts(), facts(padding_share=0.05), facts(padding_share=0.6, lag_share=0.01),
+                facts({"compute": 40.0, "data": 60.0}, padding_share=0.9)],
+    "anomaly_mode": [facts(), facts(anomaly_share=0.0), facts(anomaly_share=0.2),
+                     facts({"compute": 40.0, "data": 60.0}, anomaly_share=1.0)],
+    "double_precision": [facts(precision="fp64"), facts(**DOUBLE | {"precision": "fp32"}),
+                         facts(**DOUBLE | {"forward_flops_per_sample": 1e5, "backward_flops_per_sample": 1e5}),
+                         facts(**DOUBLE, lag_share=0.01)],
+    "deterministic": [facts(), facts(deterministic=False),
+                      facts({"compute": 40.0, "data": 60.0}, deterministic=True)],
+    "few_threads": [facts(**ON_CPU), facts(**ON_CPU, graph_nodes=1000), facts(**ON_CPU | {"cpu_threads": 8},
+                    graph_nodes=100), facts(**ON_CPU | {"busy_cores_per_rank": 7.0}, graph_nodes=100),
+                    facts(**ON_CPU, graph_nodes=100, queued_share=0.4), facts(graph_nodes=100)],
+    "optimizer_loop": [facts(UPDATING), facts(UPDATING, **OWN_UPDATE | {"updating": Sources(0, [])}),
+                       facts(UPDATING, **OWN_UPDATE | {"optimizer_tensors": 10}),
+                       facts({"compute": 970.0, "compute_optimizer": 300.0}, **OWN_UPDATE),
+                       facts(UPDATING, **LOOPED | {"optimizer_loops": False}), facts(**LOOPED),
+                       facts(UPDATING, **LOOPED | {"optimizer": "SGD"}), facts(UPDATING, **LOOPED | {
+                           "optimizer_switch": ""}), facts(UPDATING, **LOOPED | {"optimizer_switch": "foreach",
+                                                                                 "optimizer_tensors": 10})],
+    "recomputation": [facts(), facts(**CHECKPOINTED | {"recomputed_flops_per_sample": 0.0}),
+                      facts(**CHECKPOINTED | {"peak_bytes": 70 * GIB}), facts(**CHECKPOINTED, device="cpu")],
     "after_checkpoints": [facts(), facts(job=job("checkpoint", 150)), facts(after_saves=UPLOADS),
                           facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 2, 1.0, 0.1)),
                           facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 30, 5.0, 6.0))],
@@ -170,7 +258,9 @@ SILENT: dict[str, list[Facts]] = {
                     ddp(30, reductions=HUGE, gradient_bytes=None)],
     "gradient_traffic": [ddp(5), ddp(5, straggler_ms=40), facts(), ddp(30, **FOUR_TIMES), ddp(30, reductions=SMALL),
                          by(BUFFER), by(at_line(1, 1e8))],
-    "buffer_broadcast": [ddp(30), by(GRADIENTS), by(replace(BUFFER, moving_s=0.001), GRADIENTS)],
+    "buffer_broadcast": [ddp(30), by(GRADIENTS), by(replace(BUFFER, moving_s=0.001), GRADIENTS),
+                         by(BUFFER, buffers_change=True, batch_statistics=False)],
+    "unused_search": [ddp(30), by(GRADIENTS, unused_iterations=3), facts(unused_iterations=9)],
     "many_messages": [ddp(30), by(at_line(5, 5e4)), by(at_line(60, 6e9)), by(replace(at_line(60, 5e4), fastest_s=None)),
                       by(at_line(60, 5e4, 0.001), GRADIENTS), by(at_line(60, 5e4), strategy="tp"),
                       by(at_line(60, 5e4, what=issuers.IN_FORWARD), micro_batches=30)],
@@ -219,14 +309,23 @@ SILENT: dict[str, list[Facts]] = {
                      facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.RESULT, sure=False)),
                      facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.SLEEP))],
     "logging": [facts(sources=line(source_locations.LOGGING)), facts({"compute": 70.0, "other": 30.0})],
+    "plots": [facts(sources=line(source_locations.PLOT)),
+              facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING))],
+    "metrics": [facts(sources=line(source_locations.METRIC)),
+                facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.METRIC, sure=False))],
+    "copies": [facts(sources=line(source_locations.COPY)),
+               facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.SLEEP))],
     "slow_line": [
         facts(sources=line("")),
+        facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.COPY)),
         facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING)),
     ],
     "evaluation_share": [facts(), facts(job=job("evaluation", 50)), facts(job=job("evaluation", 300, times=1)),
                          facts(job=job("checkpoint", 300))],
     "checkpoint_share": [facts(), facts(job=job("checkpoint", 50)), facts(job=job("evaluation", 300))],
-    "memory_creep": [facts(), facts(growths=[MemoryGrowth(0, "device", 10.0, 1.0 * GIB, 50)])],
+    "memory_creep": [facts(), facts(growths=[GROWTH], slowing=[SLOWING]),
+                     facts(growths=[GROWTH], recompiled=SIZES),
+                     facts(growths=[MemoryGrowth(0, "device", 10.0, 1.0 * GIB, 50)])],
     "throttling": [facts(), facts(throttled=[ThrottledDevice(0, 0.5, 6, 1200.0, 1800.0, 88.0, True, 0.012)])],
     "sick_machine": [facts(), ddp(2, 30, late_rank=LateRank(1, 0.9)), facts(moved=[SWAPS]),
                      ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[replace(SWAPS, steps=9)])],
@@ -270,6 +369,32 @@ def test_one_slow_rank_of_several_pipelines_is_no_slow_stage() -> None:
     assert "straggler" in {each.rule for each in apply_rules(one, RULES)}
     every = replace(one, stages=replace(STAGES, pipelines=2, ranks=(2, 6)))
     assert {each.rule for each in apply_rules(every, RULES)} == {"bubble", "uneven_stages"}
+
+
+def test_a_rank_that_is_late_as_its_experts_are_full_has_no_sick_device() -> None:
+    late = LateRank(1, 0.97, "compute", 50 * MS, 20 * MS)
+    full = ExpertLoad(imbalance=1.4, fullest=1, fullest_share=1.4, ranks=2, steps=50)
+    comm = CommTotals(30e6, None, ["alltoall"], alltoall_s=0.03)
+    given = ddp(2, 30, late_rank=late, experts=full, comm=comm, amounts=Amounts({0: 8, 1: 8}, {0: 9.0, 1: 90.0}, False))
+    found = apply_rules(given, RULES)
+    assert [each.rule for each in found] == ["expert_imbalance"]
+    assert found[0].ranks == (1,)
+    assert "97 %" in found[0].evidence
+    assert help_late_rank(given) == found[0].next
+    other = replace(given, late_rank=replace(late, rank=0))
+    assert {"straggler", "expert_imbalance"} <= {each.rule for each in apply_rules(other, RULES)}
+    assert "load-balancing" not in help_late_rank(other)
+    by_data = replace(given, late_rank=replace(late, cause="data"))
+    assert "load-balancing" not in help_late_rank(by_data)
+
+
+def test_other_work_on_the_one_machine_of_all_ranks_does_not_hide_why_one_is_late() -> None:
+    late = LateRank(1, 0.9, "data", 50 * MS, 20 * MS, queued_share=0.5)
+    here = ddp(2, 30, late_rank=late, queued_share=0.5, world_size=2, ranks_per_node=2)
+    assert help_late_rank(here).startswith("give rank 1 the same storage")
+    assert "processors" in help_late_rank(here)
+    assert help_late_rank(replace(here, ranks_per_node=1)).startswith("look at what else runs on rank 1's machine")
+    assert help_late_rank(replace(here, late_rank=replace(late, cause=None))).startswith("look at what else runs")
 
 
 def test_a_rank_with_longer_texts_is_given_shorter_ones() -> None:
@@ -342,40 +467,6 @@ def test_waiting_workers_need_no_cores() -> None:
     assert finding.gain_s == pytest.approx(0.03)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"peak_bytes": 2 * GIB}, "8 runs that differ in hyper-parameters would train as one about 1.4 times"),
-        ({"peak_bytes": 20 * GIB}, "3 runs that differ in hyper-parameters would train as one about 1.3 times"),
-        ({"peak_bytes": 40 * GIB}, None),  # two do not fit
-        ({"peak_bytes": None}, None),
-        ({"peak_bytes": 2 * GIB, "world_size": 2}, None),
-        ({"peak_bytes": 2 * GIB, "window": ProfilerWindow(6, 0.15, 900.0, 8e-6)}, None),  # too little to gain
-    ],
-)
-def test_what_many_launch_bound_runs_would_gain_as_one(given: dict[str, Any], said: str | None) -> None:
-    (finding,) = found("launch_bound", facts(**{"window": WINDOW} | given))
-    assert ("ddlprof fuse" in finding.next) is (said is not None)
-    assert said is None or said in finding.next
-
-
-@pytest.mark.parametrize(
-    ("lag", "idle", "updates", "expected"),
-    [
-        (0.11, 0.5, 6, True),  # behind its host in one part of the step, and waiting for the rest of it
-        (0.11, 0.2, 6, False),
-        (0.01, 0.2, 6, True),
-        (0.01, 0.05, 6, False),
-        (0.11, 0.5, 2, False),
-        (None, 0.5, 6, True),
-    ],
-)
-def test_windows_say_better_than_the_lag_whether_the_device_waits(
-    lag: float | None, idle: float, updates: int, expected: bool
-) -> None:
-    assert facts(lag_share=lag, window=ProfilerWindow(updates, idle, 300.0, 13e-6)).launch_bound is expected
-
-
 def test_the_switch_is_that_of_the_way_of_sharding() -> None:
     times = FOUR_TIMES | {"strategy": "fsdp"}
     (two,) = found("no_sync", by(SCATTERED, **times))
@@ -389,3 +480,11 @@ def test_what_carries_the_bytes_of_the_gradients_may_be_them() -> None:
     assert "DistributedDataParallel" in by_hand.next
     (other,) = found("own_messages", by(at_line(6, 1e9), strategy="none"))
     assert "DistributedDataParallel" not in other.next
+
+
+def test_the_words_about_buffers_are_what_was_seen_of_them() -> None:
+    (unknown,) = found("buffer_broadcast", by(BUFFER))
+    assert "if all ranks make the same buffers" in unknown.next
+    assert "BatchNorm" in unknown.next
+    (same,) = found("buffer_broadcast", by(BUFFER, buffers_change=False, batch_statistics=False))
+    assert same.next == "DistributedDataParallel(broadcast_buffers=False)"

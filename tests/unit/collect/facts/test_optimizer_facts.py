@@ -139,3 +139,24 @@ def test_nothing_is_changed() -> None:
 def test_what_is_no_optimizer_raises(broken: Any) -> None:
     with pytest.raises((AttributeError, IndexError)):
         update_of(broken)
+
+
+class Own(torch.optim.SGD):
+    """An optimizer of a script's own."""
+
+
+@pytest.mark.parametrize(
+    ("make", "switch", "loops"),
+    [
+        (lambda p: torch.optim.Adam(p, foreach=False), "fused", True),
+        (lambda p: torch.optim.Adam(p), "fused", True),  # on processors
+        (lambda p: torch.optim.Adam(p, fused=True), "fused", False),
+        (lambda p: torch.optim.Adam(p, foreach=True), "fused", False),
+        (lambda p: torch.optim.RMSprop(p), "foreach", True),
+        (lambda p: torch.optim.RMSprop(p, foreach=True), "foreach", False),
+        (lambda p: Own(p, 0.1), "", None),
+    ],
+)
+def test_whether_an_update_is_a_loop_and_what_ends_it(make: Make, switch: str, loops: bool | None) -> None:
+    update = update_of(trained(make)[1])
+    assert (update.switch, update.loops, update.tensors) == (switch, loops, TENSORS)

@@ -74,7 +74,7 @@ def sampled(work: Callable[[], object]) -> int:
     finally:
         enough.set()
         thread.join()
-    return sum(sampler.of_step(1, 0).values())
+    return sum(sampler.of_step(1, 0).other.values())
 
 
 def deaths_elsewhere() -> tuple[int, int]:

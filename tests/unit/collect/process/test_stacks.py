@@ -9,11 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.collect.process.stacks import StackSampler, Where, where
+from ddlprof.collect.process.stacks import StackSampler, Where, compute_work, where
 from ddlprof.collect.steps.no_grad import NoGradCalls
 from ddlprof.model.events import Event, Kind, Purpose
 from ddlprof.model.records import Flag
-from ddlprof.model.source_locations import CHECKPOINT, EVALUATION, FORWARD, ROLLOUT, SourceLocation
+from ddlprof.model.source_locations import (
+    CHECKPOINT,
+    EVALUATION,
+    FORWARD,
+    LOOP,
+    ROLLOUT,
+    UPDATE,
+    SourceLocation,
+)
 
 
 def event(kind: Kind, a: object = None) -> Event:
@@ -65,7 +73,7 @@ def test_a_line_between_forward_and_update_counts_unless_torch_is_at_work(
     monkeypatch.setattr(sampler.places, "in_torch", lambda stack: True)
     sampler.sample(waiting, TRAINED, 1)
     sampler.sample(waiting, [], 1)
-    assert sum(sampler.of_step(2, 0).values()) == 2
+    assert sum(sampler.of_step(2, 0).other.values()) == 2
 
 
 @pytest.fixture
@@ -90,7 +98,7 @@ def test_the_innermost_line_of_the_users(waiting: int) -> None:
     for _ in range(3):
         sampler.sample(waiting, [], 1)
     sampler.sample(waiting, [event(Kind.BACKWARD_BEGIN)], 1)
-    ((place, count),) = sampler.of_step(2, 0).items()
+    ((place, count),) = sampler.of_step(2, 0).other.items()
     assert count == 3
     file, rest = place.text.rsplit(":", 1)
     assert file == str(Path(__file__).relative_to(Path.cwd()))
@@ -115,7 +123,7 @@ def test_the_innermost_line_of_the_users(waiting: int) -> None:
 def test_what_the_hooks_know_of_a_line(waiting: int, events: list[Event], flags: int, what: str) -> None:
     sampler = StackSampler()
     sampler.sample(waiting, events, 1)
-    ((place, _),) = sampler.of_step(2, flags).items()
+    ((place, _),) = sampler.of_step(2, flags).other.items()
     assert place.what == what
 
 
@@ -123,7 +131,7 @@ def test_a_thread_that_is_gone() -> None:
     sampler = StackSampler()
     sampler.sample(None, [], 0)
     sampler.sample(-5, [], 0)
-    assert sampler.of_step(1, 0) == {}
+    assert sampler.of_step(1, 0).other == {}
 
 
 def test_only_the_most_frequent_lines_are_kept(monkeypatch: pytest.MonkeyPatch, waiting: int) -> None:
@@ -132,10 +140,63 @@ def test_only_the_most_frequent_lines_are_kept(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(sampler.places, "find", lambda stack, update: places.pop())
     for _ in list(places):
         sampler.sample(waiting, [], 1)
-    assert sampler.of_step(2, 0) == {SourceLocation(f"line {n}"): n for n in range(39, 19, -1)}
+    assert sampler.of_step(2, 0).other == {SourceLocation(f"line {n}"): n for n in range(39, 19, -1)}
 
 
 def test_the_stack_of_an_update_is_that_of_who_tells_of_it() -> None:
     sampler = StackSampler()
     sampler.at_update()
     assert sampler._new_update[-1][0] is sys._getframe().f_code
+
+
+LOSS = [event(Kind.FORWARD_BEGIN, True), event(Kind.FORWARD_END, True)]
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([], None),
+        (LOSS[:1], LOOP),
+        (LOSS, LOOP),
+        ([*LOSS, event(Kind.DATA_BEGIN)], None),
+        ([*LOSS, event(Kind.BACKWARD_BEGIN)], None),
+        ([*LOSS, event(Kind.BACKWARD_BEGIN), event(Kind.BACKWARD_END)], None),
+        ([event(Kind.OPTIMIZER_BEGIN)], UPDATE),
+        (EVALUATED[:1], None),
+    ],
+)
+def test_what_is_sampled_of_computing(events: list[Event], expected: str | None) -> None:
+    assert compute_work(events) == expected
+
+
+def test_a_loop_of_the_script_is_told_in_forwards_and_in_optimizers() -> None:
+    release, begun = threading.Event(), threading.Event()
+
+    def many() -> None:
+        for _ in range(1):
+            begun.set()
+            release.wait()
+
+    thread = threading.Thread(target=many)
+    thread.start()
+    begun.wait()
+    sampler = StackSampler()
+    sampler.sample(thread.ident, LOSS[:1], 1)
+    sampler.sample(thread.ident, [event(Kind.OPTIMIZER_BEGIN)], 1)
+    sampler.sample(thread.ident, [event(Kind.BACKWARD_BEGIN)], 1)
+    release.set()
+    thread.join()
+    found = sampler.of_step(2, 0)
+    assert [place.what for place in found.compute] == [LOOP, UPDATE]
+    line = many.__code__.co_firstlineno + 1
+    assert all(place.text.partition(" ")[0].endswith(f":{line}") for place in found.compute)
+    assert found.other == {}
+
+
+def test_a_line_without_a_loop_counts_in_forwards_only(waiting: int) -> None:
+    sampler = StackSampler()
+    for _ in range(3):
+        sampler.sample(waiting, LOSS[:1], 1)
+        sampler.sample(waiting, [event(Kind.OPTIMIZER_BEGIN)], 1)
+    ((place, count),) = sampler.of_step(2, 0).compute.items()
+    assert (place.what, count) == ("", 3)

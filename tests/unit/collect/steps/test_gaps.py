@@ -114,8 +114,17 @@ def test_a_loss_that_began_in_a_gap_takes_its_share_of_the_processor_time() -> N
     gaps = Gaps()
     gaps.look(gap(10, cpu=4, operators=[(6, 9)])._replace(place=BEFORE))
     assert gaps.early_ns(gap(10, cpu=4)._replace(place=BEFORE)) == 3 * MS
-    assert gaps.early_ns(gap(30, cpu=4)._replace(place=BEFORE)) == 3 * MS
-    assert gaps.early_ns(gap(12, cpu=4, waited=6)._replace(place=BEFORE)) == 6 * MS  # the machine was busy
+    assert gaps.early_ns(gap(30, cpu=4)._replace(place=BEFORE)) == 3 * MS  # a longer sleep
+    assert gaps.early_ns(gap(20, cpu=8)._replace(place=BEFORE)) == 6 * MS
+
+
+def test_on_a_busy_machine_a_loss_takes_its_share_of_the_time() -> None:
+    gaps = Gaps()
+    gaps.look(gap(30, cpu=10, operators=[(15, 30)])._replace(place=BEFORE))  # twice as much work as there is time
+    for waited in (0, 20):
+        assert gaps.early_ns(gap(30, cpu=10, waited=waited)._replace(place=BEFORE)) == 15 * MS
+    busy = gap(30, cpu=10)._replace(place=BEFORE, begin=(0, b""))  # nobody asked how long it waited
+    assert gaps.early_ns(busy) == 15 * MS
 
 
 def test_where_nobody_looked_only_what_a_backward_follows_is_of_a_loss() -> None:

@@ -241,6 +241,14 @@ def test_what_a_loss_is_computed_from_follows_the_batch(script: Script) -> None:
     assert [gap.place[:2] for gap in script.gaps[1:]] == [(Kind.FORWARD_END, Kind.BACKWARD_BEGIN)]
 
 
+def test_what_follows_a_forward_without_gradients_is_no_gap_before_a_step(script: Script) -> None:
+    script.watch.early = True
+    script.watch.after(Kind.OPTIMIZER_END, 0)
+    for _ in range(3):
+        script.does(FORWARD, grad=False, pause=300_000)
+    assert script.gaps == []
+
+
 @pytest.mark.parametrize(("pause", "looked"), [(loop.HUGE_GAP_NS, True), (loop.HUGE_EARLY_GAP_NS, False)])
 def test_a_whole_forward_is_looked_into_where_it_is_in_a_gap(pause: int, looked: bool, script: Script) -> None:
     script.watch.early = True

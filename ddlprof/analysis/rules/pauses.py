@@ -1,0 +1,65 @@
+"""Rules about what stands still in the middle of steps: the garbage collector, and torch.compile that begins anew."""
+
+from __future__ import annotations
+
+from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.loop import main_line, words_for_line
+from ddlprof.analysis.rules.rule import Issue, Rule
+from ddlprof.analysis.thresholds import FINDING_STEPS, LINE_OF_STEP_SHARE, RECOMPILATIONS, WARN_SHARE
+from ddlprof.base.units import percent, significant
+from ddlprof.model.source_locations import COLLECT
+
+
+def collector(facts: Facts) -> Issue | None:
+    """Finds a garbage collector that the steps wait for."""
+    pauses, step = facts.collector, facts.mean_s("step")
+    if pauses is None or not step or pauses.seconds < LINE_OF_STEP_SHARE * step or recompilation(facts) is not None:
+        return None
+    seconds = min(pauses.seconds, step)
+    evidence = (
+        f"it takes {facts.scale.time(seconds)} of a step, the longest pause {facts.scale.time(pauses.longest_s)}: "
+        f"{significant(pauses.number, 2)} collections a step, {significant(pauses.full, 2)} of them of all objects"
+    )
+    line, action = main_line(facts), "gc.collect(); gc.freeze(); gc.disable() before the loop, and gc.collect() at "
+    action += "checkpoints or in every 100th step"
+    about = max(("compute", "other", "data"), key=lambda name: facts.mean_s(name) or 0.0)
+    if line is not None and line.place.what == COLLECT:
+        where, action = words_for_line(line)
+        evidence, about = f"{evidence}; {where}", "other"
+    return Issue("the steps wait for the garbage collector", evidence, action, pauses.steps, seconds / step,
+                 gain_s=seconds, about=about, part="collector")  # fmt: skip
+
+
+def recompilation(facts: Facts) -> Issue | None:
+    """Finds torch.compile at work in the steps after the warm-up, again and again."""
+    again, step = facts.recompiled, facts.mean_s("step")
+    if again is None or not step or again.number * again.steps < RECOMPILATIONS:
+        return None
+    share = again.seconds / max(step, again.seconds)
+    if share < WARN_SHARE:
+        return None
+    evidence = f"{again.number * again.steps:.0f} compilations in {again.steps} steps after the warm-up, "
+    evidence += f"{facts.scale.time(again.seconds)} in the mean step"
+    evidence += f"; torch's reason: {again.reason}" if again.reason else ""
+    sizes = "size mismatch" in again.reason or "stride mismatch" in again.reason or ".size()" in again.reason
+    if sizes or not again.reason:
+        action = "torch.compile(..., dynamic=True), or inputs padded to a few sizes (drop_last=True for the last batch)"
+    else:
+        action = (
+            "what changes as a tensor or an argument that stays the same, not as a number, an attribute or an object "
+            'of Python (TORCH_LOGS="recompiles" names the line)'
+        )
+    return Issue("torch.compile compiles again and again", evidence, action, again.steps, share,
+                 gain_s=again.seconds if again.seconds < step else None, about="compute",
+                 part="compilation", severity=None if again.seconds < step else "critical")  # fmt: skip
+
+
+RULES = (
+    Rule("collector", "The steps wait for the garbage collector", f"{percent(LINE_OF_STEP_SHARE)} of the step",
+         "it is switched off in minutes", FINDING_STEPS,
+         "the collector paused in no steady step, or `recompilation` speaks, which makes many objects", collector),
+    Rule("recompilation", "torch.compile compiles again after the warm-up",
+         f"{percent(WARN_SHARE)} of the steps after the warm-up, and {RECOMPILATIONS} compilations in them",
+         "a new size or two at the end of an epoch is no habit", FINDING_STEPS,
+         "torch.compile is not used, or does not tell when it works", recompilation),
+)  # fmt: skip

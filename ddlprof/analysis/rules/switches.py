@@ -1,0 +1,229 @@
+"""Rules about switches: what one line of the script turns on or off, and what that makes computing take longer."""
+
+from __future__ import annotations
+
+from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.rule import Issue, Rule
+from ddlprof.analysis.thresholds import (
+    ANOMALY_NODE_S,
+    ANOMALY_SHARE,
+    ARITHMETIC_FLOPS,
+    FINDING_STEPS,
+    FREE_CPU_PERCENT,
+    FREE_MEMORY_SHARE,
+    LINE_OF_STEP_SHARE,
+    LOOPED_TENSOR_S,
+    LOOPED_TENSORS,
+    THREADED_OPERATOR_S,
+    WARN_SHARE,
+)
+from ddlprof.base.units import count, gib, percent, significant
+from ddlprof.model.operators import FOREACH, FUSED, OPTIMIZER_UPDATES
+
+_COMPUTES_SHARE = 0.5
+"""A job mostly computes if computing has at least this share of the step."""
+_FOREACH_GAIN = 1 / 3
+"""The part of an update that its loop takes on processors beyond the operators, which stay the same with `foreach`."""
+
+_NODES_OF_A_LAYER = 5
+"""Those of a linear layer with its bias and an activation."""
+_OWN_GAIN = 0.5
+"""The part of a loop of small operators that is less with lists of tensors."""
+
+
+def _computes(facts: Facts) -> bool:
+    return (facts.summary.share("compute") or 0.0) >= _COMPUTES_SHARE
+
+
+def passes_s(facts: Facts) -> float:
+    """Seconds of a step in computing without the update: forward, loss and backward."""
+    return max(0.0, (facts.mean_s("compute") or 0.0) - (facts.mean_s("compute_optimizer") or 0.0))
+
+
+def padding(facts: Facts) -> Issue | None:
+    """Finds tokens of padding that are computed like any other."""
+    share, tokens, step = facts.training.padding_share, facts.training.tokens_per_sample, facts.mean_s("step")
+    if share is None or not step or not _computes(facts) or facts.launch_bound:
+        return None
+    gain = share * passes_s(facts)
+    if gain < WARN_SHARE * step:
+        return None
+    length = f"of {tokens:,.0f} tokens a sample " if tokens else ""
+    evidence = f"{percent(share)} {length}are padding, on which the model computes as on text"
+    action = (
+        'pad to the longest sample of its batch (padding="longest"), batch samples of similar length, or pack several '
+        "into one row"
+    )
+    return Issue("most of what is computed is padding" if share > 0.5 else "much of what is computed is padding",
+                 evidence, action, facts.steady_steps, gain / step, gain_s=gain, about="compute")  # fmt: skip
+
+
+def anomaly_mode(facts: Facts) -> Issue | None:
+    """Finds autograd's anomaly mode left on."""
+    share, step = facts.training.anomaly_share, facts.mean_s("step")
+    if share is None or share < ANOMALY_SHARE or not step or not _computes(facts):
+        return None
+    evidence = (
+        f"autograd's anomaly mode was on in {percent(share)} of the looks while it computed: it keeps a stack of "
+        "Python for every operator and searches every gradient for NaN"
+    )
+    nodes = facts.model.graph_nodes or _NODES_OF_A_LAYER * (facts.model.layers or 0)
+    nodes *= facts.training.micro_batches or 1
+    awake = 1 - min(facts.host.queued_share or 0.0, 0.9)  # what it takes beyond waiting for a processor
+    gain = min(0.9 * passes_s(facts), ANOMALY_NODE_S * nodes / awake) or None
+    return Issue("autograd's anomaly mode is on", evidence,
+                 "torch.autograd.set_detect_anomaly(False), and no detect_anomaly() around the loop (in Lightning "
+                 "detect_anomaly=False): on only to find a NaN", facts.steady_steps,
+                 gain / step if gain else None, gain_s=gain, about="compute",
+                 severity=None if gain else "warning")  # fmt: skip
+
+
+def double_precision(facts: Facts) -> Issue | None:
+    """Finds a model that computes in float64."""
+    step = facts.mean_s("step")
+    if facts.training.precision != "fp64" or not step or not _computes(facts) or facts.launch_bound:
+        return None
+    flops = (facts.model.forward_flops_per_sample or 0.0) + (facts.model.backward_flops_per_sample or 0.0)
+    rate = flops * (facts.samples_per_step or 0.0) / (facts.mean_s("compute") or 1.0)
+    if rate < ARITHMETIC_FLOPS:
+        return None
+    gain = 0.5 * passes_s(facts)
+    evidence = f"the parameters are float64; computing is {percent(facts.summary.share('compute') or 0.0)} of the step"
+    return Issue("the model computes in float64", evidence,
+                 "model.float() and float32 inputs (numpy's arrays are float64: x.astype(numpy.float32)), where the "
+                 "digits are not needed", facts.steady_steps, gain / step, gain_s=gain, about="compute")  # fmt: skip
+
+
+def deterministic(facts: Facts) -> Issue | None:
+    """Finds deterministic algorithms in a job that mostly computes."""
+    share = facts.summary.share("compute")
+    if not facts.training.deterministic or share is None or not _computes(facts):
+        return None
+    evidence = f"only deterministic algorithms are allowed; computing is {percent(share)} of the step"
+    action = (
+        "torch.use_deterministic_algorithms(False) and torch.backends.cudnn.deterministic = False where equal bits "
+        "from run to run are not needed: how much it gains, a run without it tells"
+    )
+    return Issue("deterministic algorithms only", evidence, action, facts.steady_steps, share,
+                 severity="info")  # fmt: skip
+
+
+def few_threads(facts: Facts) -> Issue | None:
+    """Finds a job that computes on few threads of a machine whose other cores have nothing to do."""
+    threads, cores, busy = facts.training.cpu_threads, facts.host.cores_per_rank, facts.host.busy_cores_per_rank
+    step, nodes = facts.mean_s("step"), facts.model.graph_nodes
+    if facts.device != "cpu" or None in (threads, cores, busy, nodes) or not step or facts.starved:
+        return None
+    assert threads is not None
+    assert cores is not None
+    assert busy is not None
+    assert nodes is not None
+    if 2 * threads > cores or busy > FREE_CPU_PERCENT / 100 * cores or not _computes(facts):
+        return None
+    of_operator = passes_s(facts) / max(1, 2 * nodes * (facts.training.micro_batches or 1))
+    if of_operator < THREADED_OPERATOR_S:
+        return None
+    gain = passes_s(facts) * (1 - threads / cores)
+    evidence = f"torch computes on {count(threads, 'thread')} of {count(cores, 'core')} a rank, {busy:.1f} are busy; "
+    evidence += f"an operator takes {significant(1000 * of_operator, 2)} ms, which is worth dividing"
+    return Issue("most cores are idle", evidence,
+                 f"torch.set_num_threads({cores}) or OMP_NUM_THREADS={cores} (torchrun sets 1 where it is not set)",
+                 facts.steady_steps, gain / step, gain_s=gain, about="compute")  # fmt: skip
+
+
+def optimizer_loop(facts: Facts) -> Issue | None:
+    """Finds an update that goes through the parameters one after the other."""
+    tensors, step, update = facts.training.optimizer_tensors, facts.mean_s("step"), facts.mean_s("compute_optimizer")
+    switch, name = facts.training.optimizer_switch, facts.training.optimizer
+    if not step or not update or not name:
+        return None
+    if facts.training.optimizer_loops is None:
+        return _own_loop(facts, update, step)
+    if not facts.training.optimizer_loops or not switch:
+        return None
+    known = OPTIMIZER_UPDATES.get(name.lower())
+    gain = 0.0
+    if switch == FUSED and known is not None and known.fused:
+        gain = update * (1 - known.fused / known.foreach)
+    elif switch == FOREACH and (tensors or 0) >= LOOPED_TENSORS:
+        gain = update * _FOREACH_GAIN
+    if gain < LINE_OF_STEP_SHARE * step:
+        return None
+    evidence = (
+        f"the update takes {facts.scale.time(update)} of a step: {name} goes through "
+        f"{count(tensors or 0, 'parameter')} one after the other"
+    )
+    return Issue("the optimizer is a loop in Python", evidence,
+                 f"torch.optim.{name}(..., {switch}=True): the same update in one call", facts.steady_steps,
+                 gain / step, gain_s=gain, about="compute", part="compute_optimizer")  # fmt: skip
+
+
+def _own_loop(facts: Facts, update: float, step: float) -> Issue | None:
+    """The issue of an optimizer of the script's own, by the samples of the loops that it was in."""
+    loop = next((source for source in facts.updating.shares if source.sure), None)
+    tensors = facts.training.optimizer_tensors or 0
+    if loop is None or tensors < LOOPED_TENSORS or update > tensors * LOOPED_TENSOR_S:
+        return None
+    gain = update * loop.share * _OWN_GAIN
+    if gain < LINE_OF_STEP_SHARE * step:
+        return None
+    evidence = (
+        f"the update takes {facts.scale.time(update)} of a step, {percent(loop.share)} of it in the loop at "
+        f"{loop.place.text} over {count(tensors, 'parameter')} (of {facts.updating.samples} stack samples)"
+    )
+    return Issue("the optimizer is a loop in Python", evidence,
+                 "the same operations on lists of all parameters at once (torch._foreach_mul_, torch._foreach_add_), "
+                 "or an optimizer of torch's with fused=True", facts.steady_steps, gain / step, gain_s=gain,
+                 about="compute", part="compute_optimizer")  # fmt: skip
+
+
+def recomputation(facts: Facts) -> Issue | None:
+    """Finds activation checkpointing where memory is free."""
+    again, backward = facts.model.recomputed_flops_per_sample, facts.model.backward_flops_per_sample
+    forward, step, peak = facts.model.forward_flops_per_sample, facts.mean_s("step"), facts.devices.peak_bytes
+    size = facts.devices.memory_bytes
+    if not again or not backward or not forward or not step or not size or peak is None or facts.device == "cpu":
+        return None
+    if peak > (1 - FREE_MEMORY_SHARE) * size or not _computes(facts) or facts.launch_bound:
+        return None
+    gain = passes_s(facts) * again / (forward + backward)
+    if gain < LINE_OF_STEP_SHARE * step:
+        return None
+    evidence = f"{percent(again / (forward + backward))} of the operations compute activations again; "
+    evidence += f"{gib(peak)} of {gib(size)} are used"
+    return Issue("activations are computed again although memory is free", evidence,
+                 "without activation checkpointing (gradient_checkpointing=False), or with it on fewer layers",
+                 facts.steady_steps, gain / step, gain_s=gain, about="compute", severity="info")  # fmt: skip
+
+
+_MOSTLY = f"computing is {percent(_COMPUTES_SHARE)} of the step"
+_CHANGED = "a switch is changed in minutes"
+
+RULES = (
+    Rule("padding", "Tokens of padding are computed", f"{percent(WARN_SHARE)} of the step, and {_MOSTLY}",
+         "the passes take in proportion to their tokens; the update does not", FINDING_STEPS,
+         "no mask and no number of the padding is known, or `launch_bound` speaks", padding),
+    Rule("anomaly_mode", "Autograd's anomaly mode is on",
+         f"on at {percent(ANOMALY_SHARE)} of the looks while it computes, and {_MOSTLY}",
+         f"it costs at least {1e6 * ANOMALY_NODE_S:.0f} µs for each operator", FINDING_STEPS,
+         "nobody looked: the job was too short", anomaly_mode),
+    Rule("double_precision", "The model computes in float64",
+         f"{_MOSTLY}, at {ARITHMETIC_FLOPS / 1e9:.0f} GFLOP/s or more", "with less, arithmetic is not what takes time",
+         FINDING_STEPS, "the operations of the model are not known, or `launch_bound` speaks", double_precision),
+    Rule("deterministic", "Only deterministic algorithms are allowed", _MOSTLY,
+         "always an info, since somebody asked for it and nobody measured what it costs", FINDING_STEPS,
+         "nobody looked: the job was too short", deterministic),
+    Rule("few_threads", "torch computes on few threads, and the other cores are idle",
+         f"half of a rank's cores or fewer, {FREE_CPU_PERCENT:.0f} % of the cores busy, {_MOSTLY}, and "
+         f"{1e6 * THREADED_OPERATOR_S:.0f} µs for an operator", "shorter operators are not faster on more threads",
+         FINDING_STEPS, "the autograd graph was not read, the training waits for processors, or the job trains on a "
+         "device", few_threads),
+    Rule("optimizer_loop", "The update is a loop over the parameters", f"{percent(LINE_OF_STEP_SHARE)} of the step to "
+         "gain, by what the operators of both forms read and write", _CHANGED, FINDING_STEPS,
+         "the optimizer has neither a fused nor a foreach form, or is not torch's and no loop of its own was seen",
+         optimizer_loop),
+    Rule("recomputation", "Activations are computed again although memory is free",
+         f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, and {percent(FREE_MEMORY_SHARE)} of the device's memory "
+         "was never used", "always an info, since nobody knows whether all activations fit", FINDING_STEPS,
+         "the operations or the memory are not known, or `launch_bound` speaks", recomputation),
+)  # fmt: skip

@@ -1,0 +1,27 @@
+"""The pauses of the garbage collector in a real training."""
+
+from __future__ import annotations
+
+import gc
+
+import torch
+from torch import nn
+
+from tests.integration.hooks.conftest import Profiling
+
+
+def test_collections_of_the_training_are_recorded_and_the_callback_goes(profiling: Profiling) -> None:
+    net = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    before = list(gc.callbacks)
+    with profiling() as profile:
+        during = len(gc.callbacks)
+        for _ in range(20):
+            net(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            gc.collect()
+    assert during == len(before) + 1
+    assert gc.callbacks == before
+    last = profile.records("O")[-1]
+    assert last.full >= 20
+    assert last.longest_ns <= last.total_ns

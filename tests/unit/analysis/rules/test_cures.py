@@ -1,0 +1,108 @@
+"""What findings about computing and pauses say to do, and what that gains at most."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ddlprof.analysis.rules.facts import Facts, ProfilerWindow
+from tests.golden.runs import MS
+from tests.unit.analysis.rules.made_up import WINDOW, facts
+from tests.unit.analysis.rules.test_rules import (
+    CHECKPOINTED,
+    DOUBLE,
+    GIB,
+    LOOPED,
+    ON_CPU,
+    SIZES,
+    SPEAKS,
+    UPDATING,
+    found,
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "given", "gain_ms"),
+    [
+        ("padding", facts(UPDATING, padding_share=0.5), 33.5),  # the update takes the same without it
+        ("double_precision", facts(UPDATING, **DOUBLE), 33.5),
+        ("optimizer_loop", facts(UPDATING, **LOOPED), 19.5),
+        ("few_threads", facts(**ON_CPU, graph_nodes=100), 97 * 7 / 8),
+        ("recomputation", facts(**CHECKPOINTED), 97 / 4),
+        ("anomaly_mode", facts(anomaly_share=1.0, graph_nodes=1000), 30),
+        ("anomaly_mode", facts(anomaly_share=1.0, layers=200), 30),
+        ("anomaly_mode", facts(anomaly_share=1.0, layers=200, queued_share=0.5), 60),
+        ("anomaly_mode", facts(anomaly_share=1.0, layers=2000), 0.9 * 97),
+    ],
+)
+def test_what_a_switch_gains_at_most(rule: str, given: Facts, gain_ms: float) -> None:
+    (finding,) = found(rule, given)
+    assert finding.gain_s == pytest.approx(gain_ms / 1000)
+
+
+def test_an_update_that_is_measured_well_is_told_though_the_passes_vary() -> None:
+    given = facts(UPDATING, **LOOPED)
+    spreads = dict(given.summary.spreads)
+    noisy = replace(spreads["compute"], standard_error_ns=20.0 * MS)
+    varies = replace(given, summary=replace(given.summary, spreads=spreads | {"compute": noisy}))
+    assert found("optimizer_loop", varies)
+    own = replace(spreads["compute_optimizer"], standard_error_ns=20.0 * MS)
+    varies = replace(given, summary=replace(given.summary, spreads=spreads | {"compute_optimizer": own}))
+    assert not found("optimizer_loop", varies)
+
+
+def test_the_cure_of_pauses_depends_on_who_calls_the_collector() -> None:
+    own, called = (found("collector", given)[0].next for given in SPEAKS["collector"])
+    assert own.startswith("gc.collect(); gc.freeze(); gc.disable() before the loop")
+    assert called.startswith("call gc.collect() only")
+    assert not found("slow_line", SPEAKS["collector"][1])  # it is told once
+
+
+@pytest.mark.parametrize(
+    ("reason", "action"),
+    [
+        (SIZES.reason, "dynamic=True"),
+        ("", "dynamic=True"),
+        ("k == 0", "as a tensor or an argument that stays the same"),
+    ],
+)
+def test_the_cure_of_compiling_again_depends_on_the_reason_of_torch(reason: str, action: str) -> None:
+    (finding,) = found("recompilation", facts(recompiled=replace(SIZES, reason=reason)))
+    assert action in finding.next
+    assert reason in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"peak_bytes": 2 * GIB}, "8 runs that differ in hyper-parameters would train as one about 1.4 times"),
+        ({"peak_bytes": 20 * GIB}, "3 runs that differ in hyper-parameters would train as one about 1.3 times"),
+        ({"peak_bytes": 40 * GIB}, None),  # two do not fit
+        ({"peak_bytes": None}, None),
+        ({"peak_bytes": 2 * GIB, "world_size": 2}, None),
+        ({"peak_bytes": 2 * GIB, "window": ProfilerWindow(6, 0.15, 900.0, 8e-6)}, None),  # too little to gain
+    ],
+)
+def test_what_many_launch_bound_runs_would_gain_as_one(given: dict[str, Any], said: str | None) -> None:
+    (finding,) = found("launch_bound", facts(**{"window": WINDOW} | given))
+    assert ("ddlprof fuse" in finding.next) is (said is not None)
+    assert said is None or said in finding.next
+
+
+@pytest.mark.parametrize(
+    ("lag", "idle", "updates", "expected"),
+    [
+        (0.11, 0.5, 6, True),  # behind its host in one part of the step, and waiting for the rest of it
+        (0.11, 0.2, 6, False),
+        (0.01, 0.2, 6, True),
+        (0.01, 0.05, 6, False),
+        (0.11, 0.5, 2, False),
+        (None, 0.5, 6, True),
+    ],
+)
+def test_windows_say_better_than_the_lag_whether_the_device_waits(
+    lag: float | None, idle: float, updates: int, expected: bool
+) -> None:
+    assert facts(lag_share=lag, window=ProfilerWindow(updates, idle, 300.0, 13e-6)).launch_bound is expected

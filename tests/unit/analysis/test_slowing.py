@@ -1,0 +1,53 @@
+"""Steps that become slower all the time."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from ddlprof.analysis.run import analyse
+from ddlprof.analysis.slowing import Slowing, find_slowing
+from ddlprof.store import load_run
+from tests.golden.runs import header, step, write_rank
+
+
+def slowing_of(directory: Path, compute_ms: list[float], other_ms: list[float]) -> list[Slowing]:
+    rows, start = [], 0.0
+    for number, (compute, other) in enumerate(zip(compute_ms, other_ms, strict=True)):
+        rows.append(step(number, compute, other_ms=other, start_ms=start))
+        start += rows[-1].step_ns / 1e6
+    write_rank(directory, header(), rows)
+    (attempt,) = analyse(load_run(directory))
+    return find_slowing(attempt.ranks)
+
+
+STEPS = 150
+
+
+@pytest.mark.parametrize(("compute", "other", "about"), [(0.3, 0.01, "compute"), (0.01, 0.3, "other")])
+def test_what_grows_in_every_part_is_told_with_its_class(
+    tmp_path: Path, compute: float, other: float, about: str
+) -> None:
+    noise = random.Random(3)
+    (found,) = slowing_of(
+        tmp_path,
+        [50 + compute * n + noise.uniform(0, 5) for n in range(STEPS)],
+        [20 + other * n for n in range(STEPS)],
+    )
+    assert found.about == about
+    assert found.last_s - found.first_s == pytest.approx(0.31 * STEPS * 5 / 6 / 1000, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    "compute_ms",
+    [
+        [50 + 20 * (n >= 100) for n in range(STEPS)],  # slower once
+        [50 + 0.02 * n for n in range(STEPS)],  # hardly slower
+        [50 + 0.3 * n for n in range(50)],  # too few to tell
+        [80 - 0.2 * n for n in range(STEPS)],
+    ],
+)
+def test_nothing_else_is(tmp_path: Path, compute_ms: list[float]) -> None:
+    assert slowing_of(tmp_path, compute_ms, [2.0] * len(compute_ms)) == []

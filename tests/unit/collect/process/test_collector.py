@@ -1,0 +1,50 @@
+"""The pauses of the garbage collector are timed by its callbacks."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from ddlprof.base.real_time import time
+from ddlprof.collect.process.collector import CollectorTimes
+
+
+def test_collections_are_counted_until_the_callback_is_removed() -> None:
+    times, before = CollectorTimes(), list(gc.callbacks)
+    assert times.news(0) is None
+    remove = times.watch()
+    try:
+        begin = time.perf_counter_ns()
+        gc.collect()
+        gc.collect(0)
+        took = time.perf_counter_ns() - begin
+    finally:
+        remove()
+    assert gc.callbacks == before
+    gc.collect()
+    pauses = times.news(7)
+    assert pauses is not None
+    assert pauses.time_ns == 7
+    assert pauses.number >= 2
+    assert pauses.full >= 1
+    assert 0 < pauses.longest_ns <= pauses.total_ns <= took
+    assert times.news(8) is None  # no news
+
+
+def test_a_script_may_clear_the_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc, "callbacks", [])
+    remove = CollectorTimes().watch()
+    gc.callbacks.clear()
+    remove()
+    assert gc.callbacks == []
+
+
+def test_an_end_without_a_begin_is_no_pause() -> None:
+    times, before = CollectorTimes(), len(gc.callbacks)
+    remove = times.watch()
+    try:
+        gc.callbacks[before]("stop", {"generation": 2, "collected": 0, "uncollectable": 0})
+        assert times.news(1) is None
+    finally:
+        remove()

@@ -1,0 +1,72 @@
+"""Loops are told by the jumps of the bytecode."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable, Iterable
+from types import CodeType
+from typing import Any
+
+import pytest
+
+from ddlprof.collect.process.loops import loop_around
+
+
+def here(value: Any = None) -> Any:
+    return value
+
+
+def plain() -> None:
+    here()
+
+
+def inside(values: Iterable[int]) -> None:
+    for value in values:
+        here(value)
+
+
+def behind(values: Iterable[int]) -> None:
+    for _ in values:
+        pass
+    here()
+
+
+def nested(rows: Iterable[Iterable[int]]) -> None:
+    for row in rows:
+        for value in row:
+            if value:
+                continue
+            here(value)
+
+
+def until(values: list[int]) -> None:
+    while values:
+        here(values.pop())
+
+
+def at(function: Callable[..., Any]) -> tuple[CodeType, int]:
+    """The code of a function, and the instruction that reads the name `here`."""
+    code = function.__code__
+    return code, next(each.offset for each in dis.get_instructions(code) if each.argval == "here")
+
+
+@pytest.mark.parametrize(("function", "line"), [(plain, None), (inside, 1), (behind, None), (nested, 1)])
+def test_the_outermost_loop_is_told_by_its_first_line(function: Callable[..., Any], line: int | None) -> None:
+    found = loop_around(*at(function))
+    assert (found and found.line - function.__code__.co_firstlineno) == line
+
+
+def test_a_loop_of_while_is_one() -> None:
+    found = loop_around(*at(until))
+    assert found is not None
+    assert 1 <= found.line - until.__code__.co_firstlineno <= 2
+
+
+def test_a_loop_around_the_update_does_not_count() -> None:
+    code, instruction = at(nested)
+    outer = loop_around(code, instruction)
+    assert outer is not None
+    assert loop_around(code, instruction, instruction) is None
+    inner = loop_around(code, instruction, outer.first)
+    assert inner is not None
+    assert inner.line == outer.line + 1

@@ -33,6 +33,7 @@ PHASE_OF_RUN_SHARE = 0.6  # ... and no more of the steps: else the rank is late 
 
 # Source lines of `other`.
 LINE_SAMPLES = 10  # with fewer, one sample moves a share by more than a tenth
+LINE_CURE_SHARE = 2 / 3  # with less, it may be the line before: a look gets in where a call lets the lock go
 LINE_SHARE = 1 / 3  # the lower end of the interval is above: then no two other lines can be as large
 
 # What the counters of the host contradict.

@@ -18,6 +18,7 @@ from ddlprof.analysis.thresholds import (
     HANDED_SHARE,
     HANDOVER_S,
     HUGE_BATCH_BYTES,
+    LINE_CURE_SHARE,
     LINE_OF_STEP_SHARE,
     MANY_TENSORS,
     MOST_PREFETCHED,
@@ -54,15 +55,18 @@ def loader_workers(facts: Facts) -> Issue | None:
 
 def made_at(line: SourceShare) -> str:
     """Advice for the line at which most of the making of batches is spent."""
-    what = line.place.what.partition(" ")[2]
-    action = AT_LINE.get(what, "do it once and keep the result, for whole batches, or before the training")
+    action = _advice_at(line) or "do it once and keep the result, for whole batches, or before the training"
     return f"{action} ({line.place.text}, {percent(line.share)} of what batches take)"
 
 
 def _line_is_known(facts: Facts) -> bool:
     """Whether it is known what the line does at which most of the making of batches is spent, and what to do there."""
-    line = facts.data_lines.main
-    return line is not None and line.place.what.partition(" ")[2] in AT_LINE
+    return facts.data_lines.main is not None and _advice_at(facts.data_lines.main) is not None
+
+
+def _advice_at(line: SourceShare) -> str | None:
+    """Advice for what the line does, where it is known and takes most of the time."""
+    return AT_LINE.get(line.place.what.partition(" ")[2]) if line.share >= LINE_CURE_SHARE else None
 
 
 def _takes_whole_batches(facts: Facts) -> bool:

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 GROUPS = JOB, MODEL, TRAINING, ENVIRONMENT = "job", "model", "training", "environment"
 
-_RESULTS = ("peak_device_memory_bytes", "peak_process_memory_bytes", "tokens_per_sample", "padding_share")
+_RESULTS = (
+    "peak_device_memory_bytes",
+    "peak_process_memory_bytes",
+    "tokens_per_sample",
+    "padding_share",
+    "batch_bytes",
+)
 """Fields of the training that are results, not settings, and differ from run to run."""
 _SMALL = 1e-4
 """Numbers below this, such as learning rates, are written with an exponent."""

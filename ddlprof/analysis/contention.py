@@ -34,17 +34,32 @@ def queued_shares(ranks: Sequence[RankData]) -> dict[int, float]:
     return {rank: share for rank, share in shares.items() if share is not None}
 
 
+def other_cores(ranks: Sequence[RankData], busy_cores_per_rank: float | None) -> float | None:
+    """How many cores a rank's share of the machine spends on other work than the job's; None: not known."""
+    own = [_rate(rank, "job_cpu_ns") for rank in ranks]
+    known = [each for each in own if each is not None]
+    if busy_cores_per_rank is None or not known or len(known) < len(own):
+        return None
+    return max(0.0, busy_cores_per_rank - float(np.mean(known)))
+
+
 def _queued_share(rank: RankData) -> float | None:
-    queued, time_ns = rank.context["process_queued_ns"], rank.context["time_ns"]
-    training = ~np.isnan(queued)
+    rate = _rate(rank, "process_queued_ns")
+    return None if rate is None else min(max(rate, 0.0), 1.0)
+
+
+def _rate(rank: RankData, column: str) -> float | None:
+    """How much a counter of time grew while the rank trained, over that time; None without two readings."""
+    counted, time_ns = rank.context[column], rank.context["time_ns"]
+    training = ~np.isnan(counted)
     if len(rank.steps):
         first, last = rank.steps["start_ns"][0], rank.steps["start_ns"][-1] + rank.steps["step_ns"][-1]
         training &= (time_ns >= first) & (time_ns <= last)
     if np.count_nonzero(training) < 2:
         return None
-    queued, time_ns = queued[training], time_ns[training]
+    counted, time_ns = counted[training], time_ns[training]
     passed_ns = float(time_ns[-1] - time_ns[0])
-    return min(max(float(queued[-1] - queued[0]) / passed_ns, 0.0), 1.0) if passed_ns > 0 else None
+    return float(counted[-1] - counted[0]) / passed_ns if passed_ns > 0 else None
 
 
 def own_steps_ns(rank: RankData, steady: NDArray[np.bool_]) -> NDArray[np.float64]:

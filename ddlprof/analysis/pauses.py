@@ -50,13 +50,14 @@ def _collector_of(rank: RankAnalysis) -> Pauses | None:
         known = np.array([0, *values], dtype=np.float64)
         return float(np.interp(end, at, known) - np.interp(begin, at, known))
 
-    number = int(steps["step"][last] - steps["step"][first]) + 1
+    # Evaluations and checkpoints lie between them, too: pauses are as frequent there.
+    of_step = (rank.summary.mean_ns("step") or 0.0) / max(end - begin, 1)
     return Pauses(
-        number=between([reading.number for reading in readings]) / number,
-        seconds=between([reading.total_ns for reading in readings]) / number / 1e9,
+        number=between([reading.number for reading in readings]) * of_step,
+        seconds=between([reading.total_ns for reading in readings]) * of_step / 1e9,
         longest_s=readings[-1].longest_ns / 1e9,
-        full=between([reading.full for reading in readings]) / number,
-        steps=number,
+        full=between([reading.full for reading in readings]) * of_step,
+        steps=int(steps["step"][last] - steps["step"][first]) + 1,
     )
 
 

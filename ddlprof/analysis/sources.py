@@ -1,5 +1,5 @@
-"""The source lines on which the time of `other` is spent, and the loops in which computing is, by the stack samples of
-the steady steps.
+"""The source lines on which the time of `other` or of making batches is spent, and the loops in which computing is, by
+the stack samples of the steady steps.
 
 A helper that is called from many lines, or a function with several lines, is a vote for the function around it, and for
 the line of the training loop that led there.
@@ -16,6 +16,7 @@ import numpy as np
 
 from ddlprof.analysis.thresholds import LINE_SAMPLES, LINE_SHARE
 from ddlprof.analysis.uncertainty import lowest_share
+from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import UPDATE, SourceLocation
 from ddlprof.model.stack_samples import sparseness
 
@@ -63,7 +64,14 @@ class Sources:
 
 def other_sources(ranks: Sequence[RankAnalysis]) -> Sources:
     """The places of `other` of these ranks together."""
-    return _sources(ranks, lambda rank: rank.samples)
+    return sources_of(ranks, lambda place: not place.is_of_data)
+
+
+def sources_of(
+    ranks: Sequence[RankAnalysis], wanted: Callable[[SourceLocation], bool], flag: Flag | None = None
+) -> Sources:
+    """Such places in `other` and in waits for data; `flag`: of the steps with it, in place of the steady ones."""
+    return _sources(ranks, lambda rank: [each for each in rank.samples if wanted(each[1])], flag)
 
 
 def compute_sources(ranks: Sequence[RankAnalysis], update: bool = False) -> Sources:
@@ -71,14 +79,17 @@ def compute_sources(ranks: Sequence[RankAnalysis], update: bool = False) -> Sour
     return _sources(ranks, lambda rank: [each for each in rank.compute_samples if (each[1].what == UPDATE) is update])
 
 
-def _sources(ranks: Sequence[RankAnalysis], samples_of: Callable[[RankData], list[_Sampled]]) -> Sources:
+def _sources(
+    ranks: Sequence[RankAnalysis], samples_of: Callable[[RankData], list[_Sampled]], flag: Flag | None = None
+) -> Sources:
     """The places of the samples. The later a sample, the more time it stands for (`sparseness`)."""
     time: defaultdict[str, float] = defaultdict(float)
     kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
     functions, callers = _Votes(), _Votes()
     samples, of_squares = 0, 0.0
     for rank in ranks:
-        left_out = set(rank.times.step[~rank.times.steady].tolist())
+        usual = rank.times.steady if flag is None else rank.flags & int(flag) != 0
+        left_out = set(rank.times.step[~usual].tolist())
         kept = [each for each in samples_of(rank.data) if each[0] not in left_out]
         for (_, place, number), weight in zip(kept, _weights(rank.data, [step for step, _, _ in kept]), strict=True):
             time[place.text] += number * weight

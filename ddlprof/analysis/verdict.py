@@ -16,7 +16,7 @@ from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.communication import less_communication
 from ddlprof.analysis.rules.compute import free_processors, launch_less, starved_words, waiting_device
 from ddlprof.analysis.rules.facts import Facts, gather_facts
-from ddlprof.analysis.rules.input import more_workers, sooner_copies
+from ddlprof.analysis.rules.input import handed_s, more_workers, sooner_copies
 from ddlprof.analysis.rules.loop import LESS_ROLLOUT, main_line, words_for_line
 from ddlprof.analysis.rules.pipeline import less_bubble, why_bubble
 from ddlprof.analysis.rules.ranks import help_late_rank, uneven_input
@@ -53,7 +53,8 @@ class VerdictLine:
     queued_share: float | None = None
     """The share of its time that the training waited for a processor; None where it is small or not known."""
     headline: str | None = None
-    """The words in place of the name where a stall is worth avoiding, but does not bound the step."""
+    """The words in place of the name where a stall is worth avoiding, but does not bound the step, or where something
+    beside the steps takes more of the job."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,12 @@ def judge_run(
         action = own.next
     rule = own.rule if own is not None else None
     severity = "warning" if facts.starved and verdict.severity == "ok" else verdict.severity
-    queued = facts.host.queued_share if facts.starved and not facts.crowded else None
+    queued = facts.host.queued_share if facts.shares_machine else None
     words = headline_words(verdict, facts)
+    first = _first_of_job(verdict, findings, job)
+    if first is not None:
+        why, action, rule = f"{first.evidence}; of the steps, {why}", first.next, first.rule
+        words, severity = f"{first.title}, {percent(first.share or 0.0)} of it", first.severity
     return Judged(VerdictLine(verdict.name, severity, verdict.share, why, action, rule, queued, words), findings)
 
 
@@ -94,12 +99,21 @@ def _finding_of(verdict: Verdict, action: str, findings: Sequence[Finding]) -> F
     if verdict.severity == "unknown":
         return None
     same = next((finding for finding in findings if finding.next == action), None)
-    if same is not None and verdict.stall is not None:
+    if same is not None and same.about is not None and verdict.stall is not None:
         return same
     moving = verdict.stall in COMM_PARTS and verdict.stall not in ("straggler", "bubble")
     about = "comm" if moving else verdict.stall or "compute"
     chosen = next((finding for finding in findings if finding.about == about), None)
     return same if chosen is None or (same is not None and chosen.severity == "info") else chosen
+
+
+def _first_of_job(verdict: Verdict, findings: Sequence[Finding], job: JobTime | None) -> Finding | None:
+    """The finding about the job beside its steps that is worth more than what bounds the steps; None: none is."""
+    steps = job.share("steps") if job is not None else None
+    of_job = [each for each in findings if each.of == "job" and each.severity == "critical"]
+    first = max(of_job, key=lambda each: each.share or 0.0, default=None)
+    stall = (verdict.share or 0.0) if verdict.stall is not None else 0.0
+    return first if first is not None and steps is not None and (first.share or 0.0) > steps * stall else None
 
 
 def headline_words(verdict: Verdict, facts: Facts) -> str | None:
@@ -217,6 +231,8 @@ def _data(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         why += f", {facts.mean('data_fetch')} of it blocked on storage or network"
     elif verdict.cause == "prep":
         why += f", {facts.mean('data_prep')} of it preparing samples (decode, transform, collate)"
+    elif (handed := handed_s(facts)) is not None:
+        why += f", {facts.scale.time(handed)} of it after they were made, until they are handed over"
     elif fetch is not None and prep is not None:
         why += f" ({facts.mean('data_fetch')} fetching, {facts.mean('data_prep')} preparing)"
     return why, more_workers(facts)

@@ -99,6 +99,8 @@ class Helper:
         self.switches = Switches()
         self._recompilations = Recompilations()
         self.steps_ns = self.other_ns = 0
+        """The time of the latest steps, and that of it in which lines are looked for: `other` and `data`."""
+        self._last_step: int | None = None
         self._pending: deque[tuple[float, FinishedStep]] = deque()
         self._cpu_ns = 0
         self.after_first_updates: Callable[[], None] = lambda: None
@@ -306,7 +308,8 @@ class Helper:
         self.steps_ns += step.row.step_ns
         if step.collectives:
             step.issuers = issuers_of(step.collectives, self.stacks.places)
-        self.other_ns += step.row.other_ns
+        self.other_ns += step.row.other_ns + (step.row.data_ns or 0)
+        self._last_step = step.row.step
         self._pending.append((time.perf_counter(), step))
         samples = self.stacks.of_step(step.marks, step.row.flags)
         if self.assembler.lost_steps:
@@ -391,6 +394,7 @@ class Helper:
             self.writer.context(record)
         self.writer.context(self.cost())
         self._write_loader_cost()
+        self._write_worker_lines()
         self._write_drops()
 
     def _write_drops(self) -> None:
@@ -399,6 +403,11 @@ class Helper:
         self._count_lost()
         for drop in self.recorder.drops.take():
             self.writer.context(drop)
+
+    def _write_worker_lines(self) -> None:
+        samples = self.recorder.worker_lines.take()
+        if samples and self._last_step is not None:
+            self.writer.samples(self._last_step, samples)
 
     def _write_loader_cost(self) -> None:
         cost = self.assembler.loader_cost()

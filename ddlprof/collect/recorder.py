@@ -19,6 +19,7 @@ from ddlprof.collect.drops import Drops
 from ddlprof.collect.process.clocks import ThreadClock
 from ddlprof.collect.process.collector import CollectorTimes
 from ddlprof.collect.process.overhead import SampledCost, bare_hook, total_ns
+from ddlprof.collect.process.worker_lines import WorkerLines
 from ddlprof.collect.steps.loop import GapLooks, RecorderLoop
 from ddlprof.model.events import Event, Kind
 from ddlprof.model.records import LossValue
@@ -128,6 +129,7 @@ class Bookkeeping(_Core):
         """Writes a record that a hook has made, see `RankWriter.context`."""
         self.drops = Drops()
         self.training_loss = TrainingLoss()
+        self.worker_lines = WorkerLines()
         self.collector = CollectorTimes()
         self.after_backward: Callable[[], None] | None = None
         """Called in the training thread when a backward has ended, before its end is recorded."""

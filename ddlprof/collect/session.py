@@ -78,7 +78,7 @@ class Session:
         origin_ns = self.rank_output.origin_ns
         self.assembler = StepAssembler(origin_ns, options.step_optimizer)
         self.input = Input(
-            self.recorder, self._iterated, options.data_calls, lambda batch: self.inspector.text.loaded(batch)
+            self.recorder, self._iterated, options.data_calls, lambda batch: self.inspector.loaded(batch)
         )
         context = ContextSampler(origin_ns, time.perf_counter_ns)
         self.helper = Helper(self.recorder, self.assembler, self.writer, context, self._step_ended)

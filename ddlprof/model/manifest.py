@@ -71,6 +71,11 @@ class TrainingFacts:
     pin_memory: Shared[bool | None] = None
     persistent_workers: Shared[bool | None] = None
     prefetch_factor: Shared[int | None] = None
+    in_order: Shared[bool | None] = None
+    """Whether the loader gives batches in the order of its sampler, a slow one before those behind it."""
+    batch_tensors: Shared[int | None] = None
+    """The number of tensors in a batch of the loader; so in the next field."""
+    batch_bytes: Shared[int | None] = None
     comm_hook: Annotated[str | None, SharedAs("communication hook")] = None
     """The name of DDP's communication hook; empty if there is none."""
     peak_device_memory_bytes: Shared[int | None] = None

@@ -210,6 +210,8 @@ class ContextRow:
     """The energy that the device has taken so far, from an arbitrary beginning; so in the next field."""
     host_energy_j: Shared[float | None] = None
     """The energy of the machine's processors and their memory."""
+    job_cpu_ns: Shared[int | None] = None
+    """The processor time so far of all threads of the process and of its children, such as a loader's workers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A place in the sources at which time goes to `other`, and the kind of work there. The report words it."""
+"""A place in the sources at which time goes to `other` or a batch is made, and the kind of work there."""
 
 from __future__ import annotations
 
@@ -33,6 +33,40 @@ LOOP = "loop"
 UPDATE = "update"
 """Of computing: the first line of a loop in the user's code, in an optimizer."""
 
+DATA = "data"
+"""The line at which a batch is made, and after it one of the next words, if it is known what the line does."""
+DATA_CALLER = "data caller"
+"""The user's outermost line when a batch is made, which called what is in the others."""
+OPENS = "opens"
+"""Opens a file with many samples."""
+LISTS = "lists"
+"""Makes a tensor of a list."""
+DRAWS = "draws"
+TOKENISES = "tokenises"
+DECODES = "decodes"
+TABLES = "tables"
+"""Takes a row out of a table."""
+STARTS = "starts"
+"""Starts a loader's workers."""
+SAMPLER = "sampler"
+"""A sampler draws the numbers of samples."""
+PER_SAMPLE = "per sample"
+"""Code of torch's that takes single samples and joins them."""
+
+WHOLE = "whole"
+"""Code of torch's that takes whole batches by their indices."""
+
+
+def in_data(what: str) -> str:
+    """The word for a line at which a batch is made and that does this."""
+    return f"{DATA} {what}" if what else DATA
+
+
+def data_words() -> tuple[str, ...]:
+    """All words for places at which batches are made."""
+    work = ("", OPENS, LISTS, DRAWS, TOKENISES, DECODES, TABLES, STARTS, SAMPLER, PER_SAMPLE, WHOLE)
+    return (DATA_CALLER, *map(in_data, work))
+
 
 class SourceLocation(NamedTuple):
     """A place as `file:line function`, and one of the words above or of `ddlprof.model.issuers`; empty if the kind of
@@ -42,6 +76,11 @@ class SourceLocation(NamedTuple):
     what: str = ""
     caller: str = ""
     """The line of the user's that led there from the training loop, where it is another one."""
+
+    @property
+    def is_of_data(self) -> bool:
+        """Whether a batch is made there, so that its time is no `other`."""
+        return self.what.partition(" ")[0] == DATA
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -197,7 +198,8 @@ def run(case: Case, form: str, keep: Path) -> Run:
     folder = keep / f"{case.name}-{form}"
     if (folder / "log").exists():
         return Run(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was interrupted
+    folder.mkdir(parents=True)
     began = time.monotonic()
     words = ["run", "--quiet", "--out", str(folder / "run")]
     if case.ranks > 1:
@@ -236,7 +238,7 @@ def judge(case: Case, fault: Run, cured: Run | None) -> Judged:
         before, after = fault.seconds(case.where), cured.seconds(case.where)
         reached = 1 - after / before if before and after else None
         verdict = _verdict(fault, cured)
-        compared = bool(re.search(rf"B is [\d.]+ % faster.*in the {case.where}", verdict))
+        compared = bool(re.search(rf"% faster in the {case.where}|in the {case.where} .*is faster", verdict))
     return Judged(
         case,
         cause=named is not None if known else None,

@@ -11,6 +11,8 @@ from ddlprof.analysis.findings import SEVERITIES, Finding
 from ddlprof.analysis.rules import (
     communication,
     compute,
+    data_lines,
+    epochs,
     experts,
     input,
     loop,
@@ -26,13 +28,13 @@ from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import CRITICAL_SHARE, CRITICAL_STEPS, STANDARD_ERRORS, WARN_SHARE
 
 GROUPS: dict[str, tuple[Rule, ...]] = {
-    "Input": input.RULES,
+    "Input": input.RULES + data_lines.RULES,
     "Communication": communication.RULES + own_communication.RULES,
     "Computing": compute.RULES + switches.RULES,
     "Ranks": ranks.RULES,
     "Pipelines": pipeline.RULES,
     "Experts": experts.RULES,
-    "The loop and the job": loop.RULES + pauses.RULES,
+    "The loop and the job": loop.RULES + epochs.RULES + pauses.RULES,
     "Memory": machine.MEMORY_RULES,
     "Devices": machine.DEVICE_RULES,
 }

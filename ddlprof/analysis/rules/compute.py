@@ -203,26 +203,30 @@ def shared_machine(facts: Facts) -> Issue | None:
     if facts.late_rank is not None and facts.late_rank.queued_share is not None:
         return None
     return Issue("the training waits for processors", starved_words(facts), free_processors(facts), facts.steady_steps,
-                 share, gain_s=share * (facts.mean_s("step") or 0.0))  # fmt: skip
+                 share, gain_s=share * (facts.mean_s("step") or 0.0), severity="info")  # fmt: skip
 
 
 def starved_words(facts: Facts) -> str:
     """A sentence that says for how long the training waits for processors."""
     share = percent(facts.host.queued_share or 0.0)
     waits = f"for {share} of the time the training is ready to run and waits for a processor"
-    return waits if facts.crowded else f"the machine is shared: {waits}"
+    if facts.crowded:
+        return waits
+    return f"the machine is shared: {waits}" if facts.shares_machine else f"the job's own processes fill it: {waits}"
 
 
 def free_processors(facts: Facts) -> str:
     """Advice for a training that waits for processors."""
     threads, workers = facts.training.cpu_threads or 1, facts.training.loader_workers or 0
     cores = facts.host.cores_per_rank
+    others = facts.shares_machine or facts.crowded
     return either(
         f"OMP_NUM_THREADS={cores}" if facts.crowded else None,
-        "end the other work on the machine",
-        "give the training processors of its own",
+        "end the other work on the machine" if others else None,
+        "give the training processors of its own" if others else None,
         "fewer loader workers" if workers and cores is not None and threads + workers > cores else None,
         "fewer ranks on this machine" if facts.ranks_per_node > 1 else None,
+        None if others else "a machine with more cores",
     )
 
 
@@ -256,6 +260,7 @@ RULES = (
          "the threads are not known, or the job trains on a device", host_contention),
     Rule("shared_machine", "The training waits for processors",
          f"the main thread of a rank waits for one for {percent(STARVED_SHARE)} of its time",
-         "as much as any stall that is worth a warning", FINDING_STEPS,
+         "as much as any stall that is worth a warning; an info, as it stands beside the cause and does not hide it",
+         FINDING_STEPS,
          "it was not counted (only Linux counts it), or `straggler` or `host_contention` says it", shared_machine),
 )  # fmt: skip

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.analysis.ceilings import ceilings
-from ddlprof.analysis.contention import is_starved
+from ddlprof.analysis.contention import is_starved, other_cores
+from ddlprof.analysis.data_lines import DataLines, data_lines
 from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
 from ddlprof.analysis.health import Moved, moved_of
 from ddlprof.analysis.issued import Issued, IssuedTraffic, issued_traffic
@@ -38,6 +39,7 @@ from ddlprof.analysis.thresholds import (
     LAG_SHARE,
     LAUNCH_US,
     LAUNCHED_KERNELS,
+    OTHER_CORES,
     SMALL_BUCKET_BYTES,
     WARN_SHARE,
     WINDOW_STEPS,
@@ -98,6 +100,8 @@ class HostFacts:
     """How busy the cores of a machine were, in per cent of all of them."""
     queued_share: float | None = None
     """The share of its time for which the main thread waited for a processor, on the rank with the largest share."""
+    other_cores: float | None = None
+    """The mean number of cores, of those of a rank, that are busy with other work than the job's."""
     free_bytes: int | None = None
     """The bytes free at the last reading, on the machine with the fewest."""
 
@@ -168,6 +172,8 @@ class Facts:
     moved: list[Moved] = field(default_factory=list)
     """The counters of a sick machine that moved while the late rank was late."""
     job: JobTime | None = None
+    data_lines: DataLines = field(default_factory=DataLines)
+    """The lines at which batches are made."""
     most_gained_s: dict[str, float] = field(default_factory=dict)
     """The largest possible gain in a step by class, in seconds; see `ddlprof.analysis.ceilings`."""
 
@@ -189,6 +195,12 @@ class Facts:
     def starved(self) -> bool:
         """Whether the training waits for processors, so that anything that needs one more would not help."""
         return is_starved(self.host.queued_share)
+
+    @property
+    def shares_machine(self) -> bool:
+        """Whether the training waits for processors that other work uses, as far as known. Its own is none."""
+        others = self.host.other_cores
+        return self.starved and not self.crowded and (others is None or others >= OTHER_CORES)
 
     @property
     def crowded(self) -> bool:
@@ -267,7 +279,7 @@ def gather_facts(
         slowing=find_slowing(headline.ranks),
         training=training,
         model=manifest.model if manifest else ModelFacts(),
-        host=_host_facts(host, headline, ranks / nodes, cpu_percent),
+        host=_host_facts(host, headline, nodes, cpu_percent),
         devices=_device_facts(host, headline),
         loader=loader_cost(headline),
         samples_per_step=_samples_per_step(headline.ranks),
@@ -283,18 +295,22 @@ def gather_facts(
         experts=headline.experts,
         moved=moved_of(headline),
         job=job,
+        data_lines=data_lines(headline.ranks),
         most_gained_s=_most_gained(headline),
     )
 
 
-def _host_facts(host: dict[str, Any], headline: Attempt, ranks_per_node: float, cpu_percent: float | None) -> HostFacts:
+def _host_facts(host: dict[str, Any], headline: Attempt, nodes: int, cpu_percent: float | None) -> HostFacts:
     cores, all_cores = _usable_cores(host), host.get("logical_cores")
-    whole = all_cores / ranks_per_node if isinstance(all_cores, int) else None
+    ranks = len(headline.ranks)
+    whole = all_cores * nodes / ranks if isinstance(all_cores, int) else None
+    busy = whole * cpu_percent / 100 if whole is not None and cpu_percent is not None else None
     return HostFacts(
-        cores_per_rank=max(1, int(cores / ranks_per_node)) if cores is not None else None,
-        busy_cores_per_rank=whole * cpu_percent / 100 if whole is not None and cpu_percent is not None else None,
+        cores_per_rank=max(1, cores * nodes // ranks) if cores is not None else None,
+        busy_cores_per_rank=busy,
         cpu_percent=cpu_percent,
         queued_share=headline.queued_share,
+        other_cores=other_cores([rank.data for rank in headline.ranks], busy),
         free_bytes=_host_free_bytes(host, headline.ranks),
     )
 

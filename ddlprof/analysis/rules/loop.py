@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.line_advice import AT_LINE
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.sources import SourceShare
 from ddlprof.analysis.thresholds import JOB_EVENTS, LINE_OF_STEP_SHARE, LINE_SAMPLES, LINE_SHARE, WARN_SHARE
@@ -47,6 +48,7 @@ _AT_LINE = {
         "in",
         "see what the library does there in every step, and which option makes it do so less often",
     ),
+    source_locations.DRAWS: ("drawing at", AT_LINE[source_locations.DRAWS]),
     "": (
         "at",
         "see what this line does: what the step need not wait for can be done less often, or in another process",

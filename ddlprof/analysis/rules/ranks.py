@@ -74,8 +74,14 @@ def help_late_rank(facts: Facts) -> str:
         return "give all ranks equal work: samples of one length, equal numbers of them"
     if full_rank_is_late(facts):
         return EVEN_EXPERTS
-    if late.queued_share is not None:
-        return f"look at what else runs on rank {late.rank}'s machine: {free_processors(facts)}"
+    if late.queued_share is None:
+        return _help_by_cause(facts, late)
+    if late.cause is not None and facts.ranks_per_node == facts.world_size:  # other work would hold all ranks up alike
+        return f"{_help_by_cause(facts, late)}; it also waits for processors: {free_processors(facts)}"
+    return f"look at what else runs on rank {late.rank}'s machine: {free_processors(facts)}"
+
+
+def _help_by_cause(facts: Facts, late: LateRank) -> str:
     if late.phases:
         return _help_in_phases(facts, late)
     if late.cause is None:

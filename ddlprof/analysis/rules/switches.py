@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import (
-    ANOMALY_LAYER_S,
+    ANOMALY_NODE_S,
     ANOMALY_SHARE,
     ARITHMETIC_FLOPS,
     FINDING_STEPS,
@@ -25,6 +25,8 @@ _COMPUTES_SHARE = 0.5
 _FOREACH_GAIN = 1 / 3
 """The part of an update that its loop takes on processors beyond the operators, which stay the same with `foreach`."""
 
+_NODES_OF_A_LAYER = 5
+"""Those of a linear layer with its bias and an activation."""
 _OWN_GAIN = 0.5
 """The part of a loop of small operators that is less with lists of tensors."""
 
@@ -65,8 +67,10 @@ def anomaly_mode(facts: Facts) -> Issue | None:
         f"autograd's anomaly mode was on in {percent(share)} of the looks while it computed: it keeps a stack of "
         "Python for every operator and searches every gradient for NaN"
     )
-    layers = (facts.model.layers or 0) * (facts.training.micro_batches or 1)
-    gain = min(0.9 * passes_s(facts), ANOMALY_LAYER_S * layers) or None
+    nodes = facts.model.graph_nodes or _NODES_OF_A_LAYER * (facts.model.layers or 0)
+    nodes *= facts.training.micro_batches or 1
+    awake = 1 - min(facts.host.queued_share or 0.0, 0.9)  # what it takes beyond waiting for a processor
+    gain = min(0.9 * passes_s(facts), ANOMALY_NODE_S * nodes / awake) or None
     return Issue("autograd's anomaly mode is on", evidence,
                  "torch.autograd.set_detect_anomaly(False), and no detect_anomaly() around the loop (in Lightning "
                  "detect_anomaly=False): on only to find a NaN", facts.steady_steps,
@@ -201,7 +205,7 @@ RULES = (
          "no mask and no number of the padding is known, or `launch_bound` speaks", padding),
     Rule("anomaly_mode", "Autograd's anomaly mode is on",
          f"on at {percent(ANOMALY_SHARE)} of the looks while it computes, and {_MOSTLY}",
-         f"it costs some 40 µs for each operator, at least {1e6 * ANOMALY_LAYER_S:.0f} µs a layer", FINDING_STEPS,
+         f"it costs at least {1e6 * ANOMALY_NODE_S:.0f} µs for each operator", FINDING_STEPS,
          "nobody looked: the job was too short", anomaly_mode),
     Rule("double_precision", "The model computes in float64",
          f"{_MOSTLY}, at {ARITHMETIC_FLOPS / 1e9:.0f} GFLOP/s or more", "with less, arithmetic is not what takes time",

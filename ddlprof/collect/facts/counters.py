@@ -6,6 +6,7 @@ torch or initialises a device; what torch knows is read only where the script ha
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ddlprof.base.guarded import attempt
 from ddlprof.base.real_process import getpid
+from ddlprof.base.real_time import time
 from ddlprof.collect.accelerator import known
 from ddlprof.collect.accelerator.clock import DeviceClock
 from ddlprof.collect.accelerator.protocol import Counters
@@ -45,6 +47,7 @@ class ContextSampler:
             "process_rss_bytes": self._process.rss_bytes,
             "process_private_bytes": self._process.private_bytes,
             "process_queued_ns": _process_queued_ns,
+            "job_cpu_ns": _job_cpu_ns,
             "gpu_percent": self._device.reader("percent"),
             "gpu_memory_bytes": self._device.reader("memory_bytes"),
             "gpu_power_w": self._device.reader("power_w"),
@@ -148,6 +151,22 @@ def _process_queued_ns() -> int | None:
     except FileNotFoundError:
         return None
     return int(queued) if int(running) else None
+
+
+def _job_cpu_ns() -> int | None:
+    """The processor time of this process and its children so far, in ns; None where the system does not list them."""
+    try:
+        children = _figures(f"self/task/{getpid()}/children").split()
+    except FileNotFoundError:
+        return None
+    ended = os.times()
+    ticks = 0
+    for child in children:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            fields = _figures(f"{int(child)}/stat").rpartition(b")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    living = ticks / os.sysconf("SC_CLK_TCK")
+    return time.process_time_ns() + int((ended.children_user + ended.children_system + living) * 1e9)
 
 
 class _Device:

@@ -75,6 +75,7 @@ def update_manifest(
     for name, value in probe.loader.items():
         setattr(training, name, value)
     training.dataset_samples = probe.dataset_samples
+    training.batch_tensors, training.batch_bytes = probe.parts.tensors, probe.parts.bytes
     training.tokens_per_sample = probe.text.tokens_per_sample(training.batch_per_rank)
     training.padding_share = probe.text.padding_share
     training.anomaly_share, training.deterministic = probe.switches.anomaly_share, probe.switches.deterministic

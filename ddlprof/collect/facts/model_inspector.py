@@ -19,6 +19,7 @@ from ddlprof.collect.facts.ddp_switches import DdpSwitches
 from ddlprof.collect.facts.optimizer_facts import Update, update_of
 from ddlprof.collect.facts.switches import Switches
 from ddlprof.collect.loader.batch import arguments_bytes, arguments_tensors
+from ddlprof.collect.loader.batch_parts import BatchParts
 from ddlprof.collect.loader.tokens import TextBatches
 from ddlprof.collect.recorder import Recorder
 from ddlprof.model.amounts import COUNTED_UPDATE
@@ -31,7 +32,7 @@ from ddlprof.operators.parallel import pipeline_ranks
 from ddlprof.operators.parameters import own_parameters
 from ddlprof.torch_private.engine import no_torch_function
 
-_LOADER_FACTS = ("pin_memory", "persistent_workers", "prefetch_factor")
+_LOADER_FACTS = ("pin_memory", "persistent_workers", "prefetch_factor", "in_order")
 
 """The step whose operations are counted, from 0: the second, because the first one allocates, compiles and
 initialises."""
@@ -70,6 +71,7 @@ class ModelInspector:
         """The layers of the model. Computed while the modules are alive."""
         self.pipeline_ranks = 1
         self.text = TextBatches()
+        self.parts = BatchParts()
         self.ddp = DdpSwitches()
         self.switches = Switches()
         self._modules: dict[int, weakref.ref[Any]] = {}
@@ -108,6 +110,11 @@ class ModelInspector:
                     self.inputs |= storages_of(arguments_tensors(inputs))
             except Exception as error:
                 self.failed("module", error)
+
+    def loaded(self, batch: Any) -> None:
+        """Called with a batch of a loader in the first steps."""
+        self.text.loaded(batch)
+        self.parts.loaded(batch)
 
     def _look(self, module: Any) -> None:
         import torch

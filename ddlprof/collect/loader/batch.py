@@ -43,7 +43,7 @@ def batch_size(batch: Any) -> int | None:
 
 
 def _batch_size(batch: Any) -> int | None:
-    if _is_tensor(batch):
+    if is_tensor(batch):
         return _first_dimension(batch)
     parts = _parts(batch)
     if parts is None:
@@ -89,7 +89,7 @@ def arguments_tensors(arguments: Sequence[Any]) -> list[Any]:
 def first_shape(value: Any) -> tuple[int, ...]:
     """The shape of the first tensor in it that has a dimension; empty if there is none."""
     with no_torch_function():
-        tensors = iter((value,)) if _is_tensor(value) else _tensors(_parts(value) or ())
+        tensors = iter((value,)) if is_tensor(value) else _tensors(_parts(value) or ())
         shapes = (() if getattr(tensor, "is_nested", False) else tuple(map(int, tensor.shape)) for tensor in tensors)
         return next(filter(None, shapes), ())
 
@@ -111,7 +111,7 @@ def _common_size(parts: Sequence[Any]) -> int | None:
     """The size of a batch from its parts: tensors, or lists with one item per sample, as zip(*samples) makes them."""
     sizes = [size for size in map(_first_dimension, _tensors(parts)) if size is not None]
     if _alike_sequences(parts) and all(len({*map(_kind, part)}) == 1 for part in parts):
-        of_tensors = all(_is_tensor(item) for part in parts for item in part)
+        of_tensors = all(is_tensor(item) for part in parts for item in part)
         if not of_tensors or len(set(sizes)) != 1:
             return len(parts[0])
     return sizes[0] if sizes else None
@@ -133,14 +133,14 @@ def _alike_sequences(parts: Sequence[Any]) -> bool:
 
 
 def _is_plain(item: Any) -> bool:
-    return _is(item, (str, bytes, int, float)) or (_is_tensor(item) and _first_dimension(item) is None)
+    return _is(item, (str, bytes, int, float)) or (is_tensor(item) and _first_dimension(item) is None)
 
 
 def _kind(item: Any) -> Any:
-    return type(item), len(item.shape) if _is_tensor(item) and not getattr(item, "is_nested", False) else 0
+    return type(item), len(item.shape) if is_tensor(item) and not getattr(item, "is_nested", False) else 0
 
 
-def _is_tensor(value: Any) -> bool:
+def is_tensor(value: Any) -> bool:
     """Whether `value` is a tensor, judged by its type only: reading an attribute or property may run any code."""
     shape = getattr(type(value), "shape", None)
     if shape is None or _is(value, type):
@@ -173,12 +173,12 @@ def _parts(value: Any) -> Sequence[Any] | None:
     held = _attributes(value)
     if _is(value, type) or callable(value) or not held:
         return None
-    return [item for item in islice(dict.values(held), _ITEMS) if _is_tensor(item)]
+    return [item for item in islice(dict.values(held), _ITEMS) if is_tensor(item)]
 
 
 def _tensors(parts: Sequence[Any], depth: int = 1) -> Iterator[Any]:
     for part in islice(parts, _ITEMS):
-        if _is_tensor(part):
+        if is_tensor(part):
             yield part
         elif depth < _DEPTH:
             yield from _tensors(_parts(part) or (), depth + 1)

@@ -304,7 +304,9 @@ def install_stateful(loaders: Loaders, module: Any) -> Uninstall:
 
 def _prepare(loader: Any, recorder: Recorder) -> _Workers | None:
     try:
-        return _Workers(Ring.create(loader.num_workers))
+        workers = _Workers(Ring.create(loader.num_workers))
+        recorder.worker_lines.add(workers, Ring(workers.ring.path), loader.num_workers)  # its own, so that it may stay
+        return workers
     except OSError as error:  # no room or no right
         why = f"{error.strerror or error} in the temporary directory; set TMPDIR to another"
     except Exception as error:  # a script that put something else in the place of os.open

@@ -13,7 +13,7 @@ import os
 import struct
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ddlprof.base.kept_file import KeptFile
@@ -21,6 +21,8 @@ from ddlprof.base.real_process import getpid
 from ddlprof.base.real_time import time
 from ddlprof.collect.install import replace
 from ddlprof.collect.loader.fetch_meter import Delivery, Fetch, FetchMeter
+from ddlprof.collect.process.worker_lines import WorkerLooks, packed, unpacked
+from ddlprof.model.source_locations import SourceLocation
 from ddlprof.torch_private import loader
 
 _ENTRY = struct.Struct("<7q")  # key, then the fields of Fetch
@@ -28,8 +30,11 @@ _BEGIN = struct.Struct("<q")
 _NOT_COUNTED = -1
 _SLOTS = 1024
 """The number of entries per worker: more than a worker fetches before the helper thread reads them."""
-_WORKER_BYTES = (_SLOTS + 1) * _ENTRY.size
-"""A worker's slots, and one more for the start of its current fetch (0: none)."""
+_LINES_BYTES = 8192
+_BEGIN_AT = _SLOTS * _ENTRY.size
+_LINES_AT = _BEGIN_AT + _ENTRY.size
+_WORKER_BYTES = _LINES_AT + _LINES_BYTES
+"""A worker's slots, one more for the start of its current fetch (0: none), and its stack samples."""
 
 
 def _key(generation: int, number: int) -> int:
@@ -82,20 +87,31 @@ class Ring:
 
     def put_begin(self, worker: int, begin: int) -> None:
         """Called in the worker when it begins a fetch."""
-        self._file.write_at(_BEGIN.pack(begin), (worker + 1) * _WORKER_BYTES - _ENTRY.size)
+        self._file.write_at(_BEGIN.pack(begin), worker * _WORKER_BYTES + _BEGIN_AT)
 
-    def begin_of(self, worker: int, generation: int, number: int) -> int:
-        """When the worker began the fetch of this number, in ns; 0 if it has not begun."""
+    def span_of(self, worker: int, generation: int, number: int) -> tuple[int, int | None] | None:
+        """Begin and end of the fetch of this number, in ns, without an end while it is under way; None: not begun."""
         try:
             fetch = self.get(worker, generation, number)
         except LookupError:  # none in this generation: others are of the next
-            return 0
-        return self.get_begin(worker) if fetch is None else fetch.begin
+            return None
+        if fetch is not None:
+            return fetch.begin, fetch.end
+        begin = self.get_begin(worker)
+        return (begin, None) if begin else None
 
     def get_begin(self, worker: int) -> int:
         """When the worker began its current fetch, in ns; 0 if it has none."""
-        (begin,) = _BEGIN.unpack(self._file.read_at(_BEGIN.size, (worker + 1) * _WORKER_BYTES - _ENTRY.size))
+        (begin,) = _BEGIN.unpack(self._file.read_at(_BEGIN.size, worker * _WORKER_BYTES + _BEGIN_AT))
         return int(begin)
+
+    def put_lines(self, worker: int, counts: Mapping[SourceLocation, int]) -> None:
+        """Called in the worker: how many of its stack samples there were at each place so far."""
+        self._file.write_at(packed(counts, _LINES_BYTES), worker * _WORKER_BYTES + _LINES_AT)
+
+    def get_lines(self, worker: int) -> dict[SourceLocation, int]:
+        """What the worker has put last; empty if there is nothing whole."""
+        return unpacked(self._file.read_at(_LINES_BYTES, worker * _WORKER_BYTES + _LINES_AT))
 
     def get(self, worker: int, generation: int, number: int) -> Fetch | None:
         """The fetch of this number; None if the worker has not written it.
@@ -138,15 +154,16 @@ def of_worker(ring: Ring, worker: int, generation: int, number: int, begin: int,
     """The delivery of a wait from `begin` to `end` (ns) for the worker's fetch of this number: the shares of the wait
     in which the worker was blocked and working (the rest is hand-over), and its costs. None if it left no figures.
 
-    A worker that has begun its next fetch is too busy to hand over the batch: that wait is split in the same ratio.
+    A worker in its next fetch is too busy to hand over the batch: that part of the wait is split in the same ratio.
     """
     fetch = ring.get(worker, generation, number)
     if fetch is None:
         return None
-    next_begin = ring.begin_of(worker, generation, number + 1)
+    following = ring.span_of(worker, generation, number + 1)
     overlap = max(0, min(fetch.end, end) - max(fetch.begin, begin))
-    if next_begin:
-        overlap += max(0, end - max(next_begin, fetch.end, begin))
+    if following is not None:
+        next_begin, next_end = following
+        overlap += max(0, min(end if next_end is None else next_end, end) - max(next_begin, fetch.end, begin))
     share = overlap / max(1, end - begin)
     blocked_share = fetch.blocked / max(1, fetch.end - fetch.begin)
     return share * blocked_share, share * (1 - blocked_share), fetch.cpu, fetch.asked, fetch.storage, fetch.blocked
@@ -171,6 +188,8 @@ class WorkerInit:
         if not meter.available:
             return
         ring = Ring(self.path)
+        looks = WorkerLooks(lambda counts: ring.put_lines(worker, counts))
+        looks.start()
         original: Any = getattr(kind, loader.CREATE_FETCHER)
         generation, slots = -1, itertools.count()
 
@@ -178,7 +197,7 @@ class WorkerInit:
             nonlocal generation
             generation += 1
             fetcher: Any = original(*args, **kwargs)
-            fetcher.fetch = _timed(fetcher.fetch, meter, ring, worker, generation, slots)
+            fetcher.fetch = _timed(fetcher.fetch, meter, ring, worker, generation, slots, looks)
             return fetcher
 
         replace(kind, loader.CREATE_FETCHER, staticmethod(create_fetcher))
@@ -202,7 +221,13 @@ def _hide_our_frame() -> None:
 
 
 def _timed(
-    fetch: Callable[..., Any], meter: FetchMeter, ring: Ring, worker: int, generation: int, slots: Iterator[int]
+    fetch: Callable[..., Any],
+    meter: FetchMeter,
+    ring: Ring,
+    worker: int,
+    generation: int,
+    slots: Iterator[int],
+    looks: WorkerLooks,
 ) -> Any:
     number = 0
 
@@ -212,9 +237,11 @@ def _timed(
         with contextlib.suppress(Exception):  # /proc of a system like Linux, a disk that fails
             begin = meter.begin()
             ring.put_begin(worker, time.perf_counter_ns())
+        looks.fetching = True
         try:
             return fetch(*args)
         finally:
+            looks.fetching = False
             with contextlib.suppress(Exception):
                 if begin is not None:
                     ring.put(worker, generation, number, meter.fetch(begin, meter.end()), slot)

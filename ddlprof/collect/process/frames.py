@@ -24,6 +24,9 @@ from operator import attrgetter, methodcaller
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+USER, INSTALLED, INTERPRETER, OURS = "user", "installed", "interpreter", "ours"
+"""Whose code a frame runs (see `CodeLocator`)."""
+
 Position = tuple[CodeType, int]
 """A frame's code and current instruction. It identifies the call under way without keeping the frame alive."""
 

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ddlprof.collect.process.frames import StackFrame, stack_of_frame
-from ddlprof.collect.process.stacks import INSTALLED, OURS, USER, CodeLocator
+from ddlprof.collect.process.frames import INSTALLED, OURS, USER, StackFrame, stack_of_frame
+from ddlprof.collect.process.stacks import CodeLocator
 from ddlprof.model import issuers
 from ddlprof.model.source_locations import SourceLocation
 from ddlprof.torch_private import packages

@@ -1,4 +1,4 @@
-"""Samples the source line of the training thread a few times a second while its time goes to `other`.
+"""Samples the source line of the training thread a few times a second while its time goes to `other`, or to `data`.
 
 A sample counts for the step in which it was taken, once that step has ended. Samples after the last step (an
 evaluation, the end of the process) count for none.
@@ -18,7 +18,17 @@ from itertools import islice
 from types import CodeType
 from typing import Any, NamedTuple
 
-from ddlprof.collect.process.frames import Position, StackFrame, positions, stack_of_thread
+from ddlprof.collect.process.data_places import data_places
+from ddlprof.collect.process.frames import (
+    INSTALLED,
+    INTERPRETER,
+    OURS,
+    USER,
+    Position,
+    StackFrame,
+    positions,
+    stack_of_thread,
+)
 from ddlprof.collect.process.loops import loop_around
 from ddlprof.model.events import Event, Kind, Purpose
 from ddlprof.model.records import Flag
@@ -26,6 +36,7 @@ from ddlprof.model.source_locations import (
     CHECKPOINT,
     COLLECT,
     COPY,
+    DRAWS,
     ENVIRONMENT,
     EVALUATION,
     FORWARD,
@@ -41,8 +52,6 @@ from ddlprof.model.source_locations import (
     SourceLocation,
 )
 from ddlprof.torch_private.modules import CALL
-
-USER, INSTALLED, INTERPRETER, OURS = "user", "installed", "interpreter", "ours"
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 _INSTALL_FOLDERS = frozenset(("site-packages", "dist-packages"))
@@ -61,6 +70,7 @@ _CALLS = {
     PLOT: frozenset(("savefig", "imsave", "tight_layout", "subplots")),
     COPY: frozenset(("deepcopy", "load_state_dict")),
     CHECKPOINT: frozenset(("save",)) | _SAVING,
+    DRAWS: frozenset(("choice", "permutation", "randperm", "multinomial")),
 }  # fmt: skip
 """What a line does, by the name of the function that it calls."""
 
@@ -291,8 +301,11 @@ def _called_name(code: CodeType, instruction: int) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-_CLAIMING = frozenset((Kind.DATA_BEGIN, Kind.H2D_BEGIN, Kind.COMM_BEGIN, Kind.ZERO_GRAD_BEGIN))
+_CLAIMING = frozenset((Kind.H2D_BEGIN, Kind.COMM_BEGIN, Kind.ZERO_GRAD_BEGIN))
 """Kinds of events after which another hook measures the time, so that it is not `other`."""
+
+_LOADING = frozenset((Kind.DATA_BEGIN, Kind.EPOCH))
+"""Kinds of events after which a batch is made or waited for."""
 
 _MOST_WAITING = 1000
 _PLACES_A_STEP = 20
@@ -312,10 +325,14 @@ class Where(Enum):
     GAP = 1
     """Between forward and update, where no hook is: computing or other."""
     ELSEWHERE = 2
+    DATA = 3
+    """In a wait for data."""
 
 
 def where(recent: list[Event]) -> Where:
     """The class of the time after these events, the latest of the unfinished step."""
+    if recent and recent[-1][0] in _LOADING:
+        return Where.DATA
     if recent and recent[-1][0] in _CLAIMING:
         return Where.ELSEWHERE
     in_step = busy = False
@@ -352,7 +369,7 @@ def _what_by_events(recent: list[Event]) -> str:
 
 def compute_work(recent: list[Event]) -> str | None:
     """What is sampled of computing at a moment: `LOOP` in forwards and losses, `UPDATE` in optimizers; else None."""
-    if recent and recent[-1][0] in _CLAIMING:
+    if recent and (recent[-1][0] in _CLAIMING or recent[-1][0] in _LOADING):
         return None
     for kind, _, grad, _, _ in reversed(recent):
         if kind in (Kind.FORWARD_BEGIN, Kind.FORWARD_END):
@@ -396,6 +413,9 @@ class StackSampler:
         if here is Where.ELSEWHERE and work is None:
             return
         stack = stack_of_thread(thread or 0)
+        if here is Where.DATA:
+            self._waiting.extend(_Sample(marks, place) for place in data_places(self.places, stack))
+            return
         if self._new_update:
             self._update, self._new_update = self.places.without_torch(self._new_update), []
         loop = self.places.find_loop(stack, self._update) if work is not None else None

@@ -42,7 +42,8 @@ _PLACES = frozenset(
         source_locations.LIBRARY, source_locations.FORWARD, source_locations.EVALUATION, source_locations.ROLLOUT,
         source_locations.CHECKPOINT, source_locations.LOGGING, source_locations.RESULT, source_locations.SLEEP,
         source_locations.ENVIRONMENT, source_locations.PLOT, source_locations.METRIC, source_locations.COPY,
-        source_locations.COLLECT, source_locations.LOOP, source_locations.UPDATE,
+        source_locations.COLLECT, source_locations.LOOP, source_locations.UPDATE, source_locations.DRAWS,
+        *source_locations.data_words(),
         *ISSUERS,
     }
 )  # fmt: skip

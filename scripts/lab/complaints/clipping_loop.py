@@ -11,6 +11,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 def clip(parameters: Iterable[nn.Parameter], most: float) -> None:
     gradients = [each.grad for each in parameters if each.grad is not None]
+    if not all(torch.isfinite(gradient).all().item() for gradient in gradients):
+        raise ValueError("a gradient is not finite")
     total = sum(gradient.norm().item() ** 2 for gradient in gradients) ** 0.5
     for gradient in gradients:
         gradient.copy_(gradient * min(1.0, most / (total + 1e-6)))
@@ -25,7 +27,10 @@ if __name__ == "__main__":
     for x, y in loader:
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
-        clip(model.parameters(), 1.0) if FAULT else nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if FAULT:
+            clip(model.parameters(), 1.0)
+        else:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
         optimizer.step()
         clock.step()
     clock.done()

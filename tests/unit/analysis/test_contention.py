@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ddlprof.analysis.contention import own_steps_ns
+from ddlprof.analysis.contention import other_cores, own_steps_ns
 from ddlprof.analysis.run import analyse
 from ddlprof.model.records import ContextRow, StepRow
 from ddlprof.store import load_run
@@ -32,6 +33,20 @@ def read(folder: Path, *ranks: Sequence[tuple[int, int | None]]) -> float | None
 def test_the_rank_that_waited_most_while_it_trained(tmp_path: Path) -> None:
     waited = [(-5000 + 5001, 0), (100, 10), (300, 30), (900, 500)]  # the last one is after the training
     assert read(tmp_path, waited, [(100, 7), (200, 8), (300, 57)]) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(("busy", "others"), [(2.0, 0.5), (1.0, 0.0), (None, None)])
+def test_what_is_left_of_the_busy_cores_is_other_work(tmp_path: Path, busy: float | None, others: float | None) -> None:
+    """The job itself keeps 1.5 cores of each rank busy."""
+    for rank, cores in enumerate((1, 2)):
+        rows = [replace(counter(at, 0), job_cpu_ns=at * cores * MS) for at in (100, 300)]
+        write_rank(tmp_path, header(rank, 2), [step(n) for n in range(40)], records=rows)
+    assert other_cores(load_run(tmp_path).ranks, busy) == others
+
+
+def test_a_rank_that_does_not_tell_its_own_leaves_it_open(tmp_path: Path) -> None:
+    write_rank(tmp_path, header(), [step(n) for n in range(40)], records=[counter(100, 0), counter(300, 0)])
+    assert other_cores(load_run(tmp_path).ranks, 2.0) is None
 
 
 def own_ms(

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from ddlprof.analysis.diagnosis import Verdict
+from ddlprof.analysis.findings import Finding
+from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.late_rank import LateRank
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
-from ddlprof.analysis.verdict import advise
+from ddlprof.analysis.verdict import _first_of_job, advise
 from ddlprof.model import source_locations
 from ddlprof.model.classes import TIMES
 from ddlprof.model.source_locations import SourceLocation
@@ -178,7 +180,6 @@ def test_ranks_that_compete_for_cores_are_told() -> None:
         (Verdict("COMPUTE-BOUND", "ok"), {}),
         (Verdict("COMPUTE-BOUND", "ok"), {"device": "NVIDIA A10G"}),
         (Verdict("COMPUTE-BOUND", "ok"), {"busy_cores_per_rank": 1.1, "cores_per_rank": 8}),
-        (Verdict("DATA-BOUND", "critical", "data", 0.3, "prep"), {}),
         (Verdict("STRAGGLER-BOUND", "warning", "straggler", 0.15), {"cpu_percent": 95.0}),
         (Verdict("UNDECIDED", "unknown", "other", 0.2, reason="noise"), {}),
     ],
@@ -194,6 +195,15 @@ def test_a_training_that_waits_for_processors_gets_no_advice_that_needs_more(
     assert "other work" not in action
 
 
+def test_where_no_processor_is_free_more_workers_are_no_cure() -> None:
+    verdict = Verdict("DATA-BOUND", "critical", "data", 0.3, "prep")
+    why, action = advise(verdict, facts(queued_share=0.76))
+    assert "the machine is shared" in why
+    assert action == "cheaper transforms, or prepare the data beforehand: no core is free for more workers"
+    why, action = advise(verdict, facts(queued_share=0.76, other_cores=0.1))
+    assert "the job's own processes fill it" in why
+
+
 def test_waiting_for_storage_needs_no_processor() -> None:
     verdict = Verdict("DATA-BOUND", "critical", "data", 0.3, "fetch")
     why, action = advise(verdict, facts(queued_share=0.76, fetch=28.0))
@@ -206,11 +216,11 @@ def test_waiting_for_storage_needs_no_processor() -> None:
 def test_the_late_rank_is_not_blamed_for_what_others_take() -> None:
     late = LateRank(3, 0.9, "compute", 50 * MS, 20 * MS, queued_share=0.6)
     verdict = Verdict("STRAGGLER-BOUND", "warning", "straggler", 0.15)
-    why, action = advise(verdict, facts(late_rank=late, queued_share=0.6))
+    why, action = advise(verdict, facts(late_rank=late, queued_share=0.6, world_size=4))
     assert "mostly for rank 3, which waits 60 % of its time for a processor" in why
     assert action.startswith("look at what else runs on rank 3's machine")
     assert "batches" not in action
-    own = facts(late_rank=late, queued_share=0.6, cpu_threads=6, loader_workers=0)
+    own = facts(late_rank=late, queued_share=0.6, cpu_threads=6, loader_workers=0, world_size=4)
     assert "OMP_NUM_THREADS=4" in advise(verdict, own)[1]
 
 
@@ -227,3 +237,25 @@ def test_nothing_trains_longer_to_become_another_trace(reason: str) -> None:
     assert "let it train" not in action
     assert "doctor" not in action
     assert ("torch.profiler" in action) == (reason != "comm_unmeasured")
+
+
+@pytest.mark.parametrize(
+    ("stall_share", "share", "severity", "first"),
+    [
+        (0.9, 0.7, "critical", True),  # the steps are a fifth of the job
+        (0.9, 0.7, "warning", False),
+        (0.9, 0.1, "critical", False),
+        (None, 0.3, "critical", True),
+    ],
+)
+def test_what_takes_most_of_the_job_comes_first(
+    stall_share: float | None, share: float, severity: str, first: bool
+) -> None:
+    parts: dict[str, float | None] = dict.fromkeys(JOB_PARTS, 0.0)
+    job = JobTime(100.0, parts | {"steps": 20.0, "epoch_start": 70.0})
+    found = Finding("epoch_start", severity, "the job waits", "5 epochs", "keep the workers", 5, share, of="job")
+    stall = None if stall_share is None else "data"
+    verdict = Verdict("DATA-BOUND", "critical", stall, stall_share)
+    of_step = Finding("storage", "critical", "the loop waits", "", "a disk", 50, 0.9)
+    assert _first_of_job(verdict, [of_step, found], job) == (found if first else None)
+    assert _first_of_job(verdict, [found], None) is None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.facts import Facts, ProfilerWindow
 from tests.golden.runs import MS
-from tests.unit.analysis.rules.made_up import facts
+from tests.unit.analysis.rules.made_up import WINDOW, facts
 from tests.unit.analysis.rules.test_rules import (
     CHECKPOINTED,
     DOUBLE,
+    GIB,
     LOOPED,
     ON_CPU,
     SIZES,
@@ -29,7 +31,9 @@ from tests.unit.analysis.rules.test_rules import (
         ("optimizer_loop", facts(UPDATING, **LOOPED), 19.5),
         ("few_threads", facts(**ON_CPU, graph_nodes=100), 97 * 7 / 8),
         ("recomputation", facts(**CHECKPOINTED), 97 / 4),
-        ("anomaly_mode", facts(anomaly_share=1.0, layers=200), 20),
+        ("anomaly_mode", facts(anomaly_share=1.0, graph_nodes=1000), 30),
+        ("anomaly_mode", facts(anomaly_share=1.0, layers=200), 30),
+        ("anomaly_mode", facts(anomaly_share=1.0, layers=200, queued_share=0.5), 60),
         ("anomaly_mode", facts(anomaly_share=1.0, layers=2000), 0.9 * 97),
     ],
 )
@@ -68,3 +72,37 @@ def test_the_cure_of_compiling_again_depends_on_the_reason_of_torch(reason: str,
     (finding,) = found("recompilation", facts(recompiled=replace(SIZES, reason=reason)))
     assert action in finding.next
     assert reason in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"peak_bytes": 2 * GIB}, "8 runs that differ in hyper-parameters would train as one about 1.4 times"),
+        ({"peak_bytes": 20 * GIB}, "3 runs that differ in hyper-parameters would train as one about 1.3 times"),
+        ({"peak_bytes": 40 * GIB}, None),  # two do not fit
+        ({"peak_bytes": None}, None),
+        ({"peak_bytes": 2 * GIB, "world_size": 2}, None),
+        ({"peak_bytes": 2 * GIB, "window": ProfilerWindow(6, 0.15, 900.0, 8e-6)}, None),  # too little to gain
+    ],
+)
+def test_what_many_launch_bound_runs_would_gain_as_one(given: dict[str, Any], said: str | None) -> None:
+    (finding,) = found("launch_bound", facts(**{"window": WINDOW} | given))
+    assert ("ddlprof fuse" in finding.next) is (said is not None)
+    assert said is None or said in finding.next
+
+
+@pytest.mark.parametrize(
+    ("lag", "idle", "updates", "expected"),
+    [
+        (0.11, 0.5, 6, True),  # behind its host in one part of the step, and waiting for the rest of it
+        (0.11, 0.2, 6, False),
+        (0.01, 0.2, 6, True),
+        (0.01, 0.05, 6, False),
+        (0.11, 0.5, 2, False),
+        (None, 0.5, 6, True),
+    ],
+)
+def test_windows_say_better_than_the_lag_whether_the_device_waits(
+    lag: float | None, idle: float, updates: int, expected: bool
+) -> None:
+    assert facts(lag_share=lag, window=ProfilerWindow(updates, idle, 300.0, 13e-6)).launch_bound is expected

@@ -7,20 +7,18 @@ from typing import Any
 
 import pytest
 
-from ddlprof.analysis.amounts import Amounts
 from ddlprof.analysis.experts import ExpertLoad
 from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.health import Moved
 from ddlprof.analysis.issued import Issued, IssuedTraffic
-from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.late_rank import LateRank
 from ddlprof.analysis.pauses import Pauses
 from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.compute import free_processors, starved_words
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
 from ddlprof.analysis.rules.ranks import help_late_rank
-from ddlprof.analysis.rules.signals import DataWaitBursts, MemoryGrowth, ThrottledDevice, UnevenWork
+from ddlprof.analysis.rules.signals import MemoryGrowth, ThrottledDevice, UnevenWork
 from ddlprof.analysis.saves import AfterSaves
 from ddlprof.analysis.slowing import Slowing
 from ddlprof.analysis.sources import Sources, SourceShare
@@ -30,12 +28,11 @@ from ddlprof.model import issuers, source_locations
 from ddlprof.model.health import COUNTERS
 from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
+from tests.unit.analysis.rules import input_cases
+from tests.unit.analysis.rules.input_cases import BLOCKED, BURSTS, WAITING, job
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
 
 GIB = 2**30
-WAITING: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 3.0, "data_prep": 26.0}
-BLOCKED: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 27.0, "data_prep": 2.0}
-BURSTS = DataWaitBursts(number=5, longest_s=0.4, calm_share=0.8, calm_wait_share=0.05, steps=100)
 COPYING: dict[str, float | None] = {"compute": 70.0, "h2d": 30.0}
 FOUR_TIMES: dict[str, Any] = {
     "micro_batches": 4,
@@ -75,12 +72,6 @@ def line(what: str, share: float = 0.9, sure: bool = True) -> Sources:
     return Sources(40, [SourceShare(SourceLocation("train.py:9 main", what), share, sure)])
 
 
-def job(part: str, seconds: float, times: int = 5) -> JobTime:
-    parts: dict[str, float | None] = dict.fromkeys(JOB_PARTS, 0.0)
-    parts |= {part: seconds, "steps": 1000 - seconds}
-    return JobTime(1000.0, parts, evaluations=times, checkpoints=times)
-
-
 SWAPS = Moved(COUNTERS["swap_pages"], "", 1240.0, 0.92, True, 40)
 XID = Moved(COUNTERS["gpu_xid"], "74", 0.2, 0.95, False, 40)
 ON_CPU: dict[str, Any] = {"device": "cpu", "cores_per_rank": 8, "busy_cores_per_rank": 1.0, "cpu_threads": 1}
@@ -113,6 +104,7 @@ PAUSES = Pauses(number=2.0, seconds=0.012, longest_s=0.4, full=1.0, steps=100)
 SIZES = Pauses(0.3, 0.03, 0.2, reason="tensor 'args[0]' size mismatch at index 0. expected 5, actual 6", steps=100)
 SLOWING = Slowing(0, 0.08, 0.12, "compute", 100)
 SPEAKS: dict[str, list[Facts]] = {
+    **input_cases.SPEAKS,
     "slowing_steps": [facts(growths=[GROWTH], slowing=[SLOWING])],
     "collector": [facts(collector=PAUSES),
                   facts({"compute": 70.0, "other": 30.0}, collector=PAUSES, sources=line(source_locations.COLLECT))],
@@ -129,14 +121,6 @@ SPEAKS: dict[str, list[Facts]] = {
                        facts(UPDATING, **LOOPED), facts(UPDATING, **LOOPED | {"optimizer": "Lamb",
                                                                               "optimizer_switch": "foreach"})],
     "recomputation": [facts(**CHECKPOINTED)],
-    "loader_workers": [
-        facts(WAITING),
-        facts(WAITING, loader_workers=0),
-        facts(WAITING, loader_workers=None),
-        facts(WAITING, loader_workers=8),
-        facts({"compute": 70.0, "data": 30.0}),
-    ],
-    "prefetch_factor": [facts(WAITING, bursts=BURSTS), facts(BLOCKED, bursts=BURSTS)],
     "storage": [facts(BLOCKED), facts(BLOCKED, loader_workers=0, loader=SampleCost(1e-3, 1e5))],
     "pinning": [facts(COPYING), facts(COPYING, pin_memory=False), facts(COPYING, pin_memory=None)],
     "no_sync": [ddp(30, **FOUR_TIMES), by(SCATTERED, GATHERED, **FOUR_TIMES | {"strategy": "fsdp"}),
@@ -193,6 +177,7 @@ SPEAKS: dict[str, list[Facts]] = {
 }  # fmt: skip
 
 SILENT: dict[str, list[Facts]] = {
+    **input_cases.SILENT,
     "slowing_steps": [facts(growths=[GROWTH]), facts(slowing=[SLOWING]), facts(growths=[GROWTH],
                       slowing=[replace(SLOWING, rank=1)]), facts(growths=[GROWTH], slowing=[SLOWING], recompiled=SIZES),
                       facts(growths=[GROWTH], slowing=[replace(SLOWING, first_s=0.099)])],
@@ -230,20 +215,6 @@ SILENT: dict[str, list[Facts]] = {
     "after_checkpoints": [facts(), facts(job=job("checkpoint", 150)), facts(after_saves=UPLOADS),
                           facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 2, 1.0, 0.1)),
                           facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 30, 5.0, 6.0))],
-    "loader_workers": [
-        facts(),
-        facts(BLOCKED),
-        facts(WAITING, bursts=BURSTS),
-        facts(WAITING, steady_steps=9),
-        facts(WAITING, queued_share=0.4),
-        facts({"compute": 70.0, "data": None, "other": 30.0}),
-    ],
-    "prefetch_factor": [
-        facts(WAITING),
-        facts(WAITING, bursts=DataWaitBursts(2, 0.4, 0.8, 0.05, 100)),
-        facts(WAITING, bursts=DataWaitBursts(5, 0.4, 0.3, 0.05, 100)),
-        facts(WAITING, bursts=DataWaitBursts(5, 0.4, 0.8, 0.5, 100)),
-    ],
     "storage": [facts(), facts(WAITING), facts(BLOCKED, bursts=BURSTS)],
     "pinning": [facts(), facts(COPYING, device="cpu")],
     "no_sync": [ddp(30), ddp(5, **FOUR_TIMES), ddp(30, **FOUR_TIMES | {"strategy": "fsdp"}),
@@ -371,33 +342,6 @@ def test_one_slow_rank_of_several_pipelines_is_no_slow_stage() -> None:
     assert {each.rule for each in apply_rules(every, RULES)} == {"bubble", "uneven_stages"}
 
 
-def test_a_rank_that_is_late_as_its_experts_are_full_has_no_sick_device() -> None:
-    late = LateRank(1, 0.97, "compute", 50 * MS, 20 * MS)
-    full = ExpertLoad(imbalance=1.4, fullest=1, fullest_share=1.4, ranks=2, steps=50)
-    comm = CommTotals(30e6, None, ["alltoall"], alltoall_s=0.03)
-    given = ddp(2, 30, late_rank=late, experts=full, comm=comm, amounts=Amounts({0: 8, 1: 8}, {0: 9.0, 1: 90.0}, False))
-    found = apply_rules(given, RULES)
-    assert [each.rule for each in found] == ["expert_imbalance"]
-    assert found[0].ranks == (1,)
-    assert "97 %" in found[0].evidence
-    assert help_late_rank(given) == found[0].next
-    other = replace(given, late_rank=replace(late, rank=0))
-    assert {"straggler", "expert_imbalance"} <= {each.rule for each in apply_rules(other, RULES)}
-    assert "load-balancing" not in help_late_rank(other)
-    by_data = replace(given, late_rank=replace(late, cause="data"))
-    assert "load-balancing" not in help_late_rank(by_data)
-
-
-def test_a_rank_with_longer_texts_is_given_shorter_ones() -> None:
-    late = LateRank(1, 0.9, "compute", 50 * MS, 20 * MS)
-    (alike,) = apply_rules(ddp(2, 30, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 99.0, 1: 100.0}, True)), RULES)
-    (longer,) = apply_rules(ddp(2, 30, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 25.0, 1: 100.0}, True)), RULES)
-    assert "4 times the others' tokens" in longer.evidence
-    assert "shuffle" in longer.next
-    assert "tokens" not in alike.evidence
-    assert "shuffle" not in alike.next
-
-
 def test_uneven_lengths_come_before_the_machine() -> None:
     given = ddp(2, 30, uneven=replace(UNEVEN, unit="tokens"), queued_share=0.4, device="cpu", cpu_percent=99.0)
     assert "length" in help_late_rank(given)
@@ -456,60 +400,3 @@ def test_waiting_workers_need_no_cores() -> None:
     (finding,) = found("storage", facts(BLOCKED, loader_workers=8, cores_per_rank=8))
     assert "12 loader workers in place of 8" in finding.next
     assert finding.gain_s == pytest.approx(0.03)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"peak_bytes": 2 * GIB}, "8 runs that differ in hyper-parameters would train as one about 1.4 times"),
-        ({"peak_bytes": 20 * GIB}, "3 runs that differ in hyper-parameters would train as one about 1.3 times"),
-        ({"peak_bytes": 40 * GIB}, None),  # two do not fit
-        ({"peak_bytes": None}, None),
-        ({"peak_bytes": 2 * GIB, "world_size": 2}, None),
-        ({"peak_bytes": 2 * GIB, "window": ProfilerWindow(6, 0.15, 900.0, 8e-6)}, None),  # too little to gain
-    ],
-)
-def test_what_many_launch_bound_runs_would_gain_as_one(given: dict[str, Any], said: str | None) -> None:
-    (finding,) = found("launch_bound", facts(**{"window": WINDOW} | given))
-    assert ("ddlprof fuse" in finding.next) is (said is not None)
-    assert said is None or said in finding.next
-
-
-@pytest.mark.parametrize(
-    ("lag", "idle", "updates", "expected"),
-    [
-        (0.11, 0.5, 6, True),  # behind its host in one part of the step, and waiting for the rest of it
-        (0.11, 0.2, 6, False),
-        (0.01, 0.2, 6, True),
-        (0.01, 0.05, 6, False),
-        (0.11, 0.5, 2, False),
-        (None, 0.5, 6, True),
-    ],
-)
-def test_windows_say_better_than_the_lag_whether_the_device_waits(
-    lag: float | None, idle: float, updates: int, expected: bool
-) -> None:
-    assert facts(lag_share=lag, window=ProfilerWindow(updates, idle, 300.0, 13e-6)).launch_bound is expected
-
-
-def test_the_switch_is_that_of_the_way_of_sharding() -> None:
-    times = FOUR_TIMES | {"strategy": "fsdp"}
-    (two,) = found("no_sync", by(SCATTERED, **times))
-    assert "set_requires_gradient_sync(False) in all but the last of 4 micro-batches" in two.next
-    (one,) = found("no_sync", by(replace(SCATTERED, place=SourceLocation("", issuers.FSDP)), **times))
-    assert "with model.no_sync(): in all but the last of 4" in one.next
-
-
-def test_what_carries_the_bytes_of_the_gradients_may_be_them() -> None:
-    (by_hand,) = found("own_messages", by(at_line(6, 1e8), strategy="none"))
-    assert "DistributedDataParallel" in by_hand.next
-    (other,) = found("own_messages", by(at_line(6, 1e9), strategy="none"))
-    assert "DistributedDataParallel" not in other.next
-
-
-def test_the_words_about_buffers_are_what_was_seen_of_them() -> None:
-    (unknown,) = found("buffer_broadcast", by(BUFFER))
-    assert "if all ranks make the same buffers" in unknown.next
-    assert "BatchNorm" in unknown.next
-    (same,) = found("buffer_broadcast", by(BUFFER, buffers_change=False, batch_statistics=False))
-    assert same.next == "DistributedDataParallel(broadcast_buffers=False)"

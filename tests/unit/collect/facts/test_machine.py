@@ -236,6 +236,26 @@ def test_how_long_the_main_thread_waited_for_a_processor(
     assert not counters.drops.take()
 
 
+@pytest.mark.skipif(
+    not Path(f"/proc/self/task/{os.getpid()}/children").exists(), reason="the system does not list them"
+)
+def test_the_processor_time_of_the_job_has_that_of_its_children() -> None:
+    burning = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        counters = sampler()
+        first = counters.sample()
+        assert first is not None
+        while (now := counters.sample()) is not None and now.job_cpu_ns == first.job_cpu_ns:
+            time.sleep(0.01)
+        before = time.process_time_ns()
+        while (now := counters.sample()) is not None and (now.job_cpu_ns or 0) - (first.job_cpu_ns or 0) < 200_000_000:
+            time.sleep(0.05)
+        assert time.process_time_ns() - before < 200_000_000  # so it was the child's
+    finally:
+        burning.kill()
+        burning.wait()
+
+
 def test_sampling_does_not_import_torch_or_numpy() -> None:
     program = (
         "import sys, time; from ddlprof.collect.facts.counters import ContextSampler;"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.collect.loader.fetch_meter import Fetch
-from ddlprof.collect.loader.worker import Ring, WorkerInit
+from ddlprof.collect.loader.worker import Ring, WorkerInit, of_worker
 
 ONE = Fetch(10, 20, 5, 4, 300, 200)
 
@@ -63,6 +63,28 @@ def test_begin_of_the_fetch_under_way(ring: Ring) -> None:
     ring.put(1, 0, 0, ONE)
     assert ring.get_begin(1) == 0
     ring.remove()
+
+
+@pytest.mark.parametrize(
+    ("next_fetch", "under_way", "preparing"),
+    [
+        (None, 0, 0.1),  # the rest is handing over
+        (Fetch(120, 130, 0, 10, 0, 0), 0, 0.2),  # the worker was busy with the next one for as long only
+        (Fetch(120, 900, 0, 10, 0, 0), 0, 0.9),
+        (Fetch(300, 310, 0, 10, 0, 0), 0, 0.1),  # begun when the batch had come
+        (None, 150, 0.6),
+    ],
+)
+def test_a_worker_prepares_no_longer_than_its_next_fetch_takes(
+    ring: Ring, next_fetch: Fetch | None, under_way: int, preparing: float
+) -> None:
+    ring.put(1, 0, 0, Fetch(100, 110, 0, 10, 0, 0))
+    if next_fetch is not None:
+        ring.put(1, 0, 1, next_fetch)
+    ring.put_begin(1, under_way)
+    delivery = of_worker(ring, 1, 0, 0, begin=100, end=200)
+    assert delivery is not None
+    assert delivery[:2] == pytest.approx((0, preparing))
 
 
 def test_remove_twice(ring: Ring) -> None:

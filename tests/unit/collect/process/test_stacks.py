@@ -41,7 +41,8 @@ TRAINED = [event(Kind.FORWARD_BEGIN, True), event(Kind.FORWARD_END)]
     ("events", "expected"),
     [
         ([], Where.OTHER),
-        ([event(Kind.DATA_BEGIN)], Where.ELSEWHERE),
+        ([event(Kind.DATA_BEGIN)], Where.DATA),
+        ([event(Kind.DATA_BEGIN), event(Kind.EPOCH)], Where.DATA),
         ([event(Kind.DATA_BEGIN), event(Kind.DATA_END)], Where.OTHER),
         (EVALUATED, Where.OTHER),
         (EVALUATED[:1], Where.OTHER),
@@ -50,7 +51,7 @@ TRAINED = [event(Kind.FORWARD_BEGIN, True), event(Kind.FORWARD_END)]
         ([frozen(Purpose.TRAINING), event(Kind.FORWARD_END)], Where.OTHER),
         (TRAINED[:1], Where.ELSEWHERE),
         (TRAINED, Where.GAP),
-        ([*TRAINED, event(Kind.DATA_BEGIN)], Where.ELSEWHERE),
+        ([*TRAINED, event(Kind.DATA_BEGIN)], Where.DATA),
         ([*TRAINED, event(Kind.DATA_BEGIN), event(Kind.DATA_END)], Where.GAP),
         ([*TRAINED, *EVALUATED[:1]], Where.ELSEWHERE),
         ([*TRAINED, event(Kind.ITERATION), event(Kind.DATA_BEGIN), event(Kind.DATA_END)], Where.GAP),

@@ -21,8 +21,16 @@ import pytest
 import torch
 
 import ddlprof.collect.process.stacks
-from ddlprof.collect.process.frames import positions, stack_of_frame, stack_of_thread
-from ddlprof.collect.process.stacks import INSTALLED, INTERPRETER, OURS, USER, CodeLocator, _inside_loop
+from ddlprof.collect.process.frames import (
+    INSTALLED,
+    INTERPRETER,
+    OURS,
+    USER,
+    positions,
+    stack_of_frame,
+    stack_of_thread,
+)
+from ddlprof.collect.process.stacks import CodeLocator, _inside_loop
 from ddlprof.model.source_locations import SourceLocation
 
 PACKAGES = sysconfig.get_paths()["purelib"]

@@ -1,0 +1,131 @@
+"""The lines in which a batch is made, of the stack of a thread that makes one.
+
+A batch is made between the call of a data set and the hook that times it, in the training process or in a worker of a
+loader. Two lines are told of one stack: the innermost of the user's, and the outermost, which called the functions
+with the others in them.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from typing import Protocol
+
+from ddlprof.collect.process.frames import INSTALLED, OURS, USER, StackFrame
+from ddlprof.model.source_locations import (
+    DATA_CALLER,
+    DECODES,
+    DRAWS,
+    LISTS,
+    OPENS,
+    PER_SAMPLE,
+    SAMPLER,
+    STARTS,
+    TABLES,
+    TOKENISES,
+    WHOLE,
+    SourceLocation,
+    in_data,
+)
+
+_LOADER = "torch.utils.data"
+_WAITING = frozenset(("_try_get_data", "_get_data"))
+"""Functions of torch's loader that wait for its workers."""
+_PER_SAMPLE = "torch.utils.data, sample by sample"
+"""The place of all code of torch's that takes single samples and joins them."""
+
+_WHOLE = "torch.utils.data, whole batches"
+_STARTING = "the start of the loader's workers"
+
+_CALLS = {
+    OPENS: frozenset(("ZipFile", "TarFile", "File", "read_csv", "read_parquet", "read_table", "open_dataset")),
+    DRAWS: frozenset(("choice", "permutation", "randperm", "multinomial")),
+    TOKENISES: frozenset(("encode", "encode_plus", "encode_batch", "batch_encode_plus", "tokenize", "word_tokenize")),
+    DECODES: frozenset(("imread", "imdecode", "decode_image", "decode_jpeg", "decode_png", "read_image")),
+}
+"""What a line does, by the name of a function that it calls."""
+_OF_LISTS = frozenset(("tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor", "DoubleTensor", "IntTensor"))
+_PLAIN = frozenset(("from_numpy", "stack", "cat", "float", "int", "list", "len", "range", "zip", "enumerate"))
+"""Functions that take little time beside a tensor of a list."""
+_CALLED = re.compile(r"(\w+)\s*\(")
+_MODULES = {
+    "zipfile": OPENS, "tarfile": OPENS, "h5py": OPENS, "sqlite3": OPENS, "lmdb": OPENS, "netCDF4": OPENS,
+    "pandas": TABLES, "polars": TABLES, "pyarrow": TABLES,
+    "transformers": TOKENISES, "tokenizers": TOKENISES, "sentencepiece": TOKENISES, "nltk": TOKENISES,
+    "PIL": DECODES, "cv2": DECODES, "imageio": DECODES,
+}  # fmt: skip
+"""What a line does, by the package of the code that it calls."""
+_OPENING = frozenset(("__init__", "open", "_RealGetContents", "make_fid", "connect"))
+"""Functions of the packages of `OPENS` that open a file; others of them read what is open."""
+
+
+class Places(Protocol):
+    """What is needed of a `CodeLocator`."""
+
+    def owner(self, filename: str, main: bool = False) -> str:
+        """Whose code a file is."""
+
+    def package(self, filename: str) -> str:
+        """The installed package that a file belongs to."""
+
+    def text(self, frame: StackFrame) -> str:
+        """A frame as `file:line function`."""
+
+
+def data_places(places: Places, stack: list[StackFrame]) -> list[SourceLocation]:
+    """The lines of a stack (innermost frame first) in which a batch is made; empty if none is."""
+    owners = [places.owner(frame.code.co_filename, frame.module == "__main__") for frame in stack]
+    end = owners.index(OURS) if OURS in owners else 0
+    inside, owners = stack[:end], owners[:end]
+    if any(frame.module.startswith(_LOADER) and frame.code.co_name in _WAITING for frame in inside):
+        return []
+    if any(frame.module.startswith("multiprocessing") and frame.code.co_name == "start" for frame in inside):
+        return [SourceLocation(_STARTING, in_data(STARTS))]
+    users = [number for number, owner in enumerate(owners) if owner == USER]
+    if not users:
+        return _in_libraries(places, inside, owners)
+    inner, outer = inside[users[0]], inside[users[-1]]
+    what = in_data(_what(inside[: users[0]], inner))
+    return [SourceLocation(places.text(inner), what), SourceLocation(places.text(outer), DATA_CALLER)]
+
+
+def _in_libraries(places: Places, inside: list[StackFrame], owners: list[str]) -> list[SourceLocation]:
+    installed = [frame for frame, owner in zip(inside, owners, strict=True) if owner == INSTALLED]
+    if not installed:
+        return []
+    sampler = next((frame for frame in installed if frame.module == f"{_LOADER}.sampler"), None)
+    if sampler is not None:
+        return [SourceLocation(places.text(sampler), in_data(SAMPLER))]
+    called = [frame for frame in installed if places.package(frame.code.co_filename) != "torch"]
+    if not called:
+        single = any(map(_takes_samples, installed))
+        return [SourceLocation(_PER_SAMPLE, in_data(PER_SAMPLE)) if single else SourceLocation(_WHOLE, in_data(WHOLE))]
+    what = in_data(_what(called, None))
+    return [SourceLocation(places.text(called[-1]), what)]
+
+
+def _takes_samples(frame: StackFrame) -> bool:
+    """Whether it is code of torch's that takes single samples, or joins them."""
+    if frame.module == f"{_LOADER}._utils.fetch":
+        return " for " in linecache.getline(frame.code.co_filename, frame.line())
+    return frame.module == f"{_LOADER}._utils.collate" and "collate" in frame.code.co_name
+
+
+def _what(called: list[StackFrame], line: StackFrame | None) -> str:
+    """What a line does, by the functions named in it or the frames that it called; empty if that is not known."""
+    names = _names_called(line) if line is not None else set()
+    for what, known in _CALLS.items():
+        if names & known:
+            return what
+    for frame in reversed(called):
+        what = _MODULES.get(frame.module.partition(".")[0], "")
+        if what == OPENS and not any(each.code.co_name in _OPENING for each in called):
+            continue
+        if what:
+            return what
+    return LISTS if names & _OF_LISTS and not names - _OF_LISTS - _PLAIN else ""
+
+
+def _names_called(line: StackFrame) -> set[str]:
+    """The names of the functions that the text of a line calls: while C code runs, it is not known which of them."""
+    return set(_CALLED.findall(linecache.getline(line.code.co_filename, line.line())))

@@ -1,0 +1,131 @@
+"""Facts about input of which the rules speak, and those about which they must not say a word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ddlprof.analysis.data_lines import DataLines
+from ddlprof.analysis.features import SampleCost
+from ddlprof.analysis.job_time import JOB_PARTS, JobTime
+from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.signals import DataWaitBursts
+from ddlprof.analysis.sources import Sources, SourceShare
+from ddlprof.model.source_locations import SourceLocation
+from tests.unit.analysis.rules.made_up import facts
+
+WAITING: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 3.0, "data_prep": 26.0}
+BLOCKED: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 27.0, "data_prep": 2.0}
+SLEEPING: dict[str, float | None] = {"compute": 10.0, "data": 90.0, "data_fetch": 80.0, "data_prep": 5.0}
+HANDED: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 0.0, "data_prep": 4.0}
+BURSTS = DataWaitBursts(number=5, longest_s=0.4, calm_share=0.8, calm_wait_share=0.05, steps=100)
+
+
+def job(part: str, seconds: float, times: int = 5) -> JobTime:
+    parts: dict[str, float | None] = dict.fromkeys(JOB_PARTS, 0.0)
+    parts |= {part: seconds, "steps": 1000 - seconds}
+    return JobTime(1000.0, parts, evaluations=times, checkpoints=times)
+
+
+def made_at(what: str, share: float = 0.9, sure: bool = True) -> DataLines:
+    return DataLines(Sources(40, [SourceShare(SourceLocation("train.py:9 D.__getitem__", what), share, sure)]))
+
+
+def first_at(what: str, sure: bool = True) -> DataLines:
+    return DataLines(first=Sources(40, [SourceShare(SourceLocation("train.py:9 D.__iter__", what), 0.9, sure)]))
+
+
+def starting(seconds: float) -> JobTime:
+    """A job that starts its workers in so many seconds."""
+    return replace(job("epoch_start", seconds), epochs=5, steps=10_000)
+
+
+SPEAKS: dict[str, list[Facts]] = {
+    "loader_workers": [
+        facts(WAITING),
+        facts(WAITING, loader_workers=0),
+        facts(WAITING, loader_workers=None),
+        facts(WAITING, loader_workers=8),
+        facts({"compute": 70.0, "data": 30.0}),
+        facts(WAITING, queued_share=0.4),
+        facts(WAITING, job=starting(1.0)),
+    ],
+    "prefetch_factor": [facts(WAITING, bursts=BURSTS), facts(BLOCKED, bursts=BURSTS),
+                        facts(WAITING, bursts=BURSTS, loader=SampleCost(0.008, None, 0.0))],
+    "delivery_order": [
+        facts(SLEEPING, loader_workers=2, in_order=True, loader=SampleCost(1e-5, None, 0.003), bursts=BURSTS),
+        facts(SLEEPING, loader_workers=2, loader=SampleCost(1e-5, None, 0.003)),
+        facts(SLEEPING, loader_workers=2, in_order=True, loader=SampleCost(0.003, None, 0.0), queued_share=0.2),
+    ],
+    "hand_over": [
+        facts(HANDED, batch_tensors=300, batch_bytes=90_000),
+        facts(HANDED, batch_tensors=2, batch_bytes=200 * 2**20),
+        facts(HANDED, loader=SampleCost(1e-5, None, 1e-5)),
+    ],
+    "data_line": [
+        facts(WAITING, loader_workers=0, data_lines=made_at("data tokenises")),
+        facts(WAITING, data_lines=made_at("data")),
+        facts(WAITING, data_lines=made_at("data opens"), queued_share=0.5),
+    ],
+    "epoch_start": [
+        facts(job=starting(300), persistent_workers=False, loader=SampleCost(1e-3, None, 0.0)),
+        facts(job=starting(300), loader_workers=0, data_lines=first_at("data sampler")),
+        facts(job=starting(300), persistent_workers=True, data_lines=first_at("data")),
+    ],
+}  # fmt: skip
+
+SILENT: dict[str, list[Facts]] = {
+    "loader_workers": [
+        facts(),
+        facts(BLOCKED),
+        facts(WAITING, bursts=BURSTS),
+        facts(WAITING, steady_steps=9),
+        facts(HANDED),
+        facts(SLEEPING | {"data_fetch": 40.0}, loader_workers=2, in_order=True, loader=SampleCost(0.003, None, 0.0)),
+        facts(WAITING, job=starting(2000.0)),
+        facts(WAITING, data_lines=made_at("data opens")),
+        facts({"compute": 70.0, "data": None, "other": 30.0}),
+    ],
+    "prefetch_factor": [
+        facts(WAITING),
+        facts(WAITING, bursts=DataWaitBursts(2, 0.4, 0.8, 0.05, 100)),
+        facts(WAITING, bursts=DataWaitBursts(5, 0.4, 0.3, 0.05, 100)),
+        facts(WAITING, bursts=DataWaitBursts(5, 0.4, 0.8, 0.5, 100)),
+        facts(WAITING, bursts=BURSTS, loader=SampleCost(0.011, None, 0.0)),
+        facts(HANDED, bursts=BURSTS),
+    ],
+    "delivery_order": [
+        facts(SLEEPING, loader_workers=2, in_order=False, loader=SampleCost(1e-5, None, 0.003)),
+        facts(SLEEPING, loader_workers=1, in_order=True, loader=SampleCost(1e-5, None, 0.0015)),
+        facts(SLEEPING, loader_workers=2, in_order=True, loader=SampleCost(1e-5, None, 0.006)),  # both are busy
+        facts(SLEEPING, loader_workers=2, in_order=True, loader=SampleCost(0.003, None, 0.0), cpu_percent=95.0),
+        facts(SLEEPING, loader_workers=2, in_order=True),
+        facts(WAITING, loader_workers=4, in_order=True, loader=SampleCost(1e-5, None, 0.003)),  # fast on average
+    ],
+    "hand_over": [
+        facts(HANDED),
+        facts(HANDED, batch_tensors=2, batch_bytes=90_000, loader=SampleCost(1e-3, None, 0.0)),
+        facts(HANDED, batch_tensors=300, loader_workers=0),
+        facts(HANDED, loader=SampleCost(1e-5, None, 1e-5), cpu_percent=95.0),
+        facts({name: ms and ms / 20 for name, ms in HANDED.items()}, loader=SampleCost(1e-6, None, 0.0)),
+        facts(WAITING, batch_tensors=300),
+        facts({"compute": 70.0, "data": 30.0}, batch_tensors=300),
+    ],
+    "data_line": [
+        facts(data_lines=made_at("data tokenises")),
+        facts(WAITING),
+        facts(WAITING, data_lines=made_at("data opens", share=0.3, sure=False)),
+        facts(WAITING, data_lines=made_at("data opens", share=0.04)),
+        facts(HANDED, data_lines=made_at("data opens")),
+        facts(WAITING, data_lines=made_at("data opens"), bursts=BURSTS),
+        facts(WAITING, data_lines=made_at("data whole"), loader_workers=0),
+    ],
+    "epoch_start": [
+        facts(job=starting(300)),
+        facts(job=starting(300), persistent_workers=True),
+        facts(job=starting(50), persistent_workers=False),
+        facts(job=replace(starting(300), epochs=1), persistent_workers=False),
+        facts(job=starting(300), persistent_workers=False, loader=SampleCost(1.5, None, 0.0)),  # as long as a batch
+        facts(job=starting(300), persistent_workers=True, data_lines=first_at("data starts")),
+        facts(job=starting(300), loader_workers=0, data_lines=first_at("data", sure=False)),
+    ],
+}  # fmt: skip

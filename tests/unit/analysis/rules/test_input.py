@@ -1,0 +1,117 @@
+"""What is advised where the loop waits for data, and what it would gain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ddlprof.analysis.data_lines import DataLines
+from ddlprof.analysis.features import SampleCost
+from ddlprof.analysis.job_time import JOB_PARTS, JobTime
+from ddlprof.analysis.rules.apply import RULES, apply_rules
+from ddlprof.analysis.rules.compute import free_processors
+from ddlprof.analysis.rules.facts import Facts
+from ddlprof.analysis.rules.signals import DataWaitBursts
+from ddlprof.analysis.sources import Sources, SourceShare
+from ddlprof.model.source_locations import SourceLocation
+from tests.unit.analysis.rules.made_up import facts
+
+SLOW: dict[str, float | None] = {"compute": 10.0, "data": 90.0, "data_fetch": 80.0, "data_prep": 5.0}
+SLEEPS = SampleCost(1e-5, None, 0.003)
+BURSTS = DataWaitBursts(number=5, longest_s=0.4, calm_share=0.8, calm_wait_share=0.05, steps=100)
+
+
+def job(started_s: float, epochs: int = 5) -> JobTime:
+    """A job of 1000 steps that starts its workers in so many seconds."""
+    parts: dict[str, float | None] = dict.fromkeys(JOB_PARTS, 0.0)
+    return JobTime(100 + started_s, parts | {"epoch_start": started_s, "steps": 100.0}, epochs=epochs, steps=1000)
+
+
+def gains(given: Facts) -> dict[str, tuple[str, float | None]]:
+    return {each.rule: (each.next, each.gain_s) for each in apply_rules(given, RULES)}
+
+
+def test_batches_in_another_order_are_made_as_fast_as_the_workers_are_on_average() -> None:
+    given = facts(SLOW, loader_workers=2, in_order=True, loader=SLEEPS, samples_per_step=32.0)
+    action, gain_s = gains(given)["delivery_order"]
+    assert action.startswith("DataLoader(in_order=False), where batches may come in another order, or 10 workers")
+    assert gain_s == pytest.approx(0.1 - 0.00301 * 32 / 2)
+
+
+def test_torch_without_that_setting_needs_more_workers() -> None:
+    action, gain_s = gains(facts(SLOW, loader_workers=2, loader=SLEEPS))["delivery_order"]
+    assert (
+        action == "10 loader workers in place of 2 (they wait, so they need no core each), or a copy on a faster disk"
+    )
+    assert gain_s == pytest.approx(0.09)
+
+
+@pytest.mark.parametrize(
+    ("seconds_a_sample", "rule"),
+    [(0.008, "prefetch_factor"), (0.011, "loader_workers")],  # of 32 samples and 4 workers, beside 70 ms of computing
+)
+def test_a_longer_queue_is_for_workers_that_are_fast_enough(seconds_a_sample: float, rule: str) -> None:
+    means: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 3.0, "data_prep": 26.0}
+    given = facts(means, loader_workers=4, bursts=BURSTS, loader=SampleCost(seconds_a_sample, None, 0.0))
+    assert rule in gains(given)
+    assert len({"prefetch_factor", "loader_workers"} & gains(given).keys()) == 1
+
+
+def test_starting_more_workers_is_taken_off_their_gain() -> None:
+    means: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 3.0, "data_prep": 26.0}
+    action, gain_s = gains(facts(means, job=job(20.0)))["loader_workers"]
+    assert action.startswith("6 loader workers in place of 4")
+    assert gain_s == pytest.approx(0.030 - 20 / 2 / 1000)
+    assert "loader_workers" not in gains(facts(means, job=job(60.0)))
+
+
+def test_workers_of_several_epochs_are_kept() -> None:
+    action, _ = gains(facts(SLOW, loader_workers=0, job=job(0.0)))["storage"]
+    assert action.endswith("DataLoader(num_workers=9, persistent_workers=True)")
+    action, _ = gains(facts(SLOW, loader_workers=0, job=job(0.0, epochs=1)))["storage"]
+    assert action.endswith("DataLoader(num_workers=9)")
+
+
+def test_a_busy_machine_is_a_remark_beside_the_cause() -> None:
+    found = apply_rules(facts(SLOW, loader_workers=2, loader=SLEEPS, queued_share=0.5), RULES)
+    assert [each.rule for each in found] == ["delivery_order", "shared_machine"]
+    assert found[-1].severity == "info"
+
+
+def test_the_jobs_own_workers_are_no_other_work() -> None:
+    own = facts(queued_share=0.5, other_cores=0.1, cores_per_rank=4)
+    assert "other work" not in free_processors(own)
+    assert free_processors(own) == "fewer loader workers, or a machine with more cores"
+    others = replace(own, host=replace(own.host, other_cores=1.5))
+    assert free_processors(others).startswith("end the other work on the machine")
+
+
+def test_what_is_handed_over_is_no_reason_for_workers() -> None:
+    handed: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 0.0, "data_prep": 1.0}
+    found = gains(facts(handed, batch_tensors=301, batch_bytes=10_000, loader=SampleCost(1e-5, None, 0.0)))
+    assert found.keys() == {"hand_over"}
+    action, gain_s = found["hand_over"]
+    assert "torch.cat" in action
+    assert "num_workers=0" in action
+    assert gain_s == pytest.approx(0.029 - 32e-5)
+
+
+@pytest.mark.parametrize(
+    ("what", "known", "rules"),
+    [
+        ("data opens", {}, ["data_line"]),
+        ("data", {}, ["loader_workers", "data_line"]),  # nobody knows what would be better there
+        ("data", {"queued_share": 0.5}, ["data_line", "shared_machine"]),  # no core for a worker
+    ],
+)
+def test_a_line_comes_before_workers_where_it_is_the_better_advice(
+    what: str, known: dict[str, float], rules: list[str]
+) -> None:
+    means: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 3.0, "data_prep": 26.0}
+    lines = DataLines(Sources(40, [SourceShare(SourceLocation("train.py:9 D.__getitem__", what), 0.9, True)]))
+    found = apply_rules(facts(means, loader_workers=0, data_lines=lines, **known), RULES)
+    assert [each.rule for each in found] == rules
+    (line,) = (each for each in found if each.rule == "data_line")
+    assert "train.py:9 D.__getitem__" in line.next
+    assert line.gain_s == pytest.approx(0.027)

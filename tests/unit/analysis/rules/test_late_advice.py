@@ -1,0 +1,50 @@
+"""What is advised about a late rank, by what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ddlprof.analysis.amounts import Amounts
+from ddlprof.analysis.experts import ExpertLoad
+from ddlprof.analysis.late_rank import LateRank
+from ddlprof.analysis.rules.apply import RULES, apply_rules
+from ddlprof.analysis.rules.ranks import help_late_rank
+from ddlprof.analysis.traffic import CommTotals
+from tests.golden.runs import MS
+from tests.unit.analysis.rules.made_up import ddp
+
+
+def test_other_work_on_the_one_machine_of_all_ranks_does_not_hide_why_one_is_late() -> None:
+    late = LateRank(1, 0.9, "data", 50 * MS, 20 * MS, queued_share=0.5)
+    here = ddp(2, 30, late_rank=late, queued_share=0.5, world_size=2, ranks_per_node=2)
+    assert help_late_rank(here).startswith("give rank 1 the same storage")
+    assert "processors" in help_late_rank(here)
+    assert help_late_rank(replace(here, ranks_per_node=1)).startswith("look at what else runs on rank 1's machine")
+    assert help_late_rank(replace(here, late_rank=replace(late, cause=None))).startswith("look at what else runs")
+
+
+def test_a_rank_with_longer_texts_is_given_shorter_ones() -> None:
+    late = LateRank(1, 0.9, "compute", 50 * MS, 20 * MS)
+    (alike,) = apply_rules(ddp(2, 30, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 99.0, 1: 100.0}, True)), RULES)
+    (longer,) = apply_rules(ddp(2, 30, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 25.0, 1: 100.0}, True)), RULES)
+    assert "4 times the others' tokens" in longer.evidence
+    assert "shuffle" in longer.next
+    assert "tokens" not in alike.evidence
+    assert "shuffle" not in alike.next
+
+
+def test_a_rank_that_is_late_as_its_experts_are_full_has_no_sick_device() -> None:
+    late = LateRank(1, 0.97, "compute", 50 * MS, 20 * MS)
+    full = ExpertLoad(imbalance=1.4, fullest=1, fullest_share=1.4, ranks=2, steps=50)
+    comm = CommTotals(30e6, None, ["alltoall"], alltoall_s=0.03)
+    given = ddp(2, 30, late_rank=late, experts=full, comm=comm, amounts=Amounts({0: 8, 1: 8}, {0: 9.0, 1: 90.0}, False))
+    found = apply_rules(given, RULES)
+    assert [each.rule for each in found] == ["expert_imbalance"]
+    assert found[0].ranks == (1,)
+    assert "97 %" in found[0].evidence
+    assert help_late_rank(given) == found[0].next
+    other = replace(given, late_rank=replace(late, rank=0))
+    assert {"straggler", "expert_imbalance"} <= {each.rule for each in apply_rules(other, RULES)}
+    assert "load-balancing" not in help_late_rank(other)
+    by_data = replace(given, late_rank=replace(late, cause="data"))
+    assert "load-balancing" not in help_late_rank(by_data)

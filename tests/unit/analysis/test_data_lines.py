@@ -1,0 +1,62 @@
+"""Which line makes batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ddlprof.analysis.data_lines import DataLines, data_lines
+from ddlprof.analysis.run import analyse
+from ddlprof.analysis.sources import other_sources
+from ddlprof.model import codec
+from ddlprof.model.records import Flag
+from ddlprof.model.source_locations import DATA_CALLER, SourceLocation
+from ddlprof.store import load_run
+from tests.golden.runs import header, step, write_rank
+
+OPEN = SourceLocation("data.py:7 read", "data opens")
+DECODE = SourceLocation("data.py:9 read", "data decodes")
+ITEM = SourceLocation("train.py:3 D.__getitem__", "data")
+CALLER = SourceLocation("train.py:3 D.__getitem__", DATA_CALLER)
+LOG = SourceLocation("train.py:9 log", "logging")
+
+
+def of(folder: Path, counts: dict[SourceLocation, int]) -> DataLines:
+    places = list(counts)
+    lines = [codec.encode_location(number, place) for number, place in enumerate(places)]
+    lines.append(codec.encode_samples(10, {places.index(place): count for place, count in counts.items()}))
+    write_rank(folder, header(), [step(n) for n in range(40)], lines=lines)
+    (attempt,) = analyse(load_run(folder))
+    assert [share.place for share in other_sources(attempt.ranks).shares] == [LOG]
+    return data_lines(attempt.ranks)
+
+
+def test_first_batches_are_told_apart(tmp_path: Path) -> None:
+    rows = [step(n, flags=Flag.EPOCH_START if n in (0, 20) else 0) for n in range(40)]
+    lines = [codec.encode_location(0, OPEN), codec.encode_location(1, ITEM)]
+    lines += [codec.encode_samples(10, {1: 30}), codec.encode_samples(20, {0: 30})]
+    write_rank(tmp_path, header(), rows, lines=lines)
+    (attempt,) = analyse(load_run(tmp_path))
+    found = data_lines(attempt.ranks)
+    assert [share.place for share in found.first.shares] == [OPEN]
+    assert found.main is not None
+    assert found.main.place == ITEM
+
+
+@pytest.mark.parametrize(
+    ("counts", "place", "share"),
+    [
+        ({OPEN: 30, ITEM: 10, CALLER: 40}, OPEN, 0.75),
+        ({OPEN: 10, DECODE: 10, ITEM: 10, CALLER: 30}, CALLER, 1.0),  # three lines, called by one
+        ({OPEN: 12, DECODE: 10, ITEM: 8}, OPEN, 22 / 30),  # two lines of one function
+        ({OPEN: 10, ITEM: 10, SourceLocation("c.py:1 f", "data"): 10}, None, 0),
+        ({OPEN: 9, CALLER: 9}, None, 0),
+    ],
+)
+def test_the_line_that_is_the_line(
+    tmp_path: Path, counts: dict[SourceLocation, int], place: SourceLocation | None, share: float
+) -> None:
+    main = of(tmp_path, {**counts, LOG: 50}).main
+    assert (main and main.place) == place
+    assert main is None or main.share == pytest.approx(share)

@@ -1,0 +1,155 @@
+"""The lines in which a batch is made, of the stack of the thread that makes it."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from torch.utils.data import RandomSampler, TensorDataset, default_collate
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
+
+from ddlprof.collect.loader.waits import BatchSource
+from ddlprof.collect.process.data_places import data_places
+from ddlprof.collect.process.frames import StackFrame, stack_of_frame
+from ddlprof.collect.process.stacks import CodeLocator
+
+SCRIPT = """
+import torch, zipfile
+
+def look(): return STACK()
+
+def item(path):
+    return helper(path)
+
+def helper(path):
+    return zipfile.ZipFile(look(path))
+
+def of_list(rows):
+    return torch.tensor(look(rows))
+
+def tokens(text):
+    return torch.tensor(look(text).encode(text))
+
+def plain(rows):
+    return look(rows)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> tuple[Any, list[list[StackFrame]]]:
+    """A module of the user's, and the stacks from which `look` was called in it."""
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    module, stacks = ModuleType("train"), list[list[StackFrame]]()
+    exec(compile(SCRIPT, str(path), "exec"), vars(module))
+
+    def look(*_: Any) -> Any:
+        frame = sys._getframe(1)
+        stacks.append(stack_of_frame(frame))
+        raise StopIteration
+
+    vars(module).update(look=look)
+    return module, stacks
+
+
+def inside_a_hook(function: Callable[..., Any]) -> None:
+    """Calls it as our hook of a data call does."""
+    hook = BatchSource.__new__(BatchSource)
+
+    class NoWaits:
+        inside, recorder = False, None
+        is_compiling = staticmethod(lambda: True)
+
+    hook._waits = NoWaits()  # type: ignore[assignment]
+    with pytest.raises(StopIteration):
+        hook.wait(0, function, "rows")
+
+
+@pytest.mark.parametrize(
+    ("function", "inner", "what", "outer"),
+    [
+        ("item", ":10 helper", "data opens", ":7 item"),
+        ("of_list", ":13 of_list", "data", ":13 of_list"),  # `look` is called there, too
+        ("tokens", ":16 tokens", "data tokenises", ":16 tokens"),
+        ("plain", ":19 plain", "data", ":19 plain"),
+    ],
+)
+def test_the_innermost_line_and_the_outermost(
+    script: tuple[Any, list[list[StackFrame]]], function: str, inner: str, what: str, outer: str
+) -> None:
+    module, stacks = script
+    inside_a_hook(getattr(module, function))
+    places = data_places(CodeLocator(), stacks[0])
+    assert [place.text.partition("train.py")[2] for place in places] == [inner, outer]
+    assert [place.what for place in places] == [what, "data caller"]
+
+
+def test_a_tensor_of_a_list_is_known_where_nothing_else_is_called(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("x = torch.tensor(rows)\n")
+    code = compile(path.read_text(), str(path), "exec")
+    stack = [StackFrame(code, len(code.co_code) - 2, "train"), _ours()]
+    assert data_places(CodeLocator(), stack)[0].what == "data lists"
+
+
+def test_reading_an_open_archive_is_not_opening_it(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("raw = archive.read(name)\n")
+    user = StackFrame(compile(path.read_text(), str(path), "exec"), 0, "train")
+    read = StackFrame(zipfile.ZipFile.read.__code__, 0, "zipfile")
+    assert data_places(CodeLocator(), [read, user, _ours()])[0].what == "data"
+    opening = StackFrame(zipfile.ZipFile._RealGetContents.__code__, 0, "zipfile")  # type: ignore[attr-defined]
+    assert data_places(CodeLocator(), [opening, user, _ours()])[0].what == "data opens"
+
+
+def test_torchs_own_code_is_one_place() -> None:
+    item = StackFrame(TensorDataset.__getitem__.__code__, 0, "torch.utils.data.dataset")
+    joining = StackFrame(default_collate.__code__, 0, "torch.utils.data._utils.collate")
+    for stack, place in (([joining], "sample by sample"), ([item], "whole batches")):
+        (found,) = data_places(CodeLocator(), [*stack, _ours()])
+        assert found.text == f"torch.utils.data, {place}"
+
+
+@pytest.mark.parametrize(("batched", "place"), [(True, "sample by sample"), (False, "whole batches")])
+def test_single_samples_are_told_from_whole_batches(batched: bool, place: str) -> None:
+    """By the stacks from which torch's fetcher asks a data set of torch's."""
+    stacks: list[list[StackFrame]] = []
+
+    class Looks(list[int]):
+        def __getitem__(self, index: Any) -> Any:
+            stacks.append(stack_of_frame(sys._getframe(1)))
+            raise StopIteration
+
+    fetcher = _MapDatasetFetcher(Looks([1, 2]), batched, default_collate, False)
+    inside_a_hook(lambda _: fetcher.fetch([0, 1]))
+    inside = [frame for frame in stacks[0] if frame.module.startswith("torch.utils.data")]
+    (found,) = data_places(CodeLocator(), [*inside, _ours()])
+    assert found.text == f"torch.utils.data, {place}"
+
+
+def test_what_an_epoch_begins_with() -> None:
+    code = BaseProcess.start.__code__
+    (place,) = data_places(CodeLocator(), [StackFrame(code, 0, "multiprocessing.process"), _ours()])
+    assert place[:2] == ("the start of the loader's workers", "data starts")
+    sampling = StackFrame(RandomSampler.__iter__.__code__, 0, "torch.utils.data.sampler")
+    (place,) = data_places(CodeLocator(), [sampling, _ours()])
+    assert place.what == "data sampler"
+    assert place.text.startswith("torch/utils/data/sampler.py:")
+
+
+def test_waiting_for_workers_is_no_line() -> None:
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Iterator
+
+    code = Iterator._try_get_data.__code__
+    assert data_places(CodeLocator(), [StackFrame(code, 0, "torch.utils.data.dataloader"), _ours()]) == []
+    assert data_places(CodeLocator(), []) == []
+
+
+def _ours() -> StackFrame:
+    return StackFrame(BatchSource.wait.__code__, 0, "ddlprof.collect.loader.waits")

@@ -73,6 +73,8 @@ class StepAssembler(OpenStep):
         """Takes the next event, and returns the steps that are now known to have ended."""
         if event[0] == _GAP:
             self._gaps.look(event[2])  # now: what is learnt of one gap serves those before it that are held back
+        if event[0] == _OPTIMIZER_END and self.boundaries.settled and not self._in_backward:
+            self.boundaries.doubt(event)
         if self.boundaries.settled:
             step = self._take(event)
             return () if step is None else (step,)

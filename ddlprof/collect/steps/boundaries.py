@@ -1,7 +1,9 @@
 """Which event ends a step: the update of one optimizer, or, where none is seen, a round of the loop.
 
 The first events are held back until the loop has shown its pattern: a loop with several optimizers (a GAN) would
-otherwise end its first step more than once. Knows no torch; fed in order, by one thread.
+otherwise end its first step more than once. They are held back again where an optimizer steps that took no turns with
+the one that ends the steps: whether a phase of the training begins with it, such as the next model, is known when the
+other one has stepped again, or has not for long. Knows no torch; fed in order, by one thread.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from itertools import islice
 from ddlprof.model.events import Event, IterationStart, Kind
 
 RETIRED_AFTER = 50
-"""An anchor optimizer that has not stepped while others stepped this often no longer marks the steps."""
+"""An anchor optimizer that has not stepped while others stepped this often no longer marks the steps: they are a phase
+of their own."""
 SETTLED_AFTER = 10
 """The pattern counts as known once one optimizer has stepped this often: by then, the others have mostly stepped too
 (a critic is updated about five times before its generator is)."""
@@ -72,6 +75,8 @@ class StepBoundaries:
         self._former: set[int] = set()
         self._rounds: Counter[IterationStart] = Counter()
         self._in_backward = False
+        self._turns: set[int] = set()  # the optimizers that take turns with the anchor
+        self._doubted: int | None = None  # the anchor, while it is not known whether its phase has ended
 
     def label(self, optimizer: int) -> str:
         """The optimizer's class, with a number where several of one class have stepped: `Adam#2`."""
@@ -99,6 +104,19 @@ class StepBoundaries:
         self._watch(event)
         return self.settle() if self._pattern_is_known(event[1]) else []
 
+    def doubt(self, event: Event) -> None:
+        """Takes the end of an update outside of backward, and begins to hold events back, this one first, if it may be
+        the first of another phase of the training.
+        """
+        optimizer, first_seen = event[2], event[4]
+        if self.anchor is None or optimizer == self.anchor or optimizer in self._turns or self._replayed:
+            return
+        if first_seen is not None:
+            self.learn(optimizer, *first_seen)
+        if self._may_mark(optimizer) and not self._takes_over(optimizer):
+            self._held, self._doubted, self._in_backward = [], self.anchor, False
+            self.settled = False
+
     def settle(self) -> list[Event]:
         """Decides what ends steps from the events seen so far; returns the events that were held back."""
         held, self._held = self._held, None
@@ -107,9 +125,12 @@ class StepBoundaries:
             return []
         self._replayed, self._order = [each for each in self._order if self._may_mark(each)], []
         groups = self._groups()
-        self._former = {self._largest(group) for group in groups}
+        self._former = {self._marks(group) for group in groups}
         if groups:
-            self.anchor = self._largest(groups[-1])
+            anchor = self._marks(groups[-1])
+            self._turns = {*groups[-1], *(self._turns if anchor == self.anchor else ())}
+            self.anchor = anchor
+        self._doubted = None
         if not self._ends and not self._wanted and self._rounds:
             by_loader = self._rounds[IterationStart.LOADER]
             self.rounds = self._took_rounds = (
@@ -123,7 +144,8 @@ class StepBoundaries:
         """Whether the end of this optimizer's update, outside of backward, ends a step.
 
         A new optimizer that owns at least as many parameters takes over as the anchor: it belongs to another model or
-        another phase. So does any other one after the anchor has not stepped for `RETIRED_AFTER` updates.
+        another phase. So does one of those that take turns with the anchor after that has not stepped for
+        `RETIRED_AFTER` updates. Any other one begins a phase, of which `settle` knows.
         """
         if not self._may_mark(optimizer):
             return False
@@ -133,13 +155,10 @@ class StepBoundaries:
             self._since_anchor = 0 if ends else self._since_anchor + 1
             return ends
         self.rounds = None  # there is an optimizer after all
-        new = not self._ends[optimizer]
+        takes_over = self.anchor is None or self._takes_over(optimizer) or self._since_anchor >= RETIRED_AFTER
         self._ends[optimizer] += 1
-        if optimizer != self.anchor:
-            size, largest = self._sizes.get(optimizer, 0), self._sizes.get(self.anchor, 0)  # type: ignore[arg-type]
-            larger = new and size >= largest
-            if self.anchor is None or larger or self._since_anchor >= RETIRED_AFTER:
-                self.anchor = optimizer
+        if optimizer != self.anchor and takes_over:
+            self.anchor, self._turns = optimizer, {optimizer}
         self._since_anchor = 0 if optimizer == self.anchor else self._since_anchor + 1
         return optimizer == self.anchor
 
@@ -154,6 +173,7 @@ class StepBoundaries:
             oldest = next(each for each in self.names if each != self.anchor)
             for known in (self.names, self._sizes, self._numbers, self._ends):
                 known.pop(oldest, None)
+            self._turns.discard(oldest)
 
     def lost(self, updates: Mapping[int | None, int], first_seen: Mapping[int, tuple[str, int]]) -> int:
         """Takes what is known of lost events (`Kind.LOST`), and returns how many steps probably ended there: as many as
@@ -169,16 +189,29 @@ class StepBoundaries:
         return max(counts.values(), default=0)
 
     def _groups(self) -> list[list[int]]:
-        """Groups of optimizers that take turns. Groups that follow one another are phases of the training."""
+        """Groups of optimizers that take turns. Groups that follow one another are phases of the training.
+
+        An anchor in doubt has stepped before the events that were held back.
+        """
         groups: list[dict[int, None]] = []
-        last = {optimizer: place for place, optimizer in enumerate(self._replayed)}
+        order = self._replayed if self._doubted is None else [self._doubted, *self._replayed]
+        last = {optimizer: place for place, optimizer in enumerate(order)}
         until = -1
-        for place, optimizer in enumerate(self._replayed):
+        for place, optimizer in enumerate(order):
             if place > until:
                 groups.append({})
             groups[-1][optimizer] = None
             until = max(until, last[optimizer])
         return [list(group) for group in groups]
+
+    def _marks(self, group: list[int]) -> int:
+        """The optimizer of a group whose updates end steps."""
+        return self._doubted if self._doubted in group else self._largest(group)
+
+    def _takes_over(self, optimizer: int) -> bool:
+        """Whether this is a new optimizer with at least as many parameters as the anchor's."""
+        largest = self._sizes.get(self.anchor, 0)  # type: ignore[arg-type]
+        return not self._ends[optimizer] and self._sizes.get(optimizer, 0) >= largest
 
     def _largest(self, group: list[int]) -> int:
         """The optimizer with the most parameters; among equals the last one, as the generator's update ends a step."""
@@ -214,6 +247,8 @@ class StepBoundaries:
         assert self._held is not None
         if len(self._held) >= _MOST_HELD:
             return True
+        if self._doubted is not None:
+            return self._doubt_is_over()
         most = self._most_ends
         if most >= SETTLED_AFTER or (most >= 2 and time - self._held[0][1] >= SETTLED_AFTER_NS):
             return True
@@ -221,6 +256,17 @@ class StepBoundaries:
         if self._ends or rounds < ROUNDS_WITHOUT_OPTIMIZER:
             return False
         return rounds >= ROUNDS_WITHOUT_UPDATE or not self.optimizer_exists()
+
+    def _doubt_is_over(self) -> bool:
+        """Whether the anchor steps again, or others have stepped so often or are so large that a phase has begun."""
+        assert self._held is not None
+        kind, _, optimizer, *_ = self._held[-1]
+        if kind != Kind.OPTIMIZER_END or self._in_backward:
+            return kind == Kind.LOST
+        if optimizer == self._doubted or len(self._order) >= RETIRED_AFTER:
+            return True
+        larger = self._sizes.get(optimizer, 0) >= self._sizes.get(self._doubted, 0)  # type: ignore[arg-type]
+        return larger and self._ends[optimizer] == 1 and self._may_mark(optimizer)
 
     def _counts(self, optimizer: int) -> bool:
         return self._may_mark(optimizer) if optimizer != _IN_BACKWARD else not self._wanted

@@ -99,6 +99,20 @@ def test_a_gan_has_one_step_a_round_from_the_first(critic_updates: int, profilin
     assert {row.microbatches for row in profile.rows} == {1}
 
 
+def test_every_update_of_a_later_and_smaller_model_is_a_step(profiling: Profiling) -> None:
+    widths = (64, 8, 32, 8)
+    with profiling() as profile:
+        for width in widths:
+            model = nn.Sequential(nn.Linear(64, width), nn.Linear(width, 1))
+            optimizer = torch.optim.Adam(model.parameters())
+            for (real,) in batches(3 * STEPS):
+                optimizer.zero_grad()
+                model(real).mean().backward()
+                optimizer.step()
+    assert len(profile.rows) == 3 * STEPS * len(widths)
+    assert {(row.samples, row.microbatches) for row in profile.rows} == {(4, 1)}
+
+
 @pytest.mark.parametrize(("name", "steps"), [("Adam#1", 6), ("Adam#2", 3), ("Adam", 3), ("SGD", 2)])
 def test_optimizers_of_one_class_are_told_apart_by_number(name: str, steps: int, profiling: Profiling) -> None:
     with profiling(step_optimizer=name) as profile:

@@ -35,18 +35,52 @@ def test_a_critic_that_steps_first_ends_no_step(thread: Thread) -> None:
     assert [row.step_ns // MS for row in thread.rows] == [120] * 2 * boundaries.SETTLED_AFTER
 
 
-def test_only_a_new_optimizer_with_as_many_parameters_takes_over(thread: Thread) -> None:
-    def steps(number: int, optimizer: int, size: int) -> int:
-        before = len(thread.steps)
-        for _ in range(number):
-            thread.forward(20)
-            thread.update(1, optimizer, size=size)
-        return len(thread.steps) - before
+def _steps(thread: Thread, number: int, optimizer: int, size: int) -> int:
+    """Trains for a number of updates; returns how many steps are then known to have ended more than before."""
+    before = len(thread.steps)
+    for _ in range(number):
+        thread.forward(20)
+        thread.update(1, optimizer, size=size)
+    return len(thread.steps) - before
 
-    assert steps(boundaries.SETTLED_AFTER, 0, LARGE) == boundaries.SETTLED_AFTER
-    assert steps(5, 1, SMALL) == 0  # a smaller one, however new
-    assert steps(5, 2, LARGE) == 5
-    assert steps(5, 0, LARGE) == 0  # one that was there before, however large
+
+def test_a_new_optimizer_with_as_many_parameters_takes_over_at_once(thread: Thread) -> None:
+    assert _steps(thread, boundaries.SETTLED_AFTER, 0, SMALL) == boundaries.SETTLED_AFTER
+    assert _steps(thread, 5, 1, LARGE) == 5
+
+
+def test_no_update_of_a_later_and_smaller_phase_is_lost(thread: Thread) -> None:
+    _steps(thread, boundaries.SETTLED_AFTER, 0, LARGE)
+    assert _steps(thread, RETIRED_AFTER - 1, 1, SMALL) == 0  # the first might go on
+    assert _steps(thread, 2, 1, SMALL) == RETIRED_AFTER + 1
+    assert thread.assembler.boundaries.anchor == 1
+    _steps(thread, 5, 0, LARGE)  # a phase of an optimizer that was there before, until the training ends
+    assert [row.compute_ns // MS for row in thread.rows] == [21] * (boundaries.SETTLED_AFTER + RETIRED_AFTER + 1 + 5)
+
+
+def test_phases_that_are_shorter_than_what_is_held_back_are_each_of_their_own(thread: Thread) -> None:
+    _steps(thread, boundaries.SETTLED_AFTER, 0, LARGE)
+    for optimizer, size in ((1, SMALL), (2, SMALL // 2), (3, LARGE), (4, SMALL)):
+        _steps(thread, 5, optimizer, size)
+    assert [row.compute_ns // MS for row in thread.rows] == [21] * (boundaries.SETTLED_AFTER + 4 * 5)
+
+
+def test_a_smaller_optimizer_that_begins_to_take_turns_ends_no_step(thread: Thread) -> None:
+    rounds = 3
+    _steps(thread, boundaries.SETTLED_AFTER, 0, LARGE)
+    for _ in range(rounds):
+        _steps(thread, 5, 1, SMALL)  # a critic, from when the generator has been warmed up
+        assert _steps(thread, 1, 0, LARGE) == 1
+    assert [row.compute_ns // MS for row in thread.rows[boundaries.SETTLED_AFTER :]] == [6 * 21] * rounds
+    assert thread.assembler.boundaries.settled  # of two that are known to take turns nothing is held back
+
+
+def test_lost_events_end_what_is_held_back(thread: Thread) -> None:
+    _steps(thread, boundaries.SETTLED_AFTER, 0, LARGE)
+    assert _steps(thread, 5, 1, SMALL) == 0
+    thread.emit(Kind.LOST, {1: 7}, 30, {})
+    assert len(thread.steps) == boundaries.SETTLED_AFTER + 5
+    assert thread.assembler.lost_steps == 7
 
 
 def test_phases_in_the_first_steps_are_no_round(thread: Thread) -> None:

@@ -99,11 +99,12 @@ def _finding_of(verdict: Verdict, action: str, findings: Sequence[Finding]) -> F
     if verdict.severity == "unknown":
         return None
     same = next((finding for finding in findings if finding.next == action), None)
-    if same is not None and same.about is not None and verdict.stall is not None:
-        return same
     moving = verdict.stall in COMM_PARTS and verdict.stall not in ("straggler", "bubble")
     about = "comm" if moving else verdict.stall or "compute"
     chosen = next((finding for finding in findings if finding.about == about), None)
+    if same is not None and same.about is not None and verdict.stall is not None:
+        gains_more = moving and chosen is not None and (chosen.gain_s or 0.0) > (same.gain_s or 0.0)
+        return chosen if gains_more else same
     return same if chosen is None or (same is not None and chosen.severity == "info") else chosen
 
 

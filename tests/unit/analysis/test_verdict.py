@@ -14,7 +14,7 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
-from ddlprof.analysis.verdict import _first_of_job, advise
+from ddlprof.analysis.verdict import _finding_of, _first_of_job, advise
 from ddlprof.model import source_locations
 from ddlprof.model.classes import TIMES
 from ddlprof.model.source_locations import SourceLocation
@@ -259,3 +259,14 @@ def test_what_takes_most_of_the_job_comes_first(
     of_step = Finding("storage", "critical", "the loop waits", "", "a disk", 50, 0.9)
     assert _first_of_job(verdict, [of_step, found], job) == (found if first else None)
     assert _first_of_job(verdict, [found], None) is None
+
+
+@pytest.mark.parametrize(
+    ("gain_s", "rule"), [(0.028, "many_messages"), (0.002, "gradient_traffic"), (None, "gradient_traffic")]
+)
+def test_of_two_cures_of_communication_the_one_that_gains_more_is_next(gain_s: float | None, rule: str) -> None:
+    more = Finding("many_messages", "critical", "", "", "torch.cat", 40, 0.6, gain_s=gain_s, about="comm")
+    less = Finding("gradient_traffic", "critical", "", "", "faster links", 40, 0.7, gain_s=0.006, about="comm")
+    found = _finding_of(Verdict("INTERCONNECT-BOUND", "critical", "interconnect", 0.7), "faster links", [more, less])
+    assert found is not None
+    assert found.rule == rule

@@ -30,6 +30,11 @@ class Pauses:
     steps: int = 0
     """The number of steps in which it was looked for."""
 
+    @property
+    def lasting_s(self) -> float:
+        """The seconds of a mean step without the two longest pauses, which every process has while it is young."""
+        return max(0.0, self.seconds - 2 * self.longest_s / self.steps) if self.steps else 0.0
+
 
 def collector_pauses(ranks: Sequence[RankAnalysis]) -> Pauses | None:
     """The pauses of the garbage collector; None if none was seen in steady steps."""

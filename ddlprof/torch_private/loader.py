@@ -18,7 +18,18 @@ def _iterator(torch: Any) -> Any:
     return iter(torch.utils.data.DataLoader([0]))
 
 
+WAITING = ("_try_get_data", "_get_data")
+"""Functions of an iterator that wait for its workers."""
+
 NAMES = (
+    *(
+        PrivateName(
+            f"{_MODULE}:_MultiProcessingDataLoaderIter.{name}",
+            "tells waits for workers from work of the loader",
+            "a wait for workers may be taken for a line at which batches are made",
+        )
+        for name in WAITING
+    ),
     PrivateName(f"{_MODULE}:_BaseDataLoaderIter", "times the wait for the next batch", _WAITS),
     PrivateName(f"{_MODULE}:_MultiProcessingDataLoaderIter", "measures fetches in the loader's workers", _SPLIT),
     PrivateName(

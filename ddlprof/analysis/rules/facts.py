@@ -39,6 +39,7 @@ from ddlprof.analysis.thresholds import (
     LAG_SHARE,
     LAUNCH_US,
     LAUNCHED_KERNELS,
+    LINE_OF_STEP_SHARE,
     OTHER_CORES,
     SMALL_BUCKET_BYTES,
     WARN_SHARE,
@@ -190,6 +191,13 @@ class Facts:
     def mean(self, name: str) -> str:
         """The mean of a time, as text."""
         return self.scale.time(self.mean_s(name) or 0.0)
+
+    @property
+    def collector_s(self) -> float:
+        """The seconds of a step for which the garbage collector pauses it; 0 where that does not last."""
+        pauses, step = self.collector, self.mean_s("step") or 0.0
+        lasts = pauses is not None and pauses.lasting_s >= LINE_OF_STEP_SHARE * step
+        return min(pauses.seconds, step) if pauses is not None and lasts else 0.0
 
     @property
     def starved(self) -> bool:

@@ -10,6 +10,8 @@ from ddlprof.analysis.thresholds import JOB_EVENTS, LINE_OF_STEP_SHARE, LINE_SAM
 from ddlprof.base.units import percent, scale_for
 from ddlprof.model import source_locations
 
+_COLLECTED = 0.5
+"""Of the time at a line: then most of it may be the garbage collector's."""
 LESS_ROLLOUT = "collect with larger batches, with an inference engine, or in other processes while the training goes on"
 _AT_LINE = {
     source_locations.EVALUATION: ("evaluating at", "evaluate less often, on fewer batches, or in another process"),
@@ -108,7 +110,9 @@ def slow_line(facts: Facts) -> Issue | None:
     line = main_line(facts)
     if line is None or line.place.what in _OWN_RULES:
         return None
-    return _line(facts, "the loop waits at one line", line.place.what)
+    issue = _line(facts, "the loop waits at one line", line.place.what)
+    collected = issue is not None and facts.collector_s >= _COLLECTED * (issue.gain_s or 0.0)
+    return None if collected else issue  # the collector runs at whichever line makes objects
 
 
 def _line(facts: Facts, title: str, what: str) -> Issue | None:

@@ -13,9 +13,9 @@ from ddlprof.model.source_locations import COLLECT
 def collector(facts: Facts) -> Issue | None:
     """Finds a garbage collector that the steps wait for."""
     pauses, step = facts.collector, facts.mean_s("step")
-    if pauses is None or not step or pauses.seconds < LINE_OF_STEP_SHARE * step or recompilation(facts) is not None:
+    seconds = facts.collector_s
+    if pauses is None or not step or not seconds or recompilation(facts) is not None:
         return None
-    seconds = min(pauses.seconds, step)
     evidence = (
         f"it takes {facts.scale.time(seconds)} of a step, the longest pause {facts.scale.time(pauses.longest_s)}: "
         f"{significant(pauses.number, 2)} collections a step, {significant(pauses.full, 2)} of them of all objects"
@@ -55,8 +55,9 @@ def recompilation(facts: Facts) -> Issue | None:
 
 
 RULES = (
-    Rule("collector", "The steps wait for the garbage collector", f"{percent(LINE_OF_STEP_SHARE)} of the step",
-         "it is switched off in minutes", FINDING_STEPS,
+    Rule("collector", "The steps wait for the garbage collector",
+         f"{percent(LINE_OF_STEP_SHARE)} of the step, the two longest pauses left out",
+         "it is switched off in minutes; a few long pauses are those of a young process", FINDING_STEPS,
          "the collector paused in no steady step, or `recompilation` speaks, which makes many objects", collector),
     Rule("recompilation", "torch.compile compiles again after the warm-up",
          f"{percent(WARN_SHARE)} of the steps after the warm-up, and {RECOMPILATIONS} compilations in them",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from ddlprof.base.guarded import attempt
@@ -82,7 +83,10 @@ class ModelInspector:
     @property
     def modules(self) -> list[Any]:
         """The outermost trained modules that are still alive, the largest first."""
-        return outermost(module for ref in self._modules.values() if (module := ref()) is not None)
+        return outermost(self._alive())
+
+    def _alive(self) -> Iterator[Any]:
+        return (module for ref in self._modules.values() if (module := ref()) is not None)
 
     @property
     def all_alive(self) -> bool:
@@ -92,7 +96,7 @@ class ModelInspector:
     def at_update(self, updates: int) -> None:
         """Called in the training thread after the first updates, and then ever more rarely."""
         try:
-            self.ddp.look(sys.modules["torch"], filter(None, (ref() for ref in self._modules.values())), updates)
+            self.ddp.look(sys.modules["torch"], self._alive(), updates)
         except Exception as error:
             self.failed("ddp", error)
 

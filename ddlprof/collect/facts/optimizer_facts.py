@@ -120,7 +120,8 @@ def _loop_of(optimizer: Any, group: dict[str, Any]) -> tuple[str, bool | None]:
         return "", None
     if group.get("fused") or group.get("foreach"):
         return switch, False
-    return switch, group.get("foreach") is False or group["params"][0].device.type == "cpu"
+    with engine.no_torch_function():  # parameters may be of a tensor subclass
+        return switch, group.get("foreach") is False or group["params"][0].device.type == "cpu"
 
 
 def _state_bytes(state: Any) -> int:

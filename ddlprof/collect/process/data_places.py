@@ -27,10 +27,9 @@ from ddlprof.model.source_locations import (
     SourceLocation,
     in_data,
 )
+from ddlprof.torch_private.loader import WAITING
 
 _LOADER = "torch.utils.data"
-_WAITING = frozenset(("_try_get_data", "_get_data"))
-"""Functions of torch's loader that wait for its workers."""
 _PER_SAMPLE = "torch.utils.data, sample by sample"
 """The place of all code of torch's that takes single samples and joins them."""
 
@@ -77,7 +76,7 @@ def data_places(places: Places, stack: list[StackFrame]) -> list[SourceLocation]
     owners = [places.owner(frame.code.co_filename, frame.module == "__main__") for frame in stack]
     end = owners.index(OURS) if OURS in owners else 0
     inside, owners = stack[:end], owners[:end]
-    if any(frame.module.startswith(_LOADER) and frame.code.co_name in _WAITING for frame in inside):
+    if any(frame.module.startswith(_LOADER) and frame.code.co_name in WAITING for frame in inside):
         return []
     if any(frame.module.startswith("multiprocessing") and frame.code.co_name == "start" for frame in inside):
         return [SourceLocation(_STARTING, in_data(STARTS))]

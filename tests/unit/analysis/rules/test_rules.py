@@ -100,7 +100,7 @@ OWN_UPDATE: dict[str, Any] = {
     "optimizer": "Mine", "optimizer_tensors": 400,
     "updating": Sources(40, [SourceShare(SourceLocation("opt.py:7 step", source_locations.UPDATE), 1.0, True)]),
 }  # fmt: skip
-PAUSES = Pauses(number=2.0, seconds=0.012, longest_s=0.4, full=1.0, steps=100)
+PAUSES = Pauses(number=2.0, seconds=0.012, longest_s=0.2, full=1.0, steps=100)
 SIZES = Pauses(0.3, 0.03, 0.2, reason="tensor 'args[0]' size mismatch at index 0. expected 5, actual 6", steps=100)
 SLOWING = Slowing(0, 0.08, 0.12, "compute", 100)
 SPEAKS: dict[str, list[Facts]] = {
@@ -182,7 +182,8 @@ SILENT: dict[str, list[Facts]] = {
                       slowing=[replace(SLOWING, rank=1)]), facts(growths=[GROWTH], slowing=[SLOWING], recompiled=SIZES),
                       facts(growths=[GROWTH], slowing=[replace(SLOWING, first_s=0.099)])],
     "collector": [facts(), facts(collector=PAUSES, recompiled=SIZES),
-                  facts(collector=replace(PAUSES, seconds=0.004)), facts(collector=replace(PAUSES, steps=9))],
+                  facts(collector=replace(PAUSES, seconds=0.004)), facts(collector=replace(PAUSES, longest_s=0.5)),
+                  facts(collector=replace(PAUSES, steps=9))],
     "recompilation": [facts(), facts(recompiled=replace(SIZES, number=0.02)),
                       facts(recompiled=replace(SIZES, seconds=0.005))],
     "python_loop": [facts(), facts(**LOOPING | {"computing": loops()}), facts(**LOOPING | {"graph_nodes": None}),
@@ -290,6 +291,7 @@ SILENT: dict[str, list[Facts]] = {
         facts(sources=line("")),
         facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.COPY)),
         facts({"compute": 70.0, "other": 30.0}, sources=line(source_locations.LOGGING)),
+        facts({"compute": 70.0, "other": 30.0}, sources=line(""), collector=replace(PAUSES, seconds=0.015)),
     ],
     "evaluation_share": [facts(), facts(job=job("evaluation", 50)), facts(job=job("evaluation", 300, times=1)),
                          facts(job=job("checkpoint", 300))],

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from ddlprof.analysis.run import Attempt, RankAnalysis
 
 
+_LONGEST_OF_YOUNG_S = 0.5
+"""A collection of all that torch and its libraries have made takes 0.1 to 0.4 s; a longer one is of the script's objects."""
+
+
 @dataclass(frozen=True)
 class Pauses:
     """Pauses during the steady steps of one rank, that with the largest share."""
@@ -32,8 +36,9 @@ class Pauses:
 
     @property
     def lasting_s(self) -> float:
-        """The seconds of a mean step without the two longest pauses, which every process has while it is young."""
-        return max(0.0, self.seconds - 2 * self.longest_s / self.steps) if self.steps else 0.0
+        """The seconds of a mean step without the two long pauses that any process has while it is young."""
+        young_s = 2 * min(self.longest_s, _LONGEST_OF_YOUNG_S)
+        return max(0.0, self.seconds - young_s / self.steps) if self.steps else 0.0
 
 
 def collector_pauses(ranks: Sequence[RankAnalysis]) -> Pauses | None:

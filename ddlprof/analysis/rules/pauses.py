@@ -56,7 +56,7 @@ def recompilation(facts: Facts) -> Issue | None:
 
 RULES = (
     Rule("collector", "The steps wait for the garbage collector",
-         f"{percent(LINE_OF_STEP_SHARE)} of the step, the two longest pauses left out",
+         f"{percent(LINE_OF_STEP_SHARE)} of the step, two pauses of up to half a second left out",
          "it is switched off in minutes; a few long pauses are those of a young process", FINDING_STEPS,
          "the collector paused in no steady step, or `recompilation` speaks, which makes many objects", collector),
     Rule("recompilation", "torch.compile compiles again after the warm-up",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _LONGEST_OF_YOUNG_S = 0.5
-"""A collection of all that torch and its libraries have made takes 0.1 to 0.4 s; a longer one is of the script's objects."""
+"""What torch and its libraries have made is collected in 0.1 to 0.4 s; longer ones are of the objects of scripts."""
 
 
 @dataclass(frozen=True)

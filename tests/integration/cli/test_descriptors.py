@@ -67,7 +67,7 @@ def main():
         persistent_workers=workers > 0, worker_init_fn=close_ours if who == "init" else None,
     )
     if who == "limit":
-        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
     for epoch in range(3):
         for number, x in enumerate(loader):
             optimizer.zero_grad()

@@ -15,7 +15,7 @@ from ddlprof.analysis.run import analyse
 from ddlprof.store import load_run
 from tests.integration.hooks.conftest import Profiling
 
-STEPS, BATCH = 60, 2
+BATCH = 2
 
 
 def read(_: int) -> torch.Tensor:
@@ -24,24 +24,27 @@ def read(_: int) -> torch.Tensor:
 
 
 class Slow(Dataset[torch.Tensor]):
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
     def __len__(self) -> int:
-        return STEPS * BATCH
+        return self.steps * BATCH
 
     def __getitem__(self, index: int) -> torch.Tensor:
         return read(index)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_the_slow_line_of_a_data_set_is_named(profiling: Profiling, tmp_path: Path, workers: int) -> None:
+@pytest.mark.parametrize(("workers", "steps"), [(0, 60), (2, 240)])
+def test_the_slow_line_of_a_data_set_is_named(profiling: Profiling, tmp_path: Path, workers: int, steps: int) -> None:
+    """With workers for some seconds: their samples are read once a second."""
     net = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     context = "fork" if workers else None
     with profiling() as profile:
-        for batch in DataLoader(Slow(), BATCH, num_workers=workers, multiprocessing_context=context):
+        for batch in DataLoader(Slow(steps), BATCH, num_workers=workers, multiprocessing_context=context):
             net(batch).sum().backward()
             optimizer.step()
-            time.sleep(0.01 if workers else 0)  # the helper thread reads the samples once a second
-    assert len(profile.rows) == STEPS
+    assert len(profile.rows) == steps
     (attempt,) = analyse(load_run(tmp_path))
     found = data_lines(attempt.ranks)
     sleeping, calling = (code.co_firstlineno + 1 for code in (read.__code__, Slow.__getitem__.__code__))

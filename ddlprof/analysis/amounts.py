@@ -57,14 +57,15 @@ def amounts_of(ranks: Sequence[RankData]) -> Amounts | None:
     if not usable or not all(usable.values()):
         return None
     means = {number: _means(noted) for number, noted in usable.items()}
+    values = {number: of_step for number, (_, of_step) in means.items()}
     first = usable[min(usable)]
     counted = next((each for each in first if each.update == COUNTED_UPDATE and each.samples), None)
     return Amounts(
         samples={number: samples for number, (samples, _) in means.items()},
-        values={number: values for number, (_, values) in means.items()},
+        values=values,
         is_text=all(each.is_text for noted in usable.values() for each in noted),
         counted_per_sample=counted.values / counted.samples if counted is not None else None,
-        padding_share=_padding(usable, {number: values for number, (_, values) in means.items()}),
+        padding_share=_padding(usable, values),
     )
 
 

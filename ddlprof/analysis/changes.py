@@ -1,4 +1,4 @@
-"""NamedFacts of a run other than times, and how they differ between two groups of runs."""
+"""Facts of a run other than times, and how they differ between two groups of runs."""
 
 from __future__ import annotations
 

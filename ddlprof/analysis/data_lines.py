@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ddlprof.analysis.sources import Sources, SourceShare, sources_of
+from ddlprof.analysis.sources import Sources, SourceShare, function_of, sources_of
 from ddlprof.analysis.thresholds import LINE_SHARE
 from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.records import Flag
-from ddlprof.model.source_locations import DATA_CALLER, SourceLocation
+from ddlprof.model.source_locations import DATA_CALLER
 
 if TYPE_CHECKING:
     from ddlprof.analysis.run import RankAnalysis
@@ -47,18 +47,12 @@ def data_lines(ranks: Sequence[RankAnalysis]) -> DataLines:
 
 def _function(found: Sources) -> SourceShare | None:
     """The function that surely has most of the time in several of its lines, as the line with most of it."""
-    lines: defaultdict[tuple[str, str], list[SourceShare]] = defaultdict(list)
+    lines: defaultdict[str, list[SourceShare]] = defaultdict(list)
     for each in found.shares:
-        lines[_function_of(each.place)].append(each)
+        lines[function_of(each.place.text)].append(each)
     shares = {key: sum(line.share for line in of_function) for key, of_function in lines.items()}
     if not shares or found.samples <= 0:
         return None
     most = max(shares, key=lambda key: shares[key])
     sure = lowest_share(shares[most] * found.samples, found.samples) > LINE_SHARE
     return SourceShare(lines[most][0].place, shares[most], True) if sure else None
-
-
-def _function_of(place: SourceLocation) -> tuple[str, str]:
-    """File and function of `file:line function`."""
-    where, _, function = place.text.partition(" ")
-    return where.rpartition(":")[0] or where, function

@@ -10,7 +10,7 @@ import numpy as np
 
 from ddlprof.analysis.collectives import can_split
 from ddlprof.analysis.thresholds import SMALL_BUCKET_BYTES
-from ddlprof.model.issuers import FSDP, FSDP2, OF_SCRIPT, REDUCER
+from ddlprof.model.issuers import FSDP, FSDP2, REDUCER
 from ddlprof.model.records import MISSING, NEVER
 from ddlprof.model.source_locations import SourceLocation
 
@@ -60,11 +60,6 @@ class Issued:
     """The part of `exposed_s` that is no waiting for a later rank. Where that cannot be told, what is exposed on the
     rank on which it is least."""
     fastest_s: float | None = None
-
-    @property
-    def by_script(self) -> bool:
-        """Whether a line of the script issues them."""
-        return self.place.what in OF_SCRIPT
 
 
 @dataclass(frozen=True)

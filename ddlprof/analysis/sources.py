@@ -94,7 +94,7 @@ def _sources(
         for (_, place, number), weight in zip(kept, _weights(rank.data, [step for step, _, _ in kept]), strict=True):
             time[place.text] += number * weight
             kinds[place.text][place.what] += number
-            functions.add(_function(place.text), place, number * weight)
+            functions.add(function_of(place.text), place, number * weight)
             callers.add(place.caller or place.text, place, number * weight)
             samples += number
             of_squares += number * weight**2
@@ -140,7 +140,7 @@ class _Votes:
             yield _lines(text, self._lines[text]), what, time
 
 
-def _function(text: str) -> str:
+def function_of(text: str) -> str:
     """The file and the function of a place: `train.py main`; a place of another form as it is."""
     place, space, name = text.rpartition(" ")
     file, _, line = place.rpartition(":")
@@ -149,7 +149,7 @@ def _function(text: str) -> str:
 
 def _lines(wider: str, places: set[str]) -> str:
     """The lines of one function as one place, `train.py:60-64 main`; anything else as it is."""
-    if {_function(place) for place in places} != {wider} or wider in places:
+    if {function_of(place) for place in places} != {wider} or wider in places:
         return wider
     file, _, name = wider.rpartition(" ")
     lines = sorted(int(place[len(file) + 1 :].partition(" ")[0]) for place in places)

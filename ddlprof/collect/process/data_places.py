@@ -36,9 +36,11 @@ _PER_SAMPLE = "torch.utils.data, sample by sample"
 _WHOLE = "torch.utils.data, whole batches"
 _STARTING = "the start of the loader's workers"
 
+DRAWING = frozenset(("choice", "permutation", "randperm", "multinomial"))
+"""Functions that draw random numbers."""
 _CALLS = {
     OPENS: frozenset(("ZipFile", "TarFile", "File", "read_csv", "read_parquet", "read_table", "open_dataset")),
-    DRAWS: frozenset(("choice", "permutation", "randperm", "multinomial")),
+    DRAWS: DRAWING,
     TOKENISES: frozenset(("encode", "encode_plus", "encode_batch", "batch_encode_plus", "tokenize", "word_tokenize")),
     DECODES: frozenset(("imread", "imdecode", "decode_image", "decode_jpeg", "decode_png", "read_image")),
 }

@@ -18,7 +18,7 @@ from itertools import islice
 from types import CodeType
 from typing import Any, NamedTuple
 
-from ddlprof.collect.process.data_places import data_places
+from ddlprof.collect.process.data_places import DRAWING, data_places
 from ddlprof.collect.process.frames import (
     INSTALLED,
     INTERPRETER,
@@ -70,7 +70,7 @@ _CALLS = {
     PLOT: frozenset(("savefig", "imsave", "tight_layout", "subplots")),
     COPY: frozenset(("deepcopy", "load_state_dict")),
     CHECKPOINT: frozenset(("save",)) | _SAVING,
-    DRAWS: frozenset(("choice", "permutation", "randperm", "multinomial")),
+    DRAWS: DRAWING,
 }  # fmt: skip
 """What a line does, by the name of the function that it calls."""
 

@@ -14,9 +14,5 @@ if __name__ == "__main__":
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
     loader = DataLoader(TensorDataset(torch.randn(4096, 128), torch.randint(0, 10, (4096,))), batch_size=32)
     clock = OwnClock()
-    for x, y in loader:
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-        clock.step()
+    clock.train(model, optimizer, loader)
     clock.done()

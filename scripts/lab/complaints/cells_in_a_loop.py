@@ -27,9 +27,5 @@ if __name__ == "__main__":
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     loader = DataLoader(TensorDataset(torch.randn(2048, 100, 16), torch.randint(0, 10, (2048,))), batch_size=16)
     clock = OwnClock()
-    for x, y in loader:
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-        clock.step()
+    clock.train(model, optimizer, loader)
     clock.done()

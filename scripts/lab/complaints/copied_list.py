@@ -27,9 +27,5 @@ if __name__ == "__main__":
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     clock = OwnClock()
-    for x, y in DataLoader(Names(), batch_size=512, shuffle=True, num_workers=2):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-        clock.step()
+    clock.train(model, optimizer, DataLoader(Names(), batch_size=512, shuffle=True, num_workers=2))
     clock.done()

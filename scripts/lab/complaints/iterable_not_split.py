@@ -29,9 +29,5 @@ if __name__ == "__main__":
     clock = OwnClock()
     for _ in range(EPOCHS):
         clock.epoch()
-        for x, y in loader:
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(x), y).backward()
-            optimizer.step()
-            clock.step()
+        clock.train(model, optimizer, loader)
     clock.done(steps=SAMPLES // 16 * EPOCHS)  # those that an epoch needs

@@ -23,11 +23,7 @@ if __name__ == "__main__":
     for _ in range(6):
         clock.epoch()
         model.train()
-        for x, y in loader:
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(x), y).backward()
-            optimizer.step()
-            clock.step()
+        clock.train(model, optimizer, loader)
         model.eval()
         right = torch.zeros(1)
         with torch.no_grad():

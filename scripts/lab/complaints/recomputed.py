@@ -28,9 +28,5 @@ if __name__ == "__main__":
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     loader = DataLoader(TensorDataset(torch.randn(3200, 128), torch.randint(0, 10, (3200,))), batch_size=32)
     clock = OwnClock()
-    for x, y in loader:
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-        clock.step()
+    clock.train(model, optimizer, loader)
     clock.done()

@@ -20,9 +20,5 @@ if __name__ == "__main__":
     clock = OwnClock()
     for _ in range(8):
         clock.epoch()
-        for x, y in islice(loader, BATCHES):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(x), y).backward()
-            optimizer.step()
-            clock.step()
+        clock.train(model, optimizer, islice(loader, BATCHES))
     clock.done()

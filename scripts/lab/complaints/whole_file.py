@@ -33,9 +33,5 @@ if __name__ == "__main__":
         model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10))
         optimizer = torch.optim.SGD(model.parameters(), 0.01)
         clock = OwnClock()
-        for x, y in DataLoader(Movie(path), batch_size=8):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(x), y).backward()
-            optimizer.step()
-            clock.step()
+        clock.train(model, optimizer, DataLoader(Movie(path), batch_size=8))
         clock.done()

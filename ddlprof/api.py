@@ -246,6 +246,7 @@ def _measurement(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> 
         grad_accum=training.micro_batches or 1,
         gpu_model=None if device == "cpu" else device,
         queued_share=headline.queued_share,
+        reduced_in=training.reduced_in,
         **carried,
     )
 

@@ -77,6 +77,7 @@ class _Ask:
     strategy: str
     grad_accum: int
     changes: Changes = AS_COUNTED
+    reduced_in: str | None = None
 
     @cached_property
     def placing(self) -> Placing:
@@ -255,14 +256,17 @@ class Predictor:
         machine = self._machines.of(target)
         check_target(target, machine)
         check_settings(target, machine.gpu)
+        measured = self.workload.measurements[0] if self.workload.measurements else None
+        strategy = target.strategy or self._measured_as.strategy or "ddp"
         return _Ask(
             machine=machine,
             placement=target.placement,
             batch_per_gpu=target.batch_per_gpu,
             precision=target.precision or self._measured_as.precision or "fp32",
-            strategy=target.strategy or self._measured_as.strategy or "ddp",
+            strategy=strategy,
             grad_accum=target.grad_accum or self._measured_as.grad_accum or 1,
             changes=Changes.of(target),
+            reduced_in=measured.reduced_in if measured and measured.strategy == strategy else None,
         )
 
     def _compute(self, ask: _Ask, batch_per_gpu: int | None = None) -> ComputeEstimate:
@@ -320,7 +324,7 @@ class Predictor:
     def _observation(self, measured: Measurement, machine: Machine) -> Observation:
         ask = _Ask(
             machine, measured.placement, measured.batch_per_gpu,
-            measured.precision, measured.strategy, measured.grad_accum,
+            measured.precision, measured.strategy, measured.grad_accum, reduced_in=measured.reduced_in,
         )  # fmt: skip
         busy_s = max(measured.step_s - sum(measured.elsewhere_s), 1e-3 * measured.step_s)
         return Observation(self._links_of(machine).links, ask.placing, self._load(ask), busy_s, measured.exposed_comm_s)
@@ -331,7 +335,7 @@ class Predictor:
     def _load_of(self, ask: _Ask, compute_s: Any, micro_batch_s: Any, passes: Any) -> Load:
         """The load of a step, or of many: the last three arguments are numbers or arrays."""
         reference_s = self._reference_s(ask)
-        exchanged = exchanged_by(self.workload, STRATEGIES[ask.strategy], ask.changes)
+        exchanged = exchanged_by(self.workload, STRATEGIES[ask.strategy], ask.changes, ask.precision, ask.reduced_in)
         return Load(
             compute_s=compute_s,
             hiding_s=micro_batch_s,

@@ -81,6 +81,9 @@ class Measurement:
     """The share of its time in which the job was ready to run, but other processes had the processor."""
     layout: Layout | None = None
     """How the model was divided over the GPUs; None: by `strategy` alone."""
+    reduced_in: Name | None = None
+    """The type in which gradients were reduced (fp32, bf16, fp16), as FSDP's mixed precision or a compressing hook of
+    DDP says; None: not known."""
 
     def __post_init__(self) -> None:
         checked(self)

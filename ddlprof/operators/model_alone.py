@@ -17,7 +17,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import StepOperators
 from ddlprof.operators.features import model_facts
-from ddlprof.operators.trace_step import BackwardFailed, Inputs, StepSettings, trace_step
+from ddlprof.operators.trace_step import BackwardFailed, Inputs, StepSettings, to_fake, to_half, trace_step
 from ddlprof.torch_private import fake, operators
 
 _INPUT = re.compile(
@@ -72,8 +72,13 @@ def look(model: Any, inputs: list[InputSpec], settings: StepSettings) -> ModelAl
 
     Raises the errors of the model's forward. The model has no data afterwards.
     """
-    facts = model_facts(model)  # before tensors are replaced, which would separate tied parameters
     if not inputs:
+        facts = model_facts(model)
+        if facts.gradient_bytes is not None:  # else it is lazy, and has no sizes yet
+            with fake.fake_mode_of(model):
+                to_fake(model)
+                to_half(model, settings.precision)
+            facts = model_facts(model)
         return ModelAlone(
             facts, None, ["FLOPs are not counted: say what one sample looks like, as in --input 3,224,224"]
         )
@@ -84,9 +89,10 @@ def look(model: Any, inputs: list[InputSpec], settings: StepSettings) -> ModelAl
         step = trace_step(model, make_inputs, replace(settings, training=False))
         forward = _flops(step, "forward")
         notes = [f"backward is taken for twice forward, and operators are not written: it fails ({error})"]
-        return ModelAlone(_with_flops(model, facts, forward, 2 * forward), None, notes)
+        return ModelAlone(_with_flops(model_facts(model), forward, 2 * forward), None, notes)
     notes = [f"not seen in full: {each}" for each in step.unseen]
-    return ModelAlone(_with_flops(model, facts, _flops(step, "forward"), _flops(step, "backward")), step, notes)
+    facts = model_facts(model)  # as trained: lazy modules have their sizes, parameters the type of their gradients
+    return ModelAlone(_with_flops(facts, _flops(step, "forward"), _flops(step, "backward")), step, notes)
 
 
 def _with_decoder(model: Any, inputs: list[InputSpec]) -> list[InputSpec]:
@@ -97,9 +103,7 @@ def _with_decoder(model: Any, inputs: list[InputSpec]) -> list[InputSpec]:
     return inputs
 
 
-def _with_flops(model: Any, facts: ModelFacts, forward: float, backward: float) -> ModelFacts:
-    if facts.layers is None:  # lazy modules have their sizes now
-        facts = model_facts(model)
+def _with_flops(facts: ModelFacts, forward: float, backward: float) -> ModelFacts:
     return replace(facts, forward_flops_per_sample=forward, backward_flops_per_sample=backward)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from ddlprof.base.errors import UserError
 from ddlprof.model.operators import Layer, StepMemory, StepOperators, highest
 from ddlprof.operators import trace_fusion, trace_growth, trace_memory, trace_optimizers, trace_values
-from ddlprof.operators.features import has_channels_last, layers
+from ddlprof.operators.features import has_channels_last, layers, precision_of
 from ddlprof.operators.repeats_splice import splice
 from ddlprof.operators.trace_cuda import cuda_autocast, cuda_operators
 from ddlprof.operators.trace_memory import Storages
@@ -100,7 +100,7 @@ def trace_step(model: Any, make_inputs: Callable[[int], Inputs], settings: StepS
     mode = fake.fake_mode_of(model)
     with mode:
         to_fake(model)
-        _prepare(model, settings)
+        settings = _prepare(model, settings)
         without_update = replace(settings, optimizer="none")  # it is the same at any batch
         plain = _run(model, make_inputs, without_update, settings.batch).memory if settings.checkpointing else None
         if settings.checkpointing:
@@ -160,12 +160,21 @@ def to_fake(model: Any) -> None:
             setattr(module, name, without_data(buffer))
 
 
-def _prepare(model: Any, settings: StepSettings) -> None:
+def _prepare(model: Any, settings: StepSettings) -> StepSettings:
+    """Brings the model into the settings; returns these with its own precision where it is in half precision already,
+    which neither fp32 nor autocast changes."""
+    model.train(settings.training)
+    to_half(model, settings.precision)
+    held = precision_of(model)
+    return replace(settings, precision=held) if held in ("bf16", "fp16") else settings
+
+
+def to_half(model: Any, precision: str) -> None:
+    """Converts the parameters of a model without data where a precision is half precision throughout."""
     import torch
 
-    model.train(settings.training)
-    if settings.precision in ("bf16", "fp16"):
-        model.to(torch.bfloat16 if settings.precision == "bf16" else torch.float16)
+    if precision in ("bf16", "fp16"):
+        model.to(torch.bfloat16 if precision == "bf16" else torch.float16)
 
 
 def checkpoint(model: Any) -> None:

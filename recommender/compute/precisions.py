@@ -61,6 +61,19 @@ def parameter_type(precision: str) -> str:
     return _FP8_OF.get(precision, precision if precision in _HALVES else "fp32")
 
 
+def computed_type(precision: str) -> str:
+    """The type that layers compute in, and so the one in which FSDP's mixed precision gathers parameters."""
+    return parameter_type(precision) if _kind(precision) in ("pure", "fp32") else _half_of(precision)
+
+
+def in_terms_of(counted: str, asked: str) -> str:
+    """The precision that a step counted in one precision has once it is asked for in another: fp8 leaves parameters in
+    half precision as they are. Raises `PredictionError` for an unknown one."""
+    before, after = precision_named(counted), precision_named(asked)
+    half = _FP8_OF.get(before, before)
+    return f"fp8-{half}" if after == "fp8" and half in _HALVES else after
+
+
 def in_precision(step: StepOperators, precision: str) -> StepOperators:
     """The step in another precision. Raises `PredictionError` for an unknown one."""
     before, after = precision_named(step.precision), precision_named(precision)

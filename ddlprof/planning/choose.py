@@ -180,16 +180,19 @@ def predictions(
 
 
 def _mfu(workload: Workload, target: Target, estimate: Estimate, gpu: Gpu | None, precision: str) -> float | None:
-    """The FLOPs of the model as a share of those that the GPUs could do in the step by their data sheet."""
+    """The FLOPs of the model as asked as a share of those that the GPUs could do in the step by their data sheet."""
     from ddlprof.recommender.compute.gpu_peaks import peak_tflops, precision_class
+    from ddlprof.recommender.compute.step_parts import Changes
+    from ddlprof.recommender.model_flops import model_flops_per_sample
 
-    if gpu is None or workload.flops_per_sample is None:
+    flops = model_flops_per_sample(workload, Changes.of(target))
+    if gpu is None or flops is None:
         return None
     peak = peak_tflops(gpu, precision_class(precision, gpu))
     if peak is None:
         return None
     samples = target.batch_per_gpu * (target.grad_accum or 1)
-    return workload.flops_per_sample * samples / (estimate.step_s * peak * 1e12)
+    return flops * samples / (estimate.step_s * peak * 1e12)
 
 
 def _memory(workload: Workload, target: Target, gpu: Gpu | None) -> Memory | None:

@@ -72,7 +72,7 @@ class StepRow:
     If this is nearly zero, the device waits for the host. None on CPUs, and if launches wait for their kernels
     (CUDA_LAUNCH_BLOCKING).
     """
-    flags: Annotated[Shared[int], StepColumn("what is unusual about it, separated by `;`")]
+    flags: Annotated[Shared[int], StepColumn("what is unusual about it, separated by `;`", empty="nothing is")]
     signature: Shared[int] = -1
     """The number of the step's `Signature`; -1 if none was recorded."""
     first_seqs: Shared[tuple[int, ...]] = ()

@@ -424,4 +424,5 @@ GOOD_ENDS = ("ok", "stopped")
 # Messages of notes on which the report says more.
 LEFT_OUT = "with impossible values left out"  # of steps whose classes do not add up
 NO_TORCH = "the script ended, and torch was never imported"
+NONE_THAT_STEPPED = "is none of those that stepped"
 NO_BACKWARD = "the script ended; forwards were seen, but no backward and no update of an optimizer of torch"

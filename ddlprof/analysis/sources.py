@@ -64,7 +64,12 @@ class Sources:
 
 def other_sources(ranks: Sequence[RankAnalysis]) -> Sources:
     """The places of `other` of these ranks together."""
-    return sources_of(ranks, lambda place: not place.is_of_data)
+    return sources_of(ranks, lambda place: not place.is_of_data and not place.is_of_start)
+
+
+def start_sources(ranks: Sequence[RankAnalysis]) -> Sources:
+    """The lines that worked before the first step of these ranks."""
+    return sources_of(ranks, lambda place: place.is_of_start, Flag.WARMUP)
 
 
 def sources_of(

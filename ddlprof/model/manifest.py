@@ -73,6 +73,8 @@ class TrainingFacts:
     prefetch_factor: Shared[int | None] = None
     in_order: Shared[bool | None] = None
     """Whether the loader gives batches in the order of its sampler, a slow one before those behind it."""
+    worker_start: str | None = None
+    """How the loader's workers are started: fork, spawn or forkserver."""
     batch_tensors: Shared[int | None] = None
     """The number of tensors in a batch of the loader; so in the next field."""
     batch_bytes: Shared[int | None] = None

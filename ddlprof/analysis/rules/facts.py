@@ -31,7 +31,7 @@ from ddlprof.analysis.rules.signals import (
 )
 from ddlprof.analysis.saves import AfterSaves, after_saves
 from ddlprof.analysis.slowing import Slowing, find_slowing
-from ddlprof.analysis.sources import Sources, compute_sources
+from ddlprof.analysis.sources import Sources, compute_sources, start_sources
 from ddlprof.analysis.stages import Stages, find_stages
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import (
@@ -175,6 +175,8 @@ class Facts:
     job: JobTime | None = None
     data_lines: DataLines = field(default_factory=DataLines)
     """The lines at which batches are made."""
+    starting: Sources = field(default_factory=lambda: Sources(0, []))
+    """The lines that worked before the first step."""
     most_gained_s: dict[str, float] = field(default_factory=dict)
     """The largest possible gain in a step by class, in seconds; see `ddlprof.analysis.ceilings`."""
 
@@ -304,6 +306,7 @@ def gather_facts(
         moved=moved_of(headline),
         job=job,
         data_lines=data_lines(headline.ranks),
+        starting=start_sources(headline.ranks),
         most_gained_s=_most_gained(headline),
     )
 

@@ -196,4 +196,13 @@ class ModelInspector:
             self.loader = {name: getattr(loader, name, None) for name in _LOADER_FACTS}
             with contextlib.suppress(Exception):  # an iterable data set has no length
                 self.loader_workers = int(loader.num_workers)
+                if self.loader_workers:
+                    self.loader["worker_start"] = _start_method(loader)
                 self.dataset_samples = len(loader.dataset)
+
+
+def _start_method(loader: Any) -> str | None:
+    """How the workers of a loader were started: fork, spawn or forkserver."""
+    multiprocessing: Any = loader.multiprocessing_context or sys.modules.get("multiprocessing")
+    method: str | None = multiprocessing.get_start_method(allow_none=True)
+    return method

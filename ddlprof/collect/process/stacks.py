@@ -30,6 +30,7 @@ from ddlprof.collect.process.frames import (
     stack_of_thread,
 )
 from ddlprof.collect.process.loops import loop_around
+from ddlprof.collect.process.start_places import start_place
 from ddlprof.model.events import Event, Kind, Purpose
 from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import (
@@ -426,6 +427,17 @@ class StackSampler:
             if place is not None:
                 what = _what_by_events(recent) or place.what
                 self._waiting.append(_Sample(marks, place._replace(what=what)))
+
+    def sample_start(self, thread: int | None, recent: list[Event], marks: int) -> None:
+        """Samples the stack of the training thread before its first step; the samples count for that step."""
+        here = where(recent)
+        if here not in (Where.DATA, Where.OTHER) or _what_by_events(recent):
+            return
+        stack = stack_of_thread(thread or 0)
+        if here is Where.DATA:
+            self._waiting.extend(_Sample(marks, place) for place in data_places(self.places, stack))
+        elif (place := start_place(self.places, stack)) is not None:
+            self._waiting.append(_Sample(marks, place))
 
     def of_step(self, marks: int, flags: int) -> StepSamples:
         """The samples of the step that ended with this mark, by place. `flags`: those of the step."""

@@ -49,6 +49,10 @@ class ModelFacts:
     """The nodes of the autograd graph of one micro-batch: about as many operators run in its forward."""
     recomputed_flops_per_sample: Shared[float | None] = None
     """The part of `backward_flops_per_sample` that does a forward again, under activation checkpointing."""
+    needless_share: Shared[float | None] = None
+    """The share of the operations that compute gradients of parameters which nothing updates."""
+    needless_parameters: Shared[int | None] = None
+    """The number of these parameters."""
 
 
 @dataclass
@@ -204,6 +208,7 @@ class UsedOfHost:
     available_cores: int | None = None
     logical_cores: int | None = None
     cpu_quota_cores: float | None = None
+    cpu_16bit: list[str] | None = None
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ _FOREACH_GAIN = 1 / 3
 
 _NODES_OF_A_LAYER = 5
 """Those of a linear layer with its bias and an activation."""
+_HALVES = {"bf16": "bfloat16", "fp16": "float16"}
+"""Types of 16 bits by their names in the manifest."""
 _OWN_GAIN = 0.5
 """The part of a loop of small operators that is less with lists of tensors."""
 
@@ -93,6 +95,53 @@ def double_precision(facts: Facts) -> Issue | None:
     return Issue("the model computes in float64", evidence,
                  "model.float() and float32 inputs (numpy's arrays are float64: x.astype(numpy.float32)), where the "
                  "digits are not needed", facts.steady_steps, gain / step, gain_s=gain, about="compute")  # fmt: skip
+
+
+def half_precision(facts: Facts) -> Issue | None:
+    """Finds a 16-bit type on processors that do not compute in it."""
+    used, known, step = facts.training.precision or "", facts.host.cpu_16bit, facts.mean_s("step")
+    kind = used.removeprefix("amp-")
+    if facts.device != "cpu" or known is None or kind not in _HALVES or kind in known:
+        return None
+    if not step or not _computes(facts):
+        return None
+    name, mixed = _HALVES[kind], used != kind
+    evidence = f"the processor has no arithmetic in {name}: each number is converted to float32 and back"
+    action = (
+        f"no torch.autocast on this processor, or with {_HALVES[known[0]]}"
+        if mixed and known
+        else (
+            "no torch.autocast on this processor"
+            if mixed
+            else "float32 on this processor: model.float() and float32 inputs"
+        )
+    )
+    gain = None if mixed else 0.5 * passes_s(facts)
+    return Issue(f"the model computes in {name}, which the processor does not have", evidence, action,
+                 facts.steady_steps, gain / step if gain else None, gain_s=gain, about="compute",
+                 severity="warning" if mixed else None)  # fmt: skip
+
+
+def needless_gradients(facts: Facts) -> Issue | None:
+    """Finds gradients that are computed for parameters which nothing updates."""
+    share, step, number = facts.model.needless_share, facts.mean_s("step"), facts.model.needless_parameters
+    if not share or not number or not step or not _computes(facts) or facts.launch_bound:
+        return None
+    if facts.training.strategy not in (None, "none", "ddp"):  # others give optimizers other tensors than the graph has
+        return None
+    gain = passes_s(facts) * share
+    if gain < LINE_OF_STEP_SHARE * step:
+        return None
+    evidence = (
+        f"{count(number, 'parameter')} get gradients, but no optimizer updates them: {percent(share)} of the "
+        "operations of forward and backward are for that (eval() does not freeze)"
+    )
+    action = (
+        "freeze what is not trained: module.requires_grad_(False) before the training (clip_grad_norm_ then counts "
+        "the trained parameters only)"
+    )
+    return Issue("gradients are computed for parameters that nothing updates", evidence, action, facts.steady_steps,
+                 gain / step, gain_s=gain, about="compute")  # fmt: skip
 
 
 def deterministic(facts: Facts) -> Issue | None:
@@ -185,7 +234,10 @@ def recomputation(facts: Facts) -> Issue | None:
     again, backward = facts.model.recomputed_flops_per_sample, facts.model.backward_flops_per_sample
     forward, step, peak = facts.model.forward_flops_per_sample, facts.mean_s("step"), facts.devices.peak_bytes
     size = facts.devices.memory_bytes
-    if not again or not backward or not forward or not step or not size or peak is None or facts.device == "cpu":
+    if facts.device == "cpu":
+        peak, free = facts.training.peak_process_memory_bytes, facts.host.free_bytes
+        size = None if peak is None or free is None else peak + free // facts.ranks_per_node
+    if not again or not backward or not forward or not step or not size or peak is None:
         return None
     if peak > (1 - FREE_MEMORY_SHARE) * size or not _computes(facts) or facts.launch_bound:
         return None
@@ -213,6 +265,13 @@ RULES = (
     Rule("double_precision", "The model computes in float64",
          f"{_MOSTLY}, at {ARITHMETIC_FLOPS / 1e9:.0f} GFLOP/s or more", "with less, arithmetic is not what takes time",
          FINDING_STEPS, "the operations of the model are not known, or `launch_bound` speaks", double_precision),
+    Rule("half_precision", "The model computes in a 16-bit type that the processor does not have",
+         f"{_MOSTLY}, in bfloat16 or float16", "it is computed in float32 anyway, and converted besides", FINDING_STEPS,
+         "the job trains on a device, or the system does not tell what the processor has", half_precision),
+    Rule("needless_gradients", "Gradients are computed for parameters that nothing updates",
+         f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the operations of a step", _CHANGED, FINDING_STEPS,
+         "the graph was not read, an optimizer has the parameters, they have changed since, or the strategy is neither "
+         "none nor DDP", needless_gradients),
     Rule("deterministic", "Only deterministic algorithms are allowed", _MOSTLY,
          "always an info, since somebody asked for it and nobody measured what it costs", FINDING_STEPS,
          "nobody looked: the job was too short", deterministic),
@@ -228,6 +287,7 @@ RULES = (
          optimizer_loop),
     Rule("recomputation", "Activations are computed again although memory is free",
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, and {percent(FREE_MEMORY_SHARE)} of the device's memory "
-         "was never used", "always an info, since nobody knows whether all activations fit", FINDING_STEPS,
+         "was never used, or on processors as much of the machine's is free as the process has",
+         "always an info, since nobody knows whether all activations fit", FINDING_STEPS,
          "the operations or the memory are not known, or `launch_bound` speaks", recomputation),
 )  # fmt: skip

@@ -61,6 +61,7 @@ def update_manifest(
                 manifest.model.graph_nodes = probe.flops.nodes // probe.flops.microbatches
             training.precision = precision_of(JoinedModules(modules), probe.autocast, probe.failed, known.uses_tf32)
         training.comm_hook = comm_hook_of(modules[0])
+    manifest.model.needless_share, manifest.model.needless_parameters = probe.needless.share, probe.needless.parameters
     training.unused_iterations = probe.ddp.iterations if probe.ddp.finds_unused and not probe.ddp.unused else None
     training.buffers_change, training.batch_statistics = probe.ddp.buffers_change, probe.ddp.statistics
     _add_flops(manifest, probe)

@@ -86,6 +86,8 @@ CHECKPOINTED: dict[str, Any] = {
     "forward_flops_per_sample": 1e9, "backward_flops_per_sample": 3e9, "recomputed_flops_per_sample": 1e9,
     "peak_bytes": 20 * GIB,
 }  # fmt: skip
+HALF: dict[str, Any] = {"precision": "fp16", "device": "cpu", "cpu_16bit": ()}
+NEEDLESS: dict[str, Any] = {"needless_share": 0.5, "needless_parameters": 16}
 
 
 def loops(*shares: float, what: str = source_locations.LOOP) -> Sources:
@@ -120,7 +122,11 @@ SPEAKS: dict[str, list[Facts]] = {
     "optimizer_loop": [facts(UPDATING, **OWN_UPDATE),
                        facts(UPDATING, **LOOPED), facts(UPDATING, **LOOPED | {"optimizer": "Lamb",
                                                                               "optimizer_switch": "foreach"})],
-    "recomputation": [facts(**CHECKPOINTED)],
+    "recomputation": [facts(**CHECKPOINTED),
+                      facts(**CHECKPOINTED, device="cpu", peak_process_memory_bytes=GIB, free_bytes=2 * GIB)],
+    "half_precision": [facts(**HALF), facts(**HALF | {"precision": "amp-bf16"}),
+                       facts(**HALF | {"cpu_16bit": ("bf16",)})],
+    "needless_gradients": [facts(**NEEDLESS), facts(**NEEDLESS, strategy="ddp", device="cpu")],
     "storage": [facts(BLOCKED), facts(BLOCKED, loader_workers=0, loader=SampleCost(1e-3, 1e5))],
     "pinning": [facts(COPYING), facts(COPYING, pin_memory=False), facts(COPYING, pin_memory=None)],
     "no_sync": [ddp(30, **FOUR_TIMES), by(SCATTERED, GATHERED, **FOUR_TIMES | {"strategy": "fsdp"}),
@@ -214,7 +220,14 @@ SILENT: dict[str, list[Facts]] = {
                            "optimizer_switch": ""}), facts(UPDATING, **LOOPED | {"optimizer_switch": "foreach",
                                                                                  "optimizer_tensors": 10})],
     "recomputation": [facts(), facts(**CHECKPOINTED | {"recomputed_flops_per_sample": 0.0}),
-                      facts(**CHECKPOINTED | {"peak_bytes": 70 * GIB}), facts(**CHECKPOINTED, device="cpu")],
+                      facts(**CHECKPOINTED | {"peak_bytes": 70 * GIB}), facts(**CHECKPOINTED, device="cpu"),
+                      facts(**CHECKPOINTED, device="cpu", peak_process_memory_bytes=2 * GIB, free_bytes=GIB)],
+    "half_precision": [facts(**HALF | {"cpu_16bit": ("bf16", "fp16")}), facts(**HALF | {"cpu_16bit": None}),
+                       facts(**HALF | {"precision": "fp32"}), facts(**HALF | {"device": "NVIDIA A10G"}),
+                       facts({"compute": 40.0, "data": 60.0}, **HALF)],
+    "needless_gradients": [facts(), facts(**NEEDLESS | {"needless_share": None}), facts(**NEEDLESS, strategy="fsdp"),
+                           facts(**NEEDLESS | {"needless_share": 0.04}), facts(**NEEDLESS, lag_share=0.01),
+                           facts({"compute": 40.0, "data": 60.0}, **NEEDLESS)],
     "after_checkpoints": [facts(), facts(job=job("checkpoint", 150)), facts(after_saves=UPLOADS),
                           facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 2, 1.0, 0.1)),
                           facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 30, 5.0, 6.0))],

@@ -79,6 +79,8 @@ class TrainingFacts:
     """Whether the loader gives batches in the order of its sampler, a slow one before those behind it."""
     worker_start: str | None = None
     """How the loader's workers are started: fork, spawn or forkserver."""
+    repeated_batches: Shared[bool | None] = None
+    """Whether each worker of the loader gives all samples of an iterable data set, by the first batches."""
     batch_tensors: Shared[int | None] = None
     """The number of tensors in a batch of the loader; so in the next field."""
     batch_bytes: Shared[int | None] = None

@@ -76,6 +76,7 @@ def update_manifest(
     for name, value in probe.loader.items():
         setattr(training, name, value)
     training.dataset_samples = probe.dataset_samples
+    training.repeated_batches = probe.parts.repeats.repeat
     training.batch_tensors, training.batch_bytes = probe.parts.tensors, probe.parts.bytes
     training.tokens_per_sample = probe.text.tokens_per_sample(training.batch_per_rank)
     training.padding_share = probe.text.padding_share

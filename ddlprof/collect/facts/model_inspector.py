@@ -208,6 +208,7 @@ class ModelInspector:
                 self.loader_workers = int(loader.num_workers)
                 if self.loader_workers:
                     self.loader["worker_start"] = _start_method(loader)
+                    self.parts.repeats.begin(loader)
                 self.dataset_samples = len(loader.dataset)
 
 

@@ -72,6 +72,7 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(WAITING, data_lines=made_at("data")),
         facts(WAITING, data_lines=made_at("data opens"), queued_share=0.5),
     ],
+    "repeated_samples": [facts(repeated_batches=True), facts(WAITING, repeated_batches=True, loader_workers=2)],
     "start_up": [
         facts(job=job("start_up", 500), starting=start_at(START_ITEMS)),
         facts(job=job("start_up", 500), starting=start_at(START)),
@@ -87,6 +88,7 @@ SILENT: dict[str, list[Facts]] = {
     "loader_workers": [
         facts(),
         facts(BLOCKED),
+        facts(WAITING, repeated_batches=True),
         facts(WAITING, bursts=BURSTS),
         facts(WAITING, steady_steps=9),
         facts(HANDED),
@@ -129,6 +131,7 @@ SILENT: dict[str, list[Facts]] = {
         facts(WAITING, data_lines=made_at("data opens"), bursts=BURSTS),
         facts(WAITING, data_lines=made_at("data whole"), loader_workers=0),
     ],
+    "repeated_samples": [facts(), facts(repeated_batches=False), facts(repeated_batches=True, loader_workers=1)],
     "start_up": [
         facts(),
         facts(job=job("start_up", 500)),

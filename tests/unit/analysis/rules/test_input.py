@@ -145,3 +145,11 @@ def test_going_through_the_data_before_the_training_is_told_from_any_slow_line()
     assert "called at train.py:3 <module>" in said[START_ITEMS].evidence
     assert "lengths" in said[START_ITEMS].next
     assert said[START_ITEMS].share == pytest.approx(0.45)  # of a job of 1000 s: 1800 looks every quarter of a second
+
+
+def test_workers_that_repeat_their_data_are_not_given_more() -> None:
+    given = facts(SLOW, repeated_batches=True, loader_workers=2, job=job_of("start_up", 0))
+    (finding,) = apply_rules(given, RULES)
+    assert finding.rule == "repeated_samples"
+    assert finding.share == pytest.approx(0.5)
+    assert "get_worker_info()" in finding.next

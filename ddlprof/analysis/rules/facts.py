@@ -31,7 +31,7 @@ from ddlprof.analysis.rules.signals import (
 )
 from ddlprof.analysis.saves import AfterSaves, after_saves
 from ddlprof.analysis.slowing import Slowing, find_slowing
-from ddlprof.analysis.sources import Sources, compute_sources, start_sources
+from ddlprof.analysis.sources import AFTER_BACKWARD, UPDATES, Sources, compute_sources, start_sources
 from ddlprof.analysis.stages import Stages, find_stages
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import (
@@ -145,6 +145,8 @@ class Facts:
     """The loops and lines of the script in which forwards and losses were."""
     updating: Sources = field(default_factory=lambda: Sources(0, []))
     """The loops of the script in which its own optimizers were."""
+    after_backward: Sources = field(default_factory=lambda: Sources(0, []))
+    """The loops and lines of the script between backward and update, and in optimizers."""
     collector: Pauses | None = None
     """The pauses of the garbage collector."""
     slowing: list[Slowing] = field(default_factory=list)
@@ -285,7 +287,8 @@ def gather_facts(
         overhead_s=overhead_s,
         sources=sources,
         computing=compute_sources(headline.ranks),
-        updating=compute_sources(headline.ranks, update=True),
+        updating=compute_sources(headline.ranks, UPDATES),
+        after_backward=compute_sources(headline.ranks, AFTER_BACKWARD),
         collector=collector_pauses(headline.ranks),
         recompiled=recompilations(headline),
         slowing=find_slowing(headline.ranks),

@@ -12,6 +12,7 @@ from ddlprof.analysis.thresholds import (
     FREE_CPU_PERCENT,
     FREE_MEMORY_SHARE,
     LINE_OF_STEP_SHARE,
+    LINE_SAMPLES,
     LOOPED_TENSOR_S,
     LOOPED_TENSORS,
     THREAD_BUSY_SHARE,
@@ -20,6 +21,7 @@ from ddlprof.analysis.thresholds import (
 )
 from ddlprof.base.units import count, gib, percent, significant
 from ddlprof.model.operators import FOREACH, FUSED, OPTIMIZER_UPDATES
+from ddlprof.model.source_locations import BETWEEN
 
 _COMPUTES_SHARE = 0.5
 """A job mostly computes if computing has at least this share of the step."""
@@ -229,6 +231,29 @@ def _own_loop(facts: Facts, update: float, step: float) -> Issue | None:
                  about="compute", part="compute_optimizer")  # fmt: skip
 
 
+def gradient_loop(facts: Facts) -> Issue | None:
+    """Finds a loop of the script over the gradients, between backward and update."""
+    step, update, tensors = facts.mean_s("step"), facts.mean_s("compute_optimizer"), facts.training.optimizer_tensors
+    after = facts.after_backward
+    loops = [each for each in after.shares if each.place.what == BETWEEN]
+    line = next((each for each in [*loops, *after.wider] if each.sure and each.place.what == BETWEEN), None)
+    if not step or not update or line is None or (tensors or 0) < LOOPED_TENSORS or tensors is None:
+        return None
+    share = sum(each.share for each in loops)
+    awake = 1 - (facts.host.queued_share or 0.0)
+    gain = update * share * _OWN_GAIN
+    if update * awake > tensors * LOOPED_TENSOR_S or gain < LINE_OF_STEP_SHARE * step:
+        return None
+    evidence = (
+        f"{facts.scale.time(update * share)} of a step are in loops of the script between backward and update, most "
+        f"at {line.place.text}, for {count(tensors, 'parameter')} (of {after.samples} stack samples)"
+    )
+    return Issue("gradients are gone through in a loop in Python", evidence,
+                 "all gradients at once: torch.nn.utils.clip_grad_norm_(model.parameters(), most), or "
+                 "torch._foreach_norm and torch._foreach_mul_ on the list of them, and one .item() for all",
+                 facts.steady_steps, gain / step, gain_s=gain, about="compute", part="compute_optimizer")  # fmt: skip
+
+
 def recomputation(facts: Facts) -> Issue | None:
     """Finds activation checkpointing where memory is free."""
     again, backward = facts.model.recomputed_flops_per_sample, facts.model.backward_flops_per_sample
@@ -285,6 +310,12 @@ RULES = (
          "gain, by what the operators of both forms read and write", _CHANGED, FINDING_STEPS,
          "the optimizer has neither a fused nor a foreach form, or is not torch's and no loop of its own was seen",
          optimizer_loop),
+    Rule("gradient_loop", "The script goes through the gradients in a loop",
+         f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the stack samples between backward and update, a "
+         f"third of them for certain in one loop or from one line; {LOOPED_TENSORS} parameters, less than "
+         f"{1e6 * LOOPED_TENSOR_S:.0f} µs for each", "with more for each, its operators take the time, not the loop",
+         FINDING_STEPS, f"fewer than {LINE_SAMPLES} stack samples were taken, or no loop has a third for certain",
+         gradient_loop),
     Rule("recomputation", "Activations are computed again although memory is free",
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, and {percent(FREE_MEMORY_SHARE)} of the device's memory "
          "was never used, or on processors as much of the machine's is free as the process has",

@@ -95,6 +95,13 @@ def loops(*shares: float, what: str = source_locations.LOOP) -> Sources:
     return Sources(40, [*found, SourceShare(SourceLocation("train.py:9 main"), 1 - sum(shares), False)])
 
 
+def after_backward(*shares: float, what: str = source_locations.BETWEEN, called: bool = False) -> Sources:
+    """Loops of these shares after the backward; `called`: from one line of the training loop."""
+    found = [SourceShare(SourceLocation(f"clip.py:{n} clip", what), s, s > 0.5) for n, s in enumerate(shares)]
+    caller = [SourceShare(SourceLocation("train.py:9 main", what), sum(shares), True)] if called else []
+    return Sources(40, found, caller)
+
+
 LOOPING: dict[str, Any] = {
     "device": "cpu", "computing": loops(0.6, 0.1), "graph_nodes": 2000, "layers": 4, "compiled": False,
 }  # fmt: skip
@@ -124,6 +131,8 @@ SPEAKS: dict[str, list[Facts]] = {
                                                                               "optimizer_switch": "foreach"})],
     "recomputation": [facts(**CHECKPOINTED),
                       facts(**CHECKPOINTED, device="cpu", peak_process_memory_bytes=GIB, free_bytes=2 * GIB)],
+    "gradient_loop": [facts(UPDATING, optimizer_tensors=400, after_backward=after_backward(0.9)),
+                      facts(UPDATING, optimizer_tensors=400, after_backward=after_backward(0.3, 0.3, called=True))],
     "half_precision": [facts(**HALF), facts(**HALF | {"precision": "amp-bf16"}),
                        facts(**HALF | {"cpu_16bit": ("bf16",)})],
     "needless_gradients": [facts(**NEEDLESS), facts(**NEEDLESS, strategy="ddp", device="cpu")],
@@ -222,6 +231,14 @@ SILENT: dict[str, list[Facts]] = {
     "recomputation": [facts(), facts(**CHECKPOINTED | {"recomputed_flops_per_sample": 0.0}),
                       facts(**CHECKPOINTED | {"peak_bytes": 70 * GIB}), facts(**CHECKPOINTED, device="cpu"),
                       facts(**CHECKPOINTED, device="cpu", peak_process_memory_bytes=2 * GIB, free_bytes=GIB)],
+    "gradient_loop": [facts(UPDATING, optimizer_tensors=400),
+                      facts(UPDATING, optimizer_tensors=20, after_backward=after_backward(0.9)),
+                      facts(UPDATING, optimizer_tensors=400, after_backward=after_backward(0.3)),
+                      facts({"compute": 970.0, "compute_optimizer": 300.0}, optimizer_tensors=400,
+                            after_backward=after_backward(0.9)),
+                      facts(optimizer_tensors=400, after_backward=after_backward(0.9)),
+                      facts(UPDATING, optimizer_tensors=400,
+                            after_backward=after_backward(0.9, what=source_locations.STEPPING))],
     "half_precision": [facts(**HALF | {"cpu_16bit": ("bf16", "fp16")}), facts(**HALF | {"cpu_16bit": None}),
                        facts(**HALF | {"precision": "fp32"}), facts(**HALF | {"device": "NVIDIA A10G"}),
                        facts({"compute": 40.0, "data": 60.0}, **HALF)],

@@ -42,6 +42,7 @@ from ddlprof.analysis.thresholds import (
     LINE_OF_STEP_SHARE,
     OTHER_CORES,
     SMALL_BUCKET_BYTES,
+    THREAD_BUSY_SHARE,
     WARN_SHARE,
     WINDOW_STEPS,
 )
@@ -209,6 +210,13 @@ class Facts:
     def starved(self) -> bool:
         """Whether the training waits for processors, so that anything that needs one more would not help."""
         return is_starved(self.host.queued_share)
+
+    @property
+    def idles(self) -> bool:
+        """Whether what is called computing on processors is mostly waiting (a sleep, a file), as far as known."""
+        busy, share = self.host.busy_cores_per_rank, self.summary.share("compute") or 0.0
+        own = None if busy is None else busy - (self.host.other_cores or 0.0)
+        return self.device == "cpu" and own is not None and own < THREAD_BUSY_SHARE * share
 
     @property
     def shares_machine(self) -> bool:

@@ -230,7 +230,7 @@ def sooner_copies(facts: Facts) -> str:
 def more_workers(facts: Facts) -> str:
     """Advice on the number of loader workers, or on other measures if there are no cores for more."""
     if handed_s(facts) is not None:
-        unknown = "see what a batch consists of: each tensor is handed over by itself"
+        unknown = "a run with DataLoader(num_workers=0) tells whether handing batches over is worth it"
         return _hand_less_over(facts) or (free_processors(facts) if facts.starved else unknown)
     if facts.training.repeated_batches:
         return SPLIT

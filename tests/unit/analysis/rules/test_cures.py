@@ -133,3 +133,24 @@ def test_windows_say_better_than_the_lag_whether_the_device_waits(
     lag: float | None, idle: float, updates: int, expected: bool
 ) -> None:
     assert facts(lag_share=lag, window=ProfilerWindow(updates, idle, 300.0, 13e-6)).launch_bound is expected
+
+
+ASLEEP: dict[str, Any] = {"device": "cpu", "cores_per_rank": 8, "busy_cores_per_rank": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("rule", "known"),
+    [
+        ("padding", {"padding_share": 0.6}),
+        ("anomaly_mode", {"anomaly_share": 1.0, "graph_nodes": 1000}),
+        ("double_precision", DOUBLE),
+        ("half_precision", HALF),
+        ("needless_gradients", NEEDLESS),
+        ("deterministic", {"deterministic": True}),
+        ("few_threads", {"cpu_threads": 1, "graph_nodes": 100}),
+    ],
+)
+def test_switches_are_no_cause_where_computing_is_mostly_waiting(rule: str, known: dict[str, Any]) -> None:
+    assert found(rule, facts(**ASLEEP | known)) == []
+    assert found(rule, facts(**ASLEEP | known | {"busy_cores_per_rank": 0.9})) != []
+    assert found(rule, facts(**ASLEEP | known | {"busy_cores_per_rank": 0.9, "other_cores": 0.6})) == []

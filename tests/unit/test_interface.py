@@ -30,9 +30,9 @@ OPTIONS = {
         " --time-collectives -m -o"
     ),
     "watch": "--beside --hang --help --interval --metrics-address --metrics-port --once --otlp --total-steps --wait",
-    "report": "--carbon --format --goodput --help --instance --out --save-summary --step-range -o",
+    "report": "--carbon --format --goodput --help --instance --out --phase --save-summary --step-range -o",
     "compare": "--fail-on --format --help --noise --out -o",
-    "export": "--format --help --out -o",
+    "export": "--format --help --out --phase -o",
     "import": "--help --out -o",
     "fleet": "--analyse --by --format --help --instance --job --out --since --sort --top -o",
     "recommend": (

@@ -8,22 +8,36 @@ from typing import Annotated
 import typer
 
 from ddlprof.base.errors import UserError, complain
+from ddlprof.cli.latest import run_argument
 from ddlprof.cli.options import PHASE_HELP, RUN_HELP
 from ddlprof.cli.output import directory_option, say_written
 
 _FORMATS = ("csv", "parquet")
 
 
+def _print_columns(wanted: bool) -> None:
+    if not wanted:
+        return
+    from ddlprof.cli.screen import echo
+    from ddlprof.report.run.columns import RUN_COLUMNS
+
+    for table, columns in RUN_COLUMNS.items():
+        echo(f"{table}.csv\n")
+        width = max(map(len, columns))
+        for name, each in columns.items():
+            echo(f"  {name:{width}}  {each.meaning}{f'; empty: {each.empty}' * bool(each.empty)}\n")
+    raise typer.Exit
+
+
 def export(
-    run: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN...",
-            help=f"{RUN_HELP} With --format parquet, those with the same job id are parts of one run, and others are "
-            "other runs.",
-        ),
-    ],
     out: Annotated[Path, directory_option("Directory to write to; files of the same names are replaced.")],
+    run: Annotated[
+        list[str] | None,
+        run_argument(
+            f"{RUN_HELP} With --format parquet, those with the same job id are parts of one run, and others are "
+            "other runs."
+        ),
+    ] = None,
     format: Annotated[
         str,
         typer.Option(
@@ -33,12 +47,22 @@ def export(
         ),
     ] = "csv",
     phase: Annotated[int | None, typer.Option("--phase", metavar="N", min=1, help=PHASE_HELP)] = None,
+    columns: Annotated[
+        bool,
+        typer.Option(
+            "--columns",
+            callback=_print_columns,
+            is_eager=True,
+            help="Print what the columns of all tables mean, and exit.",
+        ),
+    ] = False,
 ) -> None:
-    """Write the tables of a run: steps, collectives, ranks, job and summary."""
+    """Write the tables of a run: steps, collectives, ranks, job, rates and summary."""
     if format not in _FORMATS:
         raise UserError(f"unknown format {format!r}; known: {', '.join(_FORMATS)}")
     from ddlprof.store.reader import runs_in
 
+    run = run or []
     runs = [run] if format == "csv" else runs_in(run)
     if len(runs) == 1:
         _export(runs[0], out, format, phase)

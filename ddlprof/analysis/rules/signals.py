@@ -93,9 +93,9 @@ class UnevenWork:
 
 
 def find_uneven(ranks: Sequence[RankAnalysis], amounts: Amounts | None = None) -> UnevenWork | None:
-    """How unevenly work is spread, in samples or in their length, whichever explains the ranks' times better.
+    """How unevenly work is spread: in samples, or in their length if that explains the ranks' times better.
 
-    None for one rank, or if neither is known. The length is noted in some steps only.
+    None for one rank, or if neither is known. The length is noted in some steps only, and grows with the samples.
     """
     if len(ranks) < 2:
         return None
@@ -104,8 +104,9 @@ def find_uneven(ranks: Sequence[RankAnalysis], amounts: Amounts | None = None) -
         return samples
     unit = "tokens" if amounts.is_text else "values"
     length = _uneven(ranks, [values_by_step(rank.data) for rank in ranks], unit)
-    known = [each for each in (samples, length) if each is not None]
-    return max(known, key=lambda each: each.correlation, default=None)
+    if samples is None or length is None:
+        return samples or length
+    return length if length.correlation > samples.correlation + _AS_WELL else samples
 
 
 def _uneven(
@@ -263,6 +264,8 @@ def _mean(values: NDArray[np.float64]) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
+_AS_WELL = 0.05
+"""How much better the length of samples must explain the ranks' times than their number, known in all steps."""
 _MOST_POINTS = 200
 """Longer series are thinned out, as the slope of every pair of readings is computed."""
 

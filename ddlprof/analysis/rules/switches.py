@@ -14,6 +14,7 @@ from ddlprof.analysis.thresholds import (
     LINE_OF_STEP_SHARE,
     LOOPED_TENSOR_S,
     LOOPED_TENSORS,
+    THREAD_BUSY_SHARE,
     THREADED_OPERATOR_S,
     WARN_SHARE,
 )
@@ -120,6 +121,8 @@ def few_threads(facts: Facts) -> Issue | None:
     assert nodes is not None
     if 2 * threads > cores or busy > FREE_CPU_PERCENT / 100 * cores or not _computes(facts):
         return None
+    if busy - (facts.host.other_cores or 0.0) < THREAD_BUSY_SHARE * (facts.summary.share("compute") or 0.0):
+        return None  # what is called computing is mostly waiting, which threads do not divide
     of_operator = passes_s(facts) / max(1, 2 * nodes * (facts.training.micro_batches or 1))
     if of_operator < THREADED_OPERATOR_S:
         return None
@@ -214,7 +217,8 @@ RULES = (
          "always an info, since somebody asked for it and nobody measured what it costs", FINDING_STEPS,
          "nobody looked: the job was too short", deterministic),
     Rule("few_threads", "torch computes on few threads, and the other cores are idle",
-         f"half of a rank's cores or fewer, {FREE_CPU_PERCENT:.0f} % of the cores busy, {_MOSTLY}, and "
+         f"half of a rank's cores or fewer, {FREE_CPU_PERCENT:.0f} % of the cores busy, {_MOSTLY} and keeps "
+         f"{percent(THREAD_BUSY_SHARE)} of a thread busy, and "
          f"{1e6 * THREADED_OPERATOR_S:.0f} µs for an operator", "shorter operators are not faster on more threads",
          FINDING_STEPS, "the autograd graph was not read, the training waits for processors, or the job trains on a "
          "device", few_threads),

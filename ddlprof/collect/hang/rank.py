@@ -39,7 +39,7 @@ class Hangs:
         self._helper = helper
         self._rank_output = rank_output
         self._quiet = options.quiet
-        self._failed = self._told = False
+        self._failed = self._told = self._ended = False
         self._last_words: LastWords | None = None
 
     def step_ended(self, step_ns: int) -> None:
@@ -73,6 +73,8 @@ class Hangs:
         folder = self._states.folder
         if folder is None or self._last_words is not None or self._rank_output.world_size < 2 or not self.watch.steps:
             return
+        if self._ended:  # the helper thread goes on for a while, and its file is just being removed
+            return
         if not faulthandler.is_enabled():
             self._last_words = LastWords(folder / f"rank-{self._rank_output.rank}{LAST_WORDS_SUFFIX}")
 
@@ -83,6 +85,7 @@ class Hangs:
 
     def ended(self, status: str) -> None:
         """Called when the script has ended: in a job of several ranks, an error may be why others wait."""
+        self._ended = True
         last_words, self._last_words = self._last_words, None
         if last_words is not None:
             with suppress(OSError):

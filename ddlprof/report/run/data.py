@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddlprof.analysis.context import ContextLine, OverheadLine, context_line, overhead_line
 from ddlprof.analysis.findings import Finding
+from ddlprof.analysis.hang_facts import BUSY
 from ddlprof.analysis.job_time import JobTime, job_time
 from ddlprof.analysis.phases import PhaseLine
 from ddlprof.analysis.rules.facts import idle_share
@@ -211,6 +212,7 @@ def build_report(
     judged = None
     if headline is not None:
         judged = judge_run(manifest, headline, sources, overhead.hooks_s_per_step, context.cpu_percent, job)
+    hang = _hang(run)
     return ReportData(
         run=run.typed,
         name=run.name,
@@ -226,7 +228,7 @@ def build_report(
         steady_steps=headline.steady_steps if headline else 0,
         times=times,
         outliers=_outliers(headline) if headline else None,
-        verdict=judged.verdict if judged else None,
+        verdict=_verdict(judged.verdict, hang) if judged else None,
         late_rank=_late_rank(headline) if headline else None,
         idle_share=idle_share(headline) if headline else None,
         other_lines=[SampledLine(s.place.text, s.share, s.place.what) for s in sources.shares[:LISTED_LINES]],
@@ -245,12 +247,19 @@ def build_report(
         pipeline=pipeline_line(headline) if headline else None,
         experts=experts_line(headline) if headline else None,
         goodput=goodput_of_attempts(run.name, attempts),
-        hang=_hang(run),
+        hang=hang,
         rates=rates,
         energy=energy_line(attempts, headline, rates, carbon_g_per_kwh),
         phases=phases.lines if phases else [],
         phase=phases.shown.number if phases else None,
     )
+
+
+def _verdict(verdict: VerdictLine, hang: Hang | None) -> VerdictLine:
+    """The verdict, whose advice no rule gave comes after what stopped the training."""
+    if hang is None or hang.kind == BUSY or verdict.rule is not None:
+        return verdict
+    return replace(verdict, next="first mend what stopped the training; how fast its steps were comes after that")
 
 
 def _hang(run: RunData) -> Hang | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ddlprof.analysis.issued import IssuedTraffic
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow
 from tests.golden.runs import MS
 from tests.unit.analysis.rules.made_up import WINDOW, facts
@@ -14,12 +15,16 @@ from tests.unit.analysis.rules.test_rules import (
     CHECKPOINTED,
     DOUBLE,
     GIB,
+    GRADIENTS,
     LOOPED,
     ON_CPU,
     SIZES,
     SPEAKS,
     UPDATING,
+    at_line,
+    by,
     found,
+    line,
 )
 
 
@@ -58,6 +63,22 @@ def test_the_cure_of_pauses_depends_on_who_calls_the_collector() -> None:
     assert own.startswith("gc.collect(); gc.freeze(); gc.disable() before the loop")
     assert called.startswith("call gc.collect() only")
     assert not found("slow_line", SPEAKS["collector"][1])  # it is told once
+
+
+def test_a_slow_line_that_communicates_is_told_of_objects() -> None:
+    waits: dict[str, float | None] = {"compute": 70.0, "other": 30.0}
+    (elsewhere,) = found("slow_line", facts(waits, sources=line("")))
+    (here,) = found("slow_line", facts(waits, sources=line(""), issued=IssuedTraffic([at_line(2, 1e3)])))
+    assert "pickled" in here.next
+    assert "pickled" not in elsewhere.next
+
+
+def test_the_search_for_unused_parameters_warns_where_its_message_takes_long() -> None:
+    told = [
+        found("unused_search", by(replace(GRADIENTS, fastest_s=seconds), unused_iterations=4))[0].severity
+        for seconds in (0.004, 0.006)
+    ]
+    assert told == ["info", "warning"]
 
 
 @pytest.mark.parametrize(

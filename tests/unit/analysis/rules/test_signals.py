@@ -148,6 +148,25 @@ def test_lengths_that_take_their_time_explain_what_samples_do_not(tmp_path: Path
     assert (samples.unit, samples.samples_spread) == ("samples", 0)
 
 
+def test_samples_are_named_where_their_length_explains_no_more(tmp_path: Path) -> None:
+    """What is noted of the length in a few steps is in proportion to the samples, whose number is known in all."""
+    for rank in (0, 1):
+        rows, noted, at_ms = [], [], 0
+        for number in range(60):
+            mine = 32 + (7 * number + 11 * rank) % 13
+            is_noted = 10 <= number < 14
+            noise_ms = 0.0 if is_noted else 0.1 * ((3 * number + 5 * rank) % 7)
+            rows.append(replace(step(number, mine / 2 + noise_ms, start_ms=at_ms), samples=mine))
+            if is_noted:
+                noted.append(BatchAmount((at_ms + 1) * MS, number, mine, 64 * mine, False))
+            at_ms += 50
+        write_rank(tmp_path, header(rank, 2), rows, records=noted)
+    (attempt,) = analyse(load_run(tmp_path))
+    found = find_uneven(attempt.ranks, attempt.amounts)
+    assert found is not None
+    assert (found.unit, found.steps) == ("samples", 57)
+
+
 def test_equal_samples_explain_nothing(tmp_path: Path) -> None:
     found = uneven(tmp_path, lambda n: 32, lambda samples, rank: 8.0 + rank)
     assert found == UnevenWork(0.0, 0.0, 57)

@@ -47,7 +47,17 @@ def test_nothing_is_left_of_a_script_that_ends(tmp_path: Path) -> None:
 
 def test_a_rank_that_is_aborted_soon_after_its_first_step_leaves_its_stacks(tmp_path: Path) -> None:
     """Steps are of milliseconds, and the rank is asked what it does once a second."""
-    (tmp_path / "attempt-0").mkdir()
+    assert b"in here" in rank_of_one_step(tmp_path, "def here(): os.abort()\nhere()").read_bytes()
+
+
+def test_none_are_prepared_once_the_script_has_ended(tmp_path: Path) -> None:
+    """The helper thread may look while they are removed, and goes on for a while."""
+    assert not rank_of_one_step(tmp_path, "hangs.ended('ok')\nhangs.poll()").exists()
+
+
+def rank_of_one_step(folder: Path, then: str) -> Path:
+    """Where the last words of a rank are that did this after its first step."""
+    (folder / "attempt-0").mkdir()
     script = """
 import os, sys
 from pathlib import Path
@@ -57,11 +67,9 @@ place = SimpleNamespace(directory=Path(sys.argv[1]), header=SimpleNamespace(atte
 helper = SimpleNamespace(recorder=SimpleNamespace(calls=0, active=True))
 hangs = Hangs(SimpleNamespace(hang_after=None, quiet=True), place, helper, lambda: (None, {}))
 hangs.step_ended(1_000_000)
-def here(): os.abort()
-here()
 """
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, capture_output=True)
-    assert b"in here" in (tmp_path / "attempt-0" / "rank-1.fatal").read_bytes()
+    subprocess.run([sys.executable, "-c", script + then, str(folder)], check=False, capture_output=True)
+    return folder / "attempt-0" / "rank-1.fatal"
 
 
 def test_no_link_is_followed(tmp_path: Path) -> None:

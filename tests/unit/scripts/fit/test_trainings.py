@@ -1,0 +1,69 @@
+"""What is asked of published trainings, and how the errors of their predictions are counted; without any prediction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from scripts.fit.trainings import Ask, Result, on_h200, published, table
+
+ROW = {
+    "model": "qwen1-1.8b", "layers": 24, "hidden": 2048, "heads": 16, "seq": 256, "gpu_model": "A100-SXM4-80GB",
+    "gpus": 4, "method": "lora", "precision": "bf16", "batch": 1, "grad_accum": 8, "checkpointing": "full",
+    "compiled": False, "step_s": 1.5, "memory_gib": 40.0, "notes": "",
+}  # fmt: skip
+
+
+def asks(folder: Path, source: str, *rows: dict[str, object]) -> tuple[list[Ask], Counter[str]]:
+    pd.DataFrame([{**ROW, **row} for row in rows]).to_csv(folder / f"{source}.csv", index=False)
+    left_out: Counter[str] = Counter()
+    return list(published(folder, (), left_out)), left_out
+
+
+def test_a_published_row_is_asked_with_its_settings(tmp_path: Path) -> None:
+    [ask], left_out = asks(tmp_path, "qwen", {})
+    assert not left_out
+    assert ask.model.endswith(".json")
+    assert (ask.gpus, ask.batch, ask.step_s, ask.memory_gib) == (4, 1, 1.5, 10.0)  # its memory is that of all GPUs
+    assert (ask.settings.lora, ask.settings.qlora, ask.settings.grad_accum, ask.settings.strategy) == (
+        64,
+        None,
+        8,
+        "fsdp",
+    )
+    assert ask.counted["checkpointing"] is True
+
+
+def test_rows_that_nobody_can_ask_for_are_counted_by_their_reason(tmp_path: Path) -> None:
+    found, left_out = asks(
+        tmp_path, "x", {"method": "lora+embedding"}, {"step_s": None}, {"notes": "FSDP + CPU offload"}
+    )
+    assert found == []
+    assert sorted(left_out.values()) == [1, 1, 1]
+    assert len(left_out) == 3
+
+
+def test_steps_on_the_h200_are_those_of_the_documentation() -> None:
+    found = list(on_h200())
+    assert len(found) == 30
+    first = found[0]
+    assert (first.model, first.batch) == ("ten_models:resnet50", 8)
+    assert first.step_s == pytest.approx(0.0205)
+    assert [ask.settings.precision for ask in found[:3]] == [None, "tf32", None]
+    assert sum("host" in ask.group[1] for ask in found) == 12
+
+
+def test_errors_are_those_of_the_published_steps(tmp_path: Path) -> None:
+    [ask], _ = asks(tmp_path, "qwen", {"gpus": 1})
+    results = [
+        Result(ask, 3.0, 1.0, 4.0, 30.0, True),
+        Result(ask, 1.2, 1.1, 1.4, 50.0, False),
+        Result(ask, problem="none"),
+    ]
+    [row] = table(results).to_dict("records")
+    assert (row["steps"], row["not predicted"], row["in 80 % interval"], row["refused"]) == (2, 1, 1, 1)
+    assert (row["mean"], row["median"], row["bias"]) == ("60.0%", "60.0%", "+40.0%")
+    assert (row["memory, mean"], row["memory, bias"]) == ("25.0% of 2", "+0.0%")

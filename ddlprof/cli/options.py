@@ -19,6 +19,7 @@ RUN_HELP = (
     "Run directory or its URL (s3://...); the run may be unfinished or still going. "
     "Several are taken as parts of one run whose ranks share no file system; so are run directories in one folder."
 )
+PHASE_HELP = "Number of the phase of the training, as on the card, that it is of [that with most time]."
 JOB_HELP = (
     "Run directory or its URL, or a file of `ddlprof features`. "
     "Several are taken as runs of the same job on different placements; each one sharpens the prediction."

@@ -29,9 +29,9 @@ OPTIONS = {
         " --time-collectives -m -o"
     ),
     "watch": "--beside --hang --help --interval --metrics-address --metrics-port --once --otlp --total-steps --wait",
-    "report": "--carbon --format --goodput --help --instance --open --out --save-summary --step-range -o",
+    "report": "--carbon --format --goodput --help --instance --open --out --phase --save-summary --step-range -o",
     "compare": "--fail-on --format --help --noise --out -o",
-    "export": "--columns --format --help --out -o",
+    "export": "--columns --format --help --out --phase -o",
     "import": "--help --out -o",
     "fleet": "--analyse --by --format --help --instance --job --out --since --sort --top -o",
     "recommend": (

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ddlprof.base.errors import UserError, complain
+from ddlprof.cli.latest import run_argument
 from ddlprof.cli.options import RUN_HELP
 from ddlprof.cli.output import directory_option, say_written
 
@@ -15,15 +16,14 @@ _FORMATS = ("csv", "parquet")
 
 
 def export(
-    run: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN...",
-            help=f"{RUN_HELP} With --format parquet, those with the same job id are parts of one run, and others are "
-            "other runs.",
-        ),
-    ],
     out: Annotated[Path, directory_option("Directory to write to; files of the same names are replaced.")],
+    run: Annotated[
+        list[str] | None,
+        run_argument(
+            f"{RUN_HELP} With --format parquet, those with the same job id are parts of one run, and others are "
+            "other runs."
+        ),
+    ] = None,
     format: Annotated[
         str,
         typer.Option(
@@ -38,6 +38,7 @@ def export(
         raise UserError(f"unknown format {format!r}; known: {', '.join(_FORMATS)}")
     from ddlprof.store.reader import runs_in
 
+    run = run or []
     runs = [run] if format == "csv" else runs_in(run)
     if len(runs) == 1:
         _export(runs[0], out, format)

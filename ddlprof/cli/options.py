@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -27,6 +28,7 @@ _MAX_NUMBERS = 10_000
 _MAX_DIGITS = 11
 _MAX_SHOWN = 59
 """The number of characters of a wrong list that the error repeats."""
+_FACTORS = {"k": 1e3, "m": 1e6, "b": 1e9}
 
 Precision = Annotated[
     str | None,
@@ -197,6 +199,20 @@ def interruptions_of(texts: list[str] | None) -> dict[str, float]:
             name = load().instance(name).instance_type
         found[name or "spot"] = rate
     return found
+
+
+def amount(text: str) -> float:
+    """The number that a text such as `1e8`, `300k`, `1.2M` or `300,000` means. Raises ValueError for others."""
+    try:
+        return _amount(text)
+    except ValueError:
+        raise ValueError(f"give a number, as in 1e8, 300k or 1.2M: not {text!r}") from None
+
+
+def _amount(text: str) -> float:
+    compact = re.sub(r"(?<=\d)[,_](?=\d{3}(?:\D|$))", "", text.strip())
+    factor = _FACTORS.get(compact[-1:].lower())
+    return float(compact) if factor is None else float(compact[:-1]) * factor
 
 
 def names_in(text: str) -> list[str]:

@@ -30,7 +30,7 @@ OPTIONS = {
         " --time-collectives -m -o"
     ),
     "watch": "--beside --hang --help --interval --metrics-address --metrics-port --once --otlp --total-steps --wait",
-    "report": "--carbon --format --goodput --help --instance --out --save-summary --step-range -o",
+    "report": "--carbon --format --goodput --help --instance --open --out --save-summary --step-range -o",
     "compare": "--fail-on --format --help --noise --out -o",
     "export": "--format --help --out -o",
     "import": "--help --out -o",

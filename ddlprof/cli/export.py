@@ -15,6 +15,20 @@ from ddlprof.cli.output import directory_option, say_written
 _FORMATS = ("csv", "parquet")
 
 
+def _print_columns(wanted: bool) -> None:
+    if not wanted:
+        return
+    from ddlprof.cli.screen import echo
+    from ddlprof.report.run.columns import RUN_COLUMNS
+
+    for table, columns in RUN_COLUMNS.items():
+        echo(f"{table}.csv\n")
+        width = max(map(len, columns))
+        for name, each in columns.items():
+            echo(f"  {name:{width}}  {each.meaning}{f'; empty: {each.empty}' * bool(each.empty)}\n")
+    raise typer.Exit
+
+
 def export(
     out: Annotated[Path, directory_option("Directory to write to; files of the same names are replaced.")],
     run: Annotated[
@@ -32,8 +46,17 @@ def export(
             help="Format of the files: csv, or parquet (DIR/TABLE/job=NAME/run=ID/part-0.parquet, for many runs).",
         ),
     ] = "csv",
+    columns: Annotated[
+        bool,
+        typer.Option(
+            "--columns",
+            callback=_print_columns,
+            is_eager=True,
+            help="Print what the columns of all tables mean, and exit.",
+        ),
+    ] = False,
 ) -> None:
-    """Write the tables of a run: steps, collectives, ranks, job and summary."""
+    """Write the tables of a run: steps, collectives, ranks, job, rates and summary."""
     if format not in _FORMATS:
         raise UserError(f"unknown format {format!r}; known: {', '.join(_FORMATS)}")
     from ddlprof.store.reader import runs_in

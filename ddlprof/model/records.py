@@ -72,7 +72,7 @@ class StepRow:
     If this is nearly zero, the device waits for the host. None on CPUs, and if launches wait for their kernels
     (CUDA_LAUNCH_BLOCKING).
     """
-    flags: Annotated[Shared[int], StepColumn("what is unusual about it, separated by `;`")]
+    flags: Annotated[Shared[int], StepColumn("what is unusual about it, separated by `;`", empty="nothing is")]
     signature: Shared[int] = -1
     """The number of the step's `Signature`; -1 if none was recorded."""
     first_seqs: Shared[tuple[int, ...]] = ()
@@ -424,4 +424,5 @@ GOOD_ENDS = ("ok", "stopped")
 # Messages of notes on which the report says more.
 LEFT_OUT = "with impossible values left out"  # of steps whose classes do not add up
 NO_TORCH = "the script ended, and torch was never imported"
+NONE_THAT_STEPPED = "is none of those that stepped"
 NO_BACKWARD = "the script ended; forwards were seen, but no backward and no update of an optimizer of torch"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 
 from ddlprof.model.events import Event, IterationStart, Kind
+from ddlprof.model.records import NONE_THAT_STEPPED
 
 RETIRED_AFTER = 50
 """An anchor optimizer that has not stepped while others stepped this often no longer marks the steps: they are a phase
@@ -92,7 +93,7 @@ class StepBoundaries:
             seen = ", ".join(f"{self.label(each)} (parameters: {self._sizes[each]:,})" for each in named)
             more = self._classes.total() - _MOST_NAMED
             seen += f" and {more:,} more" if more > 0 else ""
-            return f"--step-optimizer {self._asked} is none of those that stepped: {seen}"
+            return f"--step-optimizer {self._asked} {NONE_THAT_STEPPED}: {seen}"
         return None
 
     def admit(self, event: Event) -> list[Event]:

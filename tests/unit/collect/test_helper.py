@@ -19,6 +19,7 @@ from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.model.events import Kind
 from ddlprof.model.health import HealthReading
 from ddlprof.model.records import ContextRow, LoaderCost, Note, Overhead
+from ddlprof.model.stack_samples import START_LOOK_S
 from ddlprof.writing.writer import FinishedStep, RankWriter
 from tests.unit.writing.test_writer import header, lines_of
 
@@ -247,9 +248,9 @@ def test_one_drain_serves_many_steps_unless_somebody_waits_for_them(rig: Rig) ->
 
 def test_it_wakes_up_more_often_to_look_at_the_stack_while_much_is_other(rig: Rig) -> None:
     helper = rig.helper
-    assert helper._pause() == module._WAKE_S  # nothing is trained yet
+    assert helper._pause() == START_LOOK_S  # nothing is trained yet
     rig.recorder.boundaries, helper.steps_ns, helper.other_ns = 1, 100, 1
-    assert helper._pause() < module._WAKE_S  # the facts about the model are still to be evaluated
+    assert helper._pause() < START_LOOK_S  # the facts about the model are still to be evaluated
     helper._first_updates = False
     assert helper._pause() == LOOK_S
     helper.other_ns = 50

@@ -15,7 +15,7 @@ def missing_torch() -> str:
     """What to do if torch is not installed. Names the Python, as ddlprof is often installed in another one."""
     return (
         f"torch is not installed here ({sys.executable}): install it as https://pytorch.org says for your machine, "
-        "or pip install 'ddlprof[torch]'"
+        "or pip install 'ddlprof[torch]'; to use the Python of a training that has it: ddlprof run -- python SCRIPT"
     )
 
 

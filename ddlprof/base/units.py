@@ -202,8 +202,9 @@ def date_and_time(unix_ns: int) -> str | None:
     return f"{found[:16].replace('T', ' ')} UTC" if found else None
 
 
-_UNIT_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0}
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(d|h|min|m|s)")
+_UNIT_S = {"w": 7 * 86400.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_UNITS = "weeks?|w|days?|d|hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s"
+_PART = re.compile(rf"(\d+(?:\.\d*)?|\.\d+)({_UNITS})")
 
 
 def parse_duration(text: str, option: str) -> float:
@@ -212,7 +213,7 @@ def parse_duration(text: str, option: str) -> float:
     parts = _PART.findall(compact)
     if not parts or "".join(number + unit for number, unit in parts) != compact:
         raise UserError(f"{option} takes a time as in 12h, 90m, 1d or 2h30m: not {text!r}")
-    seconds = sum(float(number) * _UNIT_S[unit] for number, unit in parts)
+    seconds = sum(float(number) * _UNIT_S[unit[0]] for number, unit in parts)
     if seconds <= 0:
         raise UserError(f"{option} must be more than zero: not {text!r}")
     return seconds

@@ -10,8 +10,9 @@ import gc
 import os
 import sys
 
-from ddlprof.base.errors import DdlprofError, complain
+from ddlprof.base.errors import DdlprofError, UserError, complain
 
+_STARTERS = ("python", "python3", "torchrun", "accelerate", "deepspeed")
 _ERROR_EXIT_CODE = 2
 _BUG_EXIT_CODE = 3
 _INTERRUPT_EXIT_CODE = 130
@@ -40,6 +41,12 @@ def main() -> int:
 
 def _call(words: list[str]) -> int:
     try:
+        if words[0] == "help":
+            words = [*words[1:], "--help"]
+        if words[0].endswith(".py") or words[0] in _STARTERS:
+            from ddlprof.base.text import shell_word
+
+            raise UserError(f"to run a training, type: ddlprof run {' '.join(map(shell_word, words))}")
         if words[0] == "run":
             from ddlprof.cli.fast_path import run_plainly
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ddlprof.base.errors import UserError
+from ddlprof.cli.latest import run_argument
 from ddlprof.cli.output import Out, format_option, wanted
 
 FORMATS = ("table", "json", "markdown", "html")
@@ -21,12 +22,13 @@ _ONE_ERROR = (
 
 def compare(
     runs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="A... [vs] B...",
-            help="Run directories or URLs: A and B, or several of each with the word vs between them.",
+        list[str] | None,
+        run_argument(
+            "Run directories or URLs: A and B, or several of each with the word vs between them.",
+            "A... [vs] B...",
+            ("last~1", "last"),
         ),
-    ],
+    ] = None,
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
@@ -58,7 +60,7 @@ def compare(
     from ddlprof.report.compare.data import build
     from ddlprof.report.compare.formats import FORMATS as RENDERERS
 
-    a, b = _sides(runs)
+    a, b = _sides(runs or [])
     destinations = wanted(out, format, FORMATS)
     gates = [gate for text in fail_on or [] for gate in parse_gates(text)]
     allowed = None if noise is None else _percent(noise)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 CARD_BYTES = 1 << 30
 CARD_READING_S = 20.0
 """A run of more bytes, or whose ranks take longer to read, has no card at its end."""
+OWN_OPTIONS = {
+    "--out", "--quiet", "--stop-after", "--step-optimizer", "--data-call", "--no-calibrate", "--profiler-windows",
+    "--time-collectives", "--hang-after", "--live", "--nproc-per-node", "--nnodes", "--node-rank", "--master-addr",
+    "--master-port",
+}  # fmt: skip
+"""The options of `ddlprof run`, which stand before the script. A test holds them to the command's own."""
 _THREADS = "OPENBLAS_NUM_THREADS"
 """The variable that says how many threads numpy's linear algebra starts."""
 
@@ -69,6 +76,8 @@ def run_target(target: LaunchTarget, job: LauncherOptions, options: Options) -> 
         require_torch()
         return torchrun.launch_torchrun(torchrun_words, asked)
     python = None if target.module else python_command(target.words)
+    if python is None and not target.module:
+        _say_misplaced(target.words)
     if python is None and not target.module and command.is_command(target.words):
         _say_once(job, target.words[0])
         return command.run_command(target.words, asked)
@@ -79,6 +88,25 @@ def run_target(target: LaunchTarget, job: LauncherOptions, options: Options) -> 
     if python is not None:
         return become(python.target, asked, python.options)
     return become(target, asked)
+
+
+def _say_misplaced(words: list[str]) -> None:
+    """Says on stderr that an option of ours stands behind the script, unless the script may know it.
+
+    A script that reads its arguments in some way of its own is not told from one that does not; it is run all the same.
+    """
+    script, *rest = words
+    if not script.endswith(".py") or not any(word.startswith("--") for word in rest):
+        return
+    try:
+        text = Path(script).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return  # what reads it next says why
+    for word in rest:
+        option = word.partition("=")[0]
+        name = option[2:].replace("-", "_")
+        if option in OWN_OPTIONS and option not in text and not re.search(rf"\b{name}\s*:", text):
+            complain(f"{option} goes to {script}: options of ddlprof run stand before the script")
 
 
 def _say_once(job: LauncherOptions, launcher: str) -> None:
@@ -150,6 +178,7 @@ def analysed_run(
     instance: str | None = None,
     steps: tuple[int | None, int | None] = (None, None),
     carbon_g_per_kwh: float | None = None,
+    phase: int | None = None,
 ) -> Analysed:
     """Reads and analyses the run; `advance(done, total)` is told how far the reading is."""
     with _quick_imports():
@@ -159,7 +188,13 @@ def analysed_run(
         from ddlprof.store import load_run
 
     data = load_run(runs, advance)
-    return Analysed(data, analyse(data), time.time_ns(), instance, steps, carbon_g_per_kwh)
+    attempts = analyse(data, phase)
+    if phase is not None:
+        from ddlprof.analysis.run import headline_attempt
+        from ddlprof.report.run.phases import require_phase
+
+        require_phase(headline_attempt(attempts), phase)
+    return Analysed(data, attempts, time.time_ns(), instance, steps, carbon_g_per_kwh)
 
 
 def save_summary_of(runs: list[str], analysed: Analysed) -> None:

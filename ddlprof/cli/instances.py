@@ -33,7 +33,9 @@ def instances(
     gpu: Annotated[
         str | None, typer.Option(metavar="NAME", help="Types with this GPU, in any spelling: A100 means all variants.")
     ] = None,
-    cloud: Annotated[str | None, typer.Option(metavar="C", help="Types of this cloud, such as aws.")] = None,
+    cloud: Annotated[
+        str | None, typer.Option(parser=str.lower, metavar="C", help="Types of this cloud, such as aws.")
+    ] = None,
     region: Annotated[
         str | None,
         typer.Option(metavar="R", help="Types known to be in this region, with its prices [one region of each cloud]."),
@@ -85,7 +87,7 @@ def show(
         str, typer.Argument(metavar="TYPE", help="Name of the type at its cloud, such as p4d.24xlarge.")
     ],
     cloud: Annotated[
-        str | None, typer.Option(metavar="C", help="Cloud of the type, if two clouds use the name.")
+        str | None, typer.Option(parser=str.lower, metavar="C", help="Cloud of the type, if two clouds use the name.")
     ] = None,
     out: Out = None,
     format: Annotated[str | None, format_option(PAGE_FORMATS)] = None,
@@ -106,7 +108,7 @@ def refresh(
         list[str] | None,
         typer.Option(metavar="R,...", help="Regions to ask about [the one in your AWS configuration]."),
     ] = None,
-    cloud: Annotated[str, typer.Option(metavar="C", help="Cloud to ask.")] = "aws",
+    cloud: Annotated[str, typer.Option(parser=str.lower, metavar="C", help="Cloud to ask.")] = "aws",
     profile: Annotated[str | None, typer.Option(metavar="NAME", help="Profile in your AWS configuration.")] = None,
     instance: Annotated[
         list[str] | None, typer.Option(metavar="TYPE,...", help="Only these types; g5.* means all g5 types.")

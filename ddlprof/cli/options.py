@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli.panels import job_option, price_option
+from ddlprof.cli.panels import job_option, machines_option, price_option
 
 if TYPE_CHECKING:
     from ddlprof.instance_catalog import OwnPrices
@@ -18,6 +19,7 @@ RUN_HELP = (
     "Run directory or its URL (s3://...); the run may be unfinished or still going. "
     "Several are taken as parts of one run whose ranks share no file system; so are run directories in one folder."
 )
+PHASE_HELP = "Number of the phase of the training, as on the card, that it is of [that with most time]."
 JOB_HELP = (
     "Run directory or its URL, or a file of `ddlprof features`. "
     "Several are taken as runs of the same job on different placements; each one sharpens the prediction."
@@ -27,6 +29,7 @@ _MAX_NUMBERS = 10_000
 _MAX_DIGITS = 11
 _MAX_SHOWN = 59
 """The number of characters of a wrong list that the error repeats."""
+_FACTORS = {"k": 1e3, "m": 1e6, "b": 1e9}
 
 Precision = Annotated[
     str | None,
@@ -54,6 +57,16 @@ Lora = Annotated[
 ]
 Qlora = Annotated[
     int | None, job_option("--qlora", metavar="RANK", min=1, help="The same, the weights held in four bits (QLoRA).")
+]
+HostLaunchUs = Annotated[
+    float | None,
+    machines_option(
+        "--host-launch-us",
+        metavar="US",
+        min=0.1,
+        max=100_000.0,
+        help="Microseconds that a host takes to launch an operator: `launch_us` of ddlprof probe [typical].",
+    ),
 ]
 Compiled = Annotated[
     bool | None, job_option("--compile/--no-compile", help="Fuse operators with torch.compile [as in RUN].")
@@ -104,6 +117,7 @@ def settings_of(
     channels_last: bool | None,
     lora: int | None = None,
     qlora: int | None = None,
+    host_launch_us: float | None = None,
 ) -> Settings:
     """The settings that replace those of the run. Raises PredictionError for names that are not known, and UserError
     for a way of checkpointing that is not."""
@@ -111,7 +125,9 @@ def settings_of(
     from ddlprof.recommender.settings import check_settings
 
     again = None if checkpointing is None else _way_of_checkpointing(checkpointing)
-    settings = Settings(precision, strategy, optimizer, grad_accum, again, compiled, channels_last, lora, qlora)
+    settings = Settings(
+        precision, strategy, optimizer, grad_accum, again, compiled, channels_last, lora, qlora, host_launch_us
+    )
     check_settings(settings)
     return settings
 
@@ -184,6 +200,20 @@ def interruptions_of(texts: list[str] | None) -> dict[str, float]:
             name = load().instance(name).instance_type
         found[name or "spot"] = rate
     return found
+
+
+def amount(text: str) -> float:
+    """The number that a text such as `1e8`, `300k`, `1.2M` or `300,000` means. Raises ValueError for others."""
+    try:
+        return _amount(text)
+    except ValueError:
+        raise ValueError(f"give a number, as in 1e8, 300k or 1.2M: not {text!r}") from None
+
+
+def _amount(text: str) -> float:
+    compact = re.sub(r"(?<=\d)[,_](?=\d{3}(?:\D|$))", "", text.strip())
+    factor = _FACTORS.get(compact[-1:].lower())
+    return float(compact) if factor is None else float(compact[:-1]) * factor
 
 
 def names_in(text: str) -> list[str]:

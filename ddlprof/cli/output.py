@@ -158,7 +158,7 @@ def wanted(
         destinations = [
             destination
             for text in out
-            for destination in _destinations(text, formats, known, folders, endings, len(out) == 1)
+            for destination in _destinations(text, formats, known, folders, endings, len(out) == 1, besides)
         ]
     for destination in destinations:
         _require(destination, folders)
@@ -181,6 +181,7 @@ def _destinations(
     folders: Collection[str],
     endings: Mapping[str, str],
     is_only_one: bool,
+    besides: str,
 ) -> list[Destination]:
     if text == STDOUT:
         return [Destination(name, None) for name in formats or known[:1]]
@@ -190,7 +191,7 @@ def _destinations(
         (name,) = formats
     if name is None:
         if (ending := _ending(text)) is not None:
-            raise UserError(f"{text}: {ending} tells no format here: add --format {', '.join(known)}")
+            raise UserError(f"{text}: {ending} tells no format here: add --format {', '.join(known)}{besides}")
         name = known[0]
     return [Destination(name, Path(on_this_machine(text) if name in folders else text))]
 

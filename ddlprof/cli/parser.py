@@ -107,7 +107,12 @@ _RENAMED_EVERYWHERE = {
 # Plain help: rich mark-up doubles the time of `--help`.
 _FIRST_STEPS = ["run train.py", "report RUN -o page.html", "recommend RUN --budget 12h --epochs 90"]
 
-app = typer.Typer(rich_markup_mode=None, cls=LazyGroup, epilog=_epilog(_FIRST_STEPS))
+app = typer.Typer(
+    rich_markup_mode=None,
+    cls=LazyGroup,
+    epilog=_epilog(_FIRST_STEPS),
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
 
 
 def _print_version(wanted: bool) -> None:

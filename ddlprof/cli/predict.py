@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from ddlprof.base.errors import UserError
 from ddlprof.cli import layout_options, options
+from ddlprof.cli.latest import run_argument
 from ddlprof.cli.options import JOB_HELP, names_in, whole_numbers
 from ddlprof.cli.output import Out, Wanted, format_option, wanted
 from ddlprof.cli.panels import job_option, machines_option
@@ -47,13 +46,14 @@ _Batch = Annotated[
 
 
 def predict(
-    run: Annotated[list[str], typer.Argument(metavar="RUN...", help=JOB_HELP)],
+    run: Annotated[list[str] | None, run_argument(JOB_HELP)] = None,
     instance: _Instances = None,
     gpu: _Gpus = None,
     placement: _Placement = None,
     nodes: _Nodes = None,
     interconnect: layout_options.Interconnect = None,
     network_gbps: layout_options.NetworkGbps = None,
+    host_launch_us: options.HostLaunchUs = None,
     batch: _Batch = None,
     precision: options.Precisions = None,
     strategy: options.Strategy = None,
@@ -82,20 +82,16 @@ def predict(
     machines = _machines(instance, gpu, placement, nodes, interconnect, network_gbps)
     if layout is None:
         layout_options.refuse("it is part of a --layout, which is not there", vary=vary, global_batch=global_batch)
-        settings = [
-            options.settings_of(
-                name, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora
-            )
-            for name in names_in(precision or "") or (None,)
-        ]
+        asked = strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora, host_launch_us
+        settings = [options.settings_of(name, *asked) for name in names_in(precision or "") or (None,)]
         described = {"interconnect": interconnect, "network_gbps": network_gbps}
-        job = load_job_with(learned, run, (batch,) if batch else (), other_job or ())
+        job = load_job_with(learned, run or [], (batch,) if batch else (), other_job or ())
         _write_targets(destinations, job, batch, (placement, nodes), machines, settings, described)
         return
     layout_options.refuse(
         "it goes without --layout, which says zero1 and the like, and selective or full",
         strategy=strategy, checkpointing=checkpointing, compiled=compiled, channels_last=channels_last,
-        lora=lora, qlora=qlora,
+        lora=lora, qlora=qlora, host_launch_us=host_launch_us,
     )  # fmt: skip
     question = layout_options.question_of(
         layout, placement=whole_numbers(placement, "--placement") if placement else None, nodes=nodes,
@@ -103,7 +99,7 @@ def predict(
         interconnect=interconnect, network_gbps=network_gbps,
     )  # fmt: skip
     layout_options.write_layouts(
-        destinations, load_job_with(learned, run, (), other_job or ()), machines, question, vary
+        destinations, load_job_with(learned, run or [], (), other_job or ()), machines, question, vary
     )
 
 

@@ -12,7 +12,8 @@ import typer
 from ddlprof.base.errors import UserError
 from ddlprof.base.units import parse_duration
 from ddlprof.cli import emit_options, layout_options, options
-from ddlprof.cli.options import JOB_HELP, names_in, settings_of, whole_numbers
+from ddlprof.cli.latest import run_argument
+from ddlprof.cli.options import JOB_HELP, amount, names_in, settings_of, whole_numbers
 from ddlprof.cli.output import Out, Wanted, format_option
 from ddlprof.cli.panels import job_option, machines_option, output_option, panel, price_option
 from ddlprof.planning.question import PlanQuestion
@@ -26,6 +27,9 @@ _work_option = panel("Work and budget")
 NO_PLAN_EXIT_CODE = 1
 """The exit code where no plan meets the budget; bad input has a different code."""
 
+_Samples = Annotated[
+    float | None, _work_option(parser=amount, metavar="S", help="Work to do: S samples, as 1e8, 300k or 1.2M.")
+]
 _Keep = Annotated[
     bool, job_option("--keep-global-batch", help="Keep the samples per optimizer step, not those per GPU.")
 ]
@@ -33,7 +37,9 @@ _Batches = Annotated[str, job_option(metavar="B,...", help="Samples per GPU and 
 _Region = Annotated[
     str | None, machines_option(metavar="R", help="Region whose prices count [the cloud's usual one; AWS: us-east-1].")
 ]
-_Cloud = Annotated[str | None, machines_option(metavar="C", help="Machines of this cloud; any: of all [aws].")]
+_Cloud = Annotated[
+    str | None, machines_option(parser=str.lower, metavar="C", help="Machines of this cloud; any: of all [aws].")
+]
 _Pricing = Annotated[str, price_option(metavar="P,...", help="Ways to pay: on_demand, spot, or both.")]
 _Instance = Annotated[
     list[str] | None,
@@ -77,11 +83,11 @@ _Plan = Annotated[
 
 
 def recommend(
-    run: Annotated[list[str], typer.Argument(metavar="RUN...", help=JOB_HELP)],
     budget: Annotated[str, _work_option(metavar="TIME", help="Time the job may take: 12h, 90m, 1d, 2h30m.")],
+    run: Annotated[list[str] | None, run_argument(JOB_HELP)] = None,
     steps: Annotated[int | None, _work_option(metavar="N", help="Work to do: N steps with RUN's samples.")] = None,
     epochs: Annotated[float | None, _work_option(metavar="E", help="Work to do: E times RUN's data set.")] = None,
-    samples: Annotated[float | None, _work_option(metavar="S", help="Work to do: S samples.")] = None,
+    samples: _Samples = None,
     keep_global_batch: _Keep = False,
     batch: _Batches = "",
     region: _Region = None,
@@ -90,6 +96,7 @@ def recommend(
     instance: _Instance = None,
     max_nodes: _MaxNodes = None,
     nodes: _Nodes = None,
+    host_launch_us: options.HostLaunchUs = None,
     max_cost: _MaxCost = None,
     top: Annotated[int, output_option(metavar="K", min=1, help="Number of types of machines to show.")] = 8,
     all_sizes: _AllSizes = False,
@@ -121,15 +128,14 @@ def recommend(
     A plan meets the budget if the upper end of its 80 % interval does. The exit code is 1 if no plan does.
     """
     emission, destinations = emit_options.wanted_with(emit, plan, out, format, FORMATS)
-    batches = whole_numbers(batch, "--batch") if batch else ()
-    job = _job(learned, run, batches, other_job or ())
+    job, batches = _job(learned, run or [], batch, other_job or ())
     emission = emit_options.with_path(emission, job, layouts is not None)
-    asked = precision, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora
+    asked = strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora, host_launch_us
     answer = _answer(job, layouts, emit, PlanQuestion(
         budget_s=_budget_s(budget, steps, epochs, samples), max_cost_usd=max_cost, region=region, cloud=cloud,
         samples=_samples(job, steps, epochs, samples, global_batch), pricing=names_in(pricing),
         instance_types=names_in(",".join(instance or [])) or None, prices=options.own_prices(discount, prices),
-        settings=settings_of(*asked), interruptions=options.interruptions_of(interruptions),
+        settings=settings_of(precision, *asked), interruptions=options.interruptions_of(interruptions),
         gpus=whole_numbers(gpus, "--gpus") if gpus else None, nodes=nodes, max_nodes=max_nodes,
         keep_global_batch=keep_global_batch, batches_per_gpu=batches, global_batch=global_batch,
     ))  # fmt: skip
@@ -137,10 +143,14 @@ def recommend(
     emit_options.emit(emission, job, answer, precision)
 
 
-def _job(learned: Path | None, runs: list[str], batches: Sequence[int], others: Sequence[str]) -> DescribedJob:
+def _job(
+    learned: Path | None, runs: list[str], batch: str, others: Sequence[str]
+) -> tuple[DescribedJob, tuple[int, ...]]:
+    """The job, and the batches to try."""
     from ddlprof.planning.learned import load_job_with
 
-    return load_job_with(learned, runs, batches, others)
+    batches = whole_numbers(batch, "--batch") if batch else ()
+    return load_job_with(learned, runs, batches, others), batches
 
 
 def _answer(job: DescribedJob, layouts: str | None, engine: str | None, question: PlanQuestion) -> Answer:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ddlprof.base.errors import UserError
-from ddlprof.cli.options import RUN_HELP
-from ddlprof.cli.output import Out, format_option, wanted
+from ddlprof.base.errors import UserError, complain
+from ddlprof.cli.latest import run_argument
+from ddlprof.cli.options import PHASE_HELP, RUN_HELP
+from ddlprof.cli.output import Out, format_option, tells_format, wanted
 from ddlprof.report.run.formats import FORMATS
 
 GOODPUT_FORMATS = ("table", "json")
@@ -16,7 +18,7 @@ _BESIDES = " (CSV: ddlprof export)"
 
 
 def report(
-    run: Annotated[list[str], typer.Argument(metavar="RUN...", help=RUN_HELP)],
+    run: Annotated[list[str] | None, run_argument(RUN_HELP)] = None,
     out: Out = None,
     format: Annotated[str | None, format_option(tuple(FORMATS), besides="; trace: for Perfetto")] = None,
     instance: Annotated[
@@ -29,6 +31,7 @@ def report(
         str | None,
         typer.Option("--step-range", metavar="A:B", help="Show the steps from A up to but not including B (trace)."),
     ] = None,
+    phase: Annotated[int | None, typer.Option("--phase", metavar="N", min=1, help=PHASE_HELP)] = None,
     goodput: Annotated[
         bool,
         typer.Option(
@@ -39,6 +42,9 @@ def report(
     carbon: Annotated[
         float | None, typer.Option("--carbon", metavar="G", min=0, help="Grams of CO2 of a kWh where the run was.")
     ] = None,
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Open the page in a browser; it is written to RUN/page.html, or to -o.")
+    ] = False,
     save_summary: Annotated[
         bool,
         typer.Option(
@@ -47,9 +53,12 @@ def report(
     ] = False,
 ) -> None:
     """Show where the time of a run's steps went, what bounds them, and what to do next."""
+    run = run or []
+    if open_page:
+        out = [*(out or []), *_page(run, out)]
     if goodput:
-        if save_summary or step_range is not None:
-            raise UserError("--goodput is about all attempts: leave out --save-summary and --step-range")
+        if save_summary or step_range is not None or phase is not None:
+            raise UserError("--goodput is about all attempts: leave out --save-summary, --step-range and --phase")
         _show_goodput(run, out, format, instance)
         return
     from ddlprof.cli.fast_path import analysed_run, save_summary_of
@@ -57,10 +66,31 @@ def report(
 
     destinations, window = wanted(out, format, tuple(FORMATS), besides=_BESIDES), _steps(step_range)
     with progress("reading") as advance:
-        analysed = analysed_run(run, advance, instance, window, carbon)
+        analysed = analysed_run(run, advance, instance, window, carbon, phase)
     if save_summary:
         save_summary_of(run, analysed)
     destinations.write(FORMATS, analysed)
+    page = destinations.path_of("html")
+    if open_page and page is not None:
+        _open(page)
+
+
+def _page(run: list[str], out: list[str] | None) -> list[str]:
+    """Where the page is written that is to be opened, unless `-o` says it."""
+    if any(tells_format(text, ("html",)) for text in out or []):
+        return []
+    if "://" in run[0]:
+        raise UserError(
+            "--open: say where the page of a run that is not on this machine is written, as in -o page.html"
+        )
+    return [str(Path(run[0]) / "page.html")]
+
+
+def _open(page: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(page.absolute().as_uri()):
+        complain(f"no browser was found: open {page} in one")
 
 
 def _show_goodput(run: list[str], out: list[str] | None, format: str | None, instance: str | None) -> None:

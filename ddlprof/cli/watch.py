@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ddlprof.base.errors import UserError, complain
+from ddlprof.cli.latest import run_argument
 
 if TYPE_CHECKING:
     from ddlprof.live.loop import Display
@@ -41,7 +42,7 @@ _Otlp = Annotated[
 
 
 def watch(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Run directory or its URL (s3://...), still going or not.")],
+    run: Annotated[str, run_argument("Run directory or its URL (s3://...), still going or not.", "RUN")] = "last",
     once: Annotated[
         bool, typer.Option("--once", help="Print where the run is as one line on stdout, and exit.")
     ] = False,

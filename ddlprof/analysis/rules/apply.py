@@ -43,15 +43,22 @@ RULES = tuple(rule for rules in GROUPS.values() for rule in rules)
 
 
 def apply_rules(facts: Facts, rules: Sequence[Rule]) -> list[Finding]:
-    """The findings of these rules, sorted by severity, then by gain (by share of the time if no gain is known)."""
+    """The findings of these rules, sorted by severity, then by gain (by share of the time if no gain is known).
+
+    Of one severity, those whose cure changes what is trained are last.
+    """
     findings = []
+    last = {rule.name for rule in rules if rule.trains_otherwise}
     for rule in rules:
         issue = rule.find(facts)
         if issue is None or issue.samples < rule.samples or _is_of_unmeasured_device(issue, facts):
             continue
         if not _may_be_noise(issue, facts):
             findings.append(_graded(rule, issue, facts))
-    return sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), -_worth(finding, facts)))
+    return sorted(
+        findings,
+        key=lambda found: (SEVERITIES.index(found.severity), found.rule in last, -_worth(found, facts)),
+    )
 
 
 def _is_of_unmeasured_device(issue: Issue, facts: Facts) -> bool:

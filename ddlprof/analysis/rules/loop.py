@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.line_advice import AT_LINE
 from ddlprof.analysis.rules.rule import Issue, Rule
@@ -9,6 +11,7 @@ from ddlprof.analysis.sources import SourceShare
 from ddlprof.analysis.thresholds import JOB_EVENTS, LINE_OF_STEP_SHARE, LINE_SAMPLES, LINE_SHARE, WARN_SHARE
 from ddlprof.base.units import percent, scale_for
 from ddlprof.model import source_locations
+from ddlprof.model.issuers import OF_SCRIPT
 
 _COLLECTED = 0.5
 """Of the time at a line: then most of it may be the garbage collector's."""
@@ -58,6 +61,11 @@ _AT_LINE = {
 }
 """Words for the line on which most of `other` is spent, by the kind of work: how to say it, and what to do."""
 
+_SEND_TENSORS = (
+    "less often, or several values in one call; objects are pickled and sent twice: all_gather or all_reduce of a "
+    "tensor in place of all_gather_object"
+)
+"""Advice for a line that is also one whose collectives the run knows."""
 _OWN_RULES = (
     source_locations.RESULT,
     source_locations.LOGGING,
@@ -111,6 +119,8 @@ def slow_line(facts: Facts) -> Issue | None:
     if line is None or line.place.what in _OWN_RULES:
         return None
     issue = _line(facts, "the loop waits at one line", line.place.what)
+    if issue is not None and any(each.place.text == line.place.text for each in facts.issued.of(*OF_SCRIPT)):
+        issue = replace(issue, title="the loop waits at a line that communicates", next=_SEND_TENSORS)
     collected = issue is not None and facts.collector_s >= _COLLECTED * (issue.gain_s or 0.0)
     return None if collected else issue  # the collector runs at whichever line makes objects
 

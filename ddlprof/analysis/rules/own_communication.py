@@ -10,8 +10,14 @@ from ddlprof.analysis.issued import Issued
 from ddlprof.analysis.rules.communication import MOVING, WORTH, exposed_s, share_of_step
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
-from ddlprof.analysis.thresholds import BUCKET_BYTES, FINDING_STEPS, SMALL_BUCKET_BYTES, SMALL_BUCKETS
-from ddlprof.base.units import gib, size
+from ddlprof.analysis.thresholds import (
+    BUCKET_BYTES,
+    FINDING_STEPS,
+    LINE_OF_STEP_SHARE,
+    SMALL_BUCKET_BYTES,
+    SMALL_BUCKETS,
+)
+from ddlprof.base.units import gib, percent, size
 from ddlprof.model.issuers import BUFFERS, OF_SCRIPT, REDUCER, SCRIPT
 
 _ALL_GRADIENTS = 0.5
@@ -89,8 +95,9 @@ def unused_search(facts: Facts) -> Issue | None:
     evidence += "forward walks the whole graph to search, and each backward sends a message more"
     action = "DistributedDataParallel(find_unused_parameters=False), which is the default; it raises an error if a "
     action += "parameter is unused after all"
+    warns = (share_of_step(facts, gain or 0.0) or 0.0) >= LINE_OF_STEP_SHARE
     return Issue("DDP searches for unused parameters and finds none", evidence, action, facts.steady_steps,
-                 gain_s=gain or None, about="compute")  # fmt: skip
+                 gain_s=gain or None, about="comm", severity="warning" if warns else None)  # fmt: skip
 
 
 def many_messages(facts: Facts) -> Issue | None:
@@ -167,8 +174,9 @@ RULES = (
          buffer_broadcast),
     Rule("unused_search", "DDP searches for unused parameters and finds none",
          f"`find_unused_parameters`, and nothing found in {_UNUSED_LOOKS} iterations",
-         "fewer may have missed a control flow that leaves parameters out; always an info, as the walk through the "
-         "graph is not timed", FINDING_STEPS, "the strategy is not DDP", unused_search),
+         "fewer may have missed a control flow that leaves parameters out; a warning if the message that it adds to "
+         f"each backward takes {percent(LINE_OF_STEP_SHARE)} of the step", FINDING_STEPS,
+         "the strategy is not DDP", unused_search),
     Rule("many_messages", "A line of the script sends many small messages", f"{_LINE}; at least {SMALL_BUCKETS} "
          f"messages of less than {gib(SMALL_BUCKET_BYTES)}, four times as many as needed",
          "small messages cost mostly latency", FINDING_STEPS,

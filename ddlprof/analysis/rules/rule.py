@@ -44,3 +44,5 @@ class Rule:
     abstains: str
     """When the rule finds nothing, beyond what holds for all rules."""
     find: Callable[[Facts], Issue | None]
+    trains_otherwise: bool = False
+    """Whether the cure changes what is trained, such as the batch: cures that do not come first."""

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ddlprof.analysis.context import ContextLine, OverheadLine, context_line, overhead_line
 from ddlprof.analysis.findings import Finding
+from ddlprof.analysis.hang_facts import BUSY
 from ddlprof.analysis.job_time import JobTime, job_time
+from ddlprof.analysis.phases import PhaseLine
 from ddlprof.analysis.rules.facts import idle_share
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.sources import other_sources
@@ -175,6 +177,10 @@ class ReportData:
     """Why the latest attempt stood still; None where it did not."""
     energy: EnergyLine | None = None
     """The energy that it takes; None where nothing tells."""
+    phases: list[PhaseLine] = field(default_factory=list)
+    """The phases of the training; empty, and left out of the JSON report, of a training in one phase."""
+    phase: int | None = None
+    """The number of the phase that the report is of; so of this."""
     schema: int = field(default=SCHEMA_VERSION)
 
     @property
@@ -194,7 +200,8 @@ def build_report(
     """The report of an analysed run, as seen at `now_unix_ns`. `carbon_g_per_kwh`: the CO2 of a kWh where it ran."""
     headline = headline_attempt(attempts)
     ranks = headline.ranks if headline else []
-    manifest = run.manifest
+    manifest = headline.manifest(run.manifest) if headline else run.manifest
+    phases = headline.phases if headline else None
     calibration = run.manifest.calibration if run.manifest else None
     overhead = overhead_line([r.data for r in ranks], headline.summary if headline else None, calibration)
     nodes = len({r.data.node for r in ranks})
@@ -205,6 +212,7 @@ def build_report(
     judged = None
     if headline is not None:
         judged = judge_run(manifest, headline, sources, overhead.hooks_s_per_step, context.cpu_percent, job)
+    hang = _hang(run)
     return ReportData(
         run=run.typed,
         name=run.name,
@@ -220,7 +228,7 @@ def build_report(
         steady_steps=headline.steady_steps if headline else 0,
         times=times,
         outliers=_outliers(headline) if headline else None,
-        verdict=judged.verdict if judged else None,
+        verdict=_verdict(judged.verdict, hang) if judged else None,
         late_rank=_late_rank(headline) if headline else None,
         idle_share=idle_share(headline) if headline else None,
         other_lines=[SampledLine(s.place.text, s.share, s.place.what) for s in sources.shares[:LISTED_LINES]],
@@ -230,7 +238,7 @@ def build_report(
         clocks=_clocks(headline) if headline else [],
         ranks=[_rank_line(r, now_unix_ns) for attempt in attempts for r in attempt.ranks],
         notes=_notes(run, headline),
-        manifest=asdict(manifest) if manifest else None,
+        manifest=asdict(run.manifest) if run.manifest else None,
         findings=judged.findings if judged else [],
         job=job,
         layout=manifest.layout.text(manifest.training.strategy) if manifest and manifest.layout else None,
@@ -239,10 +247,19 @@ def build_report(
         pipeline=pipeline_line(headline) if headline else None,
         experts=experts_line(headline) if headline else None,
         goodput=goodput_of_attempts(run.name, attempts),
-        hang=_hang(run),
+        hang=hang,
         rates=rates,
         energy=energy_line(attempts, headline, rates, carbon_g_per_kwh),
+        phases=phases.lines if phases else [],
+        phase=phases.shown.number if phases else None,
     )
+
+
+def _verdict(verdict: VerdictLine, hang: Hang | None) -> VerdictLine:
+    """The verdict, whose advice no rule gave comes after what stopped the training."""
+    if hang is None or hang.kind == BUSY or verdict.rule is not None:
+        return verdict
+    return replace(verdict, next="first mend what stopped the training; how fast its steps were comes after that")
 
 
 def _hang(run: RunData) -> Hang | None:

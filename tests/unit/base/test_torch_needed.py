@@ -14,7 +14,10 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests/golden/two-ranks"
-ADVICE = "install it as https://pytorch.org says for your machine, or pip install 'ddlprof[torch]'"
+ADVICE = (
+    "install it as https://pytorch.org says for your machine, or pip install 'ddlprof[torch]'; to use the Python of a "
+    "training that has it: ddlprof run -- python SCRIPT"
+)
 
 
 COMMAND = "import sys; sys.modules['torch'] = None; from ddlprof.cli.app import main; sys.exit(main())"

@@ -14,6 +14,7 @@ import pytest
 
 from ddlprof.base.errors import UserError
 from ddlprof.base.units import parse_duration
+from ddlprof.cli.options import amount
 from ddlprof.model.manifest import Manifest
 from ddlprof.recommender import Measurement, Workload
 from tests.golden.runs import header, manifest, simple_run, write_rank
@@ -240,13 +241,39 @@ def test_no_torch_and_no_pandas(bert: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("12h", 43_200), ("90m", 5400), ("1d", 86_400), ("2h30m", 9000), ("1.5 H", 5400), ("45s", 45), ("5min", 300)],
+    [
+        ("12h", 43_200),
+        ("90m", 5400),
+        ("1d", 86_400),
+        ("2h30m", 9000),
+        ("1.5 H", 5400),
+        ("45s", 45),
+        ("5min", 300),
+        ("12 hours", 43_200),
+        ("2w", 1_209_600),
+        ("1 day 30 minutes", 88_200),
+        ("1 hr", 3600),
+    ],
 )
 def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text, "--budget") == seconds
 
 
-@pytest.mark.parametrize("text", ["", "h", "12", "-3h", "1h x", "3w", "1e3h"])
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1e8", 1e8), ("300k", 3e5), ("1.2M", 1.2e6), ("2b", 2e9), ("300,000", 3e5), ("1_000_000", 1e6), ("12", 12)],
+)
+def test_amounts(text: str, number: float) -> None:
+    assert amount(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "k", "3,00", "12 k m", "1e"])
+def test_amounts_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match=r"give a number, as in 1e8, 300k or 1\.2M"):
+        amount(text)
+
+
+@pytest.mark.parametrize("text", ["", "h", "12", "-3h", "1h x", "3 months", "1e3h"])
 def test_durations_that_are_none(text: str) -> None:
     with pytest.raises(UserError, match="--budget takes a time"):
         parse_duration(text, "--budget")

@@ -69,7 +69,7 @@ def test_export(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
         (["report", GOLDEN, "--format", "table,json", "-o", "x"], "-o takes one format: give it once for each"),
         (["report", GOLDEN, "-o", "no/such/file"], "no/such/file: cannot be written: there is no folder no/such"),
         (["export", GOLDEN], "--out"),
-        (["report"], "RUN"),
+        (["report"], "last: no run is below ddlprof-runs"),
     ],
 )
 def test_errors_are_one_line(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer
 
-from ddlprof.cli import app, parser
+from ddlprof.cli import app, fast_path, parser
 from ddlprof.launch import command, torchrun
 from ddlprof.launch.target import LaunchTarget
 from ddlprof.model.options import Options
@@ -48,9 +48,42 @@ def main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return app.main()
 
 
+@pytest.mark.parametrize("words", [["-h"], ["help"], ["help", "run"], ["run", "-h"], ["help", "instances", "show"]])
+def test_ways_to_ask_for_help(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    names = [word for word in words if word not in ("-h", "help")]
+    assert main(monkeypatch, *words) == 0
+    asked = capsys.readouterr().out
+    assert main(monkeypatch, *names, "--help") == 0
+    assert capsys.readouterr().out == asked
+    assert asked.startswith(" ".join(["Usage: ddlprof", *names]))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("print(1)", ["--out", "--hang-after"]),
+        ("parser.add_argument('--out')", ["--hang-after"]),
+        ("class Arguments:\n    out: str\n    hang_after: int", []),
+    ],
+)
+def test_options_behind_the_script(
+    text: str, told: list[str], calls: list[tuple[Any, ...]], monkeypatch: Any, tmp_path: Path, capsys: Any
+) -> None:
+    """The script gets them, and may well want them."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(text)
+    words = ["train.py", "--out", "here", "--hang-after=5", "--epochs", "1"]
+    main(monkeypatch, "run", *words)
+    assert calls[0][:2] == ("become", LaunchTarget(words))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == told
+    assert all(line.endswith("options of ddlprof run stand before the script") for line in lines)
+
+
 def test_names_of_the_options() -> None:
     group: Any = typer.main.get_command(parser.app)
     assert {name for parameter in group.commands["run"].params for name in parameter.opts if "-" in name} == OPTIONS
+    assert {name for name in OPTIONS if name.startswith("--")} - {"--module"} == fast_path.OWN_OPTIONS
 
 
 @pytest.mark.parametrize(
@@ -176,7 +209,9 @@ def test_disabling(
         (["run", "--data-call", ":get_batch", "train.py"], "MODULE:FUNCTION"),
         (["run", "--data-call", "data.py:get_batch()", "train.py"], "MODULE:FUNCTION"),
         (["run", "--nproc-per-node", "2", "sleep", "0"], "sleep"),
-        (["report"], "RUN"),
+        (["train.py", "--epochs", "1"], "type: ddlprof run train.py --epochs 1"),
+        (["torchrun", "train.py"], "type: ddlprof run torchrun train.py"),
+        (["report", "run", "-o", "z.csv"], "CSV: ddlprof export"),
     ],
 )
 def test_one_line_for_a_wrong_command_line(

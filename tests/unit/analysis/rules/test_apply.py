@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,12 @@ def test_the_most_worthwhile_comes_first() -> None:
         saying(found(0.03), name="info"),
     ]
     assert [f.rule for f in apply_rules(facts(), rules)] == ["everything", "gain", "share", "warning", "info"]
+
+
+def test_of_one_severity_what_changes_the_training_is_last() -> None:
+    batch = replace(saying(found(0.19), name="batch"), trains_otherwise=True)
+    rules = [batch, saying(found(0.11), name="line"), saying(found(0.05), name="info")]
+    assert [f.rule for f in apply_rules(facts(), rules)] == ["line", "batch", "info"]
 
 
 means = st.floats(0, 100, allow_nan=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ddlprof.analysis.issued import IssuedTraffic
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow
 from tests.golden.runs import MS
 from tests.unit.analysis.rules.made_up import WINDOW, facts
@@ -14,12 +15,19 @@ from tests.unit.analysis.rules.test_rules import (
     CHECKPOINTED,
     DOUBLE,
     GIB,
+    GRADIENTS,
+    HALF,
     LOOPED,
+    NEEDLESS,
     ON_CPU,
     SIZES,
     SPEAKS,
     UPDATING,
+    after_backward,
+    at_line,
+    by,
     found,
+    line,
 )
 
 
@@ -31,6 +39,9 @@ from tests.unit.analysis.rules.test_rules import (
         ("optimizer_loop", facts(UPDATING, **LOOPED), 19.5),
         ("few_threads", facts(**ON_CPU, graph_nodes=100), 97 * 7 / 8),
         ("recomputation", facts(**CHECKPOINTED), 97 / 4),
+        ("gradient_loop", facts(UPDATING, optimizer_tensors=400, after_backward=after_backward(0.8)), 12),
+        ("half_precision", facts(UPDATING, **HALF), 33.5),
+        ("needless_gradients", facts(UPDATING, **NEEDLESS), 33.5),
         ("anomaly_mode", facts(anomaly_share=1.0, graph_nodes=1000), 30),
         ("anomaly_mode", facts(anomaly_share=1.0, layers=200), 30),
         ("anomaly_mode", facts(anomaly_share=1.0, layers=200, queued_share=0.5), 60),
@@ -58,6 +69,22 @@ def test_the_cure_of_pauses_depends_on_who_calls_the_collector() -> None:
     assert own.startswith("gc.collect(); gc.freeze(); gc.disable() before the loop")
     assert called.startswith("call gc.collect() only")
     assert not found("slow_line", SPEAKS["collector"][1])  # it is told once
+
+
+def test_a_slow_line_that_communicates_is_told_of_objects() -> None:
+    waits: dict[str, float | None] = {"compute": 70.0, "other": 30.0}
+    (elsewhere,) = found("slow_line", facts(waits, sources=line("")))
+    (here,) = found("slow_line", facts(waits, sources=line(""), issued=IssuedTraffic([at_line(2, 1e3)])))
+    assert "pickled" in here.next
+    assert "pickled" not in elsewhere.next
+
+
+def test_the_search_for_unused_parameters_warns_where_its_message_takes_long() -> None:
+    told = [
+        found("unused_search", by(replace(GRADIENTS, fastest_s=seconds), unused_iterations=4))[0].severity
+        for seconds in (0.004, 0.006)
+    ]
+    assert told == ["info", "warning"]
 
 
 @pytest.mark.parametrize(
@@ -106,3 +133,24 @@ def test_windows_say_better_than_the_lag_whether_the_device_waits(
     lag: float | None, idle: float, updates: int, expected: bool
 ) -> None:
     assert facts(lag_share=lag, window=ProfilerWindow(updates, idle, 300.0, 13e-6)).launch_bound is expected
+
+
+ASLEEP: dict[str, Any] = {"device": "cpu", "cores_per_rank": 8, "busy_cores_per_rank": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("rule", "known"),
+    [
+        ("padding", {"padding_share": 0.6}),
+        ("anomaly_mode", {"anomaly_share": 1.0, "graph_nodes": 1000}),
+        ("double_precision", DOUBLE),
+        ("half_precision", HALF),
+        ("needless_gradients", NEEDLESS),
+        ("deterministic", {"deterministic": True}),
+        ("few_threads", {"cpu_threads": 1, "graph_nodes": 100}),
+    ],
+)
+def test_switches_are_no_cause_where_computing_is_mostly_waiting(rule: str, known: dict[str, Any]) -> None:
+    assert found(rule, facts(**ASLEEP | known)) == []
+    assert found(rule, facts(**ASLEEP | known | {"busy_cores_per_rank": 0.9})) != []
+    assert found(rule, facts(**ASLEEP | known | {"busy_cores_per_rank": 0.9, "other_cores": 0.6})) == []

@@ -26,6 +26,7 @@ from ddlprof.recommender.data_and_other import carried_over, data_wait_s
 from ddlprof.recommender.errors import PredictionError
 from ddlprof.recommender.estimate import Z80, Estimate, StepTimes, Suggestion
 from ddlprof.recommender.exchanged import exchanged_by
+from ddlprof.recommender.layouts.data_parallel import as_strategy, has_operators, with_figures_of_layouts
 from ddlprof.recommender.layouts.predict import LayoutPredictor
 from ddlprof.recommender.learned import Learned
 from ddlprof.recommender.measured_steps import MeasuredSteps, Whole
@@ -127,8 +128,14 @@ class Predictor:
     @np.errstate(all="ignore")  # absurd input overflows here; the check of step_s and sd below refuses it
     def predict(self, target: Target) -> Estimate:
         """Predicts the step of the job on a target, like the function `predict`."""
+        from_operators = has_operators(self.workload)
+        plain = as_strategy(target) if from_operators else None
+        if plain is not None:
+            ask = self._ask(plain)
+            return with_figures_of_layouts(self.predict(plain), self.workload, plain, ask.machine.gpu, ask.precision)
         if target.layout is not None or (self.workload.transformer and not self.workload.step):
-            self._layouts = self._layouts or LayoutPredictor(self.workload, self._catalog)
+            alone_s = self._alone_s if from_operators else None
+            self._layouts = self._layouts or LayoutPredictor(self.workload, self._catalog, alone_s=alone_s)
             return self._layouts.predict(target)
         ask = self._ask(target)
         compute, samples = self._compute(ask), ask.batch_per_gpu * ask.grad_accum
@@ -289,6 +296,13 @@ class Predictor:
         return self._compute(ask).step_s(
             ask.grad_accum, self._measured.passes, self._measured.update_share(ask.strategy, ask.placing.gpus)
         )
+
+    def _alone_s(self, target: Target) -> float | None:
+        """The seconds of a step on one GPU of the target, without a layout; None: it cannot be predicted."""
+        try:
+            return float(self._step_s(self._ask(target)))
+        except PredictionError:
+            return None
 
     def _communicated(self, ask: _Ask) -> tuple[FitEstimate, float]:
         """The step over several GPUs, and the exposed communication (s) that it would have with all of them in one

@@ -7,8 +7,8 @@ predicted seconds, for computation and for waiting apart. At a measured point th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -54,13 +54,22 @@ class _Asked:
     sequences: int
     micro_batches: int
     precision: str
+    alone: Target
+    """The same micro-batch on one GPU, without a layout."""
 
 
 class LayoutPredictor:
     """Predicts one transformer under any number of layouts; learns from its measured steps once."""
 
-    def __init__(self, workload: Workload, catalog: Catalog, fitted: FittedLayouts | None = None) -> None:
-        """`fitted` None: the coefficients of the package.
+    def __init__(
+        self,
+        workload: Workload,
+        catalog: Catalog,
+        fitted: FittedLayouts | None = None,
+        alone_s: Callable[[Target], float | None] | None = None,
+    ) -> None:
+        """`fitted` None: the coefficients of the package. `alone_s`: the seconds of a step on one GPU by its operators,
+        where they are known: all layouts are then as much faster or slower as that one is.
 
         Raises `PredictionError` where the workload has no sizes of a transformer.
         """
@@ -69,6 +78,8 @@ class LayoutPredictor:
         self._all_fitted = fitted or shipped_layouts()
         self._machines = Machines(catalog)
         self._times: dict[tuple[object, ...], LayoutTime] = {}
+        self._alone_s = alone_s
+        self._factors: dict[Target, float] = {}
         self._seen = [
             (asked, *self._residuals(measurement, asked))
             for measurement in workload.measurements
@@ -121,9 +132,10 @@ class LayoutPredictor:
         name = precision_named(target.precision or "bf16")
         if name not in _PRECISIONS:
             raise PredictionError(f"layouts are predicted in {', '.join(_PRECISIONS)} only, not in {name}")
+        alone = replace(target, layout=None, placement=(1,), grad_accum=1, strategy="ddp", checkpointing=False)
         return _Asked(
             machine, machine.gpu, max(target.placement), gpus, layout, target.batch_per_gpu, target.grad_accum or 1,
-            _PRECISIONS[name],
+            _PRECISIONS[name], replace(alone, precision=name),
         )  # fmt: skip
 
     def _asked_of(self, measured: Measurement) -> _Asked | None:
@@ -154,7 +166,24 @@ class LayoutPredictor:
         return self._times[key]
 
     def _step(self, asked: _Asked) -> LayoutStep:
-        return self._time(asked).step(asked.layout, asked.gpus, asked.sequences, asked.micro_batches)
+        step, factor = self._time(asked).step(asked.layout, asked.gpus, asked.sequences, asked.micro_batches), 1.0
+        if self._alone_s is not None:
+            factor = self._by_operators(asked)
+        return replace(
+            step,
+            compute_s=factor * step.compute_s,
+            other_s=factor * step.other_s,
+            bubble_s=factor * step.bubble_s,
+        )
+
+    def _by_operators(self, asked: _Asked) -> float:
+        """The step on one GPU by its operators over the one without a division."""
+        if asked.alone not in self._factors:
+            assert self._alone_s is not None
+            seconds = self._alone_s(asked.alone)
+            whole_s = self._time(asked).step(Layout(), 1, asked.sequences, 1).step_s
+            self._factors[asked.alone] = seconds / whole_s if seconds else 1.0
+        return self._factors[asked.alone]
 
     def _memory(self, asked: _Asked) -> LayoutMemory:
         stages = self._time(asked).stages(asked.layout, asked.sequences)

@@ -72,7 +72,7 @@ class StepRow:
     If this is nearly zero, the device waits for the host. None on CPUs, and if launches wait for their kernels
     (CUDA_LAUNCH_BLOCKING).
     """
-    flags: Annotated[Shared[int], StepColumn("what is unusual about it, separated by `;`")]
+    flags: Annotated[Shared[int], StepColumn("what is unusual about it, separated by `;`", empty="nothing is")]
     signature: Shared[int] = -1
     """The number of the step's `Signature`; -1 if none was recorded."""
     first_seqs: Shared[tuple[int, ...]] = ()
@@ -105,6 +105,20 @@ class Stride:
 
     first_step: Shared[int]
     stride: Shared[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A phase of the training begins: the updates of another optimizer end the steps. Written once there are two."""
+
+    step: Shared[int]
+    """The first step of the phase."""
+    optimizer: Annotated[str, SharedAs("optimizer")]
+    """The class of the optimizer."""
+    parameters: Shared[int]
+    """The number of parameters that it updates."""
+    model: Annotated[str | None, SharedAs("model")] = None
+    """The class of the model that has most of them; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,4 +438,5 @@ GOOD_ENDS = ("ok", "stopped")
 # Messages of notes on which the report says more.
 LEFT_OUT = "with impossible values left out"  # of steps whose classes do not add up
 NO_TORCH = "the script ended, and torch was never imported"
+NONE_THAT_STEPPED = "is none of those that stepped"
 NO_BACKWARD = "the script ended; forwards were seen, but no backward and no update of an optimizer of torch"

@@ -14,7 +14,7 @@ from ddlprof.model.manifest import Manifest
 from ddlprof.model.records import ContextRow, Flag, JobSpan, LoaderCost
 from ddlprof.recommender import Measurement
 from ddlprof.recommender.workload import Recurring
-from ddlprof.report.run.tables import STEP_COLUMNS
+from ddlprof.report.run.columns import RUN_COLUMNS
 from tests.golden.runs import HERE, MS, header, manifest, simple_run, step, write_rank
 
 EXPECTED = HERE / "two-ranks-expected"
@@ -90,7 +90,7 @@ def test_not_measured_is_missing(tmp_path: Path) -> None:
 def test_a_run_without_ranks_has_empty_frames(tmp_path: Path) -> None:
     manifest().write(tmp_path)
     run = ddlprof.load(str(tmp_path))
-    assert list(run.steps.columns) == list(STEP_COLUMNS)
+    assert list(run.steps.columns) == list(RUN_COLUMNS["steps"])
     assert len(run.steps) == len(run.collectives) == len(run.ranks) == len(run.summary()) == 0
 
 

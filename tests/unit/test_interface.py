@@ -20,8 +20,7 @@ from ddlprof.cli.commands import CORE
 from ddlprof.cli.parser import app
 from ddlprof.model.records import Flag
 from ddlprof.report.machines.listing import COLUMNS as INSTANCE_COLUMNS
-from ddlprof.report.run import tables
-from ddlprof.report.run.tables import JOB_COLUMNS, RANK_COLUMNS
+from ddlprof.report.run.columns import RUN_COLUMNS
 
 OPTIONS = {
     "run": (
@@ -30,21 +29,22 @@ OPTIONS = {
         " --time-collectives -m -o"
     ),
     "watch": "--beside --hang --help --interval --metrics-address --metrics-port --once --otlp --total-steps --wait",
-    "report": "--carbon --format --goodput --help --instance --open --out --save-summary --step-range -o",
+    "report": "--carbon --format --goodput --help --instance --open --out --phase --save-summary --step-range -o",
     "compare": "--fail-on --format --help --noise --out -o",
-    "export": "--format --help --out -o",
+    "export": "--columns --format --help --out --phase -o",
     "import": "--help --out -o",
     "fleet": "--analyse --by --format --help --instance --job --out --since --sort --top -o",
     "recommend": (
         "--all-sizes --batch --budget --carbon --channels-last --checkpointing --cloud --compile --discount --emit"
-        " --epochs --format --global-batch --gpus --grad-accum --help --instance --instances --interruptions-per-hour"
-        " --keep-global-batch --layouts --learned --lora --max-cost --max-nodes --nodes --optimizer --other-job"
-        " --out --plan --precision --prices --pricing --qlora --region --samples --steps --strategy --top -o"
+        " --epochs --format --global-batch --gpus --grad-accum --help --host-launch-us --instance --instances"
+        " --interruptions-per-hour --keep-global-batch --layouts --learned --lora --max-cost --max-nodes --nodes"
+        " --optimizer --other-job --out --plan --precision --prices --pricing --qlora --region --samples --steps"
+        " --strategy --top -o"
     ),
     "predict": (
-        "--batch --channels-last --checkpointing --compile --format --global-batch --gpu --grad-accum --help --instance"
-        " --interconnect --layout --learned --lora --network-gbps --nodes --optimizer --other-job --out --placement"
-        " --precision --qlora --strategy --vary -o"
+        "--batch --channels-last --checkpointing --compile --format --global-batch --gpu --grad-accum --help"
+        " --host-launch-us --instance --interconnect --layout --learned --lora --network-gbps --nodes --optimizer"
+        " --other-job --out --placement --precision --qlora --strategy --vary -o"
     ),
     "features": (
         "--batch --causal --checkpointing --compile --dense-layers --expert-ffn --experts --experts-per-token --ffn"
@@ -63,7 +63,7 @@ OPTIONS = {
 
 
 def test_step_columns() -> None:
-    assert ",".join(tables.STEP_COLUMNS) == (
+    assert ",".join(RUN_COLUMNS["steps"]) == (
         "attempt,rank,node,step,start_s,step_s,compute_s,compute_forward_s,compute_backward_s,compute_optimizer_s,"
         "data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,straggler_s,bubble_s,other_s,rollout_s,"
         "microbatches,samples,peak_memory_bytes,flags"
@@ -71,14 +71,14 @@ def test_step_columns() -> None:
 
 
 def test_collective_columns() -> None:
-    assert ",".join(tables.COLLECTIVE_COLUMNS) == (
+    assert ",".join(RUN_COLUMNS["collectives"]) == (
         "attempt,rank,step,group,seq,op,bytes,ranks,scope,start_s,ready_s,duration_s,transfer_s,wait_s,exposed_s,"
         "busbw_gb_s,dimension"
     )
 
 
 def test_rank_columns() -> None:
-    assert ",".join(RANK_COLUMNS) == (
+    assert ",".join(RUN_COLUMNS["ranks"]) == (
         "attempt,rank,host,node,device,status,complete,steps,steady_steps,step_s,compute_s,compute_forward_s,"
         "compute_backward_s,compute_optimizer_s,data_s,data_fetch_s,data_prep_s,h2d_s,comm_s,interconnect_s,network_s,"
         "straggler_s,bubble_s,other_s,rollout_s"
@@ -86,11 +86,11 @@ def test_rank_columns() -> None:
 
 
 def test_job_columns() -> None:
-    assert ",".join(JOB_COLUMNS) == "attempt,part,seconds,share"
+    assert ",".join(RUN_COLUMNS["job"]) == "attempt,part,seconds,share"
 
 
 def test_summary_columns() -> None:
-    assert ",".join(tables.SUMMARY_COLUMNS) == "class,mean_s,share,median_s,p95_s"
+    assert ",".join(RUN_COLUMNS["summary"]) == "class,mean_s,share,median_s,p95_s"
 
 
 def test_instance_columns() -> None:

@@ -11,25 +11,16 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from ddlprof.recommender.estimate import CLASSES
 from ddlprof.recommender.plans.shown import knee_of, rows_of
 from ddlprof.report.json_csv import csv_text, json_text
+from ddlprof.report.plans.columns import PLAN_COLUMNS
 
 if TYPE_CHECKING:
     from ddlprof.recommender.plans.layouts import TriedOn
     from ddlprof.recommender.plans.plan import Plan
     from ddlprof.recommender.plans.shown import ShownPlan
 
-COLUMNS = (
-    "position", "cloud", "region", "instance_type", "nodes", "placement", "gpus", "gpu_model", "pricing",
-    "batch_per_gpu", "global_batch", "steps", "step_s", "step_low_s", "step_high_s", "time_h", "time_low_h",
-    "time_high_h", "cost_usd", "cost_low_usd", "cost_high_usd",
-    *(f"{name}_s" for name in CLASSES if name != "bubble"), "bound_by",
-    "memory_gib_needed", "fits_memory", "meets_budget", "extrapolated", "price_as_of", "reason",
-    "price_basis", "list_cost_usd", "start_up_s", "epoch_start_s", "evaluation_s", "checkpoint_s",
-    "bubble_s", "layout", "mfu", "tokens_per_s", "interruptions_per_hour", "interruptions", "checkpoint_every_s",
-    "interrupted_s", "energy_kwh",
-)  # fmt: skip
+COLUMNS = tuple(PLAN_COLUMNS)
 _SETTINGS = {
     "grad_accum": "accumulation", "compiled": "torch.compile", "channels_last": "channels last",
     "lora": "LoRA of rank", "qlora": "QLoRA of rank",

@@ -16,10 +16,10 @@ from ddlprof.analysis.collectives import bus_factor, can_split
 from ddlprof.analysis.job_time import JOB_PARTS, job_time
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.summary import Summary
-from ddlprof.model.annotations import StepColumn, annotated_with
-from ddlprof.model.classes import CLASSES, MEANINGS, OPTIONAL, TIMES
+from ddlprof.model.classes import TIMES
 from ddlprof.model.dimensions import dimension_of
-from ddlprof.model.records import MISSING, NEVER, Flag, StepRow
+from ddlprof.model.records import MISSING, NEVER, Flag
+from ddlprof.report.run.columns import OF_STEP, RUN_COLUMNS
 from ddlprof.report.run.energy import ENERGY_FIGURES, EnergyLine, energy_line
 from ddlprof.report.run.rates import Rates, rates_of
 from ddlprof.store import IntArray, RunData
@@ -31,48 +31,10 @@ Columns = dict[str, NDArray[Any]]
 Types = dict[str, type]
 """The columns of a table with their types: those of Parquet's."""
 
-_OF_RANK = {
-    "attempt": StepColumn("how often the job's ranks had been started before"),
-    "rank": StepColumn("the number of the rank in its job"),
-    "node": StepColumn("the number of its machine"),
-}
-_OF_STEP = {name: f"{name[:-3]}_s" if name.endswith("_ns") else name for name in annotated_with(StepRow, StepColumn)}
-"""The columns of the fields of a step's record, but for its classes."""
-COUNTS = tuple(name for name, column in _OF_STEP.items() if name == column and name not in ("step", "flags"))
+COUNTS = tuple(name for name, column in OF_STEP.items() if name == column and name not in ("step", "flags"))
 """The columns of a step that are the numbers of its record."""
-_TIMES = {f"{name}_s": float for name in TIMES}
-STEP_COLUMNS: Types = {
-    **dict.fromkeys(_OF_RANK, int), "step": int, "start_s": float, **_TIMES,
-    **{column: float if column.endswith("_s") else int for column in _OF_STEP.values()}, "flags": str,
-}  # fmt: skip
-COLLECTIVE_COLUMNS: Types = {
-    "attempt": int, "rank": int, "step": int, "group": str, "seq": int, "op": str, "bytes": int, "ranks": int,
-    "scope": str, "start_s": float, "ready_s": float, "duration_s": float, "transfer_s": float, "wait_s": float,
-    "exposed_s": float, "busbw_gb_s": float, "dimension": str,
-}  # fmt: skip
-SUMMARY_COLUMNS: Types = {"class": str, "mean_s": float, "share": float, "median_s": float, "p95_s": float}
-RANK_COLUMNS: Types = {
-    "attempt": int, "rank": int, "host": str, "node": int, "device": str, "status": str, "complete": bool, "steps": int,
-    "steady_steps": int, **_TIMES,
-}  # fmt: skip
-JOB_COLUMNS: Types = {"attempt": int, "part": str, "seconds": float, "share": float}
-RATE_COLUMNS: Types = {"rate": str, "value": float}
 Progress = Callable[[int, int], None]
 """`progress(ranks written, ranks in all)`."""
-
-
-def described_columns() -> dict[str, StepColumn]:
-    """What the columns of `steps.csv` mean, for the page."""
-    always = {"step", *CLASSES} - set(OPTIONAL)
-    of_times = {
-        f"{name}_s": StepColumn(
-            MEANINGS[name] or f"of it, {name.partition('_')[2]}", "" if name in always else "not measured"
-        )
-        for name in TIMES
-    }
-    of_record = {_OF_STEP[name]: each for name, each in annotated_with(StepRow, StepColumn).items()}
-    described = {**_OF_RANK, **of_times, **of_record}
-    return {name: described[name] for name in STEP_COLUMNS}
 
 
 def step_columns(rank: RankAnalysis, origin_unix_ns: int) -> Columns:
@@ -80,13 +42,13 @@ def step_columns(rank: RankAnalysis, origin_unix_ns: int) -> Columns:
     steps = rank.data.steps
     since_origin = rank.shown_origin_unix_ns - origin_unix_ns
     columns: Columns = {
-        column: steps[name] if name == column else _seconds(steps[name], 1e9) for name, column in _OF_STEP.items()
+        column: steps[name] if name == column else _seconds(steps[name], 1e9) for name, column in OF_STEP.items()
     }
     columns |= {f"{name}_s": _seconds(rank.times.times[name], 1e9) for name in TIMES}
     columns["start_s"] = (steps["start_ns"] + since_origin) / 1e9
     columns["flags"] = _flag_texts(rank.flags)
     columns |= _of_rank(rank, len(steps))
-    return {name: columns[name] for name in STEP_COLUMNS}
+    return {name: columns[name] for name in RUN_COLUMNS["steps"]}
 
 
 def collective_columns(rank: RankAnalysis, origin_unix_ns: int) -> Columns:
@@ -118,7 +80,7 @@ def collective_columns(rank: RankAnalysis, origin_unix_ns: int) -> Columns:
         "dimension": _of_shape([dimension_of(s, rank.data.groups) for s in table.shapes], table.shape),
     }
     columns |= _of_rank(rank, len(table))
-    return {name: columns[name] for name in COLLECTIVE_COLUMNS}
+    return {name: columns[name] for name in RUN_COLUMNS["collectives"]}
 
 
 def rank_columns(attempts: Sequence[Attempt]) -> Columns:
@@ -136,7 +98,7 @@ def rank_columns(attempts: Sequence[Attempt]) -> Columns:
         "steady_steps": np.array([r.summary.steady_steps for r in ranks], dtype=np.int64),
     }
     columns |= {f"{name}_s": _means([r.summary.mean_ns(name) for r in ranks]) for name in TIMES}
-    return {name: columns[name] for name in RANK_COLUMNS}
+    return {name: columns[name] for name in RUN_COLUMNS["ranks"]}
 
 
 def summary_columns(summary: Summary | None) -> Columns:
@@ -150,7 +112,7 @@ def summary_columns(summary: Summary | None) -> Columns:
         "median_s": _means([s.median_ns for s in spreads]),
         "p95_s": _means([s.p95_ns for s in spreads]),
     }
-    return {name: columns[name] for name in SUMMARY_COLUMNS}
+    return {name: columns[name] for name in RUN_COLUMNS["summary"]}
 
 
 def job_columns(attempts: Sequence[Attempt]) -> Columns:
@@ -163,14 +125,31 @@ def job_columns(attempts: Sequence[Attempt]) -> Columns:
         "seconds": _floats([job.parts_s[part] for job, part in rows]),
         "share": _floats([job.share(part) for job, part in rows]),
     }
-    return {name: columns[name] for name in JOB_COLUMNS}
+    return {name: columns[name] for name in RUN_COLUMNS["job"]}
 
 
 def rate_columns(rates: Rates, energy: EnergyLine | None) -> Columns:
     """`rates.csv`: how fast the job trains, and the energy that it takes."""
     values = {**asdict(rates), **{name: getattr(energy, name, None) for name in ENERGY_FIGURES}}
     columns: Columns = {"rate": _texts(list(values)), "value": _floats(list(values.values()))}
-    return {name: columns[name] for name in RATE_COLUMNS}
+    return {name: columns[name] for name in RUN_COLUMNS["rates"]}
+
+
+def phase_columns(attempts: Sequence[Attempt]) -> Columns:
+    """`phases.csv`: the phases of every attempt that train the same, with the first step of the first of them."""
+    lines = [(each, of, line) for each in attempts if (of := each.phases) is not None for line in of.lines]
+    columns: Columns = {
+        "attempt": np.array([each.attempt for each, _, _ in lines], dtype=np.int64),
+        "phase": np.array([line.number for _, _, line in lines], dtype=np.int64),
+        "first_step": np.array([line.first_steps[0] for _, _, line in lines], dtype=np.int64),
+        "model": _texts([line.model or "" for _, _, line in lines]),
+        "optimizer": _texts([line.optimizer for _, _, line in lines]),
+        "steps": np.array([line.steps for _, _, line in lines], dtype=np.int64),
+        "mean_s": _floats([line.mean_s for _, _, line in lines]),
+        "share": _floats([line.share for _, _, line in lines]),
+        "shown": np.array([line is of.shown for _, of, line in lines], dtype=bool),
+    }
+    return {name: columns[name] for name in RUN_COLUMNS["phases"]}
 
 
 def _of_rank(rank: RankAnalysis, length: int) -> Columns:
@@ -218,7 +197,9 @@ def tables_of(run: RunData, attempts: Sequence[Attempt], progress: Progress | No
     """All tables of a run; the steps, which `progress` counts, come last."""
     headline = headline_attempt(attempts)
     ranks = [rank for attempt in attempts for rank in attempt.ranks]
-    origin, rates = run.origin_unix_ns, rates_of(run.manifest, headline)
+    origin = run.origin_unix_ns
+    rates = rates_of(headline.manifest(run.manifest) if headline else run.manifest, headline)
+    phased = any(attempt.phases is not None for attempt in attempts)
 
     def steps() -> Iterable[Columns]:
         for number, rank in enumerate(ranks, 1):
@@ -226,14 +207,17 @@ def tables_of(run: RunData, attempts: Sequence[Attempt], progress: Progress | No
             if progress:
                 progress(number, len(ranks))
 
-    return [
-        RunTable("summary", SUMMARY_COLUMNS, map(summary_columns, [headline.summary if headline else None])),
-        RunTable("ranks", RANK_COLUMNS, map(rank_columns, [attempts])),
-        RunTable("job", JOB_COLUMNS, map(job_columns, [attempts])),
-        RunTable("rates", RATE_COLUMNS, [rate_columns(rates, energy_line(attempts, headline, rates))]),
-        RunTable("collectives", COLLECTIVE_COLUMNS, (collective_columns(rank, origin) for rank in ranks)),
-        RunTable("steps", STEP_COLUMNS, steps()),
-    ]
+    pieces: dict[str, Iterable[Columns]] = {
+        "summary": map(summary_columns, [headline.summary if headline else None]),
+        "ranks": map(rank_columns, [attempts]),
+        "job": map(job_columns, [attempts]),
+        "rates": [rate_columns(rates, energy_line(attempts, headline, rates))],
+        **({"phases": map(phase_columns, [attempts])} if phased else {}),
+        "collectives": (collective_columns(rank, origin) for rank in ranks),
+        "steps": steps(),
+    }
+    types = {name: {column: each.type for column, each in of.items()} for name, of in RUN_COLUMNS.items()}
+    return [RunTable(name, types[name], pieces[name]) for name in RUN_COLUMNS if name in pieces]
 
 
 def frame(run: RunData, attempts: Sequence[Attempt], name: str) -> pd.DataFrame:

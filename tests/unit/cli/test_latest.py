@@ -9,6 +9,7 @@ import pytest
 from ddlprof.base.errors import UserError
 from ddlprof.cli.latest import run_named
 from ddlprof.cli.parser import call
+from ddlprof.report.run.columns import RUN_COLUMNS
 from tests.golden.runs import header, step, write_rank
 
 RUNS = Path("ddlprof-runs")
@@ -69,6 +70,13 @@ def test_commands_say_which_run_they_took(
         assert words[0] in ("predict", "recommend")  # these runs have no model
     told = [line for line in capsys.readouterr().err.splitlines() if " is ddlprof-runs" in line]
     assert [line.rpartition("/")[2] for line in told] == meant
+
+
+def test_columns_need_no_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["export", "--columns"]) == 0
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if not line.startswith(" ")] == [f"{name}.csv" for name in RUN_COLUMNS]
+    assert all(f"  {name} " in out for columns in RUN_COLUMNS.values() for name in columns)
 
 
 def test_the_page_is_opened(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,10 +16,10 @@ from ddlprof.analysis.run import analyse
 from ddlprof.base.errors import UserError
 from ddlprof.model.classes import CLASSES, PARTS
 from ddlprof.model.records import CollectiveShape, CollectiveTimes, Flag
+from ddlprof.report.run.columns import RUN_COLUMNS
 from ddlprof.report.run.csv import export
-from ddlprof.report.run.tables import described_columns
 from ddlprof.store import load_run
-from scripts.lists.columns import table
+from scripts.lists.columns import tables
 from tests.golden.runs import HERE, MS, header, simple_run, step, with_collectives, write_rank
 
 Rows = list[dict[str, str]]
@@ -53,9 +53,17 @@ def test_columns_are_those_of_the_contract(tmp_path: Path) -> None:
 
 def test_the_page_says_what_every_column_means() -> None:
     """`python -m scripts.lists.columns` prints what the page must have."""
-    page = (HERE.parent.parent / "docs" / "measurement.md").read_text(encoding="utf-8")
-    assert table() in page
-    assert all(each.meaning for each in described_columns().values())
+    page = (HERE.parent.parent / "docs" / "columns.md").read_text(encoding="utf-8")
+    for heading, table in tables().items():
+        assert f"### {heading}\n\n{table}" in page
+    assert all(each.meaning for columns in RUN_COLUMNS.values() for each in columns.values())
+
+
+def test_what_is_never_empty_is_never_empty(tmp_path: Path) -> None:
+    for file, rows in exported(HERE / "two-ranks", tmp_path).items():
+        columns = RUN_COLUMNS[file.removesuffix(".csv")]
+        empty = {column for row in rows for column, text in row.items() if not text}
+        assert not {column for column in empty if not columns[column].empty}, file
 
 
 def test_classes_add_up_in_every_row(tmp_path: Path) -> None:

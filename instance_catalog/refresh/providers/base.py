@@ -49,6 +49,10 @@ class Allowance:
             self.last_page_s = self._clock()
             yield page
 
+    def arrives(self) -> None:
+        """Notes that a large page makes progress. Only the time of the whole refresh ends it then."""
+        self.last_page_s = self._clock()
+
     def read(self, count_bytes: int) -> None:
         """Counts bytes that were read. Raises CallFailed if there are too many."""
         self._bytes += count_bytes

@@ -42,6 +42,8 @@ _CHUNK_BYTES = 2**16
 _VERSION = re.compile(r"(\d{8})(-\d+)?")
 _OTHER_PRODUCTS = {"runpod-cluster", "gcp-dws-calendar-mode"}
 """Flags of rows that are neither on demand nor spot: clusters of several machines, and reservations."""
+_NEW_NAME = re.compile(r"[\w.-]{1,80}")
+"""Names of N1 machines with any GPU that fits have a `+`: they are not listed one by one."""
 _SPOT = {"True": True, "False": False}
 _ARCHITECTURES = {"x86": "x86_64", "arm": "arm64"}
 _GIB_PER_UNIT = {"lambda": 1 / 1.074}
@@ -163,10 +165,9 @@ def _same_gpus(machine: TypeAnswer, known: InstanceType | None, gpus: Sequence[G
 
 
 def _is_described(machine: TypeAnswer, known: InstanceType | None, gpus: Sequence[Gpu]) -> bool:
-    """Whether it is clear which GPU of ours it has: where no name has the form, SXM or PCIe, it may be two. N1 machines
-    with any GPU that fits are not listed one by one."""
+    """Whether it is clear which GPU of ours it has: where no name has the form, SXM or PCIe, it may be two."""
     named = matching(machine.gpu_name, gpus, machine.gpu_memory_gib)
-    if len(named) != 1 or "+" in machine.instance_type:
+    if len(named) != 1 or not _NEW_NAME.fullmatch(machine.instance_type):
         return False
     return abs(machine.gpu_memory_gib / (named[0].memory_gib or 1) - 1) <= _MEMORY_TOLERANCE
 
@@ -183,6 +184,7 @@ def _get(url: str, allowance: Allowance) -> bytes:
     with urlopen(url, timeout=TIMEOUT_S) as answer:
         while chunk := answer.read1(_CHUNK_BYTES):
             allowance.read(len(chunk))
+            allowance.arrives()
             parts.append(chunk)
     return b"".join(parts)
 

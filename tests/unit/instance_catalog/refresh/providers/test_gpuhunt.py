@@ -91,8 +91,8 @@ def test_unknown_machines_are_rows_if_their_gpu_is_clear(overlay: Path, monkeypa
 @pytest.mark.parametrize(
     ("gpu", "memory", "name", "is_added"),
     [("L40S", 48.0, "x9.large", True), ("H100", 80.0, "x9.large", False), ("H100", 80.0, "x9-h100-pcie", True),
-     ("L40S", 24.0, "x9.large", False), ("R100", 288.0, "x9.large", False)],
-    ids=["one", "SXM or PCIe", "named PCIe", "another memory", "no such GPU"],
+     ("L40S", 24.0, "x9.large", False), ("R100", 288.0, "x9.large", False), ("L40S", 48.0, "../x9\x1b[2J", False)],
+    ids=["one", "SXM or PCIe", "named PCIe", "another memory", "no such GPU", "no name"],
 )  # fmt: skip
 def test_a_gpu_is_clear_where_one_of_ours_fits(
     overlay: Path, monkeypatch: pytest.MonkeyPatch, gpu: str, memory: float, name: str, is_added: bool

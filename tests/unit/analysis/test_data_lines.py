@@ -60,3 +60,17 @@ def test_the_line_that_is_the_line(
     main = of(tmp_path, {**counts, LOG: 50}).main
     assert (main and main.place) == place
     assert main is None or main.share == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [("data", "train.py:3-5 D.__getitem__"), ("data opens", "train.py:3 D.__getitem__")],
+)
+def test_the_function_is_told_where_it_has_more_than_a_line_of_unknown_work(
+    tmp_path: Path, what: str, text: str
+) -> None:
+    """A comprehension is a part of the function that it is in."""
+    inside = SourceLocation("train.py:5 D.__getitem__.<listcomp>", "data")
+    main = of(tmp_path, {ITEM._replace(what=what): 24, inside: 10, CALLER: 34, LOG: 50}).main
+    assert main is not None
+    assert main.place.text == text

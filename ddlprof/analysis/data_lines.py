@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ddlprof.analysis.sources import MORE_THAN_A_LINE, Sources, SourceShare, function_of, sources_of
@@ -46,9 +46,15 @@ class DataLines:
         if line.place.what != in_data(""):
             return None
         name = function_of(line.place.text)
-        alike = sum(each.share for each in self.inner.shares if function_of(each.place.text) == name)
+        inside = [each for each in self.inner.shares if function_of(each.place.text) == name]
+        share, known = sum(each.share for each in inside), defaultdict[str, float](float)
+        for each in inside:
+            known[each.place.what] += each.share
         around = next((each for each in self.inner.wider if _name(each.place.text) == name), None)
-        return around if around is not None and alike >= MORE_THAN_A_LINE * line.share else None
+        if around is None or share < MORE_THAN_A_LINE * line.share:
+            return None
+        works = [what for what, part in known.items() if what != in_data("") and part >= LINE_SHARE * share]
+        return replace(around, place=around.place._replace(what=max(works, key=known.__getitem__, default=in_data(""))))
 
 
 def data_lines(ranks: Sequence[RankAnalysis]) -> DataLines:

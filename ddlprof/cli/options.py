@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli.panels import job_option, price_option
+from ddlprof.cli.panels import job_option, machines_option, price_option
 
 if TYPE_CHECKING:
     from ddlprof.instance_catalog import OwnPrices
@@ -57,6 +57,16 @@ Lora = Annotated[
 ]
 Qlora = Annotated[
     int | None, job_option("--qlora", metavar="RANK", min=1, help="The same, the weights held in four bits (QLoRA).")
+]
+HostLaunchUs = Annotated[
+    float | None,
+    machines_option(
+        "--host-launch-us",
+        metavar="US",
+        min=0.1,
+        max=100_000.0,
+        help="Microseconds that a host takes to launch an operator: `launch_us` of ddlprof probe [typical].",
+    ),
 ]
 Compiled = Annotated[
     bool | None, job_option("--compile/--no-compile", help="Fuse operators with torch.compile [as in RUN].")
@@ -107,6 +117,7 @@ def settings_of(
     channels_last: bool | None,
     lora: int | None = None,
     qlora: int | None = None,
+    host_launch_us: float | None = None,
 ) -> Settings:
     """The settings that replace those of the run. Raises PredictionError for names that are not known, and UserError
     for a way of checkpointing that is not."""
@@ -114,7 +125,9 @@ def settings_of(
     from ddlprof.recommender.settings import check_settings
 
     again = None if checkpointing is None else _way_of_checkpointing(checkpointing)
-    settings = Settings(precision, strategy, optimizer, grad_accum, again, compiled, channels_last, lora, qlora)
+    settings = Settings(
+        precision, strategy, optimizer, grad_accum, again, compiled, channels_last, lora, qlora, host_launch_us
+    )
     check_settings(settings)
     return settings
 

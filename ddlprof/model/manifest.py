@@ -79,6 +79,8 @@ class TrainingFacts:
     """Whether the loader gives batches in the order of its sampler, a slow one before those behind it."""
     worker_start: str | None = None
     """How the loader's workers are started: fork, spawn or forkserver."""
+    whole_batches: Shared[bool | None] = None
+    """Whether the data set gives whole batches, by a list of indices, so that none is joined of samples."""
     repeated_batches: Shared[bool | None] = None
     """Whether each worker of the loader gives all samples of an iterable data set, by the first batches."""
     batch_tensors: Shared[int | None] = None

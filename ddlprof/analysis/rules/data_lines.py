@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddlprof.analysis.rules.compute import host_contention
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.input import SPLIT, comes_first, line_gain_s, made_at, workers_are_the_limit
 from ddlprof.analysis.rules.rule import Issue, Rule
@@ -13,6 +14,8 @@ def data_line(facts: Facts) -> Issue | None:
     """Finds the line at which most of the making of batches is spent."""
     share, line = facts.summary.share("data"), facts.data_lines.main
     if share is None or share < WARN_SHARE or line is None or not workers_are_the_limit(facts):
+        return None
+    if host_contention(facts) is not None:  # any line is slow then
         return None
     gain_s = line_gain_s(facts)
     if gain_s is None:
@@ -53,5 +56,5 @@ RULES = (
          "a line is changed in minutes; with more than a third no two other lines are as large; an info where "
          "it is not known what the line does and more workers help", LINE_SAMPLES,
          f"fewer than {LINE_SAMPLES} stack samples were taken, no line has {percent(LINE_SHARE)} for certain, or "
-         "`hand_over`, `delivery_order` or `prefetch_factor` speaks", data_line),
+         "`hand_over`, `delivery_order`, `prefetch_factor` or `host_contention` speaks", data_line),
 )  # fmt: skip

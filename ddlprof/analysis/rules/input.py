@@ -76,7 +76,9 @@ def _advice_at(line: SourceShare) -> str | None:
 
 
 def _takes_whole_batches(facts: Facts) -> bool:
-    """Whether most of the making of batches is torch's own indexing of whole ones."""
+    """Whether the data set gives whole batches, or most of what they take is torch's own indexing of whole ones."""
+    if facts.training.whole_batches:
+        return True
     line = facts.data_lines.main
     return line is not None and line.place.what == source_locations.in_data(source_locations.WHOLE)
 
@@ -236,9 +238,12 @@ def more_workers(facts: Facts) -> str:
         return SPLIT
     workers, cores, wanted = facts.training.loader_workers, facts.host.cores_per_rank, workers_wanted(facts)
     if workers == 0 and _short(facts) and _takes_whole_batches(facts):
-        return "shuffle the tensors once an epoch and take slices of them, or larger batches"
+        return "shuffle the tensors once an epoch and take slices of them: data[order[i : i + batch]]"
     if workers == 0 and _short(facts):
-        return "make batches at once, not sample by sample: whole tensors by their indices, or larger batches"
+        return (
+            "make batches at once, not sample by sample: whole tensors by their indices, or in collate_fn one array "
+            "(torch.from_numpy(np.stack(samples)))"
+        )
     if facts.starved and not _waiting_workers(facts):
         return "cheaper transforms, or prepare the data beforehand: no core is free for more workers"
     if workers is None:

@@ -16,6 +16,7 @@ from ddlprof.cli.latest import run_argument
 from ddlprof.cli.options import JOB_HELP, amount, names_in, settings_of, whole_numbers
 from ddlprof.cli.output import Out, Wanted, format_option
 from ddlprof.cli.panels import job_option, machines_option, output_option, panel, price_option
+from ddlprof.cli.price_offer import offer_newer_prices
 from ddlprof.planning.question import PlanQuestion
 
 if TYPE_CHECKING:
@@ -200,6 +201,8 @@ def _samples(
 def _report(answer: Answer, top: int, all_sizes: bool, destinations: Wanted) -> None:
     """Writes and shows the plans. Ends the command where no plan meets the budget."""
     from ddlprof.report.plans import data, text, tried
+
+    offer_newer_prices((plan.cloud for plan in answer.plans), answer.today)
 
     def page(answer: Answer) -> Iterable[str]:
         from ddlprof.report.plans import html

@@ -39,7 +39,7 @@ _STYLES = (
         "bold",  # heads of tables
     ),
     (r"(?<= )[\d,.]+(?: ±[\d,.]+)?\*(?= |$)", "bold green"),  # the best of a column
-    (r"^(?: {2})?(?:instance type|check|class|region|machine|what)(?:  +\S+(?: \S+)*)+$", "bold"),
+    (r"^(?: {2})?(?:instance type|check|class|cloud|region|machine|what)(?:  +\S+(?: \S+)*)+$", "bold"),
     (r"(?<=^Verdict  )[^(]+(?=\s\((?!(?:[^;)]*,\s+)?(?:critical|warning);))", "bold green"),
     (r"(?<=^Verdict  )[^(]+(?=\s\((?:[^;)]*,\s+)?warning;)", "bold yellow"),
     (r"(?<=^Verdict  )[^(]+(?=\s\((?:[^;)]*,\s+)?critical;)", "bold red"),

@@ -206,7 +206,7 @@ class ComputeModel:
             tuple(basis),
             self._extrapolated(parts, gpu, kind, here, batch_per_gpu),
             _phases(parts, mean_s),
-            parts.slower if known == "nothing" else 1.0,
+            parts.slower if known == "nothing" and parts.learned_sd is None else 1.0,
         )
 
     def _fills_gpu(self, parts: StepParts) -> bool:

@@ -10,7 +10,9 @@ from ddlprof import instance_catalog
 from ddlprof.instance_catalog import Reached
 from ddlprof.model.operators import Operator, StepOperators
 from ddlprof.recommender import Estimate, Predictor, Target, Workload
+from ddlprof.recommender.compute.correction import FEATURES, ComputeCorrection
 from ddlprof.recommender.compute.host import TYPICAL, TYPICAL_LAUNCH_US, host_of
+from ddlprof.recommender.compute.micro_batch import ComputeModel, shipped
 
 CATALOG = instance_catalog.load()
 H100 = CATALOG.gpu("H100")
@@ -70,6 +72,14 @@ def test_the_interval_is_longer_above_where_the_host_is_not_known_and_decides() 
     assert above(predicted(1000)) > 1.2 * above(predicted(1000, TYPICAL_LAUNCH_US))
     assert predicted(1000).low_s == predicted(1000, TYPICAL_LAUNCH_US).low_s
     assert above(predicted(10**9)) == pytest.approx(above(predicted(10**9, TYPICAL_LAUNCH_US)), rel=0.01)
+
+
+def test_where_runs_of_ones_own_taught_the_gpu_the_host_is_part_of_it() -> None:
+    zero, wide = (0.0,) * len(FEATURES), (50.0,) * len(FEATURES)
+    learned = ComputeCorrection(H100.gpu_model, "fp32", "operators", 0.0, zero, zero, zero, wide, sd=0.1, jobs=7)
+    for corrections, known in (((), False), ((learned,), True)):
+        model = ComputeModel(job(1000), replace(shipped(), corrections=corrections))
+        assert (model.estimate(H100, 8, "fp32").slower == 1) == known
 
 
 def test_the_update_of_many_tensors_keeps_the_host_busy() -> None:

@@ -22,7 +22,7 @@ from scipy.optimize import least_squares
 from ddlprof.base.errors import UserError
 from ddlprof.base.typed import decode
 from ddlprof.instance_catalog import load
-from ddlprof.model.operators import Operator, StepOperators
+from ddlprof.model.operators import StepOperators
 from ddlprof.planning.features import count_model
 from ddlprof.recommender.compute.convolution_time import TensorConvolutions, tensor_convolution_seconds
 from ddlprof.recommender.compute.kernel_time import Array, OperatorTable, implicit_seconds

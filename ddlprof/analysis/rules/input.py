@@ -29,6 +29,12 @@ from ddlprof.analysis.thresholds import (
 from ddlprof.base.units import count, either, percent, significant
 from ddlprof.model import source_locations
 
+SPLIT = (
+    "give each worker its part: in __iter__, info = torch.utils.data.get_worker_info(), and of the samples (or files) "
+    "only samples[info.id :: info.num_workers]"
+)
+"""Advice for an iterable data set that each worker goes through."""
+
 
 def loader_workers(facts: Facts) -> Issue | None:
     """Finds workers that make batches more slowly than the loop uses them."""
@@ -70,7 +76,9 @@ def _advice_at(line: SourceShare) -> str | None:
 
 
 def _takes_whole_batches(facts: Facts) -> bool:
-    """Whether most of the making of batches is torch's own indexing of whole ones."""
+    """Whether the data set gives whole batches, or most of what they take is torch's own indexing of whole ones."""
+    if facts.training.whole_batches:
+        return True
     line = facts.data_lines.main
     return line is not None and line.place.what == source_locations.in_data(source_locations.WHOLE)
 
@@ -224,13 +232,18 @@ def sooner_copies(facts: Facts) -> str:
 def more_workers(facts: Facts) -> str:
     """Advice on the number of loader workers, or on other measures if there are no cores for more."""
     if handed_s(facts) is not None:
-        unknown = "see what a batch consists of: each tensor is handed over by itself"
+        unknown = "a run with DataLoader(num_workers=0) tells whether handing batches over is worth it"
         return _hand_less_over(facts) or (free_processors(facts) if facts.starved else unknown)
+    if facts.training.repeated_batches:
+        return SPLIT
     workers, cores, wanted = facts.training.loader_workers, facts.host.cores_per_rank, workers_wanted(facts)
     if workers == 0 and _short(facts) and _takes_whole_batches(facts):
-        return "shuffle the tensors once an epoch and take slices of them, or larger batches"
+        return "shuffle the tensors once an epoch and take slices of them: data[order[i : i + batch]]"
     if workers == 0 and _short(facts):
-        return "make batches at once, not sample by sample: whole tensors by their indices, or larger batches"
+        return (
+            "make batches at once, not sample by sample: whole tensors by their indices, or in collate_fn one array "
+            "(torch.from_numpy(np.stack(samples)))"
+        )
     if facts.starved and not _waiting_workers(facts):
         return "cheaper transforms, or prepare the data beforehand: no core is free for more workers"
     if workers is None:
@@ -301,8 +314,9 @@ def _gain(facts: Facts, workers: int) -> float | None:
 
 
 def _waits(facts: Facts) -> float | None:
+    """The share of waits for data; None where they are no reason for more workers or longer queues."""
     share = facts.summary.share("data")
-    return share if share is not None and share >= WARN_SHARE else None
+    return share if share is not None and share >= WARN_SHARE and not facts.training.repeated_batches else None
 
 
 def _by_storage(facts: Facts) -> bool:

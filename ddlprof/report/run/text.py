@@ -13,7 +13,7 @@ from ddlprof.base.units import Scale, ago, count, gib, long_time, percent, range
 from ddlprof.model.classes import TABLE
 from ddlprof.model.dimensions import UNKNOWN_SHOWN
 from ddlprof.model.manifest import IMPORTED
-from ddlprof.model.records import GOOD_ENDS, LEFT_OUT, NO_BACKWARD, NO_TORCH
+from ddlprof.model.records import GOOD_ENDS, LEFT_OUT, NO_BACKWARD, NO_TORCH, NONE_THAT_STEPPED
 from ddlprof.report.run.data import RankLine, ReportData
 from ddlprof.report.run.energy import energy_text
 from ddlprof.report.run.experts import experts_text
@@ -38,6 +38,7 @@ _NO_STEPS = {
     NO_TORCH: "profile a script that trains with PyTorch; the processes that it starts have to inherit its environment",
     NO_BACKWARD: "call backward() on the loss, or update by a torch.optim optimizer: gradients of torch.func and of "
     "torch.autograd.grad end no step",
+    NONE_THAT_STEPPED: "name one of those, or leave --step-optimizer out: the one that ends the steps is found",
 }
 """How to get steps, by the reason why there is none."""
 
@@ -60,6 +61,10 @@ def lines(report: ReportData) -> Iterator[tuple[str, str]]:
     else:
         scale = scale_for(step)
         yield "Step", _step(report, scale)
+        if report.phases:
+            from ddlprof.report.run.phases import phase_lines  # not at the top: few trainings have several
+
+            yield from phase_lines(report.phases, report.phase, report.run)
         if by_dimension := _by_dimension(report):
             yield "Comm", by_dimension
         if report.pipeline is not None:
@@ -344,8 +349,8 @@ def _nothing(report: ReportData) -> Iterator[tuple[str, str]]:
         yield "  why", "the run stopped before its first optimizer.step() returned, or has not got there yet"
         yield "  next", "look at the script's own output, and let it train for at least 30 steps"
     elif statuses <= {*GOOD_ENDS}:
-        why = next((cause for cause in _NO_STEPS if any(cause in note for note in report.notes)), "")
-        yield "  why", why or "the script ended, and no optimizer.step() was seen"
+        why, note = next(((cause, note) for cause in _NO_STEPS for note in report.notes if cause in note), ("", ""))
+        yield "  why", note.partition(": ")[2] or "the script ended, and no optimizer.step() was seen"
         yield (
             "  next",
             _NO_STEPS.get(

@@ -37,6 +37,8 @@ _STARVED_JAIN = 0.1
 """Jain's index below which a few jobs bear nearly all of the waiting: no more than one in ten."""
 _MOST_POINTS = 400
 """The most points of a distribution: a page has no pixels for more."""
+_SLIGHTLY = 5e-4
+"""Differences below this share are too small to be named."""
 _SAME = 1e-9
 """Figures that differ relatively by less than this differ by rounding only."""
 
@@ -115,6 +117,14 @@ class PolicyComparison:
     def best(self) -> PolicyLine:
         """The policy with the shortest mean completion time."""
         return min(self.policies, key=lambda line: line.mean_s)
+
+    @property
+    def winners(self) -> list[str]:
+        """The policies whose mean completion time is the shortest, or longer by too little to be named; empty where
+        that is all of several."""
+        first = [line.policy for line in sorted(self.policies, key=lambda line: line.mean_s)
+                 if line.above_best < _SLIGHTLY]  # fmt: skip
+        return [] if 1 < len(first) == len(self.policies) else first
 
 
 @dataclass(frozen=True)

@@ -41,11 +41,15 @@ def render(data: SimulatedData) -> list[str]:
 
 
 def _top(data: SimulatedData, unit: words.TimeUnit) -> Html:
-    (best, times), *_ = Counter(block.best.policy for block in data.blocks).most_common()
-    of = f" in {times} of {len(data.blocks)} cases" if len(data.blocks) > 1 else ""
+    wins = Counter(policy for block in data.blocks for policy in block.winners)
     verdicts = [words.verdict(block, len(data.question.seeds), unit) for block in data.blocks]
     titles = map(words.title, data.blocks)
     pairs = list(zip(titles, verdicts, strict=True))
+    if not wins:
+        return verdict_box("no difference", "all policies have the same mean completion time", "ok", pairs)
+    most = max(wins.values())
+    of = f" in {most} of {len(data.blocks)} cases" if len(data.blocks) > 1 else ""
+    best = " and ".join(policy for policy, times in wins.items() if times == most)
     return verdict_box(best, f"shortest mean completion time{of}", "ok", pairs)
 
 

@@ -19,8 +19,6 @@ from ddlprof.extensions.cluster.report.data import (
 from ddlprof.report.text import aligned, labelled, wrapped
 
 _HOURS_FROM_S, _MINUTES_FROM_S = 7200.0, 120.0
-_SLIGHTLY = 5e-4
-"""Differences below this share are too small to be named."""
 _WIDTH = 100
 _labelled = partial(labelled, width=_WIDTH)
 _BEST = "*"
@@ -116,8 +114,8 @@ def verdict(block: PolicyComparison, seeds: int, unit: TimeUnit) -> str:
     mean = f"{significant(best.mean_s / unit.seconds, 4)} {unit.name}"
     if len(ordered) == 1:
         return f"{best.policy} has a mean completion time of {mean}"
-    first = [line.policy for line in ordered if line.above_best < _SLIGHTLY]
-    if len(first) == len(ordered):
+    first = block.winners
+    if not first:
         return f"all policies have the same mean completion time, {mean}"
     rest = [f"{line.policy} {percent(line.above_best)} longer" for line in ordered[len(first) :]]
     has = f"{first[0]} has" if len(first) == 1 else f"{', '.join(first[:-1])} and {first[-1]} have"

@@ -80,6 +80,7 @@ def test_seeds_in_which_a_policy_is_the_best_are_counted() -> None:
 
 def test_equal_policies_are_not_ranked() -> None:
     found = block(taking("a", 0, 10.0), taking("b", 0, 10.0))
+    assert found.winners == []
     assert words.verdict(found, 1, words.TimeUnit("s", 1.0, "seconds")).startswith("all policies have the same")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 from ddlprof.extensions.cluster.report import html as page
@@ -29,6 +30,13 @@ def test_every_chart_has_a_line_for_each_policy() -> None:
     assert [point[0] for point in data["sweep"]["views"][0]["lines"][0]["points"]] == [0.5, 1.2]
     for word in ("Side by side", "Over time", "How long jobs take", "1 job asked for more GPUs", "in 2 of 2 cases"):
         assert word in text
+
+
+def test_no_policy_wins_where_all_are_equal() -> None:
+    first, *others = (result(SimulationCase(policy)) for policy in POLICIES)
+    text, _ = read(build(question(seeds=[0]), [first, *(replace(each, summary=first.summary) for each in others)]))
+    assert "no difference" in text
+    assert "fifo shortest mean completion time" not in text
 
 
 def test_time_begins_with_the_first_submission() -> None:

@@ -13,6 +13,7 @@ from ddlprof.model import codec
 from ddlprof.model.records import (
     NO_BACKWARD,
     NO_TORCH,
+    NONE_THAT_STEPPED,
     CollectiveShape,
     CollectiveTimes,
     ContextRow,
@@ -211,7 +212,7 @@ def test_steps_that_do_not_add_up_are_not_said_to_be_missing(tmp_path: Path) -> 
     assert "9 steps with impossible values" in lines["Note"]
 
 
-@pytest.mark.parametrize("cause", [NO_TORCH, NO_BACKWARD])
+@pytest.mark.parametrize("cause", [NO_TORCH, NO_BACKWARD, f"--step-optimizer Nope {NONE_THAT_STEPPED}: SGD"])
 def test_a_run_without_steps_names_the_cause(tmp_path: Path, cause: str) -> None:
     write_rank(tmp_path, header(), [], records=[End("ok", 0, MS)], lines=[codec.encode_note("steps", cause)])
     lines = card_of(tmp_path)

@@ -13,6 +13,8 @@ import numpy as np
 
 from ddlprof.recommender.compute.kernel_time import Array, Flags, OperatorTable
 
+WIDTH = 512.0
+"""Operations a clock of an SM of the GPU of the pairs, in 16 bits."""
 _ALIGNED = 8
 """Channels in 16 bits that one load of 16 bytes holds."""
 _IN_EIGHTS, _LARGE_GROUP = 8, 64
@@ -27,7 +29,7 @@ class GroupedSpeeds:
     """Convolutions in groups: both are shares of the data sheet."""
 
     flops: float
-    """Of the tensor cores' operations."""
+    """Of the operations of tensor cores; those of CUDA cores in fp32 for depthwise convolutions."""
     memory: float
     """Of the bandwidth of elementwise operators."""
 
@@ -51,30 +53,40 @@ class TensorConvolutions:
     depthwise_last: GroupedSpeeds
     """For windows of up to 7 x 7."""
     slow_windows: float
-    """As `slow_groups`, for larger depthwise windows."""
+    """The share of the operations of CUDA cores that larger depthwise windows reach."""
+    width: float
+    """The seconds of convolutions, but depthwise ones, grow with this power of the SM's width over that of the pairs:
+    operands of a window are gathered no faster for wider tensor cores."""
     streams: float
     """Speed of norms and elementwise operators with channels last beside channels first."""
 
 
+@dataclass(frozen=True)
+class ConvolvingGpu:
+    """The speeds of a GPU for convolutions in 16 bits."""
+
+    tensor_flops_s: float
+    cuda_flops_s: float
+    """In fp32."""
+    bandwidth_b_s: float
+    """What an elementwise operator reaches."""
+    width: float
+    """Operations of 16 bits that one SM does in a clock."""
+
+
 def tensor_convolution_seconds(
-    table: OperatorTable,
-    implicit_s: Array,
-    flops_s: float,
-    bandwidth_b_s: float,
-    fitted: TensorConvolutions,
-    channels_last: bool,
+    table: OperatorTable, implicit_s: Array, gpu: ConvolvingGpu, fitted: TensorConvolutions, channels_last: bool
 ) -> Array:
-    """The kernels' seconds of each convolution. `implicit_s`: of the products of their sizes; `flops_s`: what tensor
-    cores can do; `bandwidth_b_s`: what an elementwise operator reaches."""
+    """The kernels' seconds of each convolution. `implicit_s`: of the products of their sizes."""
     _, _, made, summed, groups, window = table.sizes.T
     read = summed / window
-    memory_s = table.bytes / bandwidth_b_s
-    computing_s = table.flops / flops_s
+    memory_s = table.bytes / gpu.bandwidth_b_s
+    wider = (gpu.width / WIDTH) ** fitted.width
     unaligned = (made % _ALIGNED > 0) | (read % _ALIGNED > 0)
     copied_s = np.where(unaligned, memory_s / fitted.padding, 0.0) if channels_last else memory_s / fitted.copies
     depthwise = (groups > 1) & (np.minimum(made, read) <= 1)
 
-    def together(speeds: GroupedSpeeds, slow: Flags, slow_flops: float) -> Array:
+    def together(computing_s: Array, speeds: GroupedSpeeds, slow: Flags, slow_flops: float) -> Array:
         reached = np.where(slow & channels_last, slow_flops, speeds.flops)
         return np.asarray(np.hypot(computing_s / reached, memory_s / speeds.memory))
 
@@ -83,11 +95,11 @@ def tensor_convolution_seconds(
     single = fitted.depthwise_last if channels_last else fitted.depthwise_first
     result: Array = np.where(
         groups == 1,
-        implicit_s / fitted.implicit + copied_s,
+        wider * implicit_s / fitted.implicit + copied_s,
         np.where(
             depthwise,
-            together(single, window > _LARGE_WINDOW, fitted.slow_windows),
-            together(grouped, ~fast, fitted.slow_groups),
+            together(table.flops / gpu.cuda_flops_s, single, window > _LARGE_WINDOW, fitted.slow_windows),
+            together(wider * table.flops / gpu.tensor_flops_s, grouped, ~fast, fitted.slow_groups),
         ),
     )
     return result

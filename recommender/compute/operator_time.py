@@ -15,7 +15,7 @@ import numpy as np
 from ddlprof.base.units import count
 from ddlprof.instance_catalog import Gpu, Reached
 from ddlprof.model.operators import PHASES, Operator, StepOperators
-from ddlprof.recommender.compute.convolution_time import tensor_convolution_seconds
+from ddlprof.recommender.compute.convolution_time import ConvolvingGpu, tensor_convolution_seconds
 from ddlprof.recommender.compute.gpu_peaks import GpuPeaks, Peak, for_tf32, peak_of, peaks_of
 from ddlprof.recommender.compute.host import Host, dispatch_seconds, update_seconds
 from ddlprof.recommender.compute.kernel_time import (
@@ -72,6 +72,8 @@ class Speeds:
     flops_s: float
     products: Products
     convolution: ConvolutionRates
+    convolving: ConvolvingGpu | None = None
+    """None: CUDA cores compute it."""
 
     @property
     def bandwidth_b_s(self) -> float:
@@ -181,6 +183,17 @@ class OperatorModel:
         kernels_s = self._kernels_s(step, table, machine, tf32, reached)
         return _spent(table, kernels_s, self._dispatch_s(table, step.compiled, reached))
 
+    @property
+    def fitted(self) -> OperatorCoefficients:
+        """The coefficients."""
+        return self._fitted
+
+    def kernel_seconds(self, step: StepOperators, gpu: Gpu) -> dict[str, float]:
+        """The seconds of all kernels of the step, by the kind of operator. Raises as `step` does."""
+        table, machine = self._table(step), peaks_of(gpu)
+        kernels_s = self._kernels_s(step, table, machine, False, None)
+        return {str(kind): float(kernels_s[table.kind == kind].sum()) for kind in np.unique(table.kind)}
+
     def convolution_speeds(self, gpu: Gpu, dtype: str) -> Speeds:
         """The speeds of products and convolutions of a type. Raises as `step` does."""
         machine = peaks_of(gpu)
@@ -239,11 +252,10 @@ class OperatorModel:
             return recurrent_seconds(table, speeds.flops_s, speeds.bandwidth_b_s, fused)
         if kind == "convolution":
             nominal = 2 * table.sizes[:, :5].prod(axis=1)
-            if speeds.tensor and np.isin(table.dtype, _HALF).all():
-                found = tensor_convolution_seconds(
-                    table, implicit_seconds(table, speeds.convolution.products), speeds.flops_s, speeds.bandwidth_b_s,
-                    self._fitted.convolution_16, channels_last,
-                )  # fmt: skip
+            if speeds.convolving and np.isin(table.dtype, _HALF).all():
+                implicit_s = implicit_seconds(table, speeds.convolution.products)
+                fitted = self._fitted.convolution_16
+                found = tensor_convolution_seconds(table, implicit_s, speeds.convolving, fitted, channels_last)
             else:
                 found = convolution_seconds(table, speeds.convolution, self._fitted.convolution)
         else:
@@ -264,9 +276,11 @@ class OperatorModel:
                 lambda sizes: tensor_product_seconds(sizes, on_tensor, tensor, convolution=True),
                 on_tensor.flops_s / _TENSOR_TO_CUDA, bandwidth_b_s, winograd=False,
             )  # fmt: skip
+            convolving = ConvolvingGpu(on_tensor.flops_s, machine.fp32_flops_s, bandwidth_b_s, on_tensor.cores.width)
             return Speeds(
-                True, on_tensor.flops_s, lambda sizes: tensor_product_seconds(sizes, on_tensor, tensor), large
-            )
+                True, on_tensor.flops_s, lambda sizes: tensor_product_seconds(sizes, on_tensor, tensor), large,
+                convolving,
+            )  # fmt: skip
         flops_s = peak.flops_s * generation.cuda
         cuda = self._fitted.cuda
         tiles = generation.batched_tiles

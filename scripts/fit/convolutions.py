@@ -24,14 +24,17 @@ from ddlprof.base.typed import decode
 from ddlprof.instance_catalog import load
 from ddlprof.model.operators import StepOperators
 from ddlprof.planning.features import count_model
-from ddlprof.recommender.compute.convolution_time import TensorConvolutions, tensor_convolution_seconds
+from ddlprof.recommender.compute.convolution_time import WIDTH, TensorConvolutions, tensor_convolution_seconds
+from ddlprof.recommender.compute.gpu_peaks import peaks_of
 from ddlprof.recommender.compute.kernel_time import Array, OperatorTable, implicit_seconds
 from ddlprof.recommender.compute.operator_coefficients import shipped
 from ddlprof.recommender.compute.operator_time import LAID_OUT, OperatorModel
-from ddlprof.recommender.compute.what_if import at_batch
+from ddlprof.recommender.compute.what_if import as_asked, at_batch
 from scripts.bench.jobs import print_table
 from scripts.fit.operators import OUT
+from scripts.fit.published import name_of, steps
 from scripts.fit.readable import readable, rounded
+from scripts.fit.throughput import read_single_gpu
 
 _NAMES = """
 bat_resnext26ts convmixer_1024_20_ks9_p14 convmixer_1536_20 convmixer_768_32 cs3darknet_l cs3edgenet_x cspresnet50
@@ -50,13 +53,15 @@ sizes. Those with InplaceABN are left out, as its kernel has one layout only."""
 _RENAMED = {"ig_resnext101_32x16d": "resnext101_32x16d"}
 _PREFIX = r"(?:tf|ig|legacy|eca|dm|ese|bat|gc|dla60|nf|se)_?"
 _GPU = "RTX3090-24GB"
+_LAYOUTS = {"Lambda deeplearning-benchmark": False, "NVIDIA DeepLearningExamples": True}
+"""Sources of the power of the width, and whether channels lie last there."""
 _SCALE = 0.1
 _PRIOR = 0.3
 """How far a logarithm is off, and how much the start of a coefficient weighs beside that."""
 _START = {
     "implicit": 1.5, "copies": 0.8, "padding": 0.4, "grouped_first.flops": 0.3, "grouped_first.memory": 0.3,
-    "grouped_last.flops": 0.3, "grouped_last.memory": 0.6, "slow_groups": 0.06, "depthwise_first.flops": 0.02,
-    "depthwise_first.memory": 0.6, "depthwise_last.flops": 0.04, "depthwise_last.memory": 0.6, "slow_windows": 0.01,
+    "grouped_last.flops": 0.3, "grouped_last.memory": 0.6, "slow_groups": 0.06, "depthwise_first.flops": 0.04,
+    "depthwise_first.memory": 0.6, "depthwise_last.flops": 0.08, "depthwise_last.memory": 0.6, "slow_windows": 0.02,
     "streams": 1.0,
 }  # fmt: skip
 
@@ -100,10 +105,10 @@ class _Fitted:
 
     def ratio(self, pair: Pair, fitted: TensorConvolutions) -> float:
         """Predicted over measured."""
+        assert self.speeds.convolving is not None
         found = tensor_convolution_seconds(
-            pair.convolutions, pair.implicit_s, self.speeds.flops_s, self.speeds.bandwidth_b_s, fitted,
-            pair.channels_last,
-        )  # fmt: skip
+            pair.convolutions, pair.implicit_s, self.speeds.convolving, fitted, pair.channels_last
+        )
         streams_s = pair.streams_s / (fitted.streams if pair.channels_last else 1.0)
         return (float(found @ pair.convolutions.count) + streams_s + pair.rest_s) / pair.seconds
 
@@ -149,6 +154,31 @@ def fit(measured: Sequence[Pair]) -> TensorConvolutions:
     return coefficients(least_squares(residuals, start, loss="soft_l1").x)
 
 
+def width_power(folder: Path) -> float:
+    """How convolutions grow with the width of SMs: the median over the networks of two sources, one of each layout, on
+    GPUs with wider SMs than that of the pairs, with the shipped coefficients."""
+    model, catalog, found = OperatorModel.shipped(), load(), []
+    rows = read_single_gpu(folder)
+    for row in rows[rows.precision.eq("half") & rows.source.isin(_LAYOUTS)].to_dict("records"):
+        name = name_of(row["source"], row["job"], row["model"])
+        gpu = catalog.gpu(row["gpu"])
+        cores = peaks_of(gpu).tensor
+        if name is None or cores is None or cores.width <= WIDTH:
+            continue
+        step = as_asked(
+            steps()[name], batch=int(row["batch"]), precision="amp-fp16", channels_last=_LAYOUTS[row["source"]]
+        )
+        by_kind = model.kernel_seconds(step, gpu)
+        mine_s = by_kind.get("convolution", 0.0)
+        rest_s = sum(by_kind.values()) - mine_s
+        if mine_s > rest_s and row["seconds"] > rest_s:
+            longer = np.log((row["seconds"] - rest_s) / mine_s) / np.log(cores.width / WIDTH)
+            found.append([row["source"], name, row["gpu"], float(longer) + model.fitted.convolution_16.width])
+    table = pd.DataFrame(found, columns=["source", "network", "gpu", "power"])
+    of_network = table.groupby(["source", "network", "gpu"]).power.median()
+    return float(of_network.groupby(["source", "gpu"]).median().median())
+
+
 def coefficients(values: Array) -> TensorConvolutions:
     """Logarithms, in the order of `_START`."""
     nested: dict[str, Any] = {}
@@ -158,6 +188,7 @@ def coefficients(values: Array) -> TensorConvolutions:
             nested.setdefault(outer, {})[inner] = value
         else:
             nested[outer] = value
+    nested["width"] = shipped().convolution_16.width
     return decode(TensorConvolutions, nested)
 
 
@@ -187,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             cells = (np.abs(off).mean(), np.median(np.abs(off)), off.mean(), off.min(), off.max())
             shown.append([name, "NHWC" if last else "NCHW", str(len(off)), *(f"{each:.1%}" for each in cells)])
     print_table(["coefficients", "layout", "steps", "mean", "median", "bias", "least", "most"], shown)
-    fitted = fit(measured)
+    fitted = replace(fit(measured), width=width_power(asked.data))
     print(json.dumps(asdict(fitted), indent=1))
     if asked.write:
         data = json.loads(OUT.read_text(encoding="utf-8"))

@@ -21,6 +21,8 @@ from ddlprof.model.records import Aggregate, Phase
 if TYPE_CHECKING:
     from ddlprof.store import IntArray, RankData
 
+LATEST = 0
+"""Stands for the line of the phase that began last."""
 LEAST_STEPS = 3
 """Of fewer steps, in the median, phases are turns that optimizers take, or an optimizer is made for each batch."""
 MOST_LINES = 6
@@ -121,7 +123,7 @@ def phases_and_window(
 ) -> tuple[Phases | None, SteadyWindow]:
     """The phases of an attempt, None of a training in one phase, and its steady window: of the shown line alone.
 
-    `wanted`: the number of the line to show; None, or one that there is not: the one with most time.
+    `wanted`: the number of the line to show, or `LATEST`; None, or one that there is not: the one with most time.
     """
     summed = [aggregate for rank in ranks for aggregate in rank.aggregates]
     told = _told(ranks)
@@ -135,7 +137,8 @@ def phases_and_window(
     whole = sum(line.share for line, _ in found)
     lines = [replace(line, share=line.share / whole if whole else 0.0) for line, _ in found]
     longest = max(lines, key=lambda line: line.share)
-    shown = next((line for line in lines if line.number == wanted), longest)
+    number = int(line_of[-1]) + 1 if wanted == LATEST else wanted
+    shown = next((line for line in lines if line.number == number), longest)
     return Phases(lines, shown, starts, line_of), _joined(ranks, [window for _, window in found], shown)
 
 

@@ -145,7 +145,7 @@ class Attempt:
 def analyse(run: RunData, phase: int | None = None) -> list[Attempt]:
     """The analysis of every attempt of the run, in order.
 
-    `phase`: the number of the phase that it is of (`PhaseLine`); None: the one with most time.
+    `phase`: the number of the phase that it is of (`PhaseLine`), or `phases.LATEST`; None: the one with most time.
     """
     training = run.manifest.training if run.manifest else TrainingFacts()
     attempts = sorted({rank.attempt for rank in run.ranks})

@@ -70,6 +70,9 @@ _Carbon = Annotated[
 _AllSizes = Annotated[
     bool, output_option("--all-sizes", help="Show all sizes of a type, not only the best for each way to pay.")
 ]
+_Why = Annotated[
+    bool, output_option("--why", help="Show cost against time, why candidates were rejected, and what it rests on.")
+]
 _Emit = Annotated[
     str | None,
     output_option(
@@ -101,6 +104,7 @@ def recommend(
     max_cost: _MaxCost = None,
     top: Annotated[int, output_option(metavar="K", min=1, help="Number of types of machines to show.")] = 8,
     all_sizes: _AllSizes = False,
+    why: _Why = False,
     precision: options.Precision = None,
     strategy: options.Strategy = None,
     optimizer: options.Optimizer = None,
@@ -124,9 +128,8 @@ def recommend(
     emit: _Emit = None,
     plan: _Plan = None,
 ) -> None:
-    """Rank the cloud machines that finish a job within a time budget by the predicted cost.
-
-    A plan meets the budget if the upper end of its 80 % interval does. The exit code is 1 if no plan does.
+    """Rank the cloud machines that finish a job within a time budget by the predicted cost. A plan meets the budget if
+    the upper end of its 80 % interval does. The exit code is 1 if no plan does.
     """
     emission, destinations = emit_options.wanted_with(emit, plan, out, format, FORMATS)
     job, batches = _job(learned, run or [], batch, other_job or ())
@@ -140,7 +143,7 @@ def recommend(
         gpus=whole_numbers(gpus, "--gpus") if gpus else None, nodes=nodes, max_nodes=max_nodes,
         keep_global_batch=keep_global_batch, batches_per_gpu=batches, global_batch=global_batch,
     ))  # fmt: skip
-    _report(replace(answer, carbon_g_per_kwh=carbon, max_cost_usd=max_cost), top, all_sizes, destinations)
+    _report(replace(answer, carbon_g_per_kwh=carbon, max_cost_usd=max_cost), top, all_sizes, why, destinations)
     emit_options.emit(emission, job, answer, precision)
 
 
@@ -198,7 +201,7 @@ def _samples(
     return (steps or 0) * global_batch
 
 
-def _report(answer: Answer, top: int, all_sizes: bool, destinations: Wanted) -> None:
+def _report(answer: Answer, top: int, all_sizes: bool, why: bool, destinations: Wanted) -> None:
     """Writes and shows the plans. Ends the command where no plan meets the budget."""
     from ddlprof.report.plans import data, text, tried
 
@@ -211,7 +214,7 @@ def _report(answer: Answer, top: int, all_sizes: bool, destinations: Wanted) -> 
 
     destinations.write(
         {
-            "table": lambda answer: text.render(answer, top, all_sizes=all_sizes),
+            "table": lambda answer: text.render(answer, top, all_sizes=all_sizes, why=why),
             "csv": lambda answer: data.as_csv(answer.plans),
             "json": data.as_json,
             "html": page,

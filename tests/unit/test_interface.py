@@ -39,7 +39,7 @@ OPTIONS = {
         " --epochs --format --global-batch --gpus --grad-accum --help --host-launch-us --instance --instances"
         " --interruptions-per-hour --keep-global-batch --layouts --learned --lora --max-cost --max-nodes --nodes"
         " --optimizer --other-job --out --plan --precision --prices --pricing --qlora --region --samples --steps"
-        " --strategy --top -o"
+        " --strategy --top --why -o"
     ),
     "predict": (
         "--batch --channels-last --checkpointing --compile --format --global-batch --gpu --grad-accum --help"

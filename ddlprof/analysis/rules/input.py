@@ -24,6 +24,8 @@ from ddlprof.analysis.thresholds import (
     MOST_PREFETCHED,
     MOST_WORKERS,
     ONE_SAMPLE_S,
+    READ_BYTES,
+    READ_FACTOR,
     WARN_SHARE,
 )
 from ddlprof.base.units import count, either, percent, significant
@@ -39,7 +41,7 @@ SPLIT = (
 def loader_workers(facts: Facts) -> Issue | None:
     """Finds workers that make batches more slowly than the loop uses them."""
     share = _waits(facts)
-    if share is None or _by_storage(facts) or not workers_are_the_limit(facts):
+    if share is None or _by_storage(facts) or read_beyond(facts) or not workers_are_the_limit(facts):
         return None
     if comes_first(facts) and line_gain_s(facts) is not None:
         return None
@@ -57,6 +59,16 @@ def loader_workers(facts: Facts) -> Issue | None:
     evidence += f", {count(workers, 'worker')}" if workers else ""
     return Issue(title, evidence, more_workers(facts), facts.steady_steps, share, gain_s=gain_s,
                  about="data")  # fmt: skip
+
+
+def read_beyond(facts: Facts) -> float | None:
+    """How many times more is read for a sample than it has in its batch; None if not much, or it is not counted."""
+    read, size = facts.loader.read_bytes if facts.loader else None, facts.training.batch_bytes
+    samples = (facts.samples_per_step or 0.0) / (facts.training.micro_batches or 1)
+    if not read or not size or not samples or read < READ_BYTES:
+        return None
+    factor = read * samples / size
+    return factor if factor >= READ_FACTOR else None
 
 
 def made_at(line: SourceShare) -> str:
@@ -396,7 +408,7 @@ _WORTH = "less is not worth a day of anybody's work"
 RULES = (
     Rule("loader_workers", "Workers make batches more slowly than the loop uses them", _WAITING, _WORTH, FINDING_STEPS,
          "waiting for data is not measured, is for storage or comes in bursts, `delivery_order` or `hand_over` speaks, "
-         "`data_line` has better advice, or starting more workers would take as long as they gain",
+         "`data_line` has better advice, `reads_beyond` speaks, or starting more would take as long as they gain",
          loader_workers),
     Rule("prefetch_factor", "Workers are fast enough on average, their queue is too short",
          f"{_WAITING}, in at least {BURSTS} bursts, with {percent(CALM_SHARE)} of the steps in long rows that wait "

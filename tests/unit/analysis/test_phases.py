@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.analysis.phases import MOST_LINES, Phases
+from ddlprof.analysis.phases import LATEST, MOST_LINES, Phases
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.base.errors import UserError
 from ddlprof.model.manifest import Manifest
@@ -89,6 +89,12 @@ def test_another_phase_is_shown_when_asked_for_and_not_taken_for_the_first(tmp_p
     assert (told.model.forward_flops_per_sample, told.training.loader_workers) == (None, None)
     assert (told.training.batch_per_rank, told.training.optimizer) == (32, "Adam")
     assert _analysed(run, 1)[0].manifest(run.manifest) == run.manifest
+
+
+def test_who_follows_a_run_sees_the_phase_that_trains_now(tmp_path: Path) -> None:
+    run = _run(tmp_path, [ONE, TWO, ONE, TWO])
+    assert _phases(analyse(run)[0]).shown.name == "Encoder with SGD"
+    assert _phases(analyse(run, LATEST)[0]).shown.name == "Head with Adam"
 
 
 def test_facts_of_the_update_are_those_of_one_optimizer(tmp_path: Path) -> None:

@@ -166,9 +166,10 @@ class Predictor:
             raise self._contradictory()
         if outside:
             basis.append(f"outside what was fitted: {', '.join(outside)}")
+        least_s = compute.least.step_s(ask.grad_accum, min(self._update_share(ask), 1.0))
         return Estimate(
             step_s=step_s,
-            low_s=step_s * math.exp(-Z80 * sd),
+            low_s=max(step_s * math.exp(-Z80 * sd), min(least_s, step_s)),
             high_s=step_s * math.exp(math.hypot(Z80 * sd, _slower(compute, rest_s / step_s))) + waited_s,
             times=StepTimes(
                 compute_s=rest_s,
@@ -179,9 +180,7 @@ class Predictor:
             ),
             extrapolated=bool(outside),
             basis=tuple(dict.fromkeys(basis)),
-            phases=compute.phases_of(
-                rest_s, ask.grad_accum, self._measured.update_share(ask.strategy, ask.placing.gpus)
-            ),
+            phases=compute.phases_of(rest_s, ask.grad_accum, self._update_share(ask)),
         )
 
     @np.errstate(all="ignore")
@@ -293,9 +292,10 @@ class Predictor:
 
     def _step_s(self, ask: _Ask) -> Any:
         """The computation of a step on one GPU: every micro-batch, and one update."""
-        return self._compute(ask).step_s(
-            ask.grad_accum, self._measured.passes, self._measured.update_share(ask.strategy, ask.placing.gpus)
-        )
+        return self._compute(ask).step_s(ask.grad_accum, self._measured.passes, self._update_share(ask))
+
+    def _update_share(self, ask: _Ask) -> Any:
+        return self._measured.update_share(ask.strategy, ask.placing.gpus)
 
     def _alone_s(self, target: Target) -> float | None:
         """The seconds of a step on one GPU of the target, without a layout; None: it cannot be predicted."""
@@ -430,6 +430,6 @@ def _slower(compute: ComputeEstimate, share: float) -> float:
 
 
 def _sd(compute: ComputeEstimate) -> float:
-    """The standard deviation of the logarithm of the seconds, by their interval."""
+    """The standard deviation of the logarithm of the seconds, by the upper end of their interval."""
     seconds = compute.seconds
-    return math.log(seconds.high_s / seconds.low_s) / (2 * Z80) if seconds.low_s > 0 else 1.0
+    return math.log(seconds.high_s / seconds.mean_s) / Z80 if seconds.mean_s > 0 else 1.0

@@ -97,10 +97,11 @@ class LayoutPredictor:
         times = _times(step, corrections)
         step_s = sum(vars(times).values())
         tokens = self._tokens(asked)
+        mfu = self._mfu(asked, tokens / step_s)
         usable_gib = USABLE_MEMORY_SHARE * (asked.gpu.memory_gib or math.inf)
         return Estimate(
             step_s=step_s,
-            low_s=step_s * math.exp(-Z80 * sd),
+            low_s=step_s * max(math.exp(-Z80 * sd), min(mfu, 1.0)),  # at its peak, the GPU has an MFU of 1
             high_s=step_s * math.exp(Z80 * sd),
             times=times,
             extrapolated=self._is_new(asked),
@@ -108,7 +109,7 @@ class LayoutPredictor:
             memory_gib=memory.gib,
             fits_memory=memory.high / GIB <= usable_gib,
             tokens_per_s=tokens / step_s,
-            mfu=self._mfu(asked, tokens / step_s),
+            mfu=mfu,
             dimensions={name: sent.seconds * corrections[1] for name, sent in step.dimensions.items()},
         )
 

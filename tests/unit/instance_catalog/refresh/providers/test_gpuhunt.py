@@ -199,6 +199,7 @@ def test_clouds_that_nobody_publishes_are_refused(overlay: Path) -> None:
 
 
 def test_the_form_is_that_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where somebody has it: its wheel brings a package called `tests`, which would hide ours, so `dev` does not."""
     library = pytest.importorskip("gpuhunt")
     with serving(published()) as url:
         monkeypatch.setenv("GPUHUNT_CATALOG_URL", url)

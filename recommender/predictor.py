@@ -19,6 +19,7 @@ from ddlprof.recommender.coefficients import Coefficients
 from ddlprof.recommender.communication.coefficients import MachineLinks, Prior
 from ddlprof.recommender.communication.exposed import Array, Load, Placing, placing_of
 from ddlprof.recommender.communication.job_parameters import MEASURED, FitEstimate, JobFit, Observation
+from ddlprof.recommender.compute.host import TYPICAL, Host, host_of
 from ddlprof.recommender.compute.micro_batch import ComputeEstimate, ComputeModel
 from ddlprof.recommender.compute.step_parts import AS_COUNTED, Changes
 from ddlprof.recommender.data_and_other import carried_over, data_wait_s
@@ -77,6 +78,7 @@ class _Ask:
     strategy: str
     grad_accum: int
     changes: Changes = AS_COUNTED
+    host: Host = TYPICAL
 
     @cached_property
     def placing(self) -> Placing:
@@ -159,7 +161,7 @@ class Predictor:
         return Estimate(
             step_s=step_s,
             low_s=step_s * math.exp(-Z80 * sd),
-            high_s=step_s * math.exp(Z80 * sd) + waited_s,
+            high_s=step_s * math.exp(math.hypot(Z80 * sd, _slower(compute, rest_s / step_s))) + waited_s,
             times=StepTimes(
                 compute_s=rest_s,
                 data_s=data.seconds,
@@ -263,6 +265,7 @@ class Predictor:
             strategy=target.strategy or self._measured_as.strategy or "ddp",
             grad_accum=target.grad_accum or self._measured_as.grad_accum or 1,
             changes=Changes.of(target),
+            host=host_of(self._catalog, machine.gpu, machine.cpu_model, target.host_launch_us),
         )
 
     def _compute(self, ask: _Ask, batch_per_gpu: int | None = None) -> ComputeEstimate:
@@ -270,9 +273,11 @@ class Predictor:
         if ask.machine.gpu is None:
             raise PredictionError("target without a GPU: give an instance type or a GPU model")
         batch = batch_per_gpu or ask.batch_per_gpu
-        key = (ask.machine.gpu_model, batch, ask.precision, ask.changes)
+        key = (ask.machine.gpu_model, batch, ask.precision, ask.changes, ask.host)
         if key not in self._computes:
-            self._computes[key] = self._compute_model.estimate(ask.machine.gpu, batch, ask.precision, ask.changes)
+            self._computes[key] = self._compute_model.estimate(
+                ask.machine.gpu, batch, ask.precision, ask.changes, ask.host
+            )
         return self._computes[key]
 
     def _step_s(self, ask: _Ask) -> Any:
@@ -399,6 +404,11 @@ def _without_single_gpu_communication(workload: Workload) -> Workload:
     step."""
     measurements = [replace(m, exposed_comm_s=0.0) if sum(m.placement) == 1 else m for m in workload.measurements]
     return replace(workload, measurements=measurements)
+
+
+def _slower(compute: ComputeEstimate, share: float) -> float:
+    """The logarithm of how much longer a step takes on a slow host, of which computation has such a share."""
+    return math.log1p(share * (compute.slower - 1))
 
 
 def _sd(compute: ComputeEstimate) -> float:

@@ -7,6 +7,7 @@ the line of the training loop that led there.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import numpy as np
 from ddlprof.analysis.thresholds import LINE_SAMPLES, LINE_SHARE
 from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.records import Flag
-from ddlprof.model.source_locations import UPDATE, SourceLocation
+from ddlprof.model.source_locations import BETWEEN, LOOP, STEPPING, UPDATE, SourceLocation
 from ddlprof.model.stack_samples import sparseness
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _Sampled: TypeAlias = tuple[int, SourceLocation, int]
 """A step, a place, and how often the thread was seen there in the step."""
 
+_INSIDE = re.compile(r"(\.<(listcomp|setcomp|dictcomp|genexpr|lambda)>)+$")
+"""The end of the name of a comprehension."""
 MORE_THAN_A_LINE = 1.25
 """A function is told in place of its line if it takes this much more time, for the same kind of work."""
 
@@ -64,7 +67,12 @@ class Sources:
 
 def other_sources(ranks: Sequence[RankAnalysis]) -> Sources:
     """The places of `other` of these ranks together."""
-    return sources_of(ranks, lambda place: not place.is_of_data)
+    return sources_of(ranks, lambda place: not place.is_of_data and not place.is_of_start)
+
+
+def start_sources(ranks: Sequence[RankAnalysis]) -> Sources:
+    """The lines that worked before the first step of these ranks."""
+    return sources_of(ranks, lambda place: place.is_of_start, Flag.WARMUP)
 
 
 def sources_of(
@@ -74,9 +82,13 @@ def sources_of(
     return _sources(ranks, lambda rank: [each for each in rank.samples if wanted(each[1])], flag)
 
 
-def compute_sources(ranks: Sequence[RankAnalysis], update: bool = False) -> Sources:
-    """The loops and lines in which forwards and losses are; with `update` those of optimizers."""
-    return _sources(ranks, lambda rank: [each for each in rank.compute_samples if (each[1].what == UPDATE) is update])
+PASSES, UPDATES, AFTER_BACKWARD = (LOOP, ""), (UPDATE,), (BETWEEN, STEPPING, UPDATE)
+"""Words of the places in forwards and losses, in loops of optimizers, and in all that follows a backward."""
+
+
+def compute_sources(ranks: Sequence[RankAnalysis], words: tuple[str, ...] = PASSES) -> Sources:
+    """The loops and lines of computing with these words."""
+    return _sources(ranks, lambda rank: [each for each in rank.compute_samples if each[1].what in words])
 
 
 def _sources(
@@ -141,9 +153,11 @@ class _Votes:
 
 
 def function_of(text: str) -> str:
-    """The file and the function of a place: `train.py main`; a place of another form as it is."""
+    """The file and the function of a place, `train.py main`, also where it is in a comprehension in that function; a
+    place of another form as it is."""
     place, space, name = text.rpartition(" ")
     file, _, line = place.rpartition(":")
+    name = _INSIDE.sub("", name)
     return f"{file} {name}" if space and file and line.isdigit() and line.isascii() else text
 
 

@@ -29,16 +29,18 @@ from ddlprof.collect.process.stacks import StackSampler, Where, where
 from ddlprof.collect.progress import WARMUP_STEPS
 from ddlprof.collect.recorder import MOST_WAITING_BYTES, Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
+from ddlprof.collect.steps.phases import LEFT_OUT as TOO_MANY_PHASES
+from ddlprof.collect.steps.phases import MOST_PHASES
 from ddlprof.collect.steps.spans import LEFT_OUT, MOST_SPANS
 from ddlprof.collect.steps.sums import UNAWAITED, UNOBSERVED, place_collectives
 from ddlprof.model.records import ComputeSamples, Flag, Overhead
+from ddlprof.model.stack_samples import START_LOOK_S
 from ddlprof.writing.writer import FinishedStep, RankWriter
 
 if TYPE_CHECKING:
     from ddlprof.collect.accelerator.flight_recorder import FlightRecorder
     from ddlprof.collect.accelerator.windows import ProfilerWindows
 
-_WAKE_S = 0.25
 _FIRST_WAKE_S = 0.05
 """Until the facts about the model have been evaluated, as a short training may drop it soon."""
 _DRAIN_S = _CONTEXT_S = _POLL_S = 0.9
@@ -170,7 +172,9 @@ class Helper:
         while not time.wait(self._stop, self._pause()):
             now = time.perf_counter()
             self._begin_burst()
-            if self.recorder.boundaries and self._schedule.is_due(now, self.other_ns, self.steps_ns):
+            if not self.recorder.boundaries:
+                self._sample_start()
+            elif self._schedule.is_due(now, self.other_ns, self.steps_ns):
                 self._sample_stack()
             drains, polls = now >= next_drain or self._drains_soon(), now >= next_poll
             if drains:
@@ -226,9 +230,16 @@ class Helper:
         except Exception as error:
             self.recorder.drops.add(STACK, error)
 
+    def _sample_start(self) -> None:
+        try:
+            main = threading.main_thread().ident
+            self.stacks.sample_start(self.recorder.thread or main, self.recorder.recent(), self.recorder.marks)
+        except Exception as error:
+            self.recorder.drops.add(STACK, error)
+
     def _pause(self) -> float:
         if not self.recorder.boundaries:
-            return _WAKE_S
+            return START_LOOK_S
         pause_s = self._schedule.pause_s(self.other_ns, self.steps_ns)
         return min(pause_s, _FIRST_WAKE_S) if self._first_updates else pause_s
 
@@ -280,6 +291,10 @@ class Helper:
             self.writer.context(span)
         for file in spans.take_files():
             self.writer.context(file)
+        for phase in self.assembler.phases.take():
+            self.writer.context(phase)
+        if self.assembler.phases.number > MOST_PHASES:
+            self.writer.note("phases", TOO_MANY_PHASES)  # written once
         for what in spans.left_out:
             self.writer.note("job", LEFT_OUT.format(what=what, most=MOST_SPANS))  # written once
 

@@ -49,6 +49,10 @@ class ModelFacts:
     """The nodes of the autograd graph of one micro-batch: about as many operators run in its forward."""
     recomputed_flops_per_sample: Shared[float | None] = None
     """The part of `backward_flops_per_sample` that does a forward again, under activation checkpointing."""
+    needless_share: Shared[float | None] = None
+    """The share of the operations that compute gradients of parameters which nothing updates."""
+    needless_parameters: Shared[int | None] = None
+    """The number of these parameters."""
 
 
 @dataclass
@@ -73,6 +77,12 @@ class TrainingFacts:
     prefetch_factor: Shared[int | None] = None
     in_order: Shared[bool | None] = None
     """Whether the loader gives batches in the order of its sampler, a slow one before those behind it."""
+    worker_start: str | None = None
+    """How the loader's workers are started: fork, spawn or forkserver."""
+    whole_batches: Shared[bool | None] = None
+    """Whether the data set gives whole batches, by a list of indices, so that none is joined of samples."""
+    repeated_batches: Shared[bool | None] = None
+    """Whether each worker of the loader gives all samples of an iterable data set, by the first batches."""
     batch_tensors: Shared[int | None] = None
     """The number of tensors in a batch of the loader; so in the next field."""
     batch_bytes: Shared[int | None] = None
@@ -202,6 +212,7 @@ class UsedOfHost:
     available_cores: int | None = None
     logical_cores: int | None = None
     cpu_quota_cores: float | None = None
+    cpu_16bit: list[str] | None = None
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,15 @@ LOOP = "loop"
 UPDATE = "update"
 """Of computing: the first line of a loop in the user's code, in an optimizer."""
 
+BETWEEN = "between"
+"""Of computing: the first line of a loop in the user's code, after the backward and before the update."""
+STEPPING = "stepping"
+"""Of computing: a line of the user's in no such loop, after the backward or in an optimizer."""
+START = "start-up"
+"""The line that works before the first step."""
+START_ITEMS = "start-up items"
+"""Such a line that makes samples of a data set."""
+
 DATA = "data"
 """The line at which a batch is made, and after it one of the next words, if it is known what the line does."""
 DATA_CALLER = "data caller"
@@ -81,6 +90,11 @@ class SourceLocation(NamedTuple):
     def is_of_data(self) -> bool:
         """Whether a batch is made there, so that its time is no `other`."""
         return self.what.partition(" ")[0] == DATA
+
+    @property
+    def is_of_start(self) -> bool:
+        """Whether the job is there before its first step."""
+        return self.what in (START, START_ITEMS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 _EVENLY_S = 750.0
+START_LOOK_S = 0.25
+"""The time between two looks before the first step."""
 
 
 def sparseness(since_s: float) -> float:

@@ -35,7 +35,7 @@ def model_facts(module: Any, *others: Any, failed: Failed = nobody) -> ModelFact
     distinct = {p.key: p for p in parameters}.values() if parameters is not None else None
     trained = [p for p in distinct if p.trained] if distinct is not None else None
     return ModelFacts(
-        name=attempt(lambda: _joined([_class_name(_unwrap(each)) for each in (module, *others)]), "name", failed),
+        name=attempt(lambda: _joined([model_name(each) for each in (module, *others)]), "name", failed),
         layers=None if parameters is None else attempt(lambda: _layers(whole, parameters), "layers", failed),
         parameter_tensors=None if trained is None else len(trained),
         parameters=None if distinct is None else sum(p.elements for p in distinct),
@@ -45,6 +45,11 @@ def model_facts(module: Any, *others: Any, failed: Failed = nobody) -> ModelFact
         if parameters is None
         else attempt(lambda: has_channels_last(whole), "channels_last", failed),
     )
+
+
+def model_name(module: Any) -> str:
+    """The class of the model in `module`, which may be wrapped."""
+    return _class_name(_unwrap(module))
 
 
 def has_channels_last(module: Any) -> bool:

@@ -144,6 +144,15 @@ _FORMULAS = {
 }
 
 
+def flops_of(node: Any) -> OperationFlops | None:
+    """The FLOPs of an operation of the graph; None if it counts as free, or they are not known."""
+    formula = _FORMULAS.get(operation(node))
+    try:
+        return None if formula is None else formula.work(_Node(node))
+    except Exception:  # unusual sizes, or an operator that differs in this version of torch
+        return None
+
+
 def operation(node: Any) -> str:
     """The name of an operator by the class of its backward node, such as `Addmm`.
 

@@ -151,6 +151,7 @@ def predictions(
             placement=placement(name),
             batch_per_gpu=described.batches_per_gpu[0],
             grad_accum=described.grad_accum,
+            host_launch_us=settings.host_launch_us,
             **machine,
         )
         target = replace(as_measured, **settings.given)

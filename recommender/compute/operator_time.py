@@ -16,6 +16,7 @@ from ddlprof.base.units import count
 from ddlprof.instance_catalog import Gpu, Reached
 from ddlprof.model.operators import PHASES, Operator, StepOperators
 from ddlprof.recommender.compute.gpu_peaks import GpuPeaks, Peak, for_tf32, peak_of, peaks_of
+from ddlprof.recommender.compute.host import Host, dispatch_seconds, update_seconds
 from ddlprof.recommender.compute.kernel_time import (
     Array,
     ConvolutionRates,
@@ -103,6 +104,8 @@ class OperatorEstimate:
     unfitted_share: float
     """The share of the seconds in operators of a kind that was not fitted (`other`)."""
     spent: Spent
+    slow_s: float
+    """All phases if the host is as slow as is allowed for."""
 
     @property
     def step_s(self) -> float:
@@ -132,25 +135,29 @@ class OperatorModel:
         return self._seconds(OperatorTable.of(operators), peaks_of(gpu), tf32, reached)
 
     def step(
-        self, step: StepOperators, gpu: Gpu, tf32: bool = False, reached: Reached | None = None
+        self,
+        step: StepOperators,
+        gpu: Gpu,
+        tf32: bool = False,
+        reached: Reached | None = None,
+        host: Host | None = None,
     ) -> OperatorEstimate:
-        """One micro-batch and one update. `tf32`: products of fp32 use TF32 if the GPU has it.
+        """One micro-batch and one update. `tf32`: products of fp32 use TF32 if the GPU has it. `host` None: the one of
+        the fit, or as probed beside the GPU.
 
         Raises `PredictionError` if the GPU lacks a precision or the catalogue its peak.
         """
         table, machine = self._table(step), peaks_of(gpu)
         kernels_s = self._seconds(table, machine, tf32, reached) * table.count * _layout(step, table, machine)
         dispatch_s = self._dispatch_s(table, step.compiled, reached)
-        phases = {}
-        host_s = 0.0
-        for phase in PHASES:
-            mine = table.phase == phase
-            gpu_s, cpu_s = float(kernels_s[mine].sum()), float(dispatch_s[mine].sum())
-            phases[phase] = (gpu_s**_OVERLAP + cpu_s**_OVERLAP) ** (1 / _OVERLAP)
-            host_s += phases[phase] - gpu_s
+        launching_s = dispatch_s
+        if host is not None:
+            launching_s = dispatch_seconds(table, self._fitted.host, step.compiled, host.launch_us)
+            launching_s = launching_s + update_seconds(table, host.launch_us)
+        phases = _phases(table, kernels_s, launching_s)
         total_s = sum(phases.values()) or 1e-12
         shares = _shares(table, kernels_s / total_s)
-        shares["host"] = host_s / total_s
+        shares["host"] = (sum(phases.values()) - float(kernels_s.sum())) / total_s
         deviation = self._deviation(shares, machine, table, tf32, reached)
         if (_layout(step, table, machine) != 1).any():
             deviation = math.hypot(deviation, _CHANNELS_LAST_SD)
@@ -159,10 +166,11 @@ class OperatorModel:
             phases["backward"],
             phases["optimizer"],
             deviation,
-            self._basis(table, shares, machine, tf32, reached),
+            self._basis(table, shares, machine, tf32, reached, host),
             self._extrapolated(machine, table, tf32),
             shares["other"],
             _spent(table, kernels_s, dispatch_s),
+            sum(_phases(table, kernels_s, launching_s * (host.slower if host else 1.0)).values()),
         )
 
     def spent(self, step: StepOperators, gpu: Gpu, tf32: bool = False, reached: Reached | None = None) -> Spent:
@@ -237,14 +245,10 @@ class OperatorModel:
         return _Speeds(False, flops_s, lambda sizes: product_seconds(sizes, on_cuda, cuda), large)
 
     def _dispatch_s(self, table: OperatorTable, compiled: bool, reached: Reached | None) -> Array:
-        """The host's seconds for all calls of each operator. Views are dispatched, too, at a third of the cost."""
+        """The host's seconds for all calls of each operator, on the host of the fit or as probed beside the GPU."""
         host = self._fitted.host
-        by_phase = {"forward": host.forward_s, "backward": host.backward_s, "optimizer": host.optimizer_s}
-        seconds = np.array([by_phase.get(str(phase), host.forward_s) for phase in table.phase.tolist()])
-        if reached is not None and reached.launch_us:
-            seconds = seconds * (reached.launch_us * 1e-6 / host.forward_s)
-        seconds = seconds * (host.compiled if compiled else 1.0)
-        return np.where(table.launches > 0, np.maximum(1.0, table.launches / 2), 1 / 3) * table.count * seconds
+        launch_us = (reached.launch_us if reached else None) or 1e6 * host.forward_s
+        return dispatch_seconds(table, host, compiled, launch_us)
 
     def _deviation(
         self, shares: Mapping[str, float], machine: GpuPeaks, table: OperatorTable, tf32: bool, reached: Reached | None
@@ -287,6 +291,7 @@ class OperatorModel:
         machine: GpuPeaks,
         tf32: bool,
         reached: Reached | None,
+        host: Host | None,
     ) -> tuple[str, ...]:
         probed = _probed(reached, table, tf32)
         how = "what was measured on it" if probed else "its data sheet and what published operators reach"
@@ -305,8 +310,19 @@ class OperatorModel:
             lines.append(f"{100 * shares['other']:.0f} % of it in operators that nobody fitted: {shown}")
         if shares["host"] > 0.05:
             percent = f"{100 * shares['host']:.0f} %"
-            lines.append(f"{percent} of it waiting for the host, which launches too many small operators")
+            speed = f": {host.text}" if host else ""
+            lines.append(f"{percent} of it waiting for the host, which launches too many small operators{speed}")
         return tuple(lines)
+
+
+def _phases(table: OperatorTable, kernels_s: Array, launching_s: Array) -> dict[str, float]:
+    """The seconds of each phase: its kernels or their launches, whichever take longer."""
+    found = {}
+    for phase in PHASES:
+        mine = table.phase == phase
+        gpu_s, cpu_s = float(kernels_s[mine].sum()), float(launching_s[mine].sum())
+        found[phase] = (gpu_s**_OVERLAP + cpu_s**_OVERLAP) ** (1 / _OVERLAP)
+    return found
 
 
 def _layout(step: StepOperators, table: OperatorTable, machine: GpuPeaks) -> Array:

@@ -115,6 +115,8 @@ class LayoutPredictor:
             raise PredictionError("target without a GPU: give an instance type or a GPU model")
         if target.lora is not None or target.qlora is not None:
             raise PredictionError("adapters (lora, qlora) are predicted from the operators of a step, not with layouts")
+        if target.host_launch_us is not None:
+            raise PredictionError("host_launch_us is for operators of a step: layouts have coefficients for the host")
         layout = target.layout or Layout(
             shard=_SHARDS.get(target.strategy or "ddp", "none"), recompute=_RECOMPUTED[target.checkpointing or False]
         )

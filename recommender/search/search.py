@@ -80,7 +80,7 @@ class LayoutSearch:
 
     def on(self, machine: Machine, placement: tuple[int, ...], usable_gib: float) -> SearchResult:
         """The layouts on machines with this placement, each GPU with so much memory (GiB) for the job."""
-        key = (replace(machine, name="", vcpus=None, storage_gb_s=None), len(placement), usable_gib)
+        key = (replace(machine, name="", vcpus=None, storage_gb_s=None, cpu_model=None), len(placement), usable_gib)
         if key not in self._found:
             self._found[key] = self._search(machine, placement, usable_gib)
         return self._found[key]

@@ -1,4 +1,4 @@
-"""The rule about the first batches of epochs, which the job waits for beyond an ordinary wait."""
+"""Rules about what comes before steps: the start of the job, and the first batches of epochs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from ddlprof.analysis.sources import SourceShare
 from ddlprof.analysis.thresholds import FIRST_BATCH_FACTOR, JOB_EVENTS, LINE_SAMPLES, WARN_SHARE
 from ddlprof.base.units import count, percent, scale_for
 from ddlprof.model import source_locations
+from ddlprof.model.stack_samples import START_LOOK_S
 
+PICKLING = ("spawn", "forkserver")
+"""The ways of starting workers that pickle the data set."""
 _OF_START = source_locations.in_data(source_locations.STARTS)
 _OF_SAMPLER = source_locations.in_data(source_locations.SAMPLER)
 
@@ -32,6 +35,34 @@ def epoch_start(facts: Facts) -> Issue | None:
     return Issue("the job waits for the first batches of its epochs", evidence, action, job.epochs, share, of="job")
 
 
+def start_up(facts: Facts) -> Issue | None:
+    """Finds a line of the script that takes much of the job before the first step."""
+    job, line, samples = facts.job, facts.starting.main, facts.starting.samples
+    whole = job.parts_s["start_up"] if job is not None else None
+    if job is None or line is None or not whole or job.wall_s <= 0:
+        return None
+    seconds = min(line.share * samples * START_LOOK_S, whole)
+    if seconds < WARN_SHARE * job.wall_s:
+        return None
+    items = line.place.what == source_locations.START_ITEMS
+    evidence = (
+        f"{scale_for(seconds).time(seconds)} of {scale_for(job.wall_s).time(job.wall_s)} are at {line.place.text}, "
+        f"{percent(line.share)} of what was seen of the start-up (of {samples} stack samples)"
+    )
+    caller = facts.starting.wider[-1].place.text if facts.starting.wider else line.place.text
+    evidence += f", called at {caller}" if caller.endswith("<module>") and caller != line.place.text else ""
+    action = "do it once and keep the result in a file (numpy.save, torch.save), which the start reads"
+    if items:
+        evidence += ", where samples of the data set are made"
+        action = (
+            "keep what is asked of all samples (lengths, labels, weights) in a column or a file, made once, and read "
+            "that (in transformers' Trainer length_column_name=)"
+        )
+    title = "the job goes through its data before it trains" if items else "the job starts slowly at one line"
+    return Issue(title, evidence, action, samples, seconds / job.wall_s, of="job",
+                 severity=None if items else "info")  # fmt: skip
+
+
 def _workers(facts: Facts, job: JobTime) -> tuple[str, str] | None:
     """The reason and the cure where a loader starts its workers anew, unless the first batch itself takes as long."""
     training, first = facts.training, (job.parts_s["epoch_start"] or 0.0) / (job.epochs or 1)
@@ -41,10 +72,21 @@ def _workers(facts: Facts, job: JobTime) -> tuple[str, str] | None:
     if first < FIRST_BATCH_FACTOR * batch:
         return None
     why = f"the loader starts its {count(training.loader_workers, 'worker')} anew each time"
-    starting = next((each for each in facts.data_lines.first.shares if each.place.what == _OF_START), None)
-    if starting is not None and facts.data_lines.first.samples >= LINE_SAMPLES:
-        why += ", which this process makes ready for them (by fork, or by pickling the data set)"
-    return why, "keep the workers: DataLoader(persistent_workers=True), made once before the first epoch"
+    action = "keep the workers: DataLoader(persistent_workers=True), made once before the first epoch"
+    if training.worker_start in PICKLING:
+        why += f" by {training.worker_start}: each imports the script and gets a pickled copy of the data set"
+        if facts.device == "cpu" and training.worker_start == "spawn":
+            action += '; or by fork, which copies nothing: DataLoader(multiprocessing_context="fork")'
+    elif (starting := _starting(facts)) is not None:
+        why += f", {percent(starting.share)} of it in this process, which is copied for each"
+    return why, action
+
+
+def _starting(facts: Facts) -> SourceShare | None:
+    """The share of the first batches' waits in which this process starts workers."""
+    first = facts.data_lines.first
+    known = first.samples >= LINE_SAMPLES
+    return next((each for each in first.shares if known and each.place.what == _OF_START), None)
 
 
 def _line(facts: Facts) -> tuple[str, str] | None:
@@ -63,6 +105,12 @@ def _main(facts: Facts) -> SourceShare | None:
 
 
 RULES = (
+    Rule("start_up", "The job starts slowly at one line of the script",
+         f"{percent(WARN_SHARE)} of the job's wall time before its first step at a line (else in a function, else from "
+         "a line of the script) with a third of the stack samples then for certain",
+         "less is not worth a day of anybody's work; an info unless samples of the data set are made there",
+         LINE_SAMPLES, "the job's wall time is not known, or the time goes to imports and to waiting for other ranks",
+         start_up),
     Rule("epoch_start", "The job waits for the first batches of its epochs",
          f"{percent(WARN_SHARE)} of the job's wall time, for workers that start anew and take {FIRST_BATCH_FACTOR:.0f} "
          "times as long as a batch, or at a place with a third of the stack samples then for certain",

@@ -31,7 +31,7 @@ from ddlprof.analysis.rules.signals import (
 )
 from ddlprof.analysis.saves import AfterSaves, after_saves
 from ddlprof.analysis.slowing import Slowing, find_slowing
-from ddlprof.analysis.sources import Sources, compute_sources
+from ddlprof.analysis.sources import AFTER_BACKWARD, UPDATES, Sources, compute_sources, start_sources
 from ddlprof.analysis.stages import Stages, find_stages
 from ddlprof.analysis.summary import Summary
 from ddlprof.analysis.thresholds import (
@@ -42,6 +42,7 @@ from ddlprof.analysis.thresholds import (
     LINE_OF_STEP_SHARE,
     OTHER_CORES,
     SMALL_BUCKET_BYTES,
+    THREAD_BUSY_SHARE,
     WARN_SHARE,
     WINDOW_STEPS,
 )
@@ -105,6 +106,8 @@ class HostFacts:
     """The mean number of cores, of those of a rank, that are busy with other work than the job's."""
     free_bytes: int | None = None
     """The bytes free at the last reading, on the machine with the fewest."""
+    cpu_16bit: tuple[str, ...] | None = None
+    """The 16-bit types that the processors compute in."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,8 @@ class Facts:
     """The loops and lines of the script in which forwards and losses were."""
     updating: Sources = field(default_factory=lambda: Sources(0, []))
     """The loops of the script in which its own optimizers were."""
+    after_backward: Sources = field(default_factory=lambda: Sources(0, []))
+    """The loops and lines of the script between backward and update, and in optimizers."""
     collector: Pauses | None = None
     """The pauses of the garbage collector."""
     slowing: list[Slowing] = field(default_factory=list)
@@ -175,6 +180,8 @@ class Facts:
     job: JobTime | None = None
     data_lines: DataLines = field(default_factory=DataLines)
     """The lines at which batches are made."""
+    starting: Sources = field(default_factory=lambda: Sources(0, []))
+    """The lines that worked before the first step."""
     most_gained_s: dict[str, float] = field(default_factory=dict)
     """The largest possible gain in a step by class, in seconds; see `ddlprof.analysis.ceilings`."""
 
@@ -194,15 +201,23 @@ class Facts:
 
     @property
     def collector_s(self) -> float:
-        """The seconds of a step for which the garbage collector pauses it; 0 where that does not last."""
-        pauses, step = self.collector, self.mean_s("step") or 0.0
-        lasts = pauses is not None and pauses.lasting_s >= LINE_OF_STEP_SHARE * step
-        return min(pauses.seconds, step) if pauses is not None and lasts else 0.0
+        """The seconds of a step for which the garbage collector pauses it; 0 where that does not last. A pause may be
+        waiting for a processor, as any other time of the thread."""
+        pauses, step, awake = self.collector, self.mean_s("step") or 0.0, 1 - (self.host.queued_share or 0.0)
+        lasts = pauses is not None and awake * pauses.lasting_s >= LINE_OF_STEP_SHARE * step
+        return min(awake * pauses.seconds, step) if pauses is not None and lasts else 0.0
 
     @property
     def starved(self) -> bool:
         """Whether the training waits for processors, so that anything that needs one more would not help."""
         return is_starved(self.host.queued_share)
+
+    @property
+    def idles(self) -> bool:
+        """Whether what is called computing on processors is mostly waiting (a sleep, a file), as far as known."""
+        busy, share = self.host.busy_cores_per_rank, self.summary.share("compute") or 0.0
+        own = None if busy is None else busy - (self.host.other_cores or 0.0)
+        return self.device == "cpu" and own is not None and own < THREAD_BUSY_SHARE * share
 
     @property
     def shares_machine(self) -> bool:
@@ -281,7 +296,8 @@ def gather_facts(
         overhead_s=overhead_s,
         sources=sources,
         computing=compute_sources(headline.ranks),
-        updating=compute_sources(headline.ranks, update=True),
+        updating=compute_sources(headline.ranks, UPDATES),
+        after_backward=compute_sources(headline.ranks, AFTER_BACKWARD),
         collector=collector_pauses(headline.ranks),
         recompiled=recompilations(headline),
         slowing=find_slowing(headline.ranks),
@@ -304,6 +320,7 @@ def gather_facts(
         moved=moved_of(headline),
         job=job,
         data_lines=data_lines(headline.ranks),
+        starting=start_sources(headline.ranks),
         most_gained_s=_most_gained(headline),
     )
 
@@ -320,6 +337,7 @@ def _host_facts(host: dict[str, Any], headline: Attempt, nodes: int, cpu_percent
         queued_share=headline.queued_share,
         other_cores=other_cores([rank.data for rank in headline.ranks], busy),
         free_bytes=_host_free_bytes(host, headline.ranks),
+        cpu_16bit=tuple(host["cpu_16bit"]) if "cpu_16bit" in host else None,
     )
 
 

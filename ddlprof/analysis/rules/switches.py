@@ -12,6 +12,7 @@ from ddlprof.analysis.thresholds import (
     FREE_CPU_PERCENT,
     FREE_MEMORY_SHARE,
     LINE_OF_STEP_SHARE,
+    LINE_SAMPLES,
     LOOPED_TENSOR_S,
     LOOPED_TENSORS,
     THREAD_BUSY_SHARE,
@@ -20,6 +21,7 @@ from ddlprof.analysis.thresholds import (
 )
 from ddlprof.base.units import count, gib, percent, significant
 from ddlprof.model.operators import FOREACH, FUSED, OPTIMIZER_UPDATES
+from ddlprof.model.source_locations import BETWEEN
 
 _COMPUTES_SHARE = 0.5
 """A job mostly computes if computing has at least this share of the step."""
@@ -28,12 +30,14 @@ _FOREACH_GAIN = 1 / 3
 
 _NODES_OF_A_LAYER = 5
 """Those of a linear layer with its bias and an activation."""
+_HALVES = {"bf16": "bfloat16", "fp16": "float16"}
+"""Types of 16 bits by their names in the manifest."""
 _OWN_GAIN = 0.5
 """The part of a loop of small operators that is less with lists of tensors."""
 
 
 def _computes(facts: Facts) -> bool:
-    return (facts.summary.share("compute") or 0.0) >= _COMPUTES_SHARE
+    return (facts.summary.share("compute") or 0.0) >= _COMPUTES_SHARE and not facts.idles
 
 
 def passes_s(facts: Facts) -> float:
@@ -95,6 +99,53 @@ def double_precision(facts: Facts) -> Issue | None:
                  "digits are not needed", facts.steady_steps, gain / step, gain_s=gain, about="compute")  # fmt: skip
 
 
+def half_precision(facts: Facts) -> Issue | None:
+    """Finds a 16-bit type on processors that do not compute in it."""
+    used, known, step = facts.training.precision or "", facts.host.cpu_16bit, facts.mean_s("step")
+    kind = used.removeprefix("amp-")
+    if facts.device != "cpu" or known is None or kind not in _HALVES or kind in known:
+        return None
+    if not step or not _computes(facts):
+        return None
+    name, mixed = _HALVES[kind], used != kind
+    evidence = f"the processor has no arithmetic in {name}: each number is converted to float32 and back"
+    action = (
+        f"no torch.autocast on this processor, or with {_HALVES[known[0]]}"
+        if mixed and known
+        else (
+            "no torch.autocast on this processor"
+            if mixed
+            else "float32 on this processor: model.float() and float32 inputs"
+        )
+    )
+    gain = None if mixed else 0.5 * passes_s(facts)
+    return Issue(f"the model computes in {name}, which the processor does not have", evidence, action,
+                 facts.steady_steps, gain / step if gain else None, gain_s=gain, about="compute",
+                 severity="warning" if mixed else None)  # fmt: skip
+
+
+def needless_gradients(facts: Facts) -> Issue | None:
+    """Finds gradients that are computed for parameters which nothing updates."""
+    share, step, number = facts.model.needless_share, facts.mean_s("step"), facts.model.needless_parameters
+    if not share or not number or not step or not _computes(facts) or facts.launch_bound:
+        return None
+    if facts.training.strategy not in (None, "none", "ddp"):  # others give optimizers other tensors than the graph has
+        return None
+    gain = passes_s(facts) * share
+    if gain < LINE_OF_STEP_SHARE * step:
+        return None
+    evidence = (
+        f"{count(number, 'parameter')} get gradients, but no optimizer updates them: {percent(share)} of the "
+        "operations of forward and backward are for that (eval() does not freeze)"
+    )
+    action = (
+        "freeze what is not trained: module.requires_grad_(False) before the training (clip_grad_norm_ then counts "
+        "the trained parameters only)"
+    )
+    return Issue("gradients are computed for parameters that nothing updates", evidence, action, facts.steady_steps,
+                 gain / step, gain_s=gain, about="compute")  # fmt: skip
+
+
 def deterministic(facts: Facts) -> Issue | None:
     """Finds deterministic algorithms in a job that mostly computes."""
     share = facts.summary.share("compute")
@@ -121,8 +172,6 @@ def few_threads(facts: Facts) -> Issue | None:
     assert nodes is not None
     if 2 * threads > cores or busy > FREE_CPU_PERCENT / 100 * cores or not _computes(facts):
         return None
-    if busy - (facts.host.other_cores or 0.0) < THREAD_BUSY_SHARE * (facts.summary.share("compute") or 0.0):
-        return None  # what is called computing is mostly waiting, which threads do not divide
     of_operator = passes_s(facts) / max(1, 2 * nodes * (facts.training.micro_batches or 1))
     if of_operator < THREADED_OPERATOR_S:
         return None
@@ -180,12 +229,38 @@ def _own_loop(facts: Facts, update: float, step: float) -> Issue | None:
                  about="compute", part="compute_optimizer")  # fmt: skip
 
 
+def gradient_loop(facts: Facts) -> Issue | None:
+    """Finds a loop of the script over the gradients, between backward and update."""
+    step, update, tensors = facts.mean_s("step"), facts.mean_s("compute_optimizer"), facts.training.optimizer_tensors
+    after = facts.after_backward
+    loops = [each for each in after.shares if each.place.what == BETWEEN]
+    line = next((each for each in [*loops, *after.wider] if each.sure and each.place.what == BETWEEN), None)
+    if not step or not update or line is None or (tensors or 0) < LOOPED_TENSORS or tensors is None:
+        return None
+    share = sum(each.share for each in loops)
+    awake = 1 - (facts.host.queued_share or 0.0)
+    gain = update * share * _OWN_GAIN
+    if update * awake > tensors * LOOPED_TENSOR_S or gain < LINE_OF_STEP_SHARE * step:
+        return None
+    evidence = (
+        f"{facts.scale.time(update * share)} of a step are in loops of the script between backward and update, most "
+        f"at {line.place.text}, for {count(tensors, 'parameter')} (of {after.samples} stack samples)"
+    )
+    return Issue("gradients are gone through in a loop in Python", evidence,
+                 "all gradients at once: torch.nn.utils.clip_grad_norm_(model.parameters(), most), or "
+                 "torch._foreach_norm and torch._foreach_mul_ on the list of them, and one .item() for all",
+                 facts.steady_steps, gain / step, gain_s=gain, about="compute", part="compute_optimizer")  # fmt: skip
+
+
 def recomputation(facts: Facts) -> Issue | None:
     """Finds activation checkpointing where memory is free."""
     again, backward = facts.model.recomputed_flops_per_sample, facts.model.backward_flops_per_sample
     forward, step, peak = facts.model.forward_flops_per_sample, facts.mean_s("step"), facts.devices.peak_bytes
     size = facts.devices.memory_bytes
-    if not again or not backward or not forward or not step or not size or peak is None or facts.device == "cpu":
+    if facts.device == "cpu":
+        peak, free = facts.training.peak_process_memory_bytes, facts.host.free_bytes
+        size = None if peak is None or free is None else peak + free // facts.ranks_per_node
+    if not again or not backward or not forward or not step or not size or peak is None:
         return None
     if peak > (1 - FREE_MEMORY_SHARE) * size or not _computes(facts) or facts.launch_bound:
         return None
@@ -199,7 +274,7 @@ def recomputation(facts: Facts) -> Issue | None:
                  facts.steady_steps, gain / step, gain_s=gain, about="compute", severity="info")  # fmt: skip
 
 
-_MOSTLY = f"computing is {percent(_COMPUTES_SHARE)} of the step"
+_MOSTLY = f"computing is {percent(_COMPUTES_SHARE)} of the step and keeps {percent(THREAD_BUSY_SHARE)} of a thread busy"
 _CHANGED = "a switch is changed in minutes"
 
 RULES = (
@@ -213,12 +288,18 @@ RULES = (
     Rule("double_precision", "The model computes in float64",
          f"{_MOSTLY}, at {ARITHMETIC_FLOPS / 1e9:.0f} GFLOP/s or more", "with less, arithmetic is not what takes time",
          FINDING_STEPS, "the operations of the model are not known, or `launch_bound` speaks", double_precision),
+    Rule("half_precision", "The model computes in a 16-bit type that the processor does not have",
+         f"{_MOSTLY}, in bfloat16 or float16", "it is computed in float32 anyway, and converted besides", FINDING_STEPS,
+         "the job trains on a device, or the system does not tell what the processor has", half_precision),
+    Rule("needless_gradients", "Gradients are computed for parameters that nothing updates",
+         f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the operations of a step", _CHANGED, FINDING_STEPS,
+         "the graph was not read, an optimizer has the parameters, they have changed since, or the strategy is neither "
+         "none nor DDP", needless_gradients),
     Rule("deterministic", "Only deterministic algorithms are allowed", _MOSTLY,
          "always an info, since somebody asked for it and nobody measured what it costs", FINDING_STEPS,
          "nobody looked: the job was too short", deterministic),
     Rule("few_threads", "torch computes on few threads, and the other cores are idle",
-         f"half of a rank's cores or fewer, {FREE_CPU_PERCENT:.0f} % of the cores busy, {_MOSTLY} and keeps "
-         f"{percent(THREAD_BUSY_SHARE)} of a thread busy, and "
+         f"half of a rank's cores or fewer, {FREE_CPU_PERCENT:.0f} % of the cores busy, {_MOSTLY}, and "
          f"{1e6 * THREADED_OPERATOR_S:.0f} µs for an operator", "shorter operators are not faster on more threads",
          FINDING_STEPS, "the autograd graph was not read, the training waits for processors, or the job trains on a "
          "device", few_threads),
@@ -226,8 +307,15 @@ RULES = (
          "gain, by what the operators of both forms read and write", _CHANGED, FINDING_STEPS,
          "the optimizer has neither a fused nor a foreach form, or is not torch's and no loop of its own was seen",
          optimizer_loop),
+    Rule("gradient_loop", "The script goes through the gradients in a loop",
+         f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the stack samples between backward and update, a "
+         f"third of them for certain in one loop or from one line; {LOOPED_TENSORS} parameters, less than "
+         f"{1e6 * LOOPED_TENSOR_S:.0f} µs for each", "with more for each, its operators take the time, not the loop",
+         FINDING_STEPS, f"fewer than {LINE_SAMPLES} stack samples were taken, or no loop has a third for certain",
+         gradient_loop),
     Rule("recomputation", "Activations are computed again although memory is free",
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, and {percent(FREE_MEMORY_SHARE)} of the device's memory "
-         "was never used", "always an info, since nobody knows whether all activations fit", FINDING_STEPS,
+         "was never used, or on processors as much of the machine's is free as the process has",
+         "always an info, since nobody knows whether all activations fit", FINDING_STEPS,
          "the operations or the memory are not known, or `launch_bound` speaks", recomputation),
 )  # fmt: skip

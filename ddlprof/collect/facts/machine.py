@@ -22,6 +22,8 @@ _PROC = Path("/proc")
 _CGROUP = Path("/sys/fs/cgroup")
 PACKAGES = ("torch", "ddlprof")
 """The packages whose versions are written to the manifest."""
+_16BIT = {"bf16": ("avx512_bf16", "amx_bf16", "bf16"), "fp16": ("avx512_fp16", "amx_fp16", "asimdhp")}
+"""The flags of processors, of x86 and of Arm, that compute in such a type."""
 _DMI = Path("/sys/class/dmi/id")
 _NVML = "libnvidia-ml.so.1"
 """The driver's library, as pynvml loads it."""
@@ -33,6 +35,7 @@ def host_facts() -> dict[str, Any]:
         "platform": platform_name(),
         "instance_type": instance_type(),
         "cpu_model": cpu_model(),
+        "cpu_16bit": cpu_16bit(),
         "physical_cores": attempt(lambda: importlib.import_module("psutil").cpu_count(logical=False)),
         "logical_cores": os.cpu_count(),
         "available_cores": available_cores(),
@@ -133,6 +136,17 @@ def cpu_model() -> str | None:
     import platform
 
     return platform.machine() or None
+
+
+def cpu_16bit() -> list[str] | None:
+    """The 16-bit types that the processor computes in, of bf16 and fp16; None: the system does not tell."""
+    try:
+        text = (_PROC / "cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    line = next((line for line in text.splitlines() if line.startswith(("flags", "Features"))), "")
+    flags = set(line.partition(":")[2].split())
+    return [kind for kind, known in _16BIT.items() if not flags.isdisjoint(known)] if flags else None
 
 
 def cpu_quota_cores() -> float | None:

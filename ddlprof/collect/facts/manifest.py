@@ -61,6 +61,7 @@ def update_manifest(
                 manifest.model.graph_nodes = probe.flops.nodes // probe.flops.microbatches
             training.precision = precision_of(JoinedModules(modules), probe.autocast, probe.failed, known.uses_tf32)
         training.comm_hook = comm_hook_of(modules[0])
+    manifest.model.needless_share, manifest.model.needless_parameters = probe.needless.share, probe.needless.parameters
     training.unused_iterations = probe.ddp.iterations if probe.ddp.finds_unused and not probe.ddp.unused else None
     training.buffers_change, training.batch_statistics = probe.ddp.buffers_change, probe.ddp.statistics
     _add_flops(manifest, probe)
@@ -75,6 +76,7 @@ def update_manifest(
     for name, value in probe.loader.items():
         setattr(training, name, value)
     training.dataset_samples = probe.dataset_samples
+    training.repeated_batches = probe.parts.repeats.repeat
     training.batch_tensors, training.batch_bytes = probe.parts.tensors, probe.parts.bytes
     training.tokens_per_sample = probe.text.tokens_per_sample(training.batch_per_rank)
     training.padding_share = probe.text.padding_share

@@ -29,6 +29,7 @@ from ddlprof.model.operators import Layer
 from ddlprof.operators.features import ParameterBytes, outermost
 from ddlprof.operators.graph_flops import GraphFlops
 from ddlprof.operators.graph_reader import GraphReader, storages, storages_of
+from ddlprof.operators.needless import NeedlessGradients
 from ddlprof.operators.parallel import pipeline_ranks
 from ddlprof.operators.parameters import own_parameters
 from ddlprof.torch_private.engine import no_torch_function
@@ -75,6 +76,7 @@ class ModelInspector:
         self.parts = BatchParts()
         self.ddp = DdpSwitches()
         self.switches = Switches()
+        self.needless = NeedlessGradients()
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._counting = self._reading = self._round_is_over = False
         self._first_optimizer: int | None = None
@@ -99,6 +101,10 @@ class ModelInspector:
             self.ddp.look(sys.modules["torch"], self._alive(), updates)
         except Exception as error:
             self.failed("ddp", error)
+        try:
+            self.needless.look(updates)
+        except Exception as error:
+            self.failed("needless gradients", error)
 
     def training_forward(self, module: Any, inputs: Any) -> None:
         """Called before an outermost forward pass with gradients. `module` may be None in a compiled function."""
@@ -145,6 +151,8 @@ class ModelInspector:
                         self.recorder.emit(Kind.TRACED)
                 if self._counting:
                     self.flops.count(roots, nested, kept)
+                    if not nested:
+                        self.needless.read(roots)
             if self._in_round:
                 self._read(roots, nested, kept)
         except Exception as error:
@@ -171,6 +179,8 @@ class ModelInspector:
 
     def update_begin(self, optimizer: Any) -> None:
         """Called when an outermost update begins. Reads the optimizer if this is the step whose operators are read."""
+        if self.recorder.boundaries <= COUNTED_UPDATE:
+            attempt(lambda: self.needless.update(optimizer))
         if self.recorder.boundaries < COUNTED_UPDATE:
             self._first_optimizer = id(optimizer)
         elif self._in_round:
@@ -195,5 +205,17 @@ class ModelInspector:
         if self.loader_workers is None:
             self.loader = {name: getattr(loader, name, None) for name in _LOADER_FACTS}
             with contextlib.suppress(Exception):  # an iterable data set has no length
+                whole = loader.batch_size is None and loader.batch_sampler is None
+                self.loader["whole_batches"] = whole or hasattr(type(loader.dataset), "__getitems__")
                 self.loader_workers = int(loader.num_workers)
+                if self.loader_workers:
+                    self.loader["worker_start"] = _start_method(loader)
+                    self.parts.repeats.begin(loader)
                 self.dataset_samples = len(loader.dataset)
+
+
+def _start_method(loader: Any) -> str | None:
+    """How the workers of a loader were started: fork, spawn or forkserver."""
+    multiprocessing: Any = loader.multiprocessing_context or sys.modules.get("multiprocessing")
+    method: str | None = multiprocessing.get_start_method(allow_none=True)
+    return method

@@ -9,6 +9,7 @@ from collections import UserDict
 from typing import Any
 
 from ddlprof.collect.loader.batch import is_tensor
+from ddlprof.collect.loader.repeats import RepeatedBatches
 from ddlprof.torch_private.engine import no_torch_function
 
 _MOST = 10_000
@@ -21,6 +22,7 @@ class BatchParts:
     def __init__(self) -> None:
         self.tensors: int | None = None
         self.bytes: int | None = None
+        self.repeats = RepeatedBatches()
 
     def loaded(self, batch: Any) -> None:
         """Called with a batch of the loader. Runs no code of the user's."""
@@ -30,6 +32,7 @@ class BatchParts:
         if tensors:
             self.tensors = max(self.tensors or 0, len(tensors))
             self.bytes = max(self.bytes or 0, sum(sizes))
+        self.repeats.loaded(tensors)
 
 
 def _tensors(batch: Any) -> list[Any]:

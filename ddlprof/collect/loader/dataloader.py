@@ -16,6 +16,7 @@ from ddlprof.collect.drops import SAMPLES, SPLIT, Drops
 from ddlprof.collect.install import Uninstall, all_of, fail_open, replace
 from ddlprof.collect.loader.batch import SamplesPerBatch, batch_size, drawn_by, loaded_samples
 from ddlprof.collect.loader.fetch_meter import DeliveredLater, Delivery
+from ddlprof.collect.loader.repeats import batches_looked_at
 from ddlprof.collect.loader.waits import SEEN, Metering, Waits
 from ddlprof.collect.loader.worker import Ring, WorkerInit, of_worker
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
@@ -111,7 +112,7 @@ def _delivery(drops: Drops, *fetch_and_wait: Any) -> Delivery | None:
 class _Iterator:
     """Facts about one iterator of a loader."""
 
-    __slots__ = ("drawn", "draws", "ident", "wait")
+    __slots__ = ("drawn", "draws", "ident", "looks", "wait")
 
     def __init__(self, ident: int, iterator: Any, loaders: Loaders) -> None:
         self.ident = ident
@@ -120,6 +121,8 @@ class _Iterator:
         """The number of samples that the sampler draws for a batch, read once an epoch; None if it is not fixed."""
         self.draws = self.drawn.samples if self.drawn is not None and self.drawn.samples > 1 else None
         """A batch of this size has as many samples, without further checks; None if every batch must be checked."""
+        self.looks = FIRST_STEPS
+        """Batches are looked at until so many steps have ended."""
         self.wait = WorkersWait(loaders, iterator) if number_of_workers(iterator) else Metering(loaders.waits)
 
 
@@ -160,7 +163,8 @@ class Loaders:
                 self.recorder.emit(Kind.EPOCH, ident)
                 iterator = original(loader)
                 with contextlib.suppress(TypeError):  # a subclass's own iterator, without weak references
-                    self.iterators[iterator] = _Iterator(ident, iterator, self)
+                    known = self.iterators[iterator] = _Iterator(ident, iterator, self)
+                    known.looks = max(FIRST_STEPS, batches_looked_at(loader))
                 # Persistent workers have one iterator for all epochs.
                 self._last, self._last_iterator = None, dead_reference
                 return iterator
@@ -198,7 +202,7 @@ class Loaders:
                 samples = plain_size(batch)
                 if samples is None or (known.draws is not None and samples != known.draws):
                     samples = _samples(batch, known.drawn, recorder)
-                if recorder.boundaries <= FIRST_STEPS:
+                if recorder.boundaries <= known.looks:
                     look(batch)
                 return batch
             finally:

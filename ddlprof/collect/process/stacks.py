@@ -30,9 +30,11 @@ from ddlprof.collect.process.frames import (
     stack_of_thread,
 )
 from ddlprof.collect.process.loops import loop_around
+from ddlprof.collect.process.start_places import start_place
 from ddlprof.model.events import Event, Kind, Purpose
 from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import (
+    BETWEEN,
     CHECKPOINT,
     COLLECT,
     COPY,
@@ -48,6 +50,7 @@ from ddlprof.model.source_locations import (
     RESULT,
     ROLLOUT,
     SLEEP,
+    STEPPING,
     UPDATE,
     SourceLocation,
 )
@@ -198,7 +201,8 @@ class CodeLocator:
         for frame in reversed(users):
             but = updates.get(frame.code) if frame is loop else None
             if found := loop_around(frame.code, frame.instruction, but):
-                return SourceLocation(self.text(frame, found.line), LOOP)
+                caller = self.text(users[-1]) if frame is not users[-1] else ""
+                return SourceLocation(self.text(frame, found.line), LOOP, caller)
         return SourceLocation(self.text(users[0])) if users else None
 
     def lines(self, stack: list[StackFrame]) -> list[str]:
@@ -318,6 +322,10 @@ _BUSY: dict[int, bool] = {
 """Whether the thread computes after an event of this kind."""
 
 
+_COMPUTING: dict[int, str] = {Kind.OPTIMIZER_BEGIN: UPDATE, Kind.BACKWARD_END: BETWEEN}
+"""What is sampled of computing after an event of this kind."""
+
+
 class Where(Enum):
     """What the training thread does at a moment, according to the events."""
 
@@ -368,14 +376,15 @@ def _what_by_events(recent: list[Event]) -> str:
 
 
 def compute_work(recent: list[Event]) -> str | None:
-    """What is sampled of computing at a moment: `LOOP` in forwards and losses, `UPDATE` in optimizers; else None."""
+    """What is sampled of computing at a moment: `LOOP` in forwards and losses, `UPDATE` in optimizers, `BETWEEN` after
+    a backward; else None."""
     if recent and (recent[-1][0] in _CLAIMING or recent[-1][0] in _LOADING):
         return None
     for kind, _, grad, _, _ in reversed(recent):
         if kind in (Kind.FORWARD_BEGIN, Kind.FORWARD_END):
             return LOOP if grad else None
         if kind in _BUSY:
-            return UPDATE if kind == Kind.OPTIMIZER_BEGIN else None
+            return _COMPUTING.get(kind)
     return None
 
 
@@ -419,13 +428,25 @@ class StackSampler:
         if self._new_update:
             self._update, self._new_update = self.places.without_torch(self._new_update), []
         loop = self.places.find_loop(stack, self._update) if work is not None else None
-        if loop is not None and (loop.what or work == LOOP):
-            self._computing.append(_Sample(marks, loop._replace(what=work or "") if loop.what else loop))
+        if loop is not None:
+            what = work or "" if loop.what else "" if work == LOOP else STEPPING
+            self._computing.append(_Sample(marks, loop._replace(what=what)))
         if here is Where.OTHER or (here is Where.GAP and not self.places.in_torch(stack)):
             place = self.places.find(stack, self._update)
             if place is not None:
                 what = _what_by_events(recent) or place.what
                 self._waiting.append(_Sample(marks, place._replace(what=what)))
+
+    def sample_start(self, thread: int | None, recent: list[Event], marks: int) -> None:
+        """Samples the stack of the training thread before its first step; the samples count for that step."""
+        here = where(recent)
+        if here not in (Where.DATA, Where.OTHER) or _what_by_events(recent):
+            return
+        stack = stack_of_thread(thread or 0)
+        if here is Where.DATA:
+            self._waiting.extend(_Sample(marks, place) for place in data_places(self.places, stack))
+        elif (place := start_place(self.places, stack)) is not None:
+            self._waiting.append(_Sample(marks, place))
 
     def of_step(self, marks: int, flags: int) -> StepSamples:
         """The samples of the step that ended with this mark, by place. `flags`: those of the step."""

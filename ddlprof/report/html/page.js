@@ -131,18 +131,25 @@
   wishes.addEventListener("change", function () { label(); redraw(); });
   label();
 
-  /* Paper is light and has no scrolling. */
-  var before = null;
+  /* Paper is light and has no scrolling. Its width is not known: a drawing of one width is scaled to it. */
+  var before = null, paper = 900;
   window.addEventListener("beforeprint", function () {
     before = root.dataset.theme || "";
     root.dataset.theme = "light";
     everything();
     redraw();
-    drawn.forEach(function (entry) { entry.chart.resize({ width: 680 }); });
+    drawn.forEach(function (entry, plot) {
+      entry.chart.resize({ width: paper });
+      entry.chart.getZr().flush();  // paper has no next frame
+      plot.querySelector("svg").setAttribute("viewBox", "0 0 " + paper + " " + entry.chart.getHeight());
+    });
   });
   window.addEventListener("afterprint", function () {
     if (before) root.dataset.theme = before; else delete root.dataset.theme;
-    drawn.forEach(function (entry) { entry.chart.resize({ width: "auto" }); });
+    drawn.forEach(function (entry, plot) {
+      plot.querySelector("svg").removeAttribute("viewBox");
+      entry.chart.resize({ width: "auto" });
+    });
     redraw();
   });
 })();

@@ -22,7 +22,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     model = nn.Sequential(*[layer for _ in range(200) for layer in (nn.Linear(16, 16), nn.ReLU())], nn.Linear(16, 10))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    loader = DataLoader(TensorDataset(torch.randn(960, 16), torch.randint(0, 10, (960,))), batch_size=8)
+    loader = DataLoader(TensorDataset(torch.randn(4000, 16), torch.randint(0, 10, (4000,))), batch_size=8)
     clock = OwnClock()
     for x, y in loader:
         optimizer.zero_grad()

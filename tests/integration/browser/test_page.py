@@ -173,15 +173,22 @@ def test_a_run_of_few_steps(look: Callable[..., Any], tmp_path: Path, monkeypatc
 
 
 def test_it_can_be_printed(look: Callable[..., Any], golden: Path) -> None:
-    opened = look(golden, scheme="dark")
-    opened.evaluate("dispatchEvent(new Event('beforeprint'))")
-    opened.page.emulate_media(media="print")
-    assert opened.page.locator("[data-chart]").count() == opened.page.locator("[data-drawn]").count()
-    assert opened.evaluate("getComputedStyle(document.body).color") == "rgb(22, 32, 44)"
-    assert opened.evaluate("Math.max(...[...document.querySelectorAll('.plot svg')].map(s => s.clientWidth))") <= 680
-    opened.evaluate("dispatchEvent(new Event('afterprint'))")
-    opened.page.emulate_media(media="screen")
-    assert opened.evaluate("getComputedStyle(document.body).color") != "rgb(22, 32, 44)"
+    """On paper the charts are light, whole and as wide as the text; on the screen they are as before."""
+    pdfium = pytest.importorskip("pypdfium2", reason="pypdfium2 is not installed")
+    opened = look(golden, 1280, "dark")
+    opened.draw_all()
+    widths = "[...document.querySelectorAll('.plot svg')].map(s => s.clientWidth)"
+    dark, wide = opened.evaluate("getComputedStyle(document.body).color"), opened.evaluate(widths)
+    pages = [page.render().to_numpy()[:, :, :3].astype(int) for page in pdfium.PdfDocument(opened.page.pdf())]
+    assert len(pages) > 2
+    assert all((page[0] == 255).all() for page in pages)
+    coloured = [(page.max(axis=2) - page.min(axis=2) > 60).mean(axis=0) for page in pages]
+    bar = pages[0].max(axis=2) - pages[0].min(axis=2) > 60
+    row = bar[bar.mean(axis=1).argmax()].nonzero()[0]  # that of the mean step, whose classes add up to all of it
+    assert row[-1] > 0.85 * bar.shape[1]
+    assert sum(page[-len(page) // 6 :].any() for page in coloured) > len(pages) / 2
+    assert opened.evaluate("getComputedStyle(document.body).color") == dark
+    opened.page.wait_for_function(f"String({widths}) === '{','.join(map(str, wide))}'")
 
 
 def test_the_page_of_a_recommendation(

@@ -53,3 +53,21 @@ def test_the_slow_line_of_a_data_set_is_named(profiling: Profiling, tmp_path: Pa
     assert main.place.text == f"tests/integration/hooks/test_data_lines.py:{sleeping} read"
     assert main.share > 0.5
     assert found.outer.shares[0].place.text.startswith(f"tests/integration/hooks/test_data_lines.py:{calling} ")
+
+
+def test_a_line_that_makes_samples_before_the_first_step_is_named(profiling: Profiling, tmp_path: Path) -> None:
+    net = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with profiling():
+        data = Slow(100)
+        for index in range(len(data)):
+            data[index]
+        for _ in range(5):
+            net(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+    (attempt,) = analyse(load_run(tmp_path))
+    samples = attempt.ranks[0].data.samples
+    line = read.__code__.co_firstlineno + 1
+    (place,) = {place for step, place, _ in samples if place.is_of_start and f":{line} " in place.text}
+    assert place.what == "start-up items"
+    assert all(step == 0 for step, place, _ in samples if place.is_of_start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import time
@@ -311,6 +312,7 @@ def test_the_manifest_tells_how_the_loader_is_set_up(profiling: Profiling) -> No
         train(DataLoader(Drawing(), BATCH, num_workers=1, persistent_workers=True, prefetch_factor=3), epochs=1)
     training = Manifest.read(profile.directory).training
     assert (training.pin_memory, training.persistent_workers, training.prefetch_factor) == (False, True, 3)
+    assert training.worker_start in multiprocessing.get_all_start_methods()
 
 
 def test_two_loaders_at_once(profiling: Profiling) -> None:

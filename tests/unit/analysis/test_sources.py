@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from ddlprof.analysis.run import analyse
-from ddlprof.analysis.sources import Sources, compute_sources, other_sources
+from ddlprof.analysis.sources import AFTER_BACKWARD, UPDATES, Sources, compute_sources, other_sources
 from ddlprof.collect.process.stack_schedule import StackSchedule
 from ddlprof.model import codec
 from ddlprof.model.records import ComputeSamples, Flag
-from ddlprof.model.source_locations import LOOP, UPDATE, SourceLocation
+from ddlprof.model.source_locations import BETWEEN, LOOP, STEPPING, UPDATE, SourceLocation
 from ddlprof.store import load_run
 from tests.golden.runs import header, step, write_rank
 
@@ -139,13 +139,22 @@ def test_places_of_a_shared_run_have_no_functions(tmp_path: Path) -> None:
 
 def test_samples_of_computing_are_apart(tmp_path: Path) -> None:
     places = [SourceLocation("a.py:1 f", LOOP), SourceLocation("a.py:2 g", UPDATE), SourceLocation("a.py:3 h")]
+    places += [SourceLocation("a.py:4 clip", BETWEEN), SourceLocation("a.py:5 main", STEPPING)]
     lines = [codec.encode_location(number, place) for number, place in enumerate(places)]
-    lines += [codec.encode_samples(10, {0: 15, 1: 12, 2: 5}, ComputeSamples), codec.encode_samples(10, {2: 11})]
+    lines += [
+        codec.encode_samples(10, {0: 15, 1: 12, 2: 5, 3: 9, 4: 3}, ComputeSamples),
+        codec.encode_samples(10, {2: 11}),
+    ]
     write_rank(tmp_path, header(), [step(n) for n in range(40)], lines=lines)
     (attempt,) = analyse(load_run(tmp_path))
     assert [(each.place.what, each.share) for each in compute_sources(attempt.ranks).shares] == [
         (LOOP, 0.75),
         ("", 0.25),
     ]
-    assert [each.place.what for each in compute_sources(attempt.ranks, update=True).shares] == [UPDATE]
+    assert [each.place.what for each in compute_sources(attempt.ranks, UPDATES).shares] == [UPDATE]
+    assert [(each.place.what, each.share) for each in compute_sources(attempt.ranks, AFTER_BACKWARD).shares] == [
+        (UPDATE, 0.5),
+        (BETWEEN, 0.375),
+        (STEPPING, 0.125),
+    ]
     assert other_sources(attempt.ranks).samples == 11

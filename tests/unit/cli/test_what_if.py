@@ -156,7 +156,7 @@ def test_prices_of_ones_own(
     assert "o your own price; d your discount taken off" in " ".join(out.split())
     assert " at the list's price)" in " ".join(out.split())
     assert "with your own prices and discounts" in " ".join(out.split())
-    assert ddlprof(monkeypatch, "recommend", bert, *options, *own, "--instance", "p3.16xlarge") == 0
+    assert ddlprof(monkeypatch, "recommend", bert, *options, *own, "--instance", "p3.16xlarge", "--why") == 0
     out = capsys.readouterr().out
     assert "All of these are paid for" in out
     assert "Prices    aws us-east-1, your own\n" in out

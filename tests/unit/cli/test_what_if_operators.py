@@ -124,7 +124,7 @@ def test_adapters_take_less_of_everything_and_four_bits_cost_time(
     assert "LoRA of rank 8 (in RUN: not known)" in " ".join(capsys.readouterr().out.split())
     qlora = predicted(monkeypatch, "--placement", "8", "--qlora", "8")
     before, after = plain["estimate"], lora["estimate"]
-    assert after["phases"]["optimizer_s"] < 0.1 * before["phases"]["optimizer_s"]
+    assert after["phases"]["optimizer_s"] < 0.2 * before["phases"]["optimizer_s"]  # the host's part stays
     assert after["phases"]["backward_s"] < 0.7 * before["phases"]["backward_s"]
     assert after["interconnect_s"] < before["interconnect_s"]
     assert lora["memory_gib_needed"] < plain["memory_gib_needed"] - 3 * 4 * 0.9 * ELEMENTS / GIB

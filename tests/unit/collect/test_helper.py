@@ -16,9 +16,10 @@ from ddlprof.collect.helper import Helper
 from ddlprof.collect.process.stack_schedule import LOOK_S
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
-from ddlprof.model.events import Kind
+from ddlprof.model.events import FirstSeen, Kind
 from ddlprof.model.health import HealthReading
 from ddlprof.model.records import ContextRow, LoaderCost, Note, Overhead
+from ddlprof.model.stack_samples import START_LOOK_S
 from ddlprof.writing.writer import FinishedStep, RankWriter
 from tests.unit.writing.test_writer import header, lines_of
 
@@ -43,7 +44,7 @@ class Rig:
             for collective in collectives:
                 self.recorder.emit(Kind.COLLECTIVE, collective)
             self.recorder.emit(Kind.OPTIMIZER_BEGIN, 0)
-            self.recorder.emit(Kind.OPTIMIZER_END, 0, False, ("SGD", 1))
+            self.recorder.emit(Kind.OPTIMIZER_END, 0, False, FirstSeen("SGD", 1))
 
     def written(self, tag: str = "s") -> list[Any]:
         self.writer.close()
@@ -247,9 +248,9 @@ def test_one_drain_serves_many_steps_unless_somebody_waits_for_them(rig: Rig) ->
 
 def test_it_wakes_up_more_often_to_look_at_the_stack_while_much_is_other(rig: Rig) -> None:
     helper = rig.helper
-    assert helper._pause() == module._WAKE_S  # nothing is trained yet
+    assert helper._pause() == START_LOOK_S  # nothing is trained yet
     rig.recorder.boundaries, helper.steps_ns, helper.other_ns = 1, 100, 1
-    assert helper._pause() < module._WAKE_S  # the facts about the model are still to be evaluated
+    assert helper._pause() < START_LOOK_S  # the facts about the model are still to be evaluated
     helper._first_updates = False
     assert helper._pause() == LOOK_S
     helper.other_ns = 50

@@ -10,7 +10,7 @@ from ddlprof.analysis.job_time import JOB_PARTS, JobTime
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.signals import DataWaitBursts
 from ddlprof.analysis.sources import Sources, SourceShare
-from ddlprof.model.source_locations import SourceLocation
+from ddlprof.model.source_locations import START, START_ITEMS, SourceLocation
 from tests.unit.analysis.rules.made_up import facts
 
 WAITING: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 3.0, "data_prep": 26.0}
@@ -32,6 +32,12 @@ def made_at(what: str, share: float = 0.9, sure: bool = True) -> DataLines:
 
 def first_at(what: str, sure: bool = True) -> DataLines:
     return DataLines(first=Sources(40, [SourceShare(SourceLocation("train.py:9 D.__iter__", what), 0.9, sure)]))
+
+
+def start_at(what: str, share: float = 0.9, sure: bool = True) -> Sources:
+    """Half of a job of 1000 s at one line before its first step."""
+    line = SourceShare(SourceLocation("data.py:9 lengths", what), share, sure)
+    return Sources(2000, [line], [SourceShare(SourceLocation("train.py:3 <module>", what), 1.0, True)] if sure else [])
 
 
 def starting(seconds: float) -> JobTime:
@@ -66,6 +72,15 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(WAITING, data_lines=made_at("data")),
         facts(WAITING, data_lines=made_at("data opens"), queued_share=0.5),
     ],
+    "reads_beyond": [
+        facts(WAITING, loader=SampleCost(1e-3, 16e6, 0.0), batch_bytes=32_000),
+        facts(WAITING, loader=SampleCost(1e-3, 16e6, 0.0), batch_bytes=32_000, data_lines=made_at("data")),
+    ],
+    "repeated_samples": [facts(repeated_batches=True), facts(WAITING, repeated_batches=True, loader_workers=2)],
+    "start_up": [
+        facts(job=job("start_up", 500), starting=start_at(START_ITEMS)),
+        facts(job=job("start_up", 500), starting=start_at(START)),
+    ],
     "epoch_start": [
         facts(job=starting(300), persistent_workers=False, loader=SampleCost(1e-3, None, 0.0)),
         facts(job=starting(300), loader_workers=0, data_lines=first_at("data sampler")),
@@ -77,6 +92,8 @@ SILENT: dict[str, list[Facts]] = {
     "loader_workers": [
         facts(),
         facts(BLOCKED),
+        facts(WAITING, repeated_batches=True),
+        facts(WAITING, loader=SampleCost(1e-3, 16e6, 0.0), batch_bytes=32_000),
         facts(WAITING, bursts=BURSTS),
         facts(WAITING, steady_steps=9),
         facts(HANDED),
@@ -118,6 +135,21 @@ SILENT: dict[str, list[Facts]] = {
         facts(HANDED, data_lines=made_at("data opens")),
         facts(WAITING, data_lines=made_at("data opens"), bursts=BURSTS),
         facts(WAITING, data_lines=made_at("data whole"), loader_workers=0),
+    ],
+    "reads_beyond": [
+        facts(WAITING),
+        facts(loader=SampleCost(1e-3, 16e6, 0.0), batch_bytes=32_000),
+        facts(WAITING, loader=SampleCost(1e-3, 16e6, 0.0), batch_bytes=320_000_000),
+        facts(WAITING, loader=SampleCost(1e-3, 1e5, 0.0), batch_bytes=3200),
+        facts(WAITING, loader=SampleCost(1e-3, None, 0.0), batch_bytes=32_000),
+    ],
+    "repeated_samples": [facts(), facts(repeated_batches=False), facts(repeated_batches=True, loader_workers=1)],
+    "start_up": [
+        facts(),
+        facts(job=job("start_up", 500)),
+        facts(job=job("start_up", 50), starting=start_at(START_ITEMS)),
+        facts(job=job("start_up", 500), starting=start_at(START_ITEMS, share=0.15)),
+        facts(job=job("start_up", 500), starting=start_at(START, sure=False)),
     ],
     "epoch_start": [
         facts(job=starting(300)),

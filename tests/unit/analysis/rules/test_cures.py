@@ -16,11 +16,15 @@ from tests.unit.analysis.rules.test_rules import (
     DOUBLE,
     GIB,
     GRADIENTS,
+    HALF,
     LOOPED,
+    NEEDLESS,
     ON_CPU,
+    PAUSES,
     SIZES,
     SPEAKS,
     UPDATING,
+    after_backward,
     at_line,
     by,
     found,
@@ -36,6 +40,9 @@ from tests.unit.analysis.rules.test_rules import (
         ("optimizer_loop", facts(UPDATING, **LOOPED), 19.5),
         ("few_threads", facts(**ON_CPU, graph_nodes=100), 97 * 7 / 8),
         ("recomputation", facts(**CHECKPOINTED), 97 / 4),
+        ("gradient_loop", facts(UPDATING, optimizer_tensors=400, after_backward=after_backward(0.8)), 12),
+        ("half_precision", facts(UPDATING, **HALF), 33.5),
+        ("needless_gradients", facts(UPDATING, **NEEDLESS), 33.5),
         ("anomaly_mode", facts(anomaly_share=1.0, graph_nodes=1000), 30),
         ("anomaly_mode", facts(anomaly_share=1.0, layers=200), 30),
         ("anomaly_mode", facts(anomaly_share=1.0, layers=200, queued_share=0.5), 60),
@@ -127,3 +134,30 @@ def test_windows_say_better_than_the_lag_whether_the_device_waits(
     lag: float | None, idle: float, updates: int, expected: bool
 ) -> None:
     assert facts(lag_share=lag, window=ProfilerWindow(updates, idle, 300.0, 13e-6)).launch_bound is expected
+
+
+ASLEEP: dict[str, Any] = {"device": "cpu", "cores_per_rank": 8, "busy_cores_per_rank": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("rule", "known"),
+    [
+        ("padding", {"padding_share": 0.6}),
+        ("anomaly_mode", {"anomaly_share": 1.0, "graph_nodes": 1000}),
+        ("double_precision", DOUBLE),
+        ("half_precision", HALF),
+        ("needless_gradients", NEEDLESS),
+        ("deterministic", {"deterministic": True}),
+        ("few_threads", {"cpu_threads": 1, "graph_nodes": 100}),
+    ],
+)
+def test_switches_are_no_cause_where_computing_is_mostly_waiting(rule: str, known: dict[str, Any]) -> None:
+    assert found(rule, facts(**ASLEEP | known)) == []
+    assert found(rule, facts(**ASLEEP | known | {"busy_cores_per_rank": 0.9})) != []
+    assert found(rule, facts(**ASLEEP | known | {"busy_cores_per_rank": 0.9, "other_cores": 0.6})) == []
+
+
+def test_pauses_of_a_collector_that_waits_for_a_processor_are_not_its_own() -> None:
+    (finding,) = found("collector", facts(collector=PAUSES, queued_share=0.3))
+    assert finding.gain_s == pytest.approx(0.0084)
+    assert not found("collector", facts(collector=PAUSES, queued_share=0.8))

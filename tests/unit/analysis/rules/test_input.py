@@ -14,7 +14,9 @@ from ddlprof.analysis.rules.compute import free_processors
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.signals import DataWaitBursts
 from ddlprof.analysis.sources import Sources, SourceShare
-from ddlprof.model.source_locations import SourceLocation
+from ddlprof.model.source_locations import START, START_ITEMS, SourceLocation
+from tests.unit.analysis.rules.input_cases import job as job_of
+from tests.unit.analysis.rules.input_cases import start_at, starting
 from tests.unit.analysis.rules.made_up import facts
 
 SLOW: dict[str, float | None] = {"compute": 10.0, "data": 90.0, "data_fetch": 80.0, "data_prep": 5.0}
@@ -115,3 +117,56 @@ def test_a_line_comes_before_workers_where_it_is_the_better_advice(
     (line,) = (each for each in found if each.rule == "data_line")
     assert "train.py:9 D.__getitem__" in line.next
     assert line.gain_s == pytest.approx(0.027)
+
+
+@pytest.mark.parametrize(
+    ("start", "device", "why", "cure"),
+    [
+        ("fork", "cpu", "anew each time", "persistent_workers=True"),
+        ("spawn", "cpu", "by spawn: each imports the script and gets a pickled copy", 'multiprocessing_context="fork"'),
+        ("spawn", "NVIDIA A10G", "by spawn", "persistent_workers=True"),
+        ("forkserver", "cpu", "by forkserver", "persistent_workers=True"),
+    ],
+)
+def test_why_workers_start_slowly_depends_on_how_they_are_started(start: str, device: str, why: str, cure: str) -> None:
+    given = facts(job=starting(300), persistent_workers=False, loader=SampleCost(1e-3, None, 0.0), worker_start=start,
+                  device=device)  # fmt: skip
+    finding = next(each for each in apply_rules(given, RULES) if each.rule == "epoch_start")
+    assert why in finding.evidence
+    assert ("pickled" in finding.evidence) == (start != "fork")
+    assert cure in finding.next
+    assert ("fork" in finding.next) == (start == "spawn" and device == "cpu")
+
+
+def test_going_through_the_data_before_the_training_is_told_from_any_slow_line() -> None:
+    given = {what: facts(job=job_of("start_up", 500), starting=start_at(what)) for what in (START, START_ITEMS)}
+    said = {what: apply_rules(each, RULES)[0] for what, each in given.items()}
+    assert {what: each.severity for what, each in said.items()} == {START: "info", START_ITEMS: "critical"}
+    assert "called at train.py:3 <module>" in said[START_ITEMS].evidence
+    assert "lengths" in said[START_ITEMS].next
+    assert said[START_ITEMS].share == pytest.approx(0.45)  # of a job of 1000 s: 1800 looks every quarter of a second
+
+
+def test_workers_that_repeat_their_data_are_not_given_more() -> None:
+    given = facts(SLOW, repeated_batches=True, loader_workers=2, job=job_of("start_up", 0))
+    (finding,) = apply_rules(given, RULES)
+    assert finding.rule == "repeated_samples"
+    assert finding.share == pytest.approx(0.5)
+    assert "get_worker_info()" in finding.next
+
+
+def test_whole_batches_are_not_asked_for_where_the_data_set_gives_them() -> None:
+    short: dict[str, float | None] = {"compute": 0.7, "data": 0.3, "data_fetch": 0.0, "data_prep": 0.3}
+    said = [
+        apply_rules(facts(short, loader_workers=0, whole_batches=whole), RULES)[0].next for whole in (False, True, None)
+    ]
+    assert ["sample by sample" in each for each in said] == [True, False, True]
+
+
+def test_no_line_of_input_is_told_where_threads_fill_the_processors() -> None:
+    line = SourceShare(SourceLocation("train.py:9 D.__getitem__", "data"), 0.9, True)
+    given = facts({"compute": 60.0, "data": 40.0}, data_lines=DataLines(Sources(40, [line])), loader_workers=0,
+                  device="cpu", cpu_threads=16, cpu_percent=99.0)  # fmt: skip
+    assert "host_contention" in {each.rule for each in apply_rules(given, RULES)}
+    assert "data_line" not in {each.rule for each in apply_rules(given, RULES)}
+    assert "data_line" in {each.rule for each in apply_rules(replace(given, host=facts().host), RULES)}

@@ -86,11 +86,20 @@ CHECKPOINTED: dict[str, Any] = {
     "forward_flops_per_sample": 1e9, "backward_flops_per_sample": 3e9, "recomputed_flops_per_sample": 1e9,
     "peak_bytes": 20 * GIB,
 }  # fmt: skip
+HALF: dict[str, Any] = {"precision": "fp16", "device": "cpu", "cpu_16bit": ()}
+NEEDLESS: dict[str, Any] = {"needless_share": 0.5, "needless_parameters": 16}
 
 
 def loops(*shares: float, what: str = source_locations.LOOP) -> Sources:
     found = [SourceShare(SourceLocation(f"loss.py:{n} slow", what), share, False) for n, share in enumerate(shares)]
     return Sources(40, [*found, SourceShare(SourceLocation("train.py:9 main"), 1 - sum(shares), False)])
+
+
+def after_backward(*shares: float, what: str = source_locations.BETWEEN, called: bool = False) -> Sources:
+    """Loops of these shares after the backward; `called`: from one line of the training loop."""
+    found = [SourceShare(SourceLocation(f"clip.py:{n} clip", what), s, s > 0.5) for n, s in enumerate(shares)]
+    caller = [SourceShare(SourceLocation("train.py:9 main", what), sum(shares), True)] if called else []
+    return Sources(40, found, caller)
 
 
 LOOPING: dict[str, Any] = {
@@ -120,7 +129,13 @@ SPEAKS: dict[str, list[Facts]] = {
     "optimizer_loop": [facts(UPDATING, **OWN_UPDATE),
                        facts(UPDATING, **LOOPED), facts(UPDATING, **LOOPED | {"optimizer": "Lamb",
                                                                               "optimizer_switch": "foreach"})],
-    "recomputation": [facts(**CHECKPOINTED)],
+    "recomputation": [facts(**CHECKPOINTED),
+                      facts(**CHECKPOINTED, device="cpu", peak_process_memory_bytes=GIB, free_bytes=2 * GIB)],
+    "gradient_loop": [facts(UPDATING, optimizer_tensors=400, after_backward=after_backward(0.9)),
+                      facts(UPDATING, optimizer_tensors=400, after_backward=after_backward(0.3, 0.3, called=True))],
+    "half_precision": [facts(**HALF), facts(**HALF | {"precision": "amp-bf16"}),
+                       facts(**HALF | {"cpu_16bit": ("bf16",)})],
+    "needless_gradients": [facts(**NEEDLESS), facts(**NEEDLESS, strategy="ddp", device="cpu")],
     "storage": [facts(BLOCKED), facts(BLOCKED, loader_workers=0, loader=SampleCost(1e-3, 1e5))],
     "pinning": [facts(COPYING), facts(COPYING, pin_memory=False), facts(COPYING, pin_memory=None)],
     "no_sync": [ddp(30, **FOUR_TIMES), by(SCATTERED, GATHERED, **FOUR_TIMES | {"strategy": "fsdp"}),
@@ -214,7 +229,22 @@ SILENT: dict[str, list[Facts]] = {
                            "optimizer_switch": ""}), facts(UPDATING, **LOOPED | {"optimizer_switch": "foreach",
                                                                                  "optimizer_tensors": 10})],
     "recomputation": [facts(), facts(**CHECKPOINTED | {"recomputed_flops_per_sample": 0.0}),
-                      facts(**CHECKPOINTED | {"peak_bytes": 70 * GIB}), facts(**CHECKPOINTED, device="cpu")],
+                      facts(**CHECKPOINTED | {"peak_bytes": 70 * GIB}), facts(**CHECKPOINTED, device="cpu"),
+                      facts(**CHECKPOINTED, device="cpu", peak_process_memory_bytes=2 * GIB, free_bytes=GIB)],
+    "gradient_loop": [facts(UPDATING, optimizer_tensors=400),
+                      facts(UPDATING, optimizer_tensors=20, after_backward=after_backward(0.9)),
+                      facts(UPDATING, optimizer_tensors=400, after_backward=after_backward(0.3)),
+                      facts({"compute": 970.0, "compute_optimizer": 300.0}, optimizer_tensors=400,
+                            after_backward=after_backward(0.9)),
+                      facts(optimizer_tensors=400, after_backward=after_backward(0.9)),
+                      facts(UPDATING, optimizer_tensors=400,
+                            after_backward=after_backward(0.9, what=source_locations.STEPPING))],
+    "half_precision": [facts(**HALF | {"cpu_16bit": ("bf16", "fp16")}), facts(**HALF | {"cpu_16bit": None}),
+                       facts(**HALF | {"precision": "fp32"}), facts(**HALF | {"device": "NVIDIA A10G"}),
+                       facts({"compute": 40.0, "data": 60.0}, **HALF)],
+    "needless_gradients": [facts(), facts(**NEEDLESS | {"needless_share": None}), facts(**NEEDLESS, strategy="fsdp"),
+                           facts(**NEEDLESS | {"needless_share": 0.04}), facts(**NEEDLESS, lag_share=0.01),
+                           facts({"compute": 40.0, "data": 60.0}, **NEEDLESS)],
     "after_checkpoints": [facts(), facts(job=job("checkpoint", 150)), facts(after_saves=UPLOADS),
                           facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 2, 1.0, 0.1)),
                           facts(job=job("checkpoint", 150), after_saves=AfterSaves(0, 30, 5.0, 6.0))],

@@ -394,6 +394,21 @@ def test_without_proc_facts_are_fewer(machine: Path) -> None:
     assert facts_of_machine.cpu_model() == os.uname().machine
 
 
+@pytest.mark.parametrize(
+    ("line", "types"),
+    [
+        ("flags\t\t: fpu avx2 f16c", []),
+        ("flags\t\t: avx512f avx512_bf16", ["bf16"]),
+        ("flags\t\t: amx_bf16 avx512_fp16", ["bf16", "fp16"]),
+        ("Features\t: fp asimd fphp asimdhp bf16", ["bf16", "fp16"]),
+        ("vendor_id\t: unknown", None),
+    ],
+)
+def test_16_bit_types_that_the_processor_has(machine: Path, line: str, types: list[str] | None) -> None:
+    put(machine / "proc/cpuinfo", f"processor\t: 0\n{line}\n")
+    assert facts_of_machine.cpu_16bit() == types
+
+
 def test_peak_memory_is_that_of_the_process_itself(machine: Path) -> None:
     put(machine / "proc/self/status", "Name:\tpython\nVmHWM:\t    2048 kB\nVmRSS:\t 1024 kB\n")
     assert peak_rss_bytes() == 2048 * 1024

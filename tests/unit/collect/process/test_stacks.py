@@ -14,11 +14,13 @@ from ddlprof.collect.steps.no_grad import NoGradCalls
 from ddlprof.model.events import Event, Kind, Purpose
 from ddlprof.model.records import Flag
 from ddlprof.model.source_locations import (
+    BETWEEN,
     CHECKPOINT,
     EVALUATION,
     FORWARD,
     LOOP,
     ROLLOUT,
+    STEPPING,
     UPDATE,
     SourceLocation,
 )
@@ -161,7 +163,7 @@ LOSS = [event(Kind.FORWARD_BEGIN, True), event(Kind.FORWARD_END, True)]
         (LOSS, LOOP),
         ([*LOSS, event(Kind.DATA_BEGIN)], None),
         ([*LOSS, event(Kind.BACKWARD_BEGIN)], None),
-        ([*LOSS, event(Kind.BACKWARD_BEGIN), event(Kind.BACKWARD_END)], None),
+        ([*LOSS, event(Kind.BACKWARD_BEGIN), event(Kind.BACKWARD_END)], BETWEEN),
         ([event(Kind.OPTIMIZER_BEGIN)], UPDATE),
         (EVALUATED[:1], None),
     ],
@@ -184,20 +186,21 @@ def test_a_loop_of_the_script_is_told_in_forwards_and_in_optimizers() -> None:
     sampler = StackSampler()
     sampler.sample(thread.ident, LOSS[:1], 1)
     sampler.sample(thread.ident, [event(Kind.OPTIMIZER_BEGIN)], 1)
+    sampler.sample(thread.ident, [event(Kind.BACKWARD_END)], 1)
     sampler.sample(thread.ident, [event(Kind.BACKWARD_BEGIN)], 1)
     release.set()
     thread.join()
     found = sampler.of_step(2, 0)
-    assert [place.what for place in found.compute] == [LOOP, UPDATE]
+    assert [place.what for place in found.compute] == [LOOP, UPDATE, BETWEEN]
     line = many.__code__.co_firstlineno + 1
     assert all(place.text.partition(" ")[0].endswith(f":{line}") for place in found.compute)
-    assert found.other == {}
+    assert sum(found.other.values()) == 1  # what follows a backward may be `other`
 
 
-def test_a_line_without_a_loop_counts_in_forwards_only(waiting: int) -> None:
+def test_a_line_without_a_loop_counts_as_such(waiting: int) -> None:
     sampler = StackSampler()
     for _ in range(3):
         sampler.sample(waiting, LOSS[:1], 1)
         sampler.sample(waiting, [event(Kind.OPTIMIZER_BEGIN)], 1)
-    ((place, count),) = sampler.of_step(2, 0).compute.items()
-    assert (place.what, count) == ("", 3)
+    found = sampler.of_step(2, 0).compute
+    assert {place.what: count for place, count in found.items()} == {"": 3, STEPPING: 3}

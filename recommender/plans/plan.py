@@ -230,7 +230,7 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
         times=estimate.times if estimate else None,
         bound_by=estimate.times.largest if estimate else None,
         memory_gib_needed=candidate.memory_gib_needed,
-        **_memory_of(candidate),
+        **_memory_of(candidate) | _parts_of(candidate, counted),
         meets_budget=None if time_s[2] is None else time_s[2] <= limits.budget_s,
         extrapolated=estimate.extrapolated if estimate else None,
         reason=candidate.reason or whole.reason or _over(time_s[2], cost[2], limits),
@@ -241,8 +241,6 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
         tokens_per_s=estimate.tokens_per_s if estimate else None,
         dimensions=estimate.dimensions if estimate else None,
         list_cost_usd=cost_usd(listed, sizing.nodes, time_s[0], instance.cloud) if listed and time_s[0] else None,
-        **{f"{part}_s": seconds.mean_s for part, seconds in candidate.overheads.parts.items()}
-        | ({"checkpoint_s": counted.checkpoint_s} if counted else {}),
         interruptions_per_hour=counted.per_hour if counted else None,
         interruptions=counted.number if counted else None,
         checkpoint_every_s=counted.every_s if counted else None,
@@ -259,6 +257,12 @@ def _memory_of(candidate: Candidate) -> dict[str, Any]:
         "memory_fit_probability": memory.probability if memory else None,
         "would_fit_with": candidate.memory_cures,
     }
+
+
+def _parts_of(candidate: Candidate, counted: Interrupted | None) -> dict[str, Any]:
+    """The parts of the time besides steps; `counted`: interruptions, with their checkpoints."""
+    parts = {f"{part}_s": seconds.mean_s for part, seconds in candidate.overheads.parts.items()}
+    return parts | ({"checkpoint_s": counted.checkpoint_s} if counted else {})
 
 
 def with_energy(plan: Plan, catalog: Catalog) -> Plan:

@@ -217,12 +217,13 @@ def model_workload(model: ModelFacts, name: str) -> Workload:
     from ddlprof.recommender import Workload
 
     forward, backward = model.forward_flops_per_sample, model.backward_flops_per_sample
+    again = model.recomputed_flops_per_sample or 0.0
     return Workload(
         name=model.name or name,
         layers=model.layers,
         parameter_tensors=model.parameter_tensors,
         gradient_bytes=model.gradient_bytes,
-        flops_per_sample=None if forward is None or backward is None else forward + backward,
+        flops_per_sample=None if forward is None or backward is None else forward + backward - again,
     )
 
 
@@ -252,6 +253,7 @@ def _measurement(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> 
         grad_accum=training.micro_batches or 1,
         gpu_model=None if device == "cpu" else device,
         queued_share=headline.queued_share,
+        reduced_in=training.reduced_in,
         **carried,
     )
 

@@ -9,13 +9,13 @@ import os
 import re
 import shutil
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from ddlprof.base.errors import complain
+from ddlprof.base.text import text_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,10 +79,9 @@ def _wrapped(line: str, width: int) -> str:
         return line
     if len(_GAPS.findall(line, found.end())) > 1:  # a row of a table
         return line
-    return textwrap.fill(
-        line[found.end() :], width, initial_indent=found[0], subsequent_indent=" " * len(found[0]),
-        break_long_words=False, break_on_hyphens=False,
-    ) + "\n"  # fmt: skip
+    from ddlprof.report.text import wrapped
+
+    return text_of(wrapped(line[found.end() :].rstrip("\n"), width, found[0], break_long_words=False))
 
 
 def echo(text: str, err: bool = False) -> None:

@@ -88,6 +88,9 @@ class TrainingFacts:
     batch_bytes: Shared[int | None] = None
     comm_hook: Annotated[str | None, SharedAs("communication hook")] = None
     """The name of DDP's communication hook; empty if there is none."""
+    reduced_in: Annotated[str | None, SharedAs("precision")] = None
+    """The type in which gradients are reduced, where the mixed precision of FSDP or DDP or a compressing hook says it:
+    fp32, bf16, fp16."""
     peak_device_memory_bytes: Shared[int | None] = None
     peak_process_memory_bytes: Shared[int | None] = None
     zero_stage: Shared[int | None] = None

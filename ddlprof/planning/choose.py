@@ -136,6 +136,7 @@ def predictions(
     `links` are those of machines that are known by their GPU, fields of `Target`.
     """
     from ddlprof.recommender import PredictionError, Predictor, Target
+    from ddlprof.recommender.model_flops import mfu
     from ddlprof.recommender.plans.candidates import describe_job
     from ddlprof.recommender.target import default_catalog, machine_of
     from ddlprof.report.plans.prediction import Prediction
@@ -172,25 +173,12 @@ def predictions(
                 differences,
                 memory=_memory(workload, settings, target, gpu),
                 tokens_per_sample=workload.tokens_per_sample,
-                mfu=_mfu(workload, target, estimate, gpu, target.precision or described.precision),
+                mfu=mfu(workload, target, estimate, gpu, target.precision or described.precision),
             )
         )
     if len(problems) == len(found):
         raise problems[0]
     return found
-
-
-def _mfu(workload: Workload, target: Target, estimate: Estimate, gpu: Gpu | None, precision: str) -> float | None:
-    """The FLOPs of the model as a share of those that the GPUs could do in the step by their data sheet."""
-    from ddlprof.recommender.compute.gpu_peaks import peak_tflops, precision_class
-
-    if gpu is None or workload.flops_per_sample is None:
-        return None
-    peak = peak_tflops(gpu, precision_class(precision, gpu))
-    if peak is None:
-        return None
-    samples = target.batch_per_gpu * (target.grad_accum or 1)
-    return workload.flops_per_sample * samples / (estimate.step_s * peak * 1e12)
 
 
 def _memory(workload: Workload, settings: Settings, target: Target, gpu: Gpu | None) -> Memory | None:

@@ -21,6 +21,7 @@ from ddlprof.recommender.compute.correction import ComputeCorrection, CorrectedP
 from ddlprof.recommender.compute.gpu_peaks import precision_class
 from ddlprof.recommender.compute.gpu_ratios import GpuPairs, Series, merged
 from ddlprof.recommender.compute.host import TYPICAL, Host
+from ddlprof.recommender.compute.least_time import NO_TIME, LeastTime
 from ddlprof.recommender.compute.step_parts import (
     AS_COUNTED,
     PARTS,
@@ -64,6 +65,8 @@ class ComputeEstimate:
     extrapolated: bool
     phases: ComputePhases | None = None
     """The mean by phase; None if the operators of the step are not known."""
+    least: LeastTime = NO_TIME
+    """What no software can be faster than."""
     slower: float = 1.0
     """How many times as long it takes on the slowest host that is allowed for, where nothing tells how fast it is."""
 
@@ -198,14 +201,18 @@ class ComputeModel:
             for ratio in self._ratios(gpu, batch_per_gpu):
                 log_s, sd = merged((log_s, sd), ratio)
                 basis.append(f"and by ratios of step times fitted between these GPUs and {gpu.gpu_model}")
-        mean_s, spread = math.exp(log_s), Z80 * sd
+        mean_s, spread, least_s = math.exp(log_s), Z80 * sd, parts.least.step_s()
+        if not here:
+            mean_s = max(mean_s, least_s)
         if self._parts.knowledge != "operators":
             basis += _ignored(changes)
         return ComputeEstimate(
-            Range(mean_s, mean_s * math.exp(-spread), mean_s * math.exp(spread)),
+            # A step measured here is believed, even where its counts say that it cannot be.
+            Range(mean_s, max(mean_s * math.exp(-spread), min(least_s, mean_s)), mean_s * math.exp(spread)),
             tuple(basis),
             self._extrapolated(parts, gpu, kind, here, batch_per_gpu),
             _phases(parts, mean_s),
+            parts.least,
             parts.slower if known == "nothing" and parts.learned_sd is None else 1.0,
         )
 

@@ -19,6 +19,7 @@ from ddlprof.instance_catalog import Catalog, Gpu
 from ddlprof.model.operators import Checkpointing, StepOperators
 from ddlprof.recommender.compute.gpu_peaks import peak_tflops, precision_class
 from ddlprof.recommender.compute.host import TYPICAL, Host
+from ddlprof.recommender.compute.least_time import NO_TIME, LeastTime, least_time
 from ddlprof.recommender.compute.operator_time import OperatorModel
 from ddlprof.recommender.compute.what_if import as_asked
 from ddlprof.recommender.errors import PredictionError
@@ -79,6 +80,8 @@ class StepParts:
     """How many times as long the phases take if the host is as slow as is allowed for."""
     learned_sd: float | None = None
     """The standard deviation of the logarithm of the step, where runs of the user's own corrected the parts."""
+    least: LeastTime = NO_TIME
+    """What no software can be faster than."""
 
 
 class PartsSource(Protocol):
@@ -137,6 +140,7 @@ class OperatorParts:
         return StepParts(
             np.maximum(seconds, 1e-9), found.unfitted_share, (found.forward_s, found.backward_s, found.optimizer_s),
             found.basis, found.extrapolated, slower=found.slow_s / max(found.step_s, 1e-12),
+            least=least_time(step, gpu, tf32),
         )  # fmt: skip
 
 
@@ -168,7 +172,9 @@ class FlopParts:
         )
         alone = f"FLOPs alone, {scaled(self._flops, 'FLOP')} a sample"
         known = "the measured steps" if self.knowledge == "steps" else alone
-        return StepParts(np.maximum(seconds, 1e-9), 0.0, None, (f"computation from {known}",), False)
+        # FLOPs that were chosen to reproduce a measured step are no count.
+        least = NO_TIME if self.knowledge == "steps" else LeastTime(flops / (peak * 1e12))
+        return StepParts(np.maximum(seconds, 1e-9), 0.0, None, (f"computation from {known}",), False, least=least)
 
     def scaled_to(self, seconds: float, gpu: Gpu, batch: int, precision: str) -> FlopParts:
         """The parts with FLOPs chosen so that this step takes `seconds`, of which launches take at most half."""

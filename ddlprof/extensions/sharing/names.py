@@ -14,6 +14,7 @@ from ddlprof.model import source_locations
 from ddlprof.model.dimensions import DIMENSIONS, UNKNOWN
 from ddlprof.model.health import COUNTERS
 from ddlprof.model.issuers import ISSUERS
+from ddlprof.model.operators import BACKWARD, CAUSAL
 from ddlprof.model.records import SPANS
 
 ANYBODY = "any"
@@ -256,7 +257,8 @@ def version(text: Any) -> str | None:
 def operator(name: str, kind: str) -> str:
     """The name of an operator if it is one of torch's; otherwise its kind."""
     known = _operator_names()
-    return name if name in known or name.removesuffix("_backward") in known else kind
+    plain = name.removesuffix(BACKWARD).removesuffix(CAUSAL)
+    return name if known & {name, plain, f"_{plain}"} else kind
 
 
 @cache

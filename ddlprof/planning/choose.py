@@ -171,7 +171,7 @@ def predictions(
                 estimate,
                 before,
                 differences,
-                memory=_memory(workload, target, gpu),
+                memory=_memory(workload, settings, target, gpu),
                 tokens_per_sample=workload.tokens_per_sample,
                 mfu=mfu(workload, target, estimate, gpu, target.precision or described.precision),
             )
@@ -181,23 +181,24 @@ def predictions(
     return found
 
 
-def _memory(workload: Workload, target: Target, gpu: Gpu | None) -> Memory | None:
+def _memory(workload: Workload, settings: Settings, target: Target, gpu: Gpu | None) -> Memory | None:
     """The GPU memory that the step needs; None where the job's need or the GPU's memory is not known."""
-    from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
-    from ddlprof.recommender.compute.step_parts import Changes
+    from ddlprof.recommender.compute.memory_fit import FITS, MemoryVerdict, usable_gib_of
+    from ddlprof.recommender.plans.candidates import describe_job
+    from ddlprof.recommender.plans.memory import MemoryFit
+    from ddlprof.recommender.target import default_catalog
     from ddlprof.report.plans.prediction import Memory
 
-    gpus = sum(target.placement)
-    changes = Changes.of(target)
-    of_job = JobMemory(workload, precision=target.precision, strategy=target.strategy, changes=changes)
-    needed_gib = of_job.needed_gib(target.batch_per_gpu, gpus, target.grad_accum or 1)
-    if gpu is None or gpu.memory_gib is None or needed_gib is None:
+    sizes = (target.batch_per_gpu, sum(target.placement), target.grad_accum or 1)
+    job = describe_job(workload, (target.batch_per_gpu,), False, settings)
+    fitting = MemoryFit(workload, job, default_catalog())
+    needed, usable_gib = fitting.needed(*sizes), usable_gib_of(gpu) if gpu else None
+    if needed is None or usable_gib is None:
         return None
-    usable_gib = USABLE_MEMORY_SHARE * gpu.memory_gib
-    memory = Memory(needed_gib, usable_gib)
-    if memory.fits:
-        return memory
-    return replace(memory, largest_batch=of_job.largest_batch(usable_gib, gpus, target.grad_accum or 1))
+    verdict = MemoryVerdict(needed, usable_gib)
+    if verdict.word == FITS:
+        return Memory(verdict)
+    return Memory(verdict, fitting.largest_batch(usable_gib, *sizes[1:]), fitting.cures(verdict, *sizes))
 
 
 def _estimate(predictor: Predictor, target: Target) -> Estimate | None:

@@ -83,13 +83,13 @@ def _step(
 ) -> tuple[LayoutPrediction, DdlprofError | None]:
     """The step of a target with the global batch of the base, and why there is none."""
     from ddlprof.recommender import PredictionError
-    from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE
+    from ddlprof.recommender.compute.memory_fit import usable_gib_of
     from ddlprof.recommender.target import default_catalog, machine_of
     from ddlprof.report.plans.layout_prediction import LayoutPrediction
 
     assert target.layout is not None
     gpu = machine_of(target, default_catalog()).gpu
-    usable_gib = gpu.memory_gib * USABLE_MEMORY_SHARE if gpu and gpu.memory_gib else None
+    usable_gib = usable_gib_of(gpu) if gpu else None
     try:
         if problem := target.layout.problem(model, sum(target.placement)):
             raise PredictionError(f"layout {target.layout.text()}: {problem}")

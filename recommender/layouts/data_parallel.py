@@ -3,12 +3,12 @@ answer whether it is asked for with a layout or without."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from ddlprof.instance_catalog import Gpu
 from ddlprof.model.operators import Checkpointing
-from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
+from ddlprof.recommender.compute.memory import JobMemory
+from ddlprof.recommender.compute.memory_fit import DOES_NOT_FIT, MemoryVerdict, usable_gib_of
 from ddlprof.recommender.compute.step_parts import Changes
 from ddlprof.recommender.estimate import Estimate
 from ddlprof.recommender.layout import DIMENSIONS
@@ -42,14 +42,17 @@ def with_figures_of_layouts(
     """The estimate of a target with what estimates of layouts tell besides: memory, tokens, MFU, dimensions."""
     gpus, passes = sum(target.placement), target.grad_accum or 1
     job = JobMemory(workload, precision=precision, strategy=target.strategy, changes=Changes.of(target))
-    needed_gib = job.needed_gib(target.batch_per_gpu, gpus, passes)
-    usable_gib = USABLE_MEMORY_SHARE * (gpu.memory_gib or math.inf) if gpu else math.inf
+    needed = job.needed(target.batch_per_gpu, gpus, passes)
+    usable_gib = usable_gib_of(gpu) if gpu else None
+    fits = MemoryVerdict(needed, usable_gib) if needed and usable_gib is not None else None
     tokens = workload.tokens_per_sample
     sent_s = estimate.times.interconnect_s + estimate.times.network_s
     return replace(
         estimate,
-        memory_gib=needed_gib,
-        fits_memory=None if needed_gib is None else needed_gib <= usable_gib,
+        memory_gib=needed.gib if needed else None,
+        fits_memory=fits.word != DOES_NOT_FIT if fits else None,
+        memory_verdict=fits.word if fits else None,
+        memory_fit_probability=fits.probability if fits else None,
         tokens_per_s=tokens and tokens * gpus * target.batch_per_gpu * passes / estimate.step_s,
         mfu=mfu(workload, target, estimate, gpu, precision),
         dimensions={**dict.fromkeys(DIMENSIONS, 0.0), "data": sent_s},

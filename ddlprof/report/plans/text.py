@@ -16,7 +16,7 @@ from ddlprof.report.plans.changes import changes_of
 from ddlprof.report.plans.data import Answer, settings_in_words
 from ddlprof.report.plans.pareto_plot import Axis, apart, axes, plot
 from ddlprof.report.plans.table import plans_table
-from ddlprof.report.plans.words import described, time_unit
+from ddlprof.report.plans.words import described, memory_in_words, time_unit
 from ddlprof.report.text import labelled, wrapped
 
 if TYPE_CHECKING:
@@ -93,8 +93,10 @@ def _extremes(answer: Answer) -> list[str]:
     accepted = answer.accepted
     other = _labelled("Second", second) if (second := second_way_to_pay(accepted)) else []
     knee, fastest = knee_of(answer.front), fastest_of(accepted)
+    memory = memory_in_words(accepted)
     return [
         *_labelled("Cheapest", described(accepted[0])),
+        *(_labelled("Memory", "; ".join(memory)) if memory else []),
         *other,
         *(_labelled("Knee", described(knee)) if knee else []),
         *(_labelled("Fastest", described(fastest)) if fastest else []),

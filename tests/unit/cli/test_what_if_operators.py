@@ -141,7 +141,7 @@ def test_predictions_rest_on_a_probe_of_the_gpu(
     add_reached(catalog, [slow])
     after = predicted(monkeypatch)["estimate"]
     assert after["step_s"] > 1.5 * before["step_s"]
-    assert after["high_s"] / after["low_s"] < before["high_s"] / before["low_s"]
+    assert after["high_s"] / after["step_s"] < before["high_s"] / before["step_s"]  # below, one ends at the peak
     assert "measured" in " ".join(after["basis"])
     elsewhere = ["predict", "net.json", "--instance", "g5.xlarge", "--batch", "8", "-o", "-", "-o", "g5.json"]
     assert ddlprof(monkeypatch, *elsewhere) == 0

@@ -56,7 +56,7 @@ class JobFit:
         found = [each.predict(links, at, load) for each in self._posteriors]
         parts = np.array([(one.rest_s, one.exposed_s, one.sd**2) for one in found])
         rest, exposed, variance = (self._weights @ parts).tolist()
-        return FitEstimate(rest, exposed, math.sqrt(variance + self._apart(found)))
+        return FitEstimate(rest, exposed, math.hypot(math.sqrt(variance), self.scattered(links, at, load)))
 
     def seconds(self, links: Links, at: Placing, load: Load) -> tuple[Array, Array]:
         """The computation and the exposed communication of `predict`, for arrays of targets."""
@@ -72,18 +72,16 @@ class JobFit:
 
     def sd_of(self, links: Links, at: Placing, load: Load) -> float:
         """The `sd` of `predict`, without the effect of close measured points."""
-        return math.hypot(self._likeliest.sd_of(links, at, load), self._apart_at(links, at, load))
+        return math.hypot(self._likeliest.sd_of(links, at, load), self.scattered(links, at, load))
 
     def sd_after(self, links: Links, at: Placing, load: Load, measured_at: Placing, measured_load: Load) -> float:
         """The value of `sd_of` after one more measurement at `measured_at`."""
         sd = self._likeliest.sd_after(links, at, load, measured_at, measured_load)
-        return math.hypot(sd, self._apart_at(links, at, load))
+        return math.hypot(sd, self.scattered(links, at, load))
 
-    def _apart_at(self, links: Links, at: Placing, load: Load) -> float:
-        return math.sqrt(self._apart([each.predict(links, at, load) for each in self._posteriors]))
-
-    def _apart(self, found: Sequence[FitEstimate]) -> float:
-        """The variance of the logarithm of the step between the explanations."""
+    def scattered(self, links: Links, at: Placing, load: Load) -> float:
+        """The standard deviation of the logarithm of the step by what the explanations differ, and steps scatter."""
+        found = [each.predict(links, at, load) for each in self._posteriors]
         logs = np.log([one.rest_s + one.exposed_s for one in found])
-        widen = self.prior.widen[bool(self.observations)]
-        return widen**2 * float(self._weights @ (logs - self._weights @ logs) ** 2)
+        own = np.array([each.scatter * each.unknown(at, load) for each in self._posteriors])
+        return math.sqrt(self._weights @ ((logs - self._weights @ logs) ** 2 + own**2))

@@ -87,7 +87,7 @@ class Posterior:
 
     def __init__(self, prior: Prior, observations: Sequence[Observation], scatter: float = 0.0) -> None:
         """`scatter`: what steps of the cluster differ by beside the form, as a share of the step."""
-        self.prior, self.observations, self._scatter = prior, tuple(observations), scatter
+        self.prior, self.observations, self.scatter = prior, tuple(observations), scatter
         self._own = 1.0 - (1.0 - _REPEATS) * FORM_REST**2 / (FORM_REST**2 + scatter**2)
         self._mean: Array = np.array(prior.mean)
         self._sd: Array = np.array(prior.sd)
@@ -149,9 +149,9 @@ class Posterior:
         return self._sd_of(target_gradient, covariance)
 
     def _sd_of(self, gradient: Array, covariance: Array) -> float:
-        """The calibrated standard deviation of the logarithm of a step, which scatters itself."""
+        """The calibrated standard deviation of the logarithm of a step."""
         measured = int(bool(self.observations))
-        parameters = self.prior.widen[measured] * np.sqrt(gradient @ covariance @ gradient + self._scatter**2)
+        parameters = self.prior.widen[measured] * np.sqrt(gradient @ covariance @ gradient)
         return float(np.hypot(parameters, self.prior.floor[measured]))
 
     def _linearised(self, links: Links, at: Placing, load: Load) -> tuple[float, float, Array]:
@@ -184,11 +184,9 @@ class Posterior:
         moved[2:, 4:6] = [[FORM_LOST] * 2, [-FORM_LOST] * 2]
         _, exposed = step_s(z + moved, seen.links, seen.placing, seen.load)
         bend = math.hypot(*(exposed[::2] - exposed[1::2])) / 2 / seen.rest_and_exposed_s
-        repeated = math.hypot(MEASURED, self._scatter)  # ranks wait for the late one at the end of the reductions
+        repeated = math.hypot(MEASURED, self.scatter)  # ranks wait for the late one at the end of the reductions
         rest = math.hypot(MEASURED, FORM_REST)
-        return (
-            (math.hypot(rest, bend, self._scatter),) if seen.exposed_s is None else (rest, math.hypot(repeated, bend))
-        )
+        return (math.hypot(rest, bend, self.scatter),) if seen.exposed_s is None else (rest, math.hypot(repeated, bend))
 
     def _noise_at(self, z: Array) -> Array:
         """`_noise_of` for all points, in the order of `_errors`."""

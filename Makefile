@@ -12,14 +12,15 @@ DEMO := ddlprof-runs/demo
 
 demo: $(INSTALLED)
 	@rm -rf $(DEMO)
-	$(BIN)/ddlprof run --out $(DEMO)/one-process examples/digits.py
+	$(BIN)/ddlprof run --quiet --out $(DEMO)/one-process examples/digits.py
 	OMP_NUM_THREADS=1 $(BIN)/ddlprof run --quiet --out $(DEMO)/two-ranks --nproc-per-node 2 examples/digits.py
 	$(BIN)/ddlprof export $(DEMO)/two-ranks --format csv --out $(DEMO)/two-ranks-csv
-	$(BIN)/ddlprof report $(DEMO)/two-ranks --format html --instance g5.12xlarge -o $(DEMO)/page.html
+	$(BIN)/ddlprof report $(DEMO)/two-ranks --instance g5.12xlarge -o - -o $(DEMO)/page.html -o $(DEMO)/run.json
 	@printf '\nWhich machine trains GPT-2 large on 300 million tokens within 12 hours?\n\n'
-	$(BIN)/ddlprof recommend examples/gpt2-large.json --batch 2,4,8 --samples 300000 --budget 12h --top 5
-	@printf '\nWhere did the steps of the two ranks go?\n\n'
-	$(BIN)/ddlprof report $(DEMO)/two-ranks
+	$(BIN)/ddlprof recommend examples/gpt2-large.json --batch 2,4,8 --samples 300000 --budget 12h --top 5 \
+	  -o - -o $(DEMO)/plans.json
+	@echo
+	@$(BIN)/python -m scripts.demo_answer $(DEMO)
 
 test: $(INSTALLED)
 	scripts/test

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import os
 import sysconfig
+from pathlib import Path
+from zlib import crc32
 
 from setuptools import Extension, setup
 
 # The stable ABI has no free-threaded builds of Python; these and machines without a compiler use the core in Python.
 WITHOUT = os.environ.get("DDLPROF_PYTHON_CORE") or sysconfig.get_config_var("Py_GIL_DISABLED")
+SOURCE = "ddlprof/collect/_core.c"
 CORE = Extension(
-    "ddlprof.collect._core", ["ddlprof/collect/_core.c"], py_limited_api=True, optional=True, extra_compile_args=["-g0"]
+    "ddlprof.collect._core",
+    [SOURCE],
+    define_macros=[("SOURCE", f"{crc32((Path(__file__).parent / SOURCE).read_bytes())}LL")],
+    py_limited_api=True,
+    optional=True,
+    extra_compile_args=["-g0"],
 )
 
 setup(

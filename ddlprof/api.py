@@ -123,7 +123,8 @@ class Run:
         from ddlprof.base.errors import UserError
         from ddlprof.recommender import PredictionError
 
-        headline, manifest = headline_attempt(self._attempts), self.manifest
+        headline = headline_attempt(self._attempts)
+        manifest = headline.manifest(self.manifest) if headline else self.manifest
         if headline is None or not headline.steady_steps:
             raise UserError(f"{self._data.typed}: no step was measured; see: ddlprof report {self._data.typed}")
         if manifest is None:
@@ -137,9 +138,14 @@ class Run:
                 " --batch, or workload(batch_per_rank=...)"
             )
         try:
-            workload = _workload(headline, manifest, batch, self._data.step)
+            of_first = headline.phases is None or headline.phases.shown.number == 1
+            workload = _workload(headline, manifest, batch, self._data.step if of_first else None)
         except PredictionError as error:  # counts or times that are impossible
             raise UserError(f"{self._data.typed}: {error}; profile it again") from None
+        if headline.phases is not None and len(headline.phases.lines) > 1:
+            of = headline.phases.shown
+            said = f"phase {of.number} of the run's {len(headline.phases.lines)} ({of.name}) is the job"
+            workload = replace(workload, assumed=[*workload.assumed, said])
         if manifest.training.batch_per_rank is None:
             return replace(workload, assumed=[*workload.assumed, f"batch of the run: {batch}, as given"])
         return workload
@@ -211,12 +217,13 @@ def model_workload(model: ModelFacts, name: str) -> Workload:
     from ddlprof.recommender import Workload
 
     forward, backward = model.forward_flops_per_sample, model.backward_flops_per_sample
+    again = model.recomputed_flops_per_sample or 0.0
     return Workload(
         name=model.name or name,
         layers=model.layers,
         parameter_tensors=model.parameter_tensors,
         gradient_bytes=model.gradient_bytes,
-        flops_per_sample=None if forward is None or backward is None else forward + backward,
+        flops_per_sample=None if forward is None or backward is None else forward + backward - again,
     )
 
 
@@ -246,6 +253,7 @@ def _measurement(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> 
         grad_accum=training.micro_batches or 1,
         gpu_model=None if device == "cpu" else device,
         queued_share=headline.queued_share,
+        reduced_in=training.reduced_in,
         **carried,
     )
 

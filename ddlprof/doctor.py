@@ -148,6 +148,8 @@ def check_hooks() -> Check:
         return Check("hooks", OK, "in C: a step is slowed down as little as can be")
     if os.environ.get(core.PYTHON_ONLY):
         return Check("hooks", LIMITED, f"in Python, as {core.PYTHON_ONLY} is set: each step takes longer by some 40 us")
+    if core.STALE:
+        return Check("hooks", LIMITED, f"in Python, as those in C are of an older checkout: {core.REBUILD}")
     meaning = "in Python: each step takes longer by some 40 us; for those in C, install a wheel or a C compiler"
     return Check("hooks", LIMITED, meaning)
 

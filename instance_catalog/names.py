@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from ddlprof.base.typed import shown
@@ -32,6 +33,7 @@ class GpuName(NamedTuple):
     form: str
 
 
+@lru_cache(maxsize=4096)
 def parse(name: str) -> GpuName:
     """The parts of a GPU's name, in any spelling."""
     text = _VENDOR.sub(" ", _ASIDE.sub(" ", name.lower()).replace("_", " "))
@@ -82,6 +84,7 @@ def _fits(gpu: Gpu, wanted: GpuName, memories_gib: Sequence[float]) -> bool:
     return any(abs(gpu.memory_gib / memory - 1) <= _MEMORY_TOLERANCE for memory in memories_gib if memory)
 
 
+@lru_cache(maxsize=4096)
 def _spelling(name: str) -> str:
     return _letters(_VENDOR.sub(" ", name.lower().replace("_", " ")))
 

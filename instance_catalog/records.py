@@ -123,7 +123,9 @@ class Gpu:
     architecture: str | None = None
     compute_capability: str | None = None
     memory_gib: float | None = None
-    """The nominal memory in GiB. Drivers show a little less."""
+    """The nominal memory in GiB."""
+    shown_gib: float | None = None
+    """What CUDA shows of it to a process (GiB), the least of several published figures; None: not known."""
     memory_type: str | None = None
     memory_bandwidth_gb_s: Speed | None = None
     fp32_tflops: Speed | None = None

@@ -39,7 +39,7 @@ class Transformer:
     tied: bool = False
     """Whether the head uses the weights of the embedding."""
     causal: bool = True
-    """Whether a token attends to those before it only: half of the FLOPs of attention."""
+    """Whether a token attends to those before it only: kernels then do half of the FLOPs of attention."""
     flash: bool = True
     """Whether attention is one fused kernel that does not keep its scores (FlashAttention)."""
     experts: Natural = 0
@@ -151,14 +151,17 @@ class Transformer:
         return self.embedding_parameters + (self.layers - mixed) * self.dense_parameters(False) + mixed * routed
 
     @property
+    def _all_scores_flops(self) -> float:
+        return 2.0 * self.seq * self.heads * (self.head_dim + self.of_value)
+
+    @property
     def attention_flops(self) -> float:
-        """FLOPs of the scores of one layer for one token, forward."""
-        full = 2.0 * self.seq * self.heads * (self.head_dim + self.of_value)
-        return full / 2 if self.causal else full
+        """FLOPs of the scores of one layer for one token, forward, as a kernel does them: half of them if causal."""
+        return self._all_scores_flops / (2 if self.causal else 1)
 
     @property
     def flops_per_token(self) -> float:
-        """Model FLOPs of forward and backward for a token, without recomputation (Chowdhery et al., PaLM, appendix B,
-        with attention as `causal` says)."""
-        forward = 2.0 * self.active_parameters + self.layers * self.attention_flops
+        """Model FLOPs of forward and backward for a token, without recomputation and with all scores of attention,
+        causal or not (Chowdhery et al., PaLM, 2022, appendix B): those of the MFU."""
+        forward = 2.0 * self.active_parameters + self.layers * self._all_scores_flops
         return (1 + _BACKWARD) * forward

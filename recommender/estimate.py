@@ -109,7 +109,11 @@ class Estimate(WithTimes):
     memory_gib: float | None = None
     """Memory of the GPU that needs most; None: not estimated here, see `ddlprof.recommender.compute.memory`."""
     fits_memory: bool | None = None
-    """Whether that fits on the GPU; None: not known."""
+    """Whether that fits on the GPU, at least perhaps; None: not known."""
+    memory_verdict: str | None = None
+    """One of `ddlprof.recommender.compute.memory_fit.VERDICTS`; None: not known."""
+    memory_fit_probability: float | None = None
+    """The probability that it fits, from 0 to 1; None: not known."""
     tokens_per_s: float | None = None
     """Tokens that all GPUs train on in a second; None: not known."""
     mfu: float | None = None

@@ -19,12 +19,14 @@ from ddlprof.recommender.coefficients import Coefficients
 from ddlprof.recommender.communication.coefficients import MachineLinks, Prior
 from ddlprof.recommender.communication.exposed import Array, Load, Placing, placing_of
 from ddlprof.recommender.communication.job_parameters import MEASURED, FitEstimate, JobFit, Observation
+from ddlprof.recommender.compute.host import TYPICAL, Host, host_of
 from ddlprof.recommender.compute.micro_batch import ComputeEstimate, ComputeModel
 from ddlprof.recommender.compute.step_parts import AS_COUNTED, Changes
 from ddlprof.recommender.data_and_other import carried_over, data_wait_s
 from ddlprof.recommender.errors import PredictionError
 from ddlprof.recommender.estimate import Z80, Estimate, StepTimes, Suggestion
 from ddlprof.recommender.exchanged import exchanged_by
+from ddlprof.recommender.layouts.data_parallel import as_strategy, has_operators, with_figures_of_layouts
 from ddlprof.recommender.layouts.predict import LayoutPredictor
 from ddlprof.recommender.learned import Learned
 from ddlprof.recommender.measured_steps import MeasuredSteps, Whole
@@ -77,6 +79,8 @@ class _Ask:
     strategy: str
     grad_accum: int
     changes: Changes = AS_COUNTED
+    reduced_in: str | None = None
+    host: Host = TYPICAL
 
     @cached_property
     def placing(self) -> Placing:
@@ -124,8 +128,14 @@ class Predictor:
     @np.errstate(all="ignore")  # absurd input overflows here; the check of step_s and sd below refuses it
     def predict(self, target: Target) -> Estimate:
         """Predicts the step of the job on a target, like the function `predict`."""
+        from_operators = has_operators(self.workload)
+        plain = as_strategy(target) if from_operators else None
+        if plain is not None:
+            ask = self._ask(plain)
+            return with_figures_of_layouts(self.predict(plain), self.workload, plain, ask.machine.gpu, ask.precision)
         if target.layout is not None or (self.workload.transformer and not self.workload.step):
-            self._layouts = self._layouts or LayoutPredictor(self.workload, self._catalog)
+            alone_s = self._alone_s if from_operators else None
+            self._layouts = self._layouts or LayoutPredictor(self.workload, self._catalog, alone_s=alone_s)
             return self._layouts.predict(target)
         ask = self._ask(target)
         compute, samples = self._compute(ask), ask.batch_per_gpu * ask.grad_accum
@@ -156,10 +166,11 @@ class Predictor:
             raise self._contradictory()
         if outside:
             basis.append(f"outside what was fitted: {', '.join(outside)}")
+        least_s = compute.least.step_s(ask.grad_accum, min(self._update_share(ask), 1.0))
         return Estimate(
             step_s=step_s,
-            low_s=step_s * math.exp(-Z80 * sd),
-            high_s=step_s * math.exp(Z80 * sd) + waited_s,
+            low_s=max(step_s * math.exp(-Z80 * sd), min(least_s, step_s)),
+            high_s=step_s * math.exp(math.hypot(Z80 * sd, _slower(compute, rest_s / step_s))) + waited_s,
             times=StepTimes(
                 compute_s=rest_s,
                 data_s=data.seconds,
@@ -169,9 +180,7 @@ class Predictor:
             ),
             extrapolated=bool(outside),
             basis=tuple(dict.fromkeys(basis)),
-            phases=compute.phases_of(
-                rest_s, ask.grad_accum, self._measured.update_share(ask.strategy, ask.placing.gpus)
-            ),
+            phases=compute.phases_of(rest_s, ask.grad_accum, self._update_share(ask)),
         )
 
     @np.errstate(all="ignore")
@@ -255,14 +264,18 @@ class Predictor:
         machine = self._machines.of(target)
         check_target(target, machine)
         check_settings(target, machine.gpu)
+        measured = self.workload.measurements[0] if self.workload.measurements else None
+        strategy = target.strategy or self._measured_as.strategy or "ddp"
         return _Ask(
             machine=machine,
             placement=target.placement,
             batch_per_gpu=target.batch_per_gpu,
             precision=target.precision or self._measured_as.precision or "fp32",
-            strategy=target.strategy or self._measured_as.strategy or "ddp",
+            strategy=strategy,
             grad_accum=target.grad_accum or self._measured_as.grad_accum or 1,
             changes=Changes.of(target),
+            reduced_in=measured.reduced_in if measured and measured.strategy == strategy else None,
+            host=host_of(self._catalog, machine.gpu, machine.cpu_model, target.host_launch_us),
         )
 
     def _compute(self, ask: _Ask, batch_per_gpu: int | None = None) -> ComputeEstimate:
@@ -270,16 +283,26 @@ class Predictor:
         if ask.machine.gpu is None:
             raise PredictionError("target without a GPU: give an instance type or a GPU model")
         batch = batch_per_gpu or ask.batch_per_gpu
-        key = (ask.machine.gpu_model, batch, ask.precision, ask.changes)
+        key = (ask.machine.gpu_model, batch, ask.precision, ask.changes, ask.host)
         if key not in self._computes:
-            self._computes[key] = self._compute_model.estimate(ask.machine.gpu, batch, ask.precision, ask.changes)
+            self._computes[key] = self._compute_model.estimate(
+                ask.machine.gpu, batch, ask.precision, ask.changes, ask.host
+            )
         return self._computes[key]
 
     def _step_s(self, ask: _Ask) -> Any:
         """The computation of a step on one GPU: every micro-batch, and one update."""
-        return self._compute(ask).step_s(
-            ask.grad_accum, self._measured.passes, self._measured.update_share(ask.strategy, ask.placing.gpus)
-        )
+        return self._compute(ask).step_s(ask.grad_accum, self._measured.passes, self._update_share(ask))
+
+    def _update_share(self, ask: _Ask) -> Any:
+        return self._measured.update_share(ask.strategy, ask.placing.gpus)
+
+    def _alone_s(self, target: Target) -> float | None:
+        """The seconds of a step on one GPU of the target, without a layout; None: it cannot be predicted."""
+        try:
+            return float(self._step_s(self._ask(target)))
+        except PredictionError:
+            return None
 
     def _communicated(self, ask: _Ask) -> tuple[FitEstimate, float]:
         """The step over several GPUs, and the exposed communication (s) that it would have with all of them in one
@@ -320,7 +343,7 @@ class Predictor:
     def _observation(self, measured: Measurement, machine: Machine) -> Observation:
         ask = _Ask(
             machine, measured.placement, measured.batch_per_gpu,
-            measured.precision, measured.strategy, measured.grad_accum,
+            measured.precision, measured.strategy, measured.grad_accum, reduced_in=measured.reduced_in,
         )  # fmt: skip
         busy_s = max(measured.step_s - sum(measured.elsewhere_s), 1e-3 * measured.step_s)
         return Observation(self._links_of(machine).links, ask.placing, self._load(ask), busy_s, measured.exposed_comm_s)
@@ -331,7 +354,7 @@ class Predictor:
     def _load_of(self, ask: _Ask, compute_s: Any, micro_batch_s: Any, passes: Any) -> Load:
         """The load of a step, or of many: the last three arguments are numbers or arrays."""
         reference_s = self._reference_s(ask)
-        exchanged = exchanged_by(self.workload, STRATEGIES[ask.strategy], ask.changes)
+        exchanged = exchanged_by(self.workload, STRATEGIES[ask.strategy], ask.changes, ask.precision, ask.reduced_in)
         return Load(
             compute_s=compute_s,
             hiding_s=micro_batch_s,
@@ -401,7 +424,12 @@ def _without_single_gpu_communication(workload: Workload) -> Workload:
     return replace(workload, measurements=measurements)
 
 
+def _slower(compute: ComputeEstimate, share: float) -> float:
+    """The logarithm of how much longer a step takes on a slow host, of which computation has such a share."""
+    return math.log1p(share * (compute.slower - 1))
+
+
 def _sd(compute: ComputeEstimate) -> float:
-    """The standard deviation of the logarithm of the seconds, by their interval."""
+    """The standard deviation of the logarithm of the seconds, by the upper end of their interval."""
     seconds = compute.seconds
-    return math.log(seconds.high_s / seconds.low_s) / (2 * Z80) if seconds.low_s > 0 else 1.0
+    return math.log(seconds.high_s / seconds.mean_s) / Z80 if seconds.mean_s > 0 else 1.0

@@ -13,7 +13,7 @@ from ddlprof.recommender.compute.optimizers import optimizer_named
 from ddlprof.recommender.compute.precisions import precision_named
 from ddlprof.recommender.errors import PredictionError, checked
 from ddlprof.recommender.strategy import STRATEGIES
-from ddlprof.recommender.target import Rank, Target
+from ddlprof.recommender.target import LaunchUs, Rank, Target
 from ddlprof.recommender.workload import Batch, Name, Workload
 
 _FIRST_CAPABILITY = {"tf32": 8.0, "bf16": 8.0, "amp-bf16": 8.0, "fp8": 8.9}
@@ -44,6 +44,8 @@ class Settings:
     """The rank of adapters that are trained beside frozen weights (LoRA)."""
     qlora: Rank | None = None
     """The same beside weights held in four bits (QLoRA)."""
+    host_launch_us: LaunchUs | None = None
+    """Microseconds that the host takes to launch an operator. It is no setting of the job, and differs from none."""
 
     def __post_init__(self) -> None:
         checked(self)
@@ -56,7 +58,8 @@ class Settings:
     def differences(self, workload: Workload) -> dict[str, tuple[Any, Any]]:
         """The settings that differ from the job, by name: the measured one (None: not known), and the one asked for."""
         before = measured_settings(workload)
-        pairs = {name: (getattr(before, name), value) for name, value in self.given.items()}
+        asked = {name: value for name, value in self.given.items() if name != "host_launch_us"}
+        pairs = {name: (getattr(before, name), value) for name, value in asked.items()}
         return {name: (old, new) for name, (old, new) in pairs.items() if _plain(name, old) != _plain(name, new)}
 
 

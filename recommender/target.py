@@ -17,6 +17,8 @@ from ddlprof.recommender.workload import Batch, Measurement, Name, Placement, Sp
 
 Rank = Annotated[int, Interval(1, 65_536)]
 """The rank of adapters."""
+LaunchUs = Annotated[float, Interval(0.1, 100_000)]
+"""Microseconds that a host takes to launch an operator."""
 RDMA_FROM_GBPS = 100.0
 """A machine described by hand with at least this network (Gbit/s) is assumed to have RDMA (InfiniBand or the like), as
 all published clusters with such networks have."""
@@ -70,6 +72,9 @@ class Target:
     """The rank of adapters that are trained beside frozen weights (LoRA); None: as measured."""
     qlora: Rank | None = None
     """The same beside weights held in four bits (QLoRA)."""
+    host_launch_us: LaunchUs | None = None
+    """Microseconds from one small operator to the next that the host takes in forward (`launch_us` of `ddlprof probe`);
+    None: as a probe tells it, or typical of the machine's processor."""
     layout: Layout | None = None
     """How the model is divided over the GPUs; None: by `strategy` alone. With a layout, it decides in place of
     `strategy` and `checkpointing`; `batch_per_gpu` are the sequences of a micro-batch, and `grad_accum` the
@@ -97,6 +102,7 @@ class Machine:
     rdma: bool
     vcpus: int | None
     storage_gb_s: float | None
+    cpu_model: str | None = None
 
     @property
     def gpu_model(self) -> str:
@@ -178,6 +184,7 @@ def machine_from_type(instance: InstanceType, catalog: Catalog) -> Machine:
         rdma=rdma,
         vcpus=instance.vcpus,
         storage_gb_s=None if instance.ebs_gbps is None else instance.ebs_gbps / 8,
+        cpu_model=instance.cpu_model,
     )
 
 

@@ -81,6 +81,9 @@ class Measurement:
     """The share of its time in which the job was ready to run, but other processes had the processor."""
     layout: Layout | None = None
     """How the model was divided over the GPUs; None: by `strategy` alone."""
+    reduced_in: Name | None = None
+    """The type in which gradients were reduced (fp32, bf16, fp16), as FSDP's mixed precision or a compressing hook of
+    DDP says; None: not known."""
 
     def __post_init__(self) -> None:
         checked(self)
@@ -147,7 +150,8 @@ class Workload:
     global_batch: Batch | None = None
     """The samples for one update, over all ranks."""
     flops_per_sample: Amount | None = None
-    """FLOPs of forward and backward; a multiply-add counts as two."""
+    """FLOPs of the model, forward and backward, as the MFU counts them: a multiply-add as two, attention without regard
+    to its mask, nothing that is computed again."""
     loader_cpu_s_per_sample: Seconds | None = None
     """Seconds of one CPU core that the loader spends on a sample."""
     loader_bytes_per_sample: Bytes | None = None

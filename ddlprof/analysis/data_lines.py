@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ddlprof.analysis.sources import Sources, SourceShare, function_of, sources_of
+from ddlprof.analysis.sources import MORE_THAN_A_LINE, Sources, SourceShare, function_of, sources_of
 from ddlprof.analysis.thresholds import LINE_SHARE
 from ddlprof.analysis.uncertainty import lowest_share
 from ddlprof.model.records import Flag
-from ddlprof.model.source_locations import DATA_CALLER
+from ddlprof.model.source_locations import DATA_CALLER, in_data
 
 if TYPE_CHECKING:
     from ddlprof.analysis.run import RankAnalysis
+
+
+_LINES = re.compile(r":(\d+)-\d+ ")
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,25 @@ class DataLines:
     @property
     def main(self) -> SourceShare | None:
         """The place with most of the time, if that is sure: a line, or the line that called it, or a function."""
-        of_lines = (next((each for each in found.shares if each.sure), None) for found in (self.inner, self.outer))
-        return next(filter(None, of_lines), None) or _function(self.inner)
+        inner, outer = (next((each for each in found.shares if each.sure), None) for found in (self.inner, self.outer))
+        function = self._function_around(inner) if inner is not None else None
+        return function or inner or outer or _function(self.inner)
+
+    def _function_around(self, line: SourceShare) -> SourceShare | None:
+        """The function that has more than the line, where it is not known what the line does: a look falls on the
+        lines of a function that let the interpreter's lock go."""
+        if line.place.what != in_data(""):
+            return None
+        name = function_of(line.place.text)
+        inside = [each for each in self.inner.shares if function_of(each.place.text) == name]
+        share, known = sum(each.share for each in inside), defaultdict[str, float](float)
+        for each in inside:
+            known[each.place.what] += each.share
+        around = next((each for each in self.inner.wider if _name(each.place.text) == name), None)
+        if around is None or share < MORE_THAN_A_LINE * line.share:
+            return None
+        works = [what for what, part in known.items() if what != in_data("") and part >= LINE_SHARE * share]
+        return replace(around, place=around.place._replace(what=max(works, key=known.__getitem__, default=in_data(""))))
 
 
 def data_lines(ranks: Sequence[RankAnalysis]) -> DataLines:
@@ -43,6 +64,11 @@ def data_lines(ranks: Sequence[RankAnalysis]) -> DataLines:
         sources_of(ranks, lambda place: place.what == DATA_CALLER),
         sources_of(ranks, lambda place: place.is_of_data and place.what != DATA_CALLER, Flag.EPOCH_START),
     )
+
+
+def _name(text: str) -> str:
+    """The function of a place of one or several lines."""
+    return function_of(_LINES.sub(r":\1 ", text))
 
 
 def _function(found: Sources) -> SourceShare | None:

@@ -165,8 +165,8 @@ class _Steps:
     data: IntArray
     summed: int
     """The time of steps between the rows, which were kept only as sums."""
-    mean: int | None
-    """The mean steady step; None, like the next field, if there was none."""
+    mean: int | IntArray | None
+    """The mean steady step, with several phases for each step that of its phase; None if there was none."""
     mean_data: int
     unusual_flags: int
 
@@ -182,13 +182,16 @@ class _Steps:
             end = np.append(end, min(int(end[-1]) + behind, LONGEST_NS))
         summary = rank.summary if rank.summary.steady_steps else attempt.summary
         mean = summary.mean_ns("step")
+        numbers = steps["step"] if not behind else np.append(steps["step"], last)
+        by_phase = attempt.phases.means_ns(numbers) if attempt.phases is not None else None
+        of_all = None if mean is None else round(mean)
         return cls(
             begin=begin,
             end=end,
             flags=flags,
             data=data,
             summed=sum(each.step_ns for each in aggregates) - behind,
-            mean=None if mean is None else round(mean),
+            mean=of_all if by_phase is None else by_phase,
             mean_data=round(summary.mean_ns("data") or 0),
             unusual_flags=attempt.window.unusual_flags,
         )

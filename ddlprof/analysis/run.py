@@ -20,12 +20,13 @@ from ddlprof.analysis.issued import IssuedByRank, IssuedKind, issued_by
 from ddlprof.analysis.late_rank import LateRank, find_late_rank
 from ddlprof.analysis.lateness import Lateness, lateness_of
 from ddlprof.analysis.outliers import Outliers, find_outliers
-from ddlprof.analysis.steady import SteadyWindow, find_steady
+from ddlprof.analysis.phases import Phases, batch_of, differ, of_line, phases_and_window
+from ddlprof.analysis.steady import SteadyWindow
 from ddlprof.analysis.stragglers import NO_END, CommParts, SizeSweeps, split_comm
 from ddlprof.analysis.summary import MIN_SPLIT_SHARE, RankTimes, Summary, summarise
 from ddlprof.analysis.traffic import CommTotals, RankTraffic, comm_totals, rank_traffic
 from ddlprof.model.classes import COMM_PARTS, RECORDED
-from ddlprof.model.manifest import TrainingFacts
+from ddlprof.model.manifest import Manifest, TrainingFacts
 from ddlprof.model.records import DEVICE_CLOCK, MISSING, Flag
 
 if TYPE_CHECKING:
@@ -87,6 +88,15 @@ class Attempt:
     """For each rank that counted it, the share of its time for which the main thread waited for a processor."""
     notes: list[str]
     pipelines: list[Pipeline] = field(default_factory=list)
+    phases: Phases | None = None
+    """The phases of the training, one of which all this is of; None where there is one."""
+
+    def manifest(self, manifest: Manifest | None) -> Manifest | None:
+        """The run's manifest, without what is of another phase."""
+        if self.phases is None:
+            return manifest
+        batch, passes = batch_of([rank.data for rank in self.ranks], [rank.times.steady for rank in self.ranks])
+        return self.phases.manifest(manifest, batch, passes)
 
     @property
     def queued_share(self) -> float | None:
@@ -124,7 +134,7 @@ class Attempt:
     @cached_property
     def amounts(self) -> Amounts | None:
         """How much the ranks' models got in a step; None unless it was noted on each."""
-        return amounts_of([rank.data for rank in self.ranks])
+        return amounts_of([of_line(self.phases, rank.data) for rank in self.ranks])
 
     @property
     def decisive(self) -> Summary:
@@ -132,11 +142,14 @@ class Attempt:
         return self.outliers.rest if self.outliers and self.outliers.left_out else self.summary
 
 
-def analyse(run: RunData) -> list[Attempt]:
-    """The analysis of every attempt of the run, in order."""
+def analyse(run: RunData, phase: int | None = None) -> list[Attempt]:
+    """The analysis of every attempt of the run, in order.
+
+    `phase`: the number of the phase that it is of (`PhaseLine`), or `phases.LATEST`; None: the one with most time.
+    """
     training = run.manifest.training if run.manifest else TrainingFacts()
     attempts = sorted({rank.attempt for rank in run.ranks})
-    return [_analyse_attempt([r for r in run.ranks if r.attempt == a], training) for a in attempts]
+    return [_analyse_attempt([r for r in run.ranks if r.attempt == a], training, phase) for a in attempts]
 
 
 def headline_attempt(attempts: Sequence[Attempt]) -> Attempt | None:
@@ -144,20 +157,20 @@ def headline_attempt(attempts: Sequence[Attempt]) -> Attempt | None:
     return max(attempts, key=lambda a: (a.summary.steady_steps, a.attempt), default=None)
 
 
-def _analyse_attempt(ranks: list[RankData], training: TrainingFacts) -> Attempt:
-    summed = [aggregate for rank in ranks for aggregate in rank.aggregates]
-    window = find_steady([r.steps for r in ranks], training.loader_workers or 0, summed)
+def _analyse_attempt(ranks: list[RankData], training: TrainingFacts, phase: int | None) -> Attempt:
+    phases, window = phases_and_window(ranks, training.loader_workers or 0, phase)
     matching = match_collectives(ranks)
     clocks = clock_offsets(ranks, matching)
     split = split_by_arrival(ranks, matching, clocks)
     inside = _inside_machine(ranks)
     bubbles = Bubbles(ranks, matching.has_messages, "pp" in (training.strategy or "").split("+"))
     analysed = [
-        _analyse_rank(rank, partial(split.__getitem__, index), window, inside, bubbles, clocks[rank.node])
+        _analyse_rank(rank, partial(split.__getitem__, index), window, phases, inside, bubbles, clocks[rank.node])
         for index, rank in enumerate(ranks)
     ]
     summary = summarise([rank.times for rank in analysed])
     queued = queued_shares(ranks)
+    of_phases = differ(ranks) if phases is not None else None
     steady_rows = sum(int(np.count_nonzero(rank.times.steady)) for rank in analysed)
     return Attempt(
         attempt=ranks[0].attempt,
@@ -169,8 +182,14 @@ def _analyse_attempt(ranks: list[RankData], training: TrainingFacts) -> Attempt:
         comm=comm_totals([rank.traffic for rank in analysed], steady_rows),
         clocks=clocks,
         queued_shares=queued,
-        notes=[*window.notes, *_summary_notes(summary), *_split_notes(analysed, summary, bubbles.note)],
+        notes=[
+            *window.notes,
+            *filter(None, [of_phases]),
+            *_summary_notes(summary),
+            *_split_notes(analysed, summary, bubbles.note),
+        ],
         pipelines=bubbles.pipelines,
+        phases=phases,
     )
 
 
@@ -188,6 +207,7 @@ def _analyse_rank(
     rank: RankData,
     match: Callable[[], RankCollectives],
     window: SteadyWindow,
+    phases: Phases | None,
     inside: InsideMachine,
     bubbles: Bubbles,
     clock: ClockOffset | None,
@@ -201,6 +221,8 @@ def _analyse_rank(
     profiled = (flags & int(Flag.TRACED) != 0) & (parts.straggler != MISSING)
     profiled &= rank.header.clock == DEVICE_CLOCK  # on the host's clock, TRACED does not mean a profiler window
     usual = [each for each in rank.aggregates if not each.flags & window.unusual_flags]
+    if phases is not None:
+        usual = [each for each in usual if phases.holds(each.first_step)]
     rank_times = RankTimes(number, times, window.is_steady(number), usual, profiled, parts.by_dimension)
     traffic = rank_traffic(matched, rank_times.steady, rank.groups)
     summary = summarise([rank_times], means_only=True)

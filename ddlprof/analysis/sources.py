@@ -7,6 +7,7 @@ the line of the training loop that led there.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _Sampled: TypeAlias = tuple[int, SourceLocation, int]
 """A step, a place, and how often the thread was seen there in the step."""
 
+_INSIDE = re.compile(r"(\.<(listcomp|setcomp|dictcomp|genexpr|lambda)>)+$")
+"""The end of the name of a comprehension."""
 MORE_THAN_A_LINE = 1.25
 """A function is told in place of its line if it takes this much more time, for the same kind of work."""
 
@@ -150,9 +153,11 @@ class _Votes:
 
 
 def function_of(text: str) -> str:
-    """The file and the function of a place: `train.py main`; a place of another form as it is."""
+    """The file and the function of a place, `train.py main`, also where it is in a comprehension in that function; a
+    place of another form as it is."""
     place, space, name = text.rpartition(" ")
     file, _, line = place.rpartition(":")
+    name = _INSIDE.sub("", name)
     return f"{file} {name}" if space and file and line.isdigit() and line.isascii() else text
 
 

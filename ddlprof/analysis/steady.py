@@ -56,11 +56,16 @@ def _look_up(steps: IntArray, mask: NDArray[np.bool_], wanted: IntArray) -> NDAr
     return np.asarray(mask[np.searchsorted(steps, wanted)])
 
 
-def find_steady(ranks: Sequence[StepTable], loader_workers: int = 0, summed: Sequence[Aggregate] = ()) -> SteadyWindow:
-    """The steady window of an attempt.
+def find_steady(
+    ranks: Sequence[StepTable],
+    loader_workers: int = 0,
+    summed: Sequence[Aggregate] = (),
+    begins: Sequence[int] | IntArray = (0,),
+) -> SteadyWindow:
+    """The steady window of an attempt, or of some of its phases.
 
     `summed`: the steps of all ranks that were not kept. Their sums are exact, so from the first of them on the steps
-    fill whole rounds together with the others.
+    fill whole rounds together with the others. `begins`: with which steps the phases begin, ascending.
     """
     number = np.concatenate([t["step"] for t in ranks]) if ranks else np.zeros(0, dtype=np.int64)
     steps, index, present = np.unique(number, return_inverse=True, return_counts=True)
@@ -75,7 +80,10 @@ def find_steady(ranks: Sequence[StepTable], loader_workers: int = 0, summed: Seq
     unusual_flags = unusual_here(flags, summed, len(ranks))
     unusual = flags & unusual_flags != 0
     # An import may begin in the middle of a training, whose first steps are then not there to be left out.
-    warm = steps < warmup_steps(step_ns, unusual, loader_workers)
+    warm = steps - begins[0] < warmup_steps(step_ns, unusual, loader_workers)
+    if len(begins) > 1:
+        phase = np.searchsorted(begins, steps, side="right") - 1
+        warm |= (phase > 0) & (steps - np.asarray(begins)[phase] < MIN_WARMUP_STEPS)
     everywhere = present == len(ranks)
     if everywhere.sum() < SHARED_SHARE * len(steps):
         everywhere[:] = True

@@ -53,6 +53,7 @@ BURSTS = 3  # fewer are no habit of the loader
 HANDED_SHARE = 0.5  # of the wait: then handing batches over takes longer than all else that the wait consists of
 MANY_TENSORS = 32  # in a batch: a worker takes 0.1 to 0.4 ms for each, a batch of fewer is handed over in few ms
 HUGE_BATCH_BYTES = 64 * 2**20  # copied into shared memory at some GB/s: less takes few ms
+READ_FACTOR, READ_BYTES = 16.0, 2**20  # of what a sample has: more than pictures lose by decoding and resizing
 HANDOVER_S = 1e-3  # what a worker takes to hand a batch over, so that a shorter wait only becomes another one
 ONE_SAMPLE_S = 50e-6  # indexing and collating one that is in memory takes 5 to 20 µs, transforming it more than this
 MOST_WORKERS = 32  # more of them cost memory and start-up that nobody has measured

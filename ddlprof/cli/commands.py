@@ -84,7 +84,7 @@ CORE = (
         },
         examples={
             "instances show": ["instances show p4d.24xlarge", "instances show p4d.24xlarge -o p4d.json"],
-            "instances refresh": ["instances refresh --region us-east-1,eu-west-1"],
+            "instances refresh": ["instances refresh", "instances refresh --region us-east-1,eu-west-1"],
             "instances measured": ["instances measured RUN --instance p3.16xlarge"],
         },
         renamed={"instances refresh": {"--instances": "--instance TYPE,..."}},

@@ -9,7 +9,7 @@ import typer
 
 from ddlprof.base.errors import UserError, complain
 from ddlprof.cli.latest import run_argument
-from ddlprof.cli.options import RUN_HELP
+from ddlprof.cli.options import PHASE_HELP, RUN_HELP
 from ddlprof.cli.output import directory_option, say_written
 
 _FORMATS = ("csv", "parquet")
@@ -46,6 +46,7 @@ def export(
             help="Format of the files: csv, or parquet (DIR/TABLE/job=NAME/run=ID/part-0.parquet, for many runs).",
         ),
     ] = "csv",
+    phase: Annotated[int | None, typer.Option("--phase", metavar="N", min=1, help=PHASE_HELP)] = None,
     columns: Annotated[
         bool,
         typer.Option(
@@ -64,7 +65,9 @@ def export(
     run = run or []
     runs = [run] if format == "csv" else runs_in(run)
     if len(runs) == 1:
-        _export(runs[0], out, format)
+        _export(runs[0], out, format, phase)
+    elif phase is not None:
+        raise UserError("--phase is of one run: leave it out, or name one RUN")
     elif failed := [paths for paths in runs if not _is_exported(paths, out)]:
         raise UserError(f"{len(failed)} of {len(runs)} runs are not exported: see the lines above")
 
@@ -79,16 +82,18 @@ def _is_exported(paths: list[str], out: Path) -> bool:
     return True
 
 
-def _export(paths: list[str], out: Path, format: str) -> None:
-    from ddlprof.analysis.run import analyse
+def _export(paths: list[str], out: Path, format: str, phase: int | None = None) -> None:
+    from ddlprof.analysis.run import analyse, headline_attempt
     from ddlprof.cli.screen import progress
     from ddlprof.report.run import csv, parquet
+    from ddlprof.report.run.phases import require_phase
     from ddlprof.store import load_run
 
     with progress("reading") as advance:
         data = load_run(paths, advance)
     with progress("writing") as advance:
-        write = parquet.export if format == "parquet" else csv.export
-        written = write(data, analyse(data), out, advance)
+        write, attempts = parquet.export if format == "parquet" else csv.export, analyse(data, phase)
+        require_phase(headline_attempt(attempts), phase)
+        written = write(data, attempts, out, advance)
     for path in written:
         say_written(path)

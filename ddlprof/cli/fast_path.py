@@ -178,6 +178,7 @@ def analysed_run(
     instance: str | None = None,
     steps: tuple[int | None, int | None] = (None, None),
     carbon_g_per_kwh: float | None = None,
+    phase: int | None = None,
 ) -> Analysed:
     """Reads and analyses the run; `advance(done, total)` is told how far the reading is."""
     with _quick_imports():
@@ -187,7 +188,13 @@ def analysed_run(
         from ddlprof.store import load_run
 
     data = load_run(runs, advance)
-    return Analysed(data, analyse(data), time.time_ns(), instance, steps, carbon_g_per_kwh)
+    attempts = analyse(data, phase)
+    if phase is not None:
+        from ddlprof.analysis.run import headline_attempt
+        from ddlprof.report.run.phases import require_phase
+
+        require_phase(headline_attempt(attempts), phase)
+    return Analysed(data, attempts, time.time_ns(), instance, steps, carbon_g_per_kwh)
 
 
 def save_summary_of(runs: list[str], analysed: Analysed) -> None:

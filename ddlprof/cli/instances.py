@@ -106,9 +106,12 @@ def show(
 def refresh(
     region: Annotated[
         list[str] | None,
-        typer.Option(metavar="R,...", help="Regions to ask about [the one in your AWS configuration]."),
+        typer.Option(metavar="R,...", help="Regions to ask about; without --cloud those of your AWS account."),
     ] = None,
-    cloud: Annotated[str, typer.Option(parser=str.lower, metavar="C", help="Cloud to ask.")] = "aws",
+    cloud: Annotated[
+        str | None,
+        typer.Option(parser=str.lower, metavar="C", help="aws: your account there. any, gcp, ...: published prices."),
+    ] = None,
     profile: Annotated[str | None, typer.Option(metavar="NAME", help="Profile in your AWS configuration.")] = None,
     instance: Annotated[
         list[str] | None, typer.Option(metavar="TYPE,...", help="Only these types; g5.* means all g5 types.")
@@ -117,7 +120,10 @@ def refresh(
     out: Out = None,
     format: Annotated[str | None, format_option(PAGE_FORMATS)] = None,
 ) -> None:
-    """Fetch newer facts and prices from a cloud's own API.
+    """Fetch newer prices.
+
+    Without options they are those of all clouds that dstack's gpuhunt publishes daily, without an account. --region,
+    --profile or --cloud aws ask AWS through your account, which has the facts of its machines, too.
 
     They go into your own layer of the catalogue; what cannot be fetched keeps its old date. The exit code is 0 if
     everything was fetched, 1 if only a part was, 2 if nothing was.
@@ -125,20 +131,24 @@ def refresh(
     from ddlprof.base.units import parse_duration
     from ddlprof.cli.screen import progress
     from ddlprof.instance_catalog import default_overlay
-    from ddlprof.instance_catalog.refresh import refresh as fetch
+    from ddlprof.instance_catalog.catalog import ANY_CLOUD
+    from ddlprof.instance_catalog.refresh import PROVIDERS, refresh_published
+    from ddlprof.instance_catalog.refresh import refresh as ask
     from ddlprof.report.machines.changes import refreshed, refreshed_as_json
 
     destinations = wanted(out, format, PAGE_FORMATS)
+    cloud = cloud or ("aws" if region or profile else ANY_CLOUD)
+    regions, types = names_in(",".join(region or [])), names_in(",".join(instance or []))
+    limits: dict[str, Any] = {"instance_types": types, "timeout_s": parse_duration(timeout, "--timeout")}
+    if profile and cloud not in PROVIDERS:
+        raise UserError(f"--profile is for --cloud {' or '.join(PROVIDERS)}: published prices need no account")
+    overlay = default_overlay()
     with progress("refreshing") as advance:
-        report = fetch(
-            names_in(",".join(region or [])),
-            default_overlay(),
-            instance_types=names_in(",".join(instance or [])),
-            cloud=cloud,
-            profile=profile,
-            timeout_s=parse_duration(timeout, "--timeout"),
-            on_progress=advance,
-        )
+        if cloud in PROVIDERS:
+            report = ask(regions, overlay, cloud=cloud, profile=profile, on_progress=advance, **limits)
+        else:
+            clouds = () if cloud == ANY_CLOUD else (cloud,)
+            report = refresh_published(overlay, clouds=clouds, regions=regions, on_progress=advance, **limits)
     destinations.write({TABLE: refreshed, "json": refreshed_as_json}, report)
     if not report.ok:
         raise typer.Exit(_PARTLY_REFRESHED)

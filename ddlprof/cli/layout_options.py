@@ -107,7 +107,7 @@ def best_layouts(
     )
     fixed = {
         name: getattr(question.settings, name)
-        for name in ("strategy", "grad_accum", "checkpointing", "compiled", "lora", "qlora")
+        for name in ("strategy", "grad_accum", "checkpointing", "compiled", "lora", "qlora", "host_launch_us")
     }
     refuse("it is part of the layouts that are searched", **fixed)
     return layout_answer(job, question, allows)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ddlprof.base.errors import UserError
-from ddlprof.cli.panels import job_option, price_option
+from ddlprof.cli.panels import job_option, machines_option, price_option
 
 if TYPE_CHECKING:
     from ddlprof.instance_catalog import OwnPrices
@@ -19,6 +19,7 @@ RUN_HELP = (
     "Run directory or its URL (s3://...); the run may be unfinished or still going. "
     "Several are taken as parts of one run whose ranks share no file system; so are run directories in one folder."
 )
+PHASE_HELP = "Number of the phase of the training, as on the card, that it is of [that with most time]."
 JOB_HELP = (
     "Run directory or its URL, or a file of `ddlprof features`. "
     "Several are taken as runs of the same job on different placements; each one sharpens the prediction."
@@ -56,6 +57,16 @@ Lora = Annotated[
 ]
 Qlora = Annotated[
     int | None, job_option("--qlora", metavar="RANK", min=1, help="The same, the weights held in four bits (QLoRA).")
+]
+HostLaunchUs = Annotated[
+    float | None,
+    machines_option(
+        "--host-launch-us",
+        metavar="US",
+        min=0.1,
+        max=100_000.0,
+        help="Microseconds that a host takes to launch an operator: `launch_us` of ddlprof probe [typical].",
+    ),
 ]
 Compiled = Annotated[
     bool | None, job_option("--compile/--no-compile", help="Fuse operators with torch.compile [as in RUN].")
@@ -106,6 +117,7 @@ def settings_of(
     channels_last: bool | None,
     lora: int | None = None,
     qlora: int | None = None,
+    host_launch_us: float | None = None,
 ) -> Settings:
     """The settings that replace those of the run. Raises PredictionError for names that are not known, and UserError
     for a way of checkpointing that is not."""
@@ -113,7 +125,9 @@ def settings_of(
     from ddlprof.recommender.settings import check_settings
 
     again = None if checkpointing is None else _way_of_checkpointing(checkpointing)
-    settings = Settings(precision, strategy, optimizer, grad_accum, again, compiled, channels_last, lora, qlora)
+    settings = Settings(
+        precision, strategy, optimizer, grad_accum, again, compiled, channels_last, lora, qlora, host_launch_us
+    )
     check_settings(settings)
     return settings
 

@@ -53,6 +53,7 @@ def predict(
     nodes: _Nodes = None,
     interconnect: layout_options.Interconnect = None,
     network_gbps: layout_options.NetworkGbps = None,
+    host_launch_us: options.HostLaunchUs = None,
     batch: _Batch = None,
     precision: options.Precisions = None,
     strategy: options.Strategy = None,
@@ -81,12 +82,8 @@ def predict(
     machines = _machines(instance, gpu, placement, nodes, interconnect, network_gbps)
     if layout is None:
         layout_options.refuse("it is part of a --layout, which is not there", vary=vary, global_batch=global_batch)
-        settings = [
-            options.settings_of(
-                name, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora
-            )
-            for name in names_in(precision or "") or (None,)
-        ]
+        asked = strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora, host_launch_us
+        settings = [options.settings_of(name, *asked) for name in names_in(precision or "") or (None,)]
         described = {"interconnect": interconnect, "network_gbps": network_gbps}
         job = load_job_with(learned, run or [], (batch,) if batch else (), other_job or ())
         _write_targets(destinations, job, batch, (placement, nodes), machines, settings, described)
@@ -94,7 +91,7 @@ def predict(
     layout_options.refuse(
         "it goes without --layout, which says zero1 and the like, and selective or full",
         strategy=strategy, checkpointing=checkpointing, compiled=compiled, channels_last=channels_last,
-        lora=lora, qlora=qlora,
+        lora=lora, qlora=qlora, host_launch_us=host_launch_us,
     )  # fmt: skip
     question = layout_options.question_of(
         layout, placement=whole_numbers(placement, "--placement") if placement else None, nodes=nodes,

@@ -16,6 +16,7 @@ from ddlprof.cli.latest import run_argument
 from ddlprof.cli.options import JOB_HELP, amount, names_in, settings_of, whole_numbers
 from ddlprof.cli.output import Out, Wanted, format_option
 from ddlprof.cli.panels import job_option, machines_option, output_option, panel, price_option
+from ddlprof.cli.price_offer import offer_newer_prices
 from ddlprof.planning.question import PlanQuestion
 
 if TYPE_CHECKING:
@@ -69,6 +70,9 @@ _Carbon = Annotated[
 _AllSizes = Annotated[
     bool, output_option("--all-sizes", help="Show all sizes of a type, not only the best for each way to pay.")
 ]
+_Why = Annotated[
+    bool, output_option("--why", help="Show cost against time, why candidates were rejected, and what it rests on.")
+]
 _Emit = Annotated[
     str | None,
     output_option(
@@ -96,9 +100,11 @@ def recommend(
     instance: _Instance = None,
     max_nodes: _MaxNodes = None,
     nodes: _Nodes = None,
+    host_launch_us: options.HostLaunchUs = None,
     max_cost: _MaxCost = None,
     top: Annotated[int, output_option(metavar="K", min=1, help="Number of types of machines to show.")] = 8,
     all_sizes: _AllSizes = False,
+    why: _Why = False,
     precision: options.Precision = None,
     strategy: options.Strategy = None,
     optimizer: options.Optimizer = None,
@@ -122,31 +128,33 @@ def recommend(
     emit: _Emit = None,
     plan: _Plan = None,
 ) -> None:
-    """Rank the cloud machines that finish a job within a time budget by the predicted cost.
-
-    A plan meets the budget if the upper end of its 80 % interval does. The exit code is 1 if no plan does.
+    """Rank the cloud machines that finish a job within a time budget by the predicted cost. A plan meets the budget if
+    the upper end of its 80 % interval does. The exit code is 1 if no plan does.
     """
     emission, destinations = emit_options.wanted_with(emit, plan, out, format, FORMATS)
-    batches = whole_numbers(batch, "--batch") if batch else ()
-    job = _job(learned, run or [], batches, other_job or ())
+    job, batches = _job(learned, run or [], batch, other_job or ())
     emission = emit_options.with_path(emission, job, layouts is not None)
-    asked = precision, strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora
+    asked = strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora, host_launch_us
     answer = _answer(job, layouts, emit, PlanQuestion(
         budget_s=_budget_s(budget, steps, epochs, samples), max_cost_usd=max_cost, region=region, cloud=cloud,
         samples=_samples(job, steps, epochs, samples, global_batch), pricing=names_in(pricing),
         instance_types=names_in(",".join(instance or [])) or None, prices=options.own_prices(discount, prices),
-        settings=settings_of(*asked), interruptions=options.interruptions_of(interruptions),
+        settings=settings_of(precision, *asked), interruptions=options.interruptions_of(interruptions),
         gpus=whole_numbers(gpus, "--gpus") if gpus else None, nodes=nodes, max_nodes=max_nodes,
         keep_global_batch=keep_global_batch, batches_per_gpu=batches, global_batch=global_batch,
     ))  # fmt: skip
-    _report(replace(answer, carbon_g_per_kwh=carbon, max_cost_usd=max_cost), top, all_sizes, destinations)
+    _report(replace(answer, carbon_g_per_kwh=carbon, max_cost_usd=max_cost), top, all_sizes, why, destinations)
     emit_options.emit(emission, job, answer, precision)
 
 
-def _job(learned: Path | None, runs: list[str], batches: Sequence[int], others: Sequence[str]) -> DescribedJob:
+def _job(
+    learned: Path | None, runs: list[str], batch: str, others: Sequence[str]
+) -> tuple[DescribedJob, tuple[int, ...]]:
+    """The job, and the batches to try."""
     from ddlprof.planning.learned import load_job_with
 
-    return load_job_with(learned, runs, batches, others)
+    batches = whole_numbers(batch, "--batch") if batch else ()
+    return load_job_with(learned, runs, batches, others), batches
 
 
 def _answer(job: DescribedJob, layouts: str | None, engine: str | None, question: PlanQuestion) -> Answer:
@@ -193,9 +201,11 @@ def _samples(
     return (steps or 0) * global_batch
 
 
-def _report(answer: Answer, top: int, all_sizes: bool, destinations: Wanted) -> None:
+def _report(answer: Answer, top: int, all_sizes: bool, why: bool, destinations: Wanted) -> None:
     """Writes and shows the plans. Ends the command where no plan meets the budget."""
     from ddlprof.report.plans import data, text, tried
+
+    offer_newer_prices((plan.cloud for plan in answer.plans), answer.today)
 
     def page(answer: Answer) -> Iterable[str]:
         from ddlprof.report.plans import html
@@ -204,7 +214,7 @@ def _report(answer: Answer, top: int, all_sizes: bool, destinations: Wanted) -> 
 
     destinations.write(
         {
-            "table": lambda answer: text.render(answer, top, all_sizes=all_sizes),
+            "table": lambda answer: text.render(answer, top, all_sizes=all_sizes, why=why),
             "csv": lambda answer: data.as_csv(answer.plans),
             "json": data.as_json,
             "html": page,

@@ -9,7 +9,7 @@ import typer
 
 from ddlprof.base.errors import UserError, complain
 from ddlprof.cli.latest import run_argument
-from ddlprof.cli.options import RUN_HELP
+from ddlprof.cli.options import PHASE_HELP, RUN_HELP
 from ddlprof.cli.output import Out, format_option, tells_format, wanted
 from ddlprof.report.run.formats import FORMATS
 
@@ -31,6 +31,7 @@ def report(
         str | None,
         typer.Option("--step-range", metavar="A:B", help="Show the steps from A up to but not including B (trace)."),
     ] = None,
+    phase: Annotated[int | None, typer.Option("--phase", metavar="N", min=1, help=PHASE_HELP)] = None,
     goodput: Annotated[
         bool,
         typer.Option(
@@ -56,8 +57,8 @@ def report(
     if open_page:
         out = [*(out or []), *_page(run, out)]
     if goodput:
-        if save_summary or step_range is not None:
-            raise UserError("--goodput is about all attempts: leave out --save-summary and --step-range")
+        if save_summary or step_range is not None or phase is not None:
+            raise UserError("--goodput is about all attempts: leave out --save-summary, --step-range and --phase")
         _show_goodput(run, out, format, instance)
         return
     from ddlprof.cli.fast_path import analysed_run, save_summary_of
@@ -65,7 +66,7 @@ def report(
 
     destinations, window = wanted(out, format, tuple(FORMATS), besides=_BESIDES), _steps(step_range)
     with progress("reading") as advance:
-        analysed = analysed_run(run, advance, instance, window, carbon)
+        analysed = analysed_run(run, advance, instance, window, carbon, phase)
     if save_summary:
         save_summary_of(run, analysed)
     destinations.write(FORMATS, analysed)

@@ -6,6 +6,8 @@ Pages are made as plain text and coloured by their form, here and nowhere else. 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from ddlprof.base.errors import complain
+from ddlprof.base.text import text_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +23,11 @@ if TYPE_CHECKING:
 
 LINE_EVERY_S = 30.0
 """The time between two lines about progress, where there is no terminal."""
+_NARROWEST = 40
+_LABELLED = re.compile(r"(?:(?: {2})?[A-Za-z][\w-]*(?: [\w-]+)?  +|[A-Z][a-z]{7} )(?=\S)")
+_COMMAND = "next: ddlprof "
+"""A line with a command to copy is left to the terminal."""
+_GAPS = re.compile(r"\S  +(?=\S)")
 PATIENCE_S = 1.0
 """Work that is done by then needs no bar."""
 _HEAD = r"[#A-Z][A-Z0-9]*(?:-h)?"
@@ -31,10 +39,10 @@ _STYLES = (
         "bold",  # heads of tables
     ),
     (r"(?<= )[\d,.]+(?: ±[\d,.]+)?\*(?= |$)", "bold green"),  # the best of a column
-    (r"^(?: {2})?(?:instance type|check|class|region|machine|what)(?:  +\S+(?: \S+)*)+$", "bold"),
-    (r"(?<=^Verdict  )[^(]+(?= \((?!(?:.*, )?(?:critical|warning);))", "bold green"),
-    (r"(?<=^Verdict  )[^(]+(?= \((?:.*, )?warning;)", "bold yellow"),
-    (r"(?<=^Verdict  )[^(]+(?= \((?:.*, )?critical;)", "bold red"),
+    (r"^(?: {2})?(?:instance type|check|class|cloud|region|machine|what)(?:  +\S+(?: \S+)*)+$", "bold"),
+    (r"(?<=^Verdict  )[^(]+(?=\s\((?!(?:[^;)]*,\s+)?(?:critical|warning);))", "bold green"),
+    (r"(?<=^Verdict  )[^(]+(?=\s\((?:[^;)]*,\s+)?warning;)", "bold yellow"),
+    (r"(?<=^Verdict  )[^(]+(?=\s\((?:[^;)]*,\s+)?critical;)", "bold red"),
     (r"(?<=^Gate     )BROKEN(?=  )", "bold red"),
     (r"^  (?:why|next)(?=  )", "dim"),
     (r"(?<=next: )ddlprof .*$", "cyan"),
@@ -47,11 +55,33 @@ _STYLES = (
 
 
 def show(text: str) -> None:
-    """Writes a page for people to stdout."""
+    """Writes a page for people to stdout; on a terminal its labelled lines are as wide as that."""
+    if is_terminal(sys.stdout):
+        text = fitted(text, shutil.get_terminal_size().columns)
     if has_colour(sys.stdout):
         _print_in_colour(text)
         return
     echo(text)
+
+
+def fitted(text: str, columns: int) -> str:
+    """The text with its labelled lines (`Step     41.1 ms mean = ...`) wrapped beside their labels.
+
+    Rows of tables and lines without a label stay as they are. Words longer than the width are not broken.
+    """
+    width = max(columns, _NARROWEST)
+    return "".join(_wrapped(line, width) for line in text.splitlines(keepends=True))
+
+
+def _wrapped(line: str, width: int) -> str:
+    found = _LABELLED.match(line)
+    if found is None or len(line.rstrip("\n")) <= width or _COMMAND in line:
+        return line
+    if len(_GAPS.findall(line, found.end())) > 1:  # a row of a table
+        return line
+    from ddlprof.report.text import wrapped
+
+    return text_of(wrapped(line[found.end() :].rstrip("\n"), width, found[0], break_long_words=False))
 
 
 def echo(text: str, err: bool = False) -> None:
@@ -81,8 +111,6 @@ def console_on(stream: TextIO) -> Console:
 
 
 def _print_in_colour(text: str) -> None:
-    import re
-
     from rich.text import Text
 
     coloured = Text(text, end="")

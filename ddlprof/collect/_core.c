@@ -943,9 +943,11 @@ PyMODINIT_FUNC PyInit__core(void)
     loop_type = (PyTypeObject *)PyType_FromSpec(&loop_spec);
     log_type = (PyTypeObject *)PyType_FromSpec(&log_spec);
     append_name = PyUnicode_InternFromString("append");
-    if (module == NULL || loop_type == NULL || log_type == NULL || append_name == NULL
+    PyObject *source = PyLong_FromLongLong(SOURCE); /* kept, as the types are */
+    if (module == NULL || source == NULL || loop_type == NULL || log_type == NULL || append_name == NULL
         || PyModule_AddObjectRef(module, "LoopWatch", (PyObject *)loop_type) < 0
-        || PyModule_AddObjectRef(module, "EventLog", (PyObject *)log_type) < 0) {
+        || PyModule_AddObjectRef(module, "EventLog", (PyObject *)log_type) < 0
+        || PyModule_AddObjectRef(module, "SOURCE", source) < 0) {
         Py_XDECREF(module);
         return NULL;
     }

@@ -29,6 +29,8 @@ from ddlprof.collect.process.stacks import StackSampler, Where, where
 from ddlprof.collect.progress import WARMUP_STEPS
 from ddlprof.collect.recorder import MOST_WAITING_BYTES, Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
+from ddlprof.collect.steps.phases import LEFT_OUT as TOO_MANY_PHASES
+from ddlprof.collect.steps.phases import MOST_PHASES
 from ddlprof.collect.steps.spans import LEFT_OUT, MOST_SPANS
 from ddlprof.collect.steps.sums import UNAWAITED, UNOBSERVED, place_collectives
 from ddlprof.model.records import ComputeSamples, Flag, Overhead
@@ -289,6 +291,10 @@ class Helper:
             self.writer.context(span)
         for file in spans.take_files():
             self.writer.context(file)
+        for phase in self.assembler.phases.take():
+            self.writer.context(phase)
+        if self.assembler.phases.number > MOST_PHASES:
+            self.writer.note("phases", TOO_MANY_PHASES)  # written once
         for what in spans.left_out:
             self.writer.note("job", LEFT_OUT.format(what=what, most=MOST_SPANS))  # written once
 

@@ -21,7 +21,7 @@ from ddlprof.collect.process.collector import CollectorTimes
 from ddlprof.collect.process.overhead import SampledCost, bare_hook, total_ns
 from ddlprof.collect.process.worker_lines import WorkerLines
 from ddlprof.collect.steps.loop import GapLooks, RecorderLoop
-from ddlprof.model.events import Event, Kind
+from ddlprof.model.events import Event, FirstSeen, Kind
 from ddlprof.model.records import LossValue
 
 VALUES_PER_STRIDE = 256
@@ -116,7 +116,7 @@ class Bookkeeping(_Core):
         self.chunk_events, self.most_waiting = _CHUNK_EVENTS, MOST_WAITING_BYTES // EVENT_BYTES
         self.chunks: deque[list[Event]] = deque()
         self._lost: dict[int | None, int] = {}
-        self._first_seen: dict[int, tuple[str, int]] = {}
+        self._first_seen: dict[int, FirstSeen] = {}
         self._lost_at: Any = None
         self.loop = self.new_loop(ThreadClock, time.perf_counter_ns)
         self.cost_clock, self.widest_gap = time.thread_time_ns, 2 * _TIMED_EVERY - 1

@@ -49,7 +49,7 @@ def render(start: Start) -> str:
         "commands": [
             "if [ -f requirements.txt ]; then pip install -r requirements.txt; fi",
             "pip install YOUR_DDLPROF",
-            "\n".join(start.torchrun(out, '"$DSTACK_NODE_RANK"', '"$DSTACK_MASTER_NODE_IP"')) + "\n",
+            _verbatim("\n".join(start.torchrun(out, '"$DSTACK_NODE_RANK"', '"$DSTACK_MASTER_NODE_IP"')) + "\n"),
         ],
         **_machines(start),
         **(_spot(start) if machine.is_spot else {"spot_policy": "on-demand"}),
@@ -59,6 +59,11 @@ def render(start: Start) -> str:
     lost = f"What the job writes in {_HERE}, this run too, ends with it: let the script send away what is to be kept."
     more = () if machine.is_spot else (lost,)
     return yaml_text([(start.comments(how(start).format(path="THIS_FILE"), fill_in, ENDS, *more), task)])
+
+
+def _verbatim(command: str) -> str:
+    """A command of dstack's file that reaches the shell as `command`: `$$` is one dollar, and `${{ }}` is replaced."""
+    return command.replace("$", "$$") if "$$" in command or "${{" in command else command
 
 
 def _machines(start: Start) -> dict[str, Any]:

@@ -21,6 +21,11 @@ _WAITS_S = 4 * 3600
 """How much longer than it may run a job may wait for spot machines."""
 _MOST_WORDS, _LONGEST_WORD = 100, 256
 """The most arguments of a container, and the most characters of each, by the API."""
+_PLACE = (
+    'import json; c = json.load(open("/opt/ml/input/config/resourceconfig.json")); h = sorted(c["hosts"]);'
+    ' print(h.index(c["current_host"]), h[0])'
+)
+"""Prints the number of a machine, and the name of the first: hosts may have any names."""
 _KEPT = "/opt/ml/checkpoints"
 """What lies here is copied to the bucket while the job trains, and is there again when it starts once more."""
 FILL_IN = {
@@ -62,7 +67,7 @@ def request(start: Start) -> dict[str, Any]:
         "AlgorithmSpecification": {
             "TrainingImage": "YOUR_IMAGE",
             "TrainingInputMode": "File",
-            "ContainerEntrypoint": ["bash", "-c", _command(start), "torchrun"],
+            "ContainerEntrypoint": ["bash", "-c", _command(start), "torchrun", *[_PLACE] * (start.nodes > 1)],
             "ContainerArguments": list(words),
         },
         "ResourceConfig": {"InstanceType": type_, "InstanceCount": start.nodes, "VolumeSizeInGB": _DISK_GB},
@@ -77,13 +82,13 @@ def request(start: Start) -> dict[str, Any]:
 
 
 def _command(start: Start) -> str:
-    """What starts the ranks on each machine. The hosts of a job are called algo-1, algo-2 and so on."""
+    """What starts the ranks on each machine, whose number and the name of the first `_PLACE` prints."""
     out = f"--out {_KEPT}/runs/$(date +%s)"
     each = f"--nproc-per-node {start.gpus_per_node} -m ddlprof run"
     if start.nodes == 1:
         return f'exec torchrun --standalone {each} {out} "$@"'
-    first_names_it = f'H=$(hostname); N=$((${{H#algo-}} - 1)); [ $N = 0 ] && O="{out}"'
-    place = f"--nnodes {start.nodes} --node-rank $N --master-addr algo-1 --master-port {PORT}"
+    first_names_it = f'read N A < <(python3 -c "$1") && shift || exit; [ $N = 0 ] && O="{out}"'
+    place = f"--nnodes {start.nodes} --node-rank $N --master-addr $A --master-port {PORT}"
     return f'{first_names_it}; exec torchrun {place} {each} $O "$@"'
 
 

@@ -62,6 +62,7 @@ def as_job(traces: Sequence[RankTrace]) -> ImportedJob:
             raise UserError(f"{ranks[rank].path} and {trace.path} are both of rank {rank}: name one trace of each rank")
         ranks[rank] = trace
     unnumbered = sorted((trace for trace in traces if trace.about.rank is None), key=lambda t: _in_order(t.path))
+    _require_processes(unnumbered)
     free = iter(number for number in range(len(traces) + len(ranks)) if number not in ranks)
     numbered = {next(free): trace for trace in unnumbered}
     notes = []
@@ -74,6 +75,20 @@ def as_job(traces: Sequence[RankTrace]) -> ImportedJob:
     if max(ranks) >= world_size:
         world_size = max(ranks) + 1
     return ImportedJob(ranks, world_size, _nodes(ranks, notes), notes)
+
+
+def _require_processes(traces: Sequence[RankTrace]) -> None:
+    """Raises UserError if two traces are of one process, one after the other: cycles of a profiler's schedule."""
+    latest: dict[tuple[str | None, str], RankTrace] = {}
+    for trace in sorted(traces, key=lambda each: each.begin_ns):
+        if trace.process is None:
+            continue
+        before = latest.setdefault((trace.about.host, trace.process), trace)
+        if before.end_ns <= trace.begin_ns and before is not trace:
+            raise UserError(
+                f"{before.path} and {trace.path} are of one process, one after the other (cycles of a schedule): name "
+                "one of them"
+            )
 
 
 def _in_order(path: Path) -> list[tuple[int, str]]:

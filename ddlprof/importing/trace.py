@@ -70,6 +70,8 @@ class RankTrace:
     window: WindowRow | None
     torn: bool
     notes: list[str] = field(default_factory=list)
+    process: str | None = None
+    """The process of the training thread, by the number that its system gave it; None: not known."""
 
 
 def read_trace(path: Path, advance: Advance) -> RankTrace:
@@ -117,7 +119,7 @@ def as_rank(path: Path, found: TraceColumns, beside: OutsideEvents) -> RankTrace
     begin, end = _extent(found, marks, steps)
     return RankTrace(
         path, about, number, name, begin + about.base_ns, end + about.base_ns, steps, passes, transfers, window,
-        beside.torn, notes,
+        beside.torn, notes, found.processes.get(thread) if thread is not None else None,
     )  # fmt: skip
 
 

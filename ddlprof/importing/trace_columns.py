@@ -91,6 +91,8 @@ class TraceColumns:
     messages: list[Message] = field(default_factory=list)
     message_of_external: dict[int, int] = field(default_factory=dict)
     """The message that torch recorded in an operator, by the operator's id."""
+    processes: dict[int, str] = field(default_factory=dict)
+    """The process of each thread, by the number that its system gave it."""
     other_device: str | None = None
     """The kind of the device, if the trace has events that only such a kind has; None: there is none."""
     unknown_ns: dict[str, int] = field(default_factory=dict)
@@ -139,6 +141,7 @@ class Collector:
             self.found.activities.message[index] = self.found.message_of_external.get(external, -1)
         self._external = []
         self.found.messages = list(self._messages)
+        self.found.processes = {thread: process for (process, _), thread in self._threads.items()}
         return self.found
 
     def _nanoseconds(self, value: Any, is_length: bool = False) -> int | None:

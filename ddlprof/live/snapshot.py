@@ -15,6 +15,7 @@ import numpy as np
 from ddlprof.analysis.context import context_line, overhead_line
 from ddlprof.analysis.energy import is_device_shared
 from ddlprof.analysis.hang_facts import Hang
+from ddlprof.analysis.phases import LATEST
 from ddlprof.analysis.run import Attempt, analyse
 from ddlprof.analysis.sources import other_sources
 from ddlprof.analysis.verdict import VerdictLine, judge_run
@@ -178,7 +179,7 @@ def _snapshot(follower: RunFollower, followed: Sequence[Followed], total_steps: 
     described = _described(follower, followed, data)
     if not followed:
         return Snapshot(**described)
-    headline = analyse(data)[-1]
+    headline = analyse(data, LATEST)[-1]
     summary = headline.summary
     telling = tellers(followed)
     views = [_rank_view(each, headline, each.recent.rank in telling) for each in followed]
@@ -198,7 +199,7 @@ def _snapshot(follower: RunFollower, followed: Sequence[Followed], total_steps: 
         epoch=_epoch(followed, follower.manifest, rate, samples),
         times_s={name: seconds_of(summary.mean_ns(name)) for name in TIMES},
         whole_s=_whole(followed),
-        verdict=_verdict(follower.manifest, headline) if headline.steady_steps else None,
+        verdict=_verdict(headline.manifest(follower.manifest), headline) if headline.steady_steps else None,
         late_rank=late.rank if late else None,
         late_cause=late.cause if late else None,
         late_queued_share=late.queued_share if late else None,

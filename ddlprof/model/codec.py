@@ -38,6 +38,7 @@ from ddlprof.model.records import (
     LossValue,
     Note,
     Overhead,
+    Phase,
     RankHeader,
     RecompileReason,
     Samples,
@@ -56,7 +57,7 @@ KINDS: dict[str, type[Any]] = {
     "k": Overhead, "d": LoaderCost, "w": WindowRow, "b": Calibration, "t": ClockReading, "e": End, "f": Flush,
     "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts, "h": PipelineSchedule, "x": RoutedTokens,
     "r": CheckpointFile, "y": HealthReading, "i": Stride, "j": Issuers, "o": BatchAmount,
-    "J": ComputeSamples, "O": CollectorPauses, "A": RecompileReason,
+    "J": ComputeSamples, "O": CollectorPauses, "A": RecompileReason, "P": Phase,
 }  # fmt: skip
 """The type of record of each tag. `s` and `a` are only in files of schema 2."""
 SHAPES = "shapes"
@@ -117,6 +118,7 @@ Record: TypeAlias = (
     | Drop
     | LossValue
     | JobSpan
+    | Phase
     | PipelineSchedule
     | RoutedTokens
     | CheckpointFile

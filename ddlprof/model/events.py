@@ -10,7 +10,7 @@ Hooks know nothing of steps or classes; `ddlprof.collect.steps.attribution` turn
 from __future__ import annotations
 
 from enum import Enum, IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 Event = tuple[int, Any, Any, Any, Any]
 
@@ -41,7 +41,7 @@ class Kind(IntEnum):
     """An outermost optimizer step begins. `optimizer`: its id."""
     OPTIMIZER_END = 8
     """An outermost optimizer step ends. `skipped`: whether the update was skipped, or a callable that returns this
-    later. `first_seen`: (name, number of parameters) the first time an optimizer is seen, else None."""
+    later. `first_seen`: a `FirstSeen` the first time an optimizer is seen, else None."""
     H2D_BEGIN = 9
     """A host-to-device copy that the compute stream executes or waits for. `size`: bytes."""
     H2D_END = 10
@@ -74,8 +74,8 @@ class Kind(IntEnum):
     LOST = 23
     """Events were lost here, as the helper thread did not take them. `updates`: the number of updates among them, by
     optimizer id; under None that of the rounds that ended a step. `marks`: the updates and rounds of any kind since the
-    start of the run. `first_seen`: (name, number of parameters) of the optimizers that were seen for the first time, by
-    id. Reported by the recorder itself."""
+    start of the run. `first_seen`: the `FirstSeen` of the optimizers that were seen for the first time, by id. Reported
+    by the recorder itself."""
 
 
 FIELDS: dict[Kind, tuple[str, ...]] = {
@@ -98,6 +98,19 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
 }
 """The payload of each kind in the order in which hooks give it to `emit`; the parameters of the handlers in
 `ddlprof.collect.steps.attribution` have the same names."""
+
+
+class FirstSeen(NamedTuple):
+    """What is known of an optimizer at the end of its first update."""
+
+    name: str
+    """The name of its class."""
+    parameters: int
+    """The number of its parameters."""
+    model: str | None = None
+    """The class of the module that has most of them; None: not known."""
+    alive: frozenset[int] | None = None
+    """The ids of the optimizers that existed then; None: not known."""
 
 
 class IterationStart(IntEnum):

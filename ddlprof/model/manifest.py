@@ -79,6 +79,8 @@ class TrainingFacts:
     """Whether the loader gives batches in the order of its sampler, a slow one before those behind it."""
     worker_start: str | None = None
     """How the loader's workers are started: fork, spawn or forkserver."""
+    whole_batches: Shared[bool | None] = None
+    """Whether the data set gives whole batches, by a list of indices, so that none is joined of samples."""
     repeated_batches: Shared[bool | None] = None
     """Whether each worker of the loader gives all samples of an iterable data set, by the first batches."""
     batch_tensors: Shared[int | None] = None
@@ -86,6 +88,9 @@ class TrainingFacts:
     batch_bytes: Shared[int | None] = None
     comm_hook: Annotated[str | None, SharedAs("communication hook")] = None
     """The name of DDP's communication hook; empty if there is none."""
+    reduced_in: Annotated[str | None, SharedAs("precision")] = None
+    """The type in which gradients are reduced, where the mixed precision of FSDP or DDP or a compressing hook says it:
+    fp32, bf16, fp16."""
     peak_device_memory_bytes: Shared[int | None] = None
     peak_process_memory_bytes: Shared[int | None] = None
     zero_stage: Shared[int | None] = None

@@ -42,6 +42,13 @@ SIZES = {
 }  # fmt: skip
 """How many sizes `Operator.shape` has, by the kind."""
 
+BACKWARD = "_backward"
+"""What the name of a kernel of backward ends in."""
+CAUSAL = "_causal"
+"""What the name of fused attention has where its mask is causal: the kernel then skips what the mask hides."""
+_ATTENTION_TILE = 128
+"""The queries and keys of a tile of scores."""
+
 PHASES = ("forward", "backward", "optimizer")
 """The phases of a step. Recomputation by activation checkpointing belongs to backward."""
 
@@ -88,6 +95,10 @@ class Operator:
     """The bytes left if torch.compile fuses the operator with its neighbours; None: not known."""
     fused_launches: Shared[_Count | None] = None
     """The launches left if it does."""
+    unfused_bytes: Shared[_Bytes | None] = None
+    """The bytes without torch.compile, of an operator that it fused; None: not known."""
+    unfused_launches: Shared[_Count | None] = None
+    """The launches without it."""
 
     def contradiction(self) -> str | None:
         """The field that cannot be as it is, and why; None: there is none."""
@@ -105,8 +116,36 @@ class Operator:
         """The operator after fusion by torch.compile, with these bytes and launches."""
         return replace(
             self, bytes=moved_bytes, launches=launches, fixed_bytes=min(self.fixed_bytes, moved_bytes),
-            fused_bytes=None, fused_launches=None,
+            fused_bytes=None, fused_launches=None, unfused_bytes=self.bytes, unfused_launches=self.launches,
         )  # fmt: skip
+
+    def unfused(self, fused_share: float, fused_launches: float) -> Operator:
+        """The operator without torch.compile. What is not known of it follows from the usual factors of fusion."""
+        moved, launches = self.unfused_bytes, self.unfused_launches
+        return replace(
+            self, bytes=self.bytes / fused_share if moved is None else moved,
+            launches=self.launches / fused_launches if launches is None else launches,
+            fused_bytes=self.bytes, fused_launches=self.launches, unfused_bytes=None, unfused_launches=None,
+        )  # fmt: skip
+
+
+def attended_share(queries: float, keys: float) -> float:
+    """The share of the scores of causal attention that a fused kernel computes: it skips tiles that the mask hides
+    whole (Dao, FlashAttention-2, 2023, section 3.1). 1/2 for long sequences, 1 for those of one tile."""
+    high, wide = math.ceil(queries / _ATTENTION_TILE), math.ceil(keys / _ATTENTION_TILE)
+    square = min(high, wide)
+    return (square * (square + 1) / 2 + (high - square) * wide) / (high * wide)
+
+
+def model_flops(operator: Operator) -> float:
+    """The FLOPs that the model needs of one call, whatever its kernel does: attention counts every key for every query,
+    masked or not, and backward two products for each of forward (Chowdhery et al., PaLM, 2022, appendix B)."""
+    if operator.kind != "attention":
+        return operator.flops
+    heads, queries, keys, width = operator.shape
+    whole = operator.flops / (attended_share(queries, keys) if CAUSAL in operator.name else 1.0)
+    again = operator.phase == "backward" and operator.name.endswith(BACKWARD)
+    return whole - 2.0 * heads * queries * keys * width if again else whole
 
 
 @dataclass(frozen=True)
@@ -186,6 +225,17 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class CountedIn:
+    """The operators and the memory of a step that was counted in another precision as well, at the same batch."""
+
+    precision: _Name
+    operators: tuple[Operator, ...]
+    memory: StepMemory | None = None
+    plain_memory: StepMemory | None = None
+    """As in `StepOperators`."""
+
+
+@dataclass(frozen=True)
 class StepOperators:
     """The operators of one training step, independent of the machine."""
 
@@ -209,16 +259,22 @@ class StepOperators:
     """What could not be counted, one short sentence each."""
     layers: tuple[Layer, ...] = ()
     """The layers in the order in which the model lists them, usually that of forward; empty: not known."""
+    plain_memory: StepMemory | None = None
+    """The memory without checkpointing, of a step that was counted with it; None: not known."""
+    others: tuple[CountedIn, ...] = ()
+    """The same step in other precisions, as far as it was counted in them: types of results, casts and kernels of
+    attention follow from the model's code, which operators do not show."""
 
     def require_consistent(self) -> None:
         """Raises ReadingError if fields contradict each other, for whoever reads the record from a file."""
-        if len(self.operators) > MOST_OPERATORS:
-            raise ReadingError(f"operators: at most {MOST_OPERATORS} are expected, not {len(self.operators)}")
+        for operators in (self.operators, *(each.operators for each in self.others)):
+            if len(operators) > MOST_OPERATORS:
+                raise ReadingError(f"operators: at most {MOST_OPERATORS} are expected, not {len(operators)}")
+            for number, operator in enumerate(operators):
+                if problem := operator.contradiction():
+                    raise ReadingError(f"operators[{number}].{problem}")
         if len(self.layers) > MOST_LAYERS:
             raise ReadingError(f"layers: at most {MOST_LAYERS} are expected, not {len(self.layers)}")
-        for number, operator in enumerate(self.operators):
-            if problem := operator.contradiction():
-                raise ReadingError(f"operators[{number}].{problem}")
 
     @property
     def has_forward(self) -> bool:
@@ -305,8 +361,8 @@ OPTIMIZER_UPDATES = {
     "rmsprop": OptimizerUpdate(None, 13, 5, states=1, temporary=1),
     "adadelta": OptimizerUpdate(None, 27, 11, states=2, temporary=2),
     "rprop": OptimizerUpdate(None, 20, 8, states=2, temporary=1),
-    # Not in torch, or without multi-tensor kernels: one tensor after the other.
-    "adafactor": OptimizerUpdate(None, 16, 12, states=0.01, temporary=1, default=SINGLE),
+    # Not in torch, without multi-tensor kernels, or by default without them: one tensor after the other.
+    "adafactor": OptimizerUpdate(None, 17, 12, states=0.01, temporary=1, default=SINGLE),
     "lion": OptimizerUpdate(5, 13, 5, states=1, temporary=1, default=SINGLE),
     "lamb": OptimizerUpdate(12, 24, 11, states=2, temporary=1, default=SINGLE),
     "adam8bit": OptimizerUpdate(4, 4, 1, state_bytes=2.0, default=FUSED),

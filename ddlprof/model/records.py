@@ -108,6 +108,20 @@ class Stride:
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """A phase of the training begins: the updates of another optimizer end the steps. Written once there are two."""
+
+    step: Shared[int]
+    """The first step of the phase."""
+    optimizer: Annotated[str, SharedAs("optimizer")]
+    """The class of the optimizer."""
+    parameters: Shared[int]
+    """The number of parameters that it updates."""
+    model: Annotated[str | None, SharedAs("model")] = None
+    """The class of the model that has most of them; None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpan:
     """Something that the job did besides training steps. Spans may overlap, and may lie inside or outside of steps."""
 

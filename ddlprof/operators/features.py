@@ -35,7 +35,7 @@ def model_facts(module: Any, *others: Any, failed: Failed = nobody) -> ModelFact
     distinct = {p.key: p for p in parameters}.values() if parameters is not None else None
     trained = [p for p in distinct if p.trained] if distinct is not None else None
     return ModelFacts(
-        name=attempt(lambda: _joined([_class_name(_unwrap(each)) for each in (module, *others)]), "name", failed),
+        name=attempt(lambda: _joined([model_name(each) for each in (module, *others)]), "name", failed),
         layers=None if parameters is None else attempt(lambda: _layers(whole, parameters), "layers", failed),
         parameter_tensors=None if trained is None else len(trained),
         parameters=None if distinct is None else sum(p.elements for p in distinct),
@@ -45,6 +45,11 @@ def model_facts(module: Any, *others: Any, failed: Failed = nobody) -> ModelFact
         if parameters is None
         else attempt(lambda: has_channels_last(whole), "channels_last", failed),
     )
+
+
+def model_name(module: Any) -> str:
+    """The class of the model in `module`, which may be wrapped."""
+    return _class_name(_unwrap(module))
 
 
 def has_channels_last(module: Any) -> bool:
@@ -138,6 +143,15 @@ def comm_hook_of(module: Any) -> str | None:
     DDP's own logger is not asked: it waits for a lock under which a backward pass may wait for the GIL.
     """
     return attempt(lambda: next((_qualified_name(hook) for hook, _ in collectives.comm_hooks(module)), ""))
+
+
+def reduced_in(module: Any, comm_hook: str | None = None) -> str | None:
+    """The type in which gradients are reduced, as in `TrainingFacts.reduced_in`.
+
+    FSDP reduces in the type of its parameters' policy where it names no other. `comm_hook`: the name of DDP's hook.
+    """
+    compressed = next((name for name in ("bf16", "fp16") if f"{name}_compress" in (comm_hook or "")), None)
+    return compressed or attempt(lambda: _reduced_in(module))
 
 
 def _qualified_name(function: Any) -> str:
@@ -309,13 +323,20 @@ def _name(dtype: Any) -> str:
 
 def _policy_dtype(module: Any) -> Any:
     """The data type to which FSDP's or DDP's mixed precision casts parameters; None if there is none."""
-    for part in module.modules():
-        policy = getattr(part, "mixed_precision", None)
-        if "FSDPModule" in class_names(part):
-            policy = sharding.policy(part)
-        if dtype := getattr(policy, "param_dtype", None):
-            return dtype
+    return next((dtype for policy in _policies(module) if (dtype := getattr(policy, "param_dtype", None))), None)
+
+
+def _reduced_in(module: Any) -> str | None:
+    for policy in _policies(module):
+        if dtype := getattr(policy, "reduce_dtype", None) or getattr(policy, "param_dtype", None):
+            return _PRECISIONS.get(_name(dtype))
     return None
+
+
+def _policies(module: Any) -> Iterator[Any]:
+    """The mixed precision of FSDP and DDP inside."""
+    for part in module.modules():
+        yield sharding.policy(part) if "FSDPModule" in class_names(part) else getattr(part, "mixed_precision", None)
 
 
 def _uses_tf32(module: Any, uses_tf32: UsesTf32) -> bool:

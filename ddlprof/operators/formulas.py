@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
+from ddlprof.model.operators import attended_share
+
 _SHORT = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 _MOST_UNSORTED_ROWS = 3072
 """CUDA sorts the indices first where more rows than this are added to a table's gradient."""
@@ -110,12 +112,23 @@ def convolution(
 
 
 def attention_flops(queries: int, keys: int, width: int, value_width: int) -> Flops:
-    """The FLOPs of fused attention: two products in forward; backward recomputes the scores and makes four gradients.
+    """The FLOPs of attention in a model: two products in forward, four in backward, each of every query with every key,
+    as in `ddlprof.model.operators.model_flops`. `queries`: those of all heads of all samples."""
+    forward = product_flops(queries, keys, width + value_width)
+    return Flops(forward, 2 * forward)
 
-    `queries`: those of all heads of all samples. A causal mask, with which kernels skip nearly half, does not count.
+
+def fused_attention_flops(
+    heads: int, queries: int, keys: int, width: int, value_width: int, causal: bool = False
+) -> tuple[float, float]:
+    """The FLOPs of a fused kernel of attention in forward and backward, which computes the scores again.
+
+    `heads`: those of all samples. `causal`: whether it knows that the mask is causal; with a mask that is a tensor, all
+    scores are computed.
     """
-    scores = product_flops(queries, keys)
-    return Flops(scores * (width + value_width), scores * (3 * width + 2 * value_width))
+    share = attended_share(queries, keys) if causal else 1.0
+    scores = share * product_flops(heads, queries, keys)
+    return scores * (width + value_width), scores * (3 * width + 2 * value_width)
 
 
 def recurrent_flops(elements: int, matrices: Sequence[int], input_gradient: bool = True) -> Flops:

@@ -26,8 +26,8 @@ _CHECKPOINT = "torch.utils.checkpoint"
 _SOONEST = 1 << 62
 _NO_ARGUMENTS: dict[str, Any] = {}
 _ARGUMENTS = frozenset({"normalized_shape", "group", "groups", "transposed", "kernel_size", "dim", "hidden_size",
-    "bidirectional", "batch_first", "training"})  # fmt: skip
-"""Arguments, other than sizes, from which sizes follow."""
+    "bidirectional", "batch_first", "training", "is_causal"})  # fmt: skip
+"""Arguments, other than sizes, from which sizes or FLOPs follow."""
 
 
 class Output(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from math import prod
 
-from ddlprof.model.operators import Operator
+from ddlprof.model.operators import BACKWARD, CAUSAL, Operator
 from ddlprof.operators import formulas
 from ddlprof.operators.formulas import short_dtype
 from ddlprof.operators.graph_flow import Node, Tensor
@@ -128,13 +128,12 @@ def attention(node: Node) -> Iterator[Operator]:
     heads, queries, keys = prod(out.shape[:-2]), out.shape[-2], some_key.shape[-2]
     query = query or like(out, (*out.shape[:-1], width))
     key, value = key or like(some_key, (*some_key.shape[:-1], width)), value or some_key
-    shape, name = (heads, queries, keys, width), snake(node.name)
-    flops = formulas.attention_flops(heads * queries, keys, width, out.shape[-1])
-    yield operator("forward", "attention", name, shape, (query, key, value, out), out.dtype, flops=flops.forward)
+    causal = bool(node.seen.arguments.get("is_causal"))
+    shape, name = (heads, queries, keys, width), snake(node.name) + CAUSAL * causal
+    forward, backward = formulas.fused_attention_flops(heads, queries, keys, width, out.shape[-1], causal)
+    yield operator("forward", "attention", name, shape, (query, key, value, out), out.dtype, flops=forward)
     operands = (query, key, value, out, out, *node.known[:3])
-    yield operator(
-        "backward", "attention", f"{name}_backward", shape, operands, out.dtype, flops=flops.backward, launches=2
-    )
+    yield operator("backward", "attention", name + BACKWARD, shape, operands, out.dtype, flops=backward, launches=2)
 
 
 def recurrent(node: Node) -> Iterator[Operator]:

@@ -15,9 +15,18 @@ from typing import Any, NamedTuple
 
 from ddlprof.base.errors import UserError
 from ddlprof.model.manifest import ModelFacts
-from ddlprof.model.operators import StepOperators
+from ddlprof.model.operators import CountedIn, StepOperators, model_flops
 from ddlprof.operators.features import model_facts
-from ddlprof.operators.trace_step import BackwardFailed, Inputs, StepSettings, trace_step
+from ddlprof.operators.trace_step import (
+    BackwardFailed,
+    Inputs,
+    StepSettings,
+    is_in_fp32,
+    to_fake,
+    to_fp32,
+    to_half,
+    trace_step,
+)
 from ddlprof.torch_private import fake, operators
 
 _INPUT = re.compile(
@@ -67,26 +76,83 @@ def parse_input(text: str) -> InputSpec:
     return InputSpec(shape, dtype, match["name"])
 
 
-def look(model: Any, inputs: list[InputSpec], settings: StepSettings) -> ModelAlone:
-    """The counts of `model` and, if the shapes of its inputs are given, the operators of its step.
+def look(model: Any, inputs: list[InputSpec], settings: StepSettings, others: bool = False) -> ModelAlone:
+    """The counts of `model` and, if the shapes of its inputs are given, the operators of its step; with `others`, those
+    in other precisions too.
 
     Raises the errors of the model's forward. The model has no data afterwards.
     """
-    facts = model_facts(model)  # before tensors are replaced, which would separate tied parameters
     if not inputs:
+        facts = model_facts(model)
+        if facts.gradient_bytes is not None:  # else it is lazy, and has no sizes yet
+            with fake.fake_mode_of(model):
+                to_fake(model)
+                to_half(model, settings.precision)
+            facts = model_facts(model)
         return ModelAlone(
             facts, None, ["FLOPs are not counted: say what one sample looks like, as in --input 3,224,224"]
         )
-    make_inputs = _maker(model, _with_decoder(model, inputs), settings.precision)
+    traces = _Traces(model, _with_decoder(model, inputs), settings)
+    wanted = _others_of(settings.precision) if others and is_in_fp32(model) else ()
     try:
-        step = trace_step(model, make_inputs, settings)
+        if settings.checkpointing:  # what a block does again is seen only before it does
+            traces.plain[settings.precision] = traces.without_checkpointing(settings.precision)
+            for precision in wanted:
+                with contextlib.suppress(Exception):  # such as types of its own that do not go with others
+                    traces.plain[precision] = traces.without_checkpointing(precision)
+        step = traces.step(settings.precision)
     except BackwardFailed as error:
-        step = trace_step(model, make_inputs, replace(settings, training=False))
+        step = traces.forward_alone()
         forward = _flops(step, "forward")
         notes = [f"backward is taken for twice forward, and operators are not written: it fails ({error})"]
-        return ModelAlone(_with_flops(model, facts, forward, 2 * forward), None, notes)
+        return ModelAlone(_with_flops(model_facts(model), forward, 2 * forward), None, notes)
     notes = [f"not seen in full: {each}" for each in step.unseen]
-    return ModelAlone(_with_flops(model, facts, _flops(step, "forward"), _flops(step, "backward")), step, notes)
+    facts = model_facts(model)  # as trained: lazy modules have their sizes, parameters the type of their gradients
+    backward, plain = _flops(step, "backward"), traces.plain.get(settings.precision)
+    again = backward - _flops(plain, "backward") if plain is not None else None
+    facts = _with_flops(facts, _flops(step, "forward"), backward, again)
+    found = []
+    for precision in wanted:
+        with contextlib.suppress(Exception):
+            other = traces.step(precision)
+            found.append(CountedIn(other.precision, other.operators, other.memory, other.plain_memory))
+    return ModelAlone(facts, replace(step, others=tuple(found)), notes)
+
+
+def _others_of(precision: str) -> tuple[str, ...]:
+    """One precision of each kind but that of the one given."""
+    kinds = {"fp32": "fp32", "bf16": "bf16", "fp16": "bf16", "amp-bf16": "amp-bf16", "amp-fp16": "amp-bf16"}
+    return tuple(each for each in ("fp32", "bf16", "amp-bf16") if each != kinds[precision])
+
+
+class _Traces:
+    """Steps of one model in several precisions."""
+
+    def __init__(self, model: Any, inputs: list[InputSpec], settings: StepSettings) -> None:
+        self.plain: dict[str, StepOperators] = {}
+        """Without checkpointing, by precision, where it is asked for."""
+        self._model, self._inputs, self._settings = model, inputs, settings
+        self._held_in: str | None = None
+        """The precision of the last trace, which may have converted the model; None: there was none."""
+
+    def step(self, precision: str) -> StepOperators:
+        """As asked for, but for the precision. Raises BackwardFailed, and the errors of the model's forward."""
+        return self._traced(precision, self._settings, self.plain.get(precision))
+
+    def without_checkpointing(self, precision: str) -> StepOperators:
+        """The same without checkpointing and without an update."""
+        return self._traced(precision, replace(self._settings, checkpointing=False, optimizer="none"))
+
+    def forward_alone(self) -> StepOperators:
+        """The forward pass alone."""
+        return self._traced(self._settings.precision, replace(self._settings, training=False))
+
+    def _traced(self, precision: str, settings: StepSettings, plain: StepOperators | None = None) -> StepOperators:
+        if self._held_in in ("bf16", "fp16") and precision != self._held_in:
+            to_fp32(self._model)
+        self._held_in = precision
+        settings = replace(settings, precision=precision)
+        return trace_step(self._model, _maker(self._model, self._inputs, precision), settings, plain)
 
 
 def _with_decoder(model: Any, inputs: list[InputSpec]) -> list[InputSpec]:
@@ -97,15 +163,18 @@ def _with_decoder(model: Any, inputs: list[InputSpec]) -> list[InputSpec]:
     return inputs
 
 
-def _with_flops(model: Any, facts: ModelFacts, forward: float, backward: float) -> ModelFacts:
-    if facts.layers is None:  # lazy modules have their sizes now
-        facts = model_facts(model)
-    return replace(facts, forward_flops_per_sample=forward, backward_flops_per_sample=backward)
+def _with_flops(facts: ModelFacts, forward: float, backward: float, again: float | None = None) -> ModelFacts:
+    return replace(
+        facts,
+        forward_flops_per_sample=forward,
+        backward_flops_per_sample=backward,
+        recomputed_flops_per_sample=again,
+    )
 
 
 def _flops(step: StepOperators, phase: str) -> float:
-    """The FLOPs of a phase for one sample."""
-    return sum(each.flops * each.count for each in step.operators if each.phase == phase) / step.batch
+    """The FLOPs of the model in a phase for one sample."""
+    return sum(model_flops(each) * each.count for each in step.operators if each.phase == phase) / step.batch
 
 
 def _maker(model: Any, specs: list[InputSpec], precision: str) -> Callable[[int], Inputs]:

@@ -110,7 +110,7 @@ def _from_config(transformers: Any, path: str, seq_len: int | None) -> NamedMode
     if model_class is None:
         raise UserError(f"{path}: its `architectures` names no model of the installed transformers")
     config = model_class.config_class.from_dict(fields)
-    return NamedModel(lambda: model_class(config), _inputs(config, names[0], seq_len), fields)
+    return NamedModel(lambda: model_class(config), _inputs(config, names[0], seq_len), config.to_dict())
 
 
 def _inputs(config: Any, model: str, seq_len: int | None) -> Callable[[bool], list[InputSpec]]:

@@ -12,7 +12,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ddlprof.operators.formulas import Flops, attention_flops, recurrent_flops, rows_and_columns
+from ddlprof.model.operators import BACKWARD, CAUSAL
+from ddlprof.operators.formulas import fused_attention_flops, recurrent_flops, rows_and_columns
 from ddlprof.operators.trace_operators import piece
 from ddlprof.operators.trace_recorder import OperatorTracer
 from ddlprof.torch_private import aten, fake
@@ -81,7 +82,7 @@ def _attention(recorder: OperatorTracer) -> Callable[..., Any]:
             ctx.save_for_backward(q, k, v, mask, out, sums)
             ctx.name = name
             reads = [q, k, v] if mask is None else [q, k, v, mask]
-            recorder.add(piece("attention", name, q.dtype, _sizes(q, k), reads, [out, sums], _flops(q, k, v).forward))
+            recorder.add(piece("attention", name, q.dtype, _sizes(q, k), reads, [out, sums], _flops(q, k, v, name)[0]))
             return out
 
         @staticmethod
@@ -89,7 +90,7 @@ def _attention(recorder: OperatorTracer) -> Callable[..., Any]:
             q, k, v, mask, out, sums = ctx.saved_tensors
             found = [torch.empty_like(tensor) for tensor in (q, k, v)]
             reads = [grads[0], q, k, v, out, sums] + ([] if mask is None else [mask])
-            name, flops = f"{ctx.name}_backward", _flops(q, k, v).backward
+            name, flops = ctx.name + BACKWARD, _flops(q, k, v, ctx.name)[1]
             # Three launches: the kernel, the sums of rows before it, and a cast of one gradient after it.
             recorder.add(piece("attention", name, q.dtype, _sizes(q, k), reads, found, flops, 3.0))
             return (*found, None, None)
@@ -103,7 +104,7 @@ def _attention(recorder: OperatorTracer) -> Callable[..., Any]:
             parts = fake.attention_in_parts(torch)
             extra = {"enable_gqa": True} if enable_gqa else {}
             return parts(q, k, v, attn_mask, dropout_p, is_causal, scale=scale, **extra)[0]
-        name = f"scaled_dot_product_{kernel}_attention" + aten.CAUSAL * is_causal
+        name = f"scaled_dot_product_{kernel}_attention" + CAUSAL * is_causal
         return Fused.apply(q, k, v, attn_mask, name)  # type: ignore[no-untyped-call]
 
     return attention
@@ -113,9 +114,9 @@ def _sizes(q: Any, k: Any) -> tuple[int, ...]:
     return q.shape[0] * q.shape[1], q.shape[2], k.shape[2], q.shape[3]
 
 
-def _flops(q: Any, k: Any, v: Any) -> Flops:
+def _flops(q: Any, k: Any, v: Any, name: str) -> tuple[float, float]:
     heads, queries, keys, width = (int(size) for size in _sizes(q, k))
-    return attention_flops(heads * queries, keys, width, int(v.shape[-1]))
+    return fused_attention_flops(heads, queries, keys, width, int(v.shape[-1]), causal=CAUSAL in name)
 
 
 def _rms_norm(recorder: OperatorTracer) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ from typing import Any
 from ddlprof.base.errors import UserError
 from ddlprof.model.operators import Layer, StepMemory, StepOperators, highest
 from ddlprof.operators import trace_fusion, trace_growth, trace_memory, trace_optimizers, trace_values
-from ddlprof.operators.features import has_channels_last, layers
+from ddlprof.operators.features import has_channels_last, layers, precision_of
 from ddlprof.operators.repeats_splice import splice
 from ddlprof.operators.trace_cuda import cuda_autocast, cuda_operators
 from ddlprof.operators.trace_memory import Storages
@@ -73,9 +73,10 @@ class StepSettings:
 
 
 def named_update(text: str) -> tuple[str, str]:
-    """The optimizer and the variant in `adamw-fused`. The variant is foreach if the text has none."""
+    """The optimizer and the variant in `adamw-fused`. If the text has none it is torch's default on CUDA: foreach, but
+    of Adafactor one parameter after the other."""
     name, _, variant = text.rpartition("-")
-    return (name, variant) if variant in VARIANTS else (text, "foreach")
+    return (name, variant) if variant in VARIANTS else (text, "single" if text == "adafactor" else "foreach")
 
 
 @dataclass(frozen=True)
@@ -90,19 +91,23 @@ class Inputs:
         return [*self.args, *self.kwargs.values()]
 
 
-def trace_step(model: Any, make_inputs: Callable[[int], Inputs], settings: StepSettings) -> StepOperators:
+def trace_step(
+    model: Any, make_inputs: Callable[[int], Inputs], settings: StepSettings, plain: StepOperators | None = None
+) -> StepOperators:
     """The step of `model`, whose tensors may be real, meta or fake; they are fake afterwards.
 
-    `make_inputs`: makes the inputs for a batch, with fake tensors switched on. Raises the errors of the model's
+    `make_inputs`: makes the inputs for a batch, with fake tensors switched on. `plain`: with checkpointing, the step
+    without, where it is known already; what a block recomputes is visible only there. Raises the errors of the model's
     forward, BackwardFailed if only backward fails, and UserError for unknown settings.
     """
+    if settings.checkpointing and plain is None:
+        plain = trace_step(model, make_inputs, replace(settings, checkpointing=False, optimizer="none"))
     _initialize_lazy(model, make_inputs)
     mode = fake.fake_mode_of(model)
     with mode:
         to_fake(model)
-        _prepare(model, settings)
+        settings = _prepare(model, settings)
         without_update = replace(settings, optimizer="none")  # it is the same at any batch
-        plain = _run(model, make_inputs, without_update, settings.batch).memory if settings.checkpointing else None
         if settings.checkpointing:
             checkpoint(model)
         first = _run(model, make_inputs, settings, settings.batch)
@@ -113,17 +118,16 @@ def trace_step(model: Any, make_inputs: Callable[[int], Inputs], settings: StepS
     if trace_growth.missing(first.calls, second.calls) > _MOST_MISSING:
         unseen.append("with twice the batch it runs other operators, which are taken as they are at any batch")
     found = _memory(first.memory, second.memory)
-    if plain is not None:  # what a block recomputes is visible only without recomputation
-        found = replace(
-            found, layer_bytes=plain.layer_bytes, kept_bytes=plain.kept_bytes, temporary_bytes=plain.temporary_bytes
-        )
+    if plain is not None and (of := plain.memory):
+        found = replace(found, layer_bytes=of.layer_bytes, kept_bytes=of.kept_bytes, temporary_bytes=of.temporary_bytes)
     return StepOperators(
         batch=settings.batch, precision=settings.precision,
         operators=trace_growth.merged(first.calls, second.calls, settings.compiled),
         optimizer=settings.optimizer if settings.training else "none",
         training=settings.training, checkpointing=settings.checkpointing, compiled=settings.compiled,
         channels_last=has_channels_last(model),
-        memory=found, unseen=tuple(unseen), layers=first.layers,
+        memory=found, plain_memory=plain.memory if plain is not None else None, unseen=tuple(unseen),
+        layers=first.layers,
     )  # fmt: skip
 
 
@@ -160,12 +164,35 @@ def to_fake(model: Any) -> None:
             setattr(module, name, without_data(buffer))
 
 
-def _prepare(model: Any, settings: StepSettings) -> None:
+def _prepare(model: Any, settings: StepSettings) -> StepSettings:
+    """Brings the model into the settings; returns these with its own precision where it is in half precision already,
+    which neither fp32 nor autocast changes."""
+    model.train(settings.training)
+    to_half(model, settings.precision)
+    held = precision_of(model)
+    return replace(settings, precision=held) if held in ("bf16", "fp16") else settings
+
+
+def to_half(model: Any, precision: str) -> None:
+    """Converts the parameters of a model without data where a precision is half precision throughout."""
     import torch
 
-    model.train(settings.training)
-    if settings.precision in ("bf16", "fp16"):
-        model.to(torch.bfloat16 if settings.precision == "bf16" else torch.float16)
+    if precision in ("bf16", "fp16"):
+        model.to(torch.bfloat16 if precision == "bf16" else torch.float16)
+
+
+def is_in_fp32(model: Any) -> bool:
+    """Whether all floating-point parameters and buffers are in fp32, so that converting them back restores them."""
+    import torch
+
+    tensors = [each for each in [*model.parameters(), *model.buffers()] if each.is_floating_point()]
+    return bool(tensors) and all(each.dtype == torch.float32 for each in tensors)
+
+
+def to_fp32(model: Any) -> None:
+    """Converts the parameters of a model without data back, for which `is_in_fp32` held."""
+    with fake.fake_mode_of(model):
+        model.float()
 
 
 def checkpoint(model: Any) -> None:
@@ -192,6 +219,8 @@ def checkpoint(model: Any) -> None:
     if not blocks:
         raise UserError("--checkpointing: the model has no repeated blocks that could be computed again")
     for block in blocks:
+        if getattr(block.forward, "func", None) is again:  # asked for before
+            continue
         block.forward = partial(again, block.forward, use_reentrant=False, preserve_rng_state=False)
 
 
@@ -237,6 +266,7 @@ def _traced(
             stack.enter_context(cuda_operators(recorder))
             stack.enter_context(recorder)
             stack.enter_context(trace_values.texts())
+            stack.enter_context(trace_values.answering())
             stack.enter_context(torch.set_grad_enabled(settings.training))
             with _precision(settings.precision):
                 output = model(*inputs.args, **inputs.kwargs)

@@ -136,6 +136,7 @@ def predictions(
     `links` are those of machines that are known by their GPU, fields of `Target`.
     """
     from ddlprof.recommender import PredictionError, Predictor, Target
+    from ddlprof.recommender.model_flops import mfu
     from ddlprof.recommender.plans.candidates import describe_job
     from ddlprof.recommender.target import default_catalog, machine_of
     from ddlprof.report.plans.prediction import Prediction
@@ -151,6 +152,7 @@ def predictions(
             placement=placement(name),
             batch_per_gpu=described.batches_per_gpu[0],
             grad_accum=described.grad_accum,
+            host_launch_us=settings.host_launch_us,
             **machine,
         )
         target = replace(as_measured, **settings.given)
@@ -169,9 +171,9 @@ def predictions(
                 estimate,
                 before,
                 differences,
-                memory=_memory(workload, target, gpu),
+                memory=_memory(workload, settings, target, gpu),
                 tokens_per_sample=workload.tokens_per_sample,
-                mfu=_mfu(workload, target, estimate, gpu, target.precision or described.precision),
+                mfu=mfu(workload, target, estimate, gpu, target.precision or described.precision),
             )
         )
     if len(problems) == len(found):
@@ -179,36 +181,24 @@ def predictions(
     return found
 
 
-def _mfu(workload: Workload, target: Target, estimate: Estimate, gpu: Gpu | None, precision: str) -> float | None:
-    """The FLOPs of the model as a share of those that the GPUs could do in the step by their data sheet."""
-    from ddlprof.recommender.compute.gpu_peaks import peak_tflops, precision_class
-
-    if gpu is None or workload.flops_per_sample is None:
-        return None
-    peak = peak_tflops(gpu, precision_class(precision, gpu))
-    if peak is None:
-        return None
-    samples = target.batch_per_gpu * (target.grad_accum or 1)
-    return workload.flops_per_sample * samples / (estimate.step_s * peak * 1e12)
-
-
-def _memory(workload: Workload, target: Target, gpu: Gpu | None) -> Memory | None:
+def _memory(workload: Workload, settings: Settings, target: Target, gpu: Gpu | None) -> Memory | None:
     """The GPU memory that the step needs; None where the job's need or the GPU's memory is not known."""
-    from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
-    from ddlprof.recommender.compute.step_parts import Changes
+    from ddlprof.recommender.compute.memory_fit import FITS, MemoryVerdict, usable_gib_of
+    from ddlprof.recommender.plans.candidates import describe_job
+    from ddlprof.recommender.plans.memory import MemoryFit
+    from ddlprof.recommender.target import default_catalog
     from ddlprof.report.plans.prediction import Memory
 
-    gpus = sum(target.placement)
-    changes = Changes.of(target)
-    of_job = JobMemory(workload, precision=target.precision, strategy=target.strategy, changes=changes)
-    needed_gib = of_job.needed_gib(target.batch_per_gpu, gpus, target.grad_accum or 1)
-    if gpu is None or gpu.memory_gib is None or needed_gib is None:
+    sizes = (target.batch_per_gpu, sum(target.placement), target.grad_accum or 1)
+    job = describe_job(workload, (target.batch_per_gpu,), False, settings)
+    fitting = MemoryFit(workload, job, default_catalog())
+    needed, usable_gib = fitting.needed(*sizes), usable_gib_of(gpu) if gpu else None
+    if needed is None or usable_gib is None:
         return None
-    usable_gib = USABLE_MEMORY_SHARE * gpu.memory_gib
-    memory = Memory(needed_gib, usable_gib)
-    if memory.fits:
-        return memory
-    return replace(memory, largest_batch=of_job.largest_batch(usable_gib, gpus, target.grad_accum or 1))
+    verdict = MemoryVerdict(needed, usable_gib)
+    if verdict.word == FITS:
+        return Memory(verdict)
+    return Memory(verdict, fitting.largest_batch(usable_gib, *sizes[1:]), fitting.cures(verdict, *sizes))
 
 
 def _estimate(predictor: Predictor, target: Target) -> Estimate | None:

@@ -78,7 +78,7 @@ def count_model(
     made = users_own(model, lambda: build(make))
     if not hasattr(made, "named_modules"):
         raise UserError(f"{model}: it returned {type(made).__name__}, not a torch.nn.Module")
-    found = users_own(f"forward of {model}", lambda: look(made, given, settings))
+    found = users_own(f"forward of {model}", lambda: look(made, given, settings, others=True))
     tokens = _tokens(given)
     return CountedModel(
         replace(found.facts, name=factory), found.step, tokens, found.notes, _sizes(config, tokens) if config else None

@@ -68,7 +68,7 @@ def predict_layouts(
     found: list[LayoutPrediction] = []
     problems: list[DdlprofError] = []
     for machine in machines:
-        target, assumed = target_of(machine, question, model, job.workload.global_batch)
+        target, assumed = target_of(machine, question, model, job.workload.global_batch, _precision(job.workload))
         for value, each in _varied(target, vary, model) if vary else [("", target)]:
             step, problem = _step(predictor, each, target, model, value, assumed)
             found.append(step)
@@ -83,13 +83,13 @@ def _step(
 ) -> tuple[LayoutPrediction, DdlprofError | None]:
     """The step of a target with the global batch of the base, and why there is none."""
     from ddlprof.recommender import PredictionError
-    from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE
+    from ddlprof.recommender.compute.memory_fit import usable_gib_of
     from ddlprof.recommender.target import default_catalog, machine_of
     from ddlprof.report.plans.layout_prediction import LayoutPrediction
 
     assert target.layout is not None
     gpu = machine_of(target, default_catalog()).gpu
-    usable_gib = gpu.memory_gib * USABLE_MEMORY_SHARE if gpu and gpu.memory_gib else None
+    usable_gib = usable_gib_of(gpu) if gpu else None
     try:
         if problem := target.layout.problem(model, sum(target.placement)):
             raise PredictionError(f"layout {target.layout.text()}: {problem}")
@@ -100,13 +100,25 @@ def _step(
     return LayoutPrediction(batched, estimate, model.seq, value, usable_gib=usable_gib, assumed=assumed), None
 
 
+def _precision(workload: Workload) -> str:
+    """That in which the job was counted or measured, if layouts are predicted in it, or the usual one."""
+    from ddlprof.recommender.settings import measured_settings
+
+    counted = measured_settings(workload).precision
+    return counted if counted in ("bf16", "fp16", "amp-bf16", "amp-fp16", "fp8") else USUAL_PRECISION
+
+
 def target_of(
-    machine: tuple[str, str], question: LayoutQuestion, model: Transformer, usual_batch: int | None = None
+    machine: tuple[str, str],
+    question: LayoutQuestion,
+    model: Transformer,
+    usual_batch: int | None = None,
+    usual_precision: str = USUAL_PRECISION,
 ) -> tuple[Target, tuple[str, ...]]:
     """The target that a question names on a machine, and what was assumed.
 
-    `usual_batch` is the global batch of the job, where none is named. Raises UserError where the question contradicts
-    itself.
+    `usual_batch` is the global batch of the job, and `usual_precision` its precision, where none is named. Raises
+    UserError where the question contradicts itself.
     """
     from ddlprof.recommender import Target
 
@@ -132,7 +144,7 @@ def target_of(
         placement=placement,
         batch_per_gpu=micro_batch,
         grad_accum=accumulated,
-        precision=question.precision or USUAL_PRECISION,
+        precision=question.precision or usual_precision,
         optimizer=question.optimizer,
         interconnect=question.interconnect if field == "gpu_model" else None,
         network_gbps=question.network_gbps if field == "gpu_model" else None,

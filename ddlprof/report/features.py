@@ -135,4 +135,6 @@ def _flops(facts: ModelFacts) -> str:
         return _UNKNOWN
     if not backward:
         return f"{scaled(forward)} (forward alone)"
-    return f"{scaled(forward + backward)} (forward {scaled(forward)}, backward {scaled(backward)})"
+    again = facts.recomputed_flops_per_sample
+    parts = f"forward {scaled(forward)}, backward {scaled(backward)}"
+    return f"{scaled(forward + backward)} ({parts}{f', of which {scaled(again)} are forward again' if again else ''})"

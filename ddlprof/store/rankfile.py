@@ -86,6 +86,7 @@ def rank_of(header: RankHeader, parsed: Parsed, arrays: StepArrays, sums: IntArr
     rank.checkpoint_files = parsed.of("r")
     rank.strides = parsed.of("i")
     rank.amounts = parsed.of("o")
+    rank.phases = sorted(parsed.of("P"), key=lambda phase: phase.step)
     rank.health = [reading for reading in parsed.of("y") if reading.counter in COUNTERS]
     rank.groups = {facts.group: facts for facts in parsed.of("m")[-MAX_GROUPS:] if is_known(facts)}
     rank.end = next(reversed(parsed.of("e")), None)

@@ -39,6 +39,7 @@ from ddlprof.model.records import (
     LossValue,
     Note,
     Overhead,
+    Phase,
     RankHeader,
     StepRow,
     Stride,
@@ -176,6 +177,8 @@ class RankData:
     aggregates: list[Aggregate] = field(default_factory=list)
     strides: list[Stride] = field(default_factory=list)
     """From which step on fewer steps were kept as rows."""
+    phases: list[Phase] = field(default_factory=list)
+    """The phases of the training, in order; empty if there is one."""
     samples: list[tuple[int, SourceLocation, int]] = field(default_factory=list)
     """Stack samples taken in `other`: step, source line, number of samples."""
     collector: list[CollectorPauses] = field(default_factory=list)

@@ -36,8 +36,6 @@ SCATTERS = (
 )  # fmt: skip
 FOREACH, FUSED, SCALER = "_foreach_", "_fused_", "_amp_foreach_"
 """Prefixes of the names of operators over lists of tensors."""
-CAUSAL = "_causal"
-"""What we add to the name of attention with a causal mask."""
 
 
 def written_places(function: Any) -> list[tuple[int, str]]:

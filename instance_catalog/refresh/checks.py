@@ -6,7 +6,7 @@ wrong names of GPUs; price lists have lines that are no prices. Pure functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,12 +14,14 @@ from ddlprof.instance_catalog.catalog import Catalog
 from ddlprof.instance_catalog.names import matching
 from ddlprof.instance_catalog.records import Gpu, InstanceType, Price
 from ddlprof.instance_catalog.refresh.providers.base import TypeAnswer
-from ddlprof.instance_catalog.refresh.report import Contradiction
+from ddlprof.instance_catalog.refresh.report import Contradiction, Move
 
 GPU_MEMORY_TOLERANCE = 0.1
 """EC2 says 22888 MiB where the nominal figure is 24 GiB, 7 % less."""
 FIGURE_TOLERANCE = 0.01
 """The tolerance for rounding in other figures."""
+SHOWN_CHANGE = 2.0
+"""A price that was taken is shown if it is more than this factor off the known one, up or down."""
 ON_DEMAND_CHANGE = 3.0
 """The largest factor between an on-demand price and the known one. The largest cut in the tables was 1.8."""
 SPOT_SHARES = (0.03, 2.0)
@@ -127,6 +129,14 @@ def check_spot(
         return None
 
     return _plausible(prices, reason, held, region, "spot_usd_per_hour")
+
+
+def moves(prices: Mapping[str, float], known: Mapping[str, Price], region: str, pricing: str) -> Iterator[Move]:
+    """The accepted prices that are far from those that were read before."""
+    for name, price in sorted(prices.items()):
+        held = known.get(name)
+        if held is not None and not held.assumed and not 1 / SHOWN_CHANGE <= price / held.usd_per_hour <= SHOWN_CHANGE:
+            yield Move(region, name, pricing, price, held.usd_per_hour)
 
 
 def known_type(catalog: Catalog, cloud: str, name: str) -> InstanceType | None:

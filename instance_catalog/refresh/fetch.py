@@ -86,14 +86,14 @@ def fetch(
     """
     progress = CallProgress(on_progress, len(regions) * len(KINDS))
     known = tuple(known_types)
-    found = [_in_thread(partial(_ask, provider, region, names, known, now, progress, deadline)) for region in regions]
+    found = [in_thread(partial(_ask, provider, region, names, known, now, progress, deadline)) for region in regions]
     return [future.result() for future in found]
 
 
 def bounded(work: Callable[[], Answer], deadline: Deadline, allowance: Allowance | None = None) -> Answer:
     """The result of `work`, run in another thread. Raises CallFailed if it takes too long or makes no progress."""
     allowance = allowance or Allowance()
-    future = _in_thread(work)
+    future = in_thread(work)
     while True:
         waited = allowance.last_page_s
         patience_s = max(0.0, waited + PAGE_S - time.monotonic())
@@ -114,7 +114,7 @@ def _over(deadline: Deadline) -> str:
     return f"the {deadline.seconds:g} s that the refresh may take (--timeout) are over"
 
 
-def _in_thread(work: Callable[[], Answer]) -> Future[Answer]:
+def in_thread(work: Callable[[], Answer]) -> Future[Answer]:
     """Runs `work` in its own thread. Python would wait for threads of a ThreadPoolExecutor at the end."""
     future: Future[Answer] = Future()
 

@@ -15,11 +15,13 @@ class RefreshOutcome:
 
     region: str
     kind: str
-    """One of KINDS."""
+    """One of KINDS, or `prices`."""
     rows: int
     """The number of accepted facts, without those that contradict known ones."""
     error: str | None = None
     """One line if the call failed. Old rows and their dates are then kept."""
+    cloud: str = ""
+    """The cloud, where several were asked for: its prices in all regions are then one outcome, of the kind `prices`."""
 
     @property
     def ok(self) -> bool:
@@ -46,6 +48,23 @@ class Contradiction:
 
 
 @dataclass(frozen=True)
+class Move:
+    """A price that was taken although it is far from the one known before."""
+
+    region: str
+    instance_type: str
+    pricing: str
+    usd_per_hour: float
+    before_usd_per_hour: float
+
+    def __str__(self) -> str:
+        pricing = self.pricing.replace("_", " ")
+        return (
+            f"{self.instance_type} {pricing} {self.before_usd_per_hour:.6g} -> {self.usd_per_hour:.6g} ({self.region})"
+        )
+
+
+@dataclass(frozen=True)
 class RefreshReport:
     """The result of one refresh. At least one call was answered."""
 
@@ -54,6 +73,11 @@ class RefreshReport:
     contradictions: tuple[Contradiction, ...]
     files: tuple[Path, ...]
     """The files of the overlay that were replaced."""
+    moves: tuple[Move, ...] = ()
+    added: tuple[str, ...] = ()
+    """`CLOUD TYPE` of machines that the catalogue lacked, whose GPUs and memory alone are known."""
+    left_out: tuple[str, ...] = ()
+    """`CLOUD TYPE` of machines that the catalogue lacks, or knows with other GPUs: their prices were not taken."""
 
     @property
     def ok(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
@@ -25,16 +25,14 @@ from ddlprof.instance_catalog.records import PRICINGS, InstanceType, Price
 from ddlprof.instance_catalog.refresh import checks
 from ddlprof.instance_catalog.refresh.fetch import Deadline, RegionAnswers, bounded, fetch
 from ddlprof.instance_catalog.refresh.providers.aws import Aws
-from ddlprof.instance_catalog.refresh.providers.base import CallFailed, Connect, Provider
-from ddlprof.instance_catalog.refresh.providers.oci import Oci
-from ddlprof.instance_catalog.refresh.report import KINDS, Contradiction, RefreshOutcome, RefreshReport
+from ddlprof.instance_catalog.refresh.providers.base import CallFailed, Connect, Origin, Provider
+from ddlprof.instance_catalog.refresh.report import KINDS, Contradiction, Move, RefreshOutcome, RefreshReport
 
 TIMEOUT_S = 120.0
 """Seconds for a whole refresh. One region takes about ten seconds, and regions are queried at the same time."""
 _API = "api"
 PROVIDERS: dict[str, Connect] = {
     Aws.name: Aws,
-    Oci.name: Oci,
 }
 """The providers by the catalogue's name of the cloud. A provider imports its libraries when it is made."""
 
@@ -48,6 +46,7 @@ class Accepted(NamedTuple):
     counts: dict[tuple[str, str], int]
     """The number of accepted rows by region and kind."""
     contradictions: list[Contradiction]
+    moves: list[Move]
 
 
 def refresh(
@@ -88,7 +87,8 @@ def refresh(
     return RefreshReport(
         outcomes=tuple(_outcomes(answers, accepted)),
         contradictions=tuple(accepted.contradictions),
-        files=_write(overlay, accepted),
+        files=write(overlay, accepted.instances.values(), accepted.prices),
+        moves=tuple(accepted.moves),
     )
 
 
@@ -108,10 +108,10 @@ def _connect(
 
 
 def accept(
-    answers: Sequence[RegionAnswers], catalog: Catalog, provider: Provider, names: Sequence[str], as_of: str
+    answers: Sequence[RegionAnswers], catalog: Catalog, provider: Origin, names: Sequence[str], as_of: str
 ) -> Accepted:
     """The part of the answers that does not contradict `catalog`. `names` may contain `*` and `?`."""
-    accepted = Accepted({}, [], {}, [])
+    accepted = Accepted({}, [], {}, [], [])
     for answer in answers:
         _accept_types(answer, catalog, provider, as_of, accepted)
     known = _known(catalog, provider.name, names)
@@ -122,7 +122,7 @@ def accept(
     return accepted
 
 
-def _accept_types(answers: RegionAnswers, catalog: Catalog, provider: Provider, as_of: str, accepted: Accepted) -> None:
+def _accept_types(answers: RegionAnswers, catalog: Catalog, provider: Origin, as_of: str, accepted: Accepted) -> None:
     """Accepts types. A type is equal in all regions, so its first answer counts."""
     said = {(doubt.instance_type, doubt.field, doubt.answered) for doubt in accepted.contradictions}
     origin = checks.Origin(provider.name, answers.region, provider.sources["types"])
@@ -175,7 +175,7 @@ def _bare(known: InstanceType) -> InstanceType:
 
 
 def _accept_prices(
-    answers: RegionAnswers, catalog: Catalog, provider: Provider, wanted: set[str], as_of: str, accepted: Accepted
+    answers: RegionAnswers, catalog: Catalog, provider: Origin, wanted: set[str], as_of: str, accepted: Accepted
 ) -> None:
     """Accepts prices, on-demand prices first, as spot prices are compared with them."""
     region, cloud = answers.region, provider.name
@@ -191,6 +191,7 @@ def _accept_prices(
     accepted.contradictions.extend([*doubts, *spot_doubts])
     for pricing, prices in (("on_demand", on_demand), ("spot", spot)):
         accepted.counts[region, pricing] = len(prices)
+        accepted.moves.extend(checks.moves(prices, here[pricing], region, pricing))
         accepted.prices.extend(
             Price(cloud, region, name, pricing, usd_per_hour, as_of, basis=_API, source=provider.sources[pricing])
             for name, usd_per_hour in prices.items()
@@ -223,14 +224,14 @@ def _outcomes(answers: Iterable[RegionAnswers], accepted: Accepted) -> Iterable[
             )
 
 
-def _write(overlay: Path, accepted: Accepted) -> tuple[Path, ...]:
+def write(overlay: Path, instances: Collection[InstanceType], prices: Collection[Price]) -> tuple[Path, ...]:
     """Adds to the overlay. Types are written first, so that after a failure no price is of an unknown type."""
     old = read_overlay(overlay)
     written = []
-    if accepted.instances:
-        write_instances(overlay, merge_instances(old.instances, accepted.instances.values()))
+    if instances:
+        write_instances(overlay, merge_instances(old.instances, instances))
         written.append(overlay / INSTANCES)
-    if accepted.prices:
-        write_prices(overlay, merge_prices(old.prices, accepted.prices))
+    if prices:
+        write_prices(overlay, merge_prices(old.prices, prices))
         written.append(overlay / PRICES)
     return tuple(written)

@@ -17,6 +17,7 @@ from ddlprof.base.reading import Interval, Length
 from ddlprof.base.units import count
 from ddlprof.instance_catalog import Gpu
 from ddlprof.recommender.compute.gpu_peaks import precision_class
+from ddlprof.recommender.compute.host import TYPICAL, Host
 from ddlprof.recommender.compute.step_parts import Array, Changes, PartsSource, StepParts, total_s
 
 FEATURES = ("log_step_s", "log_batch", "tensors_per_s")
@@ -86,9 +87,9 @@ class CorrectedParts:
         """As in `PartsSource`."""
         return self._source.knowledge
 
-    def at(self, gpu: Gpu, batch: int, precision: str, changes: Changes) -> StepParts:
+    def at(self, gpu: Gpu, batch: int, precision: str, changes: Changes, host: Host = TYPICAL) -> StepParts:
         """As in `PartsSource.at`; unchanged on a GPU that none of the runs had."""
-        parts = self._source.at(gpu, batch, precision, changes)
+        parts = self._source.at(gpu, batch, precision, changes, host)
         found = self._corrections.get((gpu.gpu_model, precision_class(precision, gpu), self.knowledge))
         if found is None:
             return parts

@@ -79,13 +79,22 @@ def precision_class(precision: str, gpu: Gpu) -> str:
 
 
 def peak_tflops(gpu: Gpu, precision: str) -> float | None:
-    """The peak of a class of precision in 1e12 operations a second, from the data sheet; None: not known."""
+    """The dense peak of a class of precision in 1e12 operations a second, from the data sheet; None: not known, or the
+    GPU has none. Of fp8 it is twice that of bf16."""
+    if precision == "fp8":
+        half = gpu.bf16_tflops or gpu.fp16_tensor_tflops
+        return 2 * half if half and _has_fp8(gpu, capability(gpu) or 0.0) else None
     if precision == "half":
         plain = gpu.fp16_tflops or gpu.fp32_tflops
         return gpu.fp16_tensor_tflops or gpu.bf16_tflops or (plain if is_older(gpu, TENSOR_CORES_FROM) else None)
     if precision == "tf32":
         return gpu.tf32_tflops or (gpu.fp32_tflops if lacks_tf32(gpu) else None)
     return gpu.fp32_tflops
+
+
+def _has_fp8(gpu: Gpu, generation: float) -> bool:
+    matrix = matrix_of(gpu)
+    return matrix.fp8 if matrix else generation >= _FP8_FROM
 
 
 def capability(gpu: Gpu) -> float | None:
@@ -222,7 +231,6 @@ def _peaks(gpu: Gpu, generation: float, fp32: float) -> Mapping[str, Peak | None
         "fp32": Peak(fp32, False),
         "fp64": Peak(fp32 * (0.5 if hbm else _SLOW_DOUBLE), False),
     }
-    matrix = matrix_of(gpu)
     if not lacks_tf32(gpu):
         found["tf32"] = Peak(gpu.tf32_tflops * 1e12, True, _TF32_ENERGY) if gpu.tf32_tflops else None
     if half or not is_older(gpu, TENSOR_CORES_FROM):
@@ -237,6 +245,6 @@ def _peaks(gpu: Gpu, generation: float, fp32: float) -> Mapping[str, Peak | None
     else:
         note = f"{gpu.gpu_model} has no tensor cores for bf16: products are emulated and slow, fp16 is faster"
         found["bf16"] = Peak(fp32 * _EMULATED, False, note=note)
-    if matrix.fp8 if matrix else generation >= _FP8_FROM:
+    if _has_fp8(gpu, generation):
         found["fp8"] = Peak(2 * (gpu.bf16_tflops or half) * 1e12, True, _FP8_ENERGY) if half else None
     return MappingProxyType(found)

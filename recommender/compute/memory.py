@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ddlprof.model.operators import StepMemory, StepOperators
 from ddlprof.recommender.compute.adapters import is_in_four_bits
 from ddlprof.recommender.compute.compiled_memory import without_copies_of_logits
+from ddlprof.recommender.compute.memory_fit import NeededMemory
 from ddlprof.recommender.compute.optimizers import OptimizerKind, optimizer_named
 from ddlprof.recommender.compute.precisions import BYTES, parameter_type, precision_named, results
 from ddlprof.recommender.compute.step_parts import AS_COUNTED, Changes
@@ -47,8 +48,8 @@ _FOUR_BITS_ABOVE = 0.25
 """The upper end with weights in four bits: LitGPT's steps held 12 to 22 % more than counted."""
 _CORRECTION = (0.5, 2.0)
 """The range of the factor on activations by the measured peak; a remaining difference counts as a fixed size."""
-USABLE_MEMORY_SHARE = 0.92
-"""The share of a GPU's nominal memory that a process gets: an A10G shows 22.1 of 24 GiB."""
+_SCALED = (0.10, 0.15)
+"""The interval of a need scaled from a measured peak without operators. An assumption."""
 CONTEXT_GIB = 0.8
 """The memory of the CUDA context and its libraries, outside the allocator: 0.5 to 1 GiB."""
 _STATES = 4.0
@@ -143,6 +144,15 @@ class JobMemory:
             return need.gib
         precision = self._precision or "fp32"
         return scaled_peak_gib(self._workload, batch_per_gpu, precision, self._strategy, world_size)
+
+    def needed(self, batch_per_gpu: int, world_size: int, grad_accum: int = 1) -> NeededMemory | None:
+        """The same with its 80 % interval."""
+        need = self.need(batch_per_gpu, world_size, grad_accum)
+        if need is not None:
+            return NeededMemory(need.gib, need.low / GIB, need.high / GIB)
+        gib = self.needed_gib(batch_per_gpu, world_size, grad_accum)
+        below, above = _SCALED
+        return None if gib is None else NeededMemory(gib, gib * (1 - below), gib * (1 + above))
 
     def need(self, batch_per_gpu: int, world_size: int, grad_accum: int = 1) -> MemoryNeed | None:
         """The memory by parts, with its interval; None where the operators of the step are not known."""
@@ -280,8 +290,13 @@ def _need(
     if guessed:
         basis += f", the optimizer taken for {_OPTIMIZER}"
         below = 0.3
+    low = need.bytes * (1 - below)
+    if not step.compiled:
+        # A loss written in parts, fused or in 16 bit has no copies of the logits either.
+        fused = _need(replace(step, compiled=True), batch, strategy, world_size, grad_accum, factor)
+        low = min(low, fused.bytes * (1 - below))
     high = need.bytes * (1 + above) + (held.most_gathered - held.gathered if need.gathered else 0.0)
-    return replace(need, low=need.bytes * (1 - below), high=high, basis=basis)
+    return replace(need, low=low, high=high, basis=basis)
 
 
 def _gradients(fixed: float, trained: float, share: float, added: float | None) -> tuple[float, float]:

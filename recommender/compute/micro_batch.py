@@ -20,6 +20,8 @@ from ddlprof.recommender.compute.combine import LearnedPart, Point, Posterior, P
 from ddlprof.recommender.compute.correction import ComputeCorrection, CorrectedParts
 from ddlprof.recommender.compute.gpu_peaks import precision_class
 from ddlprof.recommender.compute.gpu_ratios import GpuPairs, Series, merged
+from ddlprof.recommender.compute.host import TYPICAL, Host
+from ddlprof.recommender.compute.least_time import NO_TIME, LeastTime
 from ddlprof.recommender.compute.step_parts import (
     AS_COUNTED,
     PARTS,
@@ -63,6 +65,10 @@ class ComputeEstimate:
     extrapolated: bool
     phases: ComputePhases | None = None
     """The mean by phase; None if the operators of the step are not known."""
+    least: LeastTime = NO_TIME
+    """What no software can be faster than."""
+    slower: float = 1.0
+    """How many times as long it takes on the slowest host that is allowed for, where nothing tells how fast it is."""
 
     def step_s(self, passes: Any, measured_passes: int = 1, update_share: Any = 1.0) -> Any:
         """The seconds of a step of `passes` micro-batches and one update, of which the rank does `update_share`; arrays
@@ -167,13 +173,20 @@ class ComputeModel:
                 " and give FILE beside RUN"
             )
 
-    def estimate(self, gpu: Gpu, batch_per_gpu: int, precision: str, changes: Changes = AS_COUNTED) -> ComputeEstimate:
+    def estimate(
+        self,
+        gpu: Gpu,
+        batch_per_gpu: int,
+        precision: str,
+        changes: Changes = AS_COUNTED,
+        host: Host = TYPICAL,
+    ) -> ComputeEstimate:
         """The mean and its 80 % interval. Raises `PredictionError` if nothing is known of the job's computation, the
         GPU lacks the precision, or the catalogue knows too little of the GPU."""
         self.require_something()
         assert self._parts is not None
         kind = precision_class(precision, gpu)
-        parts = self._parts.at(gpu, batch_per_gpu, precision, changes)
+        parts = self._parts.at(gpu, batch_per_gpu, precision, changes, host)
         found = self._posterior.at(self._point(parts, self._parts.knowledge, gpu, kind, batch_per_gpu, "0"))
         here = [step for step in self._steps if (_chip(step.gpu), step.kind) == (_chip(gpu), kind)]
         known = "here" if here else "elsewhere" if self._steps else "nothing"
@@ -188,14 +201,19 @@ class ComputeModel:
             for ratio in self._ratios(gpu, batch_per_gpu):
                 log_s, sd = merged((log_s, sd), ratio)
                 basis.append(f"and by ratios of step times fitted between these GPUs and {gpu.gpu_model}")
-        mean_s, spread = math.exp(log_s), Z80 * sd
+        mean_s, spread, least_s = math.exp(log_s), Z80 * sd, parts.least.step_s()
+        if not here:
+            mean_s = max(mean_s, least_s)
         if self._parts.knowledge != "operators":
             basis += _ignored(changes)
         return ComputeEstimate(
-            Range(mean_s, mean_s * math.exp(-spread), mean_s * math.exp(spread)),
+            # A step measured here is believed, even where its counts say that it cannot be.
+            Range(mean_s, max(mean_s * math.exp(-spread), min(least_s, mean_s)), mean_s * math.exp(spread)),
             tuple(basis),
             self._extrapolated(parts, gpu, kind, here, batch_per_gpu),
             _phases(parts, mean_s),
+            parts.least,
+            parts.slower if known == "nothing" and parts.learned_sd is None else 1.0,
         )
 
     def _fills_gpu(self, parts: StepParts) -> bool:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from importlib.resources import files
 
 from ddlprof.base.typed import decode
+from ddlprof.recommender.compute.convolution_time import TensorConvolutions
 from ddlprof.recommender.compute.kernel_time import (
     ConvolutionCoefficients,
     FusedCoefficients,
@@ -98,6 +99,8 @@ class OperatorCoefficients:
     cuda: ProductCoefficients
     tensor: TensorCoefficients
     convolution: ConvolutionCoefficients
+    convolution_16: TensorConvolutions
+    """Convolutions in 16 bits on tensor cores, written by `scripts/fit/convolutions.py`."""
     streams: StreamCoefficients
     fused: FusedCoefficients
     host: HostCoefficients

@@ -15,16 +15,20 @@ import numpy as np
 from ddlprof.base.units import count
 from ddlprof.instance_catalog import Gpu, Reached
 from ddlprof.model.operators import PHASES, Operator, StepOperators
+from ddlprof.recommender.compute.convolution_time import ConvolvingGpu, tensor_convolution_seconds
 from ddlprof.recommender.compute.gpu_peaks import GpuPeaks, Peak, for_tf32, peak_of, peaks_of
+from ddlprof.recommender.compute.host import Host, dispatch_seconds, update_seconds
 from ddlprof.recommender.compute.kernel_time import (
     Array,
     ConvolutionRates,
     CudaCoreSpeeds,
+    Flags,
     OperatorTable,
     Products,
     Sizes,
     attention_seconds,
     convolution_seconds,
+    implicit_seconds,
     large_products,
     product_seconds,
     recurrent_seconds,
@@ -42,13 +46,12 @@ _ASSUMED = ("attention", "recurrent", "embedding", "pooling", "optimizer", "redu
 _NARROW_CHANNELS, _NARROW_SUM = 32, 160
 """The most output channels and summed elements of convolutions that behave like memory-bound operators on every GPU:
 between K80, T4 and V100, small networks of such layers have the ratio of these operators, not that of products."""
-_CHANNELS_LAST, _CHANNELS_LAST_SD = 0.77, 0.12
-"""The factor on convolutions in half precision on tensor cores, and on the batch norms and elementwise operators around
-them, where channels lie last, and the standard deviation of its logarithm. cuDNN computes so, and transposes before and
-after where channels lie first. From ResNet-50 under AMP with channels last at batch 256, as NVIDIA published it
-(DeepLearningExamples): 0.70 to 0.82 of the steps expected on A100 and 0.75 to 0.89 on V100, where fp32 is as far off.
-The coefficients were fitted to a mix of layouts: channels first are left as they are, though Lambda's steps with them
-are 1.1 to 1.5 of those expected."""
+LAID_OUT = ("normalization", "elementwise")
+"""The kinds beside convolutions whose speed depends on where channels lie."""
+_HALF = ("bf16", "fp16")
+_CHANNELS_LAST_SD = 0.12
+"""The standard deviation of the logarithm that channels last add to a step: what networks left out of their fit are off
+beyond those with channels first."""
 _MOST_TABLES = 64
 """The number of steps whose tables are cached."""
 _OVERLAP = 4.0
@@ -61,14 +64,16 @@ _TENSOR_BYTES = {"fp32": 4, "fp8": 1}
 
 
 @dataclass(frozen=True)
-class _Speeds:
-    """How fast the GPU computes one type."""
+class Speeds:
+    """How fast a GPU computes one type."""
 
     tensor: bool
     """Whether tensor cores compute it."""
     flops_s: float
     products: Products
     convolution: ConvolutionRates
+    convolving: ConvolvingGpu | None = None
+    """None: CUDA cores compute it."""
 
     @property
     def bandwidth_b_s(self) -> float:
@@ -103,6 +108,8 @@ class OperatorEstimate:
     unfitted_share: float
     """The share of the seconds in operators of a kind that was not fitted (`other`)."""
     spent: Spent
+    slow_s: float
+    """All phases if the host is as slow as is allowed for."""
 
     @property
     def step_s(self) -> float:
@@ -132,44 +139,67 @@ class OperatorModel:
         return self._seconds(OperatorTable.of(operators), peaks_of(gpu), tf32, reached)
 
     def step(
-        self, step: StepOperators, gpu: Gpu, tf32: bool = False, reached: Reached | None = None
+        self,
+        step: StepOperators,
+        gpu: Gpu,
+        tf32: bool = False,
+        reached: Reached | None = None,
+        host: Host | None = None,
     ) -> OperatorEstimate:
-        """One micro-batch and one update. `tf32`: products of fp32 use TF32 if the GPU has it.
+        """One micro-batch and one update. `tf32`: products of fp32 use TF32 if the GPU has it. `host` None: the one of
+        the fit, or as probed beside the GPU.
 
         Raises `PredictionError` if the GPU lacks a precision or the catalogue its peak.
         """
         table, machine = self._table(step), peaks_of(gpu)
-        kernels_s = self._seconds(table, machine, tf32, reached) * table.count * _layout(step, table, machine)
+        kernels_s = self._kernels_s(step, table, machine, tf32, reached)
         dispatch_s = self._dispatch_s(table, step.compiled, reached)
-        phases = {}
-        host_s = 0.0
-        for phase in PHASES:
-            mine = table.phase == phase
-            gpu_s, cpu_s = float(kernels_s[mine].sum()), float(dispatch_s[mine].sum())
-            phases[phase] = (gpu_s**_OVERLAP + cpu_s**_OVERLAP) ** (1 / _OVERLAP)
-            host_s += phases[phase] - gpu_s
+        launching_s = dispatch_s
+        if host is not None:
+            launching_s = dispatch_seconds(table, self._fitted.host, step.compiled, host.launch_us)
+            launching_s = launching_s + update_seconds(table, host.launch_us)
+        phases = _phases(table, kernels_s, launching_s)
         total_s = sum(phases.values()) or 1e-12
         shares = _shares(table, kernels_s / total_s)
-        shares["host"] = host_s / total_s
+        shares["host"] = (sum(phases.values()) - float(kernels_s.sum())) / total_s
         deviation = self._deviation(shares, machine, table, tf32, reached)
-        if (_layout(step, table, machine) != 1).any():
+        if step.channels_last and _laid_out(table, machine).any():
             deviation = math.hypot(deviation, _CHANNELS_LAST_SD)
         return OperatorEstimate(
             phases["forward"],
             phases["backward"],
             phases["optimizer"],
             deviation,
-            self._basis(table, shares, machine, tf32, reached),
+            self._basis(table, shares, machine, tf32, reached, host),
             self._extrapolated(machine, table, tf32),
             shares["other"],
             _spent(table, kernels_s, dispatch_s),
+            sum(_phases(table, kernels_s, launching_s * (host.slower if host else 1.0)).values()),
         )
 
     def spent(self, step: StepOperators, gpu: Gpu, tf32: bool = False, reached: Reached | None = None) -> Spent:
         """The seconds of the step by resource, as `step` computes them. Raises as `step` does."""
         table, machine = self._table(step), peaks_of(gpu)
-        kernels_s = self._seconds(table, machine, tf32, reached) * table.count * _layout(step, table, machine)
+        kernels_s = self._kernels_s(step, table, machine, tf32, reached)
         return _spent(table, kernels_s, self._dispatch_s(table, step.compiled, reached))
+
+    @property
+    def fitted(self) -> OperatorCoefficients:
+        """The coefficients."""
+        return self._fitted
+
+    def kernel_seconds(self, step: StepOperators, gpu: Gpu) -> dict[str, float]:
+        """The seconds of all kernels of the step, by the kind of operator. Raises as `step` does."""
+        table, machine = self._table(step), peaks_of(gpu)
+        kernels_s = self._kernels_s(step, table, machine, False, None)
+        return {str(kind): float(kernels_s[table.kind == kind].sum()) for kind in np.unique(table.kind)}
+
+    def convolution_speeds(self, gpu: Gpu, dtype: str) -> Speeds:
+        """The speeds of products and convolutions of a type. Raises as `step` does."""
+        machine = peaks_of(gpu)
+        generation = generation_of(machine.capability, self._fitted.generations)
+        bandwidth = self._bandwidth_b_s(machine, generation, None) / self._fitted.streams.memory["hbm"]
+        return self._speeds(machine, peak_of(machine, dtype, False), dtype, generation, bandwidth)
 
     def _table(self, step: StepOperators) -> OperatorTable:
         known = self._tables.get(id(step))
@@ -179,26 +209,42 @@ class OperatorModel:
             known = self._tables[id(step)] = (step, OperatorTable.of(step.operators))  # keeps the id valid
         return known[1]
 
-    def _seconds(self, table: OperatorTable, machine: GpuPeaks, tf32: bool, reached: Reached | None) -> Array:
+    def _bandwidth_b_s(self, machine: GpuPeaks, generation: Generation, reached: Reached | None) -> float:
+        """Bytes a second that an elementwise operator reaches."""
+        if reached is not None and reached.memory_gb_s:
+            return reached.memory_gb_s * 1e9
+        return machine.bandwidth_b_s * self._fitted.streams.memory[machine.memory] * generation.memory
+
+    def _kernels_s(
+        self, step: StepOperators, table: OperatorTable, machine: GpuPeaks, tf32: bool, reached: Reached | None
+    ) -> Array:
+        """The seconds of the kernels of all calls of each operator."""
+        seconds = self._seconds(table, machine, tf32, reached, step.channels_last) * table.count
+        streams = _laid_out(table, machine) & np.isin(table.kind, LAID_OUT)
+        factor = np.where(streams & step.channels_last, 1 / self._fitted.convolution_16.streams, 1.0)
+        result: Array = seconds * factor
+        return result
+
+    def _seconds(
+        self, table: OperatorTable, machine: GpuPeaks, tf32: bool, reached: Reached | None, channels_last: bool = False
+    ) -> Array:
         fitted = self._fitted
         generation = generation_of(machine.capability, fitted.generations)
-        share = fitted.streams.memory[machine.memory] * generation.memory
-        if reached is not None and reached.memory_gb_s:
-            share = reached.memory_gb_s * 1e9 / machine.bandwidth_b_s
-        bandwidth = machine.bandwidth_b_s * share / fitted.streams.memory["hbm"]
-        seconds = stream_seconds(table, machine.bandwidth_b_s * share, fitted.streams)
+        plain_b_s = self._bandwidth_b_s(machine, generation, reached)
+        bandwidth = plain_b_s / fitted.streams.memory["hbm"]
+        seconds = stream_seconds(table, plain_b_s, fitted.streams)
         for kind in COMPUTING:
             for dtype in sorted(set(table.dtype[table.kind == kind].tolist())):
                 chosen = (table.kind == kind) & (table.dtype == dtype)
                 peak = peak_of(machine, dtype, tf32)
                 speeds = self._speeds(machine, peak, dtype, generation, bandwidth)
-                found = self._computing(kind, table.rows(chosen), speeds)
+                found = self._computing(kind, table.rows(chosen), speeds, channels_last)
                 seconds[chosen] = found * _measured_factor(reached, dtype, tf32, speeds)
         starts = np.where(np.isin(table.kind, ("product", "convolution")), table.launches - 1, table.launches)
         result: Array = np.where(table.launches > 0, seconds + starts * fitted.host.kernel_s, 0.0)
         return result
 
-    def _computing(self, kind: str, table: OperatorTable, speeds: _Speeds) -> Array:
+    def _computing(self, kind: str, table: OperatorTable, speeds: Speeds, channels_last: bool) -> Array:
         fused = self._fitted.fused
         if kind == "attention":
             return attention_seconds(table, speeds.flops_s, speeds.bandwidth_b_s, fused, speeds.tensor)
@@ -206,7 +252,12 @@ class OperatorModel:
             return recurrent_seconds(table, speeds.flops_s, speeds.bandwidth_b_s, fused)
         if kind == "convolution":
             nominal = 2 * table.sizes[:, :5].prod(axis=1)
-            found = convolution_seconds(table, speeds.convolution, self._fitted.convolution)
+            if speeds.convolving and np.isin(table.dtype, _HALF).all():
+                implicit_s = implicit_seconds(table, speeds.convolution.products)
+                fitted = self._fitted.convolution_16
+                found = tensor_convolution_seconds(table, implicit_s, speeds.convolving, fitted, channels_last)
+            else:
+                found = convolution_seconds(table, speeds.convolution, self._fitted.convolution)
         else:
             nominal = 2 * table.sizes[:, :4].prod(axis=1)
             b, m, n, k = table.sizes[:, :4].T
@@ -217,7 +268,7 @@ class OperatorModel:
 
     def _speeds(
         self, machine: GpuPeaks, peak: Peak, dtype: str, generation: Generation, bandwidth_b_s: float
-    ) -> _Speeds:
+    ) -> Speeds:
         """What computes a type on a GPU: tensor cores or CUDA cores."""
         if peak.tensor:
             on_tensor, tensor = tensor_rates(machine, peak, dtype, generation, bandwidth_b_s), self._fitted.tensor
@@ -225,26 +276,24 @@ class OperatorModel:
                 lambda sizes: tensor_product_seconds(sizes, on_tensor, tensor, convolution=True),
                 on_tensor.flops_s / _TENSOR_TO_CUDA, bandwidth_b_s, winograd=False,
             )  # fmt: skip
-            return _Speeds(
-                True, on_tensor.flops_s, lambda sizes: tensor_product_seconds(sizes, on_tensor, tensor), large
-            )
+            convolving = ConvolvingGpu(on_tensor.flops_s, machine.fp32_flops_s, bandwidth_b_s, on_tensor.cores.width)
+            return Speeds(
+                True, on_tensor.flops_s, lambda sizes: tensor_product_seconds(sizes, on_tensor, tensor), large,
+                convolving,
+            )  # fmt: skip
         flops_s = peak.flops_s * generation.cuda
         cuda = self._fitted.cuda
         tiles = generation.batched_tiles
         energy, batched = generation.cuda_energy, generation.batched
         on_cuda = CudaCoreSpeeds(flops_s, bandwidth_b_s, machine.sms, machine.watts, energy, batched, tiles)
         large = ConvolutionRates(large_products(on_cuda, cuda), flops_s, bandwidth_b_s, winograd=True)
-        return _Speeds(False, flops_s, lambda sizes: product_seconds(sizes, on_cuda, cuda), large)
+        return Speeds(False, flops_s, lambda sizes: product_seconds(sizes, on_cuda, cuda), large)
 
     def _dispatch_s(self, table: OperatorTable, compiled: bool, reached: Reached | None) -> Array:
-        """The host's seconds for all calls of each operator. Views are dispatched, too, at a third of the cost."""
+        """The host's seconds for all calls of each operator, on the host of the fit or as probed beside the GPU."""
         host = self._fitted.host
-        by_phase = {"forward": host.forward_s, "backward": host.backward_s, "optimizer": host.optimizer_s}
-        seconds = np.array([by_phase.get(str(phase), host.forward_s) for phase in table.phase.tolist()])
-        if reached is not None and reached.launch_us:
-            seconds = seconds * (reached.launch_us * 1e-6 / host.forward_s)
-        seconds = seconds * (host.compiled if compiled else 1.0)
-        return np.where(table.launches > 0, np.maximum(1.0, table.launches / 2), 1 / 3) * table.count * seconds
+        launch_us = (reached.launch_us if reached else None) or 1e6 * host.forward_s
+        return dispatch_seconds(table, host, compiled, launch_us)
 
     def _deviation(
         self, shares: Mapping[str, float], machine: GpuPeaks, table: OperatorTable, tf32: bool, reached: Reached | None
@@ -287,6 +336,7 @@ class OperatorModel:
         machine: GpuPeaks,
         tf32: bool,
         reached: Reached | None,
+        host: Host | None,
     ) -> tuple[str, ...]:
         probed = _probed(reached, table, tf32)
         how = "what was measured on it" if probed else "its data sheet and what published operators reach"
@@ -305,19 +355,31 @@ class OperatorModel:
             lines.append(f"{100 * shares['other']:.0f} % of it in operators that nobody fitted: {shown}")
         if shares["host"] > 0.05:
             percent = f"{100 * shares['host']:.0f} %"
-            lines.append(f"{percent} of it waiting for the host, which launches too many small operators")
+            speed = f": {host.text}" if host else ""
+            lines.append(f"{percent} of it waiting for the host, which launches too many small operators{speed}")
         return tuple(lines)
 
 
-def _layout(step: StepOperators, table: OperatorTable, machine: GpuPeaks) -> Array:
-    """The factor on each operator by where its channels lie in memory."""
-    factor = np.ones(len(table))
-    half = np.isin(table.dtype, ("bf16", "fp16"))
+def _phases(table: OperatorTable, kernels_s: Array, launching_s: Array) -> dict[str, float]:
+    """The seconds of each phase: its kernels or their launches, whichever take longer."""
+    found = {}
+    for phase in PHASES:
+        mine = table.phase == phase
+        gpu_s, cpu_s = float(kernels_s[mine].sum()), float(launching_s[mine].sum())
+        found[phase] = (gpu_s**_OVERLAP + cpu_s**_OVERLAP) ** (1 / _OVERLAP)
+    return found
+
+
+def _laid_out(table: OperatorTable, machine: GpuPeaks) -> Flags:
+    """The operators whose speed depends on where channels lie: those in 16 bits of a step that has convolutions on
+    tensor cores."""
+    half = np.isin(table.dtype, _HALF)
     convolutions = (table.kind == "convolution") & half
     types = sorted(set(table.dtype[convolutions].tolist()))
-    if step.channels_last and types and all(peak_of(machine, dtype, False).tensor for dtype in types):
-        factor[convolutions | (half & np.isin(table.kind, ("normalization", "elementwise")))] = _CHANNELS_LAST
-    return factor
+    if not types or not all(peak_of(machine, dtype, False).tensor for dtype in types):
+        return np.zeros(len(table), dtype=bool)
+    result: Flags = convolutions | (half & np.isin(table.kind, LAID_OUT))
+    return result
 
 
 def tensor_rates(
@@ -331,7 +393,7 @@ def tensor_rates(
     return TensorRates(cores, speed, element, bandwidth_b_s, machine.watts, generation.tensor, energy)
 
 
-def _measured_factor(reached: Reached | None, dtype: str, tf32: bool, speeds: _Speeds) -> float:
+def _measured_factor(reached: Reached | None, dtype: str, tf32: bool, speeds: Speeds) -> float:
     """What a measured large product says of all products of its type: seconds expected over seconds measured."""
     name = "tf32" if tf32 and dtype == "fp32" and speeds.tensor else dtype
     measured = getattr(reached, f"{name}_tflops", None)

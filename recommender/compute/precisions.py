@@ -1,6 +1,8 @@
 """The operators and the memory of a step in another precision.
 
-Every change goes through fp32: the types of a step are first converted to it, then to the wanted precision.
+`ddlprof features` counts a step in fp32, in 16 bit and under autocast, and what is asked for is one of these. A step
+that was counted in one precision alone, as that of a run, is converted to fp32 and then to the wanted precision, by
+rules that know operators but not the code between them.
 """
 
 from __future__ import annotations
@@ -61,21 +63,50 @@ def parameter_type(precision: str) -> str:
     return _FP8_OF.get(precision, precision if precision in _HALVES else "fp32")
 
 
+def computed_type(precision: str) -> str:
+    """The type that layers compute in, and so the one in which FSDP's mixed precision gathers parameters."""
+    return parameter_type(precision) if _kind(precision) in ("pure", "fp32") else _half_of(precision)
+
+
+def in_terms_of(counted: str, asked: str) -> str:
+    """The precision that a step counted in one precision has once it is asked for in another: fp8 leaves parameters in
+    half precision as they are. Raises `PredictionError` for an unknown one."""
+    before, after = precision_named(counted), precision_named(asked)
+    half = _FP8_OF.get(before, before)
+    return f"fp8-{half}" if after == "fp8" and half in _HALVES else after
+
+
 def in_precision(step: StepOperators, precision: str) -> StepOperators:
     """The step in another precision. Raises `PredictionError` for an unknown one."""
-    before, after = precision_named(step.precision), precision_named(precision)
+    after = precision_named(precision)
+    step = _counted(step, after)
+    if step.plain_memory and precision_named(step.precision) != after:
+        step = replace(step, plain_memory=None)
+    before = precision_named(step.precision)
     if before in _FP8_OF and after != "fp8":
         step, before = _without_fp8(step), _FP8_OF[before]
     if before == after or before in _FP8_OF:
         return step
-    if _kind(before) == "pure" and after == "fp8":
-        return _with_fp8(step, before)
+    if _kind(before) in ("pure", "amp") and after == "fp8":
+        return _with_fp8(step, _half_of(before))
     if _kind(before) == _kind(after):
         return _renamed(step, before, after)
     step = _to_fp32(step, before)
     if _kind(after) == "fp32":
         return replace(step, precision=after)
     return _all_in(step, after) if _kind(after) == "pure" else _autocast(step, after)
+
+
+def _counted(step: StepOperators, after: str) -> StepOperators:
+    """The step in the counted precision that is nearest to the wanted one."""
+    before = precision_named(step.precision)
+    kind = _kind(after)
+    if kind == "fp8":  # parameters stay in half precision where they are
+        kind = "pure" if _FP8_OF.get(before, before) in _HALVES else "amp"
+    found = next((each for each in step.others if _kind(each.precision) == kind), None)
+    if found is None or _kind(before) == kind:
+        return step
+    return replace(step, **vars(found), layers=(), others=())
 
 
 def _kind(precision: str) -> str:
@@ -104,7 +135,8 @@ def _with_fp8(step: StepOperators, half: str) -> StepOperators:
             weights = round(operator.fixed_bytes / BYTES[half])
             casts.append(_cast_like(replace(operator, grows=None), weights, 3.0, 1))
         operators += [replace(cast, dtype=half, name=_FP8_CAST) for cast in casts]
-    return replace(step, precision=f"fp8-{half}", operators=tuple(operators))
+    name = f"fp8-{half}" if _kind(step.precision) == "pure" else "fp8"
+    return replace(step, precision=name, operators=tuple(operators))
 
 
 def _without_fp8(step: StepOperators) -> StepOperators:
@@ -127,13 +159,14 @@ def _renamed(step: StepOperators, before: str, after: str) -> StepOperators:
 
 
 def _scaled(operator: Operator, dtype: str, factor: float) -> Operator:
-    fused = operator.fused_bytes
+    fused, unfused = operator.fused_bytes, operator.unfused_bytes
     return replace(
         operator,
         dtype=dtype,
         bytes=operator.bytes * factor,
         fixed_bytes=operator.fixed_bytes * factor,
         fused_bytes=None if fused is None else fused * factor,
+        unfused_bytes=None if unfused is None else unfused * factor,
     )
 
 
@@ -143,7 +176,8 @@ def _to_fp32(step: StepOperators, before: str) -> StepOperators:
     autocast = _kind(before) != "pure"
     operators = []
     for operator in step.operators:
-        if autocast and (operator.name == _UNSCALE or (operator.name == _CAST and operator.dtype in BYTES)):
+        cast = operator.name == _FP8_CAST or (operator.name == _CAST and operator.dtype in BYTES)
+        if autocast and (operator.name == _UNSCALE or cast):
             continue
         if operator.dtype == "fp8":
             operator = _scaled(operator, "fp32", 1 / _fp8_share(operator))

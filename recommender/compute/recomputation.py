@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from math import prod
 
 from ddlprof.model.operators import Checkpointing, Operator, StepMemory, StepOperators, highest
 from ddlprof.recommender.compute.precisions import BYTES, results
@@ -15,8 +16,8 @@ _DEAR = ("product", "convolution", "recurrent")
 
 
 def with_checkpointing(step: StepOperators, asked: Checkpointing) -> StepOperators:
-    """The step with this checkpointing. What a step saves that was counted with it and is asked for without is not
-    known."""
+    """The step with this checkpointing. What a step saves that was counted with it and is asked for without is known
+    where it was counted as well."""
     if asked == step.checkpointing or not step.training:
         return step
     if step.checkpointing:
@@ -29,7 +30,8 @@ def with_checkpointing(step: StepOperators, asked: Checkpointing) -> StepOperato
 
 
 def without_checkpointing(step: StepOperators) -> StepOperators:
-    """The step without checkpointing: recomputed operators are left out. What would be saved is then not known."""
+    """The step without checkpointing: recomputed operators are left out. What would be saved is then known only where
+    it was counted as well."""
     again: dict[tuple[object, ...], float] = defaultdict(float)
     for operator in recomputed(step, step.checkpointing):
         again[_key(operator)] += operator.count
@@ -43,14 +45,49 @@ def without_checkpointing(step: StepOperators) -> StepOperators:
                 continue
             operator = replace(operator, count=operator.count - taken)
         operators.append(operator)
-    memory = replace(step.memory, saved_bytes=None, points=()) if step.memory else None
-    return replace(step, operators=tuple(reversed(operators)), checkpointing=False, memory=memory)
+    memory = step.plain_memory or (replace(step.memory, saved_bytes=None, points=()) if step.memory else None)
+    return replace(step, operators=tuple(reversed(operators)), checkpointing=False, memory=memory, plain_memory=None)
 
 
 def recomputed(step: StepOperators, checkpointing: Checkpointing) -> list[Operator]:
-    """The operators of forward that this checkpointing computes again."""
+    """The operators of forward that this checkpointing computes again.
+
+    torch stops once it has all that backward needs (`torch.utils.checkpoint`, `set_checkpoint_early_stop`): before the
+    last product of a block if only a sum follows it, and behind it otherwise.
+    """
     found = _in_blocks(step)
-    return [operator for operator in found if not _is_dear(operator)] if checkpointing == "selective" else found
+    if checkpointing == "selective":
+        return [operator for operator in found if not _is_dear(operator)]
+    if _is_from_the_end(step):  # a graph is read from its loss on
+        found.reverse()
+    products = [operator for operator in found if _is_dear(operator)]
+    usual = max((operator.count for operator in products), default=0.0) / 2
+    last = next((operator for operator in reversed(products) if operator.count >= usual), None)
+    if last is None or any(_needs(each, last, after=each in found[found.index(last) :]) for each in found):
+        return found
+    return [operator for operator in found if operator is not last]
+
+
+def _is_from_the_end(step: StepOperators) -> bool:
+    forward = [operator for operator in step.operators if operator.phase == "forward"]
+    losses = (number for number, operator in enumerate(forward) if _is_of_loss(operator))
+    products = (number for number, operator in enumerate(forward) if _is_dear(operator))
+    return next(losses, len(forward)) < next(products, 0)
+
+
+def _is_of_loss(operator: Operator) -> bool:
+    return any(part in operator.name for part in ("log_softmax", "loss", "cross_entropy"))
+
+
+def _needs(operator: Operator, product: Operator, after: bool) -> bool:
+    """Whether an operator of a block needs the result of its last product, going by its size and place: a dropout of
+    each block, or what is listed `after` it and is no sum."""
+    made = prod(product.shape[:3])
+    if operator.kind not in ("elementwise", "normalization") or prod(operator.shape) != made:
+        return False
+    if operator.count < product.count:
+        return False
+    return "dropout" in operator.name or (after and not operator.name.strip("_").startswith("add"))
 
 
 def classes_of(step: StepOperators) -> set[int]:
@@ -74,7 +111,7 @@ def _is_in_block(operator: Operator, classes: set[int]) -> bool:
     """
     if operator.phase != "forward" or operator.kind in _OUTSIDE_BLOCKS:
         return False
-    if "log_softmax" in operator.name or "loss" in operator.name or "cross_entropy" in operator.name:
+    if _is_of_loss(operator):
         return False
     return not (operator.kind == "product" and operator.shape[2] in classes)
 

@@ -18,6 +18,8 @@ from ddlprof.base.units import scaled
 from ddlprof.instance_catalog import Catalog, Gpu
 from ddlprof.model.operators import Checkpointing, StepOperators
 from ddlprof.recommender.compute.gpu_peaks import peak_tflops, precision_class
+from ddlprof.recommender.compute.host import TYPICAL, Host
+from ddlprof.recommender.compute.least_time import NO_TIME, LeastTime, least_time
 from ddlprof.recommender.compute.operator_time import OperatorModel
 from ddlprof.recommender.compute.what_if import as_asked
 from ddlprof.recommender.errors import PredictionError
@@ -74,8 +76,12 @@ class StepParts:
     """Seconds of forward, backward and optimizer before any correction; None: not known."""
     basis: tuple[str, ...]
     extrapolated: bool
+    slower: float = 1.0
+    """How many times as long the phases take if the host is as slow as is allowed for."""
     learned_sd: float | None = None
     """The standard deviation of the logarithm of the step, where runs of the user's own corrected the parts."""
+    least: LeastTime = NO_TIME
+    """What no software can be faster than."""
 
 
 class PartsSource(Protocol):
@@ -85,8 +91,11 @@ class PartsSource(Protocol):
     def knowledge(self) -> str:
         """The source of the parts: `operators`, `flops` or `steps`."""
 
-    def at(self, gpu: Gpu, batch: int, precision: str, changes: Changes) -> StepParts:
-        """The parts at a batch and a precision, in any usual spelling. Raises `PredictionError`."""
+    def at(self, gpu: Gpu, batch: int, precision: str, changes: Changes, host: Host = TYPICAL) -> StepParts:
+        """The parts at a batch and a precision, in any usual spelling. Raises `PredictionError`.
+
+        The host counts for the phases alone: what steps were measured for is corrected for a host of the fit.
+        """
 
 
 def total_s(seconds: Array) -> Array:
@@ -116,11 +125,11 @@ class OperatorParts:
     def _asked_now(self, batch: int, precision: str, changes: Changes) -> StepOperators:
         return as_asked(self._step, batch=batch, precision=precision, **vars(changes))
 
-    def at(self, gpu: Gpu, batch: int, precision: str, changes: Changes) -> StepParts:
+    def at(self, gpu: Gpu, batch: int, precision: str, changes: Changes, host: Host = TYPICAL) -> StepParts:
         """Raises `PredictionError` if the GPU lacks the precision, or the catalogue its peak."""
         step, reached = self._asked(batch, precision, changes), self._catalog.reached_by(gpu.gpu_model)
         tf32 = precision == "tf32"
-        found = self._model.step(step, gpu, tf32, reached)
+        found = self._model.step(step, gpu, tf32, reached, host)
         now = found.spent
         many = max(_LARGE * batch, 4 * _LARGE * self._step.batch)
         later = self._model.spent(self._asked(many, precision, changes), gpu, tf32, reached)
@@ -130,7 +139,8 @@ class OperatorParts:
         seconds = np.array([computing_s, streaming_s, fixed_s, now.dispatch_s, SECONDS])
         return StepParts(
             np.maximum(seconds, 1e-9), found.unfitted_share, (found.forward_s, found.backward_s, found.optimizer_s),
-            found.basis, found.extrapolated,
+            found.basis, found.extrapolated, slower=found.slow_s / max(found.step_s, 1e-12),
+            least=least_time(step, gpu, tf32),
         )  # fmt: skip
 
 
@@ -140,7 +150,7 @@ class FlopParts:
     def __init__(self, flops_per_sample: float, tensors: float | None, knowledge: str = "flops") -> None:
         self._flops, self._tensors, self.knowledge = flops_per_sample, tensors or _TENSORS, knowledge
 
-    def at(self, gpu: Gpu, batch: int, precision: str, changes: Changes) -> StepParts:
+    def at(self, gpu: Gpu, batch: int, precision: str, changes: Changes, host: Host = TYPICAL) -> StepParts:
         """See `PartsSource.at`. Raises `PredictionError` if the data sheet lacks peak or bandwidth."""
         kind = precision_class(precision, gpu)
         if kind == "fp8":
@@ -162,7 +172,9 @@ class FlopParts:
         )
         alone = f"FLOPs alone, {scaled(self._flops, 'FLOP')} a sample"
         known = "the measured steps" if self.knowledge == "steps" else alone
-        return StepParts(np.maximum(seconds, 1e-9), 0.0, None, (f"computation from {known}",), False)
+        # FLOPs that were chosen to reproduce a measured step are no count.
+        least = NO_TIME if self.knowledge == "steps" else LeastTime(flops / (peak * 1e12))
+        return StepParts(np.maximum(seconds, 1e-9), 0.0, None, (f"computation from {known}",), False, least=least)
 
     def scaled_to(self, seconds: float, gpu: Gpu, batch: int, precision: str) -> FlopParts:
         """The parts with FLOPs chosen so that this step takes `seconds`, of which launches take at most half."""

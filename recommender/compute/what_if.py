@@ -47,9 +47,9 @@ def as_asked(
     Without changes the same object is returned. Raises `PredictionError`, one line, for an unknown name and for changes
     that need facts which the step lacks.
     """
-    step = at_batch(step, batch)
     if precision is not None:
         step = in_precision(step, precision)
+    step = at_batch(step, batch)
     if optimizer is not None:
         step = _with_optimizer(step, optimizer)
     if (rank := qlora or lora) is not None:
@@ -73,15 +73,15 @@ def at_batch(step: StepOperators, batch: int) -> StepOperators:
     if batch == step.batch:
         return step
     operators = tuple(_grown(operator, batch, step.batch) for operator in step.operators)
-    memory = memory_at(step.memory, batch / step.batch) if step.memory else None
-    return replace(step, batch=batch, operators=operators, memory=memory)
+    memory, plain = (each and memory_at(each, batch / step.batch) for each in (step.memory, step.plain_memory))
+    return replace(step, batch=batch, operators=operators, memory=memory, plain_memory=plain, others=())
 
 
 def _grown(operator: Operator, batch: int, before: int) -> Operator:
     if operator.grows is None:
         return operator
     factor = batch / before
-    fused = operator.fused_bytes
+    fused, unfused = operator.fused_bytes, operator.unfused_bytes
     shape = list(operator.shape)
     shape[operator.grows] = max(1, round(shape[operator.grows] * batch / before))
     return replace(
@@ -90,6 +90,7 @@ def _grown(operator: Operator, batch: int, before: int) -> Operator:
         flops=operator.flops * factor,
         bytes=_part_grown(operator.bytes, operator.fixed_bytes, factor),
         fused_bytes=None if fused is None else _part_grown(fused, operator.fixed_bytes, factor),
+        unfused_bytes=None if unfused is None else _part_grown(unfused, operator.fixed_bytes, factor),
     )
 
 
@@ -166,15 +167,11 @@ def _fused(operator: Operator) -> Operator:
 
 
 def _eager(step: StepOperators) -> StepOperators:
-    """The step without torch.compile: bytes and launches are divided by the usual factors of fusion."""
+    """The step without torch.compile: as counted or, where that is not known, by the usual factors of fusion."""
     operators = tuple(
         operator
         if operator.phase == "optimizer"
-        else replace(
-            operator,
-            bytes=operator.bytes / FUSED_BYTES.get(operator.kind, 1.0),
-            launches=operator.launches / FUSED_LAUNCHES.get(operator.kind, 1.0),
-        )
+        else operator.unfused(FUSED_BYTES.get(operator.kind, 1.0), FUSED_LAUNCHES.get(operator.kind, 1.0))
         for operator in step.operators
     )
     return replace(step, operators=operators, compiled=False)

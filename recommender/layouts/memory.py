@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 
 from ddlprof.recommender.architecture import Transformer
 from ddlprof.recommender.compute.memory import CONTEXT_GIB, GIB
+from ddlprof.recommender.compute.memory_fit import NeededMemory
 from ddlprof.recommender.layout import Layout
 from ddlprof.recommender.layouts.coefficients import LayoutCoefficients
 from ddlprof.recommender.layouts.layer import HALF_BYTES
@@ -28,6 +29,8 @@ _SCORES = 5.0
 """Bytes of a score of attention that is not fused: softmax, its dropout and the mask."""
 _WORKSPACE = 96 * 2.0**20
 """Bytes of the libraries' workspaces, of masks and of the ends of the model, as Megatron-LM's own tests show."""
+_BELOW = 0.2
+"""The lower end of the interval, as a share below the count: by so much the count is off on layouts kept aside."""
 _GATHERED_LAYERS = 2.0
 """Layers that FSDP holds in full: the one computed, and the next."""
 
@@ -64,6 +67,11 @@ class LayoutMemory:
     def high(self) -> float:
         """The bytes at the upper end: what a GPU must have for the layout to fit."""
         return self.bytes + self.spread * (self.activations + self.logits + self.buffers)
+
+    @property
+    def needed(self) -> NeededMemory:
+        """The need with its interval, in GiB."""
+        return NeededMemory(self.gib, self.gib * (1.0 - _BELOW), self.high / GIB)
 
     @property
     def gib(self) -> float:

@@ -7,15 +7,15 @@ predicted seconds, for computation and for waiting apart. At a measured point th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ddlprof.instance_catalog import Catalog, Gpu
 from ddlprof.model.operators import Checkpointing
 from ddlprof.recommender.compute.gpu_peaks import peak_of, peaks_of
-from ddlprof.recommender.compute.memory import GIB, USABLE_MEMORY_SHARE
+from ddlprof.recommender.compute.memory_fit import DOES_NOT_FIT, MemoryVerdict, usable_gib_of
 from ddlprof.recommender.compute.precisions import precision_named
 from ddlprof.recommender.errors import PredictionError
 from ddlprof.recommender.estimate import Z80, Estimate, StepTimes
@@ -54,13 +54,22 @@ class _Asked:
     sequences: int
     micro_batches: int
     precision: str
+    alone: Target
+    """The same micro-batch on one GPU, without a layout."""
 
 
 class LayoutPredictor:
     """Predicts one transformer under any number of layouts; learns from its measured steps once."""
 
-    def __init__(self, workload: Workload, catalog: Catalog, fitted: FittedLayouts | None = None) -> None:
-        """`fitted` None: the coefficients of the package.
+    def __init__(
+        self,
+        workload: Workload,
+        catalog: Catalog,
+        fitted: FittedLayouts | None = None,
+        alone_s: Callable[[Target], float | None] | None = None,
+    ) -> None:
+        """`fitted` None: the coefficients of the package. `alone_s`: the seconds of a step on one GPU by its operators,
+        where they are known: all layouts are then as much faster or slower as that one is.
 
         Raises `PredictionError` where the workload has no sizes of a transformer.
         """
@@ -69,6 +78,8 @@ class LayoutPredictor:
         self._all_fitted = fitted or shipped_layouts()
         self._machines = Machines(catalog)
         self._times: dict[tuple[object, ...], LayoutTime] = {}
+        self._alone_s = alone_s
+        self._factors: dict[Target, float] = {}
         self._seen = [
             (asked, *self._residuals(measurement, asked))
             for measurement in workload.measurements
@@ -86,18 +97,22 @@ class LayoutPredictor:
         times = _times(step, corrections)
         step_s = sum(vars(times).values())
         tokens = self._tokens(asked)
-        usable_gib = USABLE_MEMORY_SHARE * (asked.gpu.memory_gib or math.inf)
+        usable_gib = usable_gib_of(asked.gpu)
+        fits = MemoryVerdict(memory.needed, usable_gib) if usable_gib is not None else None
+        mfu = self._mfu(asked, tokens / step_s)
         return Estimate(
             step_s=step_s,
-            low_s=step_s * math.exp(-Z80 * sd),
+            low_s=step_s * max(math.exp(-Z80 * sd), min(mfu, 1.0)),  # at its peak, the GPU has an MFU of 1
             high_s=step_s * math.exp(Z80 * sd),
             times=times,
             extrapolated=self._is_new(asked),
             basis=self._basis(asked, fitted, step, memory),
             memory_gib=memory.gib,
-            fits_memory=memory.high / GIB <= usable_gib,
+            fits_memory=fits.word != DOES_NOT_FIT if fits else None,
+            memory_verdict=fits.word if fits else None,
+            memory_fit_probability=fits.probability if fits else None,
             tokens_per_s=tokens / step_s,
-            mfu=self._mfu(asked, tokens / step_s),
+            mfu=mfu,
             dimensions={name: sent.seconds * corrections[1] for name, sent in step.dimensions.items()},
         )
 
@@ -112,6 +127,8 @@ class LayoutPredictor:
             raise PredictionError("target without a GPU: give an instance type or a GPU model")
         if target.lora is not None or target.qlora is not None:
             raise PredictionError("adapters (lora, qlora) are predicted from the operators of a step, not with layouts")
+        if target.host_launch_us is not None:
+            raise PredictionError("host_launch_us is for operators of a step: layouts have coefficients for the host")
         layout = target.layout or Layout(
             shard=_SHARDS.get(target.strategy or "ddp", "none"), recompute=_RECOMPUTED[target.checkpointing or False]
         )
@@ -121,9 +138,10 @@ class LayoutPredictor:
         name = precision_named(target.precision or "bf16")
         if name not in _PRECISIONS:
             raise PredictionError(f"layouts are predicted in {', '.join(_PRECISIONS)} only, not in {name}")
+        alone = replace(target, layout=None, placement=(1,), grad_accum=1, strategy="ddp", checkpointing=False)
         return _Asked(
             machine, machine.gpu, max(target.placement), gpus, layout, target.batch_per_gpu, target.grad_accum or 1,
-            _PRECISIONS[name],
+            _PRECISIONS[name], replace(alone, precision=name),
         )  # fmt: skip
 
     def _asked_of(self, measured: Measurement) -> _Asked | None:
@@ -154,7 +172,24 @@ class LayoutPredictor:
         return self._times[key]
 
     def _step(self, asked: _Asked) -> LayoutStep:
-        return self._time(asked).step(asked.layout, asked.gpus, asked.sequences, asked.micro_batches)
+        step, factor = self._time(asked).step(asked.layout, asked.gpus, asked.sequences, asked.micro_batches), 1.0
+        if self._alone_s is not None:
+            factor = self._by_operators(asked)
+        return replace(
+            step,
+            compute_s=factor * step.compute_s,
+            other_s=factor * step.other_s,
+            bubble_s=factor * step.bubble_s,
+        )
+
+    def _by_operators(self, asked: _Asked) -> float:
+        """The step on one GPU by its operators over the one without a division."""
+        if asked.alone not in self._factors:
+            assert self._alone_s is not None
+            seconds = self._alone_s(asked.alone)
+            whole_s = self._time(asked).step(Layout(), 1, asked.sequences, 1).step_s
+            self._factors[asked.alone] = seconds / whole_s if seconds else 1.0
+        return self._factors[asked.alone]
 
     def _memory(self, asked: _Asked) -> LayoutMemory:
         stages = self._time(asked).stages(asked.layout, asked.sequences)

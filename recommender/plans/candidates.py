@@ -1,4 +1,4 @@
-"""The candidates for a job: instance types and regions, how its batch is sized on them, and whether it fits in memory.
+"""The candidates for a job: instance types and regions, and how its batch is sized on them.
 
 Time and cost are not considered here.
 """
@@ -8,21 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from ddlprof.instance_catalog import Catalog, Gpu, InstanceType
 from ddlprof.instance_catalog.catalog import ANY_CLOUD
 from ddlprof.instance_catalog.clouds import ANY_REGION, cloud_named
-from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory, largest_fitting
-from ddlprof.recommender.compute.step_parts import Changes
 from ddlprof.recommender.errors import PredictionError
 from ddlprof.recommender.settings import Settings, check_settings, lacking, measured_settings
 from ddlprof.recommender.workload import Workload
 
 _USUAL_CLOUD = "aws"
-DOES_NOT_FIT = "does not fit in memory"
-MemoryModel = Callable[[Workload, int, str, str, int], "float | None"]
-"""From workload, batch per GPU, precision, strategy and number of GPUs to GiB per GPU; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -186,65 +181,3 @@ def _divisors(number: int) -> tuple[int, ...]:
     """The divisors of a number, from the largest to 1."""
     small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
     return tuple(sorted({*small, *(number // divisor for divisor in small)}, reverse=True))
-
-
-class MemoryFit:
-    """Tells whether a job fits into the memory of one GPU of each machine."""
-
-    def __init__(self, workload: Workload, job: TrainingSetup, memory: MemoryModel | None = None) -> None:
-        self._job = job
-        self.needed_gib: Callable[[int, int, int], float | None] = cache(_needed_gib(workload, job, memory))
-        """(batch, number of GPUs, accumulation) -> GiB per GPU; None: not known."""
-        self._largest: dict[tuple[float, int, int], int] = {}
-
-    def fits(self, instance: InstanceType, needed_gib: float | None) -> bool | None:
-        """Whether `needed_gib` fits on a GPU of the machine; None: not known."""
-        if needed_gib is None or instance.gpu_memory_gib is None:
-            return None
-        return needed_gib <= USABLE_MEMORY_SHARE * instance.gpu_memory_gib
-
-    def problem(self, instance: InstanceType, needed_gib: float | None, gpus: int, grad_accum: int) -> str:
-        """The reason why it does not fit, with the largest batch that would."""
-        usable_gib = USABLE_MEMORY_SHARE * (instance.gpu_memory_gib or 0.0)
-        most = self.largest_batch(instance, gpus, grad_accum)
-        advice = f"the largest batch that fits is {most}" if most else "not even one sample does"
-        return f"{DOES_NOT_FIT}: needs {needed_gib:.1f} GiB of {usable_gib:.1f} on {instance.gpu_model}; {advice}"
-
-    def largest_batch(self, instance: InstanceType, gpus: int, grad_accum: int) -> int:
-        """The largest batch of one forward pass that fits on a GPU of the machine; 0: none."""
-        key = (USABLE_MEMORY_SHARE * (instance.gpu_memory_gib or 0.0), gpus, grad_accum)
-        if key not in self._largest:
-            self._largest[key] = largest_fitting(lambda batch: self._fits_into(key[0], batch, gpus, grad_accum))
-        return self._largest[key]
-
-    def _fits_into(self, usable_gib: float, batch: int, gpus: int, grad_accum: int) -> bool:
-        needed_gib = self.needed_gib(batch, gpus, grad_accum)
-        return needed_gib is not None and needed_gib <= usable_gib
-
-    def nowhere(self, tried: Sequence[tuple[InstanceType, int, int]]) -> PredictionError:
-        """The error for a job that fits on none of the machines tried, each given with its number of GPUs and
-        accumulation."""
-        batches = ", ".join(str(batch) for batch in self._job.batches_per_gpu)
-        most, instance = max(
-            ((self.largest_batch(*candidate), candidate[0]) for candidate in tried),
-            key=lambda option: (option[0], option[1].gpu_memory_gib or 0.0),
-        )
-        where = f"{instance.gpu_model} ({instance.gpu_memory_gib:g} GiB)"
-        if not most:
-            return PredictionError(
-                f"not even one sample fits into the memory of any GPU in question, the largest is {where}: ask for"
-                " sharding (--strategy fsdp), --checkpointing or another precision"
-            )
-        return PredictionError(
-            f"a batch of {batches} fits into the memory of no GPU in question; the largest that fits is {most}, on"
-            f" {where}: take it (--batch {most}) and accumulate (--grad-accum), or ask for --checkpointing"
-        )
-
-
-def _needed_gib(
-    workload: Workload, job: TrainingSetup, memory: MemoryModel | None
-) -> Callable[[int, int, int], float | None]:
-    if memory is not None:
-        return lambda batch, gpus, _: memory(workload, batch, job.precision, job.strategy, gpus)
-    changes = Changes.of(job.asked)
-    return JobMemory(workload, precision=job.precision, strategy=job.strategy, changes=changes).needed_gib

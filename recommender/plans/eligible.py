@@ -60,11 +60,12 @@ def check_question(limits: Limits, pricing: str | Sequence[str], most_nodes: int
 
 
 def order(plan: Plan) -> tuple[object, ...]:
-    """The sort key of a plan. Accepted plans come by cost, then by risk; rejected ones by kind of rejection, then by
-    time."""
+    """The sort key of a plan. Accepted plans come by cost, then by risk, those that rather do not fit in memory last;
+    rejected ones by kind of rejection, then by time."""
     where = (plan.cloud, plan.instance_type, plan.nodes, plan.batch_per_gpu, plan.pricing)
     if not plan.reason and plan.cost_usd is not None:
         cost_usd = float(f"{plan.cost_usd:.{_EQUAL_DIGITS}g}")
-        return (-1, cost_usd, plan.pricing == "spot", bool(plan.extrapolated), plan.time_high_s, *where)
+        unlikely = plan.memory_fit_probability is not None and plan.memory_fit_probability < 0.5
+        return (-1, unlikely, cost_usd, plan.pricing == "spot", bool(plan.extrapolated), plan.time_high_s, *where)
     kind = _NEARLY.index(plan.rejection) if plan.rejection in _NEARLY else len(_NEARLY)
-    return (kind, math.inf if plan.time_high_s is None else plan.time_high_s, *where)
+    return (kind, False, math.inf if plan.time_high_s is None else plan.time_high_s, *where)

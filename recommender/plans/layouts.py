@@ -13,12 +13,13 @@ from typing import NamedTuple
 from ddlprof import instance_catalog
 from ddlprof.instance_catalog import Catalog, InstanceType
 from ddlprof.instance_catalog.own_prices import OwnPrices, with_own_prices
-from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE
+from ddlprof.recommender.compute.memory_fit import MemoryVerdict, NeededMemory, usable_gib_of
 from ddlprof.recommender.errors import PredictionError
 from ddlprof.recommender.layout import Layout, require_layouts
 from ddlprof.recommender.learned import Learned
-from ddlprof.recommender.plans.candidates import DOES_NOT_FIT, Sizing, choose_instances, describe_job
+from ddlprof.recommender.plans.candidates import Sizing, choose_instances, describe_job
 from ddlprof.recommender.plans.eligible import check_question, choose_machines, order
+from ddlprof.recommender.plans.memory import TOO_LARGE
 from ddlprof.recommender.plans.overheads import checkpoint_of
 from ddlprof.recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan, with_energy
 from ddlprof.recommender.predictor import Predictor, Predicts
@@ -109,18 +110,18 @@ def recommend_layouts(
     search = LayoutSearch(model, global_batch, predictor, memory, job.precision, settings.optimizer, allows)
     chosen = choose_machines(job, catalog, instance_types, choose_instances(catalog, instance_types, region, cloud))
     chosen = list(_with_nvlink(chosen, catalog, pricings)) if instance_types is None else chosen
-    plans: list[Plan] = []
-    tried: list[TriedOn] = []
+    plans, tried = list[Plan](), list[TriedOn]()
     for instance, where, problem in chosen:
-        offers = {name: catalog.price(instance.instance_type, where, name, instance.cloud) for name in pricings}
-        priced = [price for price in offers.values() if price]
+        usable_gib = usable_gib_of(catalog.gpu(instance.gpu_model), instance.gpu_memory_gib) or 0.0
+        offers = [catalog.price(instance.instance_type, where, name, instance.cloud) for name in pricings]
+        priced = [price for price in offers if price]
         reason = problem or ("" if priced else f"no price: {', '.join(pricings)} in {where}")
         if reason:
             plans.append(make_plan(_rejected(instance, where, 1, reason), pricings[0], None, limits))
             continue
         for number in [nodes] if nodes else _numbers(instance, gpus, max_nodes):
-            found = _found(search, instance, catalog, number)
-            best = _candidate(instance, where, number, found, workload)
+            found = search.on(machine_from_type(instance, catalog), (instance.gpus,) * number, usable_gib)
+            best = _candidate(instance, where, number, found, workload, usable_gib)
             plans += [make_plan(best, p.pricing, p, limits) for p in priced]
             tried += [TriedOn(instance, where, number, priced[0].usd_per_hour * number, each) for each in found.tried]
     return LayoutPlans(sorted((with_energy(plan, catalog) for plan in plans), key=order), tried)
@@ -158,20 +159,20 @@ def _has_nvlink(instance: InstanceType, catalog: Catalog) -> bool:
     return machine_from_type(instance, catalog).link == "nvlink"
 
 
-def _found(search: LayoutSearch, instance: InstanceType, catalog: Catalog, nodes: int) -> SearchResult:
-    memory_gib = USABLE_MEMORY_SHARE * (instance.gpu_memory_gib or 0.0)
-    return search.on(machine_from_type(instance, catalog), (instance.gpus,) * nodes, memory_gib)
-
-
-def _candidate(instance: InstanceType, region: str, nodes: int, found: SearchResult, workload: Workload) -> Candidate:
+def _candidate(
+    instance: InstanceType, region: str, nodes: int, found: SearchResult, workload: Workload, usable_gib: float
+) -> Candidate:
     best = found.best
     if best is None:
-        return _rejected(instance, region, nodes, _why_none(instance, found))
+        return _rejected(instance, region, nodes, _why_none(instance, found, usable_gib))
     sizing = Sizing(nodes, instance.gpus, best.micro_batch, best.micro_batches, best.layout.model_ranks)
     basis = best.estimate.basis if best.estimate else ()
     saving = checkpoint_of(workload.job, workload.gradient_bytes, nodes)
+    # The search takes layouts alone that fit at the upper end of their need.
+    gib = best.memory_gib
+    memory = None if gib is None else MemoryVerdict(NeededMemory(gib, gib, gib), max(usable_gib, gib))
     return Candidate(
-        instance, region, sizing, best.memory_gib, True, best.estimate, basis=basis, layout=best.layout,
+        instance, region, sizing, gib, memory, best.estimate, basis=basis, layout=best.layout,
         checkpoint=saving,
     )  # fmt: skip
 
@@ -180,13 +181,12 @@ def _rejected(instance: InstanceType, region: str, nodes: int, reason: str) -> C
     return Candidate(instance, region, Sizing(nodes, instance.gpus, 0, 0), reason=reason)
 
 
-def _why_none(instance: InstanceType, found: SearchResult) -> str:
+def _why_none(instance: InstanceType, found: SearchResult, usable_gib: float) -> str:
     """The reason why no layout can be used."""
     too_large = [each.memory_gib for each in found.tried if each.reason == MEMORY and each.memory_gib is not None]
     if too_large:
-        usable_gib = USABLE_MEMORY_SHARE * (instance.gpu_memory_gib or 0.0)
         least = f"of {len(too_large)} layouts the smallest needs {min(too_large):.0f} GiB of {usable_gib:.0f}"
-        return f"{DOES_NOT_FIT}: {least} on {instance.gpu_model}"
+        return f"{TOO_LARGE}: {least} on {instance.gpu_model}"
     reasons = Counter(each.reason.partition(":")[0] for each in found.tried if each.reason)
     most = "; ".join(f"{number} by {name!r}" for name, number in reasons.most_common(3))
     return f"no layout: all {len(found.tried)} are left out, {most}"

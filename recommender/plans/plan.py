@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ddlprof.base.units import duration, significant
 from ddlprof.instance_catalog import Catalog, InstanceType, Price
 from ddlprof.instance_catalog.clouds import cloud_named
+from ddlprof.recommender.compute.memory_fit import DOES_NOT_FIT, MemoryVerdict
 from ddlprof.recommender.estimate import Estimate, StepTimes, WithTimes
 from ddlprof.recommender.estimate import Range as SecondsRange
 from ddlprof.recommender.layout import Layout
@@ -96,6 +97,7 @@ class Plan(WithTimes):
     memory_gib_needed: float | None
     """The memory needed on one GPU."""
     fits_memory: bool | None
+    """Whether it fits, at least perhaps."""
     meets_budget: bool | None
     """Whether the upper end of the time meets the budget."""
     extrapolated: bool | None
@@ -129,6 +131,12 @@ class Plan(WithTimes):
     """The work from one checkpoint to the next; `checkpoint_s` is then that of these checkpoints."""
     interrupted_s: float | None = None
     """The part of `time_s` in which work is done again, or machines and job start again."""
+    memory_verdict: str | None = None
+    """One of `ddlprof.recommender.compute.memory_fit.VERDICTS`; None: not known."""
+    memory_fit_probability: float | None = None
+    """The probability that the step fits on the GPU, from 0 to 1; None: not known."""
+    would_fit_with: tuple[str, ...] = ()
+    """The options with each of which it would fit, where it fits perhaps."""
     energy_kwh: float | None = None
     """What the GPUs take at most: the power of their boards by data sheet for the whole time."""
 
@@ -170,7 +178,8 @@ class Candidate:
     region: str
     sizing: Sizing
     memory_gib_needed: float | None = None
-    fits_memory: bool | None = None
+    memory: MemoryVerdict | None = None
+    """Whether it fits; None: not known."""
     estimate: Estimate | None = None
     reason: str = ""
     basis: tuple[str, ...] = ()
@@ -178,6 +187,8 @@ class Candidate:
     layout: Layout | None = None
     checkpoint: Checkpoint | None = None
     """One checkpoint of the job; None: of the size that is usual."""
+    memory_cures: tuple[str, ...] = ()
+    """The options with each of which it would fit, where it fits perhaps."""
 
 
 def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: Limits) -> Plan:
@@ -219,7 +230,7 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
         times=estimate.times if estimate else None,
         bound_by=estimate.times.largest if estimate else None,
         memory_gib_needed=candidate.memory_gib_needed,
-        fits_memory=candidate.fits_memory,
+        **_memory_of(candidate) | _parts_of(candidate, counted),
         meets_budget=None if time_s[2] is None else time_s[2] <= limits.budget_s,
         extrapolated=estimate.extrapolated if estimate else None,
         reason=candidate.reason or whole.reason or _over(time_s[2], cost[2], limits),
@@ -230,13 +241,28 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
         tokens_per_s=estimate.tokens_per_s if estimate else None,
         dimensions=estimate.dimensions if estimate else None,
         list_cost_usd=cost_usd(listed, sizing.nodes, time_s[0], instance.cloud) if listed and time_s[0] else None,
-        **{f"{part}_s": seconds.mean_s for part, seconds in candidate.overheads.parts.items()}
-        | ({"checkpoint_s": counted.checkpoint_s} if counted else {}),
         interruptions_per_hour=counted.per_hour if counted else None,
         interruptions=counted.number if counted else None,
         checkpoint_every_s=counted.every_s if counted else None,
         interrupted_s=counted.lost_s if counted else None,
     )
+
+
+def _memory_of(candidate: Candidate) -> dict[str, Any]:
+    """The fields of a plan on whether it fits in memory."""
+    memory = candidate.memory
+    return {
+        "fits_memory": None if memory is None else memory.word != DOES_NOT_FIT,
+        "memory_verdict": memory.word if memory else None,
+        "memory_fit_probability": memory.probability if memory else None,
+        "would_fit_with": candidate.memory_cures,
+    }
+
+
+def _parts_of(candidate: Candidate, counted: Interrupted | None) -> dict[str, Any]:
+    """The parts of the time besides steps; `counted`: interruptions, with their checkpoints."""
+    parts = {f"{part}_s": seconds.mean_s for part, seconds in candidate.overheads.parts.items()}
+    return parts | ({"checkpoint_s": counted.checkpoint_s} if counted else {})
 
 
 def with_energy(plan: Plan, catalog: Catalog) -> Plan:

@@ -10,12 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from ddlprof import instance_catalog
 from ddlprof.instance_catalog import Catalog, InstanceType
 from ddlprof.instance_catalog.own_prices import OwnPrices, with_own_prices
+from ddlprof.recommender.compute.memory_fit import DOES_NOT_FIT, PERHAPS
 from ddlprof.recommender.errors import PredictionError
 from ddlprof.recommender.learned import Learned
 from ddlprof.recommender.plans.candidates import (
-    DOES_NOT_FIT,
-    MemoryFit,
-    MemoryModel,
     Sizing,
     TrainingSetup,
     choose_instances,
@@ -23,6 +21,7 @@ from ddlprof.recommender.plans.candidates import (
     size_up,
 )
 from ddlprof.recommender.plans.eligible import check_question, choose_machines, order
+from ddlprof.recommender.plans.memory import TOO_LARGE, MemoryFit, MemoryModel
 from ddlprof.recommender.plans.overheads import checkpoint_of, overheads_of
 from ddlprof.recommender.plans.plan import STARTUP_S, Candidate, Limits, Plan, make_plan, with_energy
 from ddlprof.recommender.predictor import Predictor, Predicts
@@ -80,7 +79,7 @@ def recommend(
     batches = (batch_per_gpu,) if isinstance(batch_per_gpu, int) else tuple(batch_per_gpu)
     job = describe_job(workload, batches, keep_global_batch, settings)
     predictor = predictor or Predictor(workload, catalog=catalog, others=others, learned=learned)
-    evaluator = _Evaluator(job, predictor, MemoryFit(workload, job, memory), workload, samples)
+    evaluator = _Evaluator(job, predictor, MemoryFit(workload, job, catalog, memory), workload, samples)
     chosen = choose_machines(job, catalog, instance_types, choose_instances(catalog, instance_types, region, cloud))
     _require_few(sum(not problem for *_, problem in chosen), limits, len(job.batches_per_gpu), len(pricings))
     plans: list[Plan] = []
@@ -126,7 +125,7 @@ class _Evaluator:
     def require_memory(self, plans: Sequence[Plan]) -> None:
         """Raises PredictionError if the job fits into the memory of no machine that it was tried on."""
         tried = [plan for plan in plans if plan.memory_gib_needed is not None or plan.times is not None]
-        if tried and all(plan.rejection == DOES_NOT_FIT for plan in tried):
+        if tried and all(plan.rejection == TOO_LARGE for plan in tried):
             raise self._fitting.nowhere(self._too_large)
 
     def rejected(self, instance: InstanceType, region: str, reason: str) -> Candidate:
@@ -151,18 +150,21 @@ class _Evaluator:
         world_size = nodes * instance.gpus
 
         def may_fit(batch: int) -> bool:
-            needed_gib = self._fitting.needed_gib(batch, world_size, self._job.grad_accum)
-            return self._fitting.fits(instance, needed_gib) is not False
+            needed = self._fitting.needed(batch, world_size, self._job.grad_accum)
+            found = self._fitting.verdict(instance, needed)
+            return found is None or found.is_likely
 
         return size_up(self._job, nodes, instance.gpus, batch, may_fit)
 
     def _evaluated(self, instance: InstanceType, region: str, sizing: Sizing) -> Candidate:
-        needed_gib = self._fitting.needed_gib(sizing.batch_per_gpu, sizing.gpus, sizing.grad_accum)
-        fits = self._fitting.fits(instance, needed_gib)
-        if fits is False:
+        sizes = (sizing.batch_per_gpu, sizing.gpus, sizing.grad_accum)
+        needed = self._fitting.needed(*sizes)
+        needed_gib = needed.gib if needed else None
+        found = self._fitting.verdict(instance, needed)
+        if found and found.word == DOES_NOT_FIT:
             self._too_large.append((instance, sizing.gpus, sizing.grad_accum))
-            problem = self._fitting.problem(instance, needed_gib, sizing.gpus, sizing.grad_accum)
-            return Candidate(instance, region, sizing, needed_gib, fits, reason=problem)
+            problem = self._fitting.problem(instance, found, *sizes)
+            return Candidate(instance, region, sizing, needed_gib, found, reason=problem)
         target = Target(
             instance_type=instance.instance_type,
             placement=sizing.placement,
@@ -173,18 +175,22 @@ class _Evaluator:
         try:
             estimate = self._predictor.predict(target)
         except PredictionError as error:
-            return Candidate(instance, region, sizing, needed_gib, fits, reason=f"not predictable: {error}")
+            return Candidate(instance, region, sizing, needed_gib, found, reason=f"not predictable: {error}")
         overheads = overheads_of(self._facts, estimate, sizing, self._samples)
         basis = [*estimate.basis, *overheads.basis]
-        if fits is None:
+        cures: tuple[str, ...] = ()
+        if found is None:
             basis.append("memory: not known, assumed to fit")
+        elif found.word == PERHAPS:
+            basis.append(self._fitting.perhaps(found, *sizes))
+            cures = self._fitting.cures(found, *sizes)
         if instance.offered is False:
             basis.append(f"machine: {instance.instance_type} is retired")
         writers = sizing.nodes if self._job.strategy in SHARDED else 1
         checkpoint = checkpoint_of(self._facts, self._gradient_bytes, writers)
         return Candidate(
-            instance, region, sizing, needed_gib, fits, estimate, basis=tuple(basis), overheads=overheads,
-            checkpoint=checkpoint,
+            instance, region, sizing, needed_gib, found, estimate, basis=tuple(basis), overheads=overheads,
+            checkpoint=checkpoint, memory_cures=cures,
         )  # fmt: skip
 
 

@@ -34,4 +34,4 @@ def memory_of(workload: Workload, precision: str = "bf16") -> MemoryOfLayout:
 def _flops(model: Transformer) -> tuple[float, float]:
     """FLOPs of a token in a layer, the mean of all, and in the head; forward."""
     head = 2.0 * model.embedding_parameters
-    return (model.flops_per_token / 3 - head) / model.layers, head
+    return 2.0 * (model.active_parameters - model.embedding_parameters) / model.layers + model.attention_flops, head

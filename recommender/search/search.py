@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ddlprof.recommender.architecture import Transformer
+from ddlprof.recommender.compute.memory_fit import PERHAPS
 from ddlprof.recommender.errors import PredictionError
 from ddlprof.recommender.estimate import Estimate
 from ddlprof.recommender.layout import RECOMPUTES, Layout
@@ -79,7 +80,7 @@ class LayoutSearch:
 
     def on(self, machine: Machine, placement: tuple[int, ...], usable_gib: float) -> SearchResult:
         """The layouts on machines with this placement, each GPU with so much memory (GiB) for the job."""
-        key = (replace(machine, name="", vcpus=None, storage_gb_s=None), len(placement), usable_gib)
+        key = (replace(machine, name="", vcpus=None, storage_gb_s=None, cpu_model=None), len(placement), usable_gib)
         if key not in self._found:
             self._found[key] = self._search(machine, placement, usable_gib)
         return self._found[key]
@@ -133,7 +134,7 @@ class LayoutSearch:
             estimate = self._predictor.predict(asked)
         except PredictionError as error:
             return one._replace(reason=f"not predictable: {error}")
-        if estimate.fits_memory is False:
+        if estimate.fits_memory is False or estimate.memory_verdict == PERHAPS:
             return one._replace(memory_gib=estimate.memory_gib)
         return one._replace(reason="", memory_gib=estimate.memory_gib or one.memory_gib, estimate=estimate)
 

@@ -7,7 +7,7 @@ from differences between GPUs; the levels are drawn to one where little is known
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from ddlprof.recommender.compute.kernel_time import (
     large_products,
     split_seconds,
 )
+from ddlprof.recommender.compute.operator_coefficients import shipped
 from scripts.fit.operator_data import ELEMENTWISE, operators_of
 from scripts.fit.operators_cuda import (
     LEAD_S,
@@ -81,6 +82,7 @@ def fit(folder: Path, without: Collection[str] = (), catalog: Catalog | None = N
     }
     found |= STATED
     found["convolution"] = _fit_convolution(rows, machines, found)
+    found["convolution_16"] = asdict(shipped().convolution_16)  # by scripts/fit/convolutions.py
     return found
 
 

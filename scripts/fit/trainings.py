@@ -32,6 +32,7 @@ from ddlprof.planning.layouts import LayoutQuestion, predict_layouts
 from ddlprof.planning.transformers import workload_by_sizes
 from ddlprof.recommender import Settings, Workload
 from ddlprof.recommender.layout import parse_layout
+from scripts.bench.jobs import progress
 from scripts.fit.trained_models import CONFIGS, gpt2_like
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
@@ -147,11 +148,12 @@ def _ask(source: str, row: Row) -> Ask:
         counted = {**counted, "seq_len": None, "inputs": (image,)}
     else:
         name = _config_file(str(row["model"]), row)
+    rank = 64 if source == "qwen" else 8
     accumulated = 1 if source == "ljm565" else int(row["grad_accum"])  # its step is one forward and backward
     settings = Settings(
         optimizer="lamb-fused" if "fused LAMB" in notes else None,
         precision="fp8" if fp8 else None, grad_accum=accumulated, strategy=_strategy(source, row) if gpus > 1 else None,
-        lora=_rank(source) if method == "lora" else None, qlora=_rank(source) if method == "qlora" else None,
+        lora=rank if method == "lora" else None, qlora=rank if method == "qlora" else None,
     )  # fmt: skip
     memory = float(row["memory_gib"]) / (gpus if source == "qwen" else 1)
     apart = "chunked CE" in notes or "optimizer in backward" in notes  # not to be asked for; changes memory alone
@@ -172,10 +174,6 @@ def _strategy(source: str, row: Row) -> str:
     if source == "qwen":
         return "fsdp" if row["method"] == "lora" else "zero2"  # adapters by ZeRO-3
     return {"llmc": "zero", "ljm565": "fsdp"}.get(source, "ddp")
-
-
-def _rank(source: str) -> int:
-    return 64 if source == "qwen" else 8
 
 
 @lru_cache(maxsize=1)
@@ -335,7 +333,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asks += on_h200() if not asked.source or "h200" in asked.source else []
     asks += of_timm(asked.throughput, asked.timm) if asked.timm else []
     predict = predicted_by_sizes if asked.sizes else predicted
-    results = [predict(ask) for ask in asks]
+    results = []
+    for number, ask in enumerate(asks, 1):
+        progress(f"{number} of {len(asks)}: {', '.join(ask.group)}, {Path(ask.model).name}")
+        results.append(predict(ask))
     text = _markdown(table(results))
     reasons = [f"{count} left out, {reason}" for reason, count in left_out.items()]
     reasons += [f"not predicted: {problem}" for problem in dict.fromkeys(r.problem for r in results if r.problem)]

@@ -19,7 +19,7 @@ from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.loop import Gap
 from ddlprof.collect.steps.no_grad import NoGradCalls, NoGradModule, Read
 from ddlprof.model.blocks import LAYOUTS, BlockStream
-from ddlprof.model.events import Event, IterationStart, Kind
+from ddlprof.model.events import Event, FirstSeen, IterationStart, Kind
 from ddlprof.writing.writer import RankWriter, rank_files
 from tests.property.test_attribution import PAIRS, SINGLE, Tree, flatten
 from tests.records import records_in
@@ -133,7 +133,7 @@ class Loop:
 
     def _update(self, optimizer: int) -> None:
         self._emit(Kind.OPTIMIZER_BEGIN, optimizer)
-        first = None if optimizer in self._seen else ("SGD", 100 + optimizer)
+        first = None if optimizer in self._seen else FirstSeen("SGD", 100 + optimizer)
         self._seen.add(optimizer)
         skipped = self._has("skips", 0.3)
         self._emit(Kind.OPTIMIZER_END, optimizer, self._chance.of((skipped, lambda: skipped)), first)

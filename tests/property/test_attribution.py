@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.collect.steps.loop import Gap
 from ddlprof.model.classes import CLASSES
-from ddlprof.model.events import Event, Kind
+from ddlprof.model.events import Event, FirstSeen, Kind
 from ddlprof.model.records import StepRow
 from ddlprof.writing.writer import FinishedStep
 from tests.unit.collect.ticking_device import TickingDevice
@@ -44,7 +44,7 @@ def payload(kind: Kind, choice: int, time: int) -> tuple[Any, Any, Any]:
         Kind.EPOCH: (loader, None, None),
         Kind.FORWARD_BEGIN: (choice % 2 == 0, choice % 3 == 0, [None, 4][choice % 2]),
         Kind.OPTIMIZER_BEGIN: (optimizer, None, None),
-        Kind.OPTIMIZER_END: (optimizer, [False, True, lambda: True][choice % 3], ("SGD", 10 * optimizer)),
+        Kind.OPTIMIZER_END: (optimizer, [False, True, lambda: True][choice % 3], FirstSeen("SGD", 10 * optimizer)),
         Kind.COMM_END: (choice % 2 == 0, None, None),
         Kind.BACKWARD_BEGIN: (choice % 7 == 0, None, None),
         Kind.GAP: (
@@ -157,7 +157,7 @@ def test_parts_of_a_plain_loop_are_what_it_does(steps: list[list[dict[str, int]]
         spend(0, Kind.ZERO_GRAD_BEGIN)
         spend(last["zero"], Kind.ZERO_GRAD_END)
         spend(last["clip"], Kind.OPTIMIZER_BEGIN, 0)
-        spend(last["update"], Kind.OPTIMIZER_END, 0, False, ("SGD", 10))
+        spend(last["update"], Kind.OPTIMIZER_END, 0, False, FirstSeen("SGD", 10))
         now += last["log"]
     rows = [step.row for step in assemble(events, origin)]
     assert [parts_of_compute(row) for row in rows] == [

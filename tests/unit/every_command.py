@@ -20,7 +20,7 @@ from ddlprof.cli.app import main
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.emit.engines import ENGINES
 from ddlprof.extensions.characterize import report as characterize
-from ddlprof.model.events import Kind
+from ddlprof.model.events import FirstSeen, Kind
 from ddlprof.model.records import End, RankHeader
 from ddlprof.recommender import Target, predict, recommend
 from ddlprof.report.run.formats import FORMATS
@@ -36,7 +36,7 @@ ENGINES_ON_TOY = ("slurm", "kubernetes", "pytorchjob", "dstack", "skypilot", "to
 EVENTS = (
     (Kind.FORWARD_BEGIN, 0, (True, True, 4)), (Kind.FORWARD_END, 20, (True,)), (Kind.BACKWARD_BEGIN, 0, ()),
     (Kind.BACKWARD_END, 30, ()), (Kind.H2D_BEGIN, 0, ()), (Kind.H2D_END, 40, ()),
-    (Kind.OPTIMIZER_BEGIN, 0, (0,)), (Kind.OPTIMIZER_END, 10, (0, False, ("SGD", 9))),
+    (Kind.OPTIMIZER_BEGIN, 0, (0,)), (Kind.OPTIMIZER_END, 10, (0, False, FirstSeen("SGD", 9))),
 )  # fmt: skip
 """A step: what happens, how many milliseconds after what came before it, and the event's values."""
 

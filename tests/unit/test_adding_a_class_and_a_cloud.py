@@ -45,8 +45,8 @@ EDITS = {
 """By file: what is found, and what takes its place. `toys` is a metric of a step."""
 CLOUD_EDITS = {
     "instance_catalog/refresh/run.py": [
-        (r"(import Oci\n)", r"\1from ddlprof.instance_catalog.refresh.providers.toy import Toy\n"),
-        (r"(    Oci.name: Oci,\n)", r"\1    Toy.name: Toy,\n"),
+        (r"(import Aws\n)", r"\1from ddlprof.instance_catalog.refresh.providers.toy import Toy\n"),
+        (r"(    Aws.name: Aws,\n)", r"\1    Toy.name: Toy,\n"),
     ],
     "instance_catalog/data/clouds.csv": [
         (r"\Z", "toy,moon,3600,moonsky,true,true,moonstack,true,true,moon.example/spot=yes,true\n"),

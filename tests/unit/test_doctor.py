@@ -150,6 +150,14 @@ def test_hooks(monkeypatch: pytest.MonkeyPatch, in_c: bool, python_only: str, st
     assert words in check.meaning
 
 
+def test_hooks_of_an_older_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "IN_C", False)
+    monkeypatch.setattr(core, "STALE", True)
+    monkeypatch.setenv(core.PYTHON_ONLY, "")
+    check = doctor.check_hooks()
+    assert (check.state, core.REBUILD in check.meaning) == (LIMITED, True)
+
+
 @pytest.mark.parametrize(
     ("text", "state"), [("594020 41445 2", OK), ("0 0 0", MISSING), ("", MISSING), (None, MISSING)]
 )

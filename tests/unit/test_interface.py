@@ -29,21 +29,22 @@ OPTIONS = {
         " --time-collectives -m -o"
     ),
     "watch": "--beside --hang --help --interval --metrics-address --metrics-port --once --otlp --total-steps --wait",
-    "report": "--carbon --format --goodput --help --instance --open --out --save-summary --step-range -o",
+    "report": "--carbon --format --goodput --help --instance --open --out --phase --save-summary --step-range -o",
     "compare": "--fail-on --format --help --noise --out -o",
-    "export": "--columns --format --help --out -o",
+    "export": "--columns --format --help --out --phase -o",
     "import": "--help --out -o",
     "fleet": "--analyse --by --format --help --instance --job --out --since --sort --top -o",
     "recommend": (
         "--all-sizes --batch --budget --carbon --channels-last --checkpointing --cloud --compile --discount --emit"
-        " --epochs --format --global-batch --gpus --grad-accum --help --instance --instances --interruptions-per-hour"
-        " --keep-global-batch --layouts --learned --lora --max-cost --max-nodes --nodes --optimizer --other-job"
-        " --out --plan --precision --prices --pricing --qlora --region --samples --steps --strategy --top -o"
+        " --epochs --format --global-batch --gpus --grad-accum --help --host-launch-us --instance --instances"
+        " --interruptions-per-hour --keep-global-batch --layouts --learned --lora --max-cost --max-nodes --nodes"
+        " --optimizer --other-job --out --plan --precision --prices --pricing --qlora --region --samples --steps"
+        " --strategy --top --why -o"
     ),
     "predict": (
-        "--batch --channels-last --checkpointing --compile --format --global-batch --gpu --grad-accum --help --instance"
-        " --interconnect --layout --learned --lora --network-gbps --nodes --optimizer --other-job --out --placement"
-        " --precision --qlora --strategy --vary -o"
+        "--batch --channels-last --checkpointing --compile --format --global-batch --gpu --grad-accum --help"
+        " --host-launch-us --instance --interconnect --layout --learned --lora --network-gbps --nodes --optimizer"
+        " --other-job --out --placement --precision --qlora --strategy --vary -o"
     ),
     "features": (
         "--batch --causal --checkpointing --compile --dense-layers --expert-ffn --experts --experts-per-token --ffn"

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from ddlprof.analysis.rules.compute import host_contention
 from ddlprof.analysis.rules.facts import Facts
-from ddlprof.analysis.rules.input import SPLIT, comes_first, line_gain_s, made_at, workers_are_the_limit
+from ddlprof.analysis.rules.input import SPLIT, comes_first, line_gain_s, made_at, read_beyond, workers_are_the_limit
 from ddlprof.analysis.rules.rule import Issue, Rule
-from ddlprof.analysis.thresholds import FINDING_STEPS, LINE_OF_STEP_SHARE, LINE_SAMPLES, LINE_SHARE, WARN_SHARE
-from ddlprof.base.units import percent
+from ddlprof.analysis.thresholds import (
+    FINDING_STEPS,
+    LINE_OF_STEP_SHARE,
+    LINE_SAMPLES,
+    LINE_SHARE,
+    READ_BYTES,
+    READ_FACTOR,
+    WARN_SHARE,
+)
+from ddlprof.base.units import percent, significant
 
 
 def data_line(facts: Facts) -> Issue | None:
     """Finds the line at which most of the making of batches is spent."""
     share, line = facts.summary.share("data"), facts.data_lines.main
     if share is None or share < WARN_SHARE or line is None or not workers_are_the_limit(facts):
+        return None
+    if host_contention(facts) is not None:  # any line is slow then
         return None
     gain_s = line_gain_s(facts)
     if gain_s is None:
@@ -41,7 +52,31 @@ def repeated_samples(facts: Facts) -> Issue | None:
                  about="data")  # fmt: skip
 
 
+def reads_beyond(facts: Facts) -> Issue | None:
+    """Finds a loader that reads far more for a sample than it uses."""
+    share, factor, cost = facts.summary.share("data"), read_beyond(facts), facts.loader
+    if share is None or share < WARN_SHARE or factor is None or cost is None or not cost.read_bytes:
+        return None
+    evidence = (
+        f"the loop waits {facts.mean('data')} a step for its batches; {significant(cost.read_bytes / 1e6)} MB are read "
+        f"for a sample, {significant(factor, 2)} times what it has in the batch"
+    )
+    line = facts.data_lines.main
+    evidence += f"; most of the time is at {line.place.text}" if line is not None else ""
+    action = (
+        'read only what is used: np.load(path, mmap_mode="r") in place of whole files, chunks of a sample in '
+        "HDF5 or Zarr, or the part that is used in files of its own"
+    )
+    return Issue("far more is read than used", evidence, action, facts.steady_steps, share,
+                 gain_s=line_gain_s(facts), about="data")  # fmt: skip
+
+
 RULES = (
+    Rule("reads_beyond", "A loader reads far more for a sample than it uses",
+         f"{percent(WARN_SHARE)} of the step spent waiting for data, {READ_BYTES >> 20} MiB read for a sample, "
+         f"{READ_FACTOR:.0f} times the bytes that it has in its batch",
+         "pictures lose less by decoding and resizing", FINDING_STEPS,
+         "it is not counted what is read (only Linux counts it), or files are mapped", reads_beyond),
     Rule("repeated_samples", "Each worker gives all samples of an iterable data set",
          "the first two batches of each worker: equal among the workers, and not those of one worker",
          "what differs once is split, or drawn at random", FINDING_STEPS,
@@ -53,5 +88,5 @@ RULES = (
          "a line is changed in minutes; with more than a third no two other lines are as large; an info where "
          "it is not known what the line does and more workers help", LINE_SAMPLES,
          f"fewer than {LINE_SAMPLES} stack samples were taken, no line has {percent(LINE_SHARE)} for certain, or "
-         "`hand_over`, `delivery_order` or `prefetch_factor` speaks", data_line),
+         "`hand_over`, `delivery_order`, `prefetch_factor` or `host_contention` speaks", data_line),
 )  # fmt: skip

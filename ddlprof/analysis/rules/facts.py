@@ -201,10 +201,11 @@ class Facts:
 
     @property
     def collector_s(self) -> float:
-        """The seconds of a step for which the garbage collector pauses it; 0 where that does not last."""
-        pauses, step = self.collector, self.mean_s("step") or 0.0
-        lasts = pauses is not None and pauses.lasting_s >= LINE_OF_STEP_SHARE * step
-        return min(pauses.seconds, step) if pauses is not None and lasts else 0.0
+        """The seconds of a step for which the garbage collector pauses it; 0 where that does not last. A pause may be
+        waiting for a processor, as any other time of the thread."""
+        pauses, step, awake = self.collector, self.mean_s("step") or 0.0, 1 - (self.host.queued_share or 0.0)
+        lasts = pauses is not None and awake * pauses.lasting_s >= LINE_OF_STEP_SHARE * step
+        return min(awake * pauses.seconds, step) if pauses is not None and lasts else 0.0
 
     @property
     def starved(self) -> bool:

@@ -24,6 +24,8 @@ from ddlprof.analysis.thresholds import (
     MOST_PREFETCHED,
     MOST_WORKERS,
     ONE_SAMPLE_S,
+    READ_BYTES,
+    READ_FACTOR,
     WARN_SHARE,
 )
 from ddlprof.base.units import count, either, percent, significant
@@ -39,7 +41,7 @@ SPLIT = (
 def loader_workers(facts: Facts) -> Issue | None:
     """Finds workers that make batches more slowly than the loop uses them."""
     share = _waits(facts)
-    if share is None or _by_storage(facts) or not workers_are_the_limit(facts):
+    if share is None or _by_storage(facts) or read_beyond(facts) or not workers_are_the_limit(facts):
         return None
     if comes_first(facts) and line_gain_s(facts) is not None:
         return None
@@ -59,6 +61,16 @@ def loader_workers(facts: Facts) -> Issue | None:
                  about="data")  # fmt: skip
 
 
+def read_beyond(facts: Facts) -> float | None:
+    """How many times more is read for a sample than it has in its batch; None if not much, or it is not counted."""
+    read, size = facts.loader.read_bytes if facts.loader else None, facts.training.batch_bytes
+    samples = (facts.samples_per_step or 0.0) / (facts.training.micro_batches or 1)
+    if not read or not size or not samples or read < READ_BYTES:
+        return None
+    factor = read * samples / size
+    return factor if factor >= READ_FACTOR else None
+
+
 def made_at(line: SourceShare) -> str:
     """Advice for the line at which most of the making of batches is spent."""
     action = _advice_at(line) or "do it once and keep the result, for whole batches, or before the training"
@@ -76,7 +88,9 @@ def _advice_at(line: SourceShare) -> str | None:
 
 
 def _takes_whole_batches(facts: Facts) -> bool:
-    """Whether most of the making of batches is torch's own indexing of whole ones."""
+    """Whether the data set gives whole batches, or most of what they take is torch's own indexing of whole ones."""
+    if facts.training.whole_batches:
+        return True
     line = facts.data_lines.main
     return line is not None and line.place.what == source_locations.in_data(source_locations.WHOLE)
 
@@ -236,9 +250,12 @@ def more_workers(facts: Facts) -> str:
         return SPLIT
     workers, cores, wanted = facts.training.loader_workers, facts.host.cores_per_rank, workers_wanted(facts)
     if workers == 0 and _short(facts) and _takes_whole_batches(facts):
-        return "shuffle the tensors once an epoch and take slices of them, or larger batches"
+        return "shuffle the tensors once an epoch and take slices of them: data[order[i : i + batch]]"
     if workers == 0 and _short(facts):
-        return "make batches at once, not sample by sample: whole tensors by their indices, or larger batches"
+        return (
+            "make batches at once, not sample by sample: whole tensors by their indices, or in collate_fn one array "
+            "(torch.from_numpy(np.stack(samples)))"
+        )
     if facts.starved and not _waiting_workers(facts):
         return "cheaper transforms, or prepare the data beforehand: no core is free for more workers"
     if workers is None:
@@ -391,7 +408,7 @@ _WORTH = "less is not worth a day of anybody's work"
 RULES = (
     Rule("loader_workers", "Workers make batches more slowly than the loop uses them", _WAITING, _WORTH, FINDING_STEPS,
          "waiting for data is not measured, is for storage or comes in bursts, `delivery_order` or `hand_over` speaks, "
-         "`data_line` has better advice, or starting more workers would take as long as they gain",
+         "`data_line` has better advice, `reads_beyond` speaks, or starting more would take as long as they gain",
          loader_workers),
     Rule("prefetch_factor", "Workers are fast enough on average, their queue is too short",
          f"{_WAITING}, in at least {BURSTS} bursts, with {percent(CALM_SHARE)} of the steps in long rows that wait "

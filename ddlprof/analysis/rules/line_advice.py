@@ -6,7 +6,8 @@ from ddlprof.model import source_locations
 
 AT_LINE = {
     source_locations.OPENS: "open the file once for each worker, the first time that it is needed, and keep it open",
-    source_locations.LISTS: "a tensor of one array, torch.from_numpy(np.stack(arrays)), not of a list",
+    source_locations.LISTS: "a tensor of one array, not of a list: torch.from_numpy(np.stack(arrays)), or numbers "
+    "computed as an array",
     source_locations.DRAWS: "draw without permuting all there is: np.random.default_rng().choice(n, k, replace=False), "
     "or np.random.randint where a number may come twice",
     source_locations.TOKENISES: "tokenise once, before the training, and keep the numbers",

@@ -19,6 +19,7 @@ from ddlprof.operators.features import (
     model_facts,
     parameter_bytes,
     precision_of,
+    reduced_in,
     weight_elements,
 )
 from ddlprof.operators.graph_operators import GraphStep, step_of
@@ -61,6 +62,7 @@ def update_manifest(
                 manifest.model.graph_nodes = probe.flops.nodes // probe.flops.microbatches
             training.precision = precision_of(JoinedModules(modules), probe.autocast, probe.failed, known.uses_tf32)
         training.comm_hook = comm_hook_of(modules[0])
+        training.reduced_in = reduced_in(modules[0], training.comm_hook)
     manifest.model.needless_share, manifest.model.needless_parameters = probe.needless.share, probe.needless.parameters
     training.unused_iterations = probe.ddp.iterations if probe.ddp.finds_unused and not probe.ddp.unused else None
     training.buffers_change, training.batch_statistics = probe.ddp.buffers_change, probe.ddp.statistics

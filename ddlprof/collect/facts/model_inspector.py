@@ -205,6 +205,8 @@ class ModelInspector:
         if self.loader_workers is None:
             self.loader = {name: getattr(loader, name, None) for name in _LOADER_FACTS}
             with contextlib.suppress(Exception):  # an iterable data set has no length
+                whole = loader.batch_size is None and loader.batch_sampler is None
+                self.loader["whole_batches"] = whole or hasattr(type(loader.dataset), "__getitems__")
                 self.loader_workers = int(loader.num_workers)
                 if self.loader_workers:
                     self.loader["worker_start"] = _start_method(loader)

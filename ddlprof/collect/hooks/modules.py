@@ -16,6 +16,7 @@ import functools
 import sys
 import weakref
 from collections.abc import Callable
+from itertools import islice
 from types import FrameType
 from typing import Any
 
@@ -29,7 +30,8 @@ from ddlprof.collect.loader.batch import ForwardSamples, arguments_size, first_s
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
 from ddlprof.collect.steps.no_grad import NoGradCalls, NoGradModule, Read
 from ddlprof.model.events import Kind
-from ddlprof.operators.parameters import has_parameters, own_parameters
+from ddlprof.operators.features import model_name
+from ddlprof.operators.parameters import has_parameters, own_parameters, parameters_of
 from ddlprof.torch_private.engine import no_torch_function
 from ddlprof.torch_private.modules import (
     CALL,
@@ -46,6 +48,8 @@ _MOST_SEARCHES = 6
 """After so many searches the patch of `nn.Module.__call__` stays: it costs less than to put it on in each step."""
 _EVALUATED_AGAIN = 10
 """`eval()` of a module begins another search only after so many times the updates that there were at the last one."""
+_MOST_ASKED = 50
+"""The most modules that are looked at to find the one that an optimizer trains."""
 _MOST_SIZES = 32
 """After so many pairs of mode and batch size, the calls of a module are told apart by the mode alone."""
 
@@ -62,6 +66,7 @@ class OuterModules:
         self.look = fail_open(look, recorder)
         """See `Inspection.forward`."""
         self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._latest: Callable[[], Any] = dead_reference  # the module that was adopted last
         self.inside = False
         """Whether an outermost call is under way, of a module or of a compiled function (`hooks.compiled`)."""
         self.is_settled = False
@@ -199,8 +204,21 @@ class OuterModules:
             # Past Module.__setattr__, which in an OptimizedModule would set it on the compiled module inside.
             module.__dict__[COMPILED_CALL] = _TimedCall(self, module, compiled_slot(module))
             self.seen.add(module)
+            self._latest = weakref.ref(module)
         except Exception as error:  # a module that cannot be marked is not timed
             self.recorder.drops.add(MODULE, error)
+
+    def trained_by(self, optimizer: Any) -> str | None:
+        """The class of the outermost module that has most of the optimizer's parameters; None if none has any."""
+        wanted = {id(parameter) for parameter in parameters_of(optimizer)}
+        latest, best, most = self._latest(), None, 0
+        for module in [latest, *islice(self.seen, _MOST_ASKED)]:
+            owned = 0 if module is None else sum(id(parameter) in wanted for parameter in own_parameters(module))
+            if owned > most:
+                best, most = module, owned
+            if most == len(wanted):
+                break
+        return None if best is None else model_name(best)
 
     def _note_no_grad(self, module: Any, args: Any, kwargs: Any, payload: _Later) -> None:
         payload.value = self.no_grad.called(module, args or list(kwargs.values()))

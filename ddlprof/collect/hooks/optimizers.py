@@ -18,7 +18,7 @@ from ddlprof.base.guarded import dead_reference
 from ddlprof.collect.install import Uninstall, all_of, fail_open, lose, removal, replace
 from ddlprof.collect.left_behind import called_from
 from ddlprof.collect.recorder import FIRST_STEPS, Recorder
-from ddlprof.model.events import Kind
+from ddlprof.model.events import FirstSeen, Kind
 from ddlprof.operators.parameters import parameters_of
 from ddlprof.torch_private import modules
 from ddlprof.torch_private.compile import unique_graphs
@@ -29,6 +29,8 @@ _ZERO_BEGIN, _ZERO_END = int(Kind.ZERO_GRAD_BEGIN), int(Kind.ZERO_GRAD_END)
 _GROUPS = 4
 """The most parameter groups that are inspected, from both ends of the list; of each its first, middle and last
 parameter."""
+_MOST_ALIVE = 100
+"""The most optimizers of which it is told that they exist when another one is seen for the first time."""
 
 _Signature = tuple[list[Any], list[int]]
 
@@ -40,11 +42,19 @@ class OptimizerSteps:
     and removes the entry. Neither optimizers nor frames are kept alive, so that their memory is freed after an error.
     """
 
-    def __init__(self, torch: Any, recorder: Recorder, look: Callable[[Any], None]) -> None:
-        """`look`: called with an optimizer before its step is recorded, in the first steps."""
+    def __init__(
+        self,
+        torch: Any,
+        recorder: Recorder,
+        look: Callable[[Any], None],
+        trained_by: Callable[[Any], str | None] = lambda optimizer: None,
+    ) -> None:
+        """`look`: called with an optimizer before its step is recorded, in the first steps. `trained_by`: called with
+        an optimizer, once, returns the class of the model that it trains."""
         self._torch = torch
         self._graph_task = graph_task(torch)
         self._look = fail_open(look, recorder)
+        self._trained_by = trained_by
         self.recorder = recorder
         self.watch: UpdateWatch | None = None
         """Finds the updates inside a compiled function while that is called; otherwise None."""
@@ -186,9 +196,17 @@ class OptimizerSteps:
         first_seen = None
         if optimizer not in self.ids:
             self.ids[optimizer] = next(self._counter)
-            first_seen = (type(optimizer).__name__, _parameters(optimizer))
+            first_seen = self._first_seen(optimizer)
         self.last, self.number = weakref.ref(optimizer), self.ids[optimizer]
         self._emit(_END, self.number, skipped, first_seen)
+
+    def _first_seen(self, optimizer: Any) -> FirstSeen:
+        try:
+            model = self._trained_by(optimizer)
+        except Exception:  # whatever the script's classes do
+            model = None
+        alive = frozenset(self.ids.values()) if len(self.ids) <= _MOST_ALIVE else None
+        return FirstSeen(type(optimizer).__name__, _parameters(optimizer), model, alive)
 
 
 def _parameters(optimizer: Any) -> int:

@@ -70,6 +70,7 @@ def hook_context(
     """Makes the context of one session. `device_free` is held while a graph is captured."""
     inspection = inspection or Inspection()
     recorder.flags, recorder.flag = tracing(torch)
+    modules = OuterModules(torch, recorder, inspection.forward)
     return HookContext(
         torch,
         recorder,
@@ -78,8 +79,8 @@ def hook_context(
         later,
         unmeasured,
         on_process_group,
-        modules=OuterModules(torch, recorder, inspection.forward),
-        steps=OptimizerSteps(torch, recorder, inspection.update),
+        modules=modules,
+        steps=OptimizerSteps(torch, recorder, inspection.update, modules.trained_by),
         streams=Streams(torch, recorder, accelerator),
         captures=Captures(recorder, accelerator, device_free or Lock()),
         groups=SeenGroups(),

@@ -86,7 +86,8 @@ def data_places(places: Places, stack: list[StackFrame]) -> list[SourceLocation]
     if not users:
         return _in_libraries(places, inside, owners)
     inner, outer = inside[users[0]], inside[users[-1]]
-    what = in_data(_what(inside[: users[0]], inner))
+    one_sample = any(inside[number].code.co_name == "__getitem__" for number in users)
+    what = in_data(_what(inside[: users[0]], inner, one_sample))
     return [SourceLocation(places.text(inner), what), SourceLocation(places.text(outer), DATA_CALLER)]
 
 
@@ -112,8 +113,12 @@ def _takes_samples(frame: StackFrame) -> bool:
     return frame.module == f"{_LOADER}._utils.collate" and "collate" in frame.code.co_name
 
 
-def _what(called: list[StackFrame], line: StackFrame | None) -> str:
-    """What a line does, by the functions named in it or the frames that it called; empty if that is not known."""
+def _what(called: list[StackFrame], line: StackFrame | None, one_sample: bool = False) -> str:
+    """What a line does, by the functions named in it or the frames that it called; empty if that is not known.
+
+    The tensor of one sample is soon made, but lets the interpreter's lock go, so that looks fall on it and not on the
+    line that makes what is in it.
+    """
     names = _names_called(line) if line is not None else set()
     for what, known in _CALLS.items():
         if names & known:
@@ -124,7 +129,7 @@ def _what(called: list[StackFrame], line: StackFrame | None) -> str:
             continue
         if what:
             return what
-    return LISTS if names & _OF_LISTS and not names - _OF_LISTS - _PLAIN else ""
+    return LISTS if names & _OF_LISTS and not names - _OF_LISTS - _PLAIN and not one_sample else ""
 
 
 def _names_called(line: StackFrame) -> set[str]:

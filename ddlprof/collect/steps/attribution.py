@@ -19,6 +19,7 @@ from ddlprof.collect.steps.gaps import Gaps
 from ddlprof.collect.steps.loop import BEFORE_A_STEP
 from ddlprof.collect.steps.no_grad import NoGradCalls, NoGradTimes
 from ddlprof.collect.steps.open_step import OpenStep
+from ddlprof.collect.steps.phases import Phases
 from ddlprof.collect.steps.row import BACKWARD, FORWARD, OPTIMIZER, StepSpan, make_row
 from ddlprof.collect.steps.spans import JobSpans
 from ddlprof.collect.steps.sums import LoaderTotals, Passes, Roles, Segment, Sums, share_wait, wait_end
@@ -55,6 +56,7 @@ class StepAssembler(OpenStep):
         self.lost_steps = 0
         """The number of steps that could not be told, as some of their events were lost."""
         self.boundaries = StepBoundaries(step_optimizer)
+        self.phases = Phases(self.boundaries)
         self.spans = JobSpans(origin)
         self._gaps = Gaps()
         self._roles = Roles()
@@ -275,7 +277,7 @@ class StepAssembler(OpenStep):
 
     def _optimizer_end(self, time: int, optimizer: Any, skipped: Any, first_seen: Any) -> FinishedStep | None:
         if first_seen is not None:
-            self.boundaries.learn(optimizer, *first_seen)
+            self.boundaries.learn(optimizer, first_seen)
         if self._maybe_closure:  # the gradients are of something that was not observed
             self._maybe_closure = False
             self._state &= ~states.TRAINING
@@ -292,6 +294,7 @@ class StepAssembler(OpenStep):
             return None
         if skipped() if callable(skipped) else skipped:
             self._sums.flags |= Flag.SKIPPED
+        self.phases.step_ended(self._index, optimizer)
         return self._finish(time)
 
     def _iteration(self, time: int, begun_by: Any, b: Any, c: Any) -> FinishedStep | None:

@@ -3,7 +3,8 @@
 The first events are held back until the loop has shown its pattern: a loop with several optimizers (a GAN) would
 otherwise end its first step more than once. They are held back again where an optimizer steps that took no turns with
 the one that ends the steps: whether a phase of the training begins with it, such as the next model, is known when the
-other one has stepped again, or has not for long. Knows no torch; fed in order, by one thread.
+other one has stepped again, or has not for long. Nothing is held back where the other one existed no more. Knows no
+torch; fed in order, by one thread.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import islice
 
-from ddlprof.model.events import Event, IterationStart, Kind
+from ddlprof.model.events import Event, FirstSeen, IterationStart, Kind
 from ddlprof.model.records import NONE_THAT_STEPPED
 
 RETIRED_AFTER = 50
@@ -22,7 +23,8 @@ SETTLED_AFTER = 10
 """The pattern counts as known once one optimizer has stepped this often: by then, the others have mostly stepped too
 (a critic is updated about five times before its generator is)."""
 SETTLED_AFTER_NS = 3_000_000_000
-"""After this time, two updates of one optimizer are enough, for loops with long steps."""
+"""After this time, two updates of one optimizer are enough, for loops with long steps. A phase has begun after
+`SETTLED_AFTER` updates then, unless the optimizer has taken turns with the anchor."""
 ROUNDS_WITHOUT_UPDATE = 300
 """After this many rounds (backward passes) without any update, rounds are steps: gradients are never accumulated over
 so many."""
@@ -64,10 +66,14 @@ class StepBoundaries:
         self._asked = wanted
         self._wanted, _, number = (wanted or "").partition("#")
         self._wanted_number = int(number) if number else None
-        self._sizes: dict[int, int] = {}
+        self.models: dict[int, str | None] = {}
+        """Class of the model that each of them trains; None where not known."""
+        self.sizes: dict[int, int] = {}
+        """The number of parameters of each of them."""
+        self._outlived: dict[int, int | None] = {}  # the anchor that did not exist any more when it was first seen
         self._numbers: dict[int, int] = {}
         self._classes: Counter[str] = Counter()
-        self._since_anchor = 0
+        self._since_anchor = self._most_since_anchor = 0  # updates of others, now and between two of the anchor
         self._held: list[Event] | None = []
         self._ends: Counter[int] = Counter()
         self._most_ends = 0  # of an optimizer that may mark steps
@@ -90,7 +96,7 @@ class StepBoundaries:
             return _ROUND_NOTES[self._took_rounds]
         if self._wanted and self.names and self.anchor is None:
             named = islice(self.names, _MOST_NAMED)
-            seen = ", ".join(f"{self.label(each)} (parameters: {self._sizes[each]:,})" for each in named)
+            seen = ", ".join(f"{self.label(each)} (parameters: {self.sizes[each]:,})" for each in named)
             more = self._classes.total() - _MOST_NAMED
             seen += f" and {more:,} more" if more > 0 else ""
             return f"--step-optimizer {self._asked} {NONE_THAT_STEPPED}: {seen}"
@@ -110,10 +116,12 @@ class StepBoundaries:
         the first of another phase of the training.
         """
         optimizer, first_seen = event[2], event[4]
-        if self.anchor is None or optimizer == self.anchor or optimizer in self._turns or self._replayed:
+        if self.anchor is None or optimizer == self.anchor or self._replayed:
+            return
+        if optimizer in self._turns and self._since_anchor < self._most_since_anchor:
             return
         if first_seen is not None:
-            self.learn(optimizer, *first_seen)
+            self.learn(optimizer, first_seen)
         if self._may_mark(optimizer) and not self._takes_over(optimizer):
             self._held, self._doubted, self._in_backward = [], self.anchor, False
             self.settled = False
@@ -130,6 +138,7 @@ class StepBoundaries:
         if groups:
             anchor = self._marks(groups[-1])
             self._turns = {*groups[-1], *(self._turns if anchor == self.anchor else ())}
+            self._most_since_anchor = self._most_since_anchor if anchor == self.anchor else 0
             self.anchor = anchor
         self._doubted = None
         if not self._ends and not self._wanted and self._rounds:
@@ -153,35 +162,45 @@ class StepBoundaries:
         if self._replayed:
             self._replayed.pop()
             ends = optimizer in self._former
-            self._since_anchor = 0 if ends else self._since_anchor + 1
+            self._count(ends)
             return ends
         self.rounds = None  # there is an optimizer after all
         takes_over = self.anchor is None or self._takes_over(optimizer) or self._since_anchor >= RETIRED_AFTER
         self._ends[optimizer] += 1
         if optimizer != self.anchor and takes_over:
             self.anchor, self._turns = optimizer, {optimizer}
-        self._since_anchor = 0 if optimizer == self.anchor else self._since_anchor + 1
+            self._since_anchor = self._most_since_anchor = 0
+        self._count(optimizer == self.anchor)
         return optimizer == self.anchor
 
-    def learn(self, optimizer: int, name: str, parameters: int) -> None:
-        """Notes class and number of parameters of an optimizer that is seen for the first time."""
+    def _count(self, ends: bool) -> None:
+        """Counts the updates between two that end steps."""
+        if ends:
+            self._most_since_anchor = max(self._most_since_anchor, self._since_anchor)
+        self._since_anchor = 0 if ends else self._since_anchor + 1
+
+    def learn(self, optimizer: int, seen: FirstSeen) -> None:
+        """Notes what is known of an optimizer that is seen for the first time."""
         if optimizer in self.names:
             return
-        self._classes[name] += 1
-        self._numbers[optimizer] = self._classes[name]
-        self.names[optimizer], self._sizes[optimizer] = name, parameters
+        self._classes[seen.name] += 1
+        self._numbers[optimizer] = self._classes[seen.name]
+        self.names[optimizer], self.sizes[optimizer] = seen.name, seen.parameters
+        self.models[optimizer] = seen.model
+        if seen.alive is not None and self.anchor not in seen.alive:
+            self._outlived[optimizer] = self.anchor
         if self.settled and len(self.names) > _MOST_KNOWN:
             oldest = next(each for each in self.names if each != self.anchor)
-            for known in (self.names, self._sizes, self._numbers, self._ends):
+            for known in (self.names, self.models, self.sizes, self._numbers, self._ends, self._outlived):
                 known.pop(oldest, None)
             self._turns.discard(oldest)
 
-    def lost(self, updates: Mapping[int | None, int], first_seen: Mapping[int, tuple[str, int]]) -> int:
+    def lost(self, updates: Mapping[int | None, int], first_seen: Mapping[int, FirstSeen]) -> int:
         """Takes what is known of lost events (`Kind.LOST`), and returns how many steps probably ended there: as many as
         the anchor made updates, or one that has taken over.
         """
-        for optimizer, (name, parameters) in first_seen.items():
-            self.learn(optimizer, name, parameters)
+        for optimizer, seen in first_seen.items():
+            self.learn(optimizer, seen)
         if self.rounds is not None:
             return updates.get(None, 0)
         counts = {each: count for each, count in updates.items() if each is not None}
@@ -210,13 +229,18 @@ class StepBoundaries:
         return self._doubted if self._doubted in group else self._largest(group)
 
     def _takes_over(self, optimizer: int) -> bool:
-        """Whether this is a new optimizer with at least as many parameters as the anchor's."""
-        largest = self._sizes.get(self.anchor, 0)  # type: ignore[arg-type]
-        return not self._ends[optimizer] and self._sizes.get(optimizer, 0) >= largest
+        """Whether this is a new optimizer with at least as many parameters as the anchor's, or one that was first seen
+        when the anchor's existed no more."""
+        return not self._ends[optimizer] and self._is_later(optimizer)
+
+    def _is_later(self, optimizer: int) -> bool:
+        if self._outlived.get(optimizer, -1) == self.anchor:
+            return True
+        return self.sizes.get(optimizer, 0) >= self.sizes.get(self.anchor, 0)  # type: ignore[arg-type]
 
     def _largest(self, group: list[int]) -> int:
         """The optimizer with the most parameters; among equals the last one, as the generator's update ends a step."""
-        return max(reversed(group), key=lambda each: self._sizes.get(each, 0))
+        return max(reversed(group), key=lambda each: self.sizes.get(each, 0))
 
     def _may_mark(self, optimizer: int) -> bool:
         if not self._wanted:
@@ -236,7 +260,7 @@ class StepBoundaries:
             self._in_backward = False
         elif kind == Kind.OPTIMIZER_END:
             if first_seen is not None:
-                self.learn(a, *first_seen)
+                self.learn(a, first_seen)
             steps = _IN_BACKWARD if self._in_backward else a
             self._ends[steps] += 1
             if self._counts(steps):
@@ -249,7 +273,7 @@ class StepBoundaries:
         if len(self._held) >= _MOST_HELD:
             return True
         if self._doubted is not None:
-            return self._doubt_is_over()
+            return self._doubt_is_over(time)
         most = self._most_ends
         if most >= SETTLED_AFTER or (most >= 2 and time - self._held[0][1] >= SETTLED_AFTER_NS):
             return True
@@ -258,16 +282,18 @@ class StepBoundaries:
             return False
         return rounds >= ROUNDS_WITHOUT_UPDATE or not self.optimizer_exists()
 
-    def _doubt_is_over(self) -> bool:
+    def _doubt_is_over(self, time: int) -> bool:
         """Whether the anchor steps again, or others have stepped so often or are so large that a phase has begun."""
-        assert self._held is not None
+        assert self._held
         kind, _, optimizer, *_ = self._held[-1]
         if kind != Kind.OPTIMIZER_END or self._in_backward:
             return kind == Kind.LOST
-        if optimizer == self._doubted or len(self._order) >= RETIRED_AFTER:
+        if optimizer == self._doubted or self._since_anchor + len(self._order) >= RETIRED_AFTER:
             return True
-        larger = self._sizes.get(optimizer, 0) >= self._sizes.get(self._doubted, 0)  # type: ignore[arg-type]
-        return larger and self._ends[optimizer] == 1 and self._may_mark(optimizer)
+        often = optimizer not in self._turns and len(self._order) >= SETTLED_AFTER
+        if often and time - self._held[0][1] >= SETTLED_AFTER_NS:
+            return True
+        return self._ends[optimizer] == 1 and self._is_later(optimizer) and self._may_mark(optimizer)
 
     def _counts(self, optimizer: int) -> bool:
         return self._may_mark(optimizer) if optimizer != _IN_BACKWARD else not self._wanted

@@ -18,6 +18,7 @@ from ddlprof.base.reading import MAX_DEPTH, Interval, Length, ReadingError, deco
 from ddlprof.base.units import count
 from ddlprof.instance_catalog import CatalogError
 from ddlprof.recommender import PredictionError, Target
+from ddlprof.recommender.compute.memory_fit import usable_gib_of
 from ddlprof.recommender.target import default_catalog, machine_of
 
 LATENCY_S = 12e-6
@@ -38,7 +39,7 @@ class GpuNode:
     """The name of the GPU for a predictor, which knows it by this or by the instance type."""
     instance_type: str | None = None
     memory_gib: float | None = None
-    """The nominal memory of one GPU in GiB; None: not known."""
+    """What a process gets of the memory of one GPU, in GiB; None: not known."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ def _machine(entry: _Machine, where: str) -> GpuNode:
         network_gb_s=network,
         gpu_model=None if entry.instance else found.gpu.gpu_model,
         instance_type=entry.instance,
-        memory_gib=found.gpu.memory_gib,
+        memory_gib=usable_gib_of(found.gpu),
     )
 
 

@@ -8,7 +8,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.extensions.hetero.devices import Devices
 from ddlprof.extensions.hetero.problem import DeviceWork, GradientBucket, Problem, grouped
 from ddlprof.recommender import Estimate, Learned, Predictor, Target, Workload
-from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
+from ddlprof.recommender.compute.memory import JobMemory
 from ddlprof.recommender.workload import MAX_BATCH
 
 EQUAL_SHARES = "its layers were not recorded: all are taken for equal; profile it again, or use `ddlprof features`"
@@ -109,7 +109,7 @@ class PredictedTimes:
         memory_gib = self._devices.machines[machine].memory_gib
         if memory_gib is None or self._memory.needed_gib(1, len(self._devices)) is None:
             return None
-        return self._memory.largest_batch(USABLE_MEMORY_SHARE * memory_gib, len(self._devices))
+        return self._memory.largest_batch(memory_gib, len(self._devices))
 
 
 _ALL_UP_TO, _DENSITY = 32, 8

@@ -145,7 +145,7 @@ def _use(probed: Probed, facts: ProbeFacts, stored: str | None) -> str:
     if stored is None:
         return "the catalogue is as it was"
     if not probed.is_gpu:
-        return f"{stored}; a processor's figures are kept for comparison, predictions are of GPUs"
+        return f"{stored}; predictions are of GPUs: launches tell how fast hosts are, the rest is for comparison"
     if not facts.to_keep:
         return f"{stored}, links only: without products, memory and launches no prediction can rest on it"
     if facts.gpu is None:

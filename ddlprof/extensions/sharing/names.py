@@ -14,6 +14,7 @@ from ddlprof.model import source_locations
 from ddlprof.model.dimensions import DIMENSIONS, UNKNOWN
 from ddlprof.model.health import COUNTERS
 from ddlprof.model.issuers import ISSUERS
+from ddlprof.model.operators import BACKWARD, CAUSAL
 from ddlprof.model.records import SPANS
 
 ANYBODY = "any"
@@ -43,6 +44,7 @@ _PLACES = frozenset(
         source_locations.CHECKPOINT, source_locations.LOGGING, source_locations.RESULT, source_locations.SLEEP,
         source_locations.ENVIRONMENT, source_locations.PLOT, source_locations.METRIC, source_locations.COPY,
         source_locations.COLLECT, source_locations.LOOP, source_locations.UPDATE, source_locations.DRAWS,
+        source_locations.BETWEEN, source_locations.STEPPING, source_locations.START, source_locations.START_ITEMS,
         *source_locations.data_words(),
         *ISSUERS,
     }
@@ -255,7 +257,8 @@ def version(text: Any) -> str | None:
 def operator(name: str, kind: str) -> str:
     """The name of an operator if it is one of torch's; otherwise its kind."""
     known = _operator_names()
-    return name if name in known or name.removesuffix("_backward") in known else kind
+    plain = name.removesuffix(BACKWARD).removesuffix(CAUSAL)
+    return name if known & {name, plain, f"_{plain}"} else kind
 
 
 @cache

@@ -234,7 +234,8 @@ def _headline(run: Analysed) -> Attempt:
 
 def _global_batch(run: Analysed, attempt: Attempt) -> int | None:
     """The samples of one step of the whole job."""
-    training = run.run.manifest.training if run.run.manifest else TrainingFacts()
+    manifest = attempt.manifest(run.run.manifest)
+    training = manifest.training if manifest else TrainingFacts()
     if training.global_batch:
         return training.global_batch
     if not training.batch_per_rank:

@@ -35,7 +35,7 @@ PLAN_COLUMNS: dict[str, tuple[str, str]] = {
     **{f"{name}_s": (f"the part of the step that is {name}", _REFUSED) for name in CLASSES if name != "bubble"},
     "bound_by": ("the class that takes the most time", _REFUSED),
     "memory_gib_needed": ("the memory needed on one GPU", "it cannot be told"),
-    "fits_memory": ("whether that fits", "it cannot be told"),
+    "fits_memory": ("whether that fits, at least perhaps", "it cannot be told"),
     "meets_budget": ("whether the upper end of the time meets the budget", _REFUSED),
     "extrapolated": ("whether the target is outside of what was measured, with a wider interval", _REFUSED),
     "price_as_of": ("the date of the price", _NO_PRICE),
@@ -57,5 +57,14 @@ PLAN_COLUMNS: dict[str, tuple[str, str]] = {
     "energy_kwh": (
         "what the GPUs take at most: the power of their boards, for the whole time",
         _NO_POWER,
+    ),
+    "memory_verdict": (
+        "`fits`, `fits perhaps` (from 10 to 90 % likely) or `does not fit`, by the 80 % interval of the need",
+        "it cannot be told",
+    ),
+    "memory_fit_probability": ("the probability that it fits, from 0 to 1", "it cannot be told"),
+    "would_fit_with": (
+        "options with each of which it would fit, separated by semicolons",
+        "it does not fit perhaps, or none is known",
     ),
 }

@@ -111,6 +111,7 @@ def _rows(plans: Sequence[Plan]) -> list[dict[str, Any]]:
         values = plan.values()
         position += not plan.reason
         values["position"] = None if plan.reason else position
+        values["would_fit_with"] = "; ".join(plan.would_fit_with)
         for name in ("time", "time_low", "time_high"):
             seconds = values[f"{name}_s"]
             values[f"{name}_h"] = None if seconds is None else seconds / 3600

@@ -25,7 +25,7 @@ from ddlprof.report.plans.text import (
     second_way_to_pay,
     why_none,
 )
-from ddlprof.report.plans.words import described, time_unit, where
+from ddlprof.report.plans.words import described, memory_in_words, time_unit, where
 
 if TYPE_CHECKING:
     from ddlprof.recommender.plans.plan import Plan
@@ -89,6 +89,8 @@ def _verdict(answer: Answer) -> Iterator[tuple[str, Content]]:
     accepted = answer.accepted
     if accepted:
         yield "Cheapest", described(accepted[0])
+        if memory := memory_in_words(accepted):
+            yield "Memory", "; ".join(memory)
         yield "80 %", _interval_of(accepted[0])
         if second := second_way_to_pay(accepted):
             yield "Second", second

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.text import text_of
 from ddlprof.base.units import Scale, count, percent, scale_for, scaled, significant
+from ddlprof.recommender.compute.memory_fit import PERHAPS
 from ddlprof.recommender.layout import DIMENSIONS
 from ddlprof.report.json_csv import json_text
 from ddlprof.report.plans.prediction import class_rows, estimate_values, interval_in_words, placement_in_words
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 _LABEL_WIDTH = 9
 _labelled = partial(labelled, width=100, indent=_LABEL_WIDTH)
-_LEGEND = {"x": "extrapolated", "!": "does not fit in memory, or may not"}
+_LEGEND = {"x": "extrapolated", "?": "fits perhaps in memory", "!": "does not fit in memory"}
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,8 @@ def _fields(one: LayoutPrediction) -> dict[str, Any]:
         "mfu": estimate.mfu if estimate else None,
         "memory_gib_needed": estimate.memory_gib if estimate else None,
         "fits_memory": estimate.fits_memory if estimate else None,
+        "memory_verdict": estimate.memory_verdict if estimate else None,
+        "memory_fit_probability": estimate.memory_fit_probability if estimate else None,
         "assumed": one.assumed,
     }
     if one.value:
@@ -168,11 +171,9 @@ def _memory(one: LayoutPrediction) -> str:
     text = f"{estimate.memory_gib:.1f} GiB needed"
     if one.usable_gib is not None:
         text += f" of the {one.usable_gib:.1f} GiB of a GPU that a process gets"
-    if estimate.fits_memory is not False:
-        return text
-    if one.usable_gib is not None and (estimate.memory_gib or 0.0) <= one.usable_gib:
-        return f"may not fit, {text}: too little is left for what software keeps besides"
-    return f"does not fit, {text}"
+    if estimate.memory_verdict == PERHAPS:
+        return f"fits perhaps ({percent(estimate.memory_fit_probability or 0.0)}), {text}"
+    return text if estimate.fits_memory is not False else f"does not fit, {text}"
 
 
 def _side_by_side(job: str, found: Sequence[LayoutPrediction], vary: str | None) -> list[str]:
@@ -223,7 +224,8 @@ def _table(found: Sequence[LayoutPrediction], vary: str | None) -> list[str]:
 def _flags(one: LayoutPrediction) -> str:
     if one.estimate is None:
         return ""
-    return "x" * one.estimate.extrapolated + "!" * (one.estimate.fits_memory is False)
+    perhaps = one.estimate.memory_verdict == PERHAPS
+    return "x" * one.estimate.extrapolated + "?" * perhaps + "!" * (one.estimate.fits_memory is False)
 
 
 def _basis(found: Sequence[LayoutPrediction]) -> list[str]:

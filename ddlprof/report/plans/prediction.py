@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.text import text_of
 from ddlprof.base.units import Scale, count, percent, scale_for, significant
+from ddlprof.recommender.compute.memory_fit import DOES_NOT_FIT, FITS
 from ddlprof.recommender.estimate import CLASSES
 from ddlprof.report.json_csv import json_text
 from ddlprof.report.plans.data import asked_in_words, settings_in_words
@@ -16,27 +17,38 @@ from ddlprof.report.text import aligned, labelled
 
 if TYPE_CHECKING:
     from ddlprof.recommender import Estimate, Target
+    from ddlprof.recommender.compute.memory_fit import MemoryVerdict
 
 _LABEL_WIDTH = 9
 _labelled = partial(labelled, width=80, indent=_LABEL_WIDTH)
 _MANY_MACHINES = 4
-_LEGEND = {"x": "extrapolated", "!": "does not fit in memory"}
+_LEGEND = {"x": "extrapolated", "?": "fits perhaps in memory", "!": "does not fit in memory"}
 
 
 @dataclass(frozen=True)
 class Memory:
     """The memory of one GPU in GiB."""
 
-    needed_gib: float
-    usable_gib: float
-    """The part of the GPU's memory that a process can use, in GiB."""
+    verdict: MemoryVerdict
     largest_batch: int | None = None
-    """The largest batch that fits, where the one asked for does not; 0: not even one sample."""
+    """The largest batch that fits, where the one asked for may not; 0: not even one sample."""
+    cures: tuple[str, ...] = ()
+    """The options with each of which it would fit, where it may not."""
+
+    @property
+    def needed_gib(self) -> float:
+        """The expected need."""
+        return self.verdict.needed.gib
 
     @property
     def fits(self) -> bool:
-        """Whether the step fits."""
-        return self.needed_gib <= self.usable_gib
+        """Whether the step fits, at least perhaps."""
+        return self.verdict.word != DOES_NOT_FIT
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it fits in all likelihood."""
+        return self.verdict.word == FITS
 
 
 @dataclass(frozen=True)
@@ -95,7 +107,11 @@ def _fields(one: Prediction) -> dict[str, Any]:
     if one.differences:
         fields["as_measured"] = estimate_values(one.as_measured)
     if one.memory:
+        verdict = one.memory.verdict
         fields |= {"memory_gib_needed": one.memory.needed_gib, "fits_memory": one.memory.fits}
+        fields |= {"memory_gib_low": verdict.needed.low_gib, "memory_gib_high": verdict.needed.high_gib}
+        fields |= {"memory_verdict": verdict.word, "memory_fit_probability": verdict.probability}
+        fields |= {"would_fit_with": one.memory.cures}
     if one.problem:
         fields["problem"] = one.problem
     return fields
@@ -154,11 +170,16 @@ def _speed(one: Prediction) -> str:
 
 def _memory_in_words(memory: Memory) -> str:
     """`12.3 GiB needed of the 14.7 GiB of a GPU that a process gets`; if that is not enough, the largest batch."""
-    text = f"{memory.needed_gib:.1f} GiB needed of the {memory.usable_gib:.1f} GiB of a GPU that a process gets"
-    if memory.fits:
+    need, verdict = memory.verdict.needed, memory.verdict
+    text = f"{need.gib:.1f} GiB needed of the {verdict.usable_gib:.1f} GiB of a GPU that a process gets"
+    if memory.is_sure:
         return text
+    would = f"; it would fit with {' or '.join(memory.cures)}" if memory.cures else ""
+    if memory.fits:
+        ends = f"80 % interval {need.low_gib:.1f} to {need.high_gib:.1f}"
+        return f"{verdict.word} ({percent(verdict.probability)}), {text}, {ends}{would}"
     advice = f"the largest batch that fits is {memory.largest_batch}" if memory.largest_batch else "not one sample does"
-    return f"does not fit, {text}; {advice}"
+    return f"{verdict.word}, {text}; {advice}{would}"
 
 
 def interval_in_words(estimate: Estimate, scale: Scale) -> str:
@@ -203,7 +224,7 @@ def _side_by_side(job: str, found: Sequence[Prediction]) -> list[str]:
     if same:
         lines += _labelled("Asked", f"{asked_in_words(same)}, in all rows")
     for number, one in enumerate(found, 1):
-        if one.memory and not one.memory.fits:
+        if one.memory and not one.memory.is_sure:
             text = f"{number}: {_memory_in_words(one.memory)}"
             lines += _labelled("Memory", text)
         if one.problem:
@@ -248,7 +269,8 @@ def _short_interval(estimate: Estimate, scale: Scale) -> str:
 def _flags(one: Prediction) -> str:
     extrapolated = one.estimate is not None and one.estimate.extrapolated
     too_large = one.memory is not None and not one.memory.fits
-    return "x" * extrapolated + "!" * too_large
+    perhaps = one.memory is not None and one.memory.fits and not one.memory.is_sure
+    return "x" * extrapolated + "?" * perhaps + "!" * too_large
 
 
 def _basis(found: Sequence[Prediction]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddlprof.base.units import percent, significant
 from ddlprof.instance_catalog.records import MARKET_PRICE, OWN_PRICE, is_assumed
+from ddlprof.recommender.compute.memory_fit import PERHAPS
 from ddlprof.report.text import aligned, wrapped
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ LEGEND = {
     "s": "spot, can be taken away at any time: interruptions are counted",
     "f": "failures of machines are counted",
     "x": "extrapolated",
+    "?": "fits perhaps in memory",
     "m": "memory not known, assumed to fit",
     "a": "ARM processor, which the job's packages must be built for",
     "~": "price read nowhere, assumed",
@@ -107,6 +109,7 @@ def flags_of(plan: Plan) -> str:
         "s": plan.pricing == "spot",
         "f": plan.interruptions is not None and plan.pricing != "spot",
         "x": bool(plan.extrapolated),
+        "?": plan.memory_verdict == PERHAPS,
         "m": plan.fits_memory is None,
         "a": plan.cpu_arch == "arm64",
         "~": is_assumed(plan.price_basis),

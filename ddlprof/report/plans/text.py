@@ -16,7 +16,7 @@ from ddlprof.report.plans.changes import changes_of
 from ddlprof.report.plans.data import Answer, settings_in_words
 from ddlprof.report.plans.pareto_plot import Axis, apart, axes, plot
 from ddlprof.report.plans.table import plans_table
-from ddlprof.report.plans.words import described, time_unit
+from ddlprof.report.plans.words import described, memory_in_words, time_unit
 from ddlprof.report.text import labelled, wrapped
 
 if TYPE_CHECKING:
@@ -32,8 +32,11 @@ _SAY_ENOUGH = ("over budget", "over the highest cost", "retired", "fraction of a
 _DETAILS = 3
 
 
-def render(answer: Answer, top: int, *, all_sizes: bool = False) -> str:
-    """The page, ending with a line end; the table has the `top` best types, with `all_sizes` the `top` best plans."""
+def render(answer: Answer, top: int, *, all_sizes: bool = False, why: bool = True) -> str:
+    """The page, ending with a line end; the table has the `top` best types, with `all_sizes` the `top` best plans.
+
+    Without `why` it is the answer alone: no plot, no details of what was rejected, and not what it rests on.
+    """
     work = f"{count(round(answer.samples), 'sample')} in {duration(answer.budget_s)}"
     accepted = answer.accepted
     lines = [f"ddlprof  recommend {answer.job} · {work}", *_caution(answer.plans), ""]
@@ -43,14 +46,16 @@ def render(answer: Answer, top: int, *, all_sizes: bool = False) -> str:
         lines += [*_labelled("Asked", settings_in_words(answer.differences)), ""]
     if accepted:
         lines += [*plans_table(answer.rows(top, all_sizes=all_sizes)), "", *_extremes(answer), *_as_measured(answer)]
-        lines += [*_changes(answer), "", *_pareto(answer), ""]
+        lines += [*_changes(answer), "", *([*_pareto(answer), ""] if why else [])]
     else:
         lines += [*_labelled("None", why_none(answer)), *_as_measured(answer), ""]
-    lines += _rejected(answer)
+    why = why or not accepted
+    lines += _rejected(answer, why)
     shown = accepted[:top] or list(answer.plans[:1])
-    lines += _labelled("Rests on", *(shown[0].basis if shown else ()))
-    lines += _labelled("Counted", counted(answer.startup_s, shown[0] if shown else None))
-    lines += _labelled("Energy", energy_of(answer, shown[0])) if shown and shown[0].energy_kwh is not None else []
+    if why:
+        lines += _labelled("Rests on", *(shown[0].basis if shown else ()))
+        lines += _labelled("Counted", counted(answer.startup_s, shown[0] if shown else None))
+        lines += _labelled("Energy", energy_of(answer, shown[0])) if shown and shown[0].energy_kwh is not None else []
     lines += _labelled("Prices", prices_of(shown, answer.today))
     if answer.advice:
         lines += _labelled("Next", answer.advice)
@@ -88,8 +93,10 @@ def _extremes(answer: Answer) -> list[str]:
     accepted = answer.accepted
     other = _labelled("Second", second) if (second := second_way_to_pay(accepted)) else []
     knee, fastest = knee_of(answer.front), fastest_of(accepted)
+    memory = memory_in_words(accepted)
     return [
         *_labelled("Cheapest", described(accepted[0])),
+        *(_labelled("Memory", "; ".join(memory)) if memory else []),
         *other,
         *(_labelled("Knee", described(knee)) if knee else []),
         *(_labelled("Fastest", described(fastest)) if fastest else []),
@@ -180,13 +187,15 @@ def why_none(answer: Answer) -> str:
     )
 
 
-def _rejected(answer: Answer) -> list[str]:
+def _rejected(answer: Answer, why: bool) -> list[str]:
     reasons = answer.rejections
     if not reasons:
         return []
     kinds = ", ".join(f"{number:,} {name}" for name, number in reasons.most_common())
-    lines = _labelled("Rejected", f"{count(reasons.total(), 'candidate')}: {kinds}")
-    for kind, _ in reasons.most_common():
+    lines = _labelled(
+        "Rejected", f"{count(reasons.total(), 'candidate')}: {kinds}{'' if why else ' (--why says more)'}"
+    )
+    for kind, _ in reasons.most_common() if why else ():
         if kind not in _SAY_ENOUGH:
             lines += _details(kind, Counter(plan.reason for plan in answer.plans if plan.rejection == kind))
     return lines

@@ -105,11 +105,23 @@ _RATES = {
     "rate": RunColumn(str, "samples_per_s, tokens_per_s, mfu, power_w, ...: the unit is the end of the name"),
     "value": RunColumn(float, "its value over the steady steps, of all ranks together unless per GPU", "not known"),
 }
+_PHASES = {
+    "attempt": _OF_RANK["attempt"],
+    "phase": RunColumn(int, "its number on the card; phases that train the same are one"),
+    "first_step": RunColumn(int, "the step with which it began, for the first time"),
+    "model": RunColumn(str, "the class of the model", "not known"),
+    "optimizer": RunColumn(str, "the class of the optimizer"),
+    "steps": RunColumn(int, "the steps of one rank"),
+    "mean_s": RunColumn(float, "the mean of the steady ones, of all ranks", "it has none"),
+    "share": RunColumn(float, "its share of the time of all steps"),
+    "shown": RunColumn(bool, "whether the means of the other files are of it"),
+}
 RUN_COLUMNS: dict[str, Described] = {
     "summary": _SUMMARY,
     "ranks": _RANKS,
     "job": _JOB,
     "rates": _RATES,
+    "phases": _PHASES,
     "collectives": _COLLECTIVES,
     "steps": _steps(),
 }

@@ -14,6 +14,7 @@ from ddlprof.analysis.context import ContextLine, OverheadLine, context_line, ov
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.hang_facts import BUSY
 from ddlprof.analysis.job_time import JobTime, job_time
+from ddlprof.analysis.phases import PhaseLine
 from ddlprof.analysis.rules.facts import idle_share
 from ddlprof.analysis.run import Attempt, RankAnalysis, headline_attempt
 from ddlprof.analysis.sources import other_sources
@@ -176,6 +177,10 @@ class ReportData:
     """Why the latest attempt stood still; None where it did not."""
     energy: EnergyLine | None = None
     """The energy that it takes; None where nothing tells."""
+    phases: list[PhaseLine] = field(default_factory=list)
+    """The phases of the training; empty, and left out of the JSON report, of a training in one phase."""
+    phase: int | None = None
+    """The number of the phase that the report is of; so of this."""
     schema: int = field(default=SCHEMA_VERSION)
 
     @property
@@ -195,7 +200,8 @@ def build_report(
     """The report of an analysed run, as seen at `now_unix_ns`. `carbon_g_per_kwh`: the CO2 of a kWh where it ran."""
     headline = headline_attempt(attempts)
     ranks = headline.ranks if headline else []
-    manifest = run.manifest
+    manifest = headline.manifest(run.manifest) if headline else run.manifest
+    phases = headline.phases if headline else None
     calibration = run.manifest.calibration if run.manifest else None
     overhead = overhead_line([r.data for r in ranks], headline.summary if headline else None, calibration)
     nodes = len({r.data.node for r in ranks})
@@ -232,7 +238,7 @@ def build_report(
         clocks=_clocks(headline) if headline else [],
         ranks=[_rank_line(r, now_unix_ns) for attempt in attempts for r in attempt.ranks],
         notes=_notes(run, headline),
-        manifest=asdict(manifest) if manifest else None,
+        manifest=asdict(run.manifest) if run.manifest else None,
         findings=judged.findings if judged else [],
         job=job,
         layout=manifest.layout.text(manifest.training.strategy) if manifest and manifest.layout else None,
@@ -244,6 +250,8 @@ def build_report(
         hang=hang,
         rates=rates,
         energy=energy_line(attempts, headline, rates, carbon_g_per_kwh),
+        phases=phases.lines if phases else [],
+        phase=phases.shown.number if phases else None,
     )
 
 

@@ -48,7 +48,10 @@ def as_json(report: ReportData) -> str:
     """The fields of the report, null for what was not measured."""
     from ddlprof.report.json_csv import json_text
 
-    return json_text(asdict(report))
+    fields = asdict(report)
+    if not report.phases:
+        del fields["phases"], fields["phase"]
+    return json_text(fields)
 
 
 def _html(run: Analysed) -> Iterable[str]:

@@ -135,6 +135,23 @@ def rate_columns(rates: Rates, energy: EnergyLine | None) -> Columns:
     return {name: columns[name] for name in RUN_COLUMNS["rates"]}
 
 
+def phase_columns(attempts: Sequence[Attempt]) -> Columns:
+    """`phases.csv`: the phases of every attempt that train the same, with the first step of the first of them."""
+    lines = [(each, of, line) for each in attempts if (of := each.phases) is not None for line in of.lines]
+    columns: Columns = {
+        "attempt": np.array([each.attempt for each, _, _ in lines], dtype=np.int64),
+        "phase": np.array([line.number for _, _, line in lines], dtype=np.int64),
+        "first_step": np.array([line.first_steps[0] for _, _, line in lines], dtype=np.int64),
+        "model": _texts([line.model or "" for _, _, line in lines]),
+        "optimizer": _texts([line.optimizer for _, _, line in lines]),
+        "steps": np.array([line.steps for _, _, line in lines], dtype=np.int64),
+        "mean_s": _floats([line.mean_s for _, _, line in lines]),
+        "share": _floats([line.share for _, _, line in lines]),
+        "shown": np.array([line is of.shown for _, of, line in lines], dtype=bool),
+    }
+    return {name: columns[name] for name in RUN_COLUMNS["phases"]}
+
+
 def _of_rank(rank: RankAnalysis, length: int) -> Columns:
     data = rank.data
     values = {"attempt": data.attempt, "rank": data.rank, "node": data.node}
@@ -180,7 +197,9 @@ def tables_of(run: RunData, attempts: Sequence[Attempt], progress: Progress | No
     """All tables of a run; the steps, which `progress` counts, come last."""
     headline = headline_attempt(attempts)
     ranks = [rank for attempt in attempts for rank in attempt.ranks]
-    origin, rates = run.origin_unix_ns, rates_of(run.manifest, headline)
+    origin = run.origin_unix_ns
+    rates = rates_of(headline.manifest(run.manifest) if headline else run.manifest, headline)
+    phased = any(attempt.phases is not None for attempt in attempts)
 
     def steps() -> Iterable[Columns]:
         for number, rank in enumerate(ranks, 1):
@@ -193,11 +212,12 @@ def tables_of(run: RunData, attempts: Sequence[Attempt], progress: Progress | No
         "ranks": map(rank_columns, [attempts]),
         "job": map(job_columns, [attempts]),
         "rates": [rate_columns(rates, energy_line(attempts, headline, rates))],
+        **({"phases": map(phase_columns, [attempts])} if phased else {}),
         "collectives": (collective_columns(rank, origin) for rank in ranks),
         "steps": steps(),
     }
     types = {name: {column: each.type for column, each in of.items()} for name, of in RUN_COLUMNS.items()}
-    return [RunTable(name, types[name], pieces[name]) for name in RUN_COLUMNS]
+    return [RunTable(name, types[name], pieces[name]) for name in RUN_COLUMNS if name in pieces]
 
 
 def frame(run: RunData, attempts: Sequence[Attempt], name: str) -> pd.DataFrame:

@@ -61,6 +61,10 @@ def lines(report: ReportData) -> Iterator[tuple[str, str]]:
     else:
         scale = scale_for(step)
         yield "Step", _step(report, scale)
+        if report.phases:
+            from ddlprof.report.run.phases import phase_lines  # not at the top: few trainings have several
+
+            yield from phase_lines(report.phases, report.phase, report.run)
         if by_dimension := _by_dimension(report):
             yield "Comm", by_dimension
         if report.pipeline is not None:

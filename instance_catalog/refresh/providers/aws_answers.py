@@ -118,7 +118,10 @@ def _gbps(mbps: float | None) -> float | None:
     return None if mbps is None else mbps / 1000
 
 
-NO_CREDENTIALS = "no AWS credentials found: run `aws configure` or `aws sso login`, or set AWS_PROFILE"
+NO_CREDENTIALS = (
+    "no AWS credentials found: run `aws configure` or `aws sso login`, or set AWS_PROFILE; "
+    "prices without an account: --cloud any"
+)
 
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired")
 _REFUSED = (

@@ -49,6 +49,10 @@ class Allowance:
             self.last_page_s = self._clock()
             yield page
 
+    def arrives(self) -> None:
+        """Notes that a large page makes progress. Only the time of the whole refresh ends it then."""
+        self.last_page_s = self._clock()
+
     def read(self, count_bytes: int) -> None:
         """Counts bytes that were read. Raises CallFailed if there are too many."""
         self._bytes += count_bytes
@@ -97,18 +101,28 @@ class TypeAnswer:
     ebs_burst_gbps: float | None = None
 
 
-class Provider(Protocol):
+class Origin(Protocol):
+    """Where answers about a cloud come from."""
+
+    @property
+    def name(self) -> str:
+        """The cloud's name in the column `cloud` of the catalogue."""
+        ...
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """The text for the column `source`, by kind of fact: types, on_demand, spot."""
+        ...
+
+
+class Provider(Origin, Protocol):
     """A cloud. Each method but `regions` makes one call for one region, in a thread of its own.
 
     Calls raise `CallFailed` for all failures, and count what they read with their `Allowance`.
     """
 
-    name: str
-    """The cloud's name in the column `cloud` of the catalogue."""
     gpu_types: tuple[str, ...]
     """The names of instance types to ask for by default. May contain `*` and `?`."""
-    sources: Mapping[str, str]
-    """The text for the column `source`, by kind of fact: types, on_demand, spot."""
     endpoints: Mapping[str, str]
     """The service that answers, by kind of call (`report.KINDS`). After a lasting failure it is not asked again."""
 

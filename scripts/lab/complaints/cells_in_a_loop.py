@@ -25,7 +25,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     model = Recurrent()
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
-    loader = DataLoader(TensorDataset(torch.randn(2048, 100, 16), torch.randint(0, 10, (2048,))), batch_size=16)
+    loader = DataLoader(TensorDataset(torch.randn(6144, 100, 16), torch.randint(0, 10, (6144,))), batch_size=16)
     clock = OwnClock()
     clock.train(model, optimizer, loader)
     clock.done()

@@ -23,7 +23,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, CLASSES))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    loader = DataLoader(TensorDataset(torch.randn(38_400, 64), torch.randint(0, CLASSES, (38_400,))), batch_size=256)
+    loader = DataLoader(TensorDataset(torch.randn(153_600, 64), torch.randint(0, CLASSES, (153_600,))), batch_size=256)
     clock = OwnClock()
     for x, y in loader:
         optimizer.zero_grad()

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 class Table(Dataset):  # type: ignore[type-arg]
     def __init__(self) -> None:
-        self.frame = pd.DataFrame(torch.randn(4096, 32).numpy())
+        self.frame = pd.DataFrame(torch.randn(32_768, 32).numpy())
         self.values = torch.from_numpy(self.frame.to_numpy().copy())
 
     def __len__(self) -> int:

@@ -34,7 +34,7 @@ def test_machines_of_a_description_and_of_the_catalogue(tmp_path: Path) -> None:
     assert devices.machines[3].network_gb_s is not None
     assert devices.latency_s == pytest.approx(20e-6)
     assert [device.name for device in devices.all][:3] == ["V100-SXM2-16GB/0", "V100-SXM2-16GB/1", "desk-1"]
-    assert devices.machines[0].memory_gib == 16
+    assert devices.machines[0].memory_gib == pytest.approx(0.985 * 16)
 
 
 def test_json_is_the_same(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from ddlprof.extensions.sharing import names as words
 from ddlprof.instance_catalog import load
+from ddlprof.model import source_locations
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,11 @@ def test_words_that_are_nobodys_stay() -> None:
     names = words.Pseudonyms()
     told = [names.operation(op) for op in ("allreduce_", "_allgather_base", "recv_any_source", "allreduce_mine", "x")]
     assert told == ["allreduce_", "_allgather_base", "recv_any_source", "allreduce_0", "operation_1"]
+
+
+def test_every_kind_of_work_at_a_place_stays() -> None:
+    kinds = [value for name, value in vars(source_locations).items() if name.isupper() and isinstance(value, str)]
+    in_data = set(source_locations.data_words())
+    told = {kind if source_locations.in_data(kind) not in in_data else source_locations.in_data(kind) for kind in kinds}
+    assert {kind for kind in told if words.what(kind) != kind} == set()
+    assert words.what("of the user's") == ""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from ddlprof.model.records import NO_BACKWARD, StepRow
+from ddlprof.model.records import NO_BACKWARD, Phase, StepRow
 from tests.integration.hooks.conftest import Layers, Profiling
 
 SLEEP_S = 0.02
@@ -111,6 +113,26 @@ def test_every_update_of_a_later_and_smaller_model_is_a_step(profiling: Profilin
                 optimizer.step()
     assert len(profile.rows) == 3 * STEPS * len(widths)
     assert {(row.samples, row.microbatches) for row in profile.rows} == {(4, 1)}
+
+
+def test_phases_name_the_model_and_keep_nothing_of_it(profiling: Profiling) -> None:
+    class Encoder(nn.Sequential):
+        pass
+
+    kept = []
+    with profiling() as profile:
+        for kind, width, make in ((Encoder, 64, torch.optim.SGD), (nn.Sequential, 8, torch.optim.Adam)):
+            model = kind(nn.Linear(64, width), nn.Linear(width, 1))
+            optimizer = make(model.parameters(), lr=0.1)
+            kept.append((weakref.ref(model), weakref.ref(optimizer)))
+            for (real,) in batches(3 * STEPS):
+                optimizer.zero_grad()
+                model(real).mean().backward()
+                optimizer.step()
+            del model, optimizer
+            gc.collect()
+            assert (kept[-1][0](), kept[-1][1]()) == (None, None)
+    assert profile.records("P") == [Phase(0, "SGD", 4225, "Encoder"), Phase(3 * STEPS, "Adam", 529, "Sequential")]
 
 
 @pytest.mark.parametrize(("name", "steps"), [("Adam#1", 6), ("Adam#2", 3), ("Adam", 3), ("SGD", 2)])

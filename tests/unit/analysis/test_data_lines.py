@@ -60,3 +60,24 @@ def test_the_line_that_is_the_line(
     main = of(tmp_path, {**counts, LOG: 50}).main
     assert (main and main.place) == place
     assert main is None or main.share == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [("data", "train.py:3-5 D.__getitem__"), ("data opens", "train.py:3 D.__getitem__")],
+)
+def test_the_function_is_told_where_it_has_more_than_a_line_of_unknown_work(
+    tmp_path: Path, what: str, text: str
+) -> None:
+    """A comprehension is a part of the function that it is in."""
+    inside = SourceLocation("train.py:5 D.__getitem__.<listcomp>", "data")
+    main = of(tmp_path, {ITEM._replace(what=what): 24, inside: 10, CALLER: 34, LOG: 50}).main
+    assert main is not None
+    assert main.place.text == text
+
+
+def test_what_a_third_of_a_function_does_is_told_of_it(tmp_path: Path) -> None:
+    table = SourceLocation("train.py:5 D.__getitem__.<listcomp>", "data tables")
+    main = of(tmp_path, {ITEM: 24, table: 16, CALLER: 40, LOG: 50}).main
+    assert main is not None
+    assert main.place == ("train.py:3-5 D.__getitem__", "data tables", "")

@@ -30,7 +30,7 @@ def test_sizes_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     out = capsys.readouterr().out
     assert "parameters         8,030,261,248 (8.03 G)\n" in out
     assert "active parameters  7,504,920,576 (7.5 G) for a token\n" in out
-    assert "FLOPs per token    48.3 G, forward and backward\n" in out
+    assert "FLOPs per token    51.5 G, forward and backward\n" in out
 
 
 def test_the_software_that_trains_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

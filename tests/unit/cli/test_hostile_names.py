@@ -20,7 +20,7 @@ import pytest
 from ddlprof.base.text import plain
 from ddlprof.cli.app import main
 from ddlprof.emit.engines import ENGINES
-from ddlprof.instance_catalog.refresh.report import Contradiction, RefreshOutcome, RefreshReport
+from ddlprof.instance_catalog.refresh.report import Contradiction, Move, RefreshOutcome, RefreshReport
 from ddlprof.model.checks import Check
 from ddlprof.model.manifest import ModelFacts
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
@@ -354,10 +354,11 @@ def test_pages_that_need_more_than_a_command_here() -> None:
 
 
 def _changes(name: str) -> str:
-    outcome = RefreshOutcome(name, name, 1, name)
-    return changes.refreshed(
-        RefreshReport((outcome,), (Contradiction(name, name, name, name, name, name),), (Path(name),))
-    )
+    contradiction = Contradiction(name, name, name, name, name, name)
+    move = Move(name, name, name, 3.0, 1.0)
+    by_region = RefreshReport((RefreshOutcome(name, name, 1, name),), (contradiction,), (Path(name),))
+    by_cloud = RefreshReport((RefreshOutcome(name, name, 1, name, name),), (), (), (move,), (name,), (name,))
+    return changes.refreshed(by_region) + changes.refreshed(by_cloud)
 
 
 def _features(name: str) -> str:

@@ -191,7 +191,7 @@ def test_a_batch_that_was_given_is_that_of_the_run(
     assert ddlprof(monkeypatch, "recommend", "run", *budget) == 2
     assert "say what it was: one number with --batch" in " ".join(capsys.readouterr().err.split())
     assert ddlprof(monkeypatch, "recommend", "run", *budget, "--batch", "16,32") == 2
-    assert ddlprof(monkeypatch, "recommend", "run", *budget, "--batch", "16") == 0
+    assert ddlprof(monkeypatch, "recommend", "run", *budget, "--batch", "16", "--why") == 0
     assert "batch of the run: 16, as given" in capsys.readouterr().out
     one = ["--instance", "g4dn.xlarge", "--placement", "1"]
     assert ddlprof(monkeypatch, "predict", "run", *one, "--batch", "16") == 0
@@ -207,14 +207,14 @@ def test_where_no_gpu_was_measured_the_page_begins_with_that(
     assert "no GPU was measured" not in capsys.readouterr().out
 
 
-def test_the_demo_asks_a_question_whose_answers_differ_and_ends_with_the_breakdown(
+def test_the_demo_asks_a_question_whose_answers_differ_and_ends_with_the_answer(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     project = Path(__file__).parents[3]
     recipe = (project / "Makefile").read_text(encoding="utf-8").partition("\ndemo:")[2].partition("\n\n")[0]
-    *_, question, _, last = (line.strip() for line in recipe.splitlines())
-    assert last == "$(BIN)/ddlprof report $(DEMO)/two-ranks"
-    program, command, model, *options = question.split()
+    *_, question, out, _, last = (line.strip() for line in recipe.splitlines())
+    assert (last, out) == ("@$(BIN)/python -m scripts.demo_answer $(DEMO)", "-o - -o $(DEMO)/plans.json")
+    program, command, model, *options = question.rstrip("\\").split()
     assert (program, command) == ("$(BIN)/ddlprof", "recommend")
     assert ddlprof(monkeypatch, "recommend", str(project / model), *options, "-o", "-", "-o", "plans.json") == 0
     plans = [plan for plan in json.loads(Path("plans.json").read_text())["plans"] if not plan["reason"]][:5]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ddlprof.cli.app import main
+from ddlprof.cli.screen import fitted
 from ddlprof.recommender.target import default_catalog
 from tests.golden.runs import HERE, simple_run
 from tests.unit.cli.commands import skip_without
@@ -66,9 +67,25 @@ COMMANDS = (
 def test_a_terminal_shows_the_text_of_the_pipe_in_colour(words: list[str], shown: Callable[..., str]) -> None:
     coloured, plain = shown(*words), shown(*words, terminal=False)
     without_times = re.compile(r"\d[\d.]* (?:GiB|MiB)|\d+ \w+ ago|silent_s.*")
-    assert without_times.sub("", CODES.sub("", coloured)) == without_times.sub("", plain)
+    assert without_times.sub("", CODES.sub("", coloured)) == without_times.sub("", fitted(plain, 100))
     assert CODES.search(coloured)
     assert "\x1b" not in plain
+
+
+@pytest.mark.parametrize("columns", [30, 40, 60, 80, 120, 300])
+def test_labelled_lines_are_as_wide_as_the_terminal(columns: int, shown: Callable[..., str]) -> None:
+    words = ["report", str(HERE / "two-ranks")]
+    plain, narrow = shown(*words, terminal=False), shown(*words, NO_COLOR="1", COLUMNS=str(columns))
+    assert narrow.split() == plain.split()
+    lines = narrow.splitlines()
+    assert all(len(line) <= max(columns, 40) for line in lines if "next: " not in line)
+    first = {line[:9] for line in plain.splitlines()}
+    assert all(line[:9] in first or not line[:9].strip() for line in lines)
+
+
+def test_rows_of_tables_are_left_whole() -> None:
+    row = f"fifo  {'1.00  ' * 20}2\n"
+    assert fitted(row, 60) == row
 
 
 def test_a_program_gets_json_without_colour_from_a_terminal_too(shown: Callable[..., str]) -> None:
@@ -80,6 +97,8 @@ def test_the_severity_of_a_verdict_has_a_colour(shown: Callable[..., str], tmp_p
     assert "\x1b[1;33mmostly computing; the largest avoidable stall is data, 16 %\x1b[0m (warning;" in card
     card = shown("report", str(simple_run(tmp_path / "run", data_ms=9.5)))
     assert "\x1b[1;31mDATA-BOUND\x1b[0m (51 % of the step, critical;" in card
+    narrow = shown("report", str(HERE / "two-ranks"), COLUMNS="50")
+    assert "\x1b[1;33mmostly computing" in narrow
 
 
 def test_heads_of_tables_and_the_best_of_a_column_stand_out(shown: Callable[..., str]) -> None:
@@ -109,7 +128,7 @@ def test_names_get_no_say_in_colour_or_lines(shown: Callable[..., str], tmp_path
     default_catalog.cache_clear()
     for words in (["report", run], ["recommend", job, *work], ["instances", "show", name], ["instances"]):
         coloured = shown(*words, DDLPROF_CATALOG=overlay)
-        assert CODES.sub("", coloured) == shown(*words, terminal=False, DDLPROF_CATALOG=overlay)
+        assert CODES.sub("", coloured) == fitted(shown(*words, terminal=False, DDLPROF_CATALOG=overlay), 100)
         assert "[bold red]x[/] :smile:" in coloured
 
 

@@ -60,17 +60,21 @@ def test_memory_that_is_not_enough_is_said_with_the_largest_batch(
     """Of bert, 6 GiB were measured with 12 samples, about 1.6 of which do not grow with the batch."""
     asked = ["predict", bert, "--instance", "g4dn.xlarge", "-o", "-", "-o", "p.json"]
     assert ddlprof(monkeypatch, *asked) == 0
-    assert "Memory   6.8 GiB needed of the 14.7 GiB of a GPU that a process gets\n" in capsys.readouterr().out
+    assert "Memory   6.8 GiB needed of the 14.6 GiB of a GPU that a process gets\n" in capsys.readouterr().out
     assert json.loads(Path("p.json").read_text(encoding="utf-8"))["fits_memory"] is True
     assert ddlprof(monkeypatch, *asked, "--batch", "60") == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "Memory does not fit, 24.3 GiB needed of the 14.7 GiB" in out
-    largest = int(out.partition("the largest batch that fits is ")[2].split()[0])
+    assert "Memory does not fit, 24.3 GiB needed of the 14.6 GiB" in out
+    largest = int(out.partition("the largest batch that fits is ")[2].split()[0].rstrip(";"))
     assert 24 < largest < 60
     assert json.loads(Path("p.json").read_text(encoding="utf-8"))["fits_memory"] is False
     assert ddlprof(monkeypatch, *asked, "--batch", str(largest), "--gpu", "L4") == 0
     assert "!" not in capsys.readouterr().out
     assert ddlprof(monkeypatch, *asked, "--batch", str(largest + 1), "--gpu", "L4") == 0
+    out = capsys.readouterr().out
+    assert "? fits perhaps in memory" in out
+    assert "Memory   1: fits perhaps" in out
+    assert ddlprof(monkeypatch, *asked, "--batch", str(2 * largest), "--gpu", "L4") == 0
     out = capsys.readouterr().out
     assert "! does not fit in memory" in out
     assert "Memory   1: does not fit" in out
@@ -152,7 +156,7 @@ def test_prices_of_ones_own(
     assert "o your own price; d your discount taken off" in " ".join(out.split())
     assert " at the list's price)" in " ".join(out.split())
     assert "with your own prices and discounts" in " ".join(out.split())
-    assert ddlprof(monkeypatch, "recommend", bert, *options, *own, "--instance", "p3.16xlarge") == 0
+    assert ddlprof(monkeypatch, "recommend", bert, *options, *own, "--instance", "p3.16xlarge", "--why") == 0
     out = capsys.readouterr().out
     assert "All of these are paid for" in out
     assert "Prices    aws us-east-1, your own\n" in out

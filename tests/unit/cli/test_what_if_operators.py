@@ -124,7 +124,7 @@ def test_adapters_take_less_of_everything_and_four_bits_cost_time(
     assert "LoRA of rank 8 (in RUN: not known)" in " ".join(capsys.readouterr().out.split())
     qlora = predicted(monkeypatch, "--placement", "8", "--qlora", "8")
     before, after = plain["estimate"], lora["estimate"]
-    assert after["phases"]["optimizer_s"] < 0.1 * before["phases"]["optimizer_s"]
+    assert after["phases"]["optimizer_s"] < 0.2 * before["phases"]["optimizer_s"]  # the host's part stays
     assert after["phases"]["backward_s"] < 0.7 * before["phases"]["backward_s"]
     assert after["interconnect_s"] < before["interconnect_s"]
     assert lora["memory_gib_needed"] < plain["memory_gib_needed"] - 3 * 4 * 0.9 * ELEMENTS / GIB
@@ -141,7 +141,7 @@ def test_predictions_rest_on_a_probe_of_the_gpu(
     add_reached(catalog, [slow])
     after = predicted(monkeypatch)["estimate"]
     assert after["step_s"] > 1.5 * before["step_s"]
-    assert after["high_s"] / after["low_s"] < before["high_s"] / before["low_s"]
+    assert after["high_s"] / after["step_s"] < before["high_s"] / before["step_s"]  # below, one ends at the peak
     assert "measured" in " ".join(after["basis"])
     elsewhere = ["predict", "net.json", "--instance", "g5.xlarge", "--batch", "8", "-o", "-", "-o", "g5.json"]
     assert ddlprof(monkeypatch, *elsewhere) == 0

@@ -10,7 +10,7 @@ import pytest
 
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.model.classes import CLASSES, PARTS
-from ddlprof.model.events import Event, Kind
+from ddlprof.model.events import Event, FirstSeen, Kind
 from ddlprof.model.records import Flag, StepRow
 from ddlprof.writing.writer import FinishedStep
 
@@ -87,9 +87,15 @@ class Thread:
 
     @contextmanager
     def updating(
-        self, optimizer: int = 0, skipped: Any = False, name: str = "SGD", size: int = LARGE
+        self,
+        optimizer: int = 0,
+        skipped: Any = False,
+        name: str = "SGD",
+        size: int = LARGE,
+        model: str | None = None,
+        alive: frozenset[int] | None = None,
     ) -> Iterator[None]:
-        first_seen = None if optimizer in self._optimizers else (name, size)
+        first_seen = None if optimizer in self._optimizers else FirstSeen(name, size, model, alive)
         self._optimizers.add(optimizer)
         with self.during(Kind.OPTIMIZER_BEGIN, Kind.OPTIMIZER_END, (optimizer,), (optimizer, skipped, first_seen)):
             yield

@@ -9,7 +9,7 @@ from ddlprof.collect.helper import Helper
 from ddlprof.collect.hooks.collective import IssuedCollective
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
-from ddlprof.model.events import Kind
+from ddlprof.model.events import FirstSeen, Kind
 from ddlprof.model.kernels import Activity
 
 MS = 1_000_000
@@ -113,7 +113,7 @@ def train(
         recorder.emit(Kind.BACKWARD_END)
         recorder.emit(Kind.OPTIMIZER_BEGIN, 0)
         device.launch("multi_tensor_apply_kernel", MS)
-        recorder.emit(Kind.OPTIMIZER_END, 0, False, ("SGD", 1))
+        recorder.emit(Kind.OPTIMIZER_END, 0, False, FirstSeen("SGD", 1))
         if drain:
             helper._drain()
     return seq

@@ -64,7 +64,7 @@ def test_optimizers_of_long_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -
         thread.update(1, optimizer)
         thread.update(1, 0)  # the anchor, which is never forgotten
     known = thread.assembler.boundaries
-    assert len(known.names) == len(known._sizes) == len(known._numbers) == MOST
+    assert len(known.names) == len(known.sizes) == len(known._numbers) == MOST
     assert len(known._ends) <= MOST
     assert known.anchor == 0
     assert known.label(10 * MOST - 1) == f"SGD#{10 * MOST}"

@@ -16,7 +16,7 @@ from ddlprof.collect.helper import Helper
 from ddlprof.collect.process.stack_schedule import LOOK_S
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
-from ddlprof.model.events import Kind
+from ddlprof.model.events import FirstSeen, Kind
 from ddlprof.model.health import HealthReading
 from ddlprof.model.records import ContextRow, LoaderCost, Note, Overhead
 from ddlprof.model.stack_samples import START_LOOK_S
@@ -44,7 +44,7 @@ class Rig:
             for collective in collectives:
                 self.recorder.emit(Kind.COLLECTIVE, collective)
             self.recorder.emit(Kind.OPTIMIZER_BEGIN, 0)
-            self.recorder.emit(Kind.OPTIMIZER_END, 0, False, ("SGD", 1))
+            self.recorder.emit(Kind.OPTIMIZER_END, 0, False, FirstSeen("SGD", 1))
 
     def written(self, tag: str = "s") -> list[Any]:
         self.writer.close()

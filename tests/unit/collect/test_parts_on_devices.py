@@ -25,7 +25,7 @@ from ddlprof.collect.hooks.collective import IssuedCollective
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.model.classes import CLASSES, COMM_PARTS
-from ddlprof.model.events import Kind
+from ddlprof.model.events import FirstSeen, Kind
 from ddlprof.model.kernels import Activity
 from ddlprof.model.records import MISSING, Calibration, RankHeader
 from ddlprof.report.run import text as card
@@ -90,7 +90,7 @@ class Rank:
         emit(Kind.BACKWARD_END)
         emit(Kind.OPTIMIZER_BEGIN, 0)
         self.device.launch("adam", MS)
-        emit(Kind.OPTIMIZER_END, 0, False, ("SGD", 1))
+        emit(Kind.OPTIMIZER_END, 0, False, FirstSeen("SGD", 1))
         self.helper._drain()
 
     def compute(self, duration: int, first: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ddlprof.collect.recorder import Recorder
-from ddlprof.model.events import IterationStart, Kind
+from ddlprof.model.events import FirstSeen, IterationStart, Kind
 from tests.unit.collect.cores import CORES, Core
 
 
@@ -93,7 +93,7 @@ def test_long_steps_change_hands_in_parts(recorder: Recorder) -> None:
 def trained(recorder: Any, steps: int) -> None:
     for _ in range(steps):
         recorder.emit(Kind.FORWARD_BEGIN)
-        recorder.emit(Kind.OPTIMIZER_END, 5, False, ("SGD", 1) if not recorder.boundaries else None)
+        recorder.emit(Kind.OPTIMIZER_END, 5, False, FirstSeen("SGD", 1) if not recorder.boundaries else None)
 
 
 def test_memory_is_bounded_when_nobody_takes_the_events(recorder: Recorder) -> None:
@@ -127,9 +127,9 @@ def test_what_is_lost_does_not_end_within_a_step(recorder: Recorder) -> None:
     for _ in range(50):
         recorder.emit(Kind.FORWARD_BEGIN)
     assert len(recorder.chunks) == 2
-    recorder.emit(Kind.OPTIMIZER_END, 5, False, ("SGD", 1))
+    recorder.emit(Kind.OPTIMIZER_END, 5, False, FirstSeen("SGD", 1))
     ((_, _, *lost),) = recorder.chunks[2]
-    assert lost == [{5: 1}, 1, {5: ("SGD", 1)}]
+    assert lost == [{5: 1}, 1, {5: FirstSeen("SGD", 1)}]
 
 
 def test_what_is_lost_at_the_end_is_told_then(recorder: Recorder) -> None:

@@ -16,7 +16,7 @@ from ddlprof.collect.accelerator.protocol import DeviceProfiler
 from ddlprof.collect.hooks.context import HookContext
 from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.session import Session
-from ddlprof.model.events import Kind
+from ddlprof.model.events import FirstSeen, Kind
 from ddlprof.model.manifest import Manifest
 from ddlprof.model.options import Options
 from ddlprof.model.records import End, Note
@@ -39,7 +39,7 @@ def context(session: Session, profiler: DeviceProfiler | None = None) -> HookCon
 def update(session: Session, times: int = 1) -> None:
     for _ in range(times):
         session.recorder.emit(Kind.OPTIMIZER_BEGIN)
-        session.recorder.emit(Kind.OPTIMIZER_END, 0, False, ("SGD", 1))
+        session.recorder.emit(Kind.OPTIMIZER_END, 0, False, FirstSeen("SGD", 1))
 
 
 def records(directory: Path, rank: int = 0) -> list[tuple[str, object]]:

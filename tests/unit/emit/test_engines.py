@@ -6,8 +6,10 @@ environment.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -236,17 +238,38 @@ def test_sagemaker_takes_the_request(case: str) -> None:
     assert limits.get("MaxWaitTimeInSeconds", 1e9) >= limits["MaxRuntimeInSeconds"]
 
 
+def by_dstack(text: str) -> str:
+    """What dstack makes of a command: `$$` is one dollar; from any other dollar on, the next `${{` is a reference."""
+    made, rest = "", text
+    while (at := rest.find("$")) >= 0:
+        if rest[at + 1] != "$":
+            assert "${{" not in rest
+            break
+        made, rest = made + rest[: at + 1], rest[at + 2 :]
+    return made + rest
+
+
+@pytest.mark.parametrize("words", [("train.py", "${{ x }}", "$HOME"), ("train.py", "a$$b"), ("train.py", "$HOME")])
+def test_dstack_replaces_nothing_in_arguments(words: tuple[str, ...]) -> None:
+    plainly = document("dstack", TWO)["commands"][-1].splitlines()
+    command = by_dstack(document("dstack", replace(TWO, words=words))["commands"][-1]).splitlines()
+    assert command[:-1] == plainly[:-1]
+    assert shlex.split(command[-1]) == list(words)
+
+
 def test_sagemaker_gives_each_machine_its_number(tmp_path: Path) -> None:
     entry = document("sagemaker", TWO)["AlgorithmSpecification"]["ContainerEntrypoint"]
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name, says in {"torchrun": 'printf "%s|" "$@"', "hostname": 'echo "$HOST"'}.items():
-        (folder / name).write_text(f"#!/bin/bash\n{says}\n")
-        (folder / name).chmod(0o755)
+    (folder / "torchrun").write_text('#!/bin/bash\nprintf "%s|" "$@"\n')
+    (folder / "torchrun").chmod(0o755)
     for number, out in ((1, r"--out\|/opt/ml/checkpoints/runs/\d+\|"), (2, "")):
-        environment = {"PATH": f"{folder}:{os.environ['PATH']}", "HOST": f"algo-{number}"}
-        done = subprocess.run([*entry, "train.py", "a b"], capture_output=True, text=True, env=environment)
-        place = rf"--nnodes\|2\|--node-rank\|{number - 1}\|--master-addr\|algo-1\|--master-port\|29500\|"
+        config = {"current_host": f"ip-10-0-0-{number}", "hosts": ["ip-10-0-0-2", "ip-10-0-0-1"]}
+        (tmp_path / "resourceconfig.json").write_text(json.dumps(config))
+        here = [word.replace("/opt/ml/input/config", str(tmp_path)) for word in entry]
+        environment = {"PATH": f"{folder}:{os.environ['PATH']}"}
+        done = subprocess.run([*here, "train.py", "a b"], capture_output=True, text=True, env=environment)
+        place = rf"--nnodes\|2\|--node-rank\|{number - 1}\|--master-addr\|ip-10-0-0-1\|--master-port\|29500\|"
         command = rf"{place}--nproc-per-node\|8\|-m\|ddlprof\|run\|{out}train.py\|a b\|"
         assert re.fullmatch(command, done.stdout), done.stdout + done.stderr
 

@@ -205,6 +205,14 @@ def test_ranks_of_jobs_of_two_sizes() -> None:
         as_job(traces)
 
 
+def test_cycles_of_one_process_are_no_ranks() -> None:
+    cycles = [read(device_trace(begin=begin)) for begin in (2e6, 1e6)]
+    with pytest.raises(UserError, match="of one process, one after the other"):
+        as_job(cycles)
+    at_once = [read(device_trace(late_us=late)) for late in (0, 50)]  # in containers, whose numbers are alike
+    assert len(as_job(at_once).ranks) == 2
+
+
 def test_traces_without_a_rank_are_numbered_by_their_names() -> None:
     from dataclasses import replace
 

@@ -136,9 +136,9 @@ def test_once_analyses_once(run: GrowingRun, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("ddlprof.live.growing.CHUNK_BYTES", 1000)
     analysed: list[int] = []
 
-    def counted(data: RunData) -> list[Attempt]:
+    def counted(data: RunData, phase: int) -> list[Attempt]:
         analysed.append(len(data.ranks))
-        return analyse(data)
+        return analyse(data, phase)
 
     monkeypatch.setattr("ddlprof.live.snapshot.analyse", counted)
     assert ddlprof(monkeypatch, "watch", str(run.directory), "--once") == 0

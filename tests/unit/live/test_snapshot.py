@@ -87,7 +87,7 @@ def test_nothing_is_analysed_again_while_nothing_is_added(tmp_path: Path, monkey
     run.train(20)
     observer = Observer(RunFollower(tmp_path))
     observer.look(time.time_ns())
-    monkeypatch.setattr("ddlprof.live.snapshot.analyse", lambda data: pytest.fail("analysed again"))
+    monkeypatch.setattr("ddlprof.live.snapshot.analyse", lambda data, phase: pytest.fail("analysed again"))
     observer.look(time.time_ns())
     run.train(1)
     with pytest.raises(pytest.fail.Exception):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddlprof.model.operators import highest
+from ddlprof.model.operators import attended_share, highest
 
 SIZES = st.integers(0, 1000).map(float)
 
@@ -25,3 +25,11 @@ def test_few_are_kept_of_a_backward_that_frees_as_it_goes() -> None:
     assert highest(points) == ((0.0, 100.0), (99.0, 1.0))
     assert highest([(1.0, 1.0), (0.0, 5.0), (3.0, 4.0), (3.0, 5.0)]) == ((3.0, 5.0),)
     assert highest([]) == ()
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000))
+def test_causal_attention_computes_the_tiles_that_its_mask_leaves(queries: int, keys: int) -> None:
+    tile = 128
+    rows, columns = -(-queries // tile), -(-keys // tile)
+    seen = sum(min(row + 1, columns) for row in range(rows))
+    assert attended_share(queries, keys) == pytest.approx(seen / (rows * columns))

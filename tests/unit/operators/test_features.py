@@ -16,7 +16,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from ddlprof.collect.accelerator import known
 from ddlprof.model.manifest import ModelFacts
-from ddlprof.operators.features import model_facts, outermost, parameter_bytes, precision_of
+from ddlprof.operators.features import model_facts, outermost, parameter_bytes, precision_of, reduced_in
 from tests.unit.collect.programs import run_all
 
 
@@ -210,6 +210,25 @@ def test_what_is_no_module_gives_none() -> None:
 )
 def test_precision(dtype: torch.dtype, autocast: Any, expected: str) -> None:
     assert precision_of(nn.Linear(4, 4).to(dtype), autocast) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "hook", "expected"),
+    [
+        ({}, "", None),
+        ({"param_dtype": torch.bfloat16}, "", "bf16"),  # as torch does it
+        ({"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32}, "", "fp32"),
+        ({"reduce_dtype": torch.float16}, None, "fp16"),
+        ({}, "bf16_compress_hook", "bf16"),
+        ({}, "allreduce_hook", None),
+    ],
+)
+def test_gradients_are_reduced_in_the_type_of_a_policy_or_a_hook(
+    policy: dict[str, Any], hook: str | None, expected: str | None
+) -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    model.mixed_precision = SimpleNamespace(**policy)  # type: ignore[assignment]
+    assert reduced_in(model, hook) == expected
 
 
 def test_precision_of_mixed_precision_policies() -> None:

@@ -126,6 +126,41 @@ def test_without_an_input_operations_are_not_known() -> None:
     assert "--input 3,224,224" in found.notes[0]
 
 
+class Tied(nn.Module):
+    """A table of tokens that is its head's weight, too."""
+
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(100, 16, dtype=dtype), nn.Linear(16, 100, bias=False, dtype=dtype)
+        self.head.weight = self.table.weight
+
+    def forward(self, tokens: Tensor) -> Any:
+        return self.head(self.table(tokens))
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "precision", "size"),
+    [
+        (torch.float32, "fp32", "fp32", 4),
+        (torch.float32, "amp-bf16", "amp-bf16", 4),
+        (torch.float32, "bf16", "bf16", 2),
+        (torch.float32, "fp16", "fp16", 2),
+        (torch.bfloat16, "fp32", "bf16", 2),  # nothing converts it
+        (torch.bfloat16, "amp-bf16", "bf16", 2),
+    ],
+)
+@pytest.mark.parametrize("inputs", [[], [InputSpec((8,), "int64")]])
+def test_gradients_have_the_type_that_is_trained(
+    held: torch.dtype, asked: str, precision: str, size: int, inputs: list[InputSpec]
+) -> None:
+    found = look_at(Tied(held), inputs, StepSettings(batch=2, precision=asked))
+    assert (found.facts.parameter_tensors, found.facts.gradient_bytes) == (1, size * 1600)
+    if inputs:
+        assert found.step is not None
+        assert found.step.memory is not None
+        assert (found.step.precision, found.step.memory.trained_bytes) == (precision, size * 1600)
+
+
 def test_lazy_layers_are_known_after_their_input() -> None:
     def lazy() -> nn.Module:
         return nn.Sequential(nn.LazyLinear(5), nn.Linear(5, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
@@ -15,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ddlprof.base.errors import UserError
-from ddlprof.model.operators import PHASES, Operator, StepOperators
+from ddlprof.model.operators import PHASES, Operator, StepOperators, model_flops
 from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
 from ddlprof.recommender.compute.what_if import as_asked
 
@@ -106,6 +107,41 @@ def test_attention_is_the_kernel_that_cuda_takes(precision: str, name: str) -> N
     assert (backward.name, backward.flops) == (f"{name}_backward", 2.5 * forward.flops)
     size, element = 8 * 16 * 16, 4 if precision == "fp32" else 2
     assert forward.bytes == 4 * size * element + 4 * 8 * 16
+
+
+class Masked(nn.Module):
+    """One attention with a causal mask, as an argument or as a tensor."""
+
+    def __init__(self, as_tensor: bool, kernel: SDPBackend | None) -> None:
+        super().__init__()
+        self.q = nn.Linear(64, 64)
+        self.as_tensor, self.kernel = as_tensor, kernel
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = self.q(x).unflatten(-1, (2, 32)).transpose(1, 2)
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril() if self.as_tensor else None
+        with sdpa_kernel(self.kernel) if self.kernel else contextlib.nullcontext():
+            return F.scaled_dot_product_attention(q, q, q, mask, is_causal=mask is None)
+
+
+def test_time_follows_what_a_kernel_does_and_the_mfu_what_the_model_needs() -> None:
+    length, head = 1024, 2 * 1024 * 1024 * 2 * 2 * 32
+    done, needed = {}, {}
+    for name, as_tensor, kernel in (
+        ("flash", False, None),
+        ("mask", True, None),
+        ("math", False, SDPBackend.MATH),
+    ):
+        step = trace(Masked(as_tensor, kernel), length, 64, batch=2, precision="bf16")
+        scores = [each for each in step.operators if each.kind == "attention" or each.name == "bmm"]
+        for phase in ("forward", "backward"):
+            of_phase = [each for each in scores if each.phase == phase]
+            done[name, phase] = sum(each.flops * each.count for each in of_phase)
+            needed[name, phase] = sum(model_flops(each) * each.count for each in of_phase)
+    share = (8 * 9 / 2) / 64  # of the tiles of 128 by 128
+    for name, forward, backward in (("flash", share, 2.5 * share), ("mask", 1.0, 2.5), ("math", 1.0, 2.0)):
+        assert (done[name, "forward"], done[name, "backward"]) == (2 * head * forward, 2 * head * backward)
+        assert (needed[name, "forward"], needed[name, "backward"]) == (2 * head, 4 * head)
 
 
 def test_attention_in_parts_where_no_kernel_fits() -> None:

@@ -49,3 +49,34 @@ def test_without_operators_adapters_are_not_taken_into_account() -> None:
 def test_unknown_gradients_are_an_error() -> None:
     with pytest.raises(PredictionError, match="gradient_bytes is not known"):
         exchanged_by(replace(JOB, gradient_bytes=None), STRATEGIES["ddp"], Changes())
+
+
+AMP = replace(
+    JOB, gradient_bytes=4 * ELEMENTS, step=replace(STEP, precision="amp-bf16", memory=StepMemory(4 * ELEMENTS))
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("job", "strategy", "precision", "reduced_in", "bytes_of_each"),
+    [
+        (JOB, "ddp", None, None, 2),
+        (JOB, "ddp", "fp32", None, 4),
+        (JOB, "ddp", "amp-bf16", None, 4),
+        (JOB, "ddp", "fp8", None, 2),  # parameters stay as they were
+        (AMP, "ddp", None, None, 4),
+        (AMP, "ddp", "bf16", None, 2),
+        (AMP, "ddp", "fp8", None, 4),
+        (AMP, "ddp", None, "bf16", 2),  # a hook compresses
+        (JOB, "fsdp", None, None, 1.5 * 2),
+        (JOB, "fsdp", "fp32", None, 1.5 * 4),
+        (AMP, "fsdp", None, None, 1.5 * 2),
+        (AMP, "fsdp", None, "fp32", 2 + 0.5 * 4),
+        (AMP, "fsdp", "fp8", None, 1.5 * 2),
+        (AMP, "zero", "bf16", None, 2),
+    ],
+)
+def test_gradients_have_the_type_of_their_parameters_and_fsdp_has_its_own(
+    job: Workload, strategy: str, precision: str | None, reduced_in: str | None, bytes_of_each: float
+) -> None:
+    found = exchanged_by(job, STRATEGIES[strategy], Changes(), precision, reduced_in)
+    assert found.bytes == pytest.approx(bytes_of_each * ELEMENTS)

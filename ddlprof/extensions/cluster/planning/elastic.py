@@ -220,14 +220,16 @@ def _measured_batch(measurements: Sequence[Measurement]) -> int | None:
 
 def _largest_batch(workload: Workload, machine: Target) -> int | None:
     """The most samples of one pass that fit a GPU's memory; None: not known. Raises `UserError` where not one fits."""
-    from ddlprof.recommender.compute.memory import USABLE_MEMORY_SHARE, JobMemory
+    from ddlprof.recommender.compute.memory import JobMemory
+    from ddlprof.recommender.compute.memory_fit import usable_gib_of
     from ddlprof.recommender.target import default_catalog, machine_of
 
     gpu = machine_of(machine, default_catalog()).gpu if _of_gpus(workload) else None
     memory = JobMemory(workload)
-    if gpu is None or gpu.memory_gib is None or memory.needed_gib(1, 1) is None:
+    usable_gib = usable_gib_of(gpu) if gpu else None
+    if gpu is None or usable_gib is None or memory.needed_gib(1, 1) is None:
         return None
-    found = memory.largest_batch(USABLE_MEMORY_SHARE * gpu.memory_gib, 1)
+    found = memory.largest_batch(usable_gib, 1)
     if not found:
         raise UserError(f"{workload.name}: not one sample fits the memory of a {gpu.gpu_model}")
     return found

@@ -11,6 +11,9 @@ from ddlprof.extensions.cluster.packing import FreeGpus
 from ddlprof.extensions.cluster.policy import Decision
 from ddlprof.extensions.cluster.speeds import Speeds
 
+_DIGITS = 6
+"""Remaining times are equal that differ by less than a microsecond: the rest is rounding."""
+
 
 class Srtf:
     """The bound with perfect forecasts: hardly any policy has lower mean completion times if all placements are as
@@ -87,7 +90,7 @@ class Srtf:
     def _waits_s(self, state: JobState, now_s: float, cluster: Cluster, predictor: Speeds) -> float:
         samples = state.remaining_at(now_s)
         step_s = self._best_step_s(state.job, cluster, predictor)
-        return math.inf if samples is None else samples / state.job.batch * step_s
+        return math.inf if samples is None else round(samples / state.job.batch * step_s, _DIGITS)
 
     def _best_step_s(self, job: Job, cluster: Cluster, predictor: Speeds) -> float:
         """The step on the fastest GPU model; keeps the models in the order of their speed."""
@@ -104,4 +107,6 @@ class Srtf:
 
 def _runs_s(state: JobState, now_s: float) -> float:
     samples = state.remaining_at(now_s)
-    return math.inf if samples is None else max(state.works_from_s - now_s, 0.0) + samples / state.samples_per_s
+    if samples is None:
+        return math.inf
+    return round(max(state.works_from_s - now_s, 0.0) + samples / state.samples_per_s, _DIGITS)

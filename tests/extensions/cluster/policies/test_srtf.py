@@ -42,6 +42,15 @@ def test_ties_go_to_the_order_of_the_trace_and_not_to_who_started_last() -> None
     assert set(srtf.decide(0.0, [first], [second], cluster, AsMeasured()).allocations) == {"z"}
 
 
+def test_what_differs_by_rounding_is_a_tie() -> None:
+    """1.1 + 2.2 is more than 3.3 to a computer."""
+    first, second = (
+        JobState(job(name, 0, 4, seconds), 0.0, allocation=None, expected_samples=seconds)
+        for name, seconds in (("first", 1.1 + 2.2), ("second", 3.3))
+    )
+    assert set(Srtf().decide(0.0, [first, second], [], parse_cluster("1x4"), AsMeasured()).allocations) == {"first"}
+
+
 def test_without_foresight_it_is_the_order_of_submission() -> None:
     jobs = [job("a", 0, 4, 100), job("b", 1, 4, 20), job("c", 2, 4, 5)]
     found = outcomes(jobs, parse_cluster("1x4"), known=False)

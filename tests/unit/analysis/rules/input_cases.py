@@ -72,6 +72,10 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(WAITING, data_lines=made_at("data")),
         facts(WAITING, data_lines=made_at("data opens"), queued_share=0.5),
     ],
+    "reads_beyond": [
+        facts(WAITING, loader=SampleCost(1e-3, 16e6, 0.0), batch_bytes=32_000),
+        facts(WAITING, loader=SampleCost(1e-3, 16e6, 0.0), batch_bytes=32_000, data_lines=made_at("data")),
+    ],
     "repeated_samples": [facts(repeated_batches=True), facts(WAITING, repeated_batches=True, loader_workers=2)],
     "start_up": [
         facts(job=job("start_up", 500), starting=start_at(START_ITEMS)),
@@ -89,6 +93,7 @@ SILENT: dict[str, list[Facts]] = {
         facts(),
         facts(BLOCKED),
         facts(WAITING, repeated_batches=True),
+        facts(WAITING, loader=SampleCost(1e-3, 16e6, 0.0), batch_bytes=32_000),
         facts(WAITING, bursts=BURSTS),
         facts(WAITING, steady_steps=9),
         facts(HANDED),
@@ -130,6 +135,13 @@ SILENT: dict[str, list[Facts]] = {
         facts(HANDED, data_lines=made_at("data opens")),
         facts(WAITING, data_lines=made_at("data opens"), bursts=BURSTS),
         facts(WAITING, data_lines=made_at("data whole"), loader_workers=0),
+    ],
+    "reads_beyond": [
+        facts(WAITING),
+        facts(loader=SampleCost(1e-3, 16e6, 0.0), batch_bytes=32_000),
+        facts(WAITING, loader=SampleCost(1e-3, 16e6, 0.0), batch_bytes=320_000_000),
+        facts(WAITING, loader=SampleCost(1e-3, 1e5, 0.0), batch_bytes=3200),
+        facts(WAITING, loader=SampleCost(1e-3, None, 0.0), batch_bytes=32_000),
     ],
     "repeated_samples": [facts(), facts(repeated_batches=False), facts(repeated_batches=True, loader_workers=1)],
     "start_up": [

@@ -112,3 +112,8 @@ def test_a_rule_says_all_about_itself(rule: Rule) -> None:
 
 def test_names_are_unique() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+def test_every_rule_has_a_paragraph_on_its_cause_and_cure() -> None:
+    text = PAGE.with_name("causes.md").read_text(encoding="utf-8")
+    assert [rule.name for rule in RULES if text.count(f"`{rule.name}`: ") != 1] == []

@@ -20,6 +20,7 @@ from tests.unit.analysis.rules.test_rules import (
     LOOPED,
     NEEDLESS,
     ON_CPU,
+    PAUSES,
     SIZES,
     SPEAKS,
     UPDATING,
@@ -154,3 +155,9 @@ def test_switches_are_no_cause_where_computing_is_mostly_waiting(rule: str, know
     assert found(rule, facts(**ASLEEP | known)) == []
     assert found(rule, facts(**ASLEEP | known | {"busy_cores_per_rank": 0.9})) != []
     assert found(rule, facts(**ASLEEP | known | {"busy_cores_per_rank": 0.9, "other_cores": 0.6})) == []
+
+
+def test_pauses_of_a_collector_that_waits_for_a_processor_are_not_its_own() -> None:
+    (finding,) = found("collector", facts(collector=PAUSES, queued_share=0.3))
+    assert finding.gain_s == pytest.approx(0.0084)
+    assert not found("collector", facts(collector=PAUSES, queued_share=0.8))

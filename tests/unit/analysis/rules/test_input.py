@@ -153,3 +153,20 @@ def test_workers_that_repeat_their_data_are_not_given_more() -> None:
     assert finding.rule == "repeated_samples"
     assert finding.share == pytest.approx(0.5)
     assert "get_worker_info()" in finding.next
+
+
+def test_whole_batches_are_not_asked_for_where_the_data_set_gives_them() -> None:
+    short: dict[str, float | None] = {"compute": 0.7, "data": 0.3, "data_fetch": 0.0, "data_prep": 0.3}
+    said = [
+        apply_rules(facts(short, loader_workers=0, whole_batches=whole), RULES)[0].next for whole in (False, True, None)
+    ]
+    assert ["sample by sample" in each for each in said] == [True, False, True]
+
+
+def test_no_line_of_input_is_told_where_threads_fill_the_processors() -> None:
+    line = SourceShare(SourceLocation("train.py:9 D.__getitem__", "data"), 0.9, True)
+    given = facts({"compute": 60.0, "data": 40.0}, data_lines=DataLines(Sources(40, [line])), loader_workers=0,
+                  device="cpu", cpu_threads=16, cpu_percent=99.0)  # fmt: skip
+    assert "host_contention" in {each.rule for each in apply_rules(given, RULES)}
+    assert "data_line" not in {each.rule for each in apply_rules(given, RULES)}
+    assert "data_line" in {each.rule for each in apply_rules(replace(given, host=facts().host), RULES)}

@@ -10,7 +10,7 @@ import pytest
 
 from ddlprof.collect.accelerator import windows as module
 from ddlprof.collect.accelerator.windows import EVERY_UPDATES, FIRST_UPDATE, MOST_BEHIND, ProfilerWindows, summarise
-from ddlprof.model.events import Kind
+from ddlprof.model.events import FirstSeen, Kind
 from ddlprof.model.kernels import Activity
 from ddlprof.model.records import Flag, WindowRow
 from tests.unit.collect.lagging_device import MS, UNIX, LaggingDevice, Profiler, train
@@ -123,7 +123,7 @@ def test_several_updates_a_step(tmp_path: Path) -> None:
         recorder.emit(Kind.FORWARD_BEGIN, True, True, 4)
         device.launch("gemm", MS)
         recorder.emit(Kind.OPTIMIZER_BEGIN, 1)
-        recorder.emit(Kind.OPTIMIZER_END, 1, False, ("SGD", 1))
+        recorder.emit(Kind.OPTIMIZER_END, 1, False, FirstSeen("SGD", 1))
         train(device, recorder, trainer.rig.helper, 1)
     (row,) = trainer.rows()
     assert (row.updates, row.kernels) == (2, 8)

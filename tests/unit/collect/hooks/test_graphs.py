@@ -11,7 +11,7 @@ import torch
 from ddlprof.collect.hooks.table import hook_context
 from ddlprof.collect.install import Uninstall
 from ddlprof.collect.recorder import Recorder
-from ddlprof.model.events import Kind
+from ddlprof.model.events import FirstSeen, Kind
 from tests.unit.collect.toy_accelerator import Toy
 
 
@@ -100,11 +100,11 @@ def test_each_replay_of_a_captured_update_is_one(device: Captured) -> None:
     graph = device.graph()
     graph.capture_begin()
     device.recorder.emit(Kind.BACKWARD_BEGIN)
-    device.recorder.emit(Kind.OPTIMIZER_END, 0, False, ("SGD", 3))
+    device.recorder.emit(Kind.OPTIMIZER_END, 0, False, FirstSeen("SGD", 3))
     graph.capture_end()
     assert [graph.replay(), graph.replay()] == ["replayed"] * 2
     updates = [event for event in device.events() if event[0] == Kind.OPTIMIZER_END]
-    assert updates == [(Kind.OPTIMIZER_END, 0, False, ("SGD", 3)), (Kind.OPTIMIZER_END, 0, False, None)]
+    assert updates == [(Kind.OPTIMIZER_END, 0, False, FirstSeen("SGD", 3)), (Kind.OPTIMIZER_END, 0, False, None)]
     assert device.recorder.boundaries == 2
     assert len(device.notes) == 1
 

@@ -4,7 +4,7 @@ import pytest
 
 from ddlprof.collect.steps import boundaries
 from ddlprof.collect.steps.boundaries import RETIRED_AFTER, StepBoundaries
-from ddlprof.model.events import IterationStart, Kind
+from ddlprof.model.events import FirstSeen, IterationStart, Kind
 from tests.unit.collect.conftest import LARGE, MS, SMALL, Thread
 
 
@@ -35,12 +35,14 @@ def test_a_critic_that_steps_first_ends_no_step(thread: Thread) -> None:
     assert [row.step_ns // MS for row in thread.rows] == [120] * 2 * boundaries.SETTLED_AFTER
 
 
-def _steps(thread: Thread, number: int, optimizer: int, size: int) -> int:
+def _steps(
+    thread: Thread, number: int, optimizer: int, size: int, alive: frozenset[int] | None = None, ms: float = 20
+) -> int:
     """Trains for a number of updates; returns how many steps are then known to have ended more than before."""
     before = len(thread.steps)
     for _ in range(number):
-        thread.forward(20)
-        thread.update(1, optimizer, size=size)
+        thread.forward(ms)
+        thread.update(1, optimizer, size=size, alive=alive)
     return len(thread.steps) - before
 
 
@@ -73,6 +75,36 @@ def test_a_smaller_optimizer_that_begins_to_take_turns_ends_no_step(thread: Thre
         assert _steps(thread, 1, 0, LARGE) == 1
     assert [row.compute_ns // MS for row in thread.rows[boundaries.SETTLED_AFTER :]] == [6 * 21] * rounds
     assert thread.assembler.boundaries.settled  # of two that are known to take turns nothing is held back
+
+
+def test_one_that_took_turns_and_goes_on_alone_loses_the_updates_of_one_round_at_most(thread: Thread) -> None:
+    for _ in range(boundaries.SETTLED_AFTER):
+        _steps(thread, 2, 0, SMALL)
+        _steps(thread, 1, 1, LARGE)
+    _steps(thread, RETIRED_AFTER, 0, SMALL)
+    assert thread.assembler.boundaries.anchor == 0
+    assert len(thread.rows) == boundaries.SETTLED_AFTER + RETIRED_AFTER - 2
+    assert [row.compute_ns // MS for row in thread.rows] == [63] * (boundaries.SETTLED_AFTER + 1) + [21] * 47
+
+
+def test_rounds_of_changing_lengths_stay_rounds(thread: Thread) -> None:
+    rounds = [1, 3, 2, 5, 1, 9, 4, 30, 2] + [1] * boundaries.SETTLED_AFTER
+    for updates in rounds:
+        _steps(thread, updates, 0, SMALL)
+        _steps(thread, 1, 1, LARGE)
+    assert [row.compute_ns // MS for row in thread.rows] == [21 * (updates + 1) for updates in rounds]
+
+
+def test_a_smaller_phase_is_known_at_once_where_the_optimizer_before_is_gone(thread: Thread) -> None:
+    _steps(thread, boundaries.SETTLED_AFTER, 0, LARGE)
+    assert _steps(thread, 3, 1, SMALL, alive=frozenset({1})) == 3
+    assert _steps(thread, 3, 2, SMALL // 2, alive=frozenset({1, 2})) == 0  # the one before could still go on
+
+
+def test_a_smaller_phase_of_long_steps_is_not_held_back_long(thread: Thread) -> None:
+    _steps(thread, boundaries.SETTLED_AFTER, 0, LARGE)
+    step = boundaries.SETTLED_AFTER_NS / MS / (boundaries.SETTLED_AFTER - 1)
+    assert _steps(thread, boundaries.SETTLED_AFTER, 1, SMALL, ms=step) == boundaries.SETTLED_AFTER
 
 
 def test_lost_events_end_what_is_held_back(thread: Thread) -> None:
@@ -130,14 +162,14 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch, thread: Thread) -> N
 def test_labels_tell_optimizers_of_one_class_apart() -> None:
     names = StepBoundaries()
     for optimizer, name in enumerate(("Adam", "SGD", "Adam")):
-        names.learn(optimizer, name, 10)
+        names.learn(optimizer, FirstSeen(name, 10))
     assert [names.label(optimizer) for optimizer in range(3)] == ["Adam#1", "SGD", "Adam#2"]
 
 
 def test_a_name_that_none_has_is_told_with_those_that_there_are() -> None:
     found = StepBoundaries("Adam#3")
     for optimizer, name in enumerate(("Adam", "SGD", "Adam")):
-        found.learn(optimizer, name, 1000)
+        found.learn(optimizer, FirstSeen(name, 1000))
     assert found.note() == (
         "--step-optimizer Adam#3 is none of those that stepped: "
         "Adam#1 (parameters: 1,000), SGD (parameters: 1,000), Adam#2 (parameters: 1,000)"
@@ -174,7 +206,7 @@ def test_steps_among_lost_updates_are_those_of_the_anchor_or_of_what_took_over(
 ) -> None:
     boundaries = StepBoundaries()
     boundaries.anchor = 0
-    assert boundaries.lost(updates, {2: ("Adam", 10)}) == steps
+    assert boundaries.lost(updates, {2: FirstSeen("Adam", 10)}) == steps
     assert boundaries.names == {2: "Adam"}
     boundaries.rounds = IterationStart.LOADER
     assert boundaries.lost(updates, {}) == updates.get(None, 0)

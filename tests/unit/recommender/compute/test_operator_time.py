@@ -169,7 +169,7 @@ def test_channels_last_make_convolutions_faster_in_half_precision_on_tensor_core
     first, gpu = step(convolution(dtype), precision="amp-fp16"), CATALOG.gpu(name)
     last = dataclasses.replace(first, channels_last=True)
     before, after = MODEL.step(first, gpu), MODEL.step(last, gpu)
-    assert (after.step_s < 0.8 * before.step_s) is faster
+    assert (after.step_s < 0.95 * before.step_s) is faster
     assert (after.sd > before.sd) is faster
     if not faster:
         assert after.step_s == before.step_s

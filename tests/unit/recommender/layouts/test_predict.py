@@ -109,6 +109,7 @@ def test_memory_tells_what_fits() -> None:
         (JOB, {"layout": Layout(tensor=3)}, "layout tp3: 64 GPUs cannot be divided"),
         (JOB, {"precision": "fp32"}, "in bf16, amp-bf16, fp16, amp-fp16, fp8 only, not in fp32"),
         (JOB, {"gpu_model": None}, "target without a GPU"),
+        (JOB, {"host_launch_us": 20.0}, "layouts have coefficients for the host"),
         (Workload(name="resnet", flops_per_sample=1e9), {}, "resnet: layouts need the sizes of a transformer"),
     ],
 )

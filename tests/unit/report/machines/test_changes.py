@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from ddlprof.instance_catalog import LinkFact
-from ddlprof.instance_catalog.refresh import Contradiction, RefreshOutcome, RefreshReport
+from ddlprof.instance_catalog.refresh import Contradiction, Move, RefreshOutcome, RefreshReport
 from ddlprof.report.machines.changes import (
     LINKS,
     added,
@@ -46,6 +46,36 @@ def test_a_refresh_without_news() -> None:
     assert refreshed(report) == "region     what         rows\nus-east-1  spot prices     3\n"
 
 
+def test_a_refresh_of_several_clouds() -> None:
+    report = RefreshReport(
+        (RefreshOutcome("any", "prices", 3, cloud="gcp"), RefreshOutcome("any", "prices", 0, "no answer", "oci")),
+        (),
+        (Path("prices.csv"),),
+        moves=tuple(Move("us-central1", f"a{n}", "on_demand", 3.0, 8.5) for n in range(22)),
+        added=("gcp x1",),
+        left_out=tuple(f"gcp y{n}" for n in range(6)),
+    )
+    lines = refreshed(report).splitlines()
+    assert lines[:6] == [
+        "cloud  what    rows",
+        "gcp    prices     3",
+        "oci    prices     0  failed; the old ones keep their date: no answer",
+        "",
+        "Moved by more than a factor of 2 (22 prices):",
+        "  a0 on demand 8.5 -> 3 (us-central1)",
+    ]
+    assert lines[-7:] == [
+        "  and 2 more: --format json has all",
+        "",
+        "New, their links and network unknown (1): gcp x1",
+        "",
+        "Left out, as it is not known what they are (6): gcp y0, gcp y1, gcp y2, gcp y3, gcp y4, ...",
+        "",
+        "Wrote prices.csv",
+    ]
+    assert json.loads(refreshed_as_json(report))["moves"][0]["before_usd_per_hour"] == 8.5
+
+
 def test_added_facts() -> None:
     assert added([FACT], Path("overlay")) == (
         "machine     what       value  unit    notes\n"
@@ -59,8 +89,8 @@ def test_a_refresh_for_programs() -> None:
     assert found == {
         "ok": False,
         "outcomes": [
-            {"region": "us-east-1", "kind": "types", "rows": 65, "error": None},
-            {"region": "us-east-1", "kind": "on_demand", "rows": 0, "error": "AccessDenied: not allowed"},
+            {"region": "us-east-1", "kind": "types", "rows": 65, "error": None, "cloud": ""},
+            {"region": "us-east-1", "kind": "on_demand", "rows": 0, "error": "AccessDenied: not allowed", "cloud": ""},
         ],
         "contradictions": [
             {
@@ -72,6 +102,9 @@ def test_a_refresh_for_programs() -> None:
                 "reason": "total, not of one",
             }
         ],
+        "moves": [],
+        "added": [],
+        "left_out": [],
         "files": ["overlay/instances.csv"],
     }
 

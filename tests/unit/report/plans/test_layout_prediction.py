@@ -73,5 +73,8 @@ def test_side_by_side() -> None:
 
 def test_what_does_not_fit_is_said() -> None:
     barely = step("tp1")
-    assert "Memory   may not fit, 70.0 GiB needed of the 70.0 GiB" in render("job", [barely])
+    assert barely.estimate is not None
+    perhaps = replace(barely.estimate, fits_memory=True, memory_verdict="fits perhaps", memory_fit_probability=0.5)
+    said = render("job", [replace(barely, estimate=perhaps)])
+    assert "Memory   fits perhaps (50 %), 70.0 GiB needed of the 70.0 GiB" in said
     assert "Memory   does not fit, 70.0 GiB needed of the 69.0 GiB" in render("job", [replace(barely, usable_gib=69.0)])

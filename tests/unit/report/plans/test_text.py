@@ -22,7 +22,8 @@ CONTRACT = (
     "step_low_s,step_high_s,time_h,time_low_h,time_high_h,cost_usd,cost_low_usd,cost_high_usd,compute_s,data_s,h2d_s,"
     "interconnect_s,network_s,other_s,bound_by,memory_gib_needed,fits_memory,meets_budget,extrapolated,price_as_of,reason,"
     "price_basis,list_cost_usd,start_up_s,epoch_start_s,evaluation_s,checkpoint_s,bubble_s,layout,mfu,tokens_per_s,"
-    "interruptions_per_hour,interruptions,checkpoint_every_s,interrupted_s,energy_kwh"
+    "interruptions_per_hour,interruptions,checkpoint_every_s,interrupted_s,energy_kwh,"
+    "memory_verdict,memory_fit_probability,would_fit_with"
 )
 HOUR = 3600.0
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ddlprof.emit.pods import job_name, unexpanded
+from ddlprof.emit import pods
+from ddlprof.emit.start import FILL_IN_SCRIPT, NOW, file_name, torchrun
 from ddlprof.emit.yaml_text import yaml_text
 from ddlprof.extensions.cluster.report.advice.data import JobAdvice
 from ddlprof.extensions.cluster.report.advice.text import spread_comments
+from ddlprof.model.naming import RUNS_FOLDER
 
 
 def render(jobs: Sequence[JobAdvice], rack_tier: int = 1) -> str:
@@ -17,34 +19,42 @@ def render(jobs: Sequence[JobAdvice], rack_tier: int = 1) -> str:
 
 
 def _job(job: JobAdvice, rack_tier: int) -> tuple[list[str], dict[str, Any]]:
-    advice = job.advice
+    advice, name = job.advice, pods.job_name(job.advice.name)
     why, topology = _topology(job, rack_tier)
-    tasks = [_task(job, gpus) for gpus in sorted(set(advice.closest), reverse=True)]
-    return [*spread_comments(advice), why, "YOUR_IMAGE: an image with torch and the script"], {
+    fill_in = {**pods.FILL_IN, **({} if job.command else FILL_IN_SCRIPT)}
+    comments = [*spread_comments(advice), why, "Fill in:", *(f"  {each}: {what}" for each, what in fill_in.items())]
+    return comments, {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
-        "metadata": {"name": job_name(advice.name)},
+        "metadata": {"name": name},
         "spec": {
             "schedulerName": "volcano",
             "minAvailable": len(advice.closest),
+            **({"plugins": {"env": [], "svc": []}} if len(advice.closest) > 1 else {}),
             **({"networkTopology": topology} if topology else {}),
-            "tasks": tasks,
+            "tasks": list(_tasks(job, name)),
         },
     }
 
 
-def _task(job: JobAdvice, gpus: int) -> dict[str, Any]:
-    container = {
-        "name": "worker",
-        "image": "YOUR_IMAGE",
-        **({"command": ["python", *map(unexpanded, job.command)]} if job.command else {}),
-        "resources": {"limits": {"nvidia.com/gpu": gpus}},
-    }
-    return {
-        "name": f"workers-{gpus}",
-        "replicas": job.advice.closest.count(gpus),
-        "template": {"spec": {"restartPolicy": "OnFailure", "containers": [container]}},
-    }
+def _tasks(job: JobAdvice, name: str) -> Iterator[dict[str, Any]]:
+    """One task for each number of GPUs that a machine gives to the job. Volcano's plugins give pods their number in the
+    task, and names."""
+    closest = job.advice.closest
+    numbers = sorted(set(closest), reverse=True)
+    first = 0
+    for gpus in numbers:
+        rank = f"$(({first} + VC_TASK_INDEX))" if first else '"$VC_TASK_INDEX"'
+        command = torchrun(
+            job.command, len(closest), gpus, f'"{pods.SHARED}/{RUNS_FOLDER}/{file_name(job.advice.name)}-{NOW}"', rank,
+            f"{name}-workers-{numbers[0]}-0.{name}",
+        )  # fmt: skip
+        yield {
+            "name": f"workers-{gpus}",
+            "replicas": closest.count(gpus),
+            "template": {"spec": pods.pod("train", command, {"nvidia.com/gpu": gpus})},
+        }
+        first += closest.count(gpus)
 
 
 def _topology(job: JobAdvice, rack_tier: int) -> tuple[str, dict[str, object] | None]:

@@ -66,7 +66,7 @@ def volcano_job(text: str) -> dict[str, Any]:
     assert _LABEL.fullmatch(job["metadata"]["name"])
     assert len(job["metadata"]["name"]) < 64
     spec: dict[str, Any] = job["spec"]
-    assert set(spec) <= {"schedulerName", "minAvailable", "networkTopology", "tasks"}
+    assert set(spec) <= {"schedulerName", "minAvailable", "networkTopology", "plugins", "tasks"}
     assert spec["schedulerName"] == "volcano"
     assert spec["minAvailable"] == sum(task["replicas"] for task in spec["tasks"])  # a gang
     assert len({task["name"] for task in spec["tasks"]}) == len(spec["tasks"])
@@ -123,6 +123,11 @@ def test_machines_that_are_not_filled_alike() -> None:
     assert directives(slurm.render([job])) == {"--nodes": "3", "--gpus": "17"}
     spec = volcano_job(volcano.render([job]))
     assert [(task["name"], task["replicas"]) for task in spec["tasks"]] == [("workers-6", 2), ("workers-5", 1)]
+    assert spec["plugins"].keys() == {"env", "svc"}
+    first, last = (task["template"]["spec"]["containers"][0]["args"][0] for task in spec["tasks"])
+    for script, rank, gpus in ((first, '"$VC_TASK_INDEX"', 6), (last, "$((2 + VC_TASK_INDEX))", 5)):
+        for part in ("--nnodes 3", f"--node-rank {rank}", "--master-addr j-workers-6-0.j", f"--nproc-per-node {gpus}"):
+            assert f"  {part} \\\n" in script.replace("job-j", "j")
 
 
 @given(st.floats(60, 1e8))
@@ -164,14 +169,14 @@ def test_several_jobs_are_several_documents() -> None:
 def test_any_name_is_one_that_kubernetes_takes(name: str) -> None:
     job = large(name=name, command=("train.py", name))
     spec = volcano_job(volcano.render([job]))
-    assert len(spec["tasks"][0]["template"]["spec"]["containers"][0]["command"]) == 3
+    assert "ddlprof run" in spec["tasks"][0]["template"]["spec"]["containers"][0]["args"][0]
     directives(slurm.render([job]))
 
 
 def test_arguments_that_kubernetes_would_expand_are_escaped() -> None:
     spec = volcano_job(volcano.render([large(command=("train.py", "a$$b", "$(HOME)", "$HOME"))]))
-    command = spec["tasks"][0]["template"]["spec"]["containers"][0]["command"]
-    assert command == ["python", "train.py", "a$$$b", "$$(HOME)", "$HOME"]  # Kubernetes takes `$$` for one dollar
+    (script,) = spec["tasks"][0]["template"]["spec"]["containers"][0]["args"]
+    assert script.endswith("""train.py 'a$$$b' '$$(HOME)' '$HOME'\n""")  # Kubernetes takes `$$` for one dollar
 
 
 def test_the_table() -> None:

@@ -1,0 +1,91 @@
+"""What the host of a GPU takes to launch the operators of a step: how fast it is, and the seconds that follow.
+
+Eager training in PyTorch is bound by one thread of Python where operators are small. Nothing that counts a model tells
+how fast that thread is on another machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddlprof.base.units import significant
+from ddlprof.instance_catalog import Catalog, Gpu
+from ddlprof.instance_catalog.processors import single_thread_speed
+from ddlprof.recommender.compute.kernel_time import Array, OperatorTable
+from ddlprof.recommender.compute.operator_coefficients import HostCoefficients
+
+TYPICAL_LAUNCH_US = 30.0
+"""From one small operator to the next in forward: twice the 15 us of a fast host. With these, forward passes in Kineto
+traces of TraceLens take 1.1 to 2.7 times what is expected (H100, B200, MI300X; without the profiler's own time), and
+LoRA of Qwen-1.8B on 256 tokens, which waits for its host, 1.8 times (A100)."""
+_TYPICAL_SPEED = 3.5
+"""What those hosts are taken for, as in `single_thread_speed`: between Cascade Lake and Sapphire Rapids."""
+_PROBED_US = 10.0
+"""What `ddlprof probe` finds on a processor of typical speed: 5.8 us on one of Zen 5 at about 4.1 GHz (November 2026),
+with 1.17 times the instructions a clock of Zen 4 by AMD."""
+_SLOWER, _SLOWER_PROBED = 2.0, 1.5
+"""How many times slower a host may be that was not measured, within an interval of 80 %: other jobs, virtual machines
+and older Python slow it down, nothing makes it much faster. A statement, not a fit."""
+_OF_A_TENSOR = {"_foreach_": 0.4, "_fused_": 0.25}
+"""What the update of one tensor takes in Python, over one small operator in forward: torch 2.13's AdamW on a processor,
+2.0 us with calls of `torch._foreach_*` left out and 1.4 us fused, where such an operator takes 5.7 us."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """How fast the host of a machine launches operators."""
+
+    launch_us: float = TYPICAL_LAUNCH_US
+    """Microseconds from one small operator to the next in the forward pass of a model."""
+    slower: float = _SLOWER
+    """How many times as long it may take; 1: it is known."""
+    source: str = "typical, not measured"
+
+    @property
+    def text(self) -> str:
+        """In words, for the basis of an estimate."""
+        allowed = f", up to {self.slower:g} times as long is allowed for" if self.slower > 1 else ""
+        return f"{significant(self.launch_us, 2)} us an operator ({self.source}{allowed})"
+
+
+TYPICAL = Host()
+
+
+def host_of(catalog: Catalog, gpu: Gpu | None, cpu_model: str | None, asked_us: float | None) -> Host:
+    """The host of a machine: as asked for, as `ddlprof probe` measured it beside this GPU, as it measured any processor
+    (scaled by the speed of a thread), or a typical one of this processor."""
+    if asked_us is not None:
+        return Host(asked_us, 1.0, "as asked for")
+    probed = catalog.reached_by(gpu.gpu_model) if gpu else None
+    if probed is not None and probed.launch_us:
+        return Host(probed.launch_us, 1.0, "measured by ddlprof probe")
+    slow = _TYPICAL_SPEED / (single_thread_speed(cpu_model) or _TYPICAL_SPEED)
+    gpus = {row.gpu_model for row in catalog.gpus}
+    found = [row for row in catalog.reached if row.gpu_model not in gpus and row.launch_us]
+    if found:
+        newest = max(found, key=lambda row: row.measured_at)
+        here = (single_thread_speed(newest.gpu_model) or _TYPICAL_SPEED) / _TYPICAL_SPEED
+        times = slow * here * (newest.launch_us or _PROBED_US) / _PROBED_US
+        return Host(TYPICAL_LAUNCH_US * times, _SLOWER_PROBED, f"from ddlprof probe on {newest.gpu_model}")
+    if slow == 1:
+        return TYPICAL
+    return Host(TYPICAL_LAUNCH_US * slow, _SLOWER, f"typical of {cpu_model}, not measured")
+
+
+def dispatch_seconds(table: OperatorTable, fitted: HostCoefficients, compiled: bool, launch_us: float) -> Array:
+    """The host's seconds for all calls of each operator. Views are dispatched, too, at a third of the cost."""
+    by_phase = {"forward": fitted.forward_s, "backward": fitted.backward_s, "optimizer": fitted.optimizer_s}
+    seconds = np.array([by_phase.get(str(phase), fitted.forward_s) for phase in table.phase.tolist()])
+    seconds = seconds * (launch_us * 1e-6 / fitted.forward_s) * (fitted.compiled if compiled else 1.0)
+    return np.where(table.launches > 0, np.maximum(1.0, table.launches / 2), 1 / 3) * table.count * seconds
+
+
+def update_seconds(table: OperatorTable, launch_us: float) -> Array:
+    """What Python takes beside that for the tensors of an update."""
+    shares = [
+        next((share for start, share in _OF_A_TENSOR.items() if kind == "optimizer" and name.startswith(start)), 0.0)
+        for name, kind in zip(table.names, table.kind.tolist(), strict=True)
+    ]
+    return np.array(shares) * table.sizes[:, 1] * table.count * launch_us * 1e-6

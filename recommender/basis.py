@@ -11,6 +11,9 @@ from ddlprof.recommender.workload import Workload
 NO_GPU_MEASURED = "no GPU was measured: nothing of the measured computation and communication is used"
 """The sentence in `Estimate.basis` where the estimate rests on counts of the model compute."""
 
+_DOUBTED = 0.3
+"""The doubt of measured placements (`JobFit.doubt`) from which on it is said; beforehand it is 0.2."""
+
 
 def basis_of_measurements(workload: Workload, measured: MeasuredSteps) -> list[str]:
     """What is said where a job was measured, but on no GPU."""
@@ -27,6 +30,12 @@ def communication_basis(
     basis = list(links.assumed)
     if fit.observations:
         basis.append(f"communication: learned from {len(fit.observations)} measured placements of this job")
+        if fit.doubt > _DOUBTED:
+            basis.append(
+                "the measured placements differ from the form of the step by more than its noise: they may be of a"
+                f" cluster whose steps scatter (probability {fit.doubt:.0%}), so the interval is wider; measure again,"
+                " or another placement"
+            )
     else:
         basis.append("communication: from the counts of the model, as of other jobs")
     if workload.parameter_tensors is None:

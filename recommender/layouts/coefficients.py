@@ -62,6 +62,8 @@ class LayoutCoefficients:
     """The share of products that selective recomputation computes again: none in Megatron-LM, half in torchtitan."""
     activations: float
     """Activations kept beside those that have to be: eager operators keep more."""
+    gradient_bytes: float
+    """Bytes of a gradient that is kept: 4 in fp32, and 2 more where the one in 16 bit stays beside it."""
     logit_bytes: float
     """Bytes of a logit at the loss: 6 in 16 bit and in fp32; more where the loss is not fused."""
     balanced: bool

@@ -19,7 +19,8 @@ from ddlprof.recommender.layouts.layer import HALF_BYTES
 from ddlprof.recommender.layouts.share import RankParameters, layer_share, stage_parameters
 
 _WEIGHTS, _GRADIENTS, _STATES = 2.0, 4.0, 12.0
-"""Bytes of a parameter: its weight in bf16, its gradient in fp32, and the fp32 weight with both moments of Adam."""
+"""Bytes of a parameter: its weight in bf16, its gradient in fp32 while it is reduced, and the fp32 weight with both
+moments of Adam."""
 _SHARDED_WEIGHTS, _SHARDED_STATES = 4.0, 8.0
 """The same under FSDP, whose divided weights are those in fp32."""
 _DROPOUT_MASKS = 2.0
@@ -114,7 +115,7 @@ def _stage(
         buffers += (_GATHERED_LAYERS * HALF_BYTES + _GRADIENTS) * largest
     return LayoutMemory(
         weights=_SHARDED_WEIGHTS * shared if sharded else _WEIGHTS * held.all,
-        gradients=_GRADIENTS * (shared if gradients else held.all),
+        gradients=fitted.gradient_bytes * (shared if gradients else held.all),
         states=(_SHARDED_STATES if sharded else _STATES) * (shared if states else held.all),
         activations=sum(kept_bytes) * flight,
         logits=fitted.logit_bytes * tokens * model.vocab / layout.tensor if last else 0.0,

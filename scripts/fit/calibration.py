@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import NamedTuple
 
@@ -79,6 +79,8 @@ class Residuals:
     nodes: Array
     fitted_nodes: int
     """The most nodes that the fit has seen."""
+    scattered: Array = field(default_factory=lambda: np.zeros(1))
+    """What steps scatter by, and explanations differ, which is not widened."""
 
     @property
     def median_error(self) -> float:
@@ -89,14 +91,14 @@ class Residuals:
         """The calibrated standard deviation of each point."""
         far = reach * np.log2(np.maximum(self.nodes / self.fitted_nodes, 1.0)) if reach else 0.0
         near = np.hypot(widen * self.parameter_sd, floor * self.unknown)
-        return np.asarray(np.hypot(np.hypot(near, far), COMPUTE_SD))
+        return np.asarray(np.hypot(np.hypot(near, far), np.hypot(self.scattered, COMPUTE_SD)))
 
     def of_nodes(self, nodes: int) -> Residuals:
         """Those on so many nodes."""
         kept = self.nodes == nodes
         return replace(
             self, log_error=self.log_error[kept], parameter_sd=self.parameter_sd[kept], unknown=self.unknown[kept],
-            nodes=self.nodes[kept],
+            nodes=self.nodes[kept], scattered=np.broadcast_to(self.scattered, kept.shape)[kept],
         )  # fmt: skip
 
 
@@ -121,16 +123,18 @@ def residuals_of(
     mean, sd = tuple(group.prior_mean), tuple(prior_sd)
     sure = JobFit(Prior(mean, sd, (1.0, 1.0), (0.0, 0.0)), seen)
     found = [sure.predict(group.links, placing_of(p.placement), load(p)) for p in rest]
+    scattered = np.array([sure.scattered(group.links, placing_of(p.placement), load(p)) for p in rest])
     errors = [np.log((e.rest_s + e.exposed_s) / p.step_s) for e, p in zip(found, rest, strict=True)]
     return Residuals(
         job.cluster,
         job.model,
         shots,
         log_error=np.array(errors),
-        parameter_sd=np.array([e.sd for e in found]),
+        parameter_sd=np.sqrt(np.maximum(np.array([e.sd for e in found]) ** 2 - scattered**2, 0.0)),
         unknown=np.array([sure.unknown(placing_of(p.placement), load(p)) for p in rest]),
         nodes=np.array([len(p.placement) for p in rest]),
         fitted_nodes=fitted_nodes,
+        scattered=scattered,
     )
 
 

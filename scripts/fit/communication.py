@@ -27,11 +27,11 @@ from ddlprof.recommender.communication.job_parameters import JobFit
 from ddlprof.recommender.target import RDMA_FROM_GBPS, Machine, default_catalog, machine_of
 from scripts.fit.calibration import FEW, Residuals, calibrate, calibrate_reach, covered, residuals_of, shots_of
 from scripts.fit.link_groups import GROUPS, JOB_SD, Group, fit_group, start_links
-from scripts.fit.placements import PublishedJob, read_jobs
+from scripts.fit.placements import SCATTERING, PublishedJob, read_jobs, scattering
 from scripts.fit.scaling import ScalingCase, read_scaling
 
 OUT = Path(__file__).resolve().parents[2] / "recommender" / "communication" / "coefficients.json"
-AS_OF = "2026-11-26"
+AS_OF = "2026-11-28"
 SOURCES = (
     "Pollux (Qiao et al., OSDI 2021): AWS g4dn.12xlarge, 4x T4, 50 Gbit/s, up to 4 nodes; five models",
     "Sia (Jayaram Subramanya et al., SOSP 2023): 8x RTX 2080 Ti, 50 Gbit/s, 2 nodes; five models",
@@ -226,7 +226,7 @@ class LeftOut:
     far: list[Residuals]
     """On more nodes than the fit has seen."""
     elsewhere: list[Residuals]
-    """From fits without its cluster, or its publication, as well."""
+    """From fits without its cluster, or its publication, as well; and all jobs on the made-up cluster that scatters."""
 
     def calibrations(self) -> Calibration:
         """The calibration on all models."""
@@ -250,6 +250,14 @@ def left_out(
     }
     elsewhere = [
         residuals_of(job, shots, unmeasured[group_of[job.cluster], job.model], prior_sd=CLUSTER_SD)
+        for job in jobs
+        for shots in shots_of(job)
+    ]
+    elsewhere += [
+        replace(
+            residuals_of(scattering(job), shots, unmeasured[group_of[job.cluster], job.model], prior_sd=CLUSTER_SD),
+            source=SCATTERING,
+        )
         for job in jobs
         for shots in shots_of(job)
     ]
@@ -372,6 +380,11 @@ def main() -> None:
             print(
                 f"{cluster:8} {shots:7} mean of the models' median errors {fmean(errors):.1%}, worst {max(errors):.1%}"
             )
+    print_elsewhere(left)
+
+
+def print_elsewhere(left: LeftOut) -> None:
+    """Errors and coverage of sources left out whole."""
     for source in dict.fromkeys(row.source for row in left.elsewhere):
         known: dict[str, list[float]] = {}
         for row in (row for row in left.elsewhere if row.source == source):

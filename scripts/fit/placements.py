@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from ddlprof.recommender.target import Target
 from ddlprof.recommender.workload import Measurement, Workload
 
@@ -21,6 +23,10 @@ MACHINES: dict[str, dict[str, Any]] = {
 }
 """The clusters, as `Target` and `Measurement` describe machines."""
 FULL_NODE = {"aws": 4, "rtx": 8, "dgx": 8, "dgx-ext": 8}
+SCATTERING = "scattering"
+"""The made-up cluster of `scattering`."""
+STALL_SD = 0.4
+"""How much later the slowest rank is there, as a share of the step: half-normal, so a third of the step in the mean."""
 PRECISIONS = {"fp32": "fp32", "amp-O1": "amp"}
 
 
@@ -102,6 +108,17 @@ class PublishedJob:
             exposed_comm_s=exposed_s,
             precision=self.precision,
         )
+
+
+def scattering(job: PublishedJob, seed: int = 1) -> PublishedJob:
+    """The job on a made-up cluster whose ranks wait for each other at random: its steps over several GPUs are longer by
+    independent half-normal shares (`STALL_SD`), which are exposed."""
+    draw = np.random.default_rng([seed, len(job.points), len(job.model)])
+    points = []
+    for point in job.points:
+        stall_s = point.step_s * abs(draw.normal(0.0, STALL_SD)) if sum(point.placement) > 1 else 0.0
+        points.append(replace(point, step_s=point.step_s + stall_s, sync_s=point.sync_s + stall_s))
+    return replace(job, points=tuple(points))
 
 
 def read_jobs(folder: Path) -> list[PublishedJob]:

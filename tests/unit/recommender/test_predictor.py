@@ -116,6 +116,16 @@ def test_measurements_without_exposed_time_still_correct_the_prediction() -> Non
     assert predict(slow, at(3, 3)).step_s > 1.3 * predict(BERT, at(3, 3)).step_s
 
 
+def test_points_that_contradict_the_form_are_said_to_and_widen() -> None:
+    says = "may be of a cluster whose steps scatter"
+    contradicting = replace(BERT, measurements=[*ALONE, measured((4,), 12, 2.4, 1.5), measured((1, 1), 12, 1.0, 0.1)])
+    plain, doubted = (predict(job, at(4, 4)) for job in (KNOWN, contradicting))
+    assert not any(says in line for line in plain.basis)
+    assert any(says in line for line in doubted.basis)
+    assert width(doubted) > 1.5 * width(plain)
+    assert predict(contradicting, at(4)).step_s == pytest.approx(2.4, rel=0.02)
+
+
 def test_a_machine_described_by_hand() -> None:
     job = Workload(
         "job", gradient_bytes=100e6, parameter_tensors=161,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ddlprof.recommender.communication import job_parameters
 from ddlprof.recommender.communication.coefficients import Prior
 from ddlprof.recommender.communication.exposed import Link, Links, Load, Placing, placing_of, step_s
 from ddlprof.recommender.communication.job_parameters import JobFit, Observation
@@ -139,3 +140,81 @@ def test_a_measured_point_returns_its_classes(exposed_s: float) -> None:
         found = fit.predict(seen.links, seen.placing, seen.load)
         assert found.exposed_s == pytest.approx(seen.exposed_s, rel=0.05, abs=5e-4)
         assert found.rest_s == pytest.approx(0.5, rel=0.02)
+
+
+FAST = Links(Link(60.0, 3e-5, 0.4), Link(20.0, 5e-5, 0.8))
+"""NVLink and RDMA."""
+STALL_SD = 0.4
+"""How late the slowest rank is on a cluster that scatters, as a share of the step: half-normal."""
+PLACEMENTS = ((2,), (4,), (8,), (1, 1), (4, 4), (8, 8), (8, 8, 8, 8))
+
+
+def stalled(links: Links, truth: np.ndarray, at: Placing, load: Load, share: float) -> Observation:
+    """What is measured where the slowest rank is late by a share of the step."""
+    rest, exposed = (float(part) for part in step_s(truth, links, at, load))
+    late_s = share * (rest + exposed)
+    return Observation(links, at, load, rest + exposed + late_s, exposed + late_s)
+
+
+CLUSTERS = Prior(MEAN, (0.58, 0.58, *SPREAD[2:]), (1.0, 1.0), (0.02, 0.02))
+"""Of a cluster that nobody has measured."""
+LARGE = Load(0.5, 0.5, 0.5, 440e6, 200)
+SMALL = LARGE._replace(compute_s=0.1, hiding_s=0.1)
+
+
+def mean_errors(links: Links, stall_sd: float, jobs: int = 12) -> tuple[float, float]:
+    """Of all other placements at two batches, as they would be measured: without, and with two measured points."""
+    random = np.random.default_rng(5)
+    errors: list[list[float]] = [[], []]
+    for truth in made_up_jobs(jobs):
+        shares = iter(abs(random.normal(0.0, stall_sd, size=100)))
+        seen = [stalled(links, truth, placing_of(at), LARGE, next(shares)) for at in ((8,), (1, 1))]
+        targets = [
+            stalled(links, truth, placing_of(at), load, next(shares)) for at in PLACEMENTS for load in (LARGE, SMALL)
+        ]
+        for position, fit in enumerate((JobFit(CLUSTERS, []), JobFit(CLUSTERS, seen))):
+            for target in targets:
+                found = fit.predict(links, target.placing, target.load)
+                errors[position].append(abs((found.rest_s + found.exposed_s) / target.rest_and_exposed_s - 1))
+        for one in seen:
+            found = JobFit(CLUSTERS, seen).predict(links, one.placing, one.load)
+            assert found.rest_s + found.exposed_s == pytest.approx(one.rest_and_exposed_s, rel=0.02)
+    return float(np.mean(errors[0])), float(np.mean(errors[1]))
+
+
+@pytest.mark.parametrize("links", [LINKS, FAST], ids=["slow links", "fast links"])
+@pytest.mark.parametrize("stall_sd", [0.0, 0.1, STALL_SD])
+def test_measured_points_make_no_group_worse(links: Links, stall_sd: float) -> None:
+    """Not by more than two hundredths of the step in the mean, whatever the points scatter by."""
+    zero, few = mean_errors(links, stall_sd)
+    assert few <= zero + 0.02
+
+
+def test_believing_every_point_makes_a_group_worse_that_scatters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_parameters, "SCATTER", ((0.0, 1.0),))
+    zero, few = mean_errors(FAST, STALL_SD)
+    assert few > zero + 0.05
+
+
+def test_doubt_grows_with_what_the_form_does_not_explain_and_widens() -> None:
+    truth, target = np.array(MEAN), placing_of((4, 4))
+    fits = [
+        JobFit(
+            JOBS,
+            [stalled(FAST, truth, placing_of(at), LOAD, late) for at, late in (((8,), share), ((1, 1), 0.0))],
+        )
+        for share in (0.0, 0.05, 0.6)
+    ]
+    assert [fit.doubt for fit in fits] == sorted(fit.doubt for fit in fits)
+    assert fits[0].doubt < 0.1
+    assert fits[2].doubt > 0.3
+    assert fits[2].predict(FAST, target, LOAD).sd > 2 * fits[0].predict(FAST, target, LOAD).sd
+
+
+def test_many_targets_at_once_are_those_one_by_one() -> None:
+    fit = JobFit(JOBS, [stalled(FAST, np.array(MEAN), placing_of((8,)), LOAD, 0.5)])
+    columns = Placing(*np.array([placing_of(p) for p in PLACEMENTS], dtype=float).T)
+    rest, exposed = fit.seconds(FAST, columns, LOAD._replace(compute_s=np.full(len(PLACEMENTS), LOAD.compute_s)))
+    for position, placement in enumerate(PLACEMENTS):
+        one = fit.predict(FAST, placing_of(placement), LOAD)
+        assert (rest[position], exposed[position]) == pytest.approx((one.rest_s, one.exposed_s))

@@ -67,6 +67,7 @@ def test_experts_and_eager_operators_keep_more() -> None:
     assert memory(experts(), Layout(expert=8), 8).weights < memory(experts(), Layout(), 8).weights / 3
     eager = memory(model(), Layout(), software="nanotron")
     assert eager.activations > 1.3 * memory(model(), Layout()).activations
+    assert eager.gradients == pytest.approx(1.5 * memory(model(), Layout()).gradients)  # those in 16 bit stay
     unfused = layer_bytes(replace(model(), flash=False), Layout(), False, MEGATRON)
     assert unfused - layer_bytes(model(), Layout(), False, MEGATRON) == 5 * 32 * 4096
 

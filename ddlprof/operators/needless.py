@@ -97,7 +97,7 @@ class NeedlessGradients:
 def _state(parameter: Any) -> tuple[Any, ...]:
     """What changes with a parameter. On a device its values are not looked at, as that would wait for it."""
     with engine.no_torch_function():
-        where = (parameter._version, parameter.data_ptr())
+        where = (engine.version_of(parameter), parameter.data_ptr())
         if parameter.device.type != "cpu":
             return where
         return (*where, *parameter.detach().reshape(-1)[:_VALUES].tolist())

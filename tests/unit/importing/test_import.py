@@ -128,7 +128,7 @@ def test_what_recommend_asks_for(
     error = capsys.readouterr().err
     assert "--batch" in error
     assert error.count("\n") == 1
-    assert command(monkeypatch, *work, "--batch", "32") in (0, 1)
+    assert command(monkeypatch, *work, "--batch", "32", "--why") in (0, 1)
     assert "A100" in capsys.readouterr().out
 
 

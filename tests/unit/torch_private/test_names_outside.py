@@ -28,6 +28,8 @@ OTHERS = frozenset(
         "_ub_communicators",  # of Transformer Engine
         "_RealGetContents",  # of zipfile
         "_gib",  # of our columns
+        "_core.c",  # our own core
+        "_frozen_importlib",  # of Python
     }
 )  # fmt: skip
 PRIVATE = re.compile(r"_[A-Za-z]\w*(?<!__)")

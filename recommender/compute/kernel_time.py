@@ -51,6 +51,8 @@ class OperatorTable:
     bytes: Array
     launches: Array
     count: Array
+    grows: NDArray[np.int64]
+    """The index of the size that grows with the batch; -1: none."""
     names: tuple[str, ...]
 
     @classmethod
@@ -66,6 +68,7 @@ class OperatorTable:
             np.array([operator.bytes for operator in operators], dtype=np.float64),
             np.array([operator.launches for operator in operators], dtype=np.float64),
             np.array([operator.count for operator in operators], dtype=np.float64),
+            np.array([-1 if operator.grows is None else operator.grows for operator in operators], dtype=np.int64),
             tuple(operator.name for operator in operators),
         )
 
@@ -84,6 +87,7 @@ class OperatorTable:
             self.bytes[chosen],
             self.launches[chosen],
             self.count[chosen],
+            self.grows[chosen],
             names,
         )
 

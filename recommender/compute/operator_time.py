@@ -15,6 +15,7 @@ import numpy as np
 from ddlprof.base.units import count
 from ddlprof.instance_catalog import Gpu, Reached
 from ddlprof.model.operators import PHASES, Operator, StepOperators
+from ddlprof.recommender.compute.alignment import SLOWER, SLOWER_SD, padding, unaligned
 from ddlprof.recommender.compute.convolution_time import ConvolvingGpu, tensor_convolution_seconds
 from ddlprof.recommender.compute.gpu_peaks import GpuPeaks, Peak, for_tf32, peak_of, peaks_of
 from ddlprof.recommender.compute.host import Host, dispatch_seconds, update_seconds
@@ -165,12 +166,14 @@ class OperatorModel:
         deviation = self._deviation(shares, machine, table, tf32, reached)
         if step.channels_last and _laid_out(table, machine).any():
             deviation = math.hypot(deviation, _CHANNELS_LAST_SD)
+        slow_s = np.where(_slowed(step, table, machine), kernels_s, 0.0)
+        deviation = math.hypot(deviation, SLOWER_SD * float(slow_s.sum()) / total_s)
         return OperatorEstimate(
             phases["forward"],
             phases["backward"],
             phases["optimizer"],
             deviation,
-            self._basis(table, shares, machine, tf32, reached, host),
+            (*self._basis(table, shares, machine, tf32, reached, host), *padding(table, slow_s, total_s)),
             self._extrapolated(machine, table, tf32),
             shares["other"],
             _spent(table, kernels_s, dispatch_s),
@@ -222,6 +225,7 @@ class OperatorModel:
         seconds = self._seconds(table, machine, tf32, reached, step.channels_last) * table.count
         streams = _laid_out(table, machine) & np.isin(table.kind, LAID_OUT)
         factor = np.where(streams & step.channels_last, 1 / self._fitted.convolution_16.streams, 1.0)
+        factor = np.where(_slowed(step, table, machine), SLOWER, factor)
         result: Array = seconds * factor
         return result
 
@@ -358,6 +362,12 @@ class OperatorModel:
             speed = f": {host.text}" if host else ""
             lines.append(f"{percent} of it waiting for the host, which launches too many small operators{speed}")
         return tuple(lines)
+
+
+def _slowed(step: StepOperators, table: OperatorTable, machine: GpuPeaks) -> Flags:
+    """Which products are slow for their sizes: on tensor cores, where torch.compile does not pad them."""
+    off = unaligned(table)
+    return off & (not step.compiled and off.any() and peak_of(machine, "fp16", False).tensor)
 
 
 def _phases(table: OperatorTable, kernels_s: Array, launching_s: Array) -> dict[str, float]:

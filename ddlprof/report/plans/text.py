@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ddlprof.base.text import text_of
 from ddlprof.base.units import count, duration, percent, significant
 from ddlprof.instance_catalog.records import OWN_PRICE
+from ddlprof.recommender.compute.alignment import PAD
 from ddlprof.recommender.plans.shown import fastest_of, knee_of
 from ddlprof.report.plans.changes import changes_of
 from ddlprof.report.plans.data import Answer, settings_in_words
@@ -46,7 +47,7 @@ def render(answer: Answer, top: int, *, all_sizes: bool = False, why: bool = Tru
         lines += [*_labelled("Asked", settings_in_words(answer.differences)), ""]
     if accepted:
         lines += [*plans_table(answer.rows(top, all_sizes=all_sizes)), "", *_extremes(answer), *_as_measured(answer)]
-        lines += [*_changes(answer), "", *([*_pareto(answer), ""] if why else [])]
+        lines += [*_changes(answer), *_padding(accepted[0]), "", *([*_pareto(answer), ""] if why else [])]
     else:
         lines += [*_labelled("None", why_none(answer)), *_as_measured(answer), ""]
     why = why or not accepted
@@ -107,6 +108,11 @@ def _changes(answer: Answer) -> list[str]:
     """What would change the answer, in one line."""
     texts = [text for _, text in changes_of(answer)]
     return _labelled("Changes", "; ".join(texts)) if texts else []
+
+
+def _padding(plan: Plan) -> list[str]:
+    """The cheapest gain that there is, where sizes of the model's products do not suit the GPU of the first plan."""
+    return [line for text in plan.basis if text.startswith(PAD) for line in _labelled("Pad", text.removeprefix(PAD))]
 
 
 def second_way_to_pay(accepted: Sequence[Plan]) -> str:

@@ -125,7 +125,7 @@ def widths_of(cases: pd.DataFrame) -> dict[str, float]:
     and models alike within them. `cases` are of models left out, with intervals of factor one."""
     found = {}
     for name, group in cases[cases.what != "GPU left out"].groupby("knows"):
-        sd = np.log(group.high_s / group.low_s) / (2 * Z80)
+        sd = np.log(group.high_s / group.predicted_s) / Z80  # the lower end may be that of physics
         score = (np.log(group.predicted_s / group.seconds)).abs() / sd / Z80
         sizes = group.groupby(["source", "model"]).seconds.transform("size")
         models = group.groupby("source").model.transform("nunique")
@@ -137,7 +137,7 @@ def widths_of(cases: pd.DataFrame) -> dict[str, float]:
 
 def widened(cases: pd.DataFrame, widths: dict[str, float]) -> pd.DataFrame:
     """The cases with the interval of each multiplied by the factor of what was known."""
-    half = np.log(cases.high_s / cases.low_s) / 2 * cases.knows.map(widths).fillna(1.0)
+    half = np.log(cases.high_s / cases.predicted_s) * cases.knows.map(widths).fillna(1.0)
     wide: pd.DataFrame = cases.assign(low_s=cases.predicted_s * np.exp(-half), high_s=cases.predicted_s * np.exp(half))
     return wide
 

@@ -67,7 +67,8 @@ class NeedlessGradients:
     def _is_needed(self, leaf: Any) -> bool:
         import torch
 
-        if not isinstance(leaf, torch.nn.Parameter) or id(leaf) in self._updated:
+        # One of another class may be a part of what the optimizer has, and to read it a collective (DTensor).
+        if type(leaf) is not torch.nn.Parameter or id(leaf) in self._updated:
             return True
         self.parameters += 1
         if len(self._kept) < _LOOKED_AT:
@@ -95,10 +96,11 @@ class NeedlessGradients:
 
 
 def _state(parameter: Any) -> tuple[Any, ...]:
-    """What changes with a parameter. On a device its values are not looked at, as that would wait for it."""
+    """What changes with a parameter. On a device its values are not looked at, as that would wait for it, and neither
+    are those whose memory is given back between passes (FSDP)."""
     with engine.no_torch_function():
         where = (engine.version_of(parameter), parameter.data_ptr())
-        if parameter.device.type != "cpu":
+        if parameter.device.type != "cpu" or not parameter.untyped_storage().nbytes():
             return where
         return (*where, *parameter.detach().reshape(-1)[:_VALUES].tolist())
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddlprof.operators.needless import NeedlessGradients
+from ddlprof.operators.needless import NeedlessGradients, _state
 
 
 class Training:
@@ -66,3 +66,23 @@ def test_a_graph_that_is_too_large_is_not_read() -> None:
     found.read(loss.sum())
     found.look(20)
     assert found.share is None
+
+
+def test_memory_that_is_given_back_between_passes_is_not_read() -> None:
+    """As by FSDP: to read it would end the process."""
+    parameter = nn.Parameter(torch.ones(4))
+    held = _state(parameter)
+    parameter.untyped_storage().resize_(0)
+    assert len(_state(parameter)) == 2 < len(held)
+
+
+def test_parameters_of_another_class_are_left_to_their_optimizers() -> None:
+    class Sharded(nn.Parameter):
+        pass
+
+    training = Training()
+    first = training.backbone[0]
+    assert isinstance(first, nn.Linear)
+    first.weight = Sharded(first.weight.detach())
+    training.steps()
+    assert training.found.parameters == 3

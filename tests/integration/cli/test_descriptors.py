@@ -38,7 +38,10 @@ def close_all():
 def close_ours(_=0):
     '''Those of a worker's that are of no use to torch.'''
     for number in map(int, os.listdir("/proc/self/fd")):
-        link = os.readlink(f"/proc/self/fd/{number}") if os.path.exists(f"/proc/self/fd/{number}") else ""
+        try:
+            link = os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:  # that of the list itself, or of another thread
+            continue
         if "ddlprof" in link or link.startswith("/proc/"):
             os.close(number)
             os.dup2(os.open(f"worker-{number}-{os.getpid()}", os.O_RDWR | os.O_CREAT), number)

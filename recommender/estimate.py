@@ -110,10 +110,6 @@ class Estimate(WithTimes):
     """Memory of the GPU that needs most; None: not estimated here, see `ddlprof.recommender.compute.memory`."""
     fits_memory: bool | None = None
     """Whether that fits on the GPU, at least perhaps; None: not known."""
-    memory_verdict: str | None = None
-    """One of `ddlprof.recommender.compute.memory_fit.VERDICTS`; None: not known."""
-    memory_fit_probability: float | None = None
-    """The probability that it fits, from 0 to 1; None: not known."""
     tokens_per_s: float | None = None
     """Tokens that all GPUs train on in a second; None: not known."""
     mfu: float | None = None
@@ -121,6 +117,10 @@ class Estimate(WithTimes):
     dimensions: Mapping[str, float] | None = None
     """Exposed communication (s) by the dimension of the layout: tensor, pipeline, context, expert, data; together they
     are `interconnect_s` and `network_s`. None: no layout."""
+    memory_verdict: str | None = None
+    """One of `ddlprof.recommender.compute.memory_fit.VERDICTS`; None: not known."""
+    memory_fit_probability: float | None = None
+    """The probability that it fits, from 0 to 1; None: not known."""
 
 
 @dataclass(frozen=True)

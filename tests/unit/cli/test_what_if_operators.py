@@ -153,7 +153,7 @@ def test_another_job_tells_of_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Measurement("p4d.24xlarge", placement=(1,), batch_per_gpu=8, step_s=3 * before["step_s"], exposed_comm_s=0.0)
     write_workload(replace(JOB, name="other", measurements=[slow]), Path("other.json"))
     after = predicted(monkeypatch, "--other-job", "other.json")["estimate"]
-    assert after["step_s"] > 1.2 * before["step_s"]
+    assert after["step_s"] > 1.05 * before["step_s"]  # of a GPU of which many published steps tell, too
     assert any("1 other job" in line for line in after["basis"])
 
 

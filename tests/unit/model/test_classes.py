@@ -71,7 +71,8 @@ def test_an_estimate_shows_its_times_as_its_own() -> None:
     assert estimate.times.largest == CLASSES[-1]
     assert list(estimate.values()) == [
         "step_s", "low_s", "high_s", *(f"{name}_s" for name in CLASSES), "extrapolated", "basis", "phases",
-        "memory_gib", "fits_memory", "tokens_per_s", "mfu", "dimensions",
+        "memory_gib", "fits_memory", "tokens_per_s", "mfu", "dimensions", "memory_verdict",
+        "memory_fit_probability",
     ]  # fmt: skip
     assert "compute_s" in dir(estimate)
     assert copy.deepcopy(estimate) == pickle.loads(pickle.dumps(estimate)) == estimate

@@ -55,6 +55,9 @@ class LazyGroup(TyperGroup):
                 formatter.write_dl([(f"{name:{width}}", named.help) for name, named in group.items()])
 
 
+_HELP = {"help_option_names": ["--help", "-h"]}
+
+
 def _made(name: str, extension: Extension) -> Any:
     named = extension.commands[name]
     found = importlib.import_module(named.module)
@@ -65,9 +68,11 @@ def _made(name: str, extension: Extension) -> Any:
         of_its_own.command(context_settings=settings)(getattr(found, named.module.rpartition(".")[2]))
     command = typer.main.get_command(of_its_own)
     command.name = name
+    command.context_settings.update(_HELP)
     command.epilog = _epilog(named.examples)
     _simplify_help(command)
     for inner, below in getattr(command, "commands", {}).items():
+        below.context_settings.update(_HELP)
         below.epilog = _epilog(extension.examples[f"{name} {inner}"])
         _simplify_help(below)
     return command
@@ -111,7 +116,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     cls=LazyGroup,
     epilog=_epilog(_FIRST_STEPS),
-    context_settings={"help_option_names": ["--help", "-h"]},
+    context_settings=_HELP,
 )
 
 

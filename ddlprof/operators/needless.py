@@ -96,13 +96,9 @@ class NeedlessGradients:
 
 
 def _state(parameter: Any) -> tuple[Any, ...]:
-    """What changes with a parameter. On a device its values are not looked at, as that would wait for it, and neither
-    are those whose memory is given back between passes (FSDP)."""
+    """What changes with a parameter."""
     with engine.no_torch_function():
-        where = (engine.version_of(parameter), parameter.data_ptr())
-        if parameter.device.type != "cpu" or not parameter.untyped_storage().nbytes():
-            return where
-        return (*where, *parameter.detach().reshape(-1)[:_VALUES].tolist())
+        return (engine.version_of(parameter), parameter.data_ptr(), *engine.first_values(parameter, _VALUES))
 
 
 def _inputs_first(roots: Iterable[Any], clock: Callable[[], int]) -> list[Any] | None:

@@ -126,6 +126,14 @@ def no_torch_function(torch: Any = None) -> AbstractContextManager[Any]:
     return manager
 
 
+def first_values(tensor: Any, most: int) -> tuple[Any, ...]:
+    """The first values of a tensor; none of one on a device, for which that would wait, and none where the memory is
+    given back for the time being (FSDP), which to read ends the process. Call it under `no_torch_function`."""
+    if tensor.device.type != "cpu" or not tensor.untyped_storage().nbytes():
+        return ()
+    return tuple(tensor.detach().reshape(-1)[:most].tolist())
+
+
 def function_modes(torch: Any) -> Callable[[], int] | None:
     """A function that returns the number of active function modes; None in another torch. Without such a mode, nothing
     intercepts what is done with a tensor of torch's own class."""

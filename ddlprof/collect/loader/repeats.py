@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddlprof.torch_private.engine import no_torch_function
+from ddlprof.torch_private.engine import first_values, no_torch_function
 
 _ROUNDS = 2
 """Batches of all workers that are compared: those of one round are equal if they repeat, those of two are not."""
@@ -56,7 +56,7 @@ def _digest(tensors: list[Any]) -> int:
     """A number of the sizes and the first values of a batch, equal for equal ones."""
     with no_torch_function():
         told = [
-            (tuple(tensor.shape), tuple(tensor.detach().reshape(-1)[:_VALUES].tolist()))
+            (tuple(tensor.shape), first_values(tensor, _VALUES))
             for tensor in tensors[:_MOST_TENSORS]
             if tensor.device.type == "cpu"
         ]

@@ -96,16 +96,16 @@ def _say_misplaced(words: list[str]) -> None:
     A script that reads its arguments in some way of its own is not told from one that does not; it is run all the same.
     """
     script, *rest = words
-    if not script.endswith(".py") or not any(word.startswith("--") for word in rest):
+    own = [option for word in rest if (option := word.partition("=")[0]) in OWN_OPTIONS]
+    if not own or not script.endswith(".py"):
         return
     try:
         text = Path(script).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return  # what reads it next says why
-    for word in rest:
-        option = word.partition("=")[0]
+    for option in own:
         name = option[2:].replace("-", "_")
-        if option in OWN_OPTIONS and option not in text and not re.search(rf"\b{name}\s*:", text):
+        if option not in text and not re.search(rf"\b{name}\s*:", text):
             complain(f"{option} goes to {script}: options of ddlprof run stand before the script")
 
 

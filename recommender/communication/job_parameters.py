@@ -56,7 +56,7 @@ class JobFit:
         found = [each.predict(links, at, load) for each in self._posteriors]
         parts = np.array([(one.rest_s, one.exposed_s, one.sd**2) for one in found])
         rest, exposed, variance = (self._weights @ parts).tolist()
-        return FitEstimate(rest, exposed, math.hypot(math.sqrt(variance), self.scattered(links, at, load)))
+        return FitEstimate(rest, exposed, math.hypot(math.sqrt(variance), self._scattered(found, at, load)))
 
     def seconds(self, links: Links, at: Placing, load: Load) -> tuple[Array, Array]:
         """The computation and the exposed communication of `predict`, for arrays of targets."""
@@ -81,7 +81,9 @@ class JobFit:
 
     def scattered(self, links: Links, at: Placing, load: Load) -> float:
         """The standard deviation of the logarithm of the step by what the explanations differ, and steps scatter."""
-        found = [each.predict(links, at, load) for each in self._posteriors]
+        return self._scattered([each.predict(links, at, load) for each in self._posteriors], at, load)
+
+    def _scattered(self, found: Sequence[FitEstimate], at: Placing, load: Load) -> float:
         logs = np.log([one.rest_s + one.exposed_s for one in found])
         own = np.array([each.scatter * each.unknown(at, load) for each in self._posteriors])
         return math.sqrt(self._weights @ ((logs - self._weights @ logs) ** 2 + own**2))

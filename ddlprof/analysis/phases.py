@@ -7,7 +7,7 @@ follow each other together, those of the lowest rank count for all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -176,8 +176,7 @@ def _told(ranks: Sequence[RankData]) -> list[Phase]:
 
 def _keys(phases: Sequence[Phase]) -> list[Hashable]:
     """For each phase what it trains, more coarsely where that would make many lines."""
-    by_size: Callable[[Phase], Hashable] = lambda phase: (phase.model, phase.optimizer, phase.parameters)  # noqa: E731
-    keys = [by_size(phase) for phase in phases]
+    keys: list[Hashable] = [(phase.model, phase.optimizer, phase.parameters) for phase in phases]
     return keys if len(set(keys)) <= MOST_LINES else [(phase.model, phase.optimizer) for phase in phases]
 
 

@@ -109,15 +109,9 @@ def half_precision(facts: Facts) -> Issue | None:
         return None
     name, mixed = _HALVES[kind], used != kind
     evidence = f"the processor has no arithmetic in {name}: each number is converted to float32 and back"
-    action = (
-        f"no torch.autocast on this processor, or with {_HALVES[known[0]]}"
-        if mixed and known
-        else (
-            "no torch.autocast on this processor"
-            if mixed
-            else "float32 on this processor: model.float() and float32 inputs"
-        )
-    )
+    action = "float32 on this processor: model.float() and float32 inputs"
+    if mixed:
+        action = "no torch.autocast on this processor" + (f", or with {_HALVES[known[0]]}" if known else "")
     gain = None if mixed else 0.5 * passes_s(facts)
     return Issue(f"the model computes in {name}, which the processor does not have", evidence, action,
                  facts.steady_steps, gain / step if gain else None, gain_s=gain, about="compute",

@@ -127,12 +127,9 @@ def instance_type() -> str | None:
 
 def cpu_model() -> str | None:
     """The processor's name from the system; its architecture if there is no name."""
-    try:
-        for line in (_PROC / "cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    name = _of_processor("model name")
+    if name is not None:
+        return name
     import platform
 
     return platform.machine() or None
@@ -140,13 +137,17 @@ def cpu_model() -> str | None:
 
 def cpu_16bit() -> list[str] | None:
     """The 16-bit types that the processor computes in, of bf16 and fp16; None: the system does not tell."""
+    flags = set((_of_processor("flags", "Features") or "").split())
+    return [kind for kind, known in _16BIT.items() if not flags.isdisjoint(known)] if flags else None
+
+
+def _of_processor(*names: str) -> str | None:
+    """What the system says of its first processor under one of these names; None: nothing."""
     try:
-        text = (_PROC / "cpuinfo").read_text(encoding="utf-8")
+        lines = (_PROC / "cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
-    line = next((line for line in text.splitlines() if line.startswith(("flags", "Features"))), "")
-    flags = set(line.partition(":")[2].split())
-    return [kind for kind, known in _16BIT.items() if not flags.isdisjoint(known)] if flags else None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(names)), None)
 
 
 def cpu_quota_cores() -> float | None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ddlprof.emit import kubernetes, pods
-from ddlprof.emit.start import FILL_IN_SCRIPT, NOW, file_name, torchrun
+from ddlprof.emit.start import FILL_IN_SCRIPT
 from ddlprof.emit.yaml_text import yaml_text
 from ddlprof.extensions.cluster.report.advice.data import JobAdvice
 from ddlprof.extensions.cluster.report.advice.text import spread_comments
-from ddlprof.model.naming import RUNS_FOLDER
+from ddlprof.extensions.cluster.report.advice.workers import workers_of
 
 _RACK = "YOUR_RACK_LABEL"
 _HEAVIEST = 100
@@ -75,16 +75,6 @@ def _parts(
     job: JobAdvice, name: str, annotations: dict[str, str], affinity: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """One part for each number of GPUs that a machine gives to the job."""
-    closest = job.advice.closest
-    numbers = sorted(set(closest), reverse=True)
-    first = 0
-    for gpus in numbers:
-        of_part = f"{kubernetes.WORKERS}-{gpus}"
-        rank = f"$(({first} + JOB_COMPLETION_INDEX))" if first else kubernetes.RANK
-        command = torchrun(
-            job.command, len(closest), gpus, f'"{pods.SHARED}/{RUNS_FOLDER}/{file_name(job.advice.name)}-{NOW}"', rank,
-            kubernetes.address_of(name, f"{kubernetes.WORKERS}-{numbers[0]}"),
-        )  # fmt: skip
-        pod = pods.pod("train", command, {"nvidia.com/gpu": gpus}, affinity)
-        yield kubernetes.replicated(of_part, closest.count(gpus), pod, annotations)
-        first += closest.count(gpus)
+    for workers in workers_of(job, "JOB_COMPLETION_INDEX", lambda first: kubernetes.address_of(name, first)):
+        pod = pods.pod("train", workers.command, {"nvidia.com/gpu": workers.gpus}, affinity)
+        yield kubernetes.replicated(workers.name, workers.number, pod, annotations)

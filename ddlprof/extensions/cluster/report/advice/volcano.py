@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ddlprof.emit import pods
-from ddlprof.emit.start import FILL_IN_SCRIPT, NOW, file_name, torchrun
+from ddlprof.emit.start import FILL_IN_SCRIPT
 from ddlprof.emit.yaml_text import yaml_text
 from ddlprof.extensions.cluster.report.advice.data import JobAdvice
 from ddlprof.extensions.cluster.report.advice.text import spread_comments
-from ddlprof.model.naming import RUNS_FOLDER
+from ddlprof.extensions.cluster.report.advice.workers import workers_of
 
 
 def render(jobs: Sequence[JobAdvice], rack_tier: int = 1) -> str:
@@ -40,21 +40,12 @@ def _job(job: JobAdvice, rack_tier: int) -> tuple[list[str], dict[str, Any]]:
 def _tasks(job: JobAdvice, name: str) -> Iterator[dict[str, Any]]:
     """One task for each number of GPUs that a machine gives to the job. Volcano's plugins give pods their number in the
     task, and names."""
-    closest = job.advice.closest
-    numbers = sorted(set(closest), reverse=True)
-    first = 0
-    for gpus in numbers:
-        rank = f"$(({first} + VC_TASK_INDEX))" if first else '"$VC_TASK_INDEX"'
-        command = torchrun(
-            job.command, len(closest), gpus, f'"{pods.SHARED}/{RUNS_FOLDER}/{file_name(job.advice.name)}-{NOW}"', rank,
-            f"{name}-workers-{numbers[0]}-0.{name}",
-        )  # fmt: skip
+    for workers in workers_of(job, "VC_TASK_INDEX", lambda first: f"{name}-{first}-0.{name}"):
         yield {
-            "name": f"workers-{gpus}",
-            "replicas": closest.count(gpus),
-            "template": {"spec": pods.pod("train", command, {"nvidia.com/gpu": gpus})},
+            "name": workers.name,
+            "replicas": workers.number,
+            "template": {"spec": pods.pod("train", workers.command, {"nvidia.com/gpu": workers.gpus})},
         }
-        first += closest.count(gpus)
 
 
 def _topology(job: JobAdvice, rack_tier: int) -> tuple[str, dict[str, object] | None]:

@@ -8,11 +8,11 @@ facts of a type field by field, so that empty cells of an API erase nothing.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from ddlprof.base.files import user_directory
 from ddlprof.instance_catalog import table
 from ddlprof.instance_catalog.errors import CatalogError
 from ddlprof.instance_catalog.records import InstanceType, LinkFact, Price, Reached
@@ -41,11 +41,7 @@ def default_overlay() -> Path:
             return Path(chosen).expanduser()
         except RuntimeError:  # ~NAME of an unknown user
             return Path(chosen)
-    if sys.platform == "darwin":
-        data = Path("~/Library/Application Support").expanduser()
-    else:
-        data = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
-    return data / "ddlprof" / "catalog"
+    return user_directory("XDG_DATA_HOME", "~/.local/share") / "catalog"
 
 
 def read_overlay(directory: Path) -> Overlay:

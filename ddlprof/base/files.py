@@ -9,6 +9,7 @@ A place that is a symbolic link itself becomes a file of its own where ddlprof c
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -45,6 +46,14 @@ def replacing_all(paths: list[Path]) -> Iterator[list[Path]]:
     """`replacing` for several files, none of which is replaced unless all are written."""
     with ExitStack() as stack:
         yield [stack.enter_context(replacing(path)) for path in paths]
+
+
+def user_directory(variable: str, usual: str) -> Path:
+    """The user's own folder of ddlprof: below what the variable of the XDG Base Directory Specification names, or below
+    `usual`. Raises RuntimeError where there is no home directory."""
+    if sys.platform == "darwin":
+        return Path("~/Library/Application Support/ddlprof").expanduser()
+    return Path(os.environ.get(variable) or usual).expanduser() / "ddlprof"
 
 
 def temporary_beside(path: Path) -> Path:

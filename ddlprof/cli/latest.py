@@ -11,10 +11,9 @@ from typing import Any
 import typer
 
 from ddlprof.base.errors import UserError, complain
-from ddlprof.model.naming import RUNS_FOLDER
+from ddlprof.model.naming import BEGUN, RUNS_FOLDER
 
 _LAST = re.compile(r"last(?:~(\d{1,6}))?")
-_BEGUN = re.compile(r"-(\d{8}-\d{6})(?:-(\d+))?$")
 _HELP = f" last, last~1, ...: the latest below {RUNS_FOLDER}, and those before it"
 
 
@@ -54,5 +53,5 @@ def _latest(folder: Path) -> list[Path]:
         inside = [entry.name for entry in os.scandir(folder) if entry.is_dir()]
     except OSError:
         return []
-    begun = [(found[1], int(found[2] or 1), name) for name in inside if (found := _BEGUN.search(name))]
+    begun = [(found[1], int(found[2] or 1), name) for name in inside if (found := BEGUN.search(name))]
     return [folder / name for *_, name in sorted(begun, reverse=True)]

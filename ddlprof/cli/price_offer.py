@@ -7,9 +7,9 @@ import sys
 import time
 from collections.abc import Iterable
 from datetime import date
-from pathlib import Path
 
 from ddlprof.base.errors import complain
+from ddlprof.base.files import user_directory
 from ddlprof.cli.screen import is_terminal
 
 OLD_DAYS = 30
@@ -25,7 +25,7 @@ def offer_newer_prices(clouds: Iterable[str], today: date) -> None:
     if os.environ.get("CI") or not is_terminal(sys.stderr):
         return
     try:
-        said = _state_directory() / "prices-offered"
+        said = user_directory("XDG_STATE_HOME", "~/.local/state") / "prices-offered"
         if said.exists() and 0 <= time.time() - said.stat().st_mtime < EVERY_S:
             return
         cloud, days = _oldest(set(clouds), today)
@@ -51,9 +51,3 @@ def _oldest(clouds: set[str], today: date) -> tuple[str, int]:
             newest[price.cloud] = max(price.as_of, newest.get(price.cloud, price.as_of))
     cloud = min(newest, key=lambda each: (newest[each], each), default="")
     return cloud, (today - date.fromisoformat(newest[cloud])).days if cloud else 0
-
-
-def _state_directory() -> Path:
-    if sys.platform == "darwin":
-        return Path("~/Library/Application Support/ddlprof").expanduser()
-    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "ddlprof"

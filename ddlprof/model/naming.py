@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 RUNS_FOLDER = "ddlprof-runs"
+BEGUN = re.compile(r"-(\d{8}-\d{6})(?:-(\d+))?$")
+"""The end of a name that `default_directory` made: when it was, and the number among those of the same second."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 """The beginning of a URL, also with one slash, as pathlib writes it. Drives of Windows have one letter only."""
 _Place = TypeVar("_Place", str, Path, None)

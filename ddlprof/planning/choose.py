@@ -183,7 +183,7 @@ def predictions(
 
 def _memory(workload: Workload, settings: Settings, target: Target, gpu: Gpu | None) -> Memory | None:
     """The GPU memory that the step needs; None where the job's need or the GPU's memory is not known."""
-    from ddlprof.recommender.compute.memory_fit import FITS, MemoryVerdict, usable_gib_of
+    from ddlprof.recommender.compute.memory_fit import FITS, usable_gib_of, verdict_of
     from ddlprof.recommender.plans.candidates import describe_job
     from ddlprof.recommender.plans.memory import MemoryFit
     from ddlprof.recommender.target import default_catalog
@@ -192,13 +192,12 @@ def _memory(workload: Workload, settings: Settings, target: Target, gpu: Gpu | N
     sizes = (target.batch_per_gpu, sum(target.placement), target.grad_accum or 1)
     job = describe_job(workload, (target.batch_per_gpu,), False, settings)
     fitting = MemoryFit(workload, job, default_catalog())
-    needed, usable_gib = fitting.needed(*sizes), usable_gib_of(gpu) if gpu else None
-    if needed is None or usable_gib is None:
+    verdict = verdict_of(fitting.needed(*sizes), usable_gib_of(gpu) if gpu else None)
+    if verdict is None:
         return None
-    verdict = MemoryVerdict(needed, usable_gib)
     if verdict.word == FITS:
         return Memory(verdict)
-    return Memory(verdict, fitting.largest_batch(usable_gib, *sizes[1:]), fitting.cures(verdict, *sizes))
+    return Memory(verdict, fitting.largest_batch(verdict.usable_gib, *sizes[1:]), fitting.cures(verdict, *sizes))
 
 
 def _estimate(predictor: Predictor, target: Target) -> Estimate | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from ddlprof.instance_catalog import Gpu
 from ddlprof.recommender.estimate import Z80
@@ -60,6 +61,20 @@ class MemoryVerdict:
     def is_likely(self) -> bool:
         """Whether it fits rather than not."""
         return self.probability >= 0.5
+
+
+def verdict_of(needed: NeededMemory | None, usable_gib: float | None) -> MemoryVerdict | None:
+    """Whether a need fits into what a process gets; None: one of them is not known."""
+    return None if needed is None or usable_gib is None else MemoryVerdict(needed, usable_gib)
+
+
+def figures_of(verdict: MemoryVerdict | None) -> dict[str, Any]:
+    """The fields of estimates and plans that say whether a step fits, at least perhaps; None where it is not known."""
+    return {
+        "fits_memory": None if verdict is None else verdict.word != DOES_NOT_FIT,
+        "memory_verdict": None if verdict is None else verdict.word,
+        "memory_fit_probability": None if verdict is None else verdict.probability,
+    }
 
 
 def usable_gib_of(gpu: Gpu, memory_gib: float | None = None) -> float | None:

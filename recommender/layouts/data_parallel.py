@@ -8,7 +8,7 @@ from dataclasses import replace
 from ddlprof.instance_catalog import Gpu
 from ddlprof.model.operators import Checkpointing
 from ddlprof.recommender.compute.memory import JobMemory
-from ddlprof.recommender.compute.memory_fit import DOES_NOT_FIT, MemoryVerdict, usable_gib_of
+from ddlprof.recommender.compute.memory_fit import figures_of, usable_gib_of, verdict_of
 from ddlprof.recommender.compute.step_parts import Changes
 from ddlprof.recommender.estimate import Estimate
 from ddlprof.recommender.layout import DIMENSIONS
@@ -43,16 +43,13 @@ def with_figures_of_layouts(
     gpus, passes = sum(target.placement), target.grad_accum or 1
     job = JobMemory(workload, precision=precision, strategy=target.strategy, changes=Changes.of(target))
     needed = job.needed(target.batch_per_gpu, gpus, passes)
-    usable_gib = usable_gib_of(gpu) if gpu else None
-    fits = MemoryVerdict(needed, usable_gib) if needed and usable_gib is not None else None
+    fits = verdict_of(needed, usable_gib_of(gpu) if gpu else None)
     tokens = workload.tokens_per_sample
     sent_s = estimate.times.interconnect_s + estimate.times.network_s
     return replace(
         estimate,
         memory_gib=needed.gib if needed else None,
-        fits_memory=fits.word != DOES_NOT_FIT if fits else None,
-        memory_verdict=fits.word if fits else None,
-        memory_fit_probability=fits.probability if fits else None,
+        **figures_of(fits),
         tokens_per_s=tokens and tokens * gpus * target.batch_per_gpu * passes / estimate.step_s,
         mfu=mfu(workload, target, estimate, gpu, precision),
         dimensions={**dict.fromkeys(DIMENSIONS, 0.0), "data": sent_s},

@@ -15,7 +15,7 @@ import numpy as np
 from ddlprof.instance_catalog import Catalog, Gpu
 from ddlprof.model.operators import Checkpointing
 from ddlprof.recommender.compute.gpu_peaks import peak_of, peaks_of
-from ddlprof.recommender.compute.memory_fit import DOES_NOT_FIT, MemoryVerdict, usable_gib_of
+from ddlprof.recommender.compute.memory_fit import figures_of, usable_gib_of, verdict_of
 from ddlprof.recommender.compute.precisions import precision_named
 from ddlprof.recommender.errors import PredictionError
 from ddlprof.recommender.estimate import Z80, Estimate, StepTimes
@@ -97,8 +97,6 @@ class LayoutPredictor:
         times = _times(step, corrections)
         step_s = sum(vars(times).values())
         tokens = self._tokens(asked)
-        usable_gib = usable_gib_of(asked.gpu)
-        fits = MemoryVerdict(memory.needed, usable_gib) if usable_gib is not None else None
         mfu = self._mfu(asked, tokens / step_s)
         return Estimate(
             step_s=step_s,
@@ -108,9 +106,7 @@ class LayoutPredictor:
             extrapolated=self._is_new(asked),
             basis=self._basis(asked, fitted, step, memory),
             memory_gib=memory.gib,
-            fits_memory=fits.word != DOES_NOT_FIT if fits else None,
-            memory_verdict=fits.word if fits else None,
-            memory_fit_probability=fits.probability if fits else None,
+            **figures_of(verdict_of(memory.needed, usable_gib_of(asked.gpu))),
             tokens_per_s=tokens / step_s,
             mfu=mfu,
             dimensions={name: sent.seconds * corrections[1] for name, sent in step.dimensions.items()},

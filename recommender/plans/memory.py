@@ -15,6 +15,7 @@ from ddlprof.recommender.compute.memory_fit import (
     MemoryVerdict,
     NeededMemory,
     usable_gib_of,
+    verdict_of,
 )
 from ddlprof.recommender.compute.step_parts import Changes
 from ddlprof.recommender.errors import PredictionError
@@ -53,8 +54,7 @@ class MemoryFit:
 
     def verdict(self, instance: InstanceType, needed: NeededMemory | None) -> MemoryVerdict | None:
         """Whether the need fits on a GPU of the machine; None: not known."""
-        usable_gib = self.usable_gib(instance)
-        return None if needed is None or usable_gib is None else MemoryVerdict(needed, usable_gib)
+        return verdict_of(needed, self.usable_gib(instance))
 
     def problem(self, instance: InstanceType, found: MemoryVerdict, batch: int, gpus: int, grad_accum: int) -> str:
         """The reason why it does not fit, with the largest batch that would, and with what else it would."""
@@ -122,7 +122,8 @@ class MemoryFit:
 
 
 def _fits(needed: NeededMemory | None, usable_gib: float) -> bool:
-    return needed is not None and MemoryVerdict(needed, usable_gib).word == FITS
+    verdict = verdict_of(needed, usable_gib)
+    return verdict is not None and verdict.word == FITS
 
 
 def _needed(workload: Workload, job: TrainingSetup, memory: MemoryModel | None) -> Needed:

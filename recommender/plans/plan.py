@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ddlprof.base.units import duration, significant
 from ddlprof.instance_catalog import Catalog, InstanceType, Price
 from ddlprof.instance_catalog.clouds import cloud_named
-from ddlprof.recommender.compute.memory_fit import DOES_NOT_FIT, MemoryVerdict
+from ddlprof.recommender.compute.memory_fit import MemoryVerdict, figures_of
 from ddlprof.recommender.estimate import Estimate, StepTimes, WithTimes
 from ddlprof.recommender.estimate import Range as SecondsRange
 from ddlprof.recommender.layout import Layout
@@ -250,13 +250,7 @@ def make_plan(candidate: Candidate, pricing: str, price: Price | None, limits: L
 
 def _memory_of(candidate: Candidate) -> dict[str, Any]:
     """The fields of a plan on whether it fits in memory."""
-    memory = candidate.memory
-    return {
-        "fits_memory": None if memory is None else memory.word != DOES_NOT_FIT,
-        "memory_verdict": memory.word if memory else None,
-        "memory_fit_probability": memory.probability if memory else None,
-        "would_fit_with": candidate.memory_cures,
-    }
+    return {**figures_of(candidate.memory), "would_fit_with": candidate.memory_cures}
 
 
 def _parts_of(candidate: Candidate, counted: Interrupted | None) -> dict[str, Any]:

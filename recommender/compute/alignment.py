@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddlprof.base.units import listed, percent
-from ddlprof.recommender.compute.kernel_time import Array, OperatorTable
+from ddlprof.recommender.compute.kernel_time import ALIGNED_ELEMENTS, Array, OperatorTable
 
 SLOWER = 2.5
 """Such a product over one of a padded size: nanoGPT's step gets 25 % longer by products that take 17 % of the padded
@@ -21,7 +21,7 @@ SLOWER_SD = 0.4
 """The standard deviation of its logarithm: a statement, as two figures are no fit."""
 PAD = "pad "
 """How the sentence begins in the basis of an estimate that says what to pad."""
-_ELEMENTS, _PADDED = 8, 64
+_PADDED = 64
 _LEAST_GAIN = 0.03
 """Of a step: less is not worth a line."""
 
@@ -29,7 +29,7 @@ _LEAST_GAIN = 0.03
 def unaligned(table: OperatorTable) -> NDArray[np.bool_]:
     """Which operators are single products of 16 bits with a size, other than the one that grows with the batch, that is
     no multiple of 8."""
-    return np.asarray(_off(table).any(axis=1) & (table.kind == "product") & np.isin(table.dtype, ("bf16", "fp16")))
+    return np.asarray(table.unaligned_sizes.any(axis=1) & np.isin(table.dtype, ("bf16", "fp16")))
 
 
 def padding(table: OperatorTable, slow_s: Array, step_s: float) -> tuple[str, ...]:
@@ -38,15 +38,9 @@ def padding(table: OperatorTable, slow_s: Array, step_s: float) -> tuple[str, ..
     gain = float(slow_s.sum()) * (1 - 1 / SLOWER) / step_s
     if gain < _LEAST_GAIN:
         return ()
-    sizes = sorted({int(size) for size in table.sizes[:, 1:4][_off(table) & (slow_s > 0)[:, None]]})
+    sizes = sorted({int(size) for size in table.sizes[:, 1:4][table.unaligned_sizes & (slow_s > 0)[:, None]]})
     pairs = listed([f"{size:,} to {-(-size // _PADDED) * _PADDED:,}" for size in sizes], most=3)
     return (
-        f"{PAD}{pairs}: products with sizes that are no multiples of {_ELEMENTS} are slow on tensor cores; the step "
-        f"may be {percent(gain)} shorter without",
+        f"{PAD}{pairs}: products with sizes that are no multiples of {ALIGNED_ELEMENTS} are slow on tensor cores; the "
+        f"step may be {percent(gain)} shorter without",
     )
-
-
-def _off(table: OperatorTable) -> NDArray[np.bool_]:
-    sizes = table.sizes[:, 1:4]
-    grows = table.grows[:, None] == np.arange(1, 4)
-    return np.asarray((sizes % _ELEMENTS != 0) & (sizes > 1) & ~grows & (table.sizes[:, :1] == 1))

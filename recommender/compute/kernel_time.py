@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,8 @@ Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 _SIZES = 6
+ALIGNED_ELEMENTS = 8
+"""Tensor cores load 16 bytes at a time: so many elements of 16 bits."""
 _ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "bool": 1, "int32": 4, "int64": 8}
 _POWER_NORM = 10.0
 _SPLITS = np.array([1.0, 2.0, 4.0, 8.0])
@@ -74,6 +77,13 @@ class OperatorTable:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @cached_property
+    def unaligned_sizes(self) -> Flags:
+        """(operators, 3): which of m, n, k of single products are no multiple of 8, and do not grow with the batch."""
+        sizes, grows = self.sizes[:, 1:4], self.grows[:, None] == np.arange(1, 4)
+        is_single = ((self.kind == "product") & (self.sizes[:, 0] == 1))[:, None]
+        return np.asarray((sizes % ALIGNED_ELEMENTS != 0) & (sizes > 1) & ~grows & is_single)
 
     def rows(self, chosen: Flags) -> OperatorTable:
         """The rows for which `chosen` is true."""

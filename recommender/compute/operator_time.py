@@ -366,8 +366,9 @@ class OperatorModel:
 
 def _slowed(step: StepOperators, table: OperatorTable, machine: GpuPeaks) -> Flags:
     """Which products are slow for their sizes: on tensor cores, where torch.compile does not pad them."""
-    off = unaligned(table)
-    return off & (not step.compiled and off.any() and peak_of(machine, "fp16", False).tensor)
+    if step.compiled or not table.unaligned_sizes.any() or not peak_of(machine, "fp16", False).tensor:
+        return np.zeros(len(table), dtype=bool)
+    return unaligned(table)
 
 
 def _phases(table: OperatorTable, kernels_s: Array, launching_s: Array) -> dict[str, float]:

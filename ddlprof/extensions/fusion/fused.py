@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -17,11 +17,16 @@ from ddlprof.extensions.fusion.mapping import mappable
 from ddlprof.extensions.fusion.optimizers import OPTIMIZERS, BatchedOptimizer, OptimizerState
 from ddlprof.extensions.fusion.recurrent import decompose
 from ddlprof.extensions.fusion.scaling import Scaler
-from ddlprof.extensions.fusion.stackable import check_alike, check_forward, check_model
-from ddlprof.extensions.fusion.traced import OfAll, Traced
+from ddlprof.extensions.fusion.stackable import alike_in, check_alike, check_forward, check_model, tensors_of
+from ddlprof.extensions.fusion.traced import OfAll, Traced, Untraceable
 
+_LATE = "forward changes a buffer only at later steps, so it was taken to be the same in all models: change it at once:"
 Function = Callable[..., Any]
 """Computes something of one model, which is its first argument: `lambda model, x, y: cross_entropy(model(x), y)`."""
+
+
+class NotShared(Untraceable):
+    """A tensor that the first forward did not change, and that is the same in all models, is changed later."""
 
 
 class Fused:
@@ -68,6 +73,9 @@ class Fused:
         self._traced = Traced(self._called, cuda_graph) if traced else None
         self._trained: dict[str, Tensor] = {}
         self._rest: dict[str, Tensor] = {}
+        self._shared: dict[str, Tensor] = {}
+        """Buffers and frozen parameters that are the same in all models and stay so; not stacked."""
+        self._alike = alike_in(models)
         self.device = next(models[0].parameters()).device
         self._optimizers: list[tuple[list[str], BatchedOptimizer]] = []
         self._is_checked = False
@@ -79,7 +87,7 @@ class Fused:
     def _stack(
         self, models: Sequence[nn.Module], optimizer: type[BatchedOptimizer], values: dict[str, list[float]]
     ) -> None:
-        tensors = [{**dict(model.named_parameters()), **dict(model.named_buffers())} for model in models]
+        tensors = [tensors_of(model) for model in models]
         groups: dict[tuple[torch.dtype, torch.device], list[str]] = {}
         for name, one in tensors[0].items():
             if one.requires_grad:
@@ -165,8 +173,14 @@ class Fused:
     def _check(self, function: Function, batch: tuple[Any, ...]) -> None:
         """Calls the first function with one model alone, to find out what would be lost by mapping."""
         if not self._is_checked:
-            self._is_checked = True
-            check_forward(function, copy.deepcopy(self._template), batch)
+            changed = check_forward(function, copy.deepcopy(self._template).train(), batch)
+            self._is_checked_with(self._alike - changed)
+
+    def _is_checked_with(self, shared: Collection[str]) -> None:
+        """Makes it believe that forward has no hooks, and that it does not change these tensors, which all share."""
+        self._is_checked = True
+        for name in shared:
+            self._shared[name] = self._rest.pop(name)[0].clone()
 
     def _computed(self, key: Hashable, of_all: OfAll, batch: tuple[Any, ...], differentiable: bool = True) -> Any:
         if self._traced is not None:
@@ -184,20 +198,29 @@ class Fused:
         """
 
         def of_one(trained: dict[str, Tensor], rest: dict[str, Tensor], batch: tuple[Any, ...]) -> tuple[Any, Any]:
-            tensors = {**trained, **rest}
+            tensors = {**trained, **rest, **self._shared}
 
             def model(*args: Any, **kwargs: Any) -> Any:
                 return functional_call(self._called, tensors, args, kwargs)
 
+            model.forward = self._called.forward  # type: ignore[attr-defined] # for its signature
             found = function(model, *batch)
+            for name, each in self._shared.items():
+                if tensors[name] is not each:
+                    raise NotShared(f"{_LATE} {name}")
             # Buffers that a module replaces are put into `tensors`; those that it writes into have changed already.
             return found, {name: tensors[name] for name in rest if tensors[name] is not rest[name]}
 
         over_all: Function = vmap(of_one, in_dims=(0, 0, None), randomness="different")
 
         def mapped(*given: Any) -> Any:
+            before = {name: each._version for name, each in self._shared.items()}
             with mappable(self.device):
-                return over_all(*given)
+                found = over_all(*given)
+            for name, version in before.items():
+                if self._shared[name]._version != version:
+                    raise NotShared(f"{_LATE} {name}")
+            return found
 
         return mapped
 
@@ -272,7 +295,8 @@ class Fused:
 
     def state_dict(self, model: int) -> dict[str, Tensor]:
         """The parameters and buffers of one of the models, as copies."""
-        return {name: each[model].detach().clone() for name, each in (*self._trained.items(), *self._rest.items())}
+        own = {name: each[model].detach().clone() for name, each in (*self._trained.items(), *self._rest.items())}
+        return own | {name: each.clone() for name, each in self._shared.items()}
 
     def models(self) -> list[nn.Module]:
         """The models in their present state, as separate modules with the gradients of the last backward."""
@@ -280,7 +304,7 @@ class Fused:
         for number in range(self.size):
             model, state = copy.deepcopy(self._template), self.state_dict(number)
             with torch.no_grad():
-                for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+                for name, tensor in tensors_of(model).items():
                     tensor.copy_(state[name])
             for name, parameter in model.named_parameters():
                 gradient = self._trained[name].grad if name in self._trained else None

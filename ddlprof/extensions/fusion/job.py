@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from ddlprof.base.errors import UserError
+from ddlprof.extensions.fusion.apart import SPAWN, way_of_processes
 from ddlprof.extensions.fusion.hyperparameters import Values, defaults_of, partition, per_model
-from ddlprof.extensions.fusion.part import FusedPart, FuseOptions
+from ddlprof.extensions.fusion.part import FusedPart
+from ddlprof.extensions.fusion.planner import FuseOptions, PartSpec
 from ddlprof.extensions.fusion.results import Result
 from ddlprof.extensions.fusion.sweeps import Choices, for_optimizers, trials_of
 from ddlprof.extensions.fusion.task import SEED, Task, TaskSpec
-from ddlprof.extensions.fusion.unfusible import without_warnings
 
 Advance = Callable[[int, int], None]
 """Called with the number of steps done and of all steps, as far as known."""
@@ -50,14 +51,13 @@ def run_trials(
         task.factory_name, ", ".join(optimizers), task.device.type, torch.get_num_threads(),
         names.metric if names is not None else None, [], [], not options.dry_run, task.precision,
     )  # fmt: skip
-    with without_warnings():
-        for common, numbers in partition(trials, task.shared_names()):
-            part = FusedPart(task, trials, common, numbers, options, names)
-            found = part.planned()
-            if not options.dry_run:
-                found, trained = part.trained(found, advance)
-                result.trials.extend(trained)
-            result.parts.append(found)
+    way = way_of_processes(can_spawn=names is not None)
+    for common, numbers in partition(trials, task.shared_names()):
+        source = names if way == SPAWN and names is not None else task
+        spec = PartSpec(source, trials, common, numbers, options, names)
+        found, trained = FusedPart(spec, way, task.device).trained(advance)
+        result.trials.extend(trained)
+        result.parts.append(found)
     result.trials.sort(key=lambda trial: trial.number)
     return result
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from ddlprof.base.errors import UserError
+from ddlprof.extensions.fusion.apart import apart, way_of_processes
+from ddlprof.extensions.fusion.first_steps import FirstSteps, gradients_of
 from ddlprof.extensions.fusion.hyperparameters import Values
-from ddlprof.extensions.fusion.random_state import OwnDraws, draws_undone
+from ddlprof.extensions.fusion.memory import peak_bytes
 from ddlprof.extensions.fusion.results import DIVERGED, HALVING
+from ddlprof.extensions.fusion.saving import save
+from ddlprof.extensions.fusion.stackable import tensors_of
 from ddlprof.extensions.fusion.task import Task
 from ddlprof.extensions.fusion.training import FusedTraining, Training, TrainingMode, TrialState
 
@@ -52,9 +59,33 @@ def count_steps(task: Task, values: Values, length: SweepLength) -> int:
     """All steps of a training. Where only epochs are known, one epoch is counted."""
     if length.steps is not None:
         return length.steps
-    with draws_undone(task.device):
-        batches = sum(1 for _ in task.batches(values))
+    batches = sum(1 for _ in task.batches(values))
     return length.epochs * -(-batches // task.grad_accum)
+
+
+@dataclass(frozen=True)
+class GroupResults:
+    """What is known of a group whose training has ended."""
+
+    outcomes: dict[int, ModelResult]
+    """By the number of the trial."""
+    notes: list[str]
+    not_graphed: list[str]
+    """Why steps were not replayed as CUDA graphs."""
+    peak_memory_bytes: int | None
+
+
+@dataclass(frozen=True)
+class HandedOver:
+    """Trials that go on in another group, which is at the same step."""
+
+    numbers: list[int]
+    held: list[TrialState]
+    """With empty models, as those of the user may refer to what cannot be sent to another process."""
+    tensors: list[dict[str, Tensor]]
+    """Of each model, its parameters and buffers."""
+    losses: list[Tensor]
+    sum: Tensor
 
 
 class GroupTraining:
@@ -63,9 +94,9 @@ class GroupTraining:
     def __init__(
         self, task: Task, training: Training, numbers: Sequence[int], values: Values, length: SweepLength,
         evaluate: bool,
-        keeps_models: bool = False,
+        folder: Path | None = None,
     ) -> None:  # fmt: skip
-        """`numbers`: the trials. `values`: those of the batches. `keeps_models`: whether `models` is wanted."""
+        """`numbers`: the trials. `values`: those of the batches. `folder`: where trained models are saved."""
         self._task, self._values, self._length, self._evaluate = task, values, length, evaluate
         self._training: Training | None = training
         self._held: list[TrialState] = []
@@ -73,11 +104,10 @@ class GroupTraining:
         self.numbers = list(numbers)
         self.steps = 0
         self.outcomes: dict[int, ModelResult] = {}
-        self.models: dict[int, nn.Module] | None = {} if keeps_models else None
-        self.notes: set[str | None] = set()
-        """Why steps were not replayed as CUDA graphs."""
-        self._draws = OwnDraws(task.device)
-        self._over = _over_epochs(task, values, length)
+        self._folder = folder
+        self._notes: list[str] = []
+        self._not_graphed: set[str | None] = set()
+        self._over = over_epochs(task, values, length)
         self._losses: list[Tensor] = []
         self._epoch_begin = self._forgotten = 0
         self._sum: Tensor | None = None
@@ -95,30 +125,46 @@ class GroupTraining:
     def pause(self) -> None:
         """Makes room for another group: puts the models of several that train as one on the host."""
         if isinstance(self._training, FusedTraining):
-            self.notes.add(self._training.fused.not_graphed)
+            self._not_graphed.add(self._training.fused.not_graphed)
             self._mode, self._held = self._training.mode, self._training.held(range(len(self.numbers)))
             self._training = None
+            if self._task.device.type == "cuda":
+                torch.cuda.empty_cache()
 
-    def advance(self, until: int | None, step_done: Callable[[int], None]) -> None:
-        """Trains until this number of steps, or to the end."""
+    def advance(self, until: int | None, step_done: Callable[[int], None] = lambda done: None) -> list[int]:
+        """Trains until this number of steps, or to the end. Returns the numbers of the trials that have not ended."""
         self._scored = None
-        with self._draws.continued():
-            while self.numbers and (until is None or self.steps < until):
-                following = next(self._over, None)
-                if following is None:
-                    break
-                batches, is_first = following
-                if is_first:
-                    self._forget()
-                losses = self.training.step(*batches)
-                self._losses.append(losses)
-                self._sum = losses if self._sum is None else self._sum + losses
-                self.steps += 1
-                step_done(self.steps)
-                if self.steps % _LOOK == 0:
-                    self._leave_diverged()
+        while self.numbers and (until is None or self.steps < until):
+            following = next(self._over, None)
+            if following is None:
+                break
+            batches, is_first = following
+            if is_first:
+                self._forget()
+            losses = self.training.step(*batches)
+            self._losses.append(losses)
+            self._sum = losses if self._sum is None else self._sum + losses
+            self.steps += 1
+            step_done(self.steps)
+            if self.steps % _LOOK == 0:
+                self._leave_diverged()
         if not self.steps:
             raise UserError(f"{self._task.data_name} gave no batches")
+        return self.numbers
+
+    def first(self, steps: int, in_evaluation: bool = False) -> list[FirstSteps]:
+        """Trains so many steps; returns what each trial computed. `in_evaluation`: as in evaluation mode."""
+        losses, gradients = [], []
+        if in_evaluation:
+            self.training.eval()
+        for step in range(1, steps + 1):
+            self.advance(step)
+            if self.steps == step:
+                losses.append(self._losses[-1].tolist())
+            if step in (1, steps):
+                gradients.append([gradients_of(model) for model in self.training.models()])
+        both = zip(zip(*losses, strict=True), zip(*gradients, strict=True), strict=True)
+        return [FirstSteps(list(of_one), list(its)) for of_one, its in both]
 
     def _forget(self) -> None:
         """Drops losses that no mean will need."""
@@ -146,6 +192,9 @@ class GroupTraining:
         self.pause()
         self._keep(indices, found, [each.model for each in self._held])
         rest = [index for index in range(len(self.numbers)) if index not in set(indices)]
+        self._narrow(rest)
+
+    def _narrow(self, rest: Positions) -> None:
         self.numbers = [self.numbers[index] for index in rest]
         self._losses = [each[rest] for each in self._losses]
         self._sum = None if self._sum is None else self._sum[rest]
@@ -153,21 +202,22 @@ class GroupTraining:
         if not rest:
             self._training = None  # which frees its memory
 
-    def finish(self) -> None:
+    def results(self) -> GroupResults:
         """Ends the training of all that are left."""
         if self.numbers:
-            self._keep(range(len(self.numbers)), self._outcomes("", self._evaluate), [])
             if isinstance(self.training, FusedTraining):
-                self.notes.add(self.training.fused.not_graphed)
+                self._not_graphed.add(self.training.fused.not_graphed)
+            self._keep(range(len(self.numbers)), self._outcomes("", self._evaluate), [])
+        reasons = sorted(each for each in self._not_graphed if each is not None)
+        return GroupResults(self.outcomes, self._notes, reasons, peak_bytes(self._task.device))
 
     def _keep(self, indices: Positions, found: Sequence[ModelResult], models: Sequence[nn.Module]) -> None:
         """`models`: those of the training, if they are at hand."""
-        if self.models is not None and not models:
-            models = self.training.models()
+        if self._folder is not None:
+            models = models or self.training.models()
+            self._notes += save(self._folder, {self.numbers[index]: models[index] for index in indices})
         for index in indices:
             self.outcomes[self.numbers[index]] = found[index]
-            if self.models is not None:
-                self.models[self.numbers[index]] = models[index]
 
     def scores(self) -> list[float]:
         """What trials are ranked by, less being better: the loss of the evaluation if there is one, or the recent."""
@@ -186,38 +236,47 @@ class GroupTraining:
         means = torch.stack(self._losses[-recent:]).double().mean(0).tolist()
         diverged = [not math.isfinite(each) for each in self._sum.double().tolist()]
         found: list[tuple[float | None, float | None]] = [(None, None)] * len(means)
-        if evaluate:
-            with draws_undone(self._task.device):
-                found = evaluated(self.training, self._task, self._values)
+        if evaluate and why:  # the training goes on as if nothing had been
+            aside = apart(way_of_processes(can_spawn=False), self._task.device, lambda: self)
+            with closing(aside):
+                found = aside.call("evaluated")
+        elif evaluate:
+            found = self.evaluated()
         return [
             ModelResult(self.steps, _finite(mean), _finite(loss), _finite(metric), is_off, why)
             for mean, (loss, metric), is_off in zip(means, found, diverged, strict=True)
         ]
 
-    def join(self, other: GroupTraining) -> None:
-        """Takes the trials of another course, which is at the same step, into this one."""
-        for each in (self, other):
-            each.pause()
-        self._held += other._held
+    def evaluated(self) -> list[tuple[float | None, float | None]]:
+        """The loss and the metric of each model, over all batches of the evaluation."""
+        return evaluated(self.training, self._task, self._values)
+
+    def hand_over(self) -> HandedOver:
+        """Gives its trials away."""
+        self.pause()
+        assert self._sum is not None
+        tensors = [{name: each.detach() for name, each in tensors_of(held.model).items()} for held in self._held]
+        empty = [replace(held, model=nn.Identity()) for held in self._held]
+        found = HandedOver(self.numbers, empty, tensors, self._losses, self._sum)
+        self._narrow([])
+        return found
+
+    def take(self, other: HandedOver) -> None:
+        """Takes the trials of another group, which is at the same step, into this one."""
+        self.pause()
+        for held, tensors in zip(other.held, other.tensors, strict=True):
+            model = copy.deepcopy(self._held[0].model)
+            with torch.no_grad():
+                for name, each in tensors_of(model).items():
+                    each.copy_(tensors[name])
+            self._held.append(replace(held, model=model))
         self.numbers += other.numbers
-        self.outcomes |= other.outcomes
-        self.notes |= other.notes
-        if self.models is not None and other.models is not None:
-            self.models |= other.models
-        both = zip(self._losses, other._losses, strict=True)
-        self._losses = [torch.cat(pair) for pair in both]
-        if self._sum is not None and other._sum is not None:
-            self._sum = torch.cat((self._sum, other._sum))
+        self._losses = [torch.cat(pair) for pair in zip(self._losses, other.losses, strict=True)]
+        assert self._sum is not None
+        self._sum = torch.cat((self._sum, other.sum))
 
 
-def train(course: GroupTraining, step_done: Callable[[int], None]) -> list[ModelResult]:
-    """Trains to the end; returns the result of each trial, in the order of their numbers."""
-    course.advance(None, step_done)
-    course.finish()
-    return [course.outcomes[number] for number in sorted(course.outcomes)]
-
-
-def _over_epochs(task: Task, values: Values, length: SweepLength) -> Iterator[tuple[list[object], bool]]:
+def over_epochs(task: Task, values: Values, length: SweepLength) -> Iterator[tuple[list[object], bool]]:
     """The batches of each step, and whether it is the first of an epoch. The last of an epoch may have fewer."""
     done = 0
     for _ in range(length.epochs) if length.steps is None else iter(int, 1):
@@ -235,7 +294,7 @@ def _over_epochs(task: Task, values: Values, length: SweepLength) -> Iterator[tu
 
 
 def evaluated(training: Training, task: Task, values: Values) -> list[tuple[float | None, float | None]]:
-    """The loss and the metric of each model, over all batches of the evaluation."""
+    """The loss and the metric of each model, over all batches of the evaluation. Raises UserError."""
     losses = metrics = None
     samples = 0
     for batch, size in task.evaluation_batches(values):

@@ -9,7 +9,7 @@ from typing import Any
 
 from ddlprof.base.text import text_of
 from ddlprof.base.units import Scale, count, scale_for, significant
-from ddlprof.extensions.fusion.results import FusionPrediction, FusionTimes, Result, Trial, TrialGroup
+from ddlprof.extensions.fusion.results import EqualityCheck, FusionPrediction, FusionTimes, Result, Trial, TrialGroup
 from ddlprof.report.json_csv import cell, json_text
 from ddlprof.report.table import Column, Table, fields
 
@@ -97,12 +97,23 @@ def _part(part: TrialGroup, many: bool) -> list[str]:
         lines += _prediction(part.prediction)
     if part.measured is not None:
         lines += _measured(part.measured)
+    if part.equality is not None:
+        lines.append(_line("Equal", _equality(part.equality, len(part.trials))))
     if part.training_s is not None:
         scale = scale_for(part.training_s)
         lines.append(_line("Training", f"{scale.time(part.training_s)} in all"))
     if part.peak_memory_bytes is not None:
         lines.append(_line("Memory", f"{part.peak_memory_bytes / 2**30:.2f} GiB of tensors at most"))
     return lines + [_line("Note", note) for note in part.notes]
+
+
+def _equality(found: EqualityCheck, trials: int) -> str:
+    if found.largest_difference is None:
+        return "not compared: models draw random numbers (dropout), so trials agree with separate ones statistically"
+    return (
+        f"the first {count(found.steps, 'step')} of all {count(trials, 'trial')} are those of each by itself"
+        f" (losses within {found.largest_difference:.1e})"
+    )
 
 
 def _prediction(found: FusionPrediction) -> list[str]:

@@ -79,6 +79,16 @@ class FusionTimes:
 
 
 @dataclass(frozen=True)
+class EqualityCheck:
+    """The first steps of trials that train as one, compared with those of each by itself."""
+
+    steps: int
+    """How many steps were compared; 0: models draw random numbers of their own, so they cannot be."""
+    largest_difference: float | None
+    """Of a loss, as a share of it."""
+
+
+@dataclass(frozen=True)
 class TrialGroup:
     """Trials that agree on everything that must be equal within one training."""
 
@@ -92,6 +102,7 @@ class TrialGroup:
     """Why they are fused or not."""
     prediction: FusionPrediction | None = None
     measured: FusionTimes | None = None
+    equality: EqualityCheck | None = None
     training_s: float | None = None
     """Seconds of the training of all of them."""
     peak_memory_bytes: int | None = None

@@ -29,7 +29,7 @@ def check_alike(models: Sequence[nn.Module]) -> None:
 
 
 def _shapes(model: nn.Module) -> Mapping[str, object]:
-    tensors = (*model.named_parameters(), *model.named_buffers())
+    tensors = tensors_of(model).items()
     return {name: (tuple(each.shape), each.dtype, each.device, each.requires_grad) for name, each in tensors}
 
 
@@ -60,14 +60,37 @@ def _has_hooks(module: nn.Module) -> bool:
     return any(own) or bool(of_all_modules._global_backward_hooks or of_all_modules._global_backward_pre_hooks)
 
 
-def check_forward(function: Callable[..., object], model: nn.Module, batch: tuple[Any, ...]) -> None:
-    """Calls `function(model, *batch)`. Raises UserError if that registers hooks on gradients.
+def check_forward(function: Callable[..., object], model: nn.Module, batch: tuple[Any, ...]) -> set[str]:
+    """Calls `function(model, *batch)`. Returns the names of buffers and parameters that it changed.
 
-    While models train as one, their tensors say that they need no gradients, so such code would register no hooks.
+    Raises UserError if it registers hooks on gradients: while models train as one, their tensors say that they need no
+    gradients, so such code would register no hooks.
     """
     device = next(model.parameters()).device
+    before = {name: each.detach().clone() for name, each in tensors_of(model).items()}
     with _Refuses(), torch.enable_grad(), draws_undone(device):
         function(model, *batch)
+    after = tensors_of(model)
+    return {name for name, each in before.items() if name not in after or not _same(each, after[name])}
+
+
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def alike_in(models: Sequence[nn.Module]) -> set[str]:
+    """The names of buffers and frozen parameters that are equal in all models."""
+    first, *others = (tensors_of(model) for model in models)
+    return {
+        name
+        for name, each in first.items()
+        if not each.requires_grad and all(_same(each, other[name]) for other in others)
+    }
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 class _Refuses(TorchFunctionMode):

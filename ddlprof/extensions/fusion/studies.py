@@ -14,7 +14,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.extensions.fusion.hyperparameters import defaults_of
 from ddlprof.extensions.fusion.job import run_trials
 from ddlprof.extensions.fusion.loop import SweepLength
-from ddlprof.extensions.fusion.part import FuseOptions
+from ddlprof.extensions.fusion.planner import FuseOptions
 from ddlprof.extensions.fusion.results import Trial
 from ddlprof.extensions.fusion.schedules import as_schedule, named_schedule
 from ddlprof.extensions.fusion.task import PRECISIONS, Task, device_of, named_loss, named_metric

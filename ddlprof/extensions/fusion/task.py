@@ -14,7 +14,6 @@ from torch.nn import functional
 
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.fusion.hyperparameters import DEFAULTS, OPTIMIZER, Value, closest, defaults_of
-from ddlprof.extensions.fusion.random_state import draws_undone
 from ddlprof.extensions.fusion.schedules import Schedule, named_schedule
 from ddlprof.launch.users_code import find, named_parameters, split_name, users_own
 
@@ -56,6 +55,11 @@ class Task:
     schedule: Schedule | None = None
     grad_accum: int = 1
     """The batches of a step, whose mean gradient it uses."""
+
+    @property
+    def users_functions(self) -> tuple[Any, ...]:
+        """What a step calls of the user's besides the model."""
+        return (self.loss,)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of forward and loss."""
@@ -151,12 +155,11 @@ class Task:
 
     def check_interruptible(self, values: Mapping[str, Value]) -> None:
         """Raises UserError if a second loop over the batches of the training would disturb one that is under way."""
-        with draws_undone(self.device):
-            one, other = (self._iterator(self.data, self.data_name, values) for _ in range(2))
+        one, other = (self._iterator(self.data, self.data_name, values) for _ in range(2))
         if one is other:
             raise UserError(
                 f"--halving: {self.data_name} iterates over its batches only once at a time, as a DataLoader with"
-                " persistent_workers=True does, but groups of trials take turns: give one without"
+                " persistent_workers=True does, but trials are evaluated on them in between: give --eval"
             )
 
     def _on_device(self, batch: Any, name: str) -> tuple[Any, int]:

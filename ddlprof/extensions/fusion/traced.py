@@ -1,7 +1,8 @@
 """The forward of fused models as a recorded list of operators. Mapping a small model takes mostly Python's time.
 
-A recording is valid only if forward is the same each time. It is made twice and compared, and compared again with
-forward itself at steps 1, 2, 4, 8, ... If forward changes between steps, Untraceable is raised.
+A recording is valid only if forward is the same each time. It is made twice and compared, holds only for the plain
+values that forward can see (`reached`), and is compared again with forward itself at steps 1, 2, 4, 8, ... If forward
+changes between steps all the same, Untraceable is raised.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from torch.utils import _pytree as pytree
 
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.fusion.cuda_graph import NoGraph, StepGraph
-from ddlprof.extensions.fusion.graph_capture import Recording, record
-from ddlprof.extensions.fusion.random_state import draws_undone
+from ddlprof.extensions.fusion.graph_capture import Recording, Unrecordable, record
+from ddlprof.extensions.fusion.random_state import draws_of_python, draws_undone
+from ddlprof.extensions.fusion.reached import Reached
 
 OfAll = Callable[[dict[str, Tensor], dict[str, Tensor], tuple[Any, ...]], Any]
 """Computes something for all models from trained parameters, other tensors and a batch."""
@@ -50,7 +52,9 @@ class Traced:
 
     def __init__(self, called: nn.Module, graphs: bool = False) -> None:
         """`graphs`: replays recordings that need no gradients as CUDA graphs, where that can be done."""
-        self._called, self._graphs = called, graphs
+        self._called, self._graphs, self._reached = called, graphs, Reached(called)
+        self._is_given_up = False
+        """Whether calls of forward change what it sees, so that each has to be made."""
         self.not_graphed: str | None = None
         """Why a recording is not replayed as a CUDA graph; None: all of them are, or this was not asked."""
         self._device = next(called.parameters()).device
@@ -75,15 +79,20 @@ class Traced:
 
         `differentiable`: whether gradients of the result may be computed.
         """
+        if self._is_given_up:
+            return function(trained, rest, batch)
         leaves: list[Tensor] = []
         kind = _kind(batch, leaves)
         grad = torch.is_grad_enabled() and differentiable
-        whole = (key, self._called.training, grad, self._autocast(), kind)
+        mode = (key, self._called.training, grad, self._autocast(), kind)
+        whole = (mode, self._reached.values(key))
         found = self._recordings.get(whole)
         if found is None:
             if len(self._recordings) >= _MOST_GRAPHS:
                 return function(trained, rest, batch)
-            found = self._recordings[whole] = self._record(function, trained, rest, batch, grad)
+            found = self._record(key, function, trained, rest, batch, grad)
+            whole = (mode, self._reached.values(key))  # the first call may have filled caches
+            self._recordings[whole] = found
         run = found.run
         if run is None:
             return function(trained, rest, batch)
@@ -141,13 +150,17 @@ class Traced:
             stack.enter_context(torch.set_grad_enabled(grad))
             return run(*given)
 
-    def _record(self, function: OfAll, trained: Any, rest: Any, batch: Any, grad: bool) -> _Recording:
-        before = self._numbers()
+    def _record(self, key: Hashable, function: OfAll, trained: Any, rest: Any, batch: Any, grad: bool) -> _Recording:
+        recordings, seen = [], []
         try:
-            one, other = (self._recorded(function, trained, rest, batch) for _ in range(2))
+            for _ in range(2):  # the first may fill caches
+                recordings.append(self._recorded(function, trained, rest, batch))
+                seen.append(self._reached.values(key))
         except Exception:  # vmap supports it, recording does not
             return self._unrecorded()
-        if not one.same_as(other) or self._numbers() != before:
+        self._is_given_up = seen[0] != seen[1]
+        one, other = recordings
+        if self._is_given_up or not one.same_as(other):
             return self._unrecorded()
         return _Recording(one.compiled(grad), is_low=one.is_low)
 
@@ -161,17 +174,11 @@ class Traced:
         leaves: list[Tensor] = []
         _kind(batch, leaves)
         with draws_undone(self._device):
-            return record(lambda: function(trained, own, batch), [*trained.values(), *own.values(), *leaves])
-
-    def _numbers(self) -> list[Any]:
-        """Numbers in plain attributes, which forward may change, such as a count of its calls."""
-        kinds = (bool, int, float, str)
-        return [
-            (name, value)
-            for module in self._called.modules()
-            for name, value in vars(module).items()
-            if isinstance(value, kinds)
-        ]
+            before = draws_of_python()
+            found = record(lambda: function(trained, own, batch), [*trained.values(), *own.values(), *leaves])
+            if draws_of_python() != before:
+                raise Unrecordable("forward draws random numbers of Python or NumPy")
+        return found
 
     def _agrees(self, recording: _Recording, function: OfAll, trained: Any, rest: Any, batch: Any, grad: bool) -> bool:
         leaves: list[Tensor] = []

@@ -30,6 +30,8 @@ class TrainingMode:
     cuda_graph: bool = False
     steps: int | None = None
     """All steps of a training, if a schedule needs to know."""
+    shared: frozenset[str] | None = None
+    """What an earlier training of these models found that they share; None: there was none."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,9 @@ class Training(Protocol):
     def broken(self) -> list[bool]:
         """Of each model, whether a trained parameter is infinite or NaN, from which no training comes back."""
 
+    def eval(self) -> None:
+        """Like `Module.eval`, for all models."""
+
 
 _USUAL = TrainingMode()
 
@@ -81,7 +86,19 @@ class FusedTraining:
         values = {name: [float(each.get(name, default)) for each in swept] for name, default in known.items()}
         graph = mode.cuda_graph and mode.traced
         self.fused = Fused(models, optimizer, traced=mode.traced, cuda_graph=graph, **values)
+        if mode.shared is not None:
+            self.fused._is_checked_with(mode.shared)
         self._scaler = Scaler(len(models), task.device) if task.is_scaled else None
+
+    @property
+    def shared(self) -> frozenset[str]:
+        """Buffers and frozen parameters that all models share, known from the first step on."""
+        return frozenset(self.fused._shared)
+
+    @property
+    def users_functions(self) -> tuple[Any, ...]:
+        """What it calls of the user's besides models."""
+        return self._task.users_functions
 
     @classmethod
     def resumed(cls, task: Task, held: Sequence[TrialState], mode: TrainingMode) -> FusedTraining:
@@ -170,6 +187,10 @@ class FusedTraining:
         """Of each model, whether a trained parameter is infinite or NaN."""
         return self.fused.broken()
 
+    def eval(self) -> None:
+        """Like `Module.eval`, for all models."""
+        self.fused.eval()
+
 
 def _output_of(model: Callable[..., Any], inputs: Sequence[Any], target: Any) -> Any:
     return model(*inputs)
@@ -179,7 +200,7 @@ class Alone:
     """Trains one trial as an ordinary loop would."""
 
     def __init__(self, task: Task, trial: Values, steps: int | None = None) -> None:
-        """`steps`: all steps of the training, if a schedule needs to know."""
+        """`steps`: all steps of the training, if a schedule needs to know. Raises UserError."""
         self._task, self._model = task, task.model(trial)
         self._trial, self._steps, self._step = trial, steps, 0
         trained = [each for each in self._model.parameters() if each.requires_grad]
@@ -229,3 +250,7 @@ class Alone:
     def broken(self) -> list[bool]:
         """Whether a trained parameter is infinite or NaN."""
         return [any(not each.isfinite().all() for each in self._model.parameters() if each.requires_grad)]
+
+    def eval(self) -> None:
+        """Like `Module.eval`."""
+        self._model.eval()

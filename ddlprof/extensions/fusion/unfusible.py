@@ -1,8 +1,4 @@
-"""Finds out whether models can be trained as one.
-
-Names the line of the user's code that prevents it, and checks that gradients of fused models equal those of each model
-by itself.
-"""
+"""Finds out whether models can be trained as one, and names the line of the user's code that prevents it."""
 
 from __future__ import annotations
 
@@ -10,17 +6,12 @@ import os
 import re
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
 
 from ddlprof.base.errors import UserError
-from ddlprof.extensions.fusion.hyperparameters import Values
-from ddlprof.extensions.fusion.task import Task
-from ddlprof.extensions.fusion.training import FusedTraining, TrainingMode
 
 _NOT_THE_USERS = (
     os.path.join(os.path.dirname(torch.__file__), ""),
@@ -86,76 +77,3 @@ def without_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="There is a performance drop")
         yield
-
-
-_TOLERANCE = 0.05
-"""The largest difference as a share of a parameter's gradient. Rounding stays below it, even with 16 bits."""
-_NOTHING = 0.005
-"""Gradients below this share of all gradients together may be only rounding, such as those of a bias before a
-normalisation."""
-
-Gradients = dict[str, Tensor]
-
-
-def check_same(task: Task, trials: Sequence[Values], batch: Any) -> None:
-    """Raises UserError if models of these trials have other gradients as one than each by itself.
-
-    Models whose forward draws random numbers are compared in evaluation mode. They are not compared if it draws some
-    there, too, or if they do not train in that mode.
-    """
-    name = None
-    try:
-        name = _differing(task, trials, batch, is_training=True)
-    except _Random:
-        with suppress(Exception):
-            name = _differing(task, trials, batch, is_training=False)
-    if name is not None:
-        raise UserError(f"as one it is another model: the gradient of {name} is not that of a model by itself")
-
-
-class _Random(Exception):
-    """Forward is not the same each time."""
-
-
-def _differing(task: Task, trials: Sequence[Values], batch: Any, is_training: bool) -> str | None:
-    """The name of a parameter whose gradients differ; None if there is none.
-
-    Raises _Random, and the errors of a step.
-    """
-    alone = [_alone(task, values, batch, is_training) for values in trials]
-    if _other(alone[0], _alone(task, trials[0], batch, is_training, draws=1)) is not None:
-        raise _Random
-    together = _together(task, trials, batch, is_training)
-    return next((name for pair in zip(alone, together, strict=True) if (name := _other(*pair)) is not None), None)
-
-
-def _alone(task: Task, values: Values, batch: Any, is_training: bool, draws: int = 0) -> Gradients:
-    """Gradients by the name of the parameter. `draws`: the seed of random numbers in forward."""
-    model = task.model(values).train(is_training)
-    torch.manual_seed(draws)
-    task.loss_of(model, batch).backward()
-    return _gradients(model)
-
-
-def _together(task: Task, trials: Sequence[Values], batch: Any, is_training: bool) -> list[Gradients]:
-    training = FusedTraining(task, trials, TrainingMode(traced=False))
-    training.fused.train(is_training)
-    training.gradients(batch)
-    return [_gradients(model) for model in training.models()]
-
-
-def _gradients(model: nn.Module) -> Gradients:
-    return {name: each.grad.double() for name, each in model.named_parameters() if each.grad is not None}
-
-
-def _other(ones: Gradients, others: Gradients) -> str | None:
-    """The name of a parameter whose gradients differ by more than rounding.
-
-    Gradients that are not finite are ignored.
-    """
-    every = torch.stack([each.norm() for each in ones.values()]).norm()
-    for name in {**ones, **others}:
-        one, other = (each.get(name, torch.zeros(())).to(every.device) for each in (ones, others))
-        if bool((one - other).norm() > _TOLERANCE * one.norm() + _NOTHING * every):
-            return name
-    return None

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from ddlprof.extensions.fusion.apart import HERE
 from ddlprof.extensions.fusion.halving import Halving
 from ddlprof.extensions.fusion.job import run
 from ddlprof.extensions.fusion.loop import SweepLength
 from ddlprof.extensions.fusion.memory import free_bytes
-from ddlprof.extensions.fusion.part import FuseOptions
+from ddlprof.extensions.fusion.planner import FuseOptions
 from ddlprof.extensions.fusion.report import as_page
 from ddlprof.extensions.fusion.results import Result
 from ddlprof.extensions.fusion.task import TaskSpec
@@ -35,6 +36,8 @@ def batches():
 
 @pytest.fixture
 def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """All trains in this process, the only one that has the simulated GPU."""
+    monkeypatch.setattr("ddlprof.extensions.fusion.job.way_of_processes", lambda can_spawn: HERE)
     (tmp_path / "made_up_on_cuda.py").write_text(NETS)
     monkeypatch.syspath_prepend(str(tmp_path))
     return "made_up_on_cuda"

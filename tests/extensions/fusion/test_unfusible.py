@@ -1,17 +1,22 @@
-"""Models that get other gradients as one than each by itself are found on the first batch."""
+"""Models that compute something else as one than each by itself are found in the first steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ddlprof.base.errors import UserError
+from ddlprof.extensions.fusion.apart import HERE, apart
+from ddlprof.extensions.fusion.equality import NotEqual, checked
+from ddlprof.extensions.fusion.loop import SweepLength
+from ddlprof.extensions.fusion.planner import FuseOptions, PartSpec
+from ddlprof.extensions.fusion.results import EqualityCheck
 from ddlprof.extensions.fusion.task import Task
-from ddlprof.extensions.fusion.unfusible import check_same
+from ddlprof.extensions.fusion.training import TrainingMode
 from tests.extensions.fusion.test_fused import NETS, Times
 
 
@@ -38,26 +43,29 @@ def scaled_by(model: nn.Sequential) -> nn.Sequential:
     return model
 
 
-def check(make: Callable[[], nn.Module], x: Tensor, y: Tensor) -> None:
+def check(make: Callable[[], nn.Module], x: Tensor, y: Tensor) -> EqualityCheck:
     data = [(x, y)]
     task = Task(
         make, "make", data, "data", functional.cross_entropy, None, None, "", "sgd", seed=0, device=torch.device("cpu")
     )
-    check_same(task, [{"seed": 0}, {"seed": 1}], data[0])
+    spec = PartSpec(task, [{"seed": 0}, {"seed": 1}], {}, [0, 1], FuseOptions(SweepLength(None, 4)))
+    return checked(spec, partial(apart, HERE, task.device), [[0, 1]], TrainingMode())
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("make", "is_random"),
     [
-        lambda: nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 2)),
-        lambda: nn.Sequential(nn.Linear(6, 4), nn.Dropout(), nn.Linear(4, 2), Times()),
-        lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2)),
-        lambda: Noisy(6, 2),
-        lambda: OnlyTrains(6, 2),
+        (lambda: nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 2)), False),
+        (lambda: nn.Sequential(nn.Linear(6, 4), nn.Dropout(), nn.Linear(4, 2), Times()), True),
+        (lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2)), False),
+        (lambda: Noisy(6, 2), True),
+        (lambda: OnlyTrains(6, 2), True),
     ],
 )
-def test_the_same_models(make: Callable[[], nn.Module]) -> None:
-    check(make, torch.randn(5, 6), torch.randint(2, (5,)))
+def test_the_same_models(make: Callable[[], nn.Module], is_random: bool) -> None:
+    found = check(make, torch.randn(5, 6), torch.randint(2, (5,)))
+    assert (found.largest_difference is None) is is_random
+    assert found == EqualityCheck(0, None) or (found.largest_difference or 0.0) < 1e-5
 
 
 @pytest.mark.parametrize("net", ["convolution and BatchNorm", "Transformer encoder", "GRU"])
@@ -75,5 +83,5 @@ def test_the_same_nets(net: str) -> None:
     ],
 )
 def test_other_models(make: Callable[[], nn.Module], message: str) -> None:
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(NotEqual, match=message):
         check(make, torch.randn(5, 6), torch.randint(2, (5,)))

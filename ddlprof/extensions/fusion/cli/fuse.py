@@ -12,7 +12,7 @@ from ddlprof.cli.output import Out, Wanted, format_option, wanted
 from ddlprof.model.naming import on_this_machine
 
 if TYPE_CHECKING:
-    from ddlprof.extensions.fusion.part import FuseOptions
+    from ddlprof.extensions.fusion.planner import FuseOptions
     from ddlprof.extensions.fusion.sweeps import Choices
     from ddlprof.extensions.fusion.task import TaskSpec
 
@@ -162,7 +162,7 @@ def fuse(
     require_torch()
     from ddlprof.extensions.fusion.halving import Halving
     from ddlprof.extensions.fusion.loop import SweepLength
-    from ddlprof.extensions.fusion.part import FuseOptions
+    from ddlprof.extensions.fusion.planner import FuseOptions
     from ddlprof.extensions.fusion.saving import prepare
     from ddlprof.extensions.fusion.task import TaskSpec, device_of
 

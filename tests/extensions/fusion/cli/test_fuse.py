@@ -125,7 +125,7 @@ def fuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "made_up_sweep", raising=False)
-    monkeypatch.setattr("ddlprof.extensions.fusion.part.FuseOptions.budget_s", 0.01)
+    monkeypatch.setattr("ddlprof.extensions.fusion.planner.FuseOptions.budget_s", 0.01)
 
     def run(model: str, *arguments: str, data: str = "made_up_sweep:batches") -> tuple[int, str, str]:
         model = model if ":" in model else f"made_up_sweep:{model}"
@@ -266,7 +266,7 @@ def test_a_forward_that_changes_is_trained_without_recording_it(fuse: Fuse, tmp_
         words = ["--sweep", "lr=0.01,0.1", "--max-steps", "30", "--processes", "0", *more]
         code, out, _ = fuse("Changes", *words, "-o", "-", "-o", f"{number}.json")
         assert code == 0
-        assert ("forward is not the same at each step" in out) is (number == 0)
+        assert ("is not the same at each step" in out) is (number == 0)
     together, alone = (json.loads((tmp_path / f"{number}.json").read_text())["trials"] for number in (0, 1))
     assert [each["loss"] for each in together] == pytest.approx([each["loss"] for each in alone], abs=1e-5)
 
@@ -361,7 +361,6 @@ def test_bad_input_is_one_line(fuse: Fuse, words: list[str], message: str) -> No
         ("made_up_sweep:nowhere", "made_up_sweep has no nowhere"),
         ("made_up_sweep", "made_up_sweep: not of the form MODULE:BATCHES"),
         ("torch:pi", "torch:pi gave float, not batches that can be iterated"),
-        ("made_up_sweep:once", "made_up_sweep:once gave no batches"),
     ],
 )
 def test_bad_data_is_one_line(fuse: Fuse, data: str, message: str) -> None:

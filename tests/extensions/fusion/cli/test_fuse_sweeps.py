@@ -50,7 +50,7 @@ def fuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "made_up_nets", raising=False)
-    monkeypatch.setattr("ddlprof.extensions.fusion.part.FuseOptions.budget_s", 0.01)
+    monkeypatch.setattr("ddlprof.extensions.fusion.planner.FuseOptions.budget_s", 0.01)
 
     def run(*arguments: str, data: str = "batches") -> tuple[int, str, str]:
         words = ["ddlprof", "fuse", "made_up_nets:make", "--data", f"made_up_nets:{data}", "--processes", "0"]

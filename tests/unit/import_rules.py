@@ -157,6 +157,7 @@ TORCH_AT_TOP = (
     "ddlprof.extensions.fusion.first_steps",
     "ddlprof.extensions.fusion.equality",
     "ddlprof.extensions.fusion.reached",
+    "ddlprof.extensions.fusion.groups",
     "ddlprof.extensions.fusion.saving",
     "ddlprof.extensions.fusion.studies",
     "ddlprof.extensions.sparsity.collect",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Hashable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from ddlprof.base.errors import UserError
+from ddlprof.extensions.fusion.groups import Grouping, ParameterGroup, groups_of
 from ddlprof.extensions.fusion.hyperparameters import per_model
 from ddlprof.extensions.fusion.mapping import mappable
 from ddlprof.extensions.fusion.optimizers import OPTIMIZERS, BatchedOptimizer, OptimizerState
@@ -49,13 +51,16 @@ class Fused:
         *,
         traced: bool = False,
         cuda_graph: bool = False,
+        groups: Grouping | None = None,
         **values: float | Sequence[float],
     ) -> None:
         """`values` are hyper-parameters of the optimizer: a number for all models, or one number for each.
 
         `traced` records the operators of forward once and calls these from then on, which is faster and needs a model
         whose forward is the same at each step; the same `function` has to be given each time. `cuda_graph` replays what
-        `gradients` has recorded as one CUDA graph; `not_graphed` says why not, if that cannot be done.
+        `gradients` has recorded as one CUDA graph; `not_graphed` says why not, if that cannot be done. `groups` gives
+        parameters of a model values of their own, as `torch.optim` takes them:
+        `lambda model: [{"params": [...], "weight_decay": 0.0}, {"params": [...]}]`.
 
         Raises UserError where the models are not of one shape or have hooks on gradients, or the optimizer does not
         take a value.
@@ -82,19 +87,22 @@ class Fused:
         self._adds = False
         """Whether gradients of further batches are added to those that are there."""
         with torch.no_grad():
-            self._stack(models, OPTIMIZERS[optimizer], chosen)
+            for group in groups_of(models[0], optimizer, groups):
+                own = {name: [value] * self.size for name, value in group.fixed.items()}
+                self._stack(models, group, partial(OPTIMIZERS[optimizer], values={**chosen, **own}))
+            tensors = [tensors_of(model) for model in models]
+            for name, one in tensors[0].items():
+                if not one.requires_grad:
+                    self._rest[name] = torch.stack([each[name].detach() for each in tensors])
 
     def _stack(
-        self, models: Sequence[nn.Module], optimizer: type[BatchedOptimizer], values: dict[str, list[float]]
+        self, models: Sequence[nn.Module], group: ParameterGroup, optimizer: Callable[..., BatchedOptimizer]
     ) -> None:
         tensors = [tensors_of(model) for model in models]
-        groups: dict[tuple[torch.dtype, torch.device], list[str]] = {}
-        for name, one in tensors[0].items():
-            if one.requires_grad:
-                groups.setdefault((one.dtype, one.device), []).append(name)
-            else:
-                self._rest[name] = torch.stack([each[name].detach() for each in tensors])
-        for names in groups.values():
+        kinds: dict[tuple[torch.dtype, torch.device], list[str]] = {}
+        for name in group.names:
+            kinds.setdefault((tensors[0][name].dtype, tensors[0][name].device), []).append(name)
+        for names in kinds.values():
             rows = [torch.cat([each[name].detach().reshape(-1) for name in names]) for each in tensors]
             matrix, spans, begin = torch.stack(rows), [], 0
             for name in names:
@@ -103,7 +111,7 @@ class Fused:
                 begin += shape.numel()
                 view = matrix[:, spans[-1]].unflatten(1, shape) if shape else matrix[:, begin - 1]
                 self._trained[name] = view.requires_grad_()
-            self._optimizers.append((names, optimizer(matrix, spans, values)))
+            self._optimizers.append((names, optimizer(matrix, spans, fixed=group.fixed)))
 
     @property
     def recordings(self) -> int:

@@ -52,6 +52,9 @@ _FULL_ON_GPU = _named("softmax log_softmax softmin layer_norm group_norm rms_nor
 Reference" of torch.amp. It sees all others below vmap."""
 _NORMS = _named("layer_norm group_norm rms_norm batch_norm instance_norm")
 """Operators whose result has the type of their input. Taken apart they would get that of their weights."""
+_OF_BATCHES = _named("batch_norm instance_norm")
+"""A CPU computes these in 16 bits with weights in 32 for one model, but not for many: then in 32 and cast back, as it
+adds up in 32 anyway."""
 HALVES = (torch.bfloat16, torch.float16)
 
 
@@ -66,6 +69,8 @@ class _AsOfOne(TorchFunctionMode):
             args, kwargs = _cast(func, self._device, args, kwargs)
         if func is functional.scaled_dot_product_attention:
             return _attention(*args, **kwargs)
+        if func in _OF_BATCHES and self._device == "cpu" and args and args[0].dtype in HALVES:
+            return func(args[0].float(), *args[1:], **kwargs).to(args[0].dtype)
         if func in _NORMS:
             found = func(*args, **kwargs)
             return found.to(args[0].dtype) if args else found

@@ -9,15 +9,16 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ddlprof.base.errors import UserError
+from ddlprof.extensions.fusion.groups import Grouping, groups_of
 from ddlprof.extensions.fusion.hyperparameters import DEFAULTS, YES_OR_NO
 
 Value: TypeAlias = "float | Tensor"
@@ -44,11 +45,18 @@ class OptimizerState:
 class BatchedOptimizer(ABC):
     """Updates the rows of `matrix`, of shape (B, P), with gradients of the same shape."""
 
-    def __init__(self, matrix: Tensor, spans: Sequence[slice], values: Mapping[str, Sequence[float]]) -> None:
+    def __init__(
+        self,
+        matrix: Tensor,
+        spans: Sequence[slice],
+        values: Mapping[str, Sequence[float]],
+        fixed: Collection[str] = (),
+    ) -> None:
         """`spans`: the columns of each parameter.
 
-        `values`: the hyper-parameters, each with one value for each model.
+        `values`: the hyper-parameters, each with one value for each model. `fixed`: those that `set` leaves alone.
         """
+        self._fixed = fixed
         self.matrix, self.spans = matrix, spans
         self.values: dict[str, list[float]] = {name: list(each) for name, each in values.items()}
         self._updates = [[0] * len(matrix)] * len(spans)
@@ -73,6 +81,8 @@ class BatchedOptimizer(ABC):
             raise UserError(f"the optimizer has no {name}; it has {', '.join(self.values)}")
         if len(each) != len(before):
             raise UserError(f"{name}: {len(each)} values for {len(before)} models")
+        if name in self._fixed:
+            return
         if name in YES_OR_NO and list(each) != before:
             raise UserError(f"{name} cannot change while models train")
         if name == "momentum" and any(new and not old for new, old in zip(each, before, strict=True)):
@@ -265,28 +275,44 @@ class AdamW(Adam):
 OPTIMIZERS: dict[str, type[BatchedOptimizer]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
 
 
-def torch_optimizer(name: str, parameters: Sequence[Tensor], values: Mapping[str, float]) -> torch.optim.Optimizer:
-    """torch's own optimizer with these values, for one model that trains alone. Other values have their defaults."""
+def torch_optimizer(
+    name: str, model: nn.Module, values: Mapping[str, float], grouping: Grouping | None = None
+) -> torch.optim.Optimizer:
+    """torch's own optimizer with these values, for one model that trains alone. Other values have their defaults.
+
+    Each of its groups has what is fixed there as `fixed`.
+    """
     chosen = {**DEFAULTS[name], **values}
     lr, decay = chosen["lr"], chosen["weight_decay"]
+    named = dict(model.named_parameters())
+    groups = groups_of(model, name, grouping)
+    parameters = [{"params": [named[each] for each in group.names], "fixed": tuple(group.fixed)} for group in groups]
     if name == "sgd":
-        return _without_compiler(torch.optim.SGD)(
+        made = _without_compiler(torch.optim.SGD)(
             parameters, lr, chosen["momentum"], chosen["dampening"], decay, nesterov=bool(chosen["nesterov"])
         )
-    kind = _without_compiler(torch.optim.AdamW if name == "adamw" else torch.optim.Adam)
-    betas = chosen["beta1"], chosen["beta2"]
-    return kind(parameters, lr, betas, chosen["eps"], decay, bool(chosen["amsgrad"]))
+    else:
+        kind = _without_compiler(torch.optim.AdamW if name == "adamw" else torch.optim.Adam)
+        betas = chosen["beta1"], chosen["beta2"]
+        made = kind(parameters, lr, betas, chosen["eps"], decay, bool(chosen["amsgrad"]))
+    for given, group in zip(made.param_groups, groups, strict=True):
+        _set(given, group.fixed)
+    return made
 
 
 def set_values(optimizer: torch.optim.Optimizer, values: Mapping[str, float]) -> None:
-    """Changes hyper-parameters of torch's own optimizer, by the names that they have here."""
+    """Changes hyper-parameters of torch's own optimizer, by the names that they have here, where they are not fixed."""
     for group in optimizer.param_groups:
-        for name, value in values.items():
-            if name in ("beta1", "beta2"):
-                one, two = group["betas"]
-                group["betas"] = (value, two) if name == "beta1" else (one, value)
-            else:
-                group[name] = value
+        _set(group, {name: value for name, value in values.items() if name not in group["fixed"]})
+
+
+def _set(group: dict[str, Any], values: Mapping[str, float]) -> None:
+    for name, value in values.items():
+        if name in ("beta1", "beta2"):
+            one, two = group["betas"]
+            group["betas"] = (value, two) if name == "beta1" else (one, value)
+        else:
+            group[name] = bool(value) if name in YES_OR_NO else value
 
 
 def _without_compiler(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:

@@ -73,9 +73,8 @@ class FusedPart:
                 if self._options.dry_run:
                     return part, []
                 return self._carried_out(part, mode, advance)
-            except Untraceable:
-                # What was recorded, or shared by all models, changed.
-                mode = replace(mode, traced=False, shared=frozenset())
+            except Untraceable as error:
+                mode = mode.without(error)
             except NotEqual as error:
                 reason = f"cannot be fused: as one it is another model: {error}"
                 part = TrialGroup(part.values, part.trials, reason=reason)

@@ -121,9 +121,21 @@ class Planner:
         self._mode = replace(self._mode, cuda_graph=self._options.cuda_graph)
         notes = self._count_steps()
         self._step(alone)()
-        with without_warnings():
-            part = self._decided(replace(part, notes=tuple(notes)))
-        return part, self._mode
+        if self._task.metric is not None:
+            alone.evaluate(self._batches[0])
+        part = replace(part, notes=tuple(notes))
+        while (decided := self._decided_if_it_can_be(part)) is None:
+            pass
+        return decided, self._mode
+
+    def _decided_if_it_can_be(self, part: TrialGroup) -> TrialGroup | None:
+        """None: not in the way that was tried, and the next one is set."""
+        try:
+            with without_warnings():
+                return self._decided(part)
+        except Untraceable as error:
+            self._mode = self._mode.without(error)
+            return None
 
     def _load_batches(self) -> None:
         wanted = _TIMED_BATCHES * self._task.grad_accum
@@ -160,11 +172,7 @@ class Planner:
         at_once = max(map(len, chunks(self._numbers, at_once)))
         if not self._options.is_timed:
             return replace(part, at_once=at_once, fuse=True, reason="not timed")
-        try:
-            prediction = self._predict(at_once)
-        except Untraceable:
-            self._mode = replace(self._mode, traced=False)
-            prediction = self._predict(at_once)
+        prediction = self._predict(at_once)
         fuse, reason = verdict(prediction)
         if self._options.force and not fuse:
             fuse, reason = True, f"{reason}; fused because of --force"

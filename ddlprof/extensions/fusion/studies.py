@@ -44,6 +44,7 @@ def ask_tell(
     clip_norm: float | None = None,
     precision: str = "fp32",
     grad_accum: int = 1,
+    param_groups: Callable[[nn.Module], Any] | None = None,
 ) -> list[Trial]:
     """Trains `trials` trials of a study, `at_once` of them as one, and tells the study of these together.
 
@@ -57,7 +58,7 @@ def ask_tell(
     Raises UserError.
     """
     _check_numbers(trials=trials, at_once=at_once, epochs=epochs, grad_accum=grad_accum, max_steps=max_steps)
-    _check_functions(factory=factory, loss=loss, metric=metric, schedule=schedule)
+    _check_functions(factory=factory, loss=loss, metric=metric, schedule=schedule, param_groups=param_groups)
     _check_step(optimizer, precision, clip_norm)
     task = Task(
         factory=factory,
@@ -75,6 +76,7 @@ def ask_tell(
         precision=precision,
         schedule=as_schedule(schedule) if callable(schedule) else named_schedule(schedule),
         grad_accum=grad_accum,
+        param_groups=param_groups,
     )
     evaluates = evaluation is not None or metric is not None
     options = FuseOptions(SweepLength(max_steps, epochs), evaluate=evaluates, is_timed=False)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ddlprof.base.errors import UserError
+from ddlprof.extensions.fusion.groups import Grouping
 from ddlprof.extensions.fusion.hyperparameters import DEFAULTS, OPTIMIZER, Value, closest, defaults_of
 from ddlprof.extensions.fusion.schedules import Schedule, named_schedule
 from ddlprof.launch.users_code import find, named_parameters, split_name, users_own
@@ -55,6 +56,8 @@ class Task:
     schedule: Schedule | None = None
     grad_accum: int = 1
     """The batches of a step, whose mean gradient it uses."""
+    param_groups: Grouping | None = None
+    """Gives parameters of a model values of their own."""
 
     @property
     def users_functions(self) -> tuple[Any, ...]:
@@ -128,6 +131,12 @@ class Task:
         made = users_own(self.factory_name, lambda: self.factory(**_taken(self.factory, values)))
         if not isinstance(made, nn.Module):
             raise UserError(f"{self.factory_name} returned {type(made).__name__}, not a torch.nn.Module")
+        for name, module in made.named_modules():
+            if getattr(module, "sparse", False) and isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+                raise UserError(
+                    f"{self.factory_name}: the gradient of {name or type(module).__name__} is sparse, which models as"
+                    " one cannot have: make it with sparse=False"
+                )
         return made.to(self.device).train()
 
     def batches(self, values: Mapping[str, Value]) -> Iterator[tuple[Any, int]]:
@@ -190,11 +199,15 @@ class Task:
             loss = self._loss(output, target)
             if self.metric is None:
                 return loss, loss
+            if output is loss:
+                raise UserError("--metric: the model returns its loss alone: let it return a dict of loss and logits")
             return loss, self.metric(getattr(output, "logits", output), target)
 
     def _outputs(self, model: Callable[..., Any], batch: Any) -> tuple[Any, Any]:
         if not isinstance(batch, Mapping):
             *inputs, target = batch
+            if self.loss is None and _takes(model, len(batch)):
+                return model(*batch), target
             return model(*inputs), target
         name = next((each for each in _TARGETS if each in batch), None)
         target = batch[name] if name is not None else None
@@ -218,7 +231,17 @@ def one_number(loss: Any, dims: int = 0) -> Tensor:
     return loss
 
 
+def _takes(model: Callable[..., Any], arguments: int) -> bool:
+    """Whether forward of the model takes so many arguments by position."""
+    kinds = [each.kind for each in inspect.signature(getattr(model, "forward", model)).parameters.values()]
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return inspect.Parameter.VAR_POSITIONAL in kinds or sum(each in by_place for each in kinds) >= arguments
+
+
 def _own_loss(output: Any) -> Any:
+    first = output[0] if isinstance(output, tuple) and output else output  # of (loss, logits)
+    if isinstance(first, Tensor) and first.dim() == 0:
+        return first
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if loss is None:
         raise UserError("the model returns no loss of its own: give --loss NAME, such as cross_entropy")
@@ -279,6 +302,7 @@ class TaskSpec:
     precision: str = "fp32"
     schedule: str | None = None
     grad_accum: int = 1
+    param_groups: str | None = None
 
     def load(self) -> Task:
         """Imports everything that is named. Raises UserError."""
@@ -306,6 +330,7 @@ class TaskSpec:
             precision=self.precision,
             schedule=named_schedule(self.schedule),
             grad_accum=self.grad_accum,
+            param_groups=None if self.param_groups is None else _function(self.param_groups, "--param-groups"),
         )
 
 

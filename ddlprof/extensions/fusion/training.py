@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from ddlprof.base.errors import UserError
-from ddlprof.extensions.fusion.fused import Fused
+from ddlprof.extensions.fusion.fused import Fused, NotShared
 from ddlprof.extensions.fusion.hyperparameters import Values, defaults_of
 from ddlprof.extensions.fusion.losses import of_all
 from ddlprof.extensions.fusion.optimizers import OptimizerState, set_values, torch_optimizer
 from ddlprof.extensions.fusion.random_state import draws_undone
 from ddlprof.extensions.fusion.scaling import Scaler, ScalerState
 from ddlprof.extensions.fusion.task import Task, one_number
+from ddlprof.extensions.fusion.traced import Untraceable
 from ddlprof.launch.users_code import users_own
 
 
@@ -32,6 +33,10 @@ class TrainingMode:
     """All steps of a training, if a schedule needs to know."""
     shared: frozenset[str] | None = None
     """What an earlier training of these models found that they share; None: there was none."""
+
+    def without(self, error: Untraceable) -> TrainingMode:
+        """Another way, after this one has failed."""
+        return replace(self, shared=frozenset()) if isinstance(error, NotShared) else replace(self, traced=False)
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,8 @@ class FusedTraining:
         }
         values = {name: [float(each.get(name, default)) for each in swept] for name, default in known.items()}
         graph = mode.cuda_graph and mode.traced
-        self.fused = Fused(models, optimizer, traced=mode.traced, cuda_graph=graph, **values)
+        groups = task.param_groups
+        self.fused = Fused(models, optimizer, traced=mode.traced, cuda_graph=graph, groups=groups, **values)
         if mode.shared is not None:
             self.fused._is_checked_with(mode.shared)
         self._scaler = Scaler(len(models), task.device) if task.is_scaled else None
@@ -203,11 +209,10 @@ class Alone:
         """`steps`: all steps of the training, if a schedule needs to know. Raises UserError."""
         self._task, self._model = task, task.model(trial)
         self._trial, self._steps, self._step = trial, steps, 0
-        trained = [each for each in self._model.parameters() if each.requires_grad]
-        if not trained:
+        if not any(each.requires_grad for each in self._model.parameters()):
             raise UserError("the model has nothing to train")
         values = {name: float(value) for name, value in task.optimizer_values(trial).items()}
-        self._optimizer = torch_optimizer(task.optimizer_of(trial), trained, values)
+        self._optimizer = torch_optimizer(task.optimizer_of(trial), self._model, values, task.param_groups)
         self._scaler = torch.amp.GradScaler(task.device.type, enabled=task.is_scaled)
 
     def step(self, *batches: Any) -> Tensor:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import torch
 
 from ddlprof.base.errors import UserError
+from ddlprof.extensions.fusion.traced import Untraceable
 
 _NOT_THE_USERS = (
     os.path.join(os.path.dirname(torch.__file__), ""),
@@ -45,6 +46,8 @@ def find_unfusible(step: Callable[[], object]) -> list[str]:
         warnings.simplefilter("always")
         try:
             step()
+        except Untraceable:
+            raise
         except UserError as error:
             raise Unfusible(str(error)) from None
         except torch.OutOfMemoryError:

@@ -133,7 +133,7 @@ def batches(x_of: Callable[[], Tensor], classes: int = 12) -> list[tuple[Tensor,
 
 
 def alone(model: nn.Module, optimizer: str, values: dict[str, float], data: list[tuple[Tensor, Tensor]]) -> None:
-    made = torch_optimizer(optimizer, list(model.parameters()), values)
+    made = torch_optimizer(optimizer, model, values)
     for x, y in data:
         made.zero_grad()
         loss_of(model, x, y).backward()

@@ -26,7 +26,7 @@ for _ in range(3):
     fused.gradients(loss_of, torch.ones(3, 4), torch.zeros(3, 2))
     fused.step()
 assert fused.recordings == 1
-optimizer = torch_optimizer("adam", list(model.parameters()), {"lr": 0.1})
+optimizer = torch_optimizer("adam", model, {"lr": 0.1})
 optimizer.zero_grad()
 loss_of(model, torch.ones(3, 4), torch.zeros(3, 2)).backward()
 optimizer.step()

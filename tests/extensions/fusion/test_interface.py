@@ -11,8 +11,8 @@ from tests.unit.test_interface import options_of_room
 OPTIONS = {
     "fuse": (
         "--clip-norm --cuda-graph --data --device --dry-run --epochs --eval --first-rung --force --format --grad-accum"
-        " --halving --help --loss --max-models --max-steps --metric --optimizer --out --precision --processes --save"
-        " --schedule --seed --sweep --trials -o"
+        " --halving --help --loss --max-models --max-steps --metric --optimizer --out --param-groups --precision"
+        " --processes --save --schedule --seed --sweep --trials -o"
     ),
 }
 
@@ -31,7 +31,7 @@ def test_python_api_of_fusion() -> None:
     )
     assert str(inspect.signature(fusion.Fused, eval_str=False)).startswith(
         "(models: 'Sequence[nn.Module]', optimizer: 'str' = 'sgd', *, traced: 'bool' = False,"
-        " cuda_graph: 'bool' = False, **values"
+        " cuda_graph: 'bool' = False, groups: 'Grouping | None' = None, **values"
     )
 
 

@@ -60,7 +60,7 @@ def test_an_overflow_leaves_out_the_update_of_its_model_alone(
     scaler = Scaler(len(RATES), **options)  # type: ignore[arg-type]
     own = [{name: each[n] if isinstance(each, list) else each for name, each in values.items()} for n in range(3)]
     optimizers = [
-        torch_optimizer(optimizer, list(model.parameters()), {"lr": rate, **one})
+        torch_optimizer(optimizer, model, {"lr": rate, **one})
         for model, rate, one in zip(models, RATES, own, strict=True)
     ]
     scalers = [torch.amp.GradScaler("cpu", **options) for _ in RATES]  # type: ignore[arg-type]

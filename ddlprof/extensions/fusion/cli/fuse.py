@@ -116,6 +116,14 @@ _Precision = Annotated[
 _CudaGraph = Annotated[
     bool, typer.Option("--cuda-graph", help="Replay each recorded step as one CUDA graph, where the device is CUDA.")
 ]
+_ParamGroups = Annotated[
+    str | None,
+    typer.Option(
+        "--param-groups",
+        metavar="MODULE:FUNCTION",
+        help="Groups of a model's parameters with values of their own, as torch.optim takes them.",
+    ),
+]
 
 
 def fuse(
@@ -133,6 +141,7 @@ def fuse(
     max_steps: _MaxSteps = None,
     epochs: _Epochs = 1,
     grad_accum: _GradAccum = 1,
+    param_groups: _ParamGroups = None,
     halving: _Halving = None,
     first_rung: _FirstRung = None,
     max_models: _MaxModels = "auto",
@@ -163,15 +172,12 @@ def fuse(
     from ddlprof.extensions.fusion.halving import Halving
     from ddlprof.extensions.fusion.loop import SweepLength
     from ddlprof.extensions.fusion.planner import FuseOptions
-    from ddlprof.extensions.fusion.saving import prepare
     from ddlprof.extensions.fusion.task import TaskSpec, device_of
 
     names = TaskSpec(
         model, data, loss, metric, evaluation, optimizer, seed, device_of(device), clip_norm, precision, schedule,
-        grad_accum,
+        grad_accum, param_groups,
     )  # fmt: skip
-    if save is not None and not dry_run:
-        prepare(save)
     options = FuseOptions(
         SweepLength(max_steps, epochs), most, dry_run, force, bool(evaluation or metric), save, processes, cuda_graph,
         trials, None if halving is None else Halving(halving, first_rung),
@@ -192,7 +198,10 @@ def _run(names: TaskSpec, sweeps: dict[str, Choices], options: FuseOptions, dest
     from ddlprof.cli.screen import progress
     from ddlprof.extensions.fusion.job import run
     from ddlprof.extensions.fusion.report import as_csv, as_json, as_page
+    from ddlprof.extensions.fusion.saving import prepare
 
+    if options.save is not None and not options.dry_run:
+        prepare(options.save)
     with progress("training") as advance:
         result = run(names, sweeps, options, advance)
     destinations.write({"table": as_page, "json": as_json, "csv": as_csv}, result)

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ddlprof.cli.app import main
+from ddlprof.extensions.fusion.apart import SPAWN
 from ddlprof.extensions.fusion.planner import Planner
 from ddlprof.extensions.fusion.results import FusionPrediction
 
@@ -147,6 +148,15 @@ def test_trials_are_those_of_programs_of_their_own(
         expected = separate(data, loss, rate)
         found = torch.load(tmp_path / "models" / f"trial-{number}.pt")
         assert all(torch.allclose(found[name], each, atol=2e-5) for name, each in expected.items())
+
+
+def test_trials_in_processes_that_import_all_anew(fuse: Fuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine with a GPU, where a process cannot be copied."""
+    monkeypatch.setattr("ddlprof.extensions.fusion.job.way_of_processes", lambda can_spawn: SPAWN)
+    words = ["--loss", "made_up_state:mixed", "--max-steps", "2", "--force"]
+    code, out, err = fuse("make", "drawn", *words)
+    assert code == 0, err
+    assert "the first 2 steps of all 3 trials are those of each by itself" in out
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"]])

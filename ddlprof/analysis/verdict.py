@@ -87,7 +87,7 @@ def judge_run(
     severity = "warning" if facts.starved and verdict.severity == "ok" else verdict.severity
     queued = facts.host.queued_share if facts.shares_machine else None
     words = headline_words(verdict, facts)
-    first = _first_of_job(verdict, findings, job)
+    first = _first_of_job(verdict, own, findings, job)
     if first is not None:
         why, action, rule = f"{first.evidence}; of the steps, {why}", first.next, first.rule
         words, severity = f"{first.title}, {percent(first.share or 0.0)} of it", first.severity
@@ -108,13 +108,19 @@ def _finding_of(verdict: Verdict, action: str, findings: Sequence[Finding]) -> F
     return same if chosen is None or (same is not None and chosen.severity == "info") else chosen
 
 
-def _first_of_job(verdict: Verdict, findings: Sequence[Finding], job: JobTime | None) -> Finding | None:
-    """The finding about the job beside its steps that is worth more than what bounds the steps; None: none is."""
+def _first_of_job(
+    verdict: Verdict, own: Finding | None, findings: Sequence[Finding], job: JobTime | None
+) -> Finding | None:
+    """The finding about the job beside its steps that is worth more than what bounds the steps, and than what their
+    own finding may gain; None: none is."""
     steps = job.share("steps") if job is not None else None
-    of_job = [each for each in findings if each.of == "job" and each.severity == "critical"]
+    of_job = [each for each in findings if each.of == "job" and each.severity != "info"]
     first = max(of_job, key=lambda each: each.share or 0.0, default=None)
-    stall = (verdict.share or 0.0) if verdict.stall is not None else 0.0
-    return first if first is not None and steps is not None and (first.share or 0.0) > steps * stall else None
+    if first is None or job is None or steps is None:
+        return None
+    stall = steps * (verdict.share or 0.0) if verdict.stall is not None else 0.0
+    gain = (own.gain_s or 0.0) * job.steps / job.wall_s if own is not None else 0.0
+    return first if (first.share or 0.0) > max(stall, gain) else None
 
 
 def headline_words(verdict: Verdict, facts: Facts) -> str | None:

@@ -9,6 +9,7 @@ from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.thresholds import (
     CRITICAL_SHARE,
     FINDING_STEPS,
+    FORWARD_ALONE,
     FREE_MEMORY_SHARE,
     FULL_CPU_PERCENT,
     FUSED_GAIN,
@@ -27,7 +28,7 @@ from ddlprof.analysis.thresholds import (
     WINDOW_STEPS,
 )
 from ddlprof.base.units import count, either, gib, percent
-from ddlprof.model.source_locations import LOOP
+from ddlprof.model.source_locations import LOOP, OWN_LOOP
 
 _COMPUTES_SHARE = 0.5
 """A job mostly computes if computing has at least this share of the step."""
@@ -124,29 +125,41 @@ def _fusing(facts: Facts, idle: float) -> str | None:
 
 def python_loop(facts: Facts) -> Issue | None:
     """Finds a loop of the script in which forward or loss is computed in many small operators."""
-    loops = [source for source in facts.computing.shares if source.place.what == LOOP]
+    loops = [source for source in facts.computing.shares if source.place.what in (LOOP, OWN_LOOP)]
     nodes, step = facts.model.graph_nodes, facts.mean_s("step")
     if not loops or nodes is None or not step or loops[0].share * facts.computing.samples < LOOP_SAMPLES:
         return None
     loop = loops[0]
-    if loop.share < LOOP_OF_LOOPS_SHARE * sum(each.share for each in loops):
-        return None
-    if nodes < max(LOOPED_NODES, NODES_OF_A_LAYER * (facts.model.layers or 1)) or facts.model.compiled:
+    if loop.share < LOOP_OF_LOOPS_SHARE * sum(each.share for each in loops) or facts.model.compiled:
         return None
     if facts.device != "cpu" and not facts.launch_bound:
         return None
-    passes = max(0.0, (facts.mean_s("compute") or 0.0) - (facts.mean_s("compute_optimizer") or 0.0))
-    running = passes * (1 - (facts.host.queued_share or 0.0))
-    gain = passes * loop.share
-    if running > nodes * (facts.training.micro_batches or 1) * SMALL_OPERATOR_S or gain < WARN_SHARE * step:
+    own = loop.place.what == OWN_LOOP and loop.sure
+    forward, backward = facts.mean_s("compute_forward") or 0.0, facts.mean_s("compute_backward")
+    if own and backward is not None and forward >= FORWARD_ALONE * backward:
+        gain, work = forward * loop.share, f"backward takes {percent(backward / forward)} of them"
+        action = (
+            "what is the same in each step is made once (register_buffer for a mask or positions), the rest is one "
+            f"expression on whole tensors in place of the loop at {loop.place.text}"
+        )
+    else:
+        passes = max(0.0, (facts.mean_s("compute") or 0.0) - (facts.mean_s("compute_optimizer") or 0.0))
+        running = passes * (1 - (facts.host.queued_share or 0.0))
+        fewest = max(LOOPED_NODES, 0 if own else NODES_OF_A_LAYER * (facts.model.layers or 1))
+        if nodes < fewest or running > nodes * (facts.training.micro_batches or 1) * SMALL_OPERATOR_S:
+            return None
+        gain = passes * loop.share
+        work = f"the graph of a batch has {count(nodes, 'node')}, of {1e6 * running / nodes:.0f} µs each"
+        action = (
+            f"one expression on whole tensors in place of the loop at {loop.place.text} (over samples: a batch "
+            "dimension, torch.vmap; over time steps: nn.LSTM or nn.GRU in place of cells; over parameters: the "
+            "optimizer's weight_decay, torch._foreach_norm), or torch.compile around it"
+        )
+    if gain < WARN_SHARE * step:
         return None
     evidence = (
         f"{percent(loop.share)} of forward and loss are in the loop at {loop.place.text} (of {facts.computing.samples} "
-        f"stack samples): the graph of a batch has {count(nodes, 'node')}, of {1e6 * running / nodes:.0f} µs each"
-    )
-    action = (
-        "one expression on whole tensors in place of the loop (over samples: a batch dimension, torch.vmap; over time "
-        "steps: nn.LSTM or nn.GRU in place of cells), or torch.compile around it"
+        f"stack samples): {work}"
     )
     return Issue("computing is a loop in Python", evidence, action, facts.steady_steps, gain / step, gain_s=gain,
                  about="compute")  # fmt: skip
@@ -246,8 +259,11 @@ RULES = (
     Rule("python_loop", "Forward or loss is a loop of the script over small operators",
          f"{percent(WARN_SHARE)} of the step to gain, {LOOPED_NODES} nodes in the autograd graph of a batch, "
          f"{NODES_OF_A_LAYER} for each layer, less than {1e6 * SMALL_OPERATOR_S:.0f} µs for each, and {LOOP_SAMPLES} "
-         f"stack samples of forward and loss in one loop, {percent(LOOP_OF_LOOPS_SHARE)} of those in any",
-         "a loop over layers has few nodes for each, one over samples or time steps has many", FINDING_STEPS,
+         f"stack samples of forward and loss in one loop, {percent(LOOP_OF_LOOPS_SHARE)} of those in any; if it calls "
+         f"no module and surely has a third of them: {LOOPED_NODES} nodes, or forward and loss that take "
+         f"{FORWARD_ALONE:.0f} times as long as backward",
+         "a loop over layers has few nodes for each, one over samples or time steps has many; backward goes through "
+         "what forward computes, and takes longer, unless most of it has no gradients", FINDING_STEPS,
          "the graph was not read, the model is compiled, or the device has enough to do", python_loop),
     Rule("batch_size", "Fixed costs are large and memory for larger batches is free",
          f"the update and exposed communication are {percent(CRITICAL_SHARE)} of the step, and "

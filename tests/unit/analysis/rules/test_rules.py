@@ -102,6 +102,12 @@ def after_backward(*shares: float, what: str = source_locations.BETWEEN, called:
     return Sources(40, found, caller)
 
 
+def own_loop(share: float) -> Sources:
+    """A loop that calls no module, and surely has most of forward and loss."""
+    return Sources(40, [SourceShare(SourceLocation("model.py:7 mask", source_locations.OWN_LOOP), share, True)])
+
+
+MASKED = {"compute": 60.0, "compute_forward": 50.0, "compute_backward": 5.0, "compute_optimizer": 5.0}
 LOOPING: dict[str, Any] = {
     "device": "cpu", "computing": loops(0.6, 0.1), "graph_nodes": 2000, "layers": 4, "compiled": False,
 }  # fmt: skip
@@ -120,7 +126,9 @@ SPEAKS: dict[str, list[Facts]] = {
     "recompilation": [facts(recompiled=SIZES), facts(recompiled=replace(SIZES, reason="")),
                       facts(recompiled=replace(SIZES, seconds=0.3))],
     "python_loop": [facts(**LOOPING), facts(**LOOPING | {"device": "NVIDIA A10G"}, lag_share=0.01),
-                    facts({"compute": 970.0}, **LOOPING, queued_share=0.8)],
+                    facts({"compute": 970.0}, **LOOPING, queued_share=0.8),
+                    facts(**LOOPING | {"computing": own_loop(0.6), "layers": 100}),
+                    facts(MASKED, **LOOPING | {"computing": own_loop(0.6), "graph_nodes": 20})],
     "padding": [facts(padding_share=0.6, tokens_per_sample=512.0), facts(padding_share=0.2)],
     "anomaly_mode": [facts(anomaly_share=0.9), facts(anomaly_share=0.9, layers=200)],
     "double_precision": [facts(**DOUBLE), facts(**DOUBLE, device="cpu")],
@@ -206,7 +214,9 @@ SILENT: dict[str, list[Facts]] = {
                     facts(**LOOPING | {"compiled": True}), facts(**LOOPING | {"device": "NVIDIA A10G"}),
                     facts(**LOOPING | {"computing": loops(0.3, 0.3)}), facts({"compute": 970.0}, **LOOPING),
                     facts(**LOOPING | {"computing": loops(0.05)}),
-                    facts(**LOOPING | {"computing": loops(0.6, what="")})],
+                    facts(**LOOPING | {"computing": loops(0.6, what="")}),
+                    facts(**LOOPING | {"computing": own_loop(0.6), "graph_nodes": 20}),
+                    facts(MASKED, **LOOPING | {"computing": loops(0.6), "graph_nodes": 20})],
     "padding": [facts(), facts(padding_share=0.05), facts(padding_share=0.6, lag_share=0.01),
                 facts({"compute": 40.0, "data": 60.0}, padding_share=0.9)],
     "anomaly_mode": [facts(), facts(anomaly_share=0.0), facts(anomaly_share=0.2),

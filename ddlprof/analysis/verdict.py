@@ -87,10 +87,11 @@ def judge_run(
     severity = "warning" if facts.starved and verdict.severity == "ok" else verdict.severity
     queued = facts.host.queued_share if facts.shares_machine else None
     words = headline_words(verdict, facts)
-    first = _first_of_job(verdict, own, findings, job)
+    first = _watched(findings) or _first_of_job(verdict, own, findings, job)
     if first is not None:
         why, action, rule = f"{first.evidence}; of the steps, {why}", first.next, first.rule
-        words, severity = f"{first.title}, {percent(first.share or 0.0)} of it", first.severity
+        share = f", {percent(first.share)} of it" if first.share is not None else ""
+        words, severity = f"{first.title}{share}", first.severity
     return Judged(VerdictLine(verdict.name, severity, verdict.share, why, action, rule, queued, words), findings)
 
 
@@ -106,6 +107,11 @@ def _finding_of(verdict: Verdict, action: str, findings: Sequence[Finding]) -> F
         gains_more = moving and chosen is not None and (chosen.gain_s or 0.0) > (same.gain_s or 0.0)
         return chosen if gains_more else same
     return same if chosen is None or (same is not None and chosen.severity == "info") else chosen
+
+
+def _watched(findings: Sequence[Finding]) -> Finding | None:
+    """The finding that each line of Python is watched: until it is not, what else takes long may be this."""
+    return next((each for each in findings if each.rule == "interpreter_hook" and each.severity != "info"), None)
 
 
 def _first_of_job(

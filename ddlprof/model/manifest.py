@@ -112,6 +112,9 @@ class TrainingFacts:
     """Whether such statistics are among the buffers that DDP broadcasts."""
     anomaly_share: Shared[float | None] = None
     """The share of looks during the training in which autograd's anomaly mode was on."""
+    interpreter_hook: str | None = None
+    """What the interpreter calls for each `line` or `call` of Python in the training thread, such as `line: pydevd` of
+    a debugger or `call: cProfile`; empty: nothing."""
     deterministic: Shared[bool | None] = None
     """Whether only deterministic algorithms were allowed at the last look."""
     optimizer_loops: Shared[bool | None] = None

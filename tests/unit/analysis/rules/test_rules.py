@@ -107,7 +107,12 @@ def own_loop(share: float) -> Sources:
     return Sources(40, [SourceShare(SourceLocation("model.py:7 mask", source_locations.OWN_LOOP), share, True)])
 
 
-MASKED = {"compute": 60.0, "compute_forward": 50.0, "compute_backward": 5.0, "compute_optimizer": 5.0}
+MASKED: dict[str, float | None] = {
+    "compute": 60.0,
+    "compute_forward": 50.0,
+    "compute_backward": 5.0,
+    "compute_optimizer": 5.0,
+}
 LOOPING: dict[str, Any] = {
     "device": "cpu", "computing": loops(0.6, 0.1), "graph_nodes": 2000, "layers": 4, "compiled": False,
 }  # fmt: skip
@@ -133,6 +138,8 @@ SPEAKS: dict[str, list[Facts]] = {
     "anomaly_mode": [facts(anomaly_share=0.9), facts(anomaly_share=0.9, layers=200)],
     "double_precision": [facts(**DOUBLE), facts(**DOUBLE, device="cpu")],
     "deterministic": [facts(deterministic=True)],
+    "interpreter_hook": [facts(device="cpu", interpreter_hook="line: pydevd"),
+                         facts(lag_share=0.01, interpreter_hook="call: cProfile")],
     "few_threads": [facts(**ON_CPU, graph_nodes=100), facts(**ON_CPU, graph_nodes=50, micro_batches=2)],
     "optimizer_loop": [facts(UPDATING, **OWN_UPDATE),
                        facts(UPDATING, **LOOPED), facts(UPDATING, **LOOPED | {"optimizer": "Lamb",
@@ -224,6 +231,8 @@ SILENT: dict[str, list[Facts]] = {
     "double_precision": [facts(precision="fp64"), facts(**DOUBLE | {"precision": "fp32"}),
                          facts(**DOUBLE | {"forward_flops_per_sample": 1e5, "backward_flops_per_sample": 1e5}),
                          facts(**DOUBLE, lag_share=0.01)],
+    "interpreter_hook": [facts(device="cpu"), facts(device="cpu", interpreter_hook=""),
+                         facts(interpreter_hook="line: pydevd")],
     "deterministic": [facts(), facts(deterministic=False),
                       facts({"compute": 40.0, "data": 60.0}, deterministic=True)],
     "few_threads": [facts(**ON_CPU), facts(**ON_CPU, graph_nodes=1000), facts(**ON_CPU | {"cpu_threads": 8},

@@ -28,6 +28,7 @@ from ddlprof.analysis.rules.signals import (
     find_throttled,
     find_uneven,
     lag_share,
+    peak_rises,
 )
 from ddlprof.analysis.saves import AfterSaves, after_saves
 from ddlprof.analysis.slowing import Slowing, find_slowing
@@ -120,6 +121,8 @@ class DeviceFacts:
     may_open_windows: bool = True
     """Whether nothing is known against `--profiler-windows` on this device."""
     growths: list[MemoryGrowth] = field(default_factory=list)
+    peak_rises: float | None = None
+    """By how many bytes a step the most memory that a rank has held rises in its steady steps; None: by little."""
     throttled: list[ThrottledDevice] = field(default_factory=list)
     memory_bytes: int | None = None
     """The memory of one device, in bytes."""
@@ -347,6 +350,7 @@ def _device_facts(host: dict[str, Any], headline: Attempt) -> DeviceFacts:
         lag_share=lag_share(headline.ranks),
         may_open_windows=not any(_rules_windows_out(note) for rank in headline.ranks for note in rank.data.notes),
         growths=find_growths(headline.ranks),
+        peak_rises=peak_rises(headline.ranks),
         throttled=find_throttled(headline.ranks),
         memory_bytes=_device_bytes(host),
         peak_bytes=_most(headline.ranks, "gpu_peak_reserved_bytes"),

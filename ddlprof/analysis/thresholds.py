@@ -101,6 +101,7 @@ GROWTH_STEADINESS = 0.6  # ... by this share of the mean growth: filling a cache
 GROWTH_BYTES = 16 * 2**20  # less is what allocators do
 GROWTH_SHARE = 0.03  # of the level: less is what allocators do to large heaps
 GROWTH_SURE = 3.0  # standard errors of Kendall's test: growth by chance in one of 700 runs at most
+COPIED_BYTES = 24 * 2**20  # for each worker: what any worker copies of torch's own objects is 10 MB
 KEPT_GRAPHS = 3  # of the graphs of the first 4 steps: one or two may be kept for a look
 OUT_OF_MEMORY_H = (6.0, 72.0, 720.0)  # critical, warning, not worth a word: a night, a long weekend, a month
 THROTTLED_READINGS = 5  # single readings are spikes

@@ -107,6 +107,8 @@ class HostFacts:
     """The mean number of cores, of those of a rank, that are busy with other work than the job's."""
     free_bytes: int | None = None
     """The bytes free at the last reading, on the machine with the fewest."""
+    copied_bytes: int | None = None
+    """The most that the workers of a rank have copied of the memory that they share with its process."""
     cpu_16bit: tuple[str, ...] | None = None
     """The 16-bit types that the processors compute in."""
 
@@ -340,6 +342,7 @@ def _host_facts(host: dict[str, Any], headline: Attempt, nodes: int, cpu_percent
         queued_share=headline.queued_share,
         other_cores=other_cores([rank.data for rank in headline.ranks], busy),
         free_bytes=_host_free_bytes(host, headline.ranks),
+        copied_bytes=_most(headline.ranks, "workers_copied_bytes"),
         cpu_16bit=tuple(host["cpu_16bit"]) if "cpu_16bit" in host else None,
     )
 

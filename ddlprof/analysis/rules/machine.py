@@ -8,6 +8,7 @@ from ddlprof.analysis.rules.pauses import recompilation
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.signals import MemoryGrowth
 from ddlprof.analysis.thresholds import (
+    COPIED_BYTES,
     FINDING_STEPS,
     GROWTH_BYTES,
     GROWTH_PARTS,
@@ -26,6 +27,7 @@ from ddlprof.analysis.thresholds import (
     THROTTLED_COMPUTE,
     THROTTLED_READINGS,
     THROTTLED_SHARE,
+    WARN_SHARE,
 )
 from ddlprof.base.units import count, gib, percent, ranges, significant
 
@@ -98,6 +100,23 @@ def kept_graphs(facts: Facts) -> Issue | None:
                  severity="info" if rises is None else "warning")  # fmt: skip
 
 
+def copied_objects(facts: Facts) -> Issue | None:
+    """Finds workers that copy memory which they share with the main process, by reading objects of Python there."""
+    copied, workers = facts.host.copied_bytes, facts.training.loader_workers
+    if not copied or not workers or copied < workers * COPIED_BYTES:
+        return None
+    evidence = f"{count(workers, 'loader worker')} have copied {gib(copied)} of the memory that they share with the "
+    evidence += "main process: to read an object of Python is to write its reference count"
+    action = (
+        "what the data set keeps of all samples in arrays or tensors, not in lists or dicts of Python's objects: "
+        "np.array(names), torch.tensor(labels), or all samples pickled into one array of bytes with offsets"
+    )
+    free = facts.host.free_bytes
+    many = free is not None and copied * min(facts.world_size, facts.ranks_per_node) >= WARN_SHARE * free
+    return Issue("loader workers copy objects that they only read", evidence, action, facts.steady_steps,
+                 severity="warning" if many else "info")  # fmt: skip
+
+
 def _keeps_graphs(facts: Facts) -> bool:
     return (facts.training.kept_graphs or 0) >= KEPT_GRAPHS
 
@@ -146,6 +165,11 @@ MEMORY_RULES = (
          f"that a rank has held rises by {gib(GROWTH_BYTES)} and {percent(GROWTH_SHARE)} in the steady steps",
          "one may be kept for a look; those of all steps add up", FINDING_STEPS,
          "`memory_creep` or `slowing_steps` speaks, which then say so", kept_graphs),
+    Rule("copied_objects", "Loader workers copy objects that they only read",
+         f"{gib(COPIED_BYTES)} for each worker that was shared with the main process and no longer is, and no new "
+         f"memory; a warning if that is {percent(WARN_SHARE)} of what is free on the machine",
+         "what any worker copies of torch's own objects is less", FINDING_STEPS,
+         "there are no workers, or the system does not tell (only Linux does)", copied_objects),
 )  # fmt: skip
 
 

@@ -190,6 +190,7 @@ SPEAKS: dict[str, list[Facts]] = {
     "memory_creep": [facts(growths=[GROWTH]), facts(growths=[MemoryGrowth(0, "process", 2.0**22, 2.0 * GIB, 50)],
                                                     free_bytes=50 * GIB)],
     "kept_graphs": [facts(kept_graphs=4), facts(kept_graphs=3, peak_rises=2.0**23)],
+    "copied_objects": [facts(copied_bytes=GIB), facts(copied_bytes=GIB, free_bytes=4 * GIB)],
     "throttling": [facts(throttled=[HOT])],
     "sick_machine": [ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[SWAPS]),
                      ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[XID, SWAPS])],
@@ -339,6 +340,7 @@ SILENT: dict[str, list[Facts]] = {
                      facts(growths=[MemoryGrowth(0, "device", 10.0, 1.0 * GIB, 50)])],
     "kept_graphs": [facts(), facts(kept_graphs=0), facts(kept_graphs=2, peak_rises=2.0**23),
                     facts(kept_graphs=4, growths=[GROWTH]), facts(kept_graphs=4, growths=[GROWTH], slowing=[SLOWING])],
+    "copied_objects": [facts(), facts(copied_bytes=40 * 2**20), facts(copied_bytes=GIB, loader_workers=0)],
     "throttling": [facts(), facts(throttled=[ThrottledDevice(0, 0.5, 6, 1200.0, 1800.0, 88.0, True, 0.012)])],
     "sick_machine": [facts(), ddp(2, 30, late_rank=LateRank(1, 0.9)), facts(moved=[SWAPS]),
                      ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[replace(SWAPS, steps=9)])],
@@ -405,6 +407,11 @@ def test_kept_graphs_matter_where_memory_rises() -> None:
         "info",
         "warning",
     ]
+
+
+def test_copies_matter_where_memory_is_scarce() -> None:
+    told = [each.severity for given in SPEAKS["copied_objects"] for each in found("copied_objects", given)]
+    assert told == ["info", "warning"]
 
 
 def test_every_rule_is_tried_both_ways() -> None:

@@ -123,6 +123,8 @@ class TrainingFacts:
     """The argument of that optimizer that ends this: `fused` or `foreach`; empty if it has none."""
     optimizer_tensors: Shared[int | None] = None
     """The number of parameters that it updates."""
+    kept_graphs: Shared[int | None] = None
+    """The number of first steps whose autograd graphs still lived at the last look; None: nobody looked."""
 
 
 @dataclass

@@ -57,7 +57,13 @@ _MOST_SIZES = 32
 class OuterModules:
     """The outermost modules seen, and how their calls are timed."""
 
-    def __init__(self, torch: Any, recorder: Recorder, look: Callable[[Any, Any], None]) -> None:
+    def __init__(
+        self,
+        torch: Any,
+        recorder: Recorder,
+        look: Callable[[Any, Any], None],
+        look_after: Callable[[Any], None] = lambda made: None,
+    ) -> None:
         self.torch = torch
         self.is_dynamo_compiling: Callable[[], bool] = torch.compiler.is_dynamo_compiling
         self.is_tracing: Callable[[], bool] = tracing(torch)
@@ -65,6 +71,7 @@ class OuterModules:
         self.recorder = recorder
         self.look = fail_open(look, recorder)
         """See `Inspection.forward`."""
+        self._look_after = fail_open(look_after, recorder)
         self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._latest: Callable[[], Any] = dead_reference  # the module that was adopted last
         self.inside = False
@@ -251,10 +258,12 @@ class OuterModules:
         else:
             self.is_settled = not learning
 
-    def over(self) -> None:
-        """Called at the end of a forward for which `look_closely` was called."""
+    def over(self, made: Any) -> None:
+        """Called at the end of a forward for which `look_closely` was called, with what it returns."""
         if self.searching:
             self._samples.end()
+        if self.recorder.boundaries <= FIRST_STEPS:
+            self._look_after(made)
 
 
 class _Later:
@@ -291,7 +300,7 @@ class _TimedCall(StandIn):
         payload: int | _Later | None = plain_size(args) if grad and outer.is_settled else None
         if payload is None:
             payload = _Later()
-        begun = True
+        begun, made = True, None
         try:
             begun = emit(_FORWARD_BEGIN, grad, module.training, payload)  # type: ignore[union-attr]
             if not begun:
@@ -299,12 +308,13 @@ class _TimedCall(StandIn):
             outer.inside = True
             if type(payload) is _Later:
                 outer.look_closely(module, args, kwargs, payload, grad)
-            return function(*args, **kwargs)
+            made = function(*args, **kwargs)
+            return made
         finally:
             if begun:
                 outer.inside = False
                 if type(payload) is _Later:
-                    outer.over()
+                    outer.over(made)
                 emit(_FORWARD_END, grad)
 
     def __reduce__(self) -> Any:

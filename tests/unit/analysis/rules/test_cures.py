@@ -72,12 +72,12 @@ def test_the_cure_of_pauses_depends_on_who_calls_the_collector() -> None:
     assert not found("slow_line", SPEAKS["collector"][1])  # it is told once
 
 
-def test_a_slow_line_that_communicates_is_told_of_objects() -> None:
+def test_a_slow_line_that_communicates_is_told_so() -> None:
     waits: dict[str, float | None] = {"compute": 70.0, "other": 30.0}
     (elsewhere,) = found("slow_line", facts(waits, sources=line("")))
     (here,) = found("slow_line", facts(waits, sources=line(""), issued=IssuedTraffic([at_line(2, 1e3)])))
-    assert "pickled" in here.next
-    assert "pickled" not in elsewhere.next
+    assert "communicates" in here.title
+    assert "communicates" not in elsewhere.title
 
 
 def test_the_search_for_unused_parameters_warns_where_its_message_takes_long() -> None:

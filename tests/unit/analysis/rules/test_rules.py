@@ -162,6 +162,9 @@ SPEAKS: dict[str, list[Facts]] = {
                          by(BUFFER, buffers_change=False, batch_statistics=False)],
     "unused_search": [by(GRADIENTS, unused_iterations=4), ddp(5, unused_iterations=4)],
     "many_messages": [by(at_line(60, 5e4, what=issuers.IN_FORWARD), GRADIENTS), by(at_line(60, 1e7), strategy="none")],
+    "sent_objects": [by(at_line(2, 1e6, 0.01, issuers.OBJECTS), GRADIENTS),
+                     facts({"compute": 70.0, "other": 30.0}, sources=line(""), world_size=2,
+                           issued=IssuedTraffic([at_line(2, 1e6, 0.0, issuers.OBJECTS)]))],
     "own_messages": [by(at_line(1, 1e8), GRADIENTS), by(at_line(8, 1e8), micro_batches=8),
                      by(at_line(6, 1e8), strategy="none"), by(at_line(5, 5e4))],
     "precision": [facts(precision="fp32"), facts(precision="tf32"), facts(precision="fp32", device="Tesla T4"),
@@ -201,6 +204,8 @@ SPEAKS: dict[str, list[Facts]] = {
                           ddp(2, 5, job=job("checkpoint", 150), after_saves=UPLOADS)],
     "memory_creep": [facts(growths=[GROWTH]), facts(growths=[MemoryGrowth(0, "process", 2.0**22, 2.0 * GIB, 50)],
                                                     free_bytes=50 * GIB)],
+    "kept_graphs": [facts(kept_graphs=4), facts(kept_graphs=3, peak_rises=2.0**23)],
+    "copied_objects": [facts(copied_bytes=GIB), facts(copied_bytes=GIB, free_bytes=4 * GIB)],
     "throttling": [facts(throttled=[HOT])],
     "sick_machine": [ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[SWAPS]),
                      ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[XID, SWAPS])],
@@ -287,7 +292,9 @@ SILENT: dict[str, list[Facts]] = {
     "many_messages": [ddp(30), by(at_line(5, 5e4)), by(at_line(60, 6e9)), by(replace(at_line(60, 5e4), fastest_s=None)),
                       by(at_line(60, 5e4, 0.001), GRADIENTS), by(at_line(60, 5e4), strategy="tp"),
                       by(at_line(60, 5e4, what=issuers.IN_FORWARD), micro_batches=30)],
-    "own_messages": [ddp(30), by(GRADIENTS), by(at_line(60, 5e4)), by(at_line(1, 1e8, 0.001), GRADIENTS),
+    "sent_objects": [ddp(30), by(at_line(1, 1e8), GRADIENTS), by(at_line(2, 1e6, 0.0001, issuers.OBJECTS), GRADIENTS)],
+    "own_messages": [by(at_line(1, 1e8, what=issuers.OBJECTS)),
+                     ddp(30), by(GRADIENTS), by(at_line(60, 5e4)), by(at_line(1, 1e8, 0.001), GRADIENTS),
                      by(at_line(1, 1e8), strategy="fsdp+tp")],
     "precision": [facts(), facts(precision=None), facts(precision="fp32", device="cpu"),
                   facts(precision="fp32", lag_share=0.01),
@@ -350,6 +357,9 @@ SILENT: dict[str, list[Facts]] = {
     "memory_creep": [facts(), facts(growths=[GROWTH], slowing=[SLOWING]),
                      facts(growths=[GROWTH], recompiled=SIZES),
                      facts(growths=[MemoryGrowth(0, "device", 10.0, 1.0 * GIB, 50)])],
+    "kept_graphs": [facts(), facts(kept_graphs=0), facts(kept_graphs=2, peak_rises=2.0**23),
+                    facts(kept_graphs=4, growths=[GROWTH]), facts(kept_graphs=4, growths=[GROWTH], slowing=[SLOWING])],
+    "copied_objects": [facts(), facts(copied_bytes=40 * 2**20), facts(copied_bytes=GIB, loader_workers=0)],
     "throttling": [facts(), facts(throttled=[ThrottledDevice(0, 0.5, 6, 1200.0, 1800.0, 88.0, True, 0.012)])],
     "sick_machine": [facts(), ddp(2, 30, late_rank=LateRank(1, 0.9)), facts(moved=[SWAPS]),
                      ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[replace(SWAPS, steps=9)])],
@@ -399,6 +409,28 @@ def test_uneven_lengths_come_before_the_machine() -> None:
     given = ddp(2, 30, uneven=replace(UNEVEN, unit="tokens"), queued_share=0.4, device="cpu", cpu_percent=99.0)
     assert "length" in help_late_rank(given)
     assert "length" not in help_late_rank(replace(given, uneven=None))
+
+
+@pytest.mark.parametrize("slowing", [[], [SLOWING]])
+def test_growing_memory_is_that_of_graphs_where_they_are_kept(slowing: list[Slowing]) -> None:
+    given = facts(growths=[GROWTH], slowing=slowing, kept_graphs=4)
+    (finding,) = apply_rules(given, RULES)
+    assert "graphs" in finding.evidence
+    assert "loss.item()" in finding.next
+    (other,) = apply_rules(replace(given, training=replace(given.training, kept_graphs=0)), RULES)
+    assert "graphs" not in other.evidence
+
+
+def test_kept_graphs_matter_where_memory_rises() -> None:
+    assert [each.severity for given in SPEAKS["kept_graphs"] for each in found("kept_graphs", given)] == [
+        "info",
+        "warning",
+    ]
+
+
+def test_copies_matter_where_memory_is_scarce() -> None:
+    told = [each.severity for given in SPEAKS["copied_objects"] for each in found("copied_objects", given)]
+    assert told == ["info", "warning"]
 
 
 def test_every_rule_is_tried_both_ways() -> None:

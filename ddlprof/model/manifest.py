@@ -120,6 +120,8 @@ class TrainingFacts:
     """The argument of that optimizer that ends this: `fused` or `foreach`; empty if it has none."""
     optimizer_tensors: Shared[int | None] = None
     """The number of parameters that it updates."""
+    launch_us: float | None = None
+    """Microseconds that the host of rank 0 takes to launch a small operator, timed when the training had ended."""
 
 
 @dataclass
@@ -212,6 +214,8 @@ class UsedOfHost:
     """Facts about the machine that reports and predictions use."""
 
     instance_type: str | None = None
+    cpu_model: str | None = None
+    cpu_family: str | None = None
     available_cores: int | None = None
     logical_cores: int | None = None
     cpu_quota_cores: float | None = None

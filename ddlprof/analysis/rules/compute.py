@@ -84,8 +84,8 @@ def alignment(facts: Facts) -> Issue | None:
         f"{percent(slow / (slow + others))} of forward and backward, by their operations and bytes"
     )
     action = either(
-        f"pad {padded(sizes)} where the model is made (a vocabulary: vocab_size=, and no label is among what is "
-        "added; resize_token_embeddings(pad_to_multiple_of=64) of transformers)",
+        f"pad {padded(sizes)} (a vocabulary: the model's vocab_size, or in transformers "
+        "model.resize_token_embeddings(pad_to_multiple_of=64))",
         "torch.compile, which pads by itself",
     )
     return Issue("sizes do not suit tensor cores", evidence, action, facts.steady_steps, gain / step, gain_s=gain,

@@ -71,6 +71,7 @@ FUSED_MODELS = 8  # a usual sweep: what more of them would gain, steps of one mo
 FUSED_MEMORY_SHARE = 0.8  # of the device: models that train as one take about as much as so many runs
 FUSED_GAIN = 1.2  # as `ddlprof fuse`, which predicts it from steps: less may be a loss
 FREE_MEMORY_SHARE = 0.5  # of the device: then twice the batch fits for certain
+FLOPS_PER_BYTE = 200.0  # of 16 bits on tensor cores, by data sheets: V100 139, A100 153 to 201, H100 295, L4 403
 ANOMALY_SHARE = 0.5  # of the looks while it computes: fewer are a search for one NaN that has ended
 ANOMALY_NODE_S = 30e-6  # an operator takes 30 to 50 us longer in anomaly mode, for its stack of Python
 ARITHMETIC_FLOPS = 1e9  # a second: one core reaches ten times as much; with less, launching operators takes the time

@@ -32,6 +32,7 @@ from ddlprof.analysis.thresholds import (
 from ddlprof.base.units import count, either, percent, significant
 from ddlprof.model.classes import COMM_PARTS, TABLE
 from ddlprof.model.manifest import Manifest
+from ddlprof.model.operators import StepOperators
 
 _NAMES = {each.name: each.words for each in TABLE if each.words}
 """The words for a class in a sentence, where its name is not clear enough."""
@@ -73,9 +74,10 @@ def judge_run(
     hooks_s: float | None,
     cpu_percent: float | None,
     job: JobTime | None = None,
+    step: StepOperators | None = None,
 ) -> Judged:
     """Judges the attempt that the headline is about. `hooks_s`: the overhead of the hooks in a step."""
-    facts = gather_facts(manifest, headline, sources, hooks_s, cpu_percent, job)
+    facts = gather_facts(manifest, headline, sources, hooks_s, cpu_percent, job, step)
     hooks_ns = hooks_s * 1e9 if hooks_s is not None else None
     verdict = diagnose(facts.summary, headline.steady_steps, hooks_ns, facts.world_size, facts.launch_bound)
     findings = apply_rules(facts, RULES)

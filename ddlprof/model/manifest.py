@@ -125,6 +125,8 @@ class TrainingFacts:
     """The number of parameters that it updates."""
     kept_graphs: Shared[int | None] = None
     """The number of first steps whose autograd graphs still lived at the last look; None: nobody looked."""
+    launch_us: float | None = None
+    """Microseconds that the host of rank 0 takes to launch a small operator, timed when the training had ended."""
 
 
 @dataclass
@@ -217,6 +219,8 @@ class UsedOfHost:
     """Facts about the machine that reports and predictions use."""
 
     instance_type: str | None = None
+    cpu_model: str | None = None
+    cpu_family: str | None = None
     available_cores: int | None = None
     logical_cores: int | None = None
     cpu_quota_cores: float | None = None

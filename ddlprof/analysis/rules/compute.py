@@ -6,9 +6,11 @@ import re
 
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
+from ddlprof.analysis.rules.switches import passes_s
 from ddlprof.analysis.thresholds import (
     CRITICAL_SHARE,
     FINDING_STEPS,
+    FLOPS_PER_BYTE,
     FORWARD_ALONE,
     FREE_MEMORY_SHARE,
     FULL_CPU_PERCENT,
@@ -18,6 +20,7 @@ from ddlprof.analysis.thresholds import (
     LAG_SHARE,
     LAUNCH_US,
     LAUNCHED_KERNELS,
+    LINE_OF_STEP_SHARE,
     LOOP_OF_LOOPS_SHARE,
     LOOP_SAMPLES,
     LOOPED_NODES,
@@ -27,7 +30,8 @@ from ddlprof.analysis.thresholds import (
     WARN_SHARE,
     WINDOW_STEPS,
 )
-from ddlprof.base.units import count, either, gib, percent
+from ddlprof.base.units import count, either, gib, listed, percent
+from ddlprof.model.operators import ALIGNED_ELEMENTS, UNALIGNED_SLOWER, padded, unaligned_sizes
 from ddlprof.model.source_locations import LOOP, OWN_LOOP
 
 _COMPUTES_SHARE = 0.5
@@ -56,6 +60,37 @@ def precision(facts: Facts) -> Issue | None:
     severity = "warning" if used == "fp32" else "info"
     return Issue("tensor cores are not used" if used == "fp32" else "tensor cores work in TF32 only",
                  evidence, action, facts.steady_steps, share, about="compute", severity=severity)  # fmt: skip
+
+
+def alignment(facts: Facts) -> Issue | None:
+    """Finds products in 16 bits whose sizes do not suit tensor cores."""
+    step, share = facts.mean_s("step"), facts.summary.share("compute")
+    if not step or share is None or share < _COMPUTES_SHARE or facts.model.compiled is not False:
+        return None
+    if facts.launch_bound or not _TENSOR_CORES.search(facts.device):
+        return None
+    slow, others, sizes = 0.0, 0.0, set[int]()
+    for each in facts.operators:
+        if each.phase != "optimizer":
+            found = unaligned_sizes(each)
+            sizes.update(found)
+            cost = each.count * max(each.flops / FLOPS_PER_BYTE, each.bytes)
+            slow, others = slow + UNALIGNED_SLOWER * cost * bool(found), others + cost * (not found)
+    gain = passes_s(facts) * slow / (slow + others) * (1 - 1 / UNALIGNED_SLOWER) if slow else 0.0
+    if gain < LINE_OF_STEP_SHARE * step:
+        return None
+    odd = listed([f"{size:,}" for size in sorted(sizes)], most=3)
+    evidence = (
+        f"products with sizes of {odd}, no multiples of {ALIGNED_ELEMENTS}, take about "
+        f"{percent(slow / (slow + others))} of forward and backward, by their operations and bytes"
+    )
+    action = either(
+        f"pad {padded(sizes)} (a vocabulary: the model's vocab_size, or in transformers "
+        "model.resize_token_embeddings(pad_to_multiple_of=64))",
+        "torch.compile, which pads by itself",
+    )
+    return Issue("sizes do not suit tensor cores", evidence, action, facts.steady_steps, gain / step, gain_s=gain,
+                 about="compute", severity="info")  # fmt: skip
 
 
 def launch_less(facts: Facts) -> str:
@@ -143,7 +178,7 @@ def python_loop(facts: Facts) -> Issue | None:
             f"expression on whole tensors in place of the loop at {loop.place.text}"
         )
     else:
-        passes = max(0.0, (facts.mean_s("compute") or 0.0) - (facts.mean_s("compute_optimizer") or 0.0))
+        passes = passes_s(facts)
         running = passes * (1 - (facts.host.queued_share or 0.0))
         fewest = max(LOOPED_NODES, 0 if own else NODES_OF_A_LAYER * (facts.model.layers or 1))
         if nodes < fewest or running > nodes * (facts.training.micro_batches or 1) * SMALL_OPERATOR_S:
@@ -248,6 +283,13 @@ RULES = (
          f"computing is {percent(_COMPUTES_SHARE)} of the step",
          "elsewhere faster products would move little", FINDING_STEPS,
          "the precision is not known, or the device is not known to have tensor cores; TF32 is an info", precision),
+    Rule("alignment", "Sizes of products do not suit tensor cores",
+         f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, in 16 bits, by sizes other than the batch that are no "
+         f"multiples of {ALIGNED_ELEMENTS}; computing is {percent(_COMPUTES_SHARE)} of the step",
+         f"such a product is taken for {UNALIGNED_SLOWER:g} times as slow, after published steps on an A100; always an "
+         "info, since nobody measured it in the run",
+         FINDING_STEPS, "the operators were not read, the model is compiled, the device is not known to have tensor "
+         "cores, or `launch_bound` speaks", alignment),
     Rule("launch_bound", "The device waits for kernels to be launched",
          f"the device is never further behind the host than {percent(LAG_SHARE)} of computing, in the median step; in "
          f"profiler windows: idle for {percent(WARN_SHARE)} of the step beyond data and other, at least "

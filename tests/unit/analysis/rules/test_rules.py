@@ -26,6 +26,7 @@ from ddlprof.analysis.stages import Stages
 from ddlprof.analysis.traffic import CommTotals
 from ddlprof.model import issuers, source_locations
 from ddlprof.model.health import COUNTERS
+from ddlprof.model.operators import Operator
 from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
 from tests.unit.analysis.rules import input_cases
@@ -90,6 +91,18 @@ HALF: dict[str, Any] = {"precision": "fp16", "device": "cpu", "cpu_16bit": ()}
 NEEDLESS: dict[str, Any] = {"needless_share": 0.5, "needless_parameters": 16}
 
 
+def products(vocabulary: int, dtype: str = "bf16", tokens: int = 8192) -> tuple[Operator, ...]:
+    """A product with the weights of a vocabulary, and one of about as many operations."""
+    return tuple(
+        Operator("product", "forward", "mm", dtype, (1, tokens, n, 768), 2.0 * tokens * n * 768, 2.0 * tokens * n,
+                 launches=1.0, count=1.0, grows=1)
+        for n in (vocabulary, 50_304)
+    )  # fmt: skip
+
+
+ODD: dict[str, Any] = {"operators": products(50_257), "compiled": False}
+
+
 def loops(*shares: float, what: str = source_locations.LOOP) -> Sources:
     found = [SourceShare(SourceLocation(f"loss.py:{n} slow", what), share, False) for n, share in enumerate(shares)]
     return Sources(40, [*found, SourceShare(SourceLocation("train.py:9 main"), 1 - sum(shares), False)])
@@ -150,6 +163,7 @@ SPEAKS: dict[str, list[Facts]] = {
                       facts(UPDATING, optimizer_tensors=400, after_backward=after_backward(0.3, 0.3, called=True))],
     "half_precision": [facts(**HALF), facts(**HALF | {"precision": "amp-bf16"}),
                        facts(**HALF | {"cpu_16bit": ("bf16",)})],
+    "alignment": [facts(**ODD), facts(**ODD | {"operators": products(50_257, "fp16")}, device="Tesla T4")],
     "needless_gradients": [facts(**NEEDLESS), facts(**NEEDLESS, strategy="ddp", device="cpu")],
     "storage": [facts(BLOCKED), facts(BLOCKED, loader_workers=0, loader=SampleCost(1e-3, 1e5))],
     "pinning": [facts(COPYING), facts(COPYING, pin_memory=False), facts(COPYING, pin_memory=None)],
@@ -266,6 +280,11 @@ SILENT: dict[str, list[Facts]] = {
     "half_precision": [facts(**HALF | {"cpu_16bit": ("bf16", "fp16")}), facts(**HALF | {"cpu_16bit": None}),
                        facts(**HALF | {"precision": "fp32"}), facts(**HALF | {"device": "NVIDIA A10G"}),
                        facts({"compute": 40.0, "data": 60.0}, **HALF)],
+    "alignment": [facts(), facts(**ODD | {"compiled": True}), facts(**ODD | {"compiled": None}),
+                  facts(**ODD | {"operators": products(50_304)}), facts(**ODD, lag_share=0.01),
+                  facts(**ODD | {"operators": products(50_257, "fp32")}), facts(**ODD, device="cpu"),
+                  facts(**ODD | {"operators": products(50_304, tokens=8191)}),
+                  facts(**ODD, device="Tesla P100-PCIE-16GB"), facts({"compute": 40.0, "data": 60.0}, **ODD)],
     "needless_gradients": [facts(), facts(**NEEDLESS | {"needless_share": None}), facts(**NEEDLESS, strategy="fsdp"),
                            facts(**NEEDLESS | {"needless_share": 0.04}), facts(**NEEDLESS, lag_share=0.01),
                            facts({"compute": 40.0, "data": 60.0}, **NEEDLESS)],

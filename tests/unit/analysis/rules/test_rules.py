@@ -91,6 +91,19 @@ HALF: dict[str, Any] = {"precision": "fp16", "device": "cpu", "cpu_16bit": ()}
 NEEDLESS: dict[str, Any] = {"needless_share": 0.5, "needless_parameters": 16}
 
 
+def table(rows: int, head: bool = False) -> tuple[Operator, ...]:
+    """An embedding of rows of 64, of which a batch looks up 1,280; `head`: its weight is that of a product, too."""
+    gradient = 4.0 * 64 * rows
+    found = [
+        Operator("embedding", "backward", "embedding_dense_backward", "fp32", (1280, 64), 0.0, gradient + 1e6, 2.0,
+                 1.0, grows=0, fixed_bytes=gradient),
+        Operator("optimizer", "optimizer", "adam", "fp32", (64 * rows + 20_000, 5), 0.0, 1e9, 14.0, 1.0),
+    ]  # fmt: skip
+    if head:
+        found.append(Operator("product", "forward", "mm", "fp32", (1, 1280, rows, 64), 1e9, 1e6, 1.0, 1.0, grows=1))
+    return tuple(found)
+
+
 def products(vocabulary: int, dtype: str = "bf16", tokens: int = 8192) -> tuple[Operator, ...]:
     """A product with the weights of a vocabulary, and one of about as many operations."""
     return tuple(
@@ -163,6 +176,8 @@ SPEAKS: dict[str, list[Facts]] = {
                       facts(UPDATING, optimizer_tensors=400, after_backward=after_backward(0.3, 0.3, called=True))],
     "half_precision": [facts(**HALF), facts(**HALF | {"precision": "amp-bf16"}),
                        facts(**HALF | {"cpu_16bit": ("bf16",)})],
+    "dense_embedding": [facts(UPDATING, operators=table(400_000)),
+                        facts(UPDATING, operators=table(400_000), strategy="ddp", micro_batches=2)],
     "alignment": [facts(**ODD), facts(**ODD | {"operators": products(50_257, "fp16")}, device="Tesla T4")],
     "needless_gradients": [facts(**NEEDLESS), facts(**NEEDLESS, strategy="ddp", device="cpu")],
     "storage": [facts(BLOCKED), facts(BLOCKED, loader_workers=0, loader=SampleCost(1e-3, 1e5))],
@@ -280,6 +295,10 @@ SILENT: dict[str, list[Facts]] = {
     "half_precision": [facts(**HALF | {"cpu_16bit": ("bf16", "fp16")}), facts(**HALF | {"cpu_16bit": None}),
                        facts(**HALF | {"precision": "fp32"}), facts(**HALF | {"device": "NVIDIA A10G"}),
                        facts({"compute": 40.0, "data": 60.0}, **HALF)],
+    "dense_embedding": [facts(UPDATING), facts(UPDATING, operators=table(5_000)),
+                        facts(operators=table(400_000)), facts(UPDATING, operators=table(400_000), strategy="fsdp"),
+                        facts(UPDATING, operators=table(400_000, head=True)),
+                        facts(UPDATING, operators=table(400_000), micro_batches=40)],
     "alignment": [facts(), facts(**ODD | {"compiled": True}), facts(**ODD | {"compiled": None}),
                   facts(**ODD | {"operators": products(50_304)}), facts(**ODD, lag_share=0.01),
                   facts(**ODD | {"operators": products(50_257, "fp32")}), facts(**ODD, device="cpu"),

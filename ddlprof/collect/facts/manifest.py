@@ -83,7 +83,7 @@ def update_manifest(
     training.tokens_per_sample = probe.text.tokens_per_sample(training.batch_per_rank)
     training.padding_share = probe.text.padding_share
     training.anomaly_share, training.deterministic = probe.switches.anomaly_share, probe.switches.deterministic
-    training.kept_graphs = probe.kept_graphs.kept
+    training.kept_graphs, training.retained_graphs = probe.kept_graphs.kept, probe.kept_graphs.retained
     _add_optimizer(manifest, probe)
 
 

@@ -50,6 +50,7 @@ from ddlprof.analysis.thresholds import (
 from ddlprof.base.units import Scale, scale_for
 from ddlprof.model.issuers import REDUCER
 from ddlprof.model.manifest import ModelFacts, TrainingFacts
+from ddlprof.model.operators import Operator, StepOperators
 from ddlprof.model.records import MISSING, Note
 
 if TYPE_CHECKING:
@@ -163,6 +164,8 @@ class Facts:
     """Where torch.compile breaks the graphs of steady steps."""
     training: TrainingFacts = field(default_factory=TrainingFacts)
     model: ModelFacts = field(default_factory=ModelFacts)
+    operators: tuple[Operator, ...] = ()
+    """The operators of a step; empty: not known."""
     host: HostFacts = field(default_factory=HostFacts)
     devices: DeviceFacts = field(default_factory=DeviceFacts)
     loader: SampleCost | None = None
@@ -286,6 +289,7 @@ def gather_facts(
     overhead_s: float | None = None,
     cpu_percent: float | None = None,
     job: JobTime | None = None,
+    step: StepOperators | None = None,
 ) -> Facts:
     """Gathers the facts of the attempt of the headline. `cpu_percent`: how busy the machine's processors were."""
     training = manifest.training if manifest else TrainingFacts()
@@ -311,6 +315,7 @@ def gather_facts(
         slowing=find_slowing(headline.ranks),
         training=training,
         model=manifest.model if manifest else ModelFacts(),
+        operators=step.operators if step else (),
         host=_host_facts(host, headline, nodes, cpu_percent),
         devices=_device_facts(host, headline),
         loader=loader_cost(headline),

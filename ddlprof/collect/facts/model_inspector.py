@@ -99,6 +99,7 @@ class ModelInspector:
 
     def at_update(self, updates: int) -> None:
         """Called in the training thread after the first updates, and then ever more rarely."""
+        attempt(self.switches.look_at_hooks)
         try:
             self.ddp.look(sys.modules["torch"], self._alive(), updates)
         except Exception as error:

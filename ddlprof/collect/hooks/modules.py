@@ -140,17 +140,19 @@ class OuterModules:
         self._searches += 1
         original = self.torch.nn.Module.__call__
         is_compiling: Callable[[], bool] = self.torch.compiler.is_compiling
+        outer = self
 
-        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
+        # torch.profiler takes the local variable `self` of this function for the module.
+        def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
             if is_compiling():
-                return original(module, *args, **kwargs)
-            if self.inside:
-                if self.searching:
-                    self._samples.inside(module, args)
-            elif self.recorder.active and _timed_call(module) is None and has_parameters(module):
-                self.is_settled = False
-                self.adopt(module)  # without parameters it is a loss, a metric or a transform
-            return original(module, *args, **kwargs)
+                return original(self, *args, **kwargs)
+            if outer.inside:
+                if outer.searching:
+                    outer._samples.inside(self, args)
+            elif outer.recorder.active and _timed_call(self) is None and has_parameters(self):
+                outer.is_settled = False
+                outer.adopt(self)  # without parameters it is a loss, a metric or a transform
+            return original(self, *args, **kwargs)
 
         self._undo = replace(self.torch.nn.Module, "__call__", __call__)
 

@@ -47,6 +47,7 @@ from ddlprof.model.source_locations import (
     LOGGING,
     LOOP,
     METRIC,
+    OWN_LOOP,
     PLOT,
     RESULT,
     ROLLOUT,
@@ -203,7 +204,8 @@ class CodeLocator:
             but = updates.get(frame.code) if frame is loop else None
             if found := loop_around(frame.code, frame.instruction, but):
                 caller = self.text(users[-1]) if frame is not users[-1] else ""
-                return SourceLocation(self.text(frame, found.line), LOOP, caller)
+                what = LOOP if any(map(_calls_module, frames[: frames.index(frame)])) else OWN_LOOP
+                return SourceLocation(self.text(frame, found.line), what, caller)
         return SourceLocation(self.text(users[0])) if users else None
 
     def caller(self, stack: list[StackFrame], update: Sequence[Position]) -> str:
@@ -253,7 +255,7 @@ class CodeLocator:
             return CHECKPOINT
         for frame in frames[:-1]:
             module, name = frame.module, frame.code.co_name
-            if module == "torch.nn.modules.module" and name.endswith(CALL):
+            if _calls_module(frame):
                 return FORWARD
             if module == "torch.serialization" and name == "save":
                 return CHECKPOINT
@@ -293,6 +295,10 @@ def _inside_loop(stack: list[StackFrame], update: Sequence[Position]) -> tuple[l
             break
     inside = stack[: len(stack) - shared + 1] if shared else stack
     return inside, inside[-1] if shared else None
+
+
+def _calls_module(frame: StackFrame) -> bool:
+    return frame.module == "torch.nn.modules.module" and frame.code.co_name.endswith(CALL)
 
 
 def _main_package() -> str:
@@ -445,7 +451,8 @@ class StackSampler:
             return
         loop = self.places.find_loop(stack, self.update) if work is not None else None
         if loop is not None:
-            what = work or "" if loop.what else "" if work == LOOP else STEPPING
+            in_passes = work == LOOP
+            what = (loop.what if in_passes else work or "") if loop.what else "" if in_passes else STEPPING
             self._computing.append(_Sample(marks, loop._replace(what=what)))
         if here is Where.OTHER or (here is Where.GAP and not self.places.in_torch(stack)):
             place = self.places.find(stack, self.update)

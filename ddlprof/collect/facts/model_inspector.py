@@ -158,6 +158,8 @@ class ModelInspector:
     def backward_begin(self, roots: Any, nested: bool, kept: bool) -> None:
         """Called when a backward pass begins in the training thread; for the arguments see `GraphFlops.count`."""
         self.mark_graph(roots)
+        if not nested:
+            self.kept_graphs.backward(kept, self.recorder.boundaries)
         try:  # no context manager, which torch.compile would trace
             if self.recorder.boundaries == COUNTED_UPDATE:
                 if not nested:

@@ -87,7 +87,8 @@ class ModelInspector:
     @property
     def modules(self) -> list[Any]:
         """The outermost trained modules that are still alive, the largest first."""
-        return outermost(self._alive())
+        with no_torch_function():  # the script's tensor classes are not asked
+            return outermost(self._alive())
 
     def _alive(self) -> Iterator[Any]:
         return (module for ref in self._modules.values() if (module := ref()) is not None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ddlprof.recommender.compute.adapters import FOUR_BIT_BYTES, adapters_of
+from ddlprof.recommender.compute.adapters import FOUR_BIT_BYTES, adapters_of, target_shares
 from ddlprof.recommender.compute.precisions import (
     BYTES,
     computed_type,
@@ -56,11 +56,11 @@ def exchanged_by(
     if rank is None or step is None or not step.has_forward:
         return Exchanged(workload.gradient_bytes * (reduced + gathered), workload.tensors)
     elements, _ = trained(step)
-    adapters = adapters_of(step, rank, elements)
+    adapters = adapters_of(step, rank, elements, target_shares(step, changes.lora_targets))
     weights = 1.0 + adapters.share
     if changes.qlora is not None:
         size = BYTES[parameter_type(precision_named(step.precision))]
-        weights -= adapters.covered / elements * (1.0 - FOUR_BIT_BYTES / size)
+        weights -= adapters.packable / elements * (1.0 - FOUR_BIT_BYTES / size)
     factor = reduced * adapters.share + gathered * weights
     return Exchanged(workload.gradient_bytes * factor, adapters.tensors)
 

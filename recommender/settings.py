@@ -44,6 +44,9 @@ class Settings:
     """The rank of adapters that are trained beside frozen weights (LoRA)."""
     qlora: Rank | None = None
     """The same beside weights held in four bits (QLoRA)."""
+    lora_targets: Name | None = None
+    """The layers that have adapters, by the ends of their names, such as `q_proj,v_proj`, or all-linear; None: as PEFT
+    has it for models with such names."""
     host_launch_us: LaunchUs | None = None
     """Microseconds that the host takes to launch an operator. It is no setting of the job, and differs from none."""
 
@@ -100,6 +103,8 @@ def check_settings(asked: Settings | Target, gpu: Gpu | None = None) -> None:
             raise PredictionError(f"{problem}; choose another precision or another GPU")
     if asked.lora is not None and asked.qlora is not None:
         raise PredictionError("lora and qlora are two ways to train adapters: ask for one of them")
+    if asked.lora_targets is not None and asked.lora is None and asked.qlora is None:
+        raise PredictionError("lora targets are layers with adapters: ask for lora or qlora, too")
     if asked.optimizer is not None:
         optimizer_named(asked.optimizer)
     if asked.strategy is not None and asked.strategy not in STRATEGIES:

@@ -72,6 +72,9 @@ class Target:
     """The rank of adapters that are trained beside frozen weights (LoRA); None: as measured."""
     qlora: Rank | None = None
     """The same beside weights held in four bits (QLoRA)."""
+    lora_targets: Name | None = None
+    """The layers that have adapters, by the ends of their names, such as `q_proj,v_proj`, or all-linear; None: as PEFT
+    has it for models with such names."""
     host_launch_us: LaunchUs | None = None
     """Microseconds from one small operator to the next that the host takes in forward (`launch_us` of `ddlprof probe`);
     None: as a probe tells it, or typical of the machine's processor."""

@@ -58,6 +58,14 @@ Lora = Annotated[
 Qlora = Annotated[
     int | None, job_option("--qlora", metavar="RANK", min=1, help="The same, the weights held in four bits (QLoRA).")
 ]
+LoraTargets = Annotated[
+    str | None,
+    job_option(
+        "--lora-targets",
+        metavar="NAME,...",
+        help="Layers with adapters, by the ends of their names, as q_proj,v_proj, or all-linear [as PEFT].",
+    ),
+]
 HostLaunchUs = Annotated[
     float | None,
     machines_option(
@@ -117,6 +125,7 @@ def settings_of(
     channels_last: bool | None,
     lora: int | None = None,
     qlora: int | None = None,
+    lora_targets: str | None = None,
     host_launch_us: float | None = None,
 ) -> Settings:
     """The settings that replace those of the run. Raises PredictionError for names that are not known, and UserError
@@ -126,7 +135,17 @@ def settings_of(
 
     again = None if checkpointing is None else _way_of_checkpointing(checkpointing)
     settings = Settings(
-        precision, strategy, optimizer, grad_accum, again, compiled, channels_last, lora, qlora, host_launch_us
+        precision,
+        strategy,
+        optimizer,
+        grad_accum,
+        again,
+        compiled,
+        channels_last,
+        lora,
+        qlora,
+        lora_targets,
+        host_launch_us,
     )
     check_settings(settings)
     return settings

@@ -67,6 +67,7 @@ def predict(
     global_batch: layout_options.GlobalBatch = None,
     lora: options.Lora = None,
     qlora: options.Qlora = None,
+    lora_targets: options.LoraTargets = None,
     other_job: options.OtherJobs = None,
     learned: options.LearnedFile = None,
     out: Out = None,
@@ -82,7 +83,8 @@ def predict(
     machines = _machines(instance, gpu, placement, nodes, interconnect, network_gbps)
     if layout is None:
         layout_options.refuse("it is part of a --layout, which is not there", vary=vary, global_batch=global_batch)
-        asked = strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora, host_launch_us
+        adapters = lora, qlora, lora_targets
+        asked = strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, *adapters, host_launch_us
         settings = [options.settings_of(name, *asked) for name in names_in(precision or "") or (None,)]
         described = {"interconnect": interconnect, "network_gbps": network_gbps}
         job = load_job_with(learned, run or [], (batch,) if batch else (), other_job or ())
@@ -91,7 +93,7 @@ def predict(
     layout_options.refuse(
         "it goes without --layout, which says zero1 and the like, and selective or full",
         strategy=strategy, checkpointing=checkpointing, compiled=compiled, channels_last=channels_last,
-        lora=lora, qlora=qlora, host_launch_us=host_launch_us,
+        lora=lora, qlora=qlora, lora_targets=lora_targets, host_launch_us=host_launch_us,
     )  # fmt: skip
     question = layout_options.question_of(
         layout, placement=whole_numbers(placement, "--placement") if placement else None, nodes=nodes,

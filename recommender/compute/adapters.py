@@ -1,16 +1,18 @@
 """A step that trains low-rank adapters beside frozen weights: LoRA (Hu et al. 2021), QLoRA (Dettmers et al. 2023).
 
-Every linear layer gets an adapter, except the one that makes the logits: y = W x + s B (A x), where A has `rank` rows
-and B as many columns. No other weight is trained, so its gradient, its state and its update are gone, while gradients
-still pass through it. QLoRA holds the weights of these layers in four bits and makes them whole before each product.
+Linear layers get an adapter: y = W x + s B (A x), where A has `rank` rows and B as many columns. Which of them do is in
+`adapter_targets`; the one that makes the logits does not. No other weight is trained, so its gradient, its state and
+its update are gone, while gradients still pass through it. QLoRA holds the weights of all linear layers in four bits,
+with an adapter or not, and makes them whole before each product.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ddlprof.model.operators import Operator, StepMemory, StepOperators, highest
+from ddlprof.recommender.compute.adapter_targets import ALL_LINEAR, Shape, targeted, targets_of
 from ddlprof.recommender.compute.optimizers import optimizer_named
 from ddlprof.recommender.compute.precisions import BYTES, parameter_type, precision_named
 from ddlprof.recommender.compute.recomputation import classes_of, recomputed, without_checkpointing
@@ -34,10 +36,8 @@ class Adapters:
 
     elements: float
     tensors: float
-    covered: float
-    """The weights beside which they are: those of linear layers."""
-    covered_largest: float
-    """The weights of the largest of these layers."""
+    packable: float
+    """The weights of all linear layers, with an adapter or without: QLoRA packs them."""
     share: float
     """Their part of what is trained without adapters."""
     largest: float
@@ -50,7 +50,7 @@ def is_in_four_bits(step: StepOperators) -> bool:
 
 
 def linear_layers(step: StepOperators) -> list[Operator]:
-    """The products of forward that get adapters. Raises PredictionError if there is none."""
+    """The products of forward that may have adapters. Raises PredictionError if there is none."""
     classes = classes_of(step)
     found = [
         each
@@ -63,24 +63,47 @@ def linear_layers(step: StepOperators) -> list[Operator]:
     return found
 
 
-def adapters_of(step: StepOperators, rank: int, trained: float) -> Adapters:
+def target_shares(step: StepOperators, targets: str | None) -> Mapping[Shape, float]:
+    """The share of the linear layers of each shape that gets adapters. `targets`: names of layers, such as
+    `q_proj,v_proj`, or all-linear; None: as PEFT. To be asked of the step as it was counted, which has names."""
+    return targeted(step, targets, _shapes(step))
+
+
+def targets_in_words(step: StepOperators, targets: str | None) -> str:
+    """`adapters on q_proj, v_proj (PEFT's choice)`."""
+    chosen = " (PEFT's choice)" if targets is None and ALL_LINEAR not in targets_of(step, None, _shapes(step)) else ""
+    return f"adapters on {', '.join(targets_of(step, targets, _shapes(step)))}{chosen}"
+
+
+def _shapes(step: StepOperators) -> set[Shape]:
+    return {(each.shape[2], each.shape[3]) for each in linear_layers(step)}
+
+
+def _adapted(layers: list[Operator], shares: Mapping[Shape, float]) -> list[Operator]:
+    found = [replace(each, count=each.count * shares.get((each.shape[2], each.shape[3]), 0.0)) for each in layers]
+    return [each for each in found if each.count > 0]
+
+
+def adapters_of(step: StepOperators, rank: int, trained: float, shares: Mapping[Shape, float]) -> Adapters:
     """The adapters of a step that trains `trained` elements. Layers that share their weights share their adapter."""
-    layers = linear_layers(step)
-    covered = sum(each.shape[2] * each.shape[3] * each.count for each in layers)
-    shared = min(1.0, trained / covered)
+    linear = linear_layers(step)
+    packable, layers = sum(each.shape[2] * each.shape[3] * each.count for each in linear), _adapted(linear, shares)
+    shared = min(1.0, trained / packable)
     elements = shared * sum(rank * (each.shape[2] + each.shape[3]) * each.count for each in layers)
     return Adapters(
         elements=elements,
         tensors=shared * sum(2 * each.count for each in layers),
-        covered=shared * covered,
-        covered_largest=max(each.shape[2] * each.shape[3] for each in layers),
+        packable=shared * packable,
         share=elements / trained,
         largest=rank * max(max(each.shape[2:4]) for each in layers),
     )
 
 
-def with_adapters(step: StepOperators, rank: int, *, in_four_bits: bool, trained: tuple[float, float]) -> StepOperators:
+def with_adapters(
+    step: StepOperators, rank: int, *, in_four_bits: bool, trained: tuple[float, float], shares: Mapping[Shape, float]
+) -> StepOperators:
     """The step that trains adapters of this rank alone. `trained`: elements and tensors that it trains without them.
+    `shares`: which layers get them, as `target_shares` says.
 
     Raises `PredictionError`, one line, where that cannot be.
     """
@@ -92,14 +115,15 @@ def with_adapters(step: StepOperators, rank: int, *, in_four_bits: bool, trained
             "the job trains a small part of its parameters already: adapters (LoRA) are for one that trains them all"
         )
     again, plain = step.checkpointing, without_checkpointing(step) if step.checkpointing else step
-    layers, found = linear_layers(plain), adapters_of(plain, rank, trained[0])
+    linear, found = linear_layers(plain), adapters_of(plain, rank, trained[0], shares)
+    layers = _adapted(linear, shares)
     operators = [each for each in plain.operators if each.phase != "optimizer" and not _is_of_frozen(each)]
     if in_four_bits:  # made whole in the type of the product, not cast to it
         operators = [each for each in operators if (each.phase, each.kind, each.grows) != ("forward", "copy", None)]
     held_in = parameter_type(precision_named(step.precision))
     operators += [each for layer in layers for each in _beside(layer, rank, held_in)]
     if in_four_bits:
-        operators += [each for layer in layers for each in _whole_again(layer)]
+        operators += [each for layer in linear for each in _whole_again(layer)]
     plain = replace(plain, operators=tuple(operators), layers=())
     operators += [replace(each, phase="backward") for each in recomputed(plain, again)] if again else []
     operators += _updates(step, found)
@@ -192,7 +216,7 @@ def _memory(
     size = BYTES[parameter_type(precision_named(step.precision))]
     trained, casts = adapters.elements * size, 0.0 if in_four_bits else memory.saved_cast_bytes
     saved_more = sum(layer.shape[1] * rank * BYTES.get(layer.dtype, 4) * layer.count for layer in layers)
-    freed = adapters.covered * (size - FOUR_BIT_BYTES) if in_four_bits else 0.0
+    freed = adapters.packable * (size - FOUR_BIT_BYTES) if in_four_bits else 0.0
     whole, block = memory.parameter_bytes, memory.largest_block_bytes
     in_backward = memory.saved_bytes is not None and not step.checkpointing
     return replace(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COLUMNS = tuple(PLAN_COLUMNS)
 _SETTINGS = {
     "grad_accum": "accumulation", "compiled": "torch.compile", "channels_last": "channels last",
-    "lora": "LoRA of rank", "qlora": "QLoRA of rank",
+    "lora": "LoRA of rank", "qlora": "QLoRA of rank", "lora_targets": "adapters on",
 }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ddlprof.model.operators import Operator, StepMemory, StepOperators
+from ddlprof.model.operators import Layer, Operator, StepMemory, StepOperators
 from ddlprof.recommender import PredictionError, Workload
 from ddlprof.recommender.compute.adapters import FOUR_BIT_BYTES
 from ddlprof.recommender.compute.step_parts import Changes
@@ -39,6 +39,15 @@ def test_adapters_leave_their_own_gradients_and_what_is_gathered() -> None:
     assert fsdp.bytes == pytest.approx((1 + 1.5 * SHARE) * 2 * ELEMENTS)
     four = exchanged_by(JOB, STRATEGIES["fsdp"], Changes(qlora=RANK))
     assert four.bytes == pytest.approx((FOUR_BIT_BYTES / 2 + 1.5 * SHARE) * 2 * ELEMENTS)
+
+
+def test_adapters_on_half_of_the_layers_exchange_half() -> None:
+    names = [f"{number}.{name}" for number in range(LAYERS // 2) for name in ("q_proj", "o_proj")]
+    layers = tuple(Layer(name, 2.0 * WIDTH**2, 0.0, (WIDTH, WIDTH)) for name in names)
+    named = replace(JOB, step=replace(STEP, layers=layers))
+    found = exchanged_by(named, STRATEGIES["ddp"], Changes(lora=RANK, lora_targets="q_proj"))
+    assert found.bytes == pytest.approx(SHARE * ELEMENTS)
+    assert found.tensors == LAYERS
 
 
 def test_without_operators_adapters_are_not_taken_into_account() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.recommender import PredictionError, Workload
-from ddlprof.recommender.compute.adapters import FOUR_BIT_BYTES, adapters_of, linear_layers
+from ddlprof.recommender.compute.adapters import FOUR_BIT_BYTES, adapters_of, linear_layers, target_shares
 from ddlprof.recommender.compute.memory import JobMemory, MemoryNeed
 from ddlprof.recommender.compute.step_parts import Changes
 from ddlprof.recommender.compute.what_if import as_asked, trained
@@ -37,14 +37,17 @@ class Adapted(nn.Module):
 
 
 @cache
-def counted(adapted: bool, precision: str = "bf16", checkpointing: bool = False) -> StepOperators:
+def counted(
+    adapted: bool, precision: str = "bf16", checkpointing: bool = False, names: tuple[str, ...] = ("up", "down")
+) -> StepOperators:
     """The step as it is counted from the tensors of the model, with real adapters or without any."""
     model = decoder()
     if adapted:
         model.requires_grad_(False)
         with torch.device("meta"):
             for block in model.blocks:
-                block.up, block.down = Adapted(block.up), Adapted(block.down)  # type: ignore[arg-type]
+                for name in names:
+                    setattr(block, name, Adapted(getattr(block, name)))
     return counted_step(model, precision, checkpointing=checkpointing)
 
 
@@ -106,12 +109,22 @@ def test_a_checkpointed_step_computes_its_adapters_again() -> None:
     assert before.checkpointing is True
 
 
+def test_a_step_asked_with_adapters_on_some_layers_is_the_one_that_is_counted_with_them() -> None:
+    asked, real = as_asked(counted(False), batch=2, lora=RANK, lora_targets="down"), counted(True, names=("down",))
+    assert flops(asked, "forward") == flops(real, "forward")
+    assert trained(asked)[0] == trained(real)[0] == LAYERS * RANK * (WIDTH + INNER)
+    packed = need(counted(False), qlora=RANK, lora_targets="down").parameters
+    whole = need(counted(False), lora=RANK, lora_targets="down").parameters
+    assert whole - packed == pytest.approx(LAYERS * 2 * WIDTH * INNER * (2 - FOUR_BIT_BYTES))  # all linear layers
+
+
 def test_every_layer_but_the_logits_has_an_adapter_and_shared_weights_share_it() -> None:
     step = counted(False)
     assert {each.shape[2:] for each in linear_layers(step)} == {(INNER, WIDTH), (WIDTH, INNER)}
     elements, _ = trained(step)
-    alone = adapters_of(step, RANK, elements)
-    shared = adapters_of(step, RANK, alone.covered / LAYERS)
+    shares = target_shares(step, None)
+    alone = adapters_of(step, RANK, elements, shares)
+    shared = adapters_of(step, RANK, alone.packable / LAYERS, shares)
     assert shared.elements == pytest.approx(alone.elements / LAYERS)
     assert shared.tensors == pytest.approx(alone.tensors / LAYERS)
 
@@ -120,7 +133,7 @@ def test_an_optimizer_of_ones_own_updates_as_much_less() -> None:
     step = counted(False)
     own = replace(step, optimizer="mine")
     updates = [each for each in as_asked(own, batch=2, lora=RANK).operators if each.phase == "optimizer"]
-    share = adapters_of(step, RANK, trained(step)[0]).share
+    share = adapters_of(step, RANK, trained(step)[0], target_shares(step, None)).share
     assert updates[0].bytes == pytest.approx(share * step.operators[-1].bytes)
 
 

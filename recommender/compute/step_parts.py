@@ -55,6 +55,8 @@ class Changes:
     lora: int | None = None
     qlora: int | None = None
     lora_targets: str | None = None
+    lora_precision: str | None = None
+    qlora_format: str | None = None
 
     @classmethod
     def of(cls, asked: Any) -> Changes:

@@ -12,10 +12,13 @@ ALL_LINEAR = "all-linear"
 """The target that stands for every linear layer but the one that makes the logits, as in PEFT."""
 _PEFT = (
     (("q_proj", "v_proj", "dense", "fc1", "fc2"), ("q_proj", "v_proj", "fc1", "fc2")),  # Phi
+    (("q_proj", "v_proj", "in_proj", "out_proj"), ("q_proj", "k_proj", "v_proj", "o_proj")),  # Nemotron-H
     (("q_proj", "v_proj"), ("q_proj", "v_proj")),  # Llama, Mistral, Qwen, Gemma, OPT, GPT-J, BART, ...
+    (("key", "value", "receptance", "output"), ("key", "value", "receptance", "output")),  # RWKV
     (("query", "value"), ("query", "value")),  # BERT, RoBERTa, ELECTRA, ViT
     (("q", "v"), ("q", "v")),  # T5
     (("query_proj", "value_proj"), ("query_proj", "value_proj")),  # DeBERTa 2 and 3
+    (("in_proj", "dense"), ("in_proj",)),  # DeBERTa
     (("c_attn",), ("c_attn",)),  # GPT-2, StarCoder
     (("query_key_value",), ("query_key_value",)),  # BLOOM, GPT-NeoX, Falcon, ChatGLM
     (("Wqkv",), ("Wqkv",)),  # MPT

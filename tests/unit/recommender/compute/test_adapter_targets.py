@@ -28,6 +28,9 @@ def step(names: dict[str, tuple[int, int]] = NAMES) -> StepOperators:
         ("q k v o wi wo", "q v"),  # T5
         ("c_attn c_proj c_fc", "c_attn"),  # GPT-2
         ("query_key_value dense dense_h_to_4h dense_4h_to_h", "query_key_value"),  # BLOOM
+        ("in_proj dense", "in_proj"),  # DeBERTa
+        ("q_proj k_proj v_proj o_proj in_proj out_proj up_proj down_proj", "q_proj k_proj v_proj o_proj"),  # Nemotron-H
+        ("key value receptance output", "key value receptance output"),  # RWKV
         ("up down", None),
     ],
 )

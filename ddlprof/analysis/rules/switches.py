@@ -140,6 +140,20 @@ def needless_gradients(facts: Facts) -> Issue | None:
                  gain / step, gain_s=gain, about="compute")  # fmt: skip
 
 
+def interpreter_hook(facts: Facts) -> Issue | None:
+    """Finds a debugger or a profiler of Python that watches the whole training."""
+    kind, _, name = (facts.training.interpreter_hook or "").partition(": ")
+    if not name or (facts.device != "cpu" and not facts.launch_bound):
+        return None
+    evidence = f"{name} is called for each {kind} of Python that the training runs"
+    action = (
+        "train without it: no debugger (the IDE's run in place of its debug), no coverage, no cProfile; how much it "
+        "gains, a run without it tells"
+    )
+    return Issue("a debugger or a profiler watches the interpreter", evidence, action, facts.steady_steps,
+                 severity="warning" if kind == "line" else "info")  # fmt: skip
+
+
 def deterministic(facts: Facts) -> Issue | None:
     """Finds deterministic algorithms in a job that mostly computes."""
     share = facts.summary.share("compute")
@@ -289,6 +303,11 @@ RULES = (
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the operations of a step", _CHANGED, FINDING_STEPS,
          "the graph was not read, an optimizer has the parameters, they have changed since, or the strategy is neither "
          "none nor DDP", needless_gradients),
+    Rule("interpreter_hook", "A debugger or a profiler watches each line or call of Python",
+         "a trace function (`sys.settrace`) or a profiler (`sys.setprofile`, cProfile) at most looks, on a job that "
+         "trains on processors or waits for launches",
+         "each line of Python takes several times as long under it; an info where only calls are watched",
+         FINDING_STEPS, "nobody looked, or the device has enough to do", interpreter_hook),
     Rule("deterministic", "Only deterministic algorithms are allowed", _MOSTLY,
          "always an info, since somebody asked for it and nobody measured what it costs", FINDING_STEPS,
          "nobody looked: the job was too short", deterministic),

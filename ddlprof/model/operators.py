@@ -37,6 +37,9 @@ KINDS = {
 }
 """The kinds of operators and what `Operator.shape` means."""
 
+ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "bool": 1, "int32": 4, "int64": 8}
+"""The bytes of an element by the type."""
+
 SIZES = {
     "product": 4, "convolution": 6, "attention": 4, "recurrent": 4, "normalization": 2, "softmax": 2, "elementwise": 1,
     "reduction": 2, "embedding": 2, "pooling": 2, "copy": 1, "optimizer": 2, "other": 1,

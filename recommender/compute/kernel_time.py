@@ -21,13 +21,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.model.operators import Operator, unaligned_sizes
+from ddlprof.model.operators import ELEMENT_BYTES, Operator, unaligned_sizes
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 _SIZES = 6
-_ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "bool": 1, "int32": 4, "int64": 8}
 _POWER_NORM = 10.0
 _SPLITS = np.array([1.0, 2.0, 4.0, 8.0])
 _DEPTHWISE_CHANNELS = 4
@@ -97,7 +96,7 @@ class OperatorTable:
 
     def element_bytes(self) -> Array:
         """The bytes of one element by data type; 4 for unknown types."""
-        return np.array([_ELEMENT_BYTES.get(str(dtype), 4) for dtype in self.dtype], dtype=np.float64)
+        return np.array([ELEMENT_BYTES.get(str(dtype), 4) for dtype in self.dtype], dtype=np.float64)
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ class Changes:
     channels_last: bool | None = None
     lora: int | None = None
     qlora: int | None = None
+    deepspeed: bool | None = None
 
     @classmethod
     def of(cls, asked: Any) -> Changes:

@@ -322,7 +322,7 @@ class Helper:
             self.steps_ns, self.other_ns = self.steps_ns // 2, self.other_ns // 2
         self.steps_ns += step.row.step_ns
         if step.collectives:
-            step.issuers = issuers_of(step.collectives, self.stacks.places)
+            step.issuers = issuers_of(step.collectives, self.stacks.places, self.stacks.update)
         self.other_ns += step.row.other_ns + (step.row.data_ns or 0)
         self._last_step = step.row.step
         self._pending.append((time.perf_counter(), step))

@@ -226,6 +226,8 @@ class ContextRow:
     """The energy of the machine's processors and their memory."""
     job_cpu_ns: Shared[int | None] = None
     """The processor time so far of all threads of the process and of its children, such as a loader's workers."""
+    workers_copied_bytes: Shared[int | None] = None
+    """The memory that its children have copied of what they share with the process, since they were first seen."""
 
 
 @dataclass(frozen=True, slots=True)

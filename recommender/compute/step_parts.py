@@ -19,7 +19,7 @@ from ddlprof.instance_catalog import Catalog, Gpu
 from ddlprof.model.operators import Checkpointing, StepOperators
 from ddlprof.recommender.compute.gpu_peaks import peak_tflops, precision_class
 from ddlprof.recommender.compute.host import TYPICAL, Host
-from ddlprof.recommender.compute.least_time import NO_TIME, LeastTime, least_time
+from ddlprof.recommender.compute.least_time import NO_TIME, LeastTime, least_of_flops, least_time
 from ddlprof.recommender.compute.operator_time import OperatorModel
 from ddlprof.recommender.compute.what_if import as_asked
 from ddlprof.recommender.errors import PredictionError
@@ -174,7 +174,7 @@ class FlopParts:
         alone = f"FLOPs alone, {scaled(self._flops, 'FLOP')} a sample"
         known = "the measured steps" if self.knowledge == "steps" else alone
         # FLOPs that were chosen to reproduce a measured step are no count.
-        least = NO_TIME if self.knowledge == "steps" else LeastTime(flops / (peak * 1e12))
+        least = NO_TIME if self.knowledge == "steps" else least_of_flops(flops, gpu, kind)
         return StepParts(np.maximum(seconds, 1e-9), 0.0, None, (f"computation from {known}",), False, least=least)
 
     def scaled_to(self, seconds: float, gpu: Gpu, batch: int, precision: str) -> FlopParts:

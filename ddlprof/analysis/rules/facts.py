@@ -28,6 +28,7 @@ from ddlprof.analysis.rules.signals import (
     find_throttled,
     find_uneven,
     lag_share,
+    peak_rises,
 )
 from ddlprof.analysis.saves import AfterSaves, after_saves
 from ddlprof.analysis.slowing import Slowing, find_slowing
@@ -49,6 +50,7 @@ from ddlprof.analysis.thresholds import (
 from ddlprof.base.units import Scale, scale_for
 from ddlprof.model.issuers import REDUCER
 from ddlprof.model.manifest import ModelFacts, TrainingFacts
+from ddlprof.model.operators import Operator, StepOperators
 from ddlprof.model.records import MISSING, Note
 
 if TYPE_CHECKING:
@@ -106,6 +108,8 @@ class HostFacts:
     """The mean number of cores, of those of a rank, that are busy with other work than the job's."""
     free_bytes: int | None = None
     """The bytes free at the last reading, on the machine with the fewest."""
+    copied_bytes: int | None = None
+    """The most that the workers of a rank have copied of the memory that they share with its process."""
     cpu_16bit: tuple[str, ...] | None = None
     """The 16-bit types that the processors compute in."""
 
@@ -120,6 +124,8 @@ class DeviceFacts:
     may_open_windows: bool = True
     """Whether nothing is known against `--profiler-windows` on this device."""
     growths: list[MemoryGrowth] = field(default_factory=list)
+    peak_rises: float | None = None
+    """By how many bytes a step the most memory that a rank has held rises in its steady steps; None: by little."""
     throttled: list[ThrottledDevice] = field(default_factory=list)
     memory_bytes: int | None = None
     """The memory of one device, in bytes."""
@@ -156,6 +162,8 @@ class Facts:
     """What torch.compile compiled after the warm-up."""
     training: TrainingFacts = field(default_factory=TrainingFacts)
     model: ModelFacts = field(default_factory=ModelFacts)
+    operators: tuple[Operator, ...] = ()
+    """The operators of a step; empty: not known."""
     host: HostFacts = field(default_factory=HostFacts)
     devices: DeviceFacts = field(default_factory=DeviceFacts)
     loader: SampleCost | None = None
@@ -279,6 +287,7 @@ def gather_facts(
     overhead_s: float | None = None,
     cpu_percent: float | None = None,
     job: JobTime | None = None,
+    step: StepOperators | None = None,
 ) -> Facts:
     """Gathers the facts of the attempt of the headline. `cpu_percent`: how busy the machine's processors were."""
     training = manifest.training if manifest else TrainingFacts()
@@ -303,6 +312,7 @@ def gather_facts(
         slowing=find_slowing(headline.ranks),
         training=training,
         model=manifest.model if manifest else ModelFacts(),
+        operators=step.operators if step else (),
         host=_host_facts(host, headline, nodes, cpu_percent),
         devices=_device_facts(host, headline),
         loader=loader_cost(headline),
@@ -337,6 +347,7 @@ def _host_facts(host: dict[str, Any], headline: Attempt, nodes: int, cpu_percent
         queued_share=headline.queued_share,
         other_cores=other_cores([rank.data for rank in headline.ranks], busy),
         free_bytes=_host_free_bytes(host, headline.ranks),
+        copied_bytes=_most(headline.ranks, "workers_copied_bytes"),
         cpu_16bit=tuple(host["cpu_16bit"]) if "cpu_16bit" in host else None,
     )
 
@@ -347,6 +358,7 @@ def _device_facts(host: dict[str, Any], headline: Attempt) -> DeviceFacts:
         lag_share=lag_share(headline.ranks),
         may_open_windows=not any(_rules_windows_out(note) for rank in headline.ranks for note in rank.data.notes),
         growths=find_growths(headline.ranks),
+        peak_rises=peak_rises(headline.ranks),
         throttled=find_throttled(headline.ranks),
         memory_bytes=_device_bytes(host),
         peak_bytes=_most(headline.ranks, "gpu_peak_reserved_bytes"),

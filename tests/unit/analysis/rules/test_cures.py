@@ -19,6 +19,7 @@ from tests.unit.analysis.rules.test_rules import (
     HALF,
     LOOPED,
     NEEDLESS,
+    ODD,
     ON_CPU,
     PAUSES,
     SIZES,
@@ -43,6 +44,7 @@ from tests.unit.analysis.rules.test_rules import (
         ("gradient_loop", facts(UPDATING, optimizer_tensors=400, after_backward=after_backward(0.8)), 12),
         ("half_precision", facts(UPDATING, **HALF), 33.5),
         ("needless_gradients", facts(UPDATING, **NEEDLESS), 33.5),
+        ("alignment", facts(UPDATING, **ODD), 67 * (2.5 - 1) / (2.5 + 1)),  # one of two products that were equal
         ("anomaly_mode", facts(anomaly_share=1.0, graph_nodes=1000), 30),
         ("anomaly_mode", facts(anomaly_share=1.0, layers=200), 30),
         ("anomaly_mode", facts(anomaly_share=1.0, layers=200, queued_share=0.5), 60),
@@ -51,7 +53,7 @@ from tests.unit.analysis.rules.test_rules import (
 )
 def test_what_a_switch_gains_at_most(rule: str, given: Facts, gain_ms: float) -> None:
     (finding,) = found(rule, given)
-    assert finding.gain_s == pytest.approx(gain_ms / 1000)
+    assert finding.gain_s == pytest.approx(gain_ms / 1000, rel=0.005)
 
 
 def test_an_update_that_is_measured_well_is_told_though_the_passes_vary() -> None:
@@ -72,12 +74,12 @@ def test_the_cure_of_pauses_depends_on_who_calls_the_collector() -> None:
     assert not found("slow_line", SPEAKS["collector"][1])  # it is told once
 
 
-def test_a_slow_line_that_communicates_is_told_of_objects() -> None:
+def test_a_slow_line_that_communicates_is_told_so() -> None:
     waits: dict[str, float | None] = {"compute": 70.0, "other": 30.0}
     (elsewhere,) = found("slow_line", facts(waits, sources=line("")))
     (here,) = found("slow_line", facts(waits, sources=line(""), issued=IssuedTraffic([at_line(2, 1e3)])))
-    assert "pickled" in here.next
-    assert "pickled" not in elsewhere.next
+    assert "communicates" in here.title
+    assert "communicates" not in elsewhere.title
 
 
 def test_the_search_for_unused_parameters_warns_where_its_message_takes_long() -> None:

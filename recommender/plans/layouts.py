@@ -104,8 +104,7 @@ def recommend_layouts(
     limits = Limits(samples, budget_s, nodes or 1, nodes or max_nodes, max_cost_usd, startup_s, interruptions or {})
     pricings = check_question(limits, pricing, MOST_NODES)
     catalog = with_own_prices(catalog or instance_catalog.load(), prices)
-    precision = (settings and settings.precision) or usual_precision(workload) or PRECISION
-    settings = replace(settings or Settings(), precision=precision)
+    settings = _with_precision(settings or Settings(), workload)
     job = describe_job(workload, (1,), False, settings)
     predictor = predictor or Predictor(workload, catalog=catalog, others=others, learned=learned)
     memory = memory or memory_of(workload, job.precision)
@@ -127,6 +126,10 @@ def recommend_layouts(
             plans += [make_plan(best, p.pricing, p, limits) for p in priced]
             tried += [TriedOn(instance, where, number, priced[0].usd_per_hour * number, each) for each in found.tried]
     return LayoutPlans(sorted((with_energy(plan, catalog) for plan in plans), key=order), tried)
+
+
+def _with_precision(settings: Settings, workload: Workload) -> Settings:
+    return replace(settings, precision=settings.precision or usual_precision(workload) or PRECISION)
 
 
 def _numbers(instance: InstanceType, gpus: Sequence[int], most: int) -> list[int]:

@@ -252,6 +252,8 @@ class Layer:
     forward_flops: _Flops
     """FLOPs of products and convolutions with its parameters in the forward of one micro-batch. A multiply-add counts
     as two."""
+    shape: tuple[_Size, _Size] | None = None
+    """Outputs and inputs, of a layer whose weight is a matrix; None: it has another weight, or it is not known."""
 
 
 @dataclass(frozen=True)

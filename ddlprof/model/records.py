@@ -324,6 +324,16 @@ class RecompileReason:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphBreak:
+    """A place at which torch.compile breaks a graph, with its reason, in its own words."""
+
+    number: Shared[int]
+    """From 0, in the order in which they came."""
+    place: Annotated[str, SharedAs("place")]
+    reason: Annotated[str, SharedAs("reason")]
+
+
+@dataclass(frozen=True, slots=True)
 class LossValue:
     """The loss on which `backward` was called, recorded now and then (see `ddlprof.collect.recorder`)."""
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ddlprof.base.units import scaled
 from ddlprof.instance_catalog import Catalog, Gpu
 from ddlprof.model.operators import Checkpointing, StepOperators
+from ddlprof.recommender.compute.adapters import targets_in_words
 from ddlprof.recommender.compute.gpu_peaks import peak_tflops, precision_class
 from ddlprof.recommender.compute.host import TYPICAL, Host
 from ddlprof.recommender.compute.least_time import NO_TIME, LeastTime, least_of_flops, least_time
@@ -54,6 +55,9 @@ class Changes:
     lora: int | None = None
     qlora: int | None = None
     deepspeed: bool | None = None
+    lora_targets: str | None = None
+    lora_precision: str | None = None
+    qlora_format: str | None = None
 
     @classmethod
     def of(cls, asked: Any) -> Changes:
@@ -138,9 +142,11 @@ class OperatorParts:
         streaming_s = min(later.streaming_s * batch / many, now.streaming_s)
         fixed_s = now.computing_s + now.streaming_s - computing_s - streaming_s
         seconds = np.array([computing_s, streaming_s, fixed_s, now.dispatch_s, SECONDS])
+        has_adapters = (changes.lora or changes.qlora) is not None
+        adapted = (targets_in_words(self._step, changes.lora_targets),) if has_adapters else ()
         return StepParts(
             np.maximum(seconds, 1e-9), found.unfitted_share, (found.forward_s, found.backward_s, found.optimizer_s),
-            found.basis, found.extrapolated, slower=found.slow_s / max(found.step_s, 1e-12),
+            (*found.basis, *adapted), found.extrapolated, slower=found.slow_s / max(found.step_s, 1e-12),
             least=least_time(step, gpu, tf32),
         )  # fmt: skip
 

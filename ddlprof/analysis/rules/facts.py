@@ -17,7 +17,7 @@ from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
 from ddlprof.analysis.health import Moved, moved_of
 from ddlprof.analysis.issued import Issued, IssuedTraffic, issued_traffic
 from ddlprof.analysis.job_time import JobTime
-from ddlprof.analysis.pauses import Pauses, collector_pauses, recompilations
+from ddlprof.analysis.pauses import BrokenGraphs, Pauses, broken_graphs, collector_pauses, recompilations
 from ddlprof.analysis.rules.signals import (
     DataWaitBursts,
     MemoryGrowth,
@@ -160,6 +160,8 @@ class Facts:
     """The ranks whose steps become slower all the time."""
     recompiled: Pauses | None = None
     """What torch.compile compiled after the warm-up."""
+    broken_graphs: BrokenGraphs | None = None
+    """Where torch.compile breaks the graphs of steady steps."""
     training: TrainingFacts = field(default_factory=TrainingFacts)
     model: ModelFacts = field(default_factory=ModelFacts)
     operators: tuple[Operator, ...] = ()
@@ -293,7 +295,7 @@ def gather_facts(
     training = manifest.training if manifest else TrainingFacts()
     host = manifest.host if manifest else {}
     ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
-    issued = _issued(headline.ranks)
+    issued, passes = _issued(headline.ranks), compute_sources(headline.ranks)
     return Facts(
         summary=headline.decisive,
         device=Counter(rank.data.header.device for rank in headline.ranks).most_common(1)[0][0],
@@ -304,11 +306,12 @@ def gather_facts(
         comm=headline.comm,
         overhead_s=overhead_s,
         sources=sources,
-        computing=compute_sources(headline.ranks),
+        computing=passes,
         updating=compute_sources(headline.ranks, UPDATES),
         after_backward=compute_sources(headline.ranks, AFTER_BACKWARD),
         collector=collector_pauses(headline.ranks),
         recompiled=recompilations(headline),
+        broken_graphs=broken_graphs(headline.ranks, passes),
         slowing=find_slowing(headline.ranks),
         training=training,
         model=manifest.model if manifest else ModelFacts(),

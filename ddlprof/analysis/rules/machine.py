@@ -100,6 +100,17 @@ def kept_graphs(facts: Facts) -> Issue | None:
                  severity="info" if rises is None else "warning")  # fmt: skip
 
 
+def retained_graphs(facts: Facts) -> Issue | None:
+    """Finds graphs that a backward keeps for another one that never comes."""
+    if not facts.training.retained_graphs:
+        return None
+    return Issue("each backward keeps its graph, and no other one uses it",
+                 "the only backward of each of the first steps has retain_graph=True (or create_graph=True): the "
+                 "activations of a step are freed when the next forward has made its own",
+                 "loss.backward() without retain_graph=True; if something needs the graph after all, the first step "
+                 "raises an error", facts.steady_steps, severity="info")  # fmt: skip
+
+
 def copied_objects(facts: Facts) -> Issue | None:
     """Finds workers that copy memory which they share with the main process, by reading objects of Python there."""
     copied, workers = facts.host.copied_bytes, facts.training.loader_workers
@@ -165,6 +176,10 @@ MEMORY_RULES = (
          f"that a rank has held rises by {gib(GROWTH_BYTES)} and {percent(GROWTH_SHARE)} in the steady steps",
          "one may be kept for a look; those of all steps add up", FINDING_STEPS,
          "`memory_creep` or `slowing_steps` speaks, which then say so", kept_graphs),
+    Rule("retained_graphs", "Each backward keeps its graph, and no other one uses it",
+         "`retain_graph`, one backward in each of the first 4 steps, and graphs that are let go later",
+         "always an info, since nobody measured how much memory it takes", FINDING_STEPS,
+         "a step has several backwards, or graphs are kept from step to step", retained_graphs),
     Rule("copied_objects", "Loader workers copy objects that they only read",
          f"{gib(COPIED_BYTES)} for each worker that was shared with the main process and no longer is, and no new "
          f"memory; a warning if that is {percent(WARN_SHARE)} of what is free on the machine",

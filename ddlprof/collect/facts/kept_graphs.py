@@ -15,6 +15,7 @@ from ddlprof.torch_private.engine import no_torch_function
 _KEY = "ddlprof"
 _MOST = 32
 """The most nodes that are marked in a step."""
+_SURE_STEPS = 3
 SURE_UPDATES = 8
 """After so many updates, no variable of a training loop holds what a first step has made."""
 
@@ -26,12 +27,24 @@ class _Mark:
 
 
 class KeptGraphs:
-    """The graphs of the first steps: `mark` in each of them, `look` after ever rarer updates."""
+    """The graphs of the first steps: `mark` and `backward` in each of them, `look` after ever rarer updates."""
 
     def __init__(self) -> None:
         self.kept: int | None = None
         """The number of first steps whose graphs were alive at the last look; None: nobody looked."""
         self._marks: dict[int, list[weakref.ref[_Mark]]] = {}
+        self._backwards: dict[int, list[bool]] = {}
+
+    @property
+    def retained(self) -> bool | None:
+        """Whether the only backward of each step keeps its graph, which is let go later; None: not known."""
+        if self.kept is None or len(self._backwards) < _SURE_STEPS:
+            return None
+        return not self.kept and all(each == [True] for each in self._backwards.values())
+
+    def backward(self, keeps: bool, update: int) -> None:
+        """A backward begins that is inside no other. `keeps`: whether it keeps its graph for another one."""
+        self._backwards.setdefault(update, []).append(keeps)
 
     def mark(self, made: Any, update: int) -> None:
         """Marks the graphs of these tensors, or of those in containers. `update`: the number of updates so far."""

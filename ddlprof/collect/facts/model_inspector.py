@@ -87,7 +87,8 @@ class ModelInspector:
     @property
     def modules(self) -> list[Any]:
         """The outermost trained modules that are still alive, the largest first."""
-        return outermost(self._alive())
+        with no_torch_function():  # the script's tensor classes are not asked
+            return outermost(self._alive())
 
     def _alive(self) -> Iterator[Any]:
         return (module for ref in self._modules.values() if (module := ref()) is not None)
@@ -158,6 +159,8 @@ class ModelInspector:
     def backward_begin(self, roots: Any, nested: bool, kept: bool) -> None:
         """Called when a backward pass begins in the training thread; for the arguments see `GraphFlops.count`."""
         self.mark_graph(roots)
+        if not nested:
+            self.kept_graphs.backward(kept, self.recorder.boundaries)
         try:  # no context manager, which torch.compile would trace
             if self.recorder.boundaries == COUNTED_UPDATE:
                 if not nested:

@@ -34,7 +34,7 @@ class Switches:
             profiler = monitoring.get_tool(monitoring.PROFILER_ID)
         hook = tracer if tracer is not None else profiler
         name = hook if isinstance(hook, str) else str(getattr(hook, "__module__", None) or type(hook).__module__)
-        known = {"_lsprof": "cProfile", "__main__": "a function of the script"}
+        known = {"__main__": "a function of the script"}
         name = known.get(name, name.partition(".")[0].lstrip("_"))
         self._hooks.append("" if hook is None else f"{'call' if tracer is None else 'line'}: {name}")
 

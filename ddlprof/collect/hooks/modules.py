@@ -40,6 +40,7 @@ from ddlprof.torch_private.modules import (
     StandIn,
     call_code,
     compiled_slot,
+    keep_from_script,
     tracing,
 )
 
@@ -105,6 +106,7 @@ class OuterModules:
         """Starts the search; modules that are known from before are timed again, without one."""
         self.call_code = call_code(self.torch)
         self.inside = False
+        undo_script = keep_from_script(self.torch)
         undo_replicate = replace(self.torch.nn.Module, REPLICATE, self._replicate())
         self.search()
         known = list(self.seen)
@@ -112,7 +114,7 @@ class OuterModules:
             self.adopt(module)
         if known:
             self.settle()
-        return all_of(undo_replicate, self._uninstall)
+        return all_of(undo_script, undo_replicate, self._uninstall)
 
     def _replicate(self) -> Callable[[Any], Any]:
         original: Any = getattr(self.torch.nn.Module, REPLICATE)

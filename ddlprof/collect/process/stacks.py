@@ -242,8 +242,12 @@ class CodeLocator:
     def text(self, frame: StackFrame, line: int | None = None) -> str:
         """A frame as `file:line function`; `line`: in place of its own."""
         code = frame.code
-        name = getattr(code, "co_qualname", code.co_name).replace(".<locals>.", ".")
-        return f"{self._shown(code.co_filename)}:{line or frame.line()} {name}"
+        name = getattr(code, "co_qualname", code.co_name)
+        return self.text_of(code.co_filename, line or frame.line(), name)
+
+    def text_of(self, filename: str, line: int, name: str) -> str:
+        """A line of a function as `file:line function`."""
+        return f"{self._shown(filename)}:{line} {name.replace('.<locals>.', '.')}"
 
     def _what(self, frames: list[StackFrame]) -> str:
         """What the innermost frames do; the last of them is the one to report."""

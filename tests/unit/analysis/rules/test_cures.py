@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.issued import IssuedTraffic
-from ddlprof.analysis.rules.facts import Facts, ProfilerWindow
+from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
 from tests.golden.runs import MS
-from tests.unit.analysis.rules.made_up import WINDOW, facts
+from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING
+from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
 from tests.unit.analysis.rules.test_rules import (
     CHECKPOINTED,
     DOUBLE,
@@ -163,3 +165,48 @@ def test_pauses_of_a_collector_that_waits_for_a_processor_are_not_its_own() -> N
     (finding,) = found("collector", facts(collector=PAUSES, queued_share=0.3))
     assert finding.gain_s == pytest.approx(0.0084)
     assert not found("collector", facts(collector=PAUSES, queued_share=0.8))
+
+
+SHORT: dict[str, float | None] = {"compute": 0.7, "data": 0.3, "data_fetch": 0.0, "data_prep": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("given", "gain_ms", "action"),
+    [
+        (facts(WAITING, loader_workers=0), 30, "num_workers=1"),
+        (facts({"compute": 30.0, "data": 70.0}, loader_workers=0), 70, "num_workers=3"),
+        (facts({"compute": 30.0, "data": 70.0}, loader_workers=0, cores_per_rank=1), 30, "num_workers=1"),
+        (facts(WAITING, loader_workers=4), 30, "6 loader workers in place of 4 (there are 8 cores a rank)"),
+        (facts(WAITING, loader_workers=4, cores_per_rank=5), 20, "5 loader workers in place of 4"),
+        (facts(WAITING, loader_workers=8), None, "already fill 8 cores a rank"),
+        (facts(WAITING, loader_workers=4, loader=SampleCost(0.02, None)), 20, "6 loader workers"),
+        (facts(WAITING, loader_workers=None), 30, "torch.utils.data.DataLoader"),
+        (facts(SHORT, loader_workers=0), None, "make batches at once"),
+        (facts(WAITING, loader_workers=0, samples_per_step=2048.0), None, "make batches at once"),
+    ],
+)
+def test_what_more_workers_gain_at_most(given: Facts, gain_ms: float | None, action: str) -> None:
+    (finding,) = found("loader_workers", given)
+    assert action in finding.next
+    assert finding.gain_s == (None if gain_ms is None else pytest.approx(gain_ms / 1000))
+
+
+@pytest.mark.parametrize(
+    ("given", "compressed"),
+    [
+        (ddp(30), True),
+        (ddp(30, reductions=None), True),
+        (ddp(30, reductions=Reductions(1, 84, 84, 0.03, 0.03, 0.03), gradient_bytes=84), False),
+        (ddp(30, reductions=None, gradient_bytes=84), False),
+    ],
+)
+def test_few_bytes_are_not_compressed(given: Facts, compressed: bool) -> None:
+    (finding,) = found("gradient_traffic", given)
+    assert ("compressed gradients" in finding.next) == compressed
+    assert ("links carry less" in finding.title) == compressed
+
+
+def test_waiting_workers_need_no_cores() -> None:
+    (finding,) = found("storage", facts(BLOCKED, loader_workers=8, cores_per_rank=8))
+    assert "12 loader workers in place of 8" in finding.next
+    assert finding.gain_s == pytest.approx(0.03)

@@ -60,6 +60,28 @@ def test_one_that_is_kept_for_a_look_is_one() -> None:
     assert kept_of(lambda kept, out, loss: kept.append(out) if not kept else None) == 1
 
 
+def retained(*steps: list[bool], keep: bool = False) -> bool | None:
+    """Of steps with these backwards, and graphs that are kept or not."""
+    graphs, kept = KeptGraphs(), []
+    for update, backwards in enumerate(steps):
+        out = nn.Linear(1, 1)(torch.ones(1))
+        kept += [out] * keep
+        graphs.mark(out, update)
+        for each in backwards:
+            graphs.backward(each, update)
+    del out
+    graphs.look(SURE_UPDATES)
+    return graphs.retained
+
+
+def test_a_graph_is_retained_in_vain_where_each_step_has_one_backward() -> None:
+    assert retained(*[[True]] * 4) is True
+    assert retained(*[[True]] * 4, keep=True) is False
+    assert retained(*[[True, False]] * 4) is False
+    assert retained(*[[False]] * 4) is False
+    assert retained([True]) is None
+
+
 def test_nothing_is_said_too_early_or_without_graphs() -> None:
     graphs = KeptGraphs()
     graphs.mark(torch.ones(1), 0)

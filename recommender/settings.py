@@ -13,7 +13,7 @@ from ddlprof.recommender.compute.optimizers import optimizer_named
 from ddlprof.recommender.compute.packing import packing_named
 from ddlprof.recommender.compute.precisions import precision_named
 from ddlprof.recommender.errors import PredictionError, checked
-from ddlprof.recommender.strategy import STRATEGIES
+from ddlprof.recommender.strategy import STRATEGIES, strategy_named
 from ddlprof.recommender.target import LaunchUs, Rank, Target
 from ddlprof.recommender.workload import Batch, Name, Workload
 
@@ -57,6 +57,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         checked(self)
+
+    @property
+    def deepspeed(self) -> bool | None:
+        """Whether DeepSpeed divides the job."""
+        return strategy_named(self.strategy or "").deepspeed
 
     @property
     def given(self) -> dict[str, Any]:

@@ -30,6 +30,8 @@ class Strategy:
     """The kinds of state that are sharded: fields of `Shares`."""
     gathered_factor: float = 0.0
     """The part of `bytes_factor` that brings the weights together, frozen ones included."""
+    deepspeed: bool | None = None
+    """Whether DeepSpeed does it, which handles gradients by parameter and updates copies in fp32."""
 
     def held_share(self, world_size: int) -> float:
         """The share of all states that one of `world_size` ranks holds, from 0 to 1."""
@@ -52,9 +54,12 @@ STRATEGIES = {
     "zero2": Strategy(
         "optimizer states and gradients sharded (ZeRO-2): as many bytes as an all-reduce", 1.0, 0.75, _ALL[1:]
     ),
+    "deepspeed-zero2": Strategy(
+        "ZeRO-2 by DeepSpeed: gradients handled by parameter, updates in fp32", 1.0, 0.75, _ALL[1:], deepspeed=True
+    ),
 }
 """fsdp: parameters are sharded (also ZeRO-3); zero: only optimizer states (ZeRO-1, and a measured run of ZeRO-2);
-zero2: gradients too."""
+zero2: gradients too; deepspeed-zero2: the same by DeepSpeed, whose host has more to do."""
 
 
 def held_share(strategy: str, world_size: int) -> float:

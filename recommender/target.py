@@ -13,6 +13,7 @@ from ddlprof.instance_catalog import Catalog, Gpu, InstanceType
 from ddlprof.model.operators import Checkpointing
 from ddlprof.recommender.errors import PredictionError, checked
 from ddlprof.recommender.layout import Layout
+from ddlprof.recommender.strategy import strategy_named
 from ddlprof.recommender.workload import Batch, Measurement, Name, Placement, Speed
 
 Rank = Annotated[int, Interval(1, 65_536)]
@@ -89,6 +90,11 @@ class Target:
 
     def __post_init__(self) -> None:
         checked(self)
+
+    @property
+    def deepspeed(self) -> bool | None:
+        """Whether DeepSpeed divides the job."""
+        return strategy_named(self.strategy or "").deepspeed
 
 
 @dataclass(frozen=True)

@@ -397,6 +397,7 @@ OPTIMIZER_UPDATES = {
     "adafactor": OptimizerUpdate(None, 17, 12, states=0.01, temporary=1, default=SINGLE),
     "lion": OptimizerUpdate(5, 13, 5, states=1, temporary=1, default=SINGLE),
     "lamb": OptimizerUpdate(12, 24, 11, states=2, temporary=1, default=SINGLE),
+    "muon": OptimizerUpdate(None, 14, 9, states=1, temporary=1, default=SINGLE),  # and its products
     "adam8bit": OptimizerUpdate(4, 4, 1, state_bytes=2.0, default=FUSED),
     "adamw8bit": OptimizerUpdate(4, 4, 1, state_bytes=2.0, default=FUSED),
 }

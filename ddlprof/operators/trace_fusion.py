@@ -15,6 +15,9 @@ from math import prod
 from ddlprof.operators.trace_operators import Access, OperatorCall
 
 _JOINED = frozenset({"elementwise", "normalization", "softmax", "reduction", "copy", "embedding"})
+_BY_ELEMENT = ("elementwise", "copy")
+_Sources = dict[int, float]
+"""Bytes to read, by the storage."""
 
 
 @dataclass
@@ -36,8 +39,42 @@ def estimate(calls: list[OperatorCall]) -> None:
     for place, call in enumerate(calls):
         for access in call.reads:
             readers[access.storage].add(home[place])
+    again: dict[int, _Sources] = {}
+    for number in range(len(kernels)):
+        again |= _computed_again(calls, kernels, number, readers)
+    for storage, sources in again.items():
+        for source in sources:
+            readers[source] |= readers[storage]
     for number, kernel in enumerate(kernels):
-        _share(calls, kernel, number, readers)
+        _share(calls, kernel, number, readers, again)
+
+
+def _computed_again(
+    calls: list[OperatorCall], kernels: list[_Kernel], number: int, readers: dict[int, set[int]]
+) -> dict[int, _Sources]:
+    """Results of a kernel of forward that only kernels of backward read, and that these compute again element by
+    element from fewer bytes, which are in memory: those bytes by storage. Inductor's partition of the graph keeps as
+    few bytes as it can, and never computes again what a product would read (Horace He, Min-cut optimal recomputation,
+    2022)."""
+    from_memory: dict[int, _Sources] = {}
+    kept: _Sources = {}
+    for call in (calls[place] for place in kernels[number].calls):
+        by_element = call.kind in _BY_ELEMENT and call.phase == "forward" and not set(call.reads) & set(call.writes)
+        sources: _Sources = {}
+        for access in call.reads:
+            sources |= from_memory.get(access.storage, {access.storage: access.bytes})
+        for access in call.writes if by_element and "dropout" not in call.name else ():
+            others = readers.get(access.storage, set()) - {number}
+            if all(_joins_backward(calls, kernels[other]) for other in others):
+                from_memory[access.storage] = sources
+                kept |= {access.storage: access.bytes} if others else {}
+    needed = {source: size for storage in kept for source, size in from_memory[storage].items()}
+    return {each: from_memory[each] for each in kept} if sum(needed.values()) <= sum(kept.values()) else {}
+
+
+def _joins_backward(calls: list[OperatorCall], kernel: _Kernel) -> bool:
+    first = calls[kernel.calls[0]]
+    return first.phase == "backward" and _can_join(first)
 
 
 def _kernels(calls: list[OperatorCall]) -> list[_Kernel]:
@@ -51,6 +88,11 @@ def _kernels(calls: list[OperatorCall]) -> list[_Kernel]:
         if chosen is None:
             kernels.append(_Kernel(closed=not _can_join(call) or _sums_first(call)))
             chosen = len(kernels) - 1
+        for other in sources - {chosen}:
+            if _merges(other, chosen, kernels, calls):
+                _merge(other, chosen, kernels)
+                made_by.update((storage, chosen) for storage, kernel in made_by.items() if kernel == other)
+                sources = sources - {other}
         kernel = kernels[chosen]
         kernel.calls.append(place)
         kernel.needs |= sources - {chosen}
@@ -58,7 +100,34 @@ def _kernels(calls: list[OperatorCall]) -> list[_Kernel]:
         kernel.closed |= _ends(call)
         for access in call.writes:
             made_by[access.storage] = chosen
-    return kernels
+    return [kernel for kernel in kernels if kernel.calls]
+
+
+def _merges(other: int, chosen: int, kernels: list[_Kernel], calls: list[OperatorCall]) -> bool:
+    """Whether two kernels from which one operator reads can be one: they go over the same elements, and neither waits
+    for a third one that needs the other."""
+    first, second = kernels[other], kernels[chosen]
+    if first.closed or second.closed or not second.calls or first.sizes.isdisjoint(second.sizes):
+        return False
+    if not _can_join(calls[first.calls[0]]) or calls[first.calls[0]].phase != calls[second.calls[0]].phase:
+        return False
+    return not any(
+        _comes_from(third, source, kernels)
+        for kernel, source in ((first, chosen), (second, other))
+        for third in kernel.needs - {source}
+    )
+
+
+def _merge(other: int, chosen: int, kernels: list[_Kernel]) -> None:
+    """Moves all calls of one kernel to another one."""
+    first, second = kernels[other], kernels[chosen]
+    second.calls = sorted(second.calls + first.calls)
+    second.sizes |= first.sizes
+    second.needs = (second.needs | first.needs) - {other, chosen}
+    kernels[other] = _Kernel()
+    for kernel in kernels:
+        if other in kernel.needs:
+            kernel.needs = kernel.needs - {other} | {chosen}
 
 
 def _can_join(call: OperatorCall) -> bool:
@@ -117,20 +186,24 @@ def _sums_first(call: OperatorCall) -> bool:
     return call.kind == "normalization" and "batch_norm" in call.name and not call.by_rows
 
 
-def _share(calls: list[OperatorCall], kernel: _Kernel, number: int, readers: dict[int, set[int]]) -> None:
+def _share(
+    calls: list[OperatorCall], kernel: _Kernel, number: int, readers: dict[int, set[int]], again: dict[int, _Sources]
+) -> None:
     """Sets for each call of a kernel the bytes that it still reads and writes. The launch counts for the last call."""
     members = [calls[place] for place in kernel.calls]
-    if len(members) == 1:
-        members[0].fused_bytes, members[0].fused_launches = members[0].bytes, members[0].launches
-        return
     have: set[int] = set()
     for call in members:
-        reads = [access for access in call.reads if access.storage not in have]
-        writes = [access for access in call.writes if _leaves(access, number, readers)]
-        call.fused_bytes = min(call.bytes, float(sum(access.bytes for access in reads + writes)))
+        reads: _Sources = {}
+        for access in call.reads:
+            reads |= again.get(access.storage, {access.storage: access.bytes})
+        left = [each for each in call.writes if each.storage not in again and _leaves(each, number, readers)]
+        written = sum(access.bytes for access in left)
+        read = sum(size for storage, size in reads.items() if storage not in have)
+        call.fused_bytes = min(call.bytes, float(read + written)) if len(members) > 1 else call.bytes
         call.fused_launches = 0.0
-        have.update(access.storage for access in (*call.reads, *call.writes))
-    members[-1].fused_launches = 1.0
+        have.update(reads, (access.storage for access in (*call.reads, *call.writes)))
+    last = members[-1]
+    last.fused_launches = 1.0 if len(members) > 1 else last.launches
 
 
 def _leaves(access: Access, number: int, readers: dict[int, set[int]]) -> bool:

@@ -11,6 +11,7 @@ from ddlprof.operators.trace_operators import (
     OperatorCall,
     OperatorWork,
     piece,
+    pieces,
     type_name,
     whole_bytes,
 )
@@ -24,6 +25,7 @@ _CHUNK = 65536
 A_STATE = 0.75
 """A number that optimizers get if they read the value of a state (updates so far, a running product) for which there
 are no data."""
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 _FREE_OF_READING = frozenset({f"{aten.FOREACH}copy", f"{aten.FOREACH}zero"})
 
 
@@ -58,7 +60,15 @@ def joint(name: str, called: str, args: tuple[Any, ...], kwargs: dict[str, Any])
     )  # fmt: skip
 
 
-def single(seen: DispatchedOperator) -> OperatorWork | None:
+def pieces_of(seen: DispatchedOperator) -> list[OperatorWork]:
+    """The work of an update of one parameter: products (of Muon) by themselves, else one piece or none."""
+    if seen.name in _PRODUCTS:
+        return pieces(seen)
+    piece = _single(seen)
+    return [] if piece is None else [piece]
+
+
+def _single(seen: DispatchedOperator) -> OperatorWork | None:
     """An update of one parameter; None if it only counts steps."""
     tensors = seen.inputs + seen.outputs
     elements = max(tensor.numel() for tensor in tensors)
@@ -78,16 +88,17 @@ def single(seen: DispatchedOperator) -> OperatorWork | None:
 
 
 def joined(calls: list[OperatorCall], parameters: list[Any], name: str) -> list[OperatorCall]:
-    """The whole update as one operator for each data type of parameters."""
+    """The whole update as one operator for each data type of parameters, and the products in it as they are."""
     elements: Counter[str] = Counter()
     tensors: Counter[str] = Counter()
     for parameter in parameters:
         elements[type_name(parameter.dtype)] += parameter.numel()
         tensors[type_name(parameter.dtype)] += 1
     most = elements.most_common(1)[0][0]
-    found = []
+    found = [call for call in calls if call.kind == "product"]
+    rest = [call for call in calls if call.kind != "product"]
     for dtype, count in elements.items():
-        mine = [call for call in calls if call.dtype == dtype or (dtype == most and call.dtype not in elements)]
+        mine = [call for call in rest if call.dtype == dtype or (dtype == most and call.dtype not in elements)]
         moved, kernels = sum(call.bytes for call in mine), sum(call.launches for call in mine)
         if mine:
             shape = (count, tensors[dtype])

@@ -84,13 +84,8 @@ class OperatorTracer:
         return DispatchedOperator(name, called, args, inputs, new, written, "pointwise" in tags, "reduction" in tags)
 
     def _list(self, seen: DispatchedOperator) -> None:
-        if self.phase == "optimizer":
-            piece = trace_optimizers.single(seen)
-            if piece is not None:
-                self.calls.append(self._call(piece))
-            return
         try:
-            found = pieces(seen)
+            found = trace_optimizers.pieces_of(seen) if self.phase == "optimizer" else pieces(seen)
         except Exception:  # arguments of another version of torch
             self.opaque[seen.called] = self.opaque.get(seen.called, 0) + 1
             return

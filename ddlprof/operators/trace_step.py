@@ -31,7 +31,7 @@ from ddlprof.torch_private import fake, operators
 PRECISIONS = ("fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")
 OPTIMIZERS = (
     "none", "sgd", "sgd-momentum", "adam", "adamw", "amsgrad", "nadam", "radam", "adamax", "adagrad", "rmsprop",
-    "adadelta", "adafactor",
+    "adadelta", "adafactor", "muon",
 )  # fmt: skip
 """The updates that can be traced. One of `VARIANTS` may follow, as in adamw-fused."""
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -74,9 +74,9 @@ class StepSettings:
 
 def named_update(text: str) -> tuple[str, str]:
     """The optimizer and the variant in `adamw-fused`. If the text has none it is torch's default on CUDA: foreach, but
-    of Adafactor one parameter after the other."""
+    of Adafactor and Muon one parameter after the other."""
     name, _, variant = text.rpartition("-")
-    return (name, variant) if variant in VARIANTS else (text, "single" if text == "adafactor" else "foreach")
+    return (name, variant) if variant in VARIANTS else (text, "single" if text in ("adafactor", "muon") else "foreach")
 
 
 @dataclass(frozen=True)
@@ -355,13 +355,27 @@ def _update(model: Any, settings: StepSettings, recorder: OperatorTracer) -> Non
     recorder.phase = "optimizer"
     if settings.precision == "amp-fp16":  # the scaler checks for overflows and divides by its factor
         trace_optimizers.unscale([p.grad for p in parameters], recorder)
-    optimizer = operators.asks_no_device(make_optimizer(settings.optimizer, parameters))
-    with recorder.without_listing():  # the first update creates the states
-        optimizer.step()
-    before = len(recorder.calls)
-    optimizer.step()
     name, variant = named_update(settings.optimizer)
+    matrices = _matrices(model, parameters) if name == "muon" else []
+    others = [p for p in parameters if not any(p is matrix for matrix in matrices)]
+    asked = [("muon", matrices), ("adamw-fused", others)] if name == "muon" else [(settings.optimizer, parameters)]
+    optimizers = [operators.asks_no_device(make_optimizer(text, mine)) for text, mine in asked if mine]
+    with recorder.without_listing():  # the first update creates the states
+        for optimizer in optimizers:
+            optimizer.step()
+    before = len(recorder.calls)
+    for optimizer in optimizers:
+        optimizer.step()
     recorder.calls[before:] = trace_optimizers.joined(recorder.calls[before:], parameters, f"_{variant}_{name}_")
+
+
+def _matrices(model: Any, parameters: list[Any]) -> list[Any]:
+    """The parameters that Muon updates: matrices, but for embeddings and what has their shape, a model's last layer
+    (https://kellerjordan.github.io/posts/muon). AdamW updates the others."""
+    import torch
+
+    tables = {m.weight.shape for m in model.modules() if isinstance(m, torch.nn.Embedding)}
+    return [p for p in parameters if p.dim() == 2 and p.shape not in tables]
 
 
 def make_optimizer(text: str, parameters: list[Any]) -> Any:

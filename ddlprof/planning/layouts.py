@@ -62,13 +62,15 @@ def predict_layouts(
     asked for cannot be; a varied one that cannot be is part of the answer, with the reason.
     """
     from ddlprof.recommender import Predictor
+    from ddlprof.recommender.layouts.data_parallel import usual_precision
 
     model = require_sizes(job.workload)
+    precision = usual_precision(job.workload) or USUAL_PRECISION
     predictor = Predictor(job.workload, others=job.others, learned=job.learned)
     found: list[LayoutPrediction] = []
     problems: list[DdlprofError] = []
     for machine in machines:
-        target, assumed = target_of(machine, question, model, job.workload.global_batch, _precision(job.workload))
+        target, assumed = target_of(machine, question, model, job.workload.global_batch, precision)
         for value, each in _varied(target, vary, model) if vary else [("", target)]:
             step, problem = _step(predictor, each, target, model, value, assumed)
             found.append(step)
@@ -98,14 +100,6 @@ def _step(
     except (PredictionError, UserError) as error:
         return LayoutPrediction(target, None, model.seq, value, str(error)), error
     return LayoutPrediction(batched, estimate, model.seq, value, usable_gib=usable_gib, assumed=assumed), None
-
-
-def _precision(workload: Workload) -> str:
-    """That in which the job was counted or measured, if layouts are predicted in it, or the usual one."""
-    from ddlprof.recommender.settings import measured_settings
-
-    counted = measured_settings(workload).precision
-    return counted if counted in ("bf16", "fp16", "amp-bf16", "amp-fp16", "fp8") else USUAL_PRECISION
 
 
 def target_of(

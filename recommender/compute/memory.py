@@ -15,6 +15,13 @@ from typing import NamedTuple
 from ddlprof.model.operators import StepMemory, StepOperators
 from ddlprof.recommender.compute.adapters import is_in_four_bits
 from ddlprof.recommender.compute.compiled_memory import without_copies_of_logits
+from ddlprof.recommender.compute.deepspeed import (
+    BUCKET_ELEMENTS,
+    BUCKETS,
+    UPDATE_BYTES,
+    in_half_precision,
+    state_bytes,
+)
 from ddlprof.recommender.compute.memory_fit import NeededMemory
 from ddlprof.recommender.compute.optimizers import OptimizerKind, optimizer_named
 from ddlprof.recommender.compute.precisions import BYTES, parameter_type, precision_named, results
@@ -276,6 +283,8 @@ def _need(
     made, casts, grown = max(moments, key=sum)
     need = replace(base, gradients=made, activations=casts + grown, gathered=held.gathered)
     freed = optimizer.temporary_bytes(trained * held.gradient_share, largest) if step.training else 0.0
+    if strategy_named(strategy).deepspeed and in_half_precision(step):
+        freed = UPDATE_BYTES / 2 * gradients
     need = max(need, replace(base, gradients=gradients, update=freed), key=lambda moment: moment.bytes)
     below, above = _COUNTED if counted else _ASSUMED
     basis = "memory: from the tensors of the step" if counted else "memory: from the operators, activations assumed"
@@ -330,6 +339,9 @@ def _fixed_memory(
     states = optimizer.state_bytes(trained / BYTES[dtype], BYTES[dtype])
     shares = strategy.shares(world_size)
     gathered = most = 0.0
+    if strategy.deepspeed and in_half_precision(step):
+        states = state_bytes(optimizer, trained / BYTES[dtype])
+        gathered = most = BUCKETS * min(BYTES[dtype] * BUCKET_ELEMENTS, trained)
     if shares.parameters < 1:
         block = memory.largest_block_bytes or max(whole / _USUAL_BLOCKS, memory.largest_tensor_bytes or 0.0)
         gathered, most = (min(blocks * block, 2 * whole) for blocks in (GATHERED_BLOCKS, MOST_GATHERED_BLOCKS))

@@ -245,7 +245,8 @@ class OperatorModel:
                 found = self._computing(kind, table.rows(chosen), speeds, channels_last)
                 seconds[chosen] = found * _measured_factor(reached, dtype, tf32, speeds)
         starts = np.where(np.isin(table.kind, ("product", "convolution")), table.launches - 1, table.launches)
-        result: Array = np.where(table.launches > 0, seconds + starts * fitted.host.kernel_s, 0.0)
+        # Without a launch of its own, an operator moves bytes in the kernel that torch.compile joined it to.
+        result: Array = seconds + np.maximum(starts, 0.0) * fitted.host.kernel_s
         return result
 
     def _computing(self, kind: str, table: OperatorTable, speeds: Speeds, channels_last: bool) -> Array:

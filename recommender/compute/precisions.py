@@ -77,8 +77,13 @@ def in_terms_of(counted: str, asked: str) -> str:
 
 
 def in_precision(step: StepOperators, precision: str) -> StepOperators:
-    """The step in another precision. Raises `PredictionError` for an unknown one."""
+    """The step in another precision; products of an update (Muon's) keep their type. Raises `PredictionError` for an
+    unknown one."""
     after = precision_named(precision)
+    if any(map(_of_update, step.operators)):
+        others = tuple(replace(each, operators=_without_update(each.operators)) for each in step.others)
+        rest = in_precision(replace(step, operators=_without_update(step.operators), others=others), after)
+        return replace(rest, operators=(*rest.operators, *filter(_of_update, step.operators)))
     step = _counted(step, after)
     if step.plain_memory and precision_named(step.precision) != after:
         step = replace(step, plain_memory=None)
@@ -95,6 +100,14 @@ def in_precision(step: StepOperators, precision: str) -> StepOperators:
     if _kind(after) == "fp32":
         return replace(step, precision=after)
     return _all_in(step, after) if _kind(after) == "pure" else _autocast(step, after)
+
+
+def _of_update(operator: Operator) -> bool:
+    return operator.phase == "optimizer" and operator.kind == "product"
+
+
+def _without_update(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
+    return tuple(operator for operator in operators if not _of_update(operator))
 
 
 def _counted(step: StepOperators, after: str) -> StepOperators:

@@ -6,10 +6,12 @@ Pure functions of operators, independent of any GPU.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ddlprof.model.operators import Checkpointing, Operator, StepMemory, StepOperators
 from ddlprof.recommender.compute.adapters import target_shares, with_adapters
+from ddlprof.recommender.compute.deepspeed import with_deepspeed
 from ddlprof.recommender.compute.optimizers import optimizer_named
 from ddlprof.recommender.compute.packing import packing_named
 from ddlprof.recommender.compute.precisions import BYTES, in_precision, parameter_type, precision_named, times
@@ -18,6 +20,9 @@ from ddlprof.recommender.errors import PredictionError
 
 _ELEMENTS_PER_TENSOR = 250_000
 """The assumed elements of a parameter tensor where no update was counted; common models have 0.03 to 1.2 million."""
+
+_ITERATIONS = 5
+"""Of Newton and Schulz in an update of Muon."""
 
 FUSED_BYTES = {"elementwise": 0.35, "copy": 0.3, "reduction": 0.6, "normalization": 0.7, "softmax": 0.7, "other": 0.7}
 """The factor of torch.compile on the bytes of an operator, by kind, where it was not counted; 1 for kinds not listed.
@@ -39,6 +44,7 @@ def as_asked(
     channels_last: bool | None = None,
     lora: int | None = None,
     qlora: int | None = None,
+    deepspeed: bool | None = None,
     lora_targets: str | None = None,
     lora_precision: str | None = None,
     qlora_format: str | None = None,
@@ -50,6 +56,7 @@ def as_asked(
     of them except their products. `lora`, `qlora`: the rank of adapters that are trained in place of the weights;
     `lora_targets`: the layers that have them, such as `q_proj,v_proj` or all-linear, and `lora_precision`: their own
     precision (None: both as PEFT has it); `qlora_format`: a name of `packing.FORMATS`.
+    `deepspeed`: with what DeepSpeed's ZeRO adds.
     Without changes the same object is returned. Raises `PredictionError`, one line, for an unknown name and for changes
     that need facts which the step lacks.
     """
@@ -69,6 +76,8 @@ def as_asked(
             shares=shares,
             precision=lora_precision,
         )
+    if deepspeed:
+        step = with_deepspeed(step, trained(step))
     if checkpointing is not None:
         step = with_checkpointing(step, checkpointing)
     if compiled is not None and compiled != step.compiled:
@@ -142,7 +151,24 @@ def _with_optimizer(step: StepOperators, name: str) -> StepOperators:
         dtype = parameter_type(precision_named(step.precision))
         elements, tensors = trained(step)
         kept += asked.operators(elements, tensors, dtype, BYTES[dtype])
+        kept += tuple(_newton_schulz(step)) if asked.name == "muon" else ()
     return replace(step, operators=kept, optimizer=name.strip().lower())
+
+
+def _newton_schulz(step: StepOperators) -> Iterator[Operator]:
+    """The products of Muon's update in bf16, as `torch.optim.Muon` has them: three in each of five iterations, for
+    every matrix but that of the loss' classes (Jordan et al., https://kellerjordan.github.io/posts/muon, 2024)."""
+    classes = {operator.shape[1] for operator in step.operators if operator.kind == "softmax"}
+    for layer in step.operators:
+        if layer.kind != "product" or layer.phase != "forward" or layer.grows != 1 or layer.shape[2] in classes:
+            continue
+        low, high = sorted(layer.shape[2:])
+        for m, n, k in ((low, low, high), (low, low, low), (low, high, low)):
+            moved = 2.0 * (m * k + k * n + m * n)
+            yield Operator(
+                kind="product", phase="optimizer", name="addmm", dtype="bf16", shape=(1, m, n, k),
+                flops=2.0 * m * n * k, bytes=moved, launches=1.0, count=_ITERATIONS * layer.count, fixed_bytes=moved,
+            )  # fmt: skip
 
 
 def trained(step: StepOperators) -> tuple[float, float]:

@@ -73,6 +73,9 @@ class LayoutCoefficients:
     memory_spread: float
     """How much more activations, logits and buffers may take, as a share: what software keeps differs."""
     collectives: dict[str, CollectiveCost]
+    parameter_bytes: float = 0.0
+    """Bytes of a number, where weights, gradients and states are all of one type, as the job was counted; 0: weights in
+    16 bit beside a copy in fp32, gradients in fp32."""
 
 
 @dataclass(frozen=True)

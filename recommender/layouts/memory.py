@@ -19,10 +19,12 @@ from ddlprof.recommender.layouts.layer import HALF_BYTES
 from ddlprof.recommender.layouts.share import RankParameters, layer_share, stage_parameters
 
 _WEIGHTS, _GRADIENTS, _STATES = 2.0, 4.0, 12.0
-"""Bytes of a parameter: its weight in bf16, its gradient in fp32 while it is reduced, and the fp32 weight with both
-moments of Adam."""
+"""Bytes of a parameter, unless all is of one type: its weight in bf16, its gradient in fp32 while it is reduced, and
+the fp32 weight with both moments of Adam."""
 _SHARDED_WEIGHTS, _SHARDED_STATES = 4.0, 8.0
 """The same under FSDP, whose divided weights are those in fp32."""
+_MOMENTS = 2.0
+"""Of Adam."""
 _DROPOUT_MASKS = 2.0
 """Bytes for each element of `hidden`: the masks of a layer without a gate, which trains with dropout."""
 _SCORES = 5.0
@@ -109,14 +111,15 @@ def _stage(
     ranks = layout.data_ranks(gpus) * layout.context
     sharded, gradients, states = layout.shards
     shared = held.divided(layout, gpus)
+    one = fitted.parameter_bytes
     buffers = _WORKSPACE + (again if layout.recompute != "none" else again / 2)
     if sharded and ranks > 1:
         largest = max((layer_share(model, layout, each).all for each in kinds), default=0.0)
-        buffers += (_GATHERED_LAYERS * HALF_BYTES + _GRADIENTS) * largest
+        buffers += (_GATHERED_LAYERS * HALF_BYTES + (one or _GRADIENTS)) * largest
     return LayoutMemory(
-        weights=_SHARDED_WEIGHTS * shared if sharded else _WEIGHTS * held.all,
-        gradients=fitted.gradient_bytes * (shared if gradients else held.all),
-        states=(_SHARDED_STATES if sharded else _STATES) * (shared if states else held.all),
+        weights=(one or _SHARDED_WEIGHTS) * shared if sharded else (one or _WEIGHTS) * held.all,
+        gradients=(one or fitted.gradient_bytes) * (shared if gradients else held.all),
+        states=(_MOMENTS * one or (_SHARDED_STATES if sharded else _STATES)) * (shared if states else held.all),
         activations=sum(kept_bytes) * flight,
         logits=fitted.logit_bytes * tokens * model.vocab / layout.tensor if last else 0.0,
         buffers=buffers,

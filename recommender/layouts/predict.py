@@ -21,6 +21,7 @@ from ddlprof.recommender.errors import PredictionError
 from ddlprof.recommender.estimate import Z80, Estimate, StepTimes
 from ddlprof.recommender.layout import Layout, require_layouts
 from ddlprof.recommender.layouts.coefficients import FittedLayouts, LayoutCoefficients, shipped_layouts
+from ddlprof.recommender.layouts.data_parallel import PRECISIONS, coefficients_of
 from ddlprof.recommender.layouts.links import fabric_of
 from ddlprof.recommender.layouts.memory import LayoutMemory, layout_memory
 from ddlprof.recommender.layouts.time import LayoutStep, LayoutTime
@@ -35,7 +36,6 @@ _REACH = 2.0
 _NOISE_SD = 0.01
 _NEW_GPU_SD = 0.08
 """The standard deviation added where the GPU was not in the fit: the error on GPUs left out."""
-_PRECISIONS = {"bf16": "bf16", "amp-bf16": "bf16", "fp16": "fp16", "amp-fp16": "fp16", "fp8": "fp8"}
 _RECOMPUTED: dict[Checkpointing, str] = {False: "none", True: "full", "selective": "selective"}
 """What checkpointing is called in a layout."""
 _SHARDS = {"ddp": "none", "fsdp": "zero3", "zero": "zero1", "zero2": "zero2"}
@@ -132,12 +132,12 @@ class LayoutPredictor:
         if problem := layout.problem(self._model, gpus):
             raise PredictionError(f"layout {layout.text()}: {problem}")
         name = precision_named(target.precision or "bf16")
-        if name not in _PRECISIONS:
-            raise PredictionError(f"layouts are predicted in {', '.join(_PRECISIONS)} only, not in {name}")
+        if name not in PRECISIONS:
+            raise PredictionError(f"layouts are predicted in {', '.join(PRECISIONS)} only, not in {name}")
         alone = replace(target, layout=None, placement=(1,), grad_accum=1, strategy="ddp", checkpointing=False)
         return _Asked(
             machine, machine.gpu, max(target.placement), gpus, layout, target.batch_per_gpu, target.grad_accum or 1,
-            _PRECISIONS[name], replace(alone, precision=name),
+            PRECISIONS[name], replace(alone, precision=name),
         )  # fmt: skip
 
     def _asked_of(self, measured: Measurement) -> _Asked | None:
@@ -158,7 +158,7 @@ class LayoutPredictor:
             return None
 
     def _fitted(self, asked: _Asked) -> LayoutCoefficients:
-        return self._all_fitted.of(self.workload.software, asked.precision, bool(self._model.experts))
+        return coefficients_of(self.workload, asked.alone.precision or "bf16", self._all_fitted)
 
     def _time(self, asked: _Asked) -> LayoutTime:
         key = (asked.machine, asked.per_node, asked.precision)
@@ -236,7 +236,7 @@ class LayoutPredictor:
         lines = [*self.workload.assumed, "computation from the products of each rank, communication by dimension"]
         if self.workload.software:
             lines.append(f"software: {self.workload.software}")
-        elif fitted is self._all_fitted.common:
+        elif replace(fitted, parameter_bytes=0.0) == self._all_fitted.common:
             lines.append(
                 "software not known: between that of tuned and of eager trainers; name it to narrow the interval"
             )

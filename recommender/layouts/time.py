@@ -30,8 +30,9 @@ from ddlprof.recommender.layouts.layer import (
 from ddlprof.recommender.layouts.links import DimensionGroup, Fabric, collective_s, group, send_s
 from ddlprof.recommender.layouts.share import RankParameters, rank_parameters
 
-GRADIENT_BYTES = 4
-"""Gradients are added and reduced in fp32, as Megatron-LM, nanotron and FSDP2 do by default."""
+GRADIENT_BYTES = 4.0
+"""Gradients are added and reduced in fp32, as Megatron-LM, nanotron and FSDP2 do by default, unless the job was counted
+with others."""
 _NORM = 4.0
 """How host and GPU wait for each other: the power of a power mean."""
 _USUAL_DOMAIN = 8
@@ -108,6 +109,8 @@ class LayoutTime:
     ) -> None:
         self._model, self._gpu, self._fabric, self._fitted = model, gpu, fabric, fitted
         self._precision = precision
+        self._gradient_bytes = fitted.parameter_bytes or GRADIENT_BYTES
+        self._weight_bytes = fitted.parameter_bytes or HALF_BYTES
         self._operators = shipped_operators()
         self._layers: dict[tuple[object, ...], LayerTime] = {}
         self._blocks: dict[tuple[object, ...], _Block] = {}
@@ -132,9 +135,10 @@ class LayoutTime:
         bubble_s = (sum(ends_s) - max(ends_s)) / layout.virtual
         parameters = rank_parameters(self._model, layout, stages)
         data = self._data(micro, gpus, parameters, slowest, micro_batches)
-        moved = fitted.accumulate_bytes * parameters.all * count
+        wide = (fitted.parameter_bytes or GRADIENT_BYTES) / GRADIENT_BYTES
+        moved = wide * fitted.accumulate_bytes * parameters.all * count
         owned = parameters.divided(layout, gpus) if layout.shards[2] else parameters.all
-        update_s = (moved + fitted.update_bytes * owned) / (self._gpu.memory_bandwidth_gb_s or 1.0) / 1e9
+        update_s = (moved + wide * fitted.update_bytes * owned) / (self._gpu.memory_bandwidth_gb_s or 1.0) / 1e9
         domains = math.ceil(gpus / self._fabric.domain)
         late = fitted.uneven * math.log2(domains) * (slowest.seconds * count + bubble_s)
         return LayoutStep(
@@ -292,10 +296,10 @@ class LayoutTime:
                 continue
             pieces = max(held / fitted.piece, 1.0)
             kind = "reduce_scatter" if layout.shards[2] else "all_reduce"
-            reduced = self._collective(kind, GRADIENT_BYTES * held / pieces, among, step).times(pieces)
+            reduced = self._collective(kind, self._gradient_bytes * held / pieces, among, step).times(pieces)
             found = found.plus(_exposed(reduced, fitted.data_hidden * slowest.compute_s))
             if layout.shards[2]:
-                updated = self._collective("all_gather", HALF_BYTES * held / pieces, among, step).times(pieces)
+                updated = self._collective("all_gather", self._weight_bytes * held / pieces, among, step).times(pieces)
                 found = found.plus(_exposed(updated, fitted.update_hidden * slowest.compute_s))
         return found
 
@@ -305,11 +309,12 @@ class LayoutTime:
         """FSDP: the parameters of each layer are gathered twice, and its gradients scattered once, in every
         micro-batch; `among` of the `ranks` divide them."""
         gathered = self._collective("all_gather", HALF_BYTES * held / layers, among, stride).times(2.0 * layers)
-        scattered = self._collective("reduce_scatter", GRADIENT_BYTES * held / layers, among, stride).times(layers)
+        size = self._gradient_bytes * held / layers
+        scattered = self._collective("reduce_scatter", size, among, stride).times(layers)
         each = gathered.plus(scattered)
         found = _exposed(each, self._fitted.gather_hidden * slowest.compute_s).times(count)
         if among < ranks:
-            across = self._collective("all_reduce", GRADIENT_BYTES * held / among, ranks // among, stride * among)
+            across = self._collective("all_reduce", self._gradient_bytes * held / among, ranks // among, stride * among)
             found = found.plus(_exposed(across, self._fitted.data_hidden * slowest.compute_s))
         return found
 

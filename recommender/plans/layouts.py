@@ -16,6 +16,7 @@ from ddlprof.instance_catalog.own_prices import OwnPrices, with_own_prices
 from ddlprof.recommender.compute.memory_fit import MemoryVerdict, NeededMemory, usable_gib_of
 from ddlprof.recommender.errors import PredictionError
 from ddlprof.recommender.layout import Layout, require_layouts
+from ddlprof.recommender.layouts.data_parallel import usual_precision
 from ddlprof.recommender.learned import Learned
 from ddlprof.recommender.plans.candidates import Sizing, choose_instances, describe_job
 from ddlprof.recommender.plans.eligible import check_question, choose_machines, order
@@ -32,7 +33,7 @@ from ddlprof.recommender.workload import Workload
 GPUS = (64, 128, 256, 512, 1024, 2048, 4096)
 """The numbers of GPUs that are tried."""
 PRECISION = "bf16"
-"""The precision where none is asked for."""
+"""The precision where none is asked for, and the job was counted in none."""
 MOST_NODES = 10_000
 
 MACHINE_RULES = {
@@ -103,7 +104,7 @@ def recommend_layouts(
     limits = Limits(samples, budget_s, nodes or 1, nodes or max_nodes, max_cost_usd, startup_s, interruptions or {})
     pricings = check_question(limits, pricing, MOST_NODES)
     catalog = with_own_prices(catalog or instance_catalog.load(), prices)
-    settings = replace(settings or Settings(), precision=(settings and settings.precision) or PRECISION)
+    settings = _with_precision(settings or Settings(), workload)
     job = describe_job(workload, (1,), False, settings)
     predictor = predictor or Predictor(workload, catalog=catalog, others=others, learned=learned)
     memory = memory or memory_of(workload, job.precision)
@@ -125,6 +126,10 @@ def recommend_layouts(
             plans += [make_plan(best, p.pricing, p, limits) for p in priced]
             tried += [TriedOn(instance, where, number, priced[0].usd_per_hour * number, each) for each in found.tried]
     return LayoutPlans(sorted((with_energy(plan, catalog) for plan in plans), key=order), tried)
+
+
+def _with_precision(settings: Settings, workload: Workload) -> Settings:
+    return replace(settings, precision=settings.precision or usual_precision(workload) or PRECISION)
 
 
 def _numbers(instance: InstanceType, gpus: Sequence[int], most: int) -> list[int]:

@@ -6,6 +6,7 @@ from ddlprof.recommender.architecture import Transformer
 from ddlprof.recommender.compute.memory import GIB
 from ddlprof.recommender.layout import Layout, require_layouts
 from ddlprof.recommender.layouts.coefficients import shipped_layouts
+from ddlprof.recommender.layouts.data_parallel import coefficients_of
 from ddlprof.recommender.layouts.memory import layout_memory
 from ddlprof.recommender.layouts.time import divide
 from ddlprof.recommender.search.search import MemoryOfLayout
@@ -19,7 +20,7 @@ What a GPU takes for them lies between, and decides how layers are divided."""
 def memory_of(workload: Workload, precision: str = "bf16") -> MemoryOfLayout:
     """The memory of the layouts of a job: what is expected, and what must be there however layers are divided."""
     model = require_layouts(workload.transformer, workload.name)
-    fitted = shipped_layouts().of(workload.software, precision, bool(model.experts))
+    fitted = coefficients_of(workload, precision, shipped_layouts())
     layer, head = _flops(model)
 
     def needed(layout: Layout, gpus: int, sequences: int, micro_batches: int) -> tuple[float, float]:

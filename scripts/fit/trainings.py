@@ -155,7 +155,7 @@ def _ask(source: str, row: Row) -> Ask:
     accumulated = 1 if source == "ljm565" else int(row["grad_accum"])  # its step is one forward and backward
     settings = Settings(
         optimizer="lamb-fused" if "fused LAMB" in notes else None,
-        precision="fp8" if fp8 else None, grad_accum=accumulated, strategy=_strategy(source, row) if gpus > 1 else None,
+        precision="fp8" if fp8 else None, grad_accum=accumulated, strategy=_strategy(source, row),
         lora=rank if method == "lora" else None, qlora=rank if method == "qlora" else None,
         lora_targets=_targets(source) if adapted else None, lora_precision=held if adapted else None,
         qlora_format="gptq" if "GPTQ" in str(row["precision"]) else None,
@@ -176,12 +176,20 @@ def _precision(source: str, row: Row) -> str:
 
 
 def _optimizer(source: str) -> str:
+    if source == "modded_nanogpt":
+        return "muon"
     return "adamw-fused" if source in ("llmc", "transformer_engine", "nanogpt", "torchtune") else "adamw"
 
 
-def _strategy(source: str, row: Row) -> str:
+def _strategy(source: str, row: Row) -> str | None:
+    if source == "qwen" and row["method"] == "full":
+        return "deepspeed-zero2"
+    if int(row["gpus"]) == 1:
+        return None
     if source == "qwen":
-        return "fsdp" if row["method"] == "lora" else "zero2"  # adapters by ZeRO-3
+        return "fsdp"  # adapters by ZeRO-3
+    if source == "modded_nanogpt":
+        return "ddp" if "not distributed" in row["notes"] else "zero"  # each rank updates some of the matrices
     return {"llmc": "zero", "ljm565": "fsdp"}.get(source, "ddp")
 
 
@@ -267,7 +275,7 @@ def predicted_by_sizes(ask: Ask) -> Result:
     """The same as `ddlprof features CONFIG.json` and `predict --layout` say them."""
     if not ask.model.endswith(".json") or ask.settings.lora or ask.settings.qlora:
         return Result(ask, problem="has no layout")
-    shard = {"zero": "zero1", "zero2": "zero2", "fsdp": "zero3"}.get(ask.settings.strategy or "", "")
+    shard = {"zero": "zero1", "deepspeed-zero2": "zero2", "fsdp": "zero3"}.get(ask.settings.strategy or "", "")
     layout = f"dp{ask.gpus},{shard},{'full' if ask.counted['checkpointing'] else ''}"
     question = LayoutQuestion(
         parse_layout(layout), micro_batch=ask.batch, grad_accum=ask.settings.grad_accum,

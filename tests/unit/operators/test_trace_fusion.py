@@ -21,6 +21,19 @@ class Feedforward(nn.Module):
         return x + self.down(F.gelu(self.up(self.norm(x)), approximate="tanh"))  # type: ignore[no-any-return]
 
 
+class Written(nn.Module):
+    """An activation of single operators, as GPT-2 has it in transformers; its first product is read by two of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(256, 1024), nn.Linear(1024, 256)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.up(x)
+        y = 0.5 * y * (1.0 + torch.tanh(0.8 * (y + 0.045 * torch.pow(y, 3.0))))
+        return self.down(y)  # type: ignore[no-any-return]
+
+
 class Gated(nn.Module):
     """As in Llama, its norm written out."""
 
@@ -84,3 +97,25 @@ def test_as_many_kernels_and_bytes_as_inductor_makes(
     assert moved == pytest.approx(1e6 * megabytes, rel=0.12)
     eager = sum(each.launches * each.count for each in joined)
     assert launches <= eager
+
+
+def test_what_backward_can_compute_again_is_not_written() -> None:
+    """Forward reads the product's result and writes that of the activation; backward reads the gradient and the
+    product's result, and writes one gradient, whatever the activation is made of. Inductor has one kernel for each."""
+    settings = StepSettings(batch=4, optimizer="none")
+    step = trace_step(Written(), lambda batch: Inputs([torch.empty((batch, 128, 256))], {}), settings)
+    whole = 4.0 * 4 * 128 * 1024
+    elements = 4 * 128 * 1024
+    for phase, copies in (("forward", 2), ("backward", 3)):
+        mine = [each for each in step.operators if (each.kind, each.phase) == ("elementwise", phase)]
+        wide = [each for each in mine if each.shape == (elements,)]
+        assert sum((each.fused_bytes or 0) * each.count for each in wide) == pytest.approx(copies * whole, rel=0.02)
+        assert sum(each.bytes * each.count for each in wide) > 2 * copies * whole
+
+
+def test_what_a_product_reads_in_backward_is_written() -> None:
+    """The activation's result goes into a product, and into its backward, and is not computed again."""
+    settings = StepSettings(batch=4, optimizer="none")
+    step = trace_step(Written(), lambda batch: Inputs([torch.empty((batch, 128, 256))], {}), settings)
+    products = [each for each in step.operators if each.kind == "product"]
+    assert all(each.fused_bytes == each.bytes for each in products)

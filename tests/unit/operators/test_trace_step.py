@@ -253,6 +253,32 @@ def test_updates() -> None:
     assert update("sgd-momentum").bytes == 8 * size
 
 
+def test_muon_multiplies_matrices_and_leaves_embeddings_and_logits_to_adamw() -> None:
+    """Of n x m with n >= m, five iterations of 2 (2 n m m + m m m) operations."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.up, self.head = nn.Embedding(100, 32), nn.Linear(32, 64), nn.Linear(64, 64, bias=False)
+            self.logits = nn.Linear(64, 32)
+            self.last = nn.Linear(32, 100, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(self.logits(self.head(self.up(self.table(x)))))  # type: ignore[no-any-return]
+
+    step = trace(Model(), 16, dtype=torch.int64, optimizer="muon", precision="amp-bf16")
+    products = of(step, "product", "optimizer")
+    assert {each.dtype for each in products} == {"bf16"}
+    expected = sum(10 * (2 * n * m * m + m**3) for n, m in ((64, 32), (64, 64), (64, 32)))
+    assert sum(each.flops * each.count for each in products) == expected
+    assert all(each.grows is None for each in products)
+    (update,) = of(step, "optimizer", "optimizer")
+    assert update.shape == (2 * 100 * 32 + 64 * 33 + 64 * 64 + 32 * 65, 7)
+    asked = as_asked(trace(Model(), 16, dtype=torch.int64, optimizer="adamw"), batch=4, optimizer="muon")
+    again = of(asked, "product", "optimizer")
+    assert sum(each.flops * each.count for each in again) >= expected  # without a loss, all products are taken
+
+
 def test_a_frozen_weight_between_trained_ones_passes_gradients_and_gets_none() -> None:
     # As LoRA has it: thin layers are trained, and the wide one between them is not.
     model = nn.Sequential(nn.Linear(10, 20), nn.Linear(20, 30), nn.Linear(30, 5))

@@ -143,11 +143,11 @@ def test_without_counted_moments_the_range_is_the_same_and_without_activations_w
 
 
 def test_an_optimizer_nobody_knows_is_taken_for_one_that_keeps_much() -> None:
-    found = need(job(replace(STEP, optimizer="Muon")))
+    found = need(job(replace(STEP, optimizer="Sophia")))
     assert found.optimizer == need().optimizer
     assert "taken for adamw" in found.basis
-    with pytest.raises(PredictionError, match="optimizer 'Muon' is not known"):
-        need(optimizer="Muon")
+    with pytest.raises(PredictionError, match="optimizer 'Sophia' is not known"):
+        need(optimizer="Sophia")
 
 
 def test_the_largest_batch_fits_and_one_more_does_not() -> None:

@@ -46,6 +46,17 @@ def test_a_faster_data_sheet_never_takes_longer() -> None:
     assert MODEL.operators(work, faster_cores)[0] < 0.8 * before[0]
 
 
+def test_bytes_in_the_kernel_of_another_operator_take_time_and_no_start() -> None:
+    """torch.compile joins operators: the launch of the kernel is counted with one of them, its bytes with all."""
+    gpu = CATALOG.gpu("A100-SXM4-40GB")
+    alone = elementwise(10**8)
+    joined, small = alone.fused(alone.bytes, 0.0), elementwise(8).fused(96.0, 0.0)
+    own, within, nothing = MODEL.operators([alone, joined, small], gpu)
+    assert within == pytest.approx(own, rel=0.1)
+    assert within < own
+    assert nothing < 0.01 * MODEL.operators([elementwise(8)], gpu)[0]
+
+
 def test_tensor_cores_where_the_type_has_them() -> None:
     gpu = CATALOG.gpu("A100-SXM4-40GB")
     fp32, half = MODEL.operators([product(4096, 4096, 4096), product(4096, 4096, 4096, dtype="bf16")], gpu)

@@ -190,10 +190,22 @@ def test_every_optimizer_updates_all_that_is_trained(name: str) -> None:
     if name == "none":
         assert updates == []
         return
-    (update,) = updates
+    (update,) = (operator for operator in updates if operator.kind == "optimizer")
     assert update.shape == (ELEMENTS, TENSORS)
     assert update.bytes >= 3 * 4 * ELEMENTS if "8bit" not in name else update.bytes > 0
     assert as_asked(step, batch=8, optimizer="adamw-fused").operators[-1].bytes == pytest.approx(UPDATE.bytes)
+
+
+def test_muon_multiplies_each_matrix_in_bf16_whatever_the_precision() -> None:
+    """Five iterations of X X', its square, and that by X: 2 (2 n m m + m m m) operations for n >= m."""
+    for precision in ("fp32", "bf16", "amp-fp16"):
+        step = as_asked(STEP, batch=8, precision=precision, optimizer="muon")
+        products = [each for each in step.operators if (each.phase, each.kind) == ("optimizer", "product")]
+        again = as_asked(step, batch=16, precision="bf16")
+        assert [each for each in again.operators if (each.phase, each.kind) == ("optimizer", "product")] == products
+        assert {each.dtype for each in products} == {"bf16"}
+        flops = sum(each.flops * each.count for each in products)
+        assert flops == pytest.approx(12 * 5 * 6 * WIDTH**3)
 
 
 def test_a_fused_update_moves_and_launches_less_than_one_by_operations() -> None:

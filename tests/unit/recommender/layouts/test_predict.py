@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from ddlprof.model.operators import Operator, StepOperators
 from ddlprof.recommender import Estimate, Layout, Measurement, PredictionError, Target, Workload, predict, transformer
+from ddlprof.recommender.layouts.predict import LayoutPredictor
+from ddlprof.recommender.target import default_catalog
 from tests.unit.recommender.layouts.made_up import SIZES
 
 JOB = transformer(**SIZES)
@@ -116,3 +119,33 @@ def test_memory_tells_what_fits() -> None:
 def test_what_cannot_be_predicted_is_refused(job: Workload, change: dict[str, Any], said: str) -> None:
     with pytest.raises(PredictionError, match=said):
         predict(job, replace(TARGET, **change))
+
+
+def counted(precision: str) -> Workload:
+    """The job with operators: a product and its loss."""
+    kinds = {"bf16": "bf16", "amp-bf16": "bf16"}
+    product = Operator(
+        "product", "forward", "mm", kinds.get(precision, "fp32"), (1, 4096, 4096, 4096), 2.0 * 4096**3, 1e8, 1, 32,
+        grows=1,
+    )  # fmt: skip
+    step = StepOperators(1, precision, (product,), optimizer="adamw")
+    return replace(JOB, step=step, software=None)
+
+
+def test_a_counted_job_exchanges_and_keeps_the_types_that_it_was_counted_in() -> None:
+    """Adam on weights in 16 bit keeps 8 bytes of a parameter, on weights in fp32 16, a trainer that has both 18."""
+    pure, autocast, sizes = (
+        LayoutPredictor(each, default_catalog(), alone_s=None).memory(replace(TARGET, precision=precision))
+        for each, precision in ((counted("bf16"), "bf16"), (counted("amp-bf16"), "amp-bf16"), (JOB, "bf16"))
+    )
+    assert pure.weights + pure.gradients == pytest.approx((autocast.weights + autocast.gradients) / 2)
+    assert pure.states == pytest.approx(autocast.states / 2)
+    assert sizes.states == pytest.approx(3 * pure.states)
+    far = replace(TARGET, network_gbps=50.0, placement=(8,) * 16, grad_accum=1)
+    found = [
+        predict(each, replace(far, precision=precision)).dimensions
+        for each, precision in ((counted("bf16"), "bf16"), (counted("amp-bf16"), "amp-bf16"))
+    ]
+    assert all(found)
+    narrow_s, wide_s = (each["data"] for each in found if each)
+    assert 0.4 * wide_s < narrow_s < 0.7 * wide_s

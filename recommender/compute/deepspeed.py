@@ -1,0 +1,60 @@
+"""What DeepSpeed's ZeRO adds to a step in half precision: its handling of gradients, parameter by parameter, and its
+update of copies in fp32.
+
+Counted from `deepspeed/runtime/zero/stage_1_and_2.py`. In every micro-batch, hooks copy each gradient
+into a bucket, divide it, and add it to those of earlier ones. Before an update, norms are taken in fp64, and gradients
+are flattened and cast to fp32, where a fused optimizer updates a copy of the parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ddlprof.model.operators import FUSED, Operator, StepOperators
+from ddlprof.recommender.compute.optimizers import OptimizerKind, optimizer_named
+from ddlprof.recommender.compute.precisions import BYTES, parameter_type, precision_named
+
+HOOK_OPERATORS = 25.0
+"""What Python and views take for one parameter in one micro-batch, in small operators of backward: set by full
+training of Qwen-1.8B on up to 2,048 tokens, an A100, and not by counting lines."""
+BUCKETS, BUCKET_ELEMENTS = 2.0, 5e8
+"""The buckets of gradients, as they overlap, and their size by default (`reduce_bucket_size`)."""
+UPDATE_BYTES = 6.0
+"""The bytes of an element that an update holds for a moment: gradients in 16 bit, flat, and in fp32."""
+_LAUNCHES, _COPIES = 3.0, 7.0
+"""The kernels of a gradient in a micro-batch, and the copies of it that they read or write."""
+
+
+def in_half_precision(step: StepOperators) -> bool:
+    """Whether parameters are in 16 bit, so that there is a copy in fp32."""
+    return BYTES[parameter_type(precision_named(step.precision))] == 2
+
+
+def state_bytes(optimizer: OptimizerKind, elements: float) -> float:
+    """The states of so many parameters, and the copy of these."""
+    return optimizer.state_bytes(elements, 4) + 4 * elements
+
+
+def with_deepspeed(step: StepOperators, trained: tuple[float, float]) -> StepOperators:
+    """The step under DeepSpeed's ZeRO; `trained`: the elements and the number of the trained parameters. As it is where
+    parameters are in fp32, or nothing is updated."""
+    updates = [operator for operator in step.operators if operator.kind == "optimizer"]
+    if not updates or not in_half_precision(step):
+        return step
+    elements, tensors = trained
+    dtype = parameter_type(precision_named(step.precision))
+    gradients = Operator(
+        kind="copy", phase="backward", name="deepspeed_gradients", dtype=dtype, shape=(round(elements),), flops=0.0,
+        bytes=_COPIES * 2 * elements, launches=_LAUNCHES * tensors, count=1.0, fixed_bytes=_COPIES * 2 * elements,
+    )  # fmt: skip
+    # The host takes a third of an operator for what launches nothing.
+    hooks = replace(gradients, name="deepspeed_hooks", bytes=0.0, fixed_bytes=0.0, launches=0.0,
+                    count=3 * HOOK_OPERATORS * tensors)  # fmt: skip
+    fused = replace(optimizer_named(step.optimizer or "adamw"), implementation=FUSED)
+    around = (2 + 8 + 8) + (2 + 2) + (2 + 4) + (4 + 2)  # norms; flat copy; cast to fp32; parameters from fp32
+    update = tuple(
+        replace(each, bytes=each.bytes + around * elements, fixed_bytes=each.bytes + around * elements)
+        for each in fused.operators(elements, tensors, "fp32", 4)
+    )
+    kept = tuple(operator for operator in step.operators if operator.kind != "optimizer")
+    return replace(step, operators=(*kept, gradients, hooks, *update))

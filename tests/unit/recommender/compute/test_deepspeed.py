@@ -1,0 +1,80 @@
+"""What DeepSpeed adds to a step: bytes by parameter, the host's work for each of them, and copies in fp32."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ddlprof.model.operators import StepOperators
+from ddlprof.recommender import Target, Workload, predict
+from ddlprof.recommender.compute.memory import GIB, JobMemory
+from ddlprof.recommender.compute.what_if import as_asked
+from tests.unit.recommender.compute.test_what_if import ELEMENTS, STEP, TENSORS
+
+HALF = as_asked(STEP, batch=8, precision="bf16")
+JOB = Workload(name="job", gradient_bytes=2.0 * ELEMENTS, parameter_tensors=TENSORS, step=HALF)
+
+
+def asked(**more: object) -> Target:
+    return replace(Target(gpu_model="A100-SXM4-80GB", batch_per_gpu=8, precision="bf16"), **more)  # type: ignore[arg-type]
+
+
+def test_the_host_works_for_each_parameter_of_each_micro_batch() -> None:
+    def added_s(passes: int) -> float:
+        plain, by_it = (
+            predict(JOB, asked(grad_accum=passes, strategy=strategy)).step_s
+            for strategy in ("zero2", "deepspeed-zero2")
+        )
+        return by_it - plain
+
+    assert added_s(1) > 0
+    assert added_s(9) == pytest.approx(added_s(1) + 4 * (added_s(3) - added_s(1)), rel=0.02)
+    assert added_s(9) > 3 * added_s(1)
+
+
+def test_longer_sequences_hide_what_the_host_does() -> None:
+    def ratio(batch: int) -> float:
+        whole, by_it = (
+            predict(JOB, asked(batch_per_gpu=batch, strategy=each)).step_s for each in ("zero2", "deepspeed-zero2")
+        )
+        return by_it / whole
+
+    assert ratio(4_000_000) < 0.5 * ratio(8)
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_copies_in_fp32_are_kept_and_updated(gpus: int) -> None:
+    """ZeRO-2 of a model in 16 bit: its weights (2), and of each rank's part the copy and two moments (12), gradients
+    (2), and, for the update, flat in 16 bit and in fp32 (6)."""
+    need = JobMemory(JOB, precision="bf16", strategy="deepspeed-zero2").need(8, gpus)
+    assert need is not None
+    assert need.parameters == 2 * ELEMENTS
+    assert need.optimizer == pytest.approx(12 * ELEMENTS / gpus)
+    states = need.parameters + need.optimizer + need.gradients
+    plain = JobMemory(JOB, precision="bf16", strategy="zero2").need(8, gpus)
+    assert plain is not None
+    assert states + need.update + need.gathered >= (14 * ELEMENTS + 2 * ELEMENTS) / gpus
+    assert need.bytes > plain.bytes
+    assert need.bytes < 64 * GIB
+
+
+def test_parameters_in_fp32_have_no_copies() -> None:
+    wide: StepOperators = as_asked(STEP, batch=8, deepspeed=True)
+    assert wide == STEP
+    frozen = replace(HALF, operators=tuple(each for each in HALF.operators if each.phase != "optimizer"))
+    assert as_asked(frozen, batch=8, deepspeed=True) == frozen
+
+
+def test_gradients_of_every_micro_batch_are_exchanged() -> None:
+    """Parameters are gathered once, so nine micro-batches send five times as much as one."""
+
+    def sent_s(passes: int, strategy: str) -> float:
+        slow = asked(
+            placement=(1, 1), network_gbps=0.1, grad_accum=passes, strategy=strategy, batch_per_gpu=1,
+            gpu_model="A100-SXM4-80GB",
+        )  # fmt: skip
+        return float(predict(JOB, slow).network_s)
+
+    assert sent_s(9, "zero2") == pytest.approx(sent_s(1, "zero2"), rel=0.2)
+    assert sent_s(9, "deepspeed-zero2") > 3 * sent_s(1, "deepspeed-zero2")

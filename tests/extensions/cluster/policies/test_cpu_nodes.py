@@ -138,8 +138,8 @@ def test_small_traces_come_near_the_optimum() -> None:
         trace = sorted(drawn(seed, 5, [1], 0.0, (0.8, 10.0)), key=lambda each: each.samples)
         trace = [replace(each, job_id=f"j{place}") for place, each in enumerate(trace)]
         apart.append(mean_s(trace, f"1x{gpus}", cpu_nodes) / best_mean_s(trace, gpus, cpu_nodes))
-    assert fmean(apart) < 1.03
-    assert max(apart) < 1.25
+    assert fmean(apart) < 1  # jobs may move, which costs nothing here
+    assert max(apart) < 1.12
 
 
 @settings(derandomize=True, max_examples=60, deadline=None)

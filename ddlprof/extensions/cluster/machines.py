@@ -65,12 +65,14 @@ class Placement:
 
 @dataclass(frozen=True)
 class Allocation:
-    """The GPUs of one job, all at once or none."""
+    """The GPUs of one job, all at once or none; or, in their place, whole CPU nodes."""
 
     parts: tuple[tuple[int, int], ...]
-    """(index of the machine, GPUs there) by index, each once and with at least one GPU."""
+    """(index of the machine, GPUs there) by index, each once and with at least one GPU. Empty: it has CPU nodes."""
     batch: int | None = None
     """The samples of one update over all GPUs; None: those that the job asked for."""
+    cpu_nodes: int = 0
+    """CPU nodes, which are all alike; a job that has some has no GPUs."""
 
     @cached_property
     def gpus(self) -> int:
@@ -94,9 +96,11 @@ class MachineGroup:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Machines, of one kind or several."""
+    """Machines with GPUs, of one kind or several, and CPU nodes beside them."""
 
     machines: tuple[ClusterMachine, ...]
+    cpu_nodes: int = 0
+    """Machines without a GPU, all alike, for jobs that can do without."""
 
     @cached_property
     def gpus_by_machine(self) -> list[int]:

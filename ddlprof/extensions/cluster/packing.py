@@ -181,7 +181,7 @@ class PriorityAllocator:
     def __init__(self, cluster: Cluster, running: Iterable[JobState], jobs: Sequence[JobState], now_s: float) -> None:
         """`jobs` are in order of priority, the first first. Running ones hold their GPUs until another takes them."""
         self._cluster, self._running, self._now_s = cluster, running, now_s
-        self._held = {state.job.job_id: state.allocation for state in jobs if state.allocation is not None}
+        self._held = {each.job.job_id: each.allocation for each in jobs if each.allocation and each.allocation.gpus}
         """The GPUs that running jobs hold, in order of priority, until they are kept or taken."""
         self._kept: list[Allocation] = []
         self._refused = dict.fromkeys(Level, math.inf)

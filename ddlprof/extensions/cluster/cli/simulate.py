@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -62,6 +63,12 @@ _Cluster = Annotated[
         metavar="SHAPE", help="[RACKSx]MACHINESxGPUS[:MODEL],...: 8x8, 2x4x8 (two racks of four machines), 8x8:V100."
     ),
 ]
+_CpuNodes = Annotated[
+    int,
+    typer.Option(
+        metavar="N", min=0, max=1_000_000, help="Machines without a GPU, for jobs that may run there (aiturbo)."
+    ),
+]
 _Policy = Annotated[
     str,
     typer.Option(
@@ -108,6 +115,7 @@ def simulate(
     trace: _Trace,
     cluster: _Cluster,
     policy: _Policy,
+    cpu_nodes: _CpuNodes = 0,
     seed: _Seed = "0",
     load: _Load = None,
     arrivals: _Arrivals = Arrivals.trace,
@@ -142,25 +150,21 @@ def simulate(
     _check("--pred-error", pred_error, _MOST_ERROR)
     _check("--restart", restart, _LONGEST_RESTART_S)
     destinations = wanted(out, format, FORMATS, _FOLDERS)
-    csv = destinations.path_of("csv")
-    shape = with_catalogue_names(parse_cluster(cluster))
+    shape = replace(with_catalogue_names(parse_cluster(cluster)), cpu_nodes=cpu_nodes)
     read, jobs, left_out = _jobs(trace, shape, jobs_limit, too_large)
     speeds = _speeds(shape, penalties)
     if models is not None:
         jobs, speeds, scaled = with_known_models(models, jobs, shape, speeds, learned)
         left_out.append(scaled)
+    _require_use(shape, jobs)
     setting = Setting(
-        jobs,
-        shape,
-        speeds,
-        Costs(restart_s=restart),
-        pred_error,
+        jobs, shape, speeds, Costs(restart_s=restart), pred_error,
         draws_arrivals=arrivals is Arrivals.poisson,
-        keeps_jobs=csv is not None,
-    )
-    with on_cluster(on), simulating() as advance, _job_file(csv) as without_jobs:
-        found = run_cases(setting, asked, workers or (None if on else _processes(len(jobs) * len(asked))), advance)
-        results = [without_jobs(result) for result in found]
+        keeps_jobs=destinations.path_of("csv") is not None,
+    )  # fmt: skip
+    with on_cluster(on), simulating() as advance, _job_file(destinations.path_of("csv")) as without_jobs:
+        processes = workers or (None if on else _processes(len(jobs) * len(asked)))
+        results = [without_jobs(result) for result in run_cases(setting, asked, processes, advance)]
     question = _question(read, cluster, arrivals.value, setting, asked, left_out)
     _report(build(question, results), results, destinations)
 
@@ -217,6 +221,13 @@ def _jobs(
     return read, jobs, notes
 
 
+def _require_use(cluster: Cluster, jobs: Sequence[Job]) -> None:
+    if cluster.cpu_nodes and not any(job.cpu_steps_s for job in jobs):
+        raise UserError(
+            "--cpu-nodes: no job can run there: give a column cpu_duration_s in the trace, or cpu_run in --models"
+        )
+
+
 def _speeds(cluster: Cluster, penalties: Path | None) -> Speeds:
     from ddlprof.extensions.cluster.penalties import PenalisedSpeeds, read_penalties, shipped_penalties
 
@@ -240,6 +251,7 @@ def _question(
         machines=len(machines),
         racks=len({machine.rack for machine in machines}),
         gpus=setting.cluster.gpus,
+        cpu_nodes=setting.cluster.cpu_nodes,
         gpu_models=[model for model in setting.cluster.gpu_models if model is not None],
         seeds=list(dict.fromkeys(case.seed for case in cases)),
         restart_s=setting.costs.restart_s,

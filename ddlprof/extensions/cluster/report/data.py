@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import groupby
 
-from ddlprof.base.units import percent
+from ddlprof.base.units import count, percent
 from ddlprof.extensions.cluster.jobs import KNOWN_FROM
 from ddlprof.extensions.cluster.policy import depends_on_seed
 from ddlprof.extensions.cluster.profile import ClusterProfile
@@ -64,6 +64,7 @@ class SimulationQuestion:
     arrivals: str
     notes: list[str]
     """What was left out or assumed, one sentence each."""
+    cpu_nodes: int = 0
     past: ClusterProfile | None = None
     """What the cluster that the jobs come from was like, as far as the trace tells; its GPUs are those simulated, or
     more where more were held at once."""
@@ -299,6 +300,12 @@ def assumed(setting: Setting, cases: Sequence[SimulationCase]) -> Iterator[str]:
         )
     if others and any(model is not None for model in setting.cluster.gpu_models):
         yield "GPU models tell which penalties count: on the best placement a job takes the time of its trace on each"
+    if setting.cluster.cpu_nodes:
+        able = sum(bool(job.cpu_steps_s) for job in setting.jobs)
+        yield (
+            f"{count(able, 'job')} may run on CPU nodes in place of GPUs, for as long as the trace or a run there says,"
+            " and do not wait then; of the policies here only aiturbo uses them"
+        )
     if setting.costs.restart_s:
         yield f"a job that moves or starts again makes no progress for {setting.costs.restart_s:g} s"
     if setting.draws_arrivals:

@@ -35,7 +35,7 @@ def render(data: SimulatedData) -> list[str]:
         _over_time(data, unit),
         _distribution(data, unit),
         Section("rests", "What this rests on", bullets(data.question.notes)),
-        _reading(),
+        _reading(data),
     ]
     return list(page(title, " · ".join(words.described(data.question)), _top(data, unit), sections))
 
@@ -75,7 +75,7 @@ def _side_by_side(data: SimulatedData, unit: words.TimeUnit) -> Section:
             _rows(columns, block.policies, unit),
         )
         for block in data.blocks
-        for what, columns in (("times", words.TIMES), ("GPUs and fairness", words.USE))
+        for what, columns in (("times", words.TIMES), ("GPUs and fairness", words.use(data.question)))
     ]
     return Section("policies", "Side by side", [*tables, tag("p", f"Bold: the best.{spread}")])
 
@@ -239,8 +239,9 @@ def _line(line: PolicyLine, points: Sequence[tuple[float, float]]) -> dict[str, 
     return {"label": short(line.policy), "points": [[rounded(x), rounded(y)] for x, y in points]}
 
 
-def _reading() -> Section:
-    pairs: list[tuple[str, Content]] = [(column.head, column.words) for column in (*words.TIMES, *words.USE)]
+def _reading(data: SimulatedData) -> Section:
+    columns = (*words.TIMES, *words.use(data.question))
+    pairs: list[tuple[str, Content]] = [(column.head, column.words) for column in columns]
     return Section("reading", "How to read this page", facts(pairs))
 
 

@@ -54,6 +54,13 @@ USE = (
     Measure("jain", "JAIN", "Jain's index of the slowdowns: 1 if all jobs are slowed down alike"),
     Measure("unfair", "UNFAIR", "share of jobs for which an equal share of the cluster were better (Themis)", "%", 100),
 )
+CPU_USE = Measure("cpu_used", "CPUS", "share of all CPU nodes that was held, over the makespan", "%", 100)
+
+
+def use(question: SimulationQuestion) -> Sequence[Measure]:
+    """The figures of GPUs, CPU nodes where there are some, and fairness."""
+    at = USE.index(next(each for each in USE if each.name == "used")) + 1
+    return (*USE[:at], CPU_USE, *USE[at:]) if question.cpu_nodes else USE
 
 
 @dataclass(frozen=True)
@@ -132,6 +139,8 @@ def described(question: SimulationQuestion) -> Iterator[str]:
     yield f"{count(question.machines, 'machine')} in {count(question.racks, 'rack')}, {count(question.gpus, 'GPU')}"
     if question.gpu_models:
         yield listed(question.gpu_models)
+    if question.cpu_nodes:
+        yield count(question.cpu_nodes, "CPU node")
 
 
 def render(data: SimulatedData) -> str:
@@ -145,9 +154,9 @@ def render(data: SimulatedData) -> str:
     for block in data.blocks:
         lines += [*_labelled("Case", title(block))]
         lines += [*_labelled("Best", verdict(block, seeds, unit)), ""]
-        lines += [*_table(TIMES, block, unit), "", *_table(USE, block, unit), ""]
+        lines += [*_table(TIMES, block, unit), "", *_table(use(data.question), block, unit), ""]
     spread = f" ± standard deviation over {seeds} seeds." if seeds > 1 else ""
-    legend = "; ".join(f"{column.head} {column.words}" for column in (*TIMES, *USE))
+    legend = "; ".join(f"{column.head} {column.words}" for column in (*TIMES, *use(data.question)))
     lines += [*wrapped(f"{_BEST} the best.{spread} {legend}.", _WIDTH), ""]
     for note in data.question.notes:
         lines += _labelled("Note", note)

@@ -222,6 +222,12 @@ class Layer:
     forward_flops: _Flops
     """FLOPs of products and convolutions with its parameters in the forward of one micro-batch. A multiply-add counts
     as two."""
+    input_bytes: _Bytes | None = None
+    """The bytes that pass to it from the layers before in the forward of one micro-batch; None: not known, or the model
+    cannot be divided here."""
+    saved_bytes: _Bytes | None = None
+    """The activations that are kept for backward from it up to the next layer at which the model can be divided; None:
+    not known."""
 
 
 @dataclass(frozen=True)

@@ -95,19 +95,26 @@ def layers(modules: Iterable[Any], flops: Mapping[int, float]) -> tuple[Layer, .
 
     `flops`: FLOPs of forward by the `id` of the parameter. Raises an error if a lazy parameter has no shape yet.
     """
+    return tuple(layer for layer, _ in owned_layers(modules, flops))
+
+
+def owned_layers(modules: Iterable[Any], flops: Mapping[int, float]) -> list[tuple[Layer, list[Hashable]]]:
+    """The same, each with the keys of its parameters: their `id`, unless they are shards of a flat one."""
     whole = [_unwrap(module) for module in modules]
     names = {id(part): name for module in reversed(whole) for name, part in module.named_modules()}
     found: dict[int, list[float]] = {}
+    keys: defaultdict[int, list[Hashable]] = defaultdict(list)
     seen: set[Hashable] = set()
     for p in _parameters(JoinedModules(whole)):
         if p.trained and p.key not in seen:
             seen.add(p.key)
+            keys[p.owner].append(p.key)
             sizes = found.setdefault(p.owner, [0.0, 0.0])
             sizes[0] += p.elements // p.pieces * p.dtype.itemsize
             sizes[1] += flops.get(p.key, 0.0) if isinstance(p.key, int) else 0.0
     if len(found) > MOST_LAYERS:
-        return ()
-    return tuple(Layer(names.get(owner, "")[-_MOST_NAME:], *sizes) for owner, sizes in found.items())
+        return []
+    return [(Layer(names.get(owner, "")[-_MOST_NAME:], *sizes), keys[owner]) for owner, sizes in found.items()]
 
 
 class JoinedModules:

@@ -77,7 +77,7 @@ def staged_problem(workload: Workload, problem: Problem) -> tuple[StagedProblem 
     if len(parts) < 2:
         return None, [SHARED]
     found = StagedProblem(
-        problem.devices, parts, problem.batch, times, cache(partial(_memory_use, memory, step)),
+        problem.devices, parts, problem.batch, times, cache(partial(memory_use, memory, step)),
         tuple(problem.devices.machines[each.machine].memory_gib for each in problem.devices.all),
     )  # fmt: skip
     return replace(found, limits=tuple(None if gib is None else gib * GIB for gib in found.limits)), []
@@ -113,7 +113,7 @@ def _with(one: StageLayer, other: StageLayer) -> StageLayer:
     )  # fmt: skip
 
 
-def _memory_use(memory: JobMemory, step: StepOperators, samples: int) -> MemoryUse:
+def memory_use(memory: JobMemory, step: StepOperators, samples: int) -> MemoryUse:
     """What the whole model needs with so many samples in a micro-batch, in parts that stages divide."""
     need = memory.need(samples, 1, _ACCUMULATED)
     assert need is not None

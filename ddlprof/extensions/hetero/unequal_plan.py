@@ -1,4 +1,4 @@
-"""The plan of a job on unequal GPUs: the faster one of a plan that divides the batch and one that divides the layers."""
+"""The plan of a job on unequal GPUs: the faster one of two, of which one divides the batch and one the layers."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """Plans that divide the layers of a model over unequal devices: predicted and measured steps, and memory.
 
-`python -m scripts.bench.stages [--rounds 5] [--steps 6]`. Processes stand for the devices
-(`scripts/lab/unequal_devices.py`). Each of them measures one block of the net, alone, at some numbers of samples; two
+`python -m scripts.bench.stages [--rounds 3] [--steps 5]`. Processes stand for the devices
+(`scripts/lab/unequal_devices.py`). Each of them measures some blocks of the net at some numbers of samples; two
 measure a transfer. From this and from the traced net (`ddlprof features`) the search of `ddlprof plan` makes its plan.
-The plan and the best one with as many layers on every device are then trained in turn, each in processes of its own; a
-figure is the median of all steps but the first of each. Last, each device tries to train the whole model alone.
+In each round the devices measure again, then the plan and the best one with as many layers on every device are trained,
+each in processes of its own. A round's step is the median of all steps but the first; it is predicted from what was
+measured right before. Figures are medians of the rounds. Last, each device tries to train the whole model alone.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ddlprof.extensions.hetero.predicted import joined_layers, memory_use
 from ddlprof.extensions.hetero.problem import DeviceWork
 from ddlprof.extensions.hetero.report.stages import as_plan
 from ddlprof.extensions.hetero.stages.problem import MemoryUse, StagedProblem
+from ddlprof.extensions.hetero.stages.schedule import simulate_stages
 from ddlprof.extensions.hetero.stages.search import PlannedStages, StagedPlan, make_staged_plan
 from ddlprof.model.operators import StepOperators
 from ddlprof.operators.model_alone import look, parse_input
@@ -31,7 +33,7 @@ from ddlprof.operators.trace_step import StepSettings
 from ddlprof.recommender import Workload
 from ddlprof.recommender.compute.memory import JobMemory
 from scripts.bench.machine import describe
-from scripts.lab.unequal_devices import SAMPLES, Net, NetSizes, SlowDevice, run
+from scripts.lab.unequal_devices import SAMPLES, Net, NetSizes, SlowDevice, measured_blocks, run
 
 MIB = 2**20
 FIXED_MIB = 24.0
@@ -72,9 +74,9 @@ class MeasuredTimes:
 
     measured: tuple[dict[str, Any], ...]
     blocks: float
-    """The computation of the whole net, in blocks."""
+    """The computation of the whole net, as a multiple of what was measured."""
     updates: float
-    """The parameters of the whole net, in blocks."""
+    """The parameters of the whole net, as a multiple of those that were updated."""
 
     def work(self, device: int, samples: int) -> DeviceWork:
         """The whole net with so many samples, linear between what was measured."""
@@ -116,9 +118,10 @@ def problem(scenario: Scenario, step: StepOperators, measured: list[dict[str, An
         sum(getattr(each, name) for each in step.layers) for name in ("forward_flops", "gradient_bytes")
     )
     of_block = [each for each in step.layers if each.name.startswith("blocks.0.")]
+    blocks = measured_blocks(scenario.net, len(scenario.devices))
     times = MeasuredTimes(
-        tuple(measured), flops / sum(each.forward_flops for each in of_block),
-        gradients / sum(each.gradient_bytes for each in of_block),
+        tuple(measured), flops / blocks / sum(each.forward_flops for each in of_block),
+        gradients / blocks / sum(each.gradient_bytes for each in of_block),
     )  # fmt: skip
     workload = Workload(
         "net", len(step.layers), gradient_bytes=gradients, global_batch=scenario.batch, step=step, measurements=[]
@@ -161,32 +164,36 @@ def steps_of(ranks: list[Any]) -> list[float]:
 
 def compare(scenario: Scenario, rounds: int, steps: int, folder: Path) -> bool:
     """Prints a scenario; returns whether predictions are within the limit and the plan is not the slower one."""
-    step = traced(scenario.net)
-    staged = problem(scenario, step, run(folder / "measure", "measure", list(scenario.devices), scenario.net))
-    plan = make_staged_plan(staged)
-    assert plan is not None, "nothing fits"
-    tried = {"plan": plan.best} | ({"equal layers": plan.uniform} if plan.uniform else {})
-    measured: dict[str, list[float]] = {name: [] for name in tried}
+    step, tried = traced(scenario.net), dict[str, PlannedStages]()
+    predicted_s: dict[str, list[float]] = {}
+    measured_s: dict[str, list[float]] = {}
     used: dict[str, list[float]] = {}
     for number in range(rounds):
+        now = run(folder / f"measure-{number}", "measure", list(scenario.devices), scenario.net)
+        staged = problem(scenario, step, now)
+        if not tried:
+            plan = make_staged_plan(staged)
+            assert plan is not None, "nothing fits"
+            tried = {"plan": plan.best} | ({"equal layers": plan.uniform} if plan.uniform else {})
         for name, planned in tried.items():
+            predicted_s.setdefault(name, []).append(simulate_stages(staged, planned.strategy).step_s)
             ranks = train(folder / f"{name}-{number}", scenario, staged, planned, steps)
-            measured[name] += steps_of(ranks)
+            measured_s.setdefault(name, []).append(median(steps_of(ranks)))
             used[name] = [rank["used_mib"] for rank in ranks]
     print(f"\n{scenario.name}: {scenario.net.blocks} blocks, {scenario.batch} samples a step")
     good = True
     for name, planned in tried.items():
-        found_s, predicted_s = median(measured[name]), planned.step.step_s
-        good &= abs(predicted_s / found_s - 1) <= LIMIT
-        print(f"  {name:13} predicted {predicted_s * 1e3:6.0f} ms  measured {found_s * 1e3:6.0f} ms"
-              f"  ratio {predicted_s / found_s:.3f}  bubble {planned.step.bubble:.0%}")  # fmt: skip
+        ratio = median(one / other for one, other in zip(predicted_s[name], measured_s[name], strict=True))
+        good &= abs(ratio - 1) <= LIMIT
+        of = {"predicted": predicted_s[name], "measured": measured_s[name]}
+        steps_ms = "  ".join(f"{word} {median(each) * 1e3:6.0f} ms" for word, each in of.items())
+        print(f"  {name:13} {steps_ms}  ratio {ratio:.3f}  bubble {planned.step.bubble:.0%}")
         print(f"    {_words(staged, planned)}")
         needs = [f"{planned.step.memory_bytes[device] / MIB:.0f}" for device in planned.strategy.used]
-        print(
-            f"    memory predicted {', '.join(needs)} MiB, used {', '.join(f'{each:.0f}' for each in used[name])} MiB"
-        )
-    if plan.uniform is not None:
-        good &= median(measured["plan"]) <= 1.02 * median(measured["equal layers"])
+        found = ", ".join(f"{each:.0f}" for each in used[name])
+        print(f"    memory predicted {', '.join(needs)} MiB, used {found} MiB")
+    if "equal layers" in tried:
+        good &= median(measured_s["plan"]) <= 1.02 * median(measured_s["equal layers"])
     for number, device in enumerate(scenario.devices):
         failed = alone(folder / f"alone-{number}", scenario, number).get("failed")
         print(f"  {device.name} alone: {'does not fit: ' + failed if failed else 'fits'}")

@@ -1,9 +1,10 @@
 """Processes that stand for unequal GPUs: `python -m scripts.lab.unequal_devices RANK FOLDER`.
 
-Each computes for real, on one thread, and then sleeps until the time that its device would take: so many FLOP/s, the
-same on a busy machine as long as that is slow enough. The operating system limits its memory (RLIMIT_DATA) to that of
-the device, beyond what the process had when its model was traced, without the parameters: what is more fails as on a
-GPU. Messages go over gloo. `spec.json` in FOLDER says what to do; each process writes `RANK.json`.
+Each computes for real, on one thread, and then sleeps until the time that its device would take: so many FLOP/s, and
+GB/s of memory for an update, the same on a busy machine as long as that is slow enough. The operating system limits its
+memory (RLIMIT_DATA) to that of the device, beyond what the process had when its model was traced, without the
+parameters: what is more fails as on a GPU. Messages go over gloo. `spec.json` in FOLDER says what to do; each process
+writes `RANK.json`.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class SlowDevice:
     gflops: float
     """10^9 FLOP/s of its products."""
     memory_mib: float
+    gb_s: float = 1.0
+    """GB/s of its memory, which an update takes."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,11 @@ class Net(nn.Module):
         return self.end(x.mean(1))
 
 
+def large_net() -> Net:
+    """One of 1.6 billion parameters, for `ddlprof features`: 24 GiB with gradients and the states of Adam."""
+    return Net(NetSizes(4096, 24, 256))
+
+
 class Slowed(nn.Module):
     """A module that takes the time of a device, forward and twice that backward."""
 
@@ -124,6 +132,18 @@ class Slowed(nn.Module):
         return run(self._anchor[0], *inputs)
 
 
+_UPDATE_BYTES = 28
+"""What Adam reads and writes for a parameter in fp32: itself, its gradient and two moments."""
+
+
+def _update(optimizer: Any, module: nn.Module, device: SlowDevice) -> None:
+    """An update in the time of the device."""
+    begin = time.perf_counter()
+    optimizer.step()
+    moved = _UPDATE_BYTES * sum(p.numel() for p in module.parameters())
+    _sleep_until(begin + moved / device.gb_s / 1e9)
+
+
 def _sleep_until(moment: float) -> None:
     time.sleep(max(moment - time.perf_counter(), 0.0))
 
@@ -157,21 +177,28 @@ def _status(name: str) -> float:
     return 0.0
 
 
+def measured_blocks(sizes: NetSizes, devices: int) -> int:
+    """The blocks that each device measures together, about as many as a stage has: what a pass takes besides computing
+    is in it once."""
+    return max(sizes.blocks // devices, 1)
+
+
 def _measured(device: SlowDevice, sizes: NetSizes) -> dict[str, Any]:
-    """Seconds of one block at some numbers of samples, of its update, and of transfers between the first two."""
-    block = Slowed(Block(sizes.width), device)
-    optimizer = torch.optim.Adam(block.parameters())
+    """Seconds of some blocks at some numbers of samples, of their update, and of transfers between the first two."""
+    blocks = measured_blocks(sizes, dist.get_world_size())
+    some = Slowed(nn.Sequential(*(Block(sizes.width) for _ in range(blocks))), device)
+    optimizer = torch.optim.Adam(some.parameters())
     phases: list[list[float]] = [[], [], []]
     for samples in SAMPLES:
         tries = []
         for _ in range(_REPEATS):
             x = torch.ones(samples, sizes.rows, sizes.width, requires_grad=True)
             begin = time.perf_counter()
-            loss = block(x).sum()
+            loss = some(x).sum()
             middle = time.perf_counter()
             loss.backward()
             end = time.perf_counter()
-            optimizer.step()
+            _update(optimizer, some, device)
             tries.append((middle - begin, end - middle, time.perf_counter() - end))
         for phase, seconds in zip(phases, zip(*tries, strict=True), strict=True):
             phase.append(median(seconds))
@@ -224,7 +251,7 @@ def _trained(spec: dict[str, Any], device: SlowDevice, sizes: NetSizes) -> dict[
             begin = time.perf_counter()
             optimizer.zero_grad()
             losses.append(stage.step(x, y))
-            optimizer.step()
+            _update(optimizer, stage.module, device)
             steps_s.append(time.perf_counter() - begin)
     except (MemoryError, RuntimeError) as error:
         if "memory" not in str(error).lower():

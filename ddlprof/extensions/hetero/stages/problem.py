@@ -142,11 +142,12 @@ class GroupCost:
             into_s = out_s = 0.0
             if number:
                 link = self.devices[0], self.devices[number]
-                into_s = transfer_s(problem.devices, *link, count * problem.layers[first].input_bytes)
+                if first:  # replicas of the first stage have the batch
+                    into_s = transfer_s(problem.devices, *link, count * problem.layers[first].input_bytes)
                 out_s = transfer_s(problem.devices, *link, count * self.output_bytes(end))
             sent_s, returned_s = sent_s + into_s, returned_s + out_s
             forward_s = max(forward_s, sent_s + share * forward + out_s)
-            backward_s = max(backward_s, returned_s + share * backward + (into_s if first else 0.0))
+            backward_s = max(backward_s, returned_s + share * backward + into_s)
         return forward_s, backward_s
 
     def computes_s(self, first: int, end: int) -> float:

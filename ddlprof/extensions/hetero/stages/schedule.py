@@ -239,7 +239,7 @@ def _links(problem: StagedProblem, strategy: StagedStrategy) -> Iterator[LinkUse
         yield LinkUse("activations and gradients", pair, 2 * count * size, 2 * count * seconds, path(devices, *pair)[1])
     for stage in stages:
         costs = group_cost(problem, stage, count)
-        sizes = [problem.layers[stage.first].input_bytes * (2 if stage.first else 1), 2 * costs.output_bytes(stage.end)]
+        sizes = [problem.layers[stage.first].input_bytes * (2 if stage.first else 0), 2 * costs.output_bytes(stage.end)]
         for device, samples in list(zip(stage.devices, stage.samples, strict=True))[1:]:
             pair = stage.devices[0], device
             seconds = count * sum(transfer_s(devices, *pair, samples * size) for size in sizes if size)

@@ -62,8 +62,8 @@ SCENARIOS = (
         (SlowDevice("small", 0.5, 130), SlowDevice("large", 0.3, 160)), 16,
     ),
     Scenario(
-        "replicas", NetSizes(1024, 2, 2),
-        (SlowDevice("slow-1", 0.4, 110), SlowDevice("slow-2", 0.4, 110), SlowDevice("fast", 0.8, 110)), 16,
+        "few and large layers", NetSizes(1024, 2, 2),
+        (SlowDevice("slow-1", 0.1, 110), SlowDevice("slow-2", 0.1, 110), SlowDevice("fast", 0.2, 110)), 16,
     ),
 )  # fmt: skip
 

@@ -59,8 +59,8 @@ def test_the_batch_is_the_jobs_unless_another_is_asked_for() -> None:
 
 
 def test_layers_between_which_too_much_passes_or_not_known_what_stay_together() -> None:
-    known = [Layer(f"l{number}", 8.0, 1.0, 80.0 if number else None, 40.0) for number in range(3)]
-    parts = joined_layers([*known, Layer("tied", 8.0, 1.0, None, 0.0)], 8, 16.0)
+    known = [Layer(f"l{number}", 8.0, 1.0, None, 80.0 if number else None, 40.0) for number in range(3)]
+    parts = joined_layers([*known, Layer("tied", 8.0, 1.0, saved_bytes=0.0)], 8, 16.0)
     assert [(each.name, each.layers, each.input_bytes) for each in parts] == [
         ("l0", 1, 2.0),
         ("l1", 1, 10.0),
@@ -68,7 +68,7 @@ def test_layers_between_which_too_much_passes_or_not_known_what_stay_together() 
     ]
     assert [each.saved_bytes for each in parts] == [5.0, 5.0, 5.0]
     assert sum(each.share for each in parts) == pytest.approx(1)
-    wide = [Layer(f"l{n}", 1.0, 1.0, (2.0 if n % 2 else 1.0) if n else None, 0.0) for n in range(2 * MOST_PARTS)]
+    wide = [Layer(f"l{n}", 1.0, 1.0, None, (2.0 if n % 2 else 1.0) if n else None, 0.0) for n in range(2 * MOST_PARTS)]
     joined = joined_layers(wide, 1, 1.0)
     assert len(joined) == MOST_PARTS
     assert {each.input_bytes for each in joined} == {1.0}  # divided where less passes

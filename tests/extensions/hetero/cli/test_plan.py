@@ -82,7 +82,9 @@ def test_the_timeline_ends_when_the_step_does_and_nothing_overlaps(
 
 
 GIB = 2**30
-BLOCKS = tuple(Layer(f"blocks.{number}", GIB, 1e9, 8e6 if number else None, 1.6e7) for number in range(8))
+BLOCKS = tuple(
+    Layer(f"blocks.{number}", GIB, 1e9, input_bytes=8e6 if number else None, saved_bytes=1.6e7) for number in range(8)
+)
 LARGE = replace(
     STEP, layers=BLOCKS, optimizer="adam-single",
     memory=StepMemory(

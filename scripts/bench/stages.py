@@ -24,7 +24,7 @@ from ddlprof.extensions.hetero.devices import Devices, GpuNode
 from ddlprof.extensions.hetero.predicted import joined_layers, memory_use
 from ddlprof.extensions.hetero.problem import DeviceWork
 from ddlprof.extensions.hetero.report.stages import as_plan
-from ddlprof.extensions.hetero.stages.problem import MemoryUse, StagedProblem
+from ddlprof.extensions.hetero.stages.problem import MemoryUse, Stage, StagedProblem, StagedStrategy
 from ddlprof.extensions.hetero.stages.schedule import simulate_stages
 from ddlprof.extensions.hetero.stages.search import PlannedStages, StagedPlan, make_staged_plan
 from ddlprof.model.operators import StepOperators
@@ -157,6 +157,15 @@ def alone(folder: Path, scenario: Scenario, device: int) -> dict[str, Any]:
     return found
 
 
+def replicated(staged: StagedProblem) -> PlannedStages:
+    """A block on the last device and one on the two others, which divide each of four micro-batches."""
+    cut = next(number for number, layer in enumerate(staged.layers) if layer.name.startswith("blocks.1."))
+    whole = staged.batch // 4
+    stages = Stage(0, cut, (2,), (whole,)), Stage(cut, len(staged.layers), (0, 1), (whole // 2, whole // 2))
+    strategy = StagedStrategy(stages, 4)
+    return PlannedStages(strategy, simulate_stages(staged, strategy))
+
+
 def steps_of(ranks: list[Any]) -> list[float]:
     """The seconds of each step but the first: until its last rank is done."""
     return [max(each) for each in zip(*(rank["steps_s"] for rank in ranks), strict=True)][1:]
@@ -175,6 +184,8 @@ def compare(scenario: Scenario, rounds: int, steps: int, folder: Path) -> bool:
             plan = make_staged_plan(staged)
             assert plan is not None, "nothing fits"
             tried = {"plan": plan.best} | ({"equal layers": plan.uniform} if plan.uniform else {})
+            if scenario.net.blocks == 2:
+                tried["replicas"] = replicated(staged)
         for name, planned in tried.items():
             predicted_s.setdefault(name, []).append(simulate_stages(staged, planned.strategy).step_s)
             ranks = train(folder / f"{name}-{number}", scenario, staged, planned, steps)

@@ -254,6 +254,12 @@ class Layer:
     as two."""
     shape: tuple[_Size, _Size] | None = None
     """Outputs and inputs, of a layer whose weight is a matrix; None: it has another weight, or it is not known."""
+    input_bytes: _Bytes | None = None
+    """The bytes that pass to it from the layers before in the forward of one micro-batch; None: not known, or the model
+    cannot be divided here."""
+    saved_bytes: _Bytes | None = None
+    """The activations that are kept for backward from it up to the next layer at which the model can be divided; None:
+    not known."""
 
 
 @dataclass(frozen=True)

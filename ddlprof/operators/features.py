@@ -95,14 +95,21 @@ def layers(modules: Iterable[Any], flops: Mapping[int, float]) -> tuple[Layer, .
 
     `flops`: FLOPs of forward by the `id` of the parameter. Raises an error if a lazy parameter has no shape yet.
     """
+    return tuple(layer for layer, _ in owned_layers(modules, flops))
+
+
+def owned_layers(modules: Iterable[Any], flops: Mapping[int, float]) -> list[tuple[Layer, list[Hashable]]]:
+    """The same, each with the keys of its parameters: their `id`, unless they are shards of a flat one."""
     whole = [_unwrap(module) for module in modules]
     parts = {id(part): (name, part) for module in reversed(whole) for name, part in module.named_modules()}
     found: dict[int, tuple[float, float]] = {}
     shapes: dict[int, tuple[int, int]] = {}
+    keys: defaultdict[int, list[Hashable]] = defaultdict(list)
     seen: set[Hashable] = set()
     for p in _parameters(JoinedModules(whole)):
         if p.trained and p.key not in seen:
             seen.add(p.key)
+            keys[p.owner].append(p.key)
             size, its_flops = found.get(p.owner, (0.0, 0.0))
             its_flops += flops.get(p.key, 0.0) if isinstance(p.key, int) else 0.0
             found[p.owner] = size + p.elements // p.pieces * p.dtype.itemsize, its_flops
@@ -110,11 +117,14 @@ def layers(modules: Iterable[Any], flops: Mapping[int, float]) -> tuple[Layer, .
                 turned = "Conv1D" in class_names(parts[p.owner][1]) if p.owner in parts else False  # of transformers
                 shapes[p.owner] = (p.shape[1], p.shape[0]) if turned else (p.shape[0], p.shape[1])
     if len(found) > MOST_LAYERS:
-        return ()
-    return tuple(
-        Layer(parts[owner][0][-_MOST_NAME:] if owner in parts else "", size, its_flops, shapes.get(owner))
+        return []
+    return [
+        (
+            Layer(parts[owner][0][-_MOST_NAME:] if owner in parts else "", size, its_flops, shapes.get(owner)),
+            keys[owner],
+        )
         for owner, (size, its_flops) in found.items()
-    )
+    ]
 
 
 class JoinedModules:

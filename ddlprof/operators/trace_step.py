@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ddlprof.base.errors import UserError
 from ddlprof.model.operators import Layer, StepMemory, StepOperators, highest
 from ddlprof.operators import trace_fusion, trace_growth, trace_memory, trace_optimizers, trace_values
-from ddlprof.operators.features import has_channels_last, layers, precision_of
+from ddlprof.operators.features import has_channels_last, owned_layers, precision_of
+from ddlprof.operators.layer_cuts import with_cuts
 from ddlprof.operators.repeats_splice import splice
 from ddlprof.operators.trace_cuda import cuda_autocast, cuda_operators
 from ddlprof.operators.trace_memory import Storages
@@ -286,11 +287,12 @@ def _traced(
         watched.remove()
         for parameter in model.parameters():
             parameter.grad = None
-    return _Run(recorder.calls, found, _unseen(recorder), _layers(model, recorder))
+    return _Run(recorder.calls, found, _unseen(recorder), _layers(model, recorder, saved))
 
 
-def _layers(model: Any, recorder: OperatorTracer) -> tuple[Layer, ...]:
-    """The layers, with the FLOPs of operators in forward that read a weight, or a copy of it in another type."""
+def _layers(model: Any, recorder: OperatorTracer, saved: list[int]) -> tuple[Layer, ...]:
+    """The layers, with the FLOPs of operators in forward that read a weight, or a copy of it in another type, and with
+    what passes between them. `saved`: storages alive after forward."""
     flops: defaultdict[int, float] = defaultdict(float)
     for call in recorder.calls:
         if call.phase == "forward" and call.flops:
@@ -298,7 +300,10 @@ def _layers(model: Any, recorder: OperatorTracer) -> tuple[Layer, ...]:
             weights = [(size, weight) for size, weight in read if weight is not None]
             if weights:
                 flops[max(weights)[1]] += call.flops  # not of the bias
-    return layers([model], {id(p): flops[recorder.storages.number(p)] for p in model.parameters()})
+    storages: dict[Hashable, int] = {id(p): recorder.storages.number(p) for p in model.parameters()}
+    found = owned_layers([model], {id(p): flops[storages[id(p)]] for p in model.parameters()})
+    of_layers = [[storages[key] for key in keys if key in storages] for _, keys in found]
+    return with_cuts([layer for layer, _ in found], of_layers, recorder.calls, recorder.storages, saved)
 
 
 def _backward(loss: list[Any]) -> None:

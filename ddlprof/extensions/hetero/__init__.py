@@ -1,6 +1,6 @@
-"""One job on GPUs that are not alike: which GPUs to use, how to split the batch, how to exchange gradients.
+"""One job on GPUs that are not alike: which to use, how to divide batch and layers, how to exchange gradients.
 
-A training calls `apply` to follow a plan of `ddlprof plan`.
+A training calls `apply` to follow a plan of `ddlprof plan`, or `apply_stages` where the plan divides the layers.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ddlprof.extensions.hetero.stages.training import apply_stages
     from ddlprof.extensions.hetero.training import apply
 
-__all__ = ["apply"]
+__all__ = ["apply", "apply_stages"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,4 +20,8 @@ def __getattr__(name: str) -> Any:
         from ddlprof.extensions.hetero.training import apply
 
         return apply
+    if name == "apply_stages":
+        from ddlprof.extensions.hetero.stages.training import apply_stages
+
+        return apply_stages
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, partial
 
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.hetero.devices import Devices
 from ddlprof.extensions.hetero.problem import DeviceWork, GradientBucket, Problem, grouped
+from ddlprof.extensions.hetero.stages.problem import MemoryUse, StagedProblem, StageLayer
+from ddlprof.model.operators import Layer, StepOperators
 from ddlprof.recommender import Estimate, Learned, Predictor, Target, Workload
-from ddlprof.recommender.compute.memory import JobMemory
+from ddlprof.recommender.compute.memory import GIB, JobMemory
 from ddlprof.recommender.workload import MAX_BATCH
 
 EQUAL_SHARES = "its layers were not recorded: all are taken for equal; profile it again, or use `ddlprof features`"
 NO_FLOPS = "the FLOPs of its layers were not recorded: computation is taken to be the same for each"
+NOT_DIVIDED = (
+    "layers were not divided over GPUs: what passes between them is known of `ddlprof features` alone, not of a run"
+)
+SHARED = "layers were not divided over GPUs: weights are shared from the first to the last of them"
+MOST_PARTS = 32
+"""The most parts of a model among which stages are divided."""
+_ACCUMULATED = 2
+"""Micro-batches of an update, as far as memory depends on them: gradients are there all the time."""
 _FORWARD_SHARE = 1 / 3
 """The share of forward in computation if the operators are not known: backward's two products cost twice as much."""
 
@@ -50,6 +62,69 @@ def layers_of(workload: Workload) -> tuple[list[GradientBucket], list[str]]:
     if not flops:
         return [GradientBucket(each.name, each.gradient_bytes, 1 / len(layers)) for each in layers], [NO_FLOPS]
     return [GradientBucket(each.name, each.gradient_bytes, each.forward_flops / flops) for each in layers], []
+
+
+def staged_problem(workload: Workload, problem: Problem) -> tuple[StagedProblem | None, list[str]]:
+    """The same job for stages of a pipeline, or the reason why its layers cannot be divided, as a sentence."""
+    step, times = workload.step, problem.times
+    assert isinstance(times, PredictedTimes)
+    memory = JobMemory(workload)
+    need = memory.need(1, 1, _ACCUMULATED)
+    layers = step.layers if step else ()
+    if step is None or need is None or not any(layer.saved_bytes for layer in layers):
+        return None, [NOT_DIVIDED]
+    parts = joined_layers(layers, step.batch, step.memory.input_bytes or 0.0 if step.memory else 0.0)
+    if len(parts) < 2:
+        return None, [SHARED]
+    found = StagedProblem(
+        problem.devices, parts, problem.batch, times, cache(partial(memory_use, memory, step)),
+        tuple(problem.devices.machines[each.machine].memory_gib for each in problem.devices.all),
+    )  # fmt: skip
+    return replace(found, limits=tuple(None if gib is None else gib * GIB for gib in found.limits)), []
+
+
+def joined_layers(layers: Sequence[Layer], batch: int, input_bytes: float) -> tuple[StageLayer, ...]:
+    """The layers as parts between which the model can be divided, `MOST_PARTS` at most, with bytes of one sample.
+
+    `batch`: the samples to which the layers' bytes refer; `input_bytes`: those of such a batch. Where there are more
+    parts, the boundaries that most passes are given up first, and of equal ones those around the least computation.
+    """
+    whole = sum(layer.forward_flops for layer in layers)
+    parts: list[StageLayer] = []
+    for number, layer in enumerate(layers):
+        share = layer.forward_flops / whole if whole else 1 / len(layers)
+        passed = input_bytes if not number else layer.input_bytes
+        saved = (layer.saved_bytes or 0.0) / batch
+        each = StageLayer(layer.name, share, layer.gradient_bytes, (passed or 0.0) / batch, saved)
+        if passed is None and parts:
+            parts[-1] = _with(parts[-1], each)
+        else:
+            parts.append(each)
+    while len(parts) > MOST_PARTS:
+        at = max(range(1, len(parts)), key=lambda n: (parts[n].input_bytes, -parts[n - 1].share - parts[n].share, -n))
+        parts[at - 1 : at + 1] = [_with(parts[at - 1], parts[at])]
+    return tuple(parts)
+
+
+def _with(one: StageLayer, other: StageLayer) -> StageLayer:
+    return replace(
+        one, share=one.share + other.share, gradient_bytes=one.gradient_bytes + other.gradient_bytes,
+        saved_bytes=one.saved_bytes + other.saved_bytes, layers=one.layers + other.layers,
+    )  # fmt: skip
+
+
+def memory_use(memory: JobMemory, step: StepOperators, samples: int) -> MemoryUse:
+    """What the whole model needs with so many samples in a micro-batch, in parts that stages divide."""
+    need = memory.need(samples, 1, _ACCUMULATED)
+    assert need is not None
+    assert step.memory is not None
+    saved = (step.memory.saved_bytes or 0.0) * samples / step.batch
+    return MemoryUse(
+        fixed=need.context + need.workspace + max(need.other, 0.0),
+        states=need.parameters + need.gradients + need.optimizer + need.update,
+        saved=saved,
+        temporary=max(need.activations - saved, 0.0) + need.input,
+    )
 
 
 def _global_batch(workload: Workload) -> int | None:

@@ -302,13 +302,6 @@ class SplitPlan:
     best: Planned
     uniform: tuple[Planned, ...]
 
-    @property
-    def gain(self) -> float | None:
-        """How many times as fast the best strategy is as the best uniform plan; None: no uniform plan fits."""
-        steps = [each.step.step_s for each in self.uniform if each.step is not None]
-        assert self.best.step is not None
-        return min(steps) / self.best.step.step_s if steps else None
-
 
 def make_plan(problem: Problem, seed: int = 0, evaluations: int = EVALUATIONS) -> SplitPlan:
     """Searches and compares. Raises `UserError` if all devices together have too little memory for the batch."""

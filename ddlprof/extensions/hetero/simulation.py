@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from ddlprof.extensions.hetero.devices import Devices
 from ddlprof.extensions.hetero.problem import DeviceWork, Problem, SplitStrategy
 
 Lane: TypeAlias = "tuple[str, int]"
@@ -218,12 +219,12 @@ def _transfers(problem: Problem, strategy: SplitStrategy) -> Iterator[_Transfer]
             continue
         server = strategy.servers[group]
         if server is None:
-            lanes, seconds = _ring(problem, used, size)
+            lanes, seconds = ring(devices, used, size)
             yield _Transfer("all-reduce", group, lanes, seconds, seconds + update_s, used, used)
             continue
-        paths = {device: _path(problem, device, server) for device in used if device != server}
-        back = {device: _path(problem, server, device) for device in paths}
-        seconds_of = {device: size / 1e9 / paths[device][1] + devices.latency_s for device in paths}
+        paths = {device: path(devices, device, server) for device in used if device != server}
+        back = {device: path(devices, server, device) for device in paths}
+        seconds_of = {device: transfer_s(devices, device, server, size) for device in paths}
         slowest = max(seconds_of.values(), default=0.0)
         for device, (lanes, _) in paths.items():
             seconds = seconds_of[device]
@@ -232,9 +233,9 @@ def _transfers(problem: Problem, strategy: SplitStrategy) -> Iterator[_Transfer]
             yield _Transfer("pull", group, lanes, seconds_of[device], seconds_of[device] + update_s, (), (device,))
 
 
-def _ring(problem: Problem, used: tuple[int, ...], size: float) -> tuple[tuple[Lane, ...], float]:
+def ring(devices: Devices, used: tuple[int, ...], size: float) -> tuple[tuple[Lane, ...], float]:
     """The links that an all-reduce uses, and its seconds: 2 (k - 1) messages of a k-th of the bytes among k devices."""
-    devices, members = problem.devices, len(used)
+    members = len(used)
     machines = [devices.all[device].machine for device in used]
     lanes: list[Lane] = [COLLECTIVES]
     for machine in sorted(set(machines)):
@@ -246,11 +247,15 @@ def _ring(problem: Problem, used: tuple[int, ...], size: float) -> tuple[tuple[L
     return tuple(lanes), messages * (size / members / 1e9 / devices.slowest_gb_s(used) + devices.latency_s)
 
 
-def _path(problem: Problem, sender: int, receiver: int) -> tuple[tuple[Lane, ...], float]:
+def path(devices: Devices, sender: int, receiver: int) -> tuple[tuple[Lane, ...], float]:
     """The links from one device to another, and the GB/s of the slowest of them."""
-    devices = problem.devices
     here, there = devices.all[sender].machine, devices.all[receiver].machine
     if here == there:
         return (("link", here),), devices.machines[here].link_gb_s
     slowest = min(devices.machines[here].network_gb_s or 0.0, devices.machines[there].network_gb_s or 0.0)
     return (("out", here), ("in", there)), slowest
+
+
+def transfer_s(devices: Devices, sender: int, receiver: int, size: float) -> float:
+    """Seconds of a transfer of so many bytes from one device to another."""
+    return size / 1e9 / path(devices, sender, receiver)[1] + devices.latency_s

@@ -39,6 +39,8 @@ def apply(plan: str | Path | PlanFile, model: Any, loader: Any) -> Any:
     from ddlprof.extensions.hetero.plan_file import PlanFile, read_plan
 
     found = plan if isinstance(plan, PlanFile) else read_plan(plan)
+    if found.stages:
+        raise UserError("the plan divides the layers: use ddlprof.hetero.apply_stages")
     initialised = dist.is_available() and dist.is_initialized()
     rank, world = (dist.get_rank(), dist.get_world_size()) if initialised else (0, 1)
     if world != len(found.ranks):

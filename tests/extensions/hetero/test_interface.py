@@ -18,5 +18,7 @@ def test_commands_and_options() -> None:
 
 def test_python_api_of_plans() -> None:
     hetero = import_module("ddlprof.hetero")
-    assert hetero.__all__ == ["apply"]
+    assert hetero.__all__ == ["apply", "apply_stages"]
     assert list(inspect.signature(hetero.apply).parameters) == ["plan", "model", "loader"]
+    stages = inspect.signature(hetero.apply_stages).parameters
+    assert list(stages) == ["plan", "model", "loss", "example", "device"]

@@ -27,11 +27,10 @@ def test_one_line_plans_with_an_interval_and_a_trace(tmp_path: Path) -> None:
     (tmp_path / "net.json").write_text(workload_text(NET))
     (tmp_path / "machines.json").write_text(json.dumps(MACHINES))
     found = plan_for([str(tmp_path / "net.json")], tmp_path / "machines.json", global_batch=32)
-    assert (found.job, sum(found.plan.best.strategy.samples)) == ("net", 32)
-    step, interval_s = found.plan.best.step, found.interval_s
-    assert step is not None
+    assert found.split is not None
+    assert (found.job, sum(found.split.best.strategy.samples)) == ("net", 32)
+    interval_s = found.interval_s
     assert interval_s is not None
-    assert interval_s[0] < step.step_s < interval_s[1]
-    traced = found.traced_step()
-    assert traced.step_s == pytest.approx(step.step_s)
+    assert interval_s[0] < found.step_s < interval_s[1]
+    assert max(each.end_s for each in found.slices()) == pytest.approx(found.step_s)
     assert any("layers were not recorded" in note for note in found.notes)

@@ -14,15 +14,15 @@ from ddlprof.cli.panels import job_option, machines_option, panel
 
 if TYPE_CHECKING:
     from ddlprof.extensions.hetero.check.run import CheckResult
-    from ddlprof.extensions.hetero.planning import UnequalPlan
     from ddlprof.extensions.hetero.problem import Problem
+    from ddlprof.extensions.hetero.unequal_plan import UnequalPlan
 
 
 FORMATS = ("table", "json", "trace", "plan")
 _check_option = panel("Check")
 _Format = Annotated[
     str | None,
-    format_option(FORMATS, besides="; trace: the planned step, for Perfetto; plan: for ddlprof.hetero.apply"),
+    format_option(FORMATS, besides="; trace: the planned step, for Perfetto; plan: for a training"),
 ]
 
 
@@ -46,27 +46,28 @@ def plan(
     out: Out = None,
     format: _Format = None,
 ) -> None:
-    """Plan a job on unequal GPUs: which to use, how to split the batch, and how to exchange gradients.
+    """Plan a job on unequal GPUs: which to use, how to divide the batch or the layers, how to exchange gradients.
 
-    Beside the four plans that need no search: split evenly or by speed, all-reduce or parameter servers.
+    Beside the plans that need no search: the batch split evenly or by speed, with all-reduce or parameter servers; and
+    as many layers on every GPU.
     """
     from ddlprof.extensions.hetero.planning import plan_for
     from ddlprof.extensions.hetero.report import json, text, trace
 
     destinations = wanted(out, format, FORMATS)
     found = plan_for(run, machines, global_batch, learned=learned)
-    checked, failure = _checked(found.plan.problem) if check else (None, None)
+    checked, failure = _checked(found.problem) if check else (None, None)
 
     def as_table(found: UnequalPlan) -> str:
-        shown = text.render(found.job, found.plan, found.notes, found.interval_s)
+        shown = text.render(found)
         return shown + text.render_check(checked) if checked else shown
 
     destinations.write(
         {
             "table": as_table,
-            "json": lambda found: json.as_json(found.job, found.plan, found.notes, checked),
-            "trace": lambda found: trace.render(found.job, found.plan.problem, found.traced_step()),
-            "plan": lambda found: json.as_plan(found.job, found.plan),
+            "json": lambda found: json.as_json(found, checked),
+            "trace": trace.render,
+            "plan": json.as_plan,
         },
         found,
     )

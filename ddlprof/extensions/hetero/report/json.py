@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from ddlprof.extensions.hetero.check.run import CheckResult
-from ddlprof.extensions.hetero.plan_file import PLAN_SCHEMA
-from ddlprof.extensions.hetero.report.text import bound_by
+from ddlprof.extensions.hetero.plan_file import SCHEMA_OF_SPLITS
+from ddlprof.extensions.hetero.report import stages
+from ddlprof.extensions.hetero.report.text import EQUAL, bound_by
 from ddlprof.extensions.hetero.search import Planned, SplitPlan
+from ddlprof.extensions.hetero.unequal_plan import UnequalPlan
 from ddlprof.report.json_csv import json_text
 
 
-def as_json(job: str, plan: SplitPlan, notes: Sequence[str], check: CheckResult | None = None) -> str:
-    """Everything that the table shows, and more; seconds and bytes."""
+def as_json(found: UnequalPlan, check: CheckResult | None = None) -> str:
+    """Everything that the table shows, and more; seconds and bytes.
+
+    `plan` is the faster one of `split`, which divides the batch alone, and `stages`, which divides the layers.
+    """
+    problem, split, staged = found.problem, found.split, found.staged
+    of_split = _values(split, split.best) if split else None
+    of_stages = stages.values(staged.problem, staged.best) if staged else None
+    uniform = {each.name: _values(split, each) for each in split.uniform} if split else {}
+    if staged is not None and staged.uniform is not None:
+        uniform[EQUAL] = stages.values(staged.problem, staged.uniform)
     return json_text(
         {
-            "job": job,
-            "batch": plan.problem.batch,
-            "devices": [asdict(device) for device in plan.problem.devices.all],
-            "groups": [asdict(group) for group in plan.problem.groups],
-            "plan": _values(plan, plan.best),
-            "uniform": {each.name: _values(plan, each) for each in plan.uniform},
-            "gain": plan.gain,
-            "basis": list(notes),
+            "job": found.job,
+            "batch": problem.batch,
+            "devices": [asdict(device) for device in problem.devices.all],
+            "groups": [asdict(group) for group in problem.groups],
+            "plan": of_stages if found.stages else of_split,
+            "split": of_split,
+            "stages": of_stages,
+            "uniform": uniform,
+            "gain": found.gain,
+            "basis": found.notes,
             "check": None if check is None else check.values(),
         }
     )
@@ -51,14 +63,22 @@ def _values(plan: SplitPlan, planned: Planned) -> dict[str, Any]:
     }
 
 
-def as_plan(job: str, plan: SplitPlan) -> str:
-    """The part of the plan that a training needs: the samples of each rank, and the exchange of each gradient group."""
+def as_plan(found: UnequalPlan) -> str:
+    """The part of the plan that a training needs."""
+    if found.stages is not None:
+        return stages.as_plan(found.job, found.stages)
+    assert found.split is not None
+    return _split_plan(found.job, found.split)
+
+
+def _split_plan(job: str, plan: SplitPlan) -> str:
+    """The samples of each rank, and the exchange of each gradient group."""
     problem, strategy = plan.problem, plan.best.strategy
     assert plan.best.step is not None
     devices = problem.devices
     return json_text(
         {
-            "schema": PLAN_SCHEMA,
+            "schema": SCHEMA_OF_SPLITS,
             "job": job,
             "step_s": plan.best.step.step_s,
             "ranks": [

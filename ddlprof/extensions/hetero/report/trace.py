@@ -9,29 +9,30 @@ from collections.abc import Iterator
 
 from ddlprof.base.text import plain
 from ddlprof.extensions.hetero.problem import Problem
-from ddlprof.extensions.hetero.simulation import COLLECTIVES, Lane, SimulatedStep
+from ddlprof.extensions.hetero.simulation import COLLECTIVES, Lane, Slice
+from ddlprof.extensions.hetero.unequal_plan import UnequalPlan
 from ddlprof.report.trace_format import Event, process, trace_text, track
 
 _WORDS = {"out": "network, out", "in": "network, in", "link": "links between its GPUs"}
 
 
-def render(job: str, problem: Problem, step: SimulatedStep) -> str:
-    """The trace of a step that was simulated with its slices, as JSON. Times are whole nanoseconds, in microseconds."""
-    about = {"made_by": "ddlprof plan --format trace", "job": plain(job), "step_ms": step.step_s * 1e3}
-    return "".join(trace_text(about, _events(problem, step)))
+def render(found: UnequalPlan) -> str:
+    """The trace of the planned step, as JSON. Times are whole nanoseconds, in microseconds."""
+    about = {"made_by": "ddlprof plan --format trace", "job": plain(found.job), "step_ms": found.step_s * 1e3}
+    return "".join(trace_text(about, _events(found.problem, found.slices())))
 
 
-def _events(problem: Problem, step: SimulatedStep) -> Iterator[Event]:
+def _events(problem: Problem, slices: tuple[Slice, ...]) -> Iterator[Event]:
     devices = problem.devices
     for number, machine in enumerate(devices.machines, start=1):
         yield process(number, plain(machine.name))
     yield process(len(devices.machines) + 1, "all machines")
     places = {lane: (_process(problem, lane), tid) for tid, lane in enumerate(_lanes(problem), start=100)}
-    shown = {each.lane for each in step.slices}
+    shown = {each.lane for each in slices}
     for lane, (pid, tid) in places.items():
         if lane in shown:
             yield from track(pid, tid, plain(_name(problem, lane)))
-    for each in sorted(step.slices, key=lambda one: (one.begin_s, one.lane, one.end_s)):
+    for each in sorted(slices, key=lambda one: (one.begin_s, one.lane, one.end_s)):
         pid, tid = places[each.lane]
         begin_ns, end_ns = round(each.begin_s * 1e9), round(each.end_s * 1e9)
         if end_ns == begin_ns:

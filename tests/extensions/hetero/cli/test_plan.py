@@ -13,7 +13,8 @@ from ddlprof.extensions.hetero.check.run import CheckedSplit, CheckResult
 from ddlprof.extensions.hetero.plan_file import read_plan
 from ddlprof.extensions.hetero.problem import SplitStrategy
 from ddlprof.extensions.hetero.report import text as table
-from ddlprof.model.operators import Layer, Operator, StepOperators
+from ddlprof.extensions.hetero.training import apply
+from ddlprof.model.operators import Layer, Operator, StepMemory, StepOperators
 from ddlprof.recommender import Measurement, Workload
 from tests.unit.cli.commands import ddlprof, write_workload
 
@@ -80,6 +81,59 @@ def test_the_timeline_ends_when_the_step_does_and_nothing_overlaps(
     assert set(tracks) <= named
 
 
+GIB = 2**30
+BLOCKS = tuple(
+    Layer(f"blocks.{number}", GIB, 1e9, input_bytes=8e6 if number else None, saved_bytes=1.6e7) for number in range(8)
+)
+LARGE = replace(
+    STEP, layers=BLOCKS, optimizer="adam-single",
+    memory=StepMemory(
+        parameter_bytes=8.0 * GIB, trained_bytes=8.0 * GIB, saved_bytes=1.28e8, temporary_bytes=1e7, input_bytes=6.4e6
+    ),
+)  # fmt: skip
+"""8 GiB of parameters: 32 GiB of states with Adam, more than any GPU of the cluster has."""
+
+
+def test_a_model_that_fits_on_no_gpu_is_divided_over_them(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_workload(replace(NET, layers=8, gradient_bytes=8.0 * GIB, step=LARGE), files / "large.json")
+    words = ["plan", "large.json", "--machines", "cluster.json", "-o", "-", "-o", "all.json", "-o", "net.plan.json"]
+    assert ddlprof(monkeypatch, *words, "-o", "step.trace.json") == 0
+    out = capsys.readouterr().out
+    assert "plan: stages" in out
+    assert "1F1B" in out
+    found = json.loads(Path("all.json").read_text())
+    plan = found["plan"]
+    assert found["split"] is None
+    assert plan == found["stages"]
+    assert sum(stage["layers"] for stage in plan["stages"]) == 8
+    devices = [device for stage in plan["stages"] for device in stage["devices"]]
+    assert all(0 < each["memory_bytes"] <= each["memory_limit_bytes"] for each in devices)
+    fast = sum(stage["layers"] for stage in plan["stages"] if stage["devices"][0]["device"].startswith("V100"))
+    assert fast > 4
+    assert 0 < plan["bubble"] < 1
+    assert {link["name"] for link in plan["links"]} >= {"activations and gradients"}
+    read = read_plan("net.plan.json")
+    assert [each.begins for each in read.stages] == ["", *(stage["begins"] for stage in plan["stages"][1:])]
+    assert read.micro_batches * sum(read.ranks[rank].samples for rank in read.stages[0].ranks) == 64
+    slices = [event for event in json.loads(Path("step.trace.json").read_text())["traceEvents"] if event["ph"] == "X"]
+    assert max(event["ts"] + event["dur"] for event in slices) == pytest.approx(plan["step_s"] * 1e6, rel=1e-6)
+    with pytest.raises(UserError, match="apply_stages"):
+        apply("net.plan.json", None, None)
+
+
+def test_a_model_for_which_all_gpus_together_are_too_small_is_one_line(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (files / "cluster.json").write_text(json.dumps({"machines": CLUSTER["machines"][1:]}))
+    write_workload(replace(NET, layers=8, gradient_bytes=8.0 * GIB, step=LARGE), files / "large.json")
+    assert ddlprof(monkeypatch, "plan", "large.json", "--machines", "cluster.json") == 2
+    err = capsys.readouterr().err
+    assert "nor does it with its layers divided over them" in err
+    assert err.count("\n") == 1
+
+
 def test_without_layers_all_are_taken_for_equal_and_it_is_said(
     files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +169,16 @@ def test_bad_input_is_one_line(
         ({"schema": 1, "ranks": []}, "ranks"),
         ({"schema": 9, "ranks": [{"device": "a", "machine": "b", "samples": 1}]}, "newer ddlprof"),
         ({"schema": 1, "ranks": [{"device": "a", "machine": "b", "samples": 0}]}, "samples"),
+        ({"stages": [{"begins": "", "ranks": [1, 0]}]}, "each rank is expected once, in order"),
+        ({"stages": [{"begins": "", "ranks": [0]}, {"begins": "", "ranks": [1]}], "micro_batches": 2}, "with a module"),
+        ({"stages": [{"begins": "", "ranks": [0]}, {"begins": "x", "ranks": [1]}]}, "as many as there are stages, 2"),
+        (
+            {
+                "ranks": [{"device": n, "machine": "b", "samples": 1 + (n == "b")} for n in "ab"],
+                "stages": [{"begins": "", "ranks": [0]}, {"begins": "x", "ranks": [1]}],
+            },
+            "different numbers of samples",
+        ),
         (
             {
                 "schema": 1,
@@ -126,7 +190,8 @@ def test_bad_input_is_one_line(
     ],
 )
 def test_a_damaged_plan_is_refused(tmp_path: Path, content: dict[str, object], words: str) -> None:
-    (tmp_path / "plan.json").write_text(json.dumps(content))
+    usual = {"schema": 2, "ranks": [{"device": name, "machine": "b", "samples": 1} for name in "ab"]}
+    (tmp_path / "plan.json").write_text(json.dumps(usual | content))
     with pytest.raises(UserError, match=words):
         read_plan(tmp_path / "plan.json")
 

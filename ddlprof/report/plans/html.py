@@ -130,11 +130,11 @@ def _time_against_cost(answer: Answer) -> Section | Absent:
     unit, unit_s = time_unit(answer.budget_s)
     labels: list[str] = []
     groups = [
-        {**_group(_FRONT, front, labels, unit_s), "colour": "--class-network", "symbol": "diamond", "size": 11,
+        {**_group(_FRONT, front, labels, unit_s), "colour": "--series-4", "symbol": "diamond", "size": 11,
          "opacity": 1, "names": [short(where(plan), 30) + " (knee)" * (plan is knee) for plan in front]},
-        {**_group("meets the budget", kept, labels, unit_s), "colour": "--class-compute", "symbol": "circle", "size": 7,
+        {**_group("meets the budget", kept, labels, unit_s), "colour": "--series-1", "symbol": "circle", "size": 7,
          "opacity": 0.6},
-        {**_group("rejected", rejected, labels, unit_s), "colour": "--class-other", "symbol": "circle", "size": 5,
+        {**_group("rejected", rejected, labels, unit_s), "colour": "--series-6", "symbol": "circle", "size": 5,
          "opacity": 0.6},
     ]  # fmt: skip
     data = {
@@ -226,17 +226,19 @@ def _plans(shown: Sequence[ShownPlan], accepted: Sequence[Plan]) -> Section | Ab
     places = {f"{row.plan.cloud} {row.plan.region}" for row in shown}
     several = len(places) > 1  # one place is in the caption: the table is wide enough
     rows: list[list[Content]] = [
-        [str(row.position), where(plan), f"{plan.gpus} x {plan.gpu_model}",
-         *([f"{plan.cloud} {plan.region}"] * several), plan.bound_by or "", notes_of(row),
-         f"{plan.global_batch:,}", *_amounts(plan)]
+        [str(row.position), where(plan), *_amounts(plan), f"{plan.global_batch:,}", f"{plan.gpus} x {plan.gpu_model}",
+         *([f"{plan.cloud} {plan.region}"] * several), plan.bound_by or "", notes_of(row)]
         for row in shown
         for plan in [row.plan]
     ]  # fmt: skip
-    words = ["#", "Machines", "GPUs", *(["Where"] * several), "Bound by", "Notes"]
+    words = ["GPUs", *(["Where"] * several), "Bound by", "Notes"]
     place = "" if several else f", in {min(places)}"
     more = f", {len(shown):,} of {len(accepted):,}" if len(accepted) > len(shown) else ""
-    head = [*words, "Batch", "Time [80 %]", "Cost USD [80 %]"]
-    return Section("plans", title, table(f"By cost{place}{more}", head, rows, left=set(range(len(words)))))
+    figures = ["Time [80 %]", "Cost USD [80 %]", "Batch"]
+    head = ["#", "Machines", *figures, *words]
+    return Section(
+        "plans", title, table(f"By cost{place}{more}", head, rows, left={0, 1, *range(2 + len(figures), len(head))})
+    )
 
 
 def _rejected(answer: Answer) -> Section | Absent:

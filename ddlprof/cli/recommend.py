@@ -144,7 +144,7 @@ def recommend(
         keep_global_batch=keep_global_batch, batches_per_gpu=batches, global_batch=global_batch,
     ))  # fmt: skip
     _report(replace(answer, carbon_g_per_kwh=carbon, max_cost_usd=max_cost), top, all_sizes, why, destinations)
-    emit_options.emit(emission, job, answer, precision)
+    emit_options.emit(emission, job, answer, [row.plan for row in answer.rows(top, all_sizes=all_sizes)], precision)
 
 
 def _job(
@@ -203,9 +203,12 @@ def _samples(
 
 def _report(answer: Answer, top: int, all_sizes: bool, why: bool, destinations: Wanted) -> None:
     """Writes and shows the plans. Ends the command where no plan meets the budget."""
+    from ddlprof.cli.screen import terminal_columns
     from ddlprof.report.plans import data, text, tried
 
     offer_newer_prices((plan.cloud for plan in answer.plans), answer.today)
+
+    columns = terminal_columns()
 
     def page(answer: Answer) -> Iterable[str]:
         from ddlprof.report.plans import html
@@ -214,7 +217,7 @@ def _report(answer: Answer, top: int, all_sizes: bool, why: bool, destinations: 
 
     destinations.write(
         {
-            "table": lambda answer: text.render(answer, top, all_sizes=all_sizes, why=why),
+            "table": lambda answer: text.render(answer, top, all_sizes=all_sizes, why=why, columns=columns),
             "csv": lambda answer: data.as_csv(answer.plans),
             "json": data.as_json,
             "html": page,

@@ -54,10 +54,15 @@ _STYLES = (
 """Patterns of a line and their styles; a later one goes on top. Names stand inside lines, never as labels."""
 
 
+def terminal_columns() -> int | None:
+    """The width of the terminal that standard output is; None where it is none."""
+    return max(shutil.get_terminal_size().columns, _NARROWEST) if is_terminal(sys.stdout) else None
+
+
 def show(text: str) -> None:
     """Writes a page for people to stdout; on a terminal its labelled lines are as wide as that."""
-    if is_terminal(sys.stdout):
-        text = fitted(text, shutil.get_terminal_size().columns)
+    if columns := terminal_columns():
+        text = fitted(text, columns)
     if has_colour(sys.stdout):
         _print_in_colour(text)
         return

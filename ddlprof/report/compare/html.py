@@ -79,7 +79,7 @@ def _step(data: ComparisonData) -> Section:
 
 def _table(data: ComparisonData, rows: Sequence[RowLine]) -> Html:
     scale = words.scale_of(data)
-    head = ["Class", f"A {scale.unit}", f"B {scale.unit}", "B - A", f"Of A's {data.basis}", "Interval", "B is"]
+    head = ["Class", f"A {scale.unit}", f"B {scale.unit}", "B - A", f"Of A's {data.basis}", "Interval", "Outcome"]
     lines: list[list[Content]] = [
         [_indented(words.label(row)), *(cell or None for cell in figures(row, scale))] for row in rows
     ]
@@ -137,7 +137,7 @@ def _job(job: JobLine | None) -> Section | Absent:
     if job is None:
         return Absent(title, "the wall time of a whole job is not known on both sides")
     scale = jobs.scale_of(job)
-    head = ["Part", f"A {scale.unit}", f"B {scale.unit}", "B - A", "Of A's job", "Interval", "B is"]
+    head = ["Part", f"A {scale.unit}", f"B {scale.unit}", "B - A", "Of A's job", "Interval", "Outcome"]
     lines: list[list[Content]] = [
         [_indented(jobs.label(row)), *(cell or None for cell in figures(row, scale))] for row in jobs.rows_shown(job)
     ]

@@ -149,7 +149,7 @@ def test_the_loss_is_drawn_with_its_curve(tmp_path: Path) -> None:
     assert drawn["points"][0][1] == pytest.approx(curve.at(drawn["points"][0][0]), rel=0.1)
     assert [update for update, _ in drawn["points"]] == [update for update, _ in fitted["points"]]
     assert fitted["points"][-1][1] == pytest.approx(curve.at(1197), rel=0.02)
-    assert "falls to 0.5" in page.read.text
+    assert "will level off at 0.5" in page.read.text
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from ddlprof.base.errors import complain
 from ddlprof.base.text import text_of
@@ -90,12 +90,28 @@ def _wrapped(line: str, width: int) -> str:
 
 
 def echo(text: str, err: bool = False) -> None:
-    """Writes a text as it is to stdout, or to stderr where stdout is a script's; characters that the encoding lacks are
-    written as escapes."""
-    stream = sys.stderr if err else sys.stdout
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    """Writes a text as it is to stdout, or to stderr where stdout is a script's."""
+    stream = replacing(sys.stderr if err else sys.stdout)
+    stream.write(text)
     stream.flush()
+
+
+def replacing(stream: TextIO) -> TextIO:
+    """The stream, with escapes for what its encoding lacks, as on terminals that are not UTF-8. All that ddlprof shows
+    goes through it; a script's own output does not."""
+    return cast(TextIO, _Replacing(stream))
+
+
+class _Replacing:
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._encoding = getattr(stream, "encoding", None) or "utf-8"
+
+    def write(self, text: str) -> int:
+        return self._stream.write(text.encode(self._encoding, "backslashreplace").decode(self._encoding))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def has_colour(stream: TextIO) -> bool:
@@ -112,7 +128,7 @@ def console_on(stream: TextIO) -> Console:
     """A console that prints text as it is: no markup in square brackets, no emoji by name, no breaking of lines."""
     from rich.console import Console
 
-    return Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    return Console(file=replacing(stream), highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def _print_in_colour(text: str) -> None:

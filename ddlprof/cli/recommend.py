@@ -162,15 +162,18 @@ def _answer(job: DescribedJob, layouts: str | None, engine: str | None, question
 
     `engine` is what the best plan is to be started with.
     """
+    from ddlprof.cli.screen import waiting
     from ddlprof.planning.choose import answer
 
     if question.nodes and (question.max_nodes or not question.instance_types):
         raise UserError("--nodes takes --instance beside it, and no --max-nodes")
     if layouts is not None:
         allows = emit_options.allows(job, engine, question.settings.precision)
-        return layout_options.best_layouts(job, layouts, question, allows)
+        with waiting("trying layouts"):
+            return layout_options.best_layouts(job, layouts, question, allows)
     layout_options.refuse("it goes with --layouts auto", global_batch=question.global_batch, gpus=question.gpus)
-    return answer(job, question)
+    with waiting("predicting"):
+        return answer(job, question)
 
 
 def _budget_s(budget: str, *amounts: float | None) -> float:

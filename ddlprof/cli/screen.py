@@ -32,7 +32,7 @@ PATIENCE_S = 1.0
 """Work that is done by then needs no bar."""
 _HEAD = r"[#A-Z][A-Z0-9]*(?:-h)?"
 _STYLES = (
-    (r"^(?!ddlprof )[A-Z][a-z]+(?: [a-z]+){0,2}(?=  +\S)", "bold"),  # labels: Step, Rests on
+    (r"^(?!ddlprof )[A-Z][a-z]+(?: [a-z]+){0,2}(?=  +\S)|^Overhead(?= hooks)", "bold"),  # labels: Step, Rests on
     (r"^ddlprof(?=  )", "bold cyan"),
     (
         rf"^(?:{_HEAD}(?: {_HEAD})*(?: (?:h|min|s|ms|µs|USD|%))?(?: \[80 %\])?(?:  +|$)){{3,}}$",

@@ -24,11 +24,13 @@ class Remark(NamedTuple):
 
 REMARKS: Mapping[str, Remark] = {
     "C": Remark("cheapest", "the cheapest"),
-    "B": Remark("balanced", "from there a little faster costs much, and a little cheaper takes much longer"),
+    "B": Remark(
+        "balanced", "the balanced one: from there a little faster costs much, and a little cheaper takes much longer"
+    ),
     "F": Remark("fastest", "the fastest"),
     "s": Remark("spot", "spot, can be taken away at any time: interruptions are counted"),
     "f": Remark("failures counted", "failures of machines are counted"),
-    "x": Remark("extrapolated", "outside of what was measured, so its interval is wider"),
+    "x": Remark("extrapolated", "extrapolated beyond what was measured, so its interval is wider"),
     "?": Remark("fits perhaps", "fits perhaps in memory"),
     "m": Remark("memory not known", "memory not known, assumed to fit"),
     "a": Remark("ARM", "ARM processor, which the job's packages must be built for"),
@@ -43,7 +45,7 @@ _ALL = ("#", "CLOUD", "INSTANCE", "GPUS", "BATCH", "TIME", "COST", "BOUND BY", "
 _FORMS: Sequence[Sequence[str]] = (
     (*_ALL, _WORDS),
     (*_ALL, _LETTERS),
-    ("#", "CLOUD", "INSTANCE", "GPUS", "TIME", "COST", "LAYOUT", _LETTERS),
+    ("#", "CLOUD", "INSTANCE", "GPUS", "TIME", "COST", "LAYOUT", "MFU", _LETTERS),
     ("#", "INSTANCE", "GPUS", "MEAN TIME", "MEAN COST", "LAYOUT", _LETTERS),
     ("#", "MACHINES", "MEAN TIME", "MEAN COST"),
 )

@@ -254,8 +254,16 @@ def _measurement(headline: Attempt, manifest: Manifest, batch_per_rank: int) -> 
         gpu_model=None if device == "cpu" else device,
         queued_share=headline.queued_share,
         reduced_in=training.reduced_in,
+        launch_us=training.launch_us or None,
+        cpu_model=_processor(manifest.host),
         **carried,
     )
+
+
+def _processor(host: dict[str, Any]) -> str | None:
+    """The processor's name, with that of its family where the system tells it by numbers."""
+    name, family = host.get("cpu_model"), host.get("cpu_family")
+    return f"{name[:100]} ({family[:100]})" if name and family else name and name[:100]
 
 
 def _work(headline: Attempt) -> tuple[float, list[str]]:

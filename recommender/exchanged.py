@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ddlprof.recommender.compute.adapters import FOUR_BIT_BYTES, adapters_of
+from ddlprof.recommender.compute.adapters import adapter_types, adapters_of, target_shares
+from ddlprof.recommender.compute.packing import packing_named
 from ddlprof.recommender.compute.precisions import (
     BYTES,
     computed_type,
@@ -56,12 +57,15 @@ def exchanged_by(
     if rank is None or step is None or not step.has_forward:
         return Exchanged(workload.gradient_bytes * (reduced + gathered), workload.tensors)
     elements, _ = trained(step)
-    adapters = adapters_of(step, rank, elements)
-    weights = 1.0 + adapters.share
+    adapters = adapters_of(step, rank, elements, target_shares(step, changes.lora_targets))
+    asked = in_terms_of(step.precision, precision or step.precision)
+    wider = BYTES[adapter_types(asked, changes.lora_precision).held] / BYTES[parameter_type(asked)]
+    share = adapters.share * wider
+    weights = 1.0 + share
     if changes.qlora is not None:
         size = BYTES[parameter_type(precision_named(step.precision))]
-        weights -= adapters.covered / elements * (1.0 - FOUR_BIT_BYTES / size)
-    factor = reduced * adapters.share + gathered * weights
+        weights -= adapters.packable / elements * (1.0 - packing_named(changes.qlora_format).held_bytes / size)
+    factor = reduced * share + gathered * weights
     return Exchanged(workload.gradient_bytes * factor, adapters.tensors)
 
 

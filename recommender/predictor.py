@@ -275,7 +275,9 @@ class Predictor:
             grad_accum=target.grad_accum or self._measured_as.grad_accum or 1,
             changes=Changes.of(target),
             reduced_in=measured.reduced_in if measured and measured.strategy == strategy else None,
-            host=host_of(self._catalog, machine.gpu, machine.cpu_model, target.host_launch_us),
+            host=host_of(
+                self._catalog, machine.gpu, machine.cpu_model, target.host_launch_us, self.workload.measurements
+            ),
         )
 
     def _compute(self, ask: _Ask, batch_per_gpu: int | None = None) -> ComputeEstimate:

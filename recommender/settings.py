@@ -10,6 +10,7 @@ from ddlprof.instance_catalog import Gpu
 from ddlprof.model.operators import Checkpointing
 from ddlprof.recommender.compute.gpu_peaks import matrix_of
 from ddlprof.recommender.compute.optimizers import optimizer_named
+from ddlprof.recommender.compute.packing import packing_named
 from ddlprof.recommender.compute.precisions import precision_named
 from ddlprof.recommender.errors import PredictionError, checked
 from ddlprof.recommender.strategy import STRATEGIES
@@ -44,6 +45,13 @@ class Settings:
     """The rank of adapters that are trained beside frozen weights (LoRA)."""
     qlora: Rank | None = None
     """The same beside weights held in four bits (QLoRA)."""
+    lora_targets: Name | None = None
+    """The layers that have adapters, by the ends of their names, such as `q_proj,v_proj`, or all-linear; None: as PEFT
+    has it for models with such names."""
+    lora_precision: Name | None = None
+    """The precision of adapters; None: fp32 beside weights in 16 bit, as PEFT has it, and else as the job."""
+    qlora_format: Name | None = None
+    """How QLoRA holds its weights: a name of `ddlprof.recommender.compute.packing.FORMATS`; None: nf4."""
     host_launch_us: LaunchUs | None = None
     """Microseconds that the host takes to launch an operator. It is no setting of the job, and differs from none."""
 
@@ -100,6 +108,14 @@ def check_settings(asked: Settings | Target, gpu: Gpu | None = None) -> None:
             raise PredictionError(f"{problem}; choose another precision or another GPU")
     if asked.lora is not None and asked.qlora is not None:
         raise PredictionError("lora and qlora are two ways to train adapters: ask for one of them")
+    if asked.lora is None and asked.qlora is None and (asked.lora_targets or asked.lora_precision) is not None:
+        raise PredictionError("lora targets and a lora precision are those of adapters: ask for lora or qlora, too")
+    if asked.qlora_format is not None:
+        if asked.qlora is None:
+            raise PredictionError("a qlora format is that of weights in four bits: ask for qlora, too")
+        packing_named(asked.qlora_format)
+    if asked.lora_precision is not None:
+        precision_named(asked.lora_precision)
     if asked.optimizer is not None:
         optimizer_named(asked.optimizer)
     if asked.strategy is not None and asked.strategy not in STRATEGIES:

@@ -84,6 +84,10 @@ class Measurement:
     reduced_in: Name | None = None
     """The type in which gradients were reduced (fp32, bf16, fp16), as FSDP's mixed precision or a compressing hook of
     DDP says; None: not known."""
+    launch_us: Annotated[float, Interval(1e-3, 1e6)] | None = None
+    """Microseconds that its host took to launch a small operator, as a run times it in the end."""
+    cpu_model: Name | None = None
+    """The processor that did."""
 
     def __post_init__(self) -> None:
         checked(self)

@@ -22,7 +22,7 @@ CEILINGS = {
     "data": "a perfect loader: every batch is there when it is asked for",
     "h2d": "copies to the device that nothing waits for",
     "network": "a network between machines as fast as the links inside one",
-    "straggler": "ranks that are all equally fast",
+    "straggler": "ranks that are all as fast as the first one in each step",
     "bubble": "a pipeline whose schedule keeps all stages busy",
     "comm": "no communication at all",
     "other": "nothing but computing, data and communication in the loop",
@@ -91,9 +91,13 @@ def _least(ranks: Sequence[_Steady], name: str, index: NDArray[np.intp], steps: 
     `index`: for each step of the ranks, one rank after the other, which of the job's `steps` it is.
     """
     alone = all(rank.wait is None or not rank.times["comm"].any() for rank in ranks)
-    if alone or name in ("straggler", "bubble"):  # ranks do not wait for each other, or would not
+    if alone or name == "bubble":  # ranks do not wait for each other, or would not
         return float(np.concatenate([rank.times["step"] - rank.times[name] for rank in ranks]).mean())
     longest = np.zeros(steps, dtype=np.int64)
+    if name == "straggler":  # who waits longest is the first one: of two ranks, the mean wait is half of it
+        np.maximum.at(longest, index, np.concatenate([rank.times[name] for rank in ranks]))
+        step = np.concatenate([rank.times["step"] for rank in ranks])
+        return float(np.maximum(step - longest[index], 0).mean())
     left = []
     for rank in ranks:
         wait = rank.wait if rank.wait is not None and name != "comm" else 0  # part of communication

@@ -23,6 +23,7 @@ _RESULTS = (
     "tokens_per_sample",
     "padding_share",
     "batch_bytes",
+    "launch_us",
 )
 """Fields of the training that are results, not settings, and differ from run to run."""
 _SMALL = 1e-4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,8 +14,12 @@ from ddlprof.model.records import COMPILATION
 
 if TYPE_CHECKING:
     from ddlprof.analysis.run import Attempt, RankAnalysis
+    from ddlprof.analysis.sources import Sources
+    from ddlprof.model.records import GraphBreak
 
 
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+$")
+"""The name of the part of a function after a break."""
 _LONGEST_OF_YOUNG_S = 0.5
 """What torch and its libraries have made is collected in 0.1 to 0.4 s; longer ones are of the objects of scripts."""
 
@@ -39,6 +45,38 @@ class Pauses:
         """The seconds of a mean step without the two long pauses that any process has while it is young."""
         young_s = 2 * min(self.longest_s, _LONGEST_OF_YOUNG_S)
         return max(0.0, self.seconds - young_s / self.steps) if self.steps else 0.0
+
+
+@dataclass(frozen=True)
+class BrokenGraphs:
+    """The graphs of torch.compile that are broken in functions in which steady steps were seen."""
+
+    places: list[GraphBreak]
+    share: float
+    """The share of the stack samples of forwards and losses that are in these functions, between their graphs."""
+    samples: int
+    """The number of all stack samples of forwards and losses."""
+
+
+def broken_graphs(ranks: Sequence[RankAnalysis], passes: Sources) -> BrokenGraphs | None:
+    """The breaks that steady steps come by; None if none was seen. `passes`: where forwards and losses were.
+
+    A function whose graph is whole has no frame in the stack, so that samples in it are of the parts between graphs.
+    """
+    broken = {each.place: each for rank in ranks for each in rank.data.graph_breaks}
+    share: defaultdict[str, float] = defaultdict(float)
+    for each in passes.shares:
+        share[_function(each.place.text)] += each.share
+    seen = [each for place, each in broken.items() if _function(place) in share]
+    if not seen:
+        return None
+    return BrokenGraphs(seen, sum(share[name] for name in {_function(each.place) for each in seen}), passes.samples)
+
+
+def _function(text: str) -> str:
+    """File and function of a place, without the class, and also where dynamo goes on in the middle of the function."""
+    place, _, name = _RESUMED.sub(r"\1", text).rpartition(" ")
+    return f"{place.rpartition(':')[0]} {name.rpartition('.')[2]}"
 
 
 def collector_pauses(ranks: Sequence[RankAnalysis]) -> Pauses | None:

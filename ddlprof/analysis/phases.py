@@ -111,6 +111,7 @@ class Phases:
             data_parallel_ranks=kept.data_parallel_ranks,
             cpu_threads=kept.cpu_threads,
             anomaly_share=kept.anomaly_share,
+            interpreter_hook=kept.interpreter_hook,
             deterministic=kept.deterministic,
             **of_update,
         )

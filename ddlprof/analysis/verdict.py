@@ -32,6 +32,7 @@ from ddlprof.analysis.thresholds import (
 from ddlprof.base.units import count, either, percent, significant
 from ddlprof.model.classes import COMM_PARTS, TABLE
 from ddlprof.model.manifest import Manifest
+from ddlprof.model.operators import StepOperators
 
 _NAMES = {each.name: each.words for each in TABLE if each.words}
 """The words for a class in a sentence, where its name is not clear enough."""
@@ -73,9 +74,10 @@ def judge_run(
     hooks_s: float | None,
     cpu_percent: float | None,
     job: JobTime | None = None,
+    step: StepOperators | None = None,
 ) -> Judged:
     """Judges the attempt that the headline is about. `hooks_s`: the overhead of the hooks in a step."""
-    facts = gather_facts(manifest, headline, sources, hooks_s, cpu_percent, job)
+    facts = gather_facts(manifest, headline, sources, hooks_s, cpu_percent, job, step)
     hooks_ns = hooks_s * 1e9 if hooks_s is not None else None
     verdict = diagnose(facts.summary, headline.steady_steps, hooks_ns, facts.world_size, facts.launch_bound)
     findings = apply_rules(facts, RULES)
@@ -87,10 +89,11 @@ def judge_run(
     severity = "warning" if facts.starved and verdict.severity == "ok" else verdict.severity
     queued = facts.host.queued_share if facts.shares_machine else None
     words = headline_words(verdict, facts)
-    first = _first_of_job(verdict, findings, job)
+    first = _watched(findings) or _first_of_job(verdict, own, findings, job)
     if first is not None:
         why, action, rule = f"{first.evidence}; of the steps, {why}", first.next, first.rule
-        words, severity = f"{first.title}, {percent(first.share or 0.0)} of it", first.severity
+        share = f", {percent(first.share)} of it" if first.share is not None else ""
+        words, severity = f"{first.title}{share}", first.severity
     return Judged(VerdictLine(verdict.name, severity, verdict.share, why, action, rule, queued, words), findings)
 
 
@@ -108,13 +111,24 @@ def _finding_of(verdict: Verdict, action: str, findings: Sequence[Finding]) -> F
     return same if chosen is None or (same is not None and chosen.severity == "info") else chosen
 
 
-def _first_of_job(verdict: Verdict, findings: Sequence[Finding], job: JobTime | None) -> Finding | None:
-    """The finding about the job beside its steps that is worth more than what bounds the steps; None: none is."""
+def _watched(findings: Sequence[Finding]) -> Finding | None:
+    """The finding that each line of Python is watched: until it is not, what else takes long may be this."""
+    return next((each for each in findings if each.rule == "interpreter_hook" and each.severity != "info"), None)
+
+
+def _first_of_job(
+    verdict: Verdict, own: Finding | None, findings: Sequence[Finding], job: JobTime | None
+) -> Finding | None:
+    """The finding about the job beside its steps that is worth more than what bounds the steps, and than what their
+    own finding may gain; None: none is."""
     steps = job.share("steps") if job is not None else None
-    of_job = [each for each in findings if each.of == "job" and each.severity == "critical"]
+    of_job = [each for each in findings if each.of == "job" and each.severity != "info"]
     first = max(of_job, key=lambda each: each.share or 0.0, default=None)
-    stall = (verdict.share or 0.0) if verdict.stall is not None else 0.0
-    return first if first is not None and steps is not None and (first.share or 0.0) > steps * stall else None
+    if first is None or job is None or steps is None:
+        return None
+    stall = steps * (verdict.share or 0.0) if verdict.stall is not None else 0.0
+    gain = (own.gain_s or 0.0) * job.steps / job.wall_s if own is not None else 0.0
+    return first if (first.share or 0.0) > max(stall, gain) else None
 
 
 def headline_words(verdict: Verdict, facts: Facts) -> str | None:

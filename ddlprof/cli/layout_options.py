@@ -105,9 +105,9 @@ def best_layouts(
         keep_global_batch=question.keep_global_batch or None,
         batch=question.batches_per_gpu or None,
     )
-    fixed = {
-        name: getattr(question.settings, name)
-        for name in ("strategy", "grad_accum", "checkpointing", "compiled", "lora", "qlora", "host_launch_us")
-    }
+    apart = (
+        "strategy grad_accum checkpointing compiled lora qlora lora_targets lora_precision qlora_format host_launch_us"
+    )
+    fixed = {name: getattr(question.settings, name) for name in apart.split()}
     refuse("it is part of the layouts that are searched", **fixed)
     return layout_answer(job, question, allows)

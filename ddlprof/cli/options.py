@@ -58,6 +58,28 @@ Lora = Annotated[
 Qlora = Annotated[
     int | None, job_option("--qlora", metavar="RANK", min=1, help="The same, the weights held in four bits (QLoRA).")
 ]
+LoraTargets = Annotated[
+    str | None,
+    job_option(
+        "--lora-targets",
+        metavar="NAME,...",
+        help="Layers with adapters, by the ends of their names, as q_proj,v_proj, or all-linear [as PEFT].",
+    ),
+]
+LoraPrecision = Annotated[
+    str | None,
+    job_option(
+        "--lora-precision",
+        metavar="P",
+        help="Precision of the adapters: fp32, amp-bf16 (fp32 under autocast), bf16, ... [as PEFT: fp32 beside bf16].",
+    ),
+]
+QloraFormat = Annotated[
+    str | None,
+    job_option(
+        "--qlora-format", metavar="FORMAT", help="How QLoRA holds its weights: nf4 (bitsandbytes) or gptq [nf4]."
+    ),
+]
 HostLaunchUs = Annotated[
     float | None,
     machines_option(
@@ -117,6 +139,9 @@ def settings_of(
     channels_last: bool | None,
     lora: int | None = None,
     qlora: int | None = None,
+    lora_targets: str | None = None,
+    lora_precision: str | None = None,
+    qlora_format: str | None = None,
     host_launch_us: float | None = None,
 ) -> Settings:
     """The settings that replace those of the run. Raises PredictionError for names that are not known, and UserError
@@ -126,8 +151,9 @@ def settings_of(
 
     again = None if checkpointing is None else _way_of_checkpointing(checkpointing)
     settings = Settings(
-        precision, strategy, optimizer, grad_accum, again, compiled, channels_last, lora, qlora, host_launch_us
-    )
+        precision, strategy, optimizer, grad_accum, again, compiled, channels_last, lora, qlora, lora_targets,
+        lora_precision, qlora_format, host_launch_us,
+    )  # fmt: skip
     check_settings(settings)
     return settings
 

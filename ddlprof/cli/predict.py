@@ -65,13 +65,13 @@ def predict(
     layout: layout_options.LayoutText = None,
     vary: layout_options.Vary = None,
     global_batch: layout_options.GlobalBatch = None,
-    lora: options.Lora = None,
-    qlora: options.Qlora = None,
+    lora: options.Lora = None, qlora: options.Qlora = None, lora_targets: options.LoraTargets = None,
+    lora_precision: options.LoraPrecision = None, qlora_format: options.QloraFormat = None,
     other_job: options.OtherJobs = None,
     learned: options.LearnedFile = None,
     out: Out = None,
     format: Annotated[str | None, format_option(FORMATS)] = None,
-) -> None:
+) -> None:  # fmt: skip
     """Predict the step time of a job on one target, class by class, with an 80 % interval, or on several side by side.
 
     What is asked for in place of the run's own settings is shown beside the step with those.
@@ -82,7 +82,8 @@ def predict(
     machines = _machines(instance, gpu, placement, nodes, interconnect, network_gbps)
     if layout is None:
         layout_options.refuse("it is part of a --layout, which is not there", vary=vary, global_batch=global_batch)
-        asked = strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora, host_launch_us
+        adapters = lora, qlora, lora_targets, lora_precision, qlora_format
+        asked = strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, *adapters, host_launch_us
         settings = [options.settings_of(name, *asked) for name in names_in(precision or "") or (None,)]
         described = {"interconnect": interconnect, "network_gbps": network_gbps}
         job = load_job_with(learned, run or [], (batch,) if batch else (), other_job or ())
@@ -91,7 +92,8 @@ def predict(
     layout_options.refuse(
         "it goes without --layout, which says zero1 and the like, and selective or full",
         strategy=strategy, checkpointing=checkpointing, compiled=compiled, channels_last=channels_last,
-        lora=lora, qlora=qlora, host_launch_us=host_launch_us,
+        lora=lora, qlora=qlora, lora_targets=lora_targets, lora_precision=lora_precision,
+        qlora_format=qlora_format, host_launch_us=host_launch_us,
     )  # fmt: skip
     question = layout_options.question_of(
         layout, placement=whole_numbers(placement, "--placement") if placement else None, nodes=nodes,

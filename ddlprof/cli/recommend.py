@@ -115,10 +115,9 @@ def recommend(
     layouts: layout_options.Layouts = None,
     global_batch: layout_options.GlobalBatch = None,
     gpus: _Gpus = None,
-    lora: options.Lora = None,
-    qlora: options.Qlora = None,
-    discount: options.Discounts = None,
-    prices: options.Prices = None,
+    lora: options.Lora = None, qlora: options.Qlora = None, lora_targets: options.LoraTargets = None,
+    lora_precision: options.LoraPrecision = None, qlora_format: options.QloraFormat = None,
+    discount: options.Discounts = None, prices: options.Prices = None,
     interruptions: options.Interruptions = None,
     other_job: options.OtherJobs = None,
     learned: options.LearnedFile = None,
@@ -127,14 +126,15 @@ def recommend(
     format: _Format = None,
     emit: _Emit = None,
     plan: _Plan = None,
-) -> None:
+) -> None:  # fmt: skip
     """Rank the cloud machines that finish a job within a time budget by the predicted cost. A plan meets the budget if
     the upper end of its 80 % interval does. The exit code is 1 if no plan does.
     """
     emission, destinations = emit_options.wanted_with(emit, plan, out, format, FORMATS)
     job, batches = _job(learned, run or [], batch, other_job or ())
     emission = emit_options.with_path(emission, job, layouts is not None)
-    asked = strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, lora, qlora, host_launch_us
+    adapters = lora, qlora, lora_targets, lora_precision, qlora_format
+    asked = strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, *adapters, host_launch_us
     answer = _answer(job, layouts, emit, PlanQuestion(
         budget_s=_budget_s(budget, steps, epochs, samples), max_cost_usd=max_cost, region=region, cloud=cloud,
         samples=_samples(job, steps, epochs, samples, global_batch), pricing=names_in(pricing),

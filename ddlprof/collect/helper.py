@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from ddlprof.base.real_time import time
 from ddlprof.collect.drops import DURATION, STACK, STEP
 from ddlprof.collect.facts.counters import ContextSampler, PeakMemory
+from ddlprof.collect.facts.graph_breaks import GraphBreaks
 from ddlprof.collect.facts.recompilations import Recompilations
 from ddlprof.collect.facts.switches import Switches
 from ddlprof.collect.handover import Handover
@@ -100,6 +101,7 @@ class Helper:
         self.stacks = StackSampler()
         self.switches = Switches()
         self._recompilations = Recompilations()
+        self._graph_breaks = GraphBreaks(self.stacks.places)
         self.steps_ns = self.other_ns = 0
         """The time of the latest steps, and that of it in which lines are looked for: `other` and `data`."""
         self._last_step: int | None = None
@@ -322,7 +324,7 @@ class Helper:
             self.steps_ns, self.other_ns = self.steps_ns // 2, self.other_ns // 2
         self.steps_ns += step.row.step_ns
         if step.collectives:
-            step.issuers = issuers_of(step.collectives, self.stacks.places)
+            step.issuers = issuers_of(step.collectives, self.stacks.places, self.stacks.update)
         self.other_ns += step.row.other_ns + (step.row.data_ns or 0)
         self._last_step = step.row.step
         self._pending.append((time.perf_counter(), step))
@@ -405,7 +407,8 @@ class Helper:
         for reading in self.context.health(last) if self.context is not None else ():
             self.writer.context(reading)
         pauses = self.recorder.collector.news(time.perf_counter_ns() - self.writer.header.origin_ns)
-        for record in (*((pauses,) if pauses is not None else ()), *self._recompilations.news()):
+        compiled = (*self._recompilations.news(), *self._graph_breaks.news())
+        for record in (*((pauses,) if pauses is not None else ()), *compiled):
             self.writer.context(record)
         self.writer.context(self.cost())
         self._write_loader_cost()

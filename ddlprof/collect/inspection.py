@@ -51,6 +51,10 @@ class ModelInspection(Inspection):
         self._probe.training_forward(module, inputs)
         self._amounts.forward(inputs)
 
+    def forward_over(self, made: Any) -> None:
+        """See `Inspection`."""
+        self._probe.mark_graph(made)
+
     def backward(self, roots: Any, nested: bool, kept: bool) -> None:
         """See `Inspection`."""
         self._device.look(roots if issubclass(type(roots), (list, tuple)) else [roots])

@@ -338,6 +338,8 @@ class Session:
             if replaced or self.rank_output.left_to_others():
                 return
             self.progress.open(last=True)
+        if self.progress.steps and status == "ok":
+            self.rank_output.time_launches()
         self._learn()
         self._note_what_is_missing()
         end = time.perf_counter_ns() - self.rank_output.origin_ns

@@ -32,6 +32,7 @@ from ddlprof.model.records import (
     Drop,
     End,
     Flush,
+    GraphBreak,
     GroupFacts,
     JobSpan,
     LoaderCost,
@@ -58,6 +59,7 @@ KINDS: dict[str, type[Any]] = {
     "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts, "h": PipelineSchedule, "x": RoutedTokens,
     "r": CheckpointFile, "y": HealthReading, "i": Stride, "j": Issuers, "o": BatchAmount,
     "J": ComputeSamples, "O": CollectorPauses, "A": RecompileReason, "P": Phase,
+    "B": GraphBreak,
 }  # fmt: skip
 """The type of record of each tag. `s` and `a` are only in files of schema 2."""
 SHAPES = "shapes"
@@ -127,6 +129,7 @@ Record: TypeAlias = (
     | Stride
     | CollectorPauses
     | RecompileReason
+    | GraphBreak
     | BatchAmount
 )
 """Records that consist of plain numbers or text and take one line each."""

@@ -27,10 +27,12 @@ SCRIPT = "script"
 """A line of the user's; the next two inside a forward, and inside a backward."""
 IN_FORWARD = "script in forward"
 IN_BACKWARD = "script in backward"
+OBJECTS = "script's objects"
+"""A line of the user's that sends objects of Python, which are pickled."""
 PACKAGE = "package"
 """An installed package other than torch."""
 
-OF_SCRIPT = (SCRIPT, IN_FORWARD, IN_BACKWARD)
+OF_SCRIPT = (SCRIPT, IN_FORWARD, IN_BACKWARD, OBJECTS)
 ISSUERS = (REDUCER, BUFFERS, FSDP, FSDP2, SHARDED_OPTIMIZER, SYNC_NORM, TENSOR, *OF_SCRIPT, PACKAGE)
 
 UNKNOWN = -1

@@ -112,6 +112,9 @@ class TrainingFacts:
     """Whether such statistics are among the buffers that DDP broadcasts."""
     anomaly_share: Shared[float | None] = None
     """The share of looks during the training in which autograd's anomaly mode was on."""
+    interpreter_hook: str | None = None
+    """What the interpreter calls for each `line` or `call` of Python in the training thread, such as `line: pydevd` of
+    a debugger or `call: cProfile`; empty: nothing."""
     deterministic: Shared[bool | None] = None
     """Whether only deterministic algorithms were allowed at the last look."""
     optimizer_loops: Shared[bool | None] = None
@@ -120,6 +123,12 @@ class TrainingFacts:
     """The argument of that optimizer that ends this: `fused` or `foreach`; empty if it has none."""
     optimizer_tensors: Shared[int | None] = None
     """The number of parameters that it updates."""
+    kept_graphs: Shared[int | None] = None
+    """The number of first steps whose autograd graphs still lived at the last look; None: nobody looked."""
+    retained_graphs: Shared[bool | None] = None
+    """Whether the only backward of each first step kept its graph (`retain_graph=True`), which was let go later."""
+    launch_us: float | None = None
+    """Microseconds that the host of rank 0 takes to launch a small operator, timed when the training had ended."""
 
 
 @dataclass
@@ -212,6 +221,8 @@ class UsedOfHost:
     """Facts about the machine that reports and predictions use."""
 
     instance_type: str | None = None
+    cpu_model: str | None = None
+    cpu_family: str | None = None
     available_cores: int | None = None
     logical_cores: int | None = None
     cpu_quota_cores: float | None = None

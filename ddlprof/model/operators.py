@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from ddlprof.base.files import replace_whole
 from ddlprof.base.reading import NOT_NEGATIVE, Interval, Length, ReadingError
+from ddlprof.base.units import listed
 from ddlprof.model.annotations import Shared, SharedAs
 from ddlprof.model.manifest import OPERATORS_NAME
 
@@ -35,6 +36,9 @@ KINDS = {
     "other": "elements of the outputs: not one of the kinds above",
 }
 """The kinds of operators and what `Operator.shape` means."""
+
+ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "bool": 1, "int32": 4, "int64": 8}
+"""The bytes of an element by the type."""
 
 SIZES = {
     "product": 4, "convolution": 6, "attention": 4, "recurrent": 4, "normalization": 2, "softmax": 2, "elementwise": 1,
@@ -148,6 +152,32 @@ def model_flops(operator: Operator) -> float:
     return whole - 2.0 * heads * queries * keys * width if again else whole
 
 
+ALIGNED_ELEMENTS = 8
+"""Tensor cores load 16 bytes at a time: so many elements of 16 bits (NVIDIA's Matrix Multiplication Background User's
+Guide). A matrix whose rows are no multiple of that gets kernels that load element by element."""
+UNALIGNED_SLOWER = 2.5
+"""Such a product over one of a padded size. GPT-2 124M was "about 25% faster" on an A100 with a vocabulary of 50,304 in
+place of 50,257 (karpathy/nanoGPT, commit 77e7e04c): its step gets 25 % longer by products that take 17 % of the padded
+one, as predicted. intel/torch-xpu-ops#1129 has 30 % for GPT-2 in fp16 on an A100."""
+_PADDED = 64
+
+
+def unaligned_sizes(operator: Operator) -> tuple[int, ...]:
+    """The sizes of a single product of 16 bits that are no multiple of 8, without the one that grows with the batch.
+
+    torch.compile pads such products itself (`shape_padding`, on by default since 2024).
+    """
+    if operator.kind != "product" or operator.dtype not in ("bf16", "fp16") or operator.shape[0] != 1:
+        return ()
+    own = (size for place, size in enumerate(operator.shape) if place not in (0, operator.grows))
+    return tuple(size for size in own if size > 1 and size % ALIGNED_ELEMENTS)
+
+
+def padded(sizes: Iterable[int]) -> str:
+    """What to pad, in words: `50,257 to 50,304`."""
+    return listed([f"{size:,} to {-(-size // _PADDED) * _PADDED:,}" for size in sorted(set(sizes))], most=3)
+
+
 @dataclass(frozen=True)
 class StepMemory:
     """The memory of one micro-batch on one device, in bytes at the batch of `StepOperators`. None: not known.
@@ -222,6 +252,8 @@ class Layer:
     forward_flops: _Flops
     """FLOPs of products and convolutions with its parameters in the forward of one micro-batch. A multiply-add counts
     as two."""
+    shape: tuple[_Size, _Size] | None = None
+    """Outputs and inputs, of a layer whose weight is a matrix; None: it has another weight, or it is not known."""
 
 
 @dataclass(frozen=True)

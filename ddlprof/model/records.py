@@ -226,6 +226,8 @@ class ContextRow:
     """The energy of the machine's processors and their memory."""
     job_cpu_ns: Shared[int | None] = None
     """The processor time so far of all threads of the process and of its children, such as a loader's workers."""
+    workers_copied_bytes: Shared[int | None] = None
+    """The memory that its children have copied of what they share with the process, since they were first seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +320,16 @@ class RecompileReason:
 
     kind: Shared[int]
     """The number of the kind of reason, from 0 in the order in which they came."""
+    reason: Annotated[str, SharedAs("reason")]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBreak:
+    """A place at which torch.compile breaks a graph, with its reason, in its own words."""
+
+    number: Shared[int]
+    """From 0, in the order in which they came."""
+    place: Annotated[str, SharedAs("place")]
     reason: Annotated[str, SharedAs("reason")]
 
 

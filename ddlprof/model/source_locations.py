@@ -30,6 +30,8 @@ COLLECT = "collect"
 """The line calls the garbage collector."""
 LOOP = "loop"
 """Of computing: the first line of a loop in the user's code, outside of the optimizer."""
+OWN_LOOP = "own loop"
+"""Such a loop, which calls no module: it is in the loss, or in the forward of a module."""
 UPDATE = "update"
 """Of computing: the first line of a loop in the user's code, in an optimizer."""
 

@@ -96,18 +96,25 @@ def layers(modules: Iterable[Any], flops: Mapping[int, float]) -> tuple[Layer, .
     `flops`: FLOPs of forward by the `id` of the parameter. Raises an error if a lazy parameter has no shape yet.
     """
     whole = [_unwrap(module) for module in modules]
-    names = {id(part): name for module in reversed(whole) for name, part in module.named_modules()}
-    found: dict[int, list[float]] = {}
+    parts = {id(part): (name, part) for module in reversed(whole) for name, part in module.named_modules()}
+    found: dict[int, tuple[float, float]] = {}
+    shapes: dict[int, tuple[int, int]] = {}
     seen: set[Hashable] = set()
     for p in _parameters(JoinedModules(whole)):
         if p.trained and p.key not in seen:
             seen.add(p.key)
-            sizes = found.setdefault(p.owner, [0.0, 0.0])
-            sizes[0] += p.elements // p.pieces * p.dtype.itemsize
-            sizes[1] += flops.get(p.key, 0.0) if isinstance(p.key, int) else 0.0
+            size, its_flops = found.get(p.owner, (0.0, 0.0))
+            its_flops += flops.get(p.key, 0.0) if isinstance(p.key, int) else 0.0
+            found[p.owner] = size + p.elements // p.pieces * p.dtype.itemsize, its_flops
+            if p.name == "weight" and len(p.shape) == 2:
+                turned = "Conv1D" in class_names(parts[p.owner][1]) if p.owner in parts else False  # of transformers
+                shapes[p.owner] = (p.shape[1], p.shape[0]) if turned else (p.shape[0], p.shape[1])
     if len(found) > MOST_LAYERS:
         return ()
-    return tuple(Layer(names.get(owner, "")[-_MOST_NAME:], *sizes) for owner, sizes in found.items())
+    return tuple(
+        Layer(parts[owner][0][-_MOST_NAME:] if owner in parts else "", size, its_flops, shapes.get(owner))
+        for owner, (size, its_flops) in found.items()
+    )
 
 
 class JoinedModules:

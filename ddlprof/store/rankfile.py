@@ -92,6 +92,7 @@ def rank_of(header: RankHeader, parsed: Parsed, arrays: StepArrays, sums: IntArr
     rank.end = next(reversed(parsed.of("e")), None)
     rank.collector = parsed.of("O")
     rank.recompiled = [each.reason for each in parsed.of("A")]
+    rank.graph_breaks = parsed.of("B")
     rank.samples, rank.places = samples_of(parsed), places_of(parsed)
     rank.compute_samples = compute_samples_of(parsed)
     packed, rank.untold = pack(arrays, shapes_of(parsed))

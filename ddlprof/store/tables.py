@@ -33,6 +33,7 @@ from ddlprof.model.records import (
     ContextRow,
     Drop,
     End,
+    GraphBreak,
     GroupFacts,
     JobSpan,
     LoaderCost,
@@ -185,6 +186,8 @@ class RankData:
     """The pauses of the garbage collector so far, at each time when there had been more."""
     recompiled: list[str] = field(default_factory=list)
     """Why torch.compile compiled again, in its own words."""
+    graph_breaks: list[GraphBreak] = field(default_factory=list)
+    """Where torch.compile breaks graphs."""
     compute_samples: list[tuple[int, SourceLocation, int]] = field(default_factory=list)
     """Stack samples taken while it computed."""
     places: dict[int, SourceLocation] = field(default_factory=dict)

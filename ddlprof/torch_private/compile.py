@@ -28,6 +28,11 @@ NAMES = (
         "a finding about compiling again does not say why",
     ),
     PrivateName(
+        "torch._dynamo.utils:graph_break_reasons",
+        "tells where torch.compile breaks graphs, and why",
+        "graphs that are broken in each step are not found",
+    ),
+    PrivateName(
         "torch._dynamo.convert_frame:transform_code_object",
         "tells when torch.compile traces: how long it compiles, and when ddlprof takes its methods of tensors away",
         "on a device, copies to it and waits of its streams are not measured in scripts that use torch.compile; how"
@@ -76,6 +81,11 @@ def recompile_reasons() -> list[str]:
     """Why torch.compile compiled functions again, for the latest ones, in torch's words; before torch 2.6 empty."""
     metrics: Any = getattr(sys.modules.get("torch._dynamo.utils"), "_compilation_metrics", None)
     return [reason for each in list(metrics or ()) if (reason := getattr(each, "recompile_reason", None))]
+
+
+def graph_breaks() -> list[Any]:
+    """The places at which torch.compile has broken graphs so far, each with `reason` and `user_stack`."""
+    return list(getattr(sys.modules.get("torch._dynamo.utils"), "graph_break_reasons", ()))
 
 
 TRACE = "transform_code_object"

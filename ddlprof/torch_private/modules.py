@@ -39,6 +39,11 @@ NAMES = (
         "modules cannot be timed under DataParallel",
     ),
     PrivateName(
+        "torch.jit._recursive:ignored_attributes",
+        "keeps what times a module out of what torch.jit.script compiles",
+        "torch.jit.script fails for the module that is trained",
+    ),
+    PrivateName(
         "torch.nn:Module()._parameters",
         "walks parameters without calling methods of the script",
         _FACTS,
@@ -111,6 +116,15 @@ def compiled_call(module: Any) -> Callable[..., Any] | None:
     """The function that `Module.compile()` made, whether we time its calls or not; None if it was not compiled."""
     call: Callable[..., Any] | None = compiled_slot(module)
     return call.compiled if isinstance(call, StandIn) else call
+
+
+def keep_from_script(torch: Any) -> Callable[[], None]:
+    """Has `torch.jit.script` ignore the slot; returns what undoes it."""
+    ignored: list[str] | None = find(torch, "jit._recursive.ignored_attributes")
+    if ignored is None or COMPILED_CALL in ignored:
+        return lambda: None
+    ignored.append(COMPILED_CALL)
+    return lambda: ignored.remove(COMPILED_CALL) if COMPILED_CALL in ignored else None
 
 
 def call_code(torch: Any) -> Any:

@@ -7,13 +7,12 @@ wrong names of GPUs; price lists have lines that are no prices. Pure functions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from ddlprof.instance_catalog.catalog import Catalog
 from ddlprof.instance_catalog.names import matching
 from ddlprof.instance_catalog.records import Gpu, InstanceType, Price
-from ddlprof.instance_catalog.refresh.providers.base import TypeAnswer
+from ddlprof.instance_catalog.refresh.providers.base import Origin, TypeAnswer
 from ddlprof.instance_catalog.refresh.report import Contradiction, Move
 
 GPU_MEMORY_TOLERANCE = 0.1
@@ -35,43 +34,26 @@ Reject = Callable[[str, object, object, str], None]
 """(field, answered, kept, reason)"""
 
 
-class Origin(NamedTuple):
-    """The origin of an answer."""
-
-    cloud: str
-    region: str
-    source: str
-    """The text for the column of that name."""
-
-
-@dataclass(frozen=True)
-class CheckedRow:
-    """The accepted part of an answer. `row`: None if nothing is accepted.
-
-    Fields that contradict a known fact are None.
-    """
-
-    row: InstanceType | None
-    contradictions: tuple[Contradiction, ...]
-
-
-def check_type(answer: TypeAnswer, catalog: Catalog, origin: Origin, as_of: str) -> CheckedRow:
-    """The row for an answer, with the API's facts only. The memory of a GPU is its nominal memory."""
+def check_type(
+    answer: TypeAnswer, catalog: Catalog, origin: Origin, region: str, as_of: str
+) -> tuple[InstanceType | None, tuple[Contradiction, ...]]:
+    """The row to accept, with the API's facts only; None for an unknown GPU. The memory of a GPU is its nominal memory.
+    Fields that contradict a known fact are None."""
     found: list[Contradiction] = []
 
     def reject(field: str, answered: object, kept: object, reason: str) -> None:
         text = "" if kept is None else _text(kept)
-        found.append(Contradiction(origin.region, answer.instance_type, field, _text(answered), text, reason))
+        found.append(Contradiction(region, answer.instance_type, field, _text(answered), text, reason))
 
-    known = known_type(catalog, origin.cloud, answer.instance_type)
+    known = known_type(catalog, origin.name, answer.instance_type)
     gpu = _gpu(answer, known, catalog, reject)
     if gpu is None:
-        return CheckedRow(None, tuple(found))
+        return None, tuple(found)
     fixed = _fixed(answer, known, reject)
     memory_gib = _gpu_memory_gib(answer, known, gpu, fixed["gpu_fraction"], reject)
     sustained, burst = _network(answer, known, reject)
     row = InstanceType(
-        cloud=origin.cloud,
+        cloud=origin.name,
         instance_type=answer.instance_type,
         family=answer.family,
         gpu_model=gpu.gpu_model,
@@ -87,10 +69,10 @@ def check_type(answer: TypeAnswer, catalog: Catalog, origin: Origin, as_of: str)
         ebs_gbps=answer.ebs_gbps,
         ebs_burst_gbps=answer.ebs_burst_gbps,
         spec_as_of=as_of,
-        source=origin.source,
+        source=origin.sources["types"],
         **fixed,
     )
-    return CheckedRow(row, tuple(found))
+    return row, tuple(found)
 
 
 def check_on_demand(

@@ -125,15 +125,14 @@ def accept(
 def _accept_types(answers: RegionAnswers, catalog: Catalog, provider: Origin, as_of: str, accepted: Accepted) -> None:
     """Accepts types. A type is equal in all regions, so its first answer counts."""
     said = {(doubt.instance_type, doubt.field, doubt.answered) for doubt in accepted.contradictions}
-    origin = checks.Origin(provider.name, answers.region, provider.sources["types"])
     rows = 0
     for answer in answers.types or ():
-        checked = checks.check_type(answer, catalog, origin, as_of)
-        if checked.row is not None:
+        row, doubts = checks.check_type(answer, catalog, provider, answers.region, as_of)
+        if row is not None:
             rows += 1
-            accepted.instances.setdefault(answer.instance_type, checked.row)
+            accepted.instances.setdefault(answer.instance_type, row)
         accepted.contradictions.extend(
-            doubt for doubt in checked.contradictions if (doubt.instance_type, doubt.field, doubt.answered) not in said
+            doubt for doubt in doubts if (doubt.instance_type, doubt.field, doubt.answered) not in said
         )
     accepted.counts[answers.region, "types"] = rows
 

@@ -1,31 +1,50 @@
 """A step that trains low-rank adapters beside frozen weights: LoRA (Hu et al. 2021), QLoRA (Dettmers et al. 2023).
 
-Every linear layer gets an adapter, except the one that makes the logits: y = W x + s B (A x), where A has `rank` rows
-and B as many columns. No other weight is trained, so its gradient, its state and its update are gone, while gradients
-still pass through it. QLoRA holds the weights of these layers in four bits and makes them whole before each product.
+Linear layers get an adapter: y = W x + s B (A x), where A has `rank` rows and B as many columns. Which of them do is in
+`adapter_targets`; the one that makes the logits does not. No other weight is trained, so its gradient, its state and
+its update are gone, while gradients still pass through it. Beside weights in 16 bit, adapters are in fp32 and compute
+in it unless autocast is on, as PEFT does it (`autocast_adapter_dtype`): their input is cast, and their result is added
+in fp32. QLoRA holds the weights of all linear layers in four bits,
+with an adapter or not, and makes them whole before each product.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ddlprof.model.operators import Operator, StepMemory, StepOperators, highest
+from ddlprof.recommender.compute.adapter_targets import ALL_LINEAR, Shape, targeted, targets_of
 from ddlprof.recommender.compute.optimizers import optimizer_named
-from ddlprof.recommender.compute.precisions import BYTES, parameter_type, precision_named
+from ddlprof.recommender.compute.packing import Packing
+from ddlprof.recommender.compute.precisions import BYTES, computed_type, parameter_type, precision_named
 from ddlprof.recommender.compute.recomputation import classes_of, recomputed, without_checkpointing
 from ddlprof.recommender.errors import PredictionError
 
-FOUR_BIT_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
-"""The bytes of a weight in NF4 with doubly quantised scales: a byte for 64 weights, and four for 256 of these."""
-DEQUANTIZED_BYTES = 9.0
-"""A weight of four bits is made whole as slowly as so many bytes are moved: it is looked up, not only read and written.
-Fitted to what double quantisation added to the steps of four models on an A100 (LitGPT, bitsandbytes 0.41)."""
 _DEQUANTIZING = "dequantize_4bit"
-_DEQUANTIZING_LAUNCHES = 3.0
-"""Kernels for the weights of one layer: two for its scales and one for itself."""
 _ALREADY = 0.5
 """A step that trains a smaller share of its parameters has adapters already, or trains a head alone."""
+
+
+@dataclass(frozen=True)
+class AdapterTypes:
+    """The types of adapters."""
+
+    held: str
+    """That of their parameters, gradients and states."""
+    computed: str | None
+    """That of their products; None: that of the product beside each."""
+
+
+def adapter_types(precision: str, asked: str | None) -> AdapterTypes:
+    """The types of adapters in a step of this precision. `asked`: their own precision; None: fp32 beside weights in
+    16 bit, as PEFT has it, and else as the step. Raises `PredictionError` for an unknown one."""
+    own = precision_named(precision)
+    if asked is None and parameter_type(own) == own:
+        asked = "fp32"
+    if asked is None:
+        return AdapterTypes(parameter_type(own), None)
+    return AdapterTypes(parameter_type(precision_named(asked)), computed_type(precision_named(asked)))
 
 
 @dataclass(frozen=True)
@@ -34,10 +53,8 @@ class Adapters:
 
     elements: float
     tensors: float
-    covered: float
-    """The weights beside which they are: those of linear layers."""
-    covered_largest: float
-    """The weights of the largest of these layers."""
+    packable: float
+    """The weights of all linear layers, with an adapter or without: QLoRA packs them."""
     share: float
     """Their part of what is trained without adapters."""
     largest: float
@@ -50,7 +67,7 @@ def is_in_four_bits(step: StepOperators) -> bool:
 
 
 def linear_layers(step: StepOperators) -> list[Operator]:
-    """The products of forward that get adapters. Raises PredictionError if there is none."""
+    """The products of forward that may have adapters. Raises PredictionError if there is none."""
     classes = classes_of(step)
     found = [
         each
@@ -63,24 +80,49 @@ def linear_layers(step: StepOperators) -> list[Operator]:
     return found
 
 
-def adapters_of(step: StepOperators, rank: int, trained: float) -> Adapters:
+def target_shares(step: StepOperators, targets: str | None) -> Mapping[Shape, float]:
+    """The share of the linear layers of each shape that gets adapters. `targets`: names of layers, such as
+    `q_proj,v_proj`, or all-linear; None: as PEFT. To be asked of the step as it was counted, which has names."""
+    return targeted(step, targets, _shapes(step))
+
+
+def targets_in_words(step: StepOperators, targets: str | None) -> str:
+    """`adapters on q_proj, v_proj (PEFT's choice)`."""
+    chosen = " (PEFT's choice)" if targets is None and ALL_LINEAR not in targets_of(step, None, _shapes(step)) else ""
+    return f"adapters on {', '.join(targets_of(step, targets, _shapes(step)))}{chosen}"
+
+
+def _shapes(step: StepOperators) -> set[Shape]:
+    return {(each.shape[2], each.shape[3]) for each in linear_layers(step)}
+
+
+def _adapted(layers: list[Operator], shares: Mapping[Shape, float]) -> list[Operator]:
+    found = [replace(each, count=each.count * shares.get((each.shape[2], each.shape[3]), 0.0)) for each in layers]
+    return [each for each in found if each.count > 0]
+
+
+def adapters_of(step: StepOperators, rank: int, trained: float, shares: Mapping[Shape, float]) -> Adapters:
     """The adapters of a step that trains `trained` elements. Layers that share their weights share their adapter."""
-    layers = linear_layers(step)
-    covered = sum(each.shape[2] * each.shape[3] * each.count for each in layers)
-    shared = min(1.0, trained / covered)
+    linear = linear_layers(step)
+    packable, layers = sum(each.shape[2] * each.shape[3] * each.count for each in linear), _adapted(linear, shares)
+    shared = min(1.0, trained / packable)
     elements = shared * sum(rank * (each.shape[2] + each.shape[3]) * each.count for each in layers)
     return Adapters(
         elements=elements,
         tensors=shared * sum(2 * each.count for each in layers),
-        covered=shared * covered,
-        covered_largest=max(each.shape[2] * each.shape[3] for each in layers),
+        packable=shared * packable,
         share=elements / trained,
         largest=rank * max(max(each.shape[2:4]) for each in layers),
     )
 
 
-def with_adapters(step: StepOperators, rank: int, *, in_four_bits: bool, trained: tuple[float, float]) -> StepOperators:
+def with_adapters(
+    step: StepOperators, rank: int, *, packing: Packing | None, trained: tuple[float, float],
+    shares: Mapping[Shape, float], precision: str | None = None,
+) -> StepOperators:  # fmt: skip
     """The step that trains adapters of this rank alone. `trained`: elements and tensors that it trains without them.
+    `shares`: which layers get them, as `target_shares` says. `precision`: that of the adapters (`adapter_types`).
+    `packing`: how the weights are held in four bits; None: they are not.
 
     Raises `PredictionError`, one line, where that cannot be.
     """
@@ -92,18 +134,19 @@ def with_adapters(step: StepOperators, rank: int, *, in_four_bits: bool, trained
             "the job trains a small part of its parameters already: adapters (LoRA) are for one that trains them all"
         )
     again, plain = step.checkpointing, without_checkpointing(step) if step.checkpointing else step
-    layers, found = linear_layers(plain), adapters_of(plain, rank, trained[0])
+    linear, found = linear_layers(plain), adapters_of(plain, rank, trained[0], shares)
+    layers = _adapted(linear, shares)
     operators = [each for each in plain.operators if each.phase != "optimizer" and not _is_of_frozen(each)]
-    if in_four_bits:  # made whole in the type of the product, not cast to it
+    if packing:  # made whole in the type of the product, not cast to it
         operators = [each for each in operators if (each.phase, each.kind, each.grows) != ("forward", "copy", None)]
-    held_in = parameter_type(precision_named(step.precision))
-    operators += [each for layer in layers for each in _beside(layer, rank, held_in)]
-    if in_four_bits:
-        operators += [each for layer in layers for each in _whole_again(layer)]
+    types = adapter_types(step.precision, precision)
+    operators += [each for layer in layers for each in _beside(layer, rank, types, packing is not None)]
+    if packing:
+        operators += [each for layer in linear for each in _made_whole(layer, packing)]
     plain = replace(plain, operators=tuple(operators), layers=())
     operators += [replace(each, phase="backward") for each in recomputed(plain, again)] if again else []
-    operators += _updates(step, found)
-    held = _memory(step, memory, found, layers, rank, in_four_bits) if memory else None
+    operators += _updates(step, found, types.held)
+    held = _memory(step, memory, found, (linear, layers), rank, packing, types) if memory else None
     return replace(step, operators=tuple(operators), layers=(), memory=held)
 
 
@@ -121,24 +164,34 @@ def _is_of_frozen(operator: Operator) -> bool:
     return operator.kind in ("reduction", "embedding") and operator.fixed_bytes > 0
 
 
-def _beside(layer: Operator, rank: int, held_in: str) -> Iterator[Operator]:
-    """The operators of the adapter of a layer, forward and backward. `held_in`: the type of parameters, from which
-    autocast casts them, and to which it casts their gradients."""
+def _beside(layer: Operator, rank: int, types: AdapterTypes, packed: bool) -> Iterator[Operator]:
+    """The operators of the adapter of a layer, forward and backward, as `peft.tuners.lora.Linear` has them."""
     _, rows, outputs, inputs = layer.shape
-    if held_in != layer.dtype:
+    beside, held = layer.dtype, types.held
+    own = replace(layer, dtype=types.computed or beside)
+    computed = own.dtype
+    if held != computed:  # autocast casts the weights, and the input that PEFT casts to their type
         for width in (inputs, outputs):
-            yield _cast(layer, "forward", layer.dtype, rank * width, held_in)
-            yield _cast(layer, "backward", held_in, rank * width, layer.dtype)
-    yield _product(layer, "forward", rows, rank, inputs)
-    yield _product(layer, "forward", rows, outputs, rank)
-    yield _elementwise(layer, "forward", "mul", rows * outputs, 2)
-    yield _elementwise(layer, "forward", "add", rows * outputs, 3)
-    yield _elementwise(layer, "backward", "mul", rows * outputs, 2)
-    yield _product(layer, "backward", rows, rank, outputs)
-    yield _product(layer, "backward", rows, inputs, rank)
+            yield _cast(layer, "forward", computed, rank * width, held)
+            yield _cast(layer, "backward", held, rank * width, computed)
+        for phase in ("forward", "backward") if not packed else ():
+            yield _recast(layer, phase, rows * inputs, beside, held)
+            yield _recast(layer, phase, rows * inputs, held, computed)
+    elif computed != beside:  # the input, and the sum of both results in the wider type
+        yield _recast(layer, "forward", rows * inputs, beside, computed)
+        yield _recast(layer, "forward", rows * outputs, computed, beside)
+        yield from 2 * (_recast(layer, "backward", rows * outputs, beside, computed),)
+        yield _recast(layer, "backward", rows * inputs, computed, beside)
+    yield _product(own, "forward", rows, rank, inputs)
+    yield _product(own, "forward", rows, outputs, rank)
+    yield _elementwise(own, "forward", "mul", rows * outputs, 2)
+    yield _elementwise(own, "forward", "add", rows * outputs, 3)
+    yield _elementwise(own, "backward", "mul", rows * outputs, 2)
+    yield _product(own, "backward", rows, rank, outputs)
+    yield _product(own, "backward", rows, inputs, rank)
     yield _elementwise(layer, "backward", "add", rows * inputs, 3)
-    yield _product(layer, "backward", outputs, rank, rows, grows=3)
-    yield _product(layer, "backward", rank, inputs, rows, grows=3)
+    yield _product(own, "backward", outputs, rank, rows, grows=3)
+    yield _product(own, "backward", rank, inputs, rows, grows=3)
 
 
 def _product(layer: Operator, phase: str, m: int, n: int, k: int, grows: int = 1) -> Operator:
@@ -160,23 +213,27 @@ def _cast(layer: Operator, phase: str, dtype: str, elements: int, before: str) -
     return Operator("copy", phase, "_to_copy", dtype, (elements,), 0.0, moved, 1.0, layer.count, fixed_bytes=moved)
 
 
-def _whole_again(layer: Operator) -> Iterator[Operator]:
-    """The weights of a layer made whole, once in forward and once in backward."""
+def _recast(layer: Operator, phase: str, elements: int, before: str, after: str) -> Operator:
+    """A cast of activations."""
+    return replace(_cast(layer, phase, after, elements, before), grows=0, fixed_bytes=0.0)
+
+
+def _made_whole(layer: Operator, packing: Packing) -> Iterator[Operator]:
+    """The weights of a layer made whole, in forward and maybe again in backward."""
     weights = layer.shape[2] * layer.shape[3]
-    moved = DEQUANTIZED_BYTES * weights
-    for phase in ("forward", "backward"):
+    moved = packing.moved_bytes * weights
+    for phase in ("forward", "backward") if packing.again else ("forward",):
         yield Operator(
             kind="copy", phase=phase, name=_DEQUANTIZING, dtype=layer.dtype, shape=(weights,), flops=0.0,
-            bytes=moved, launches=_DEQUANTIZING_LAUNCHES, count=layer.count, fixed_bytes=moved,
+            bytes=moved, launches=packing.launches, count=layer.count, fixed_bytes=moved,
         )  # fmt: skip
 
 
-def _updates(step: StepOperators, adapters: Adapters) -> list[Operator]:
+def _updates(step: StepOperators, adapters: Adapters, dtype: str) -> list[Operator]:
     """The update of the adapters alone. An optimizer that is not known moves as much less as there is to update."""
     before = [each for each in step.operators if each.phase == "optimizer"]
     if not before:
         return []
-    dtype = parameter_type(precision_named(step.precision))
     try:
         known = optimizer_named(step.optimizer or "")
     except PredictionError:
@@ -186,15 +243,25 @@ def _updates(step: StepOperators, adapters: Adapters) -> list[Operator]:
 
 
 def _memory(
-    step: StepOperators, memory: StepMemory, adapters: Adapters, layers: list[Operator], rank: int, in_four_bits: bool
-) -> StepMemory:
-    """The memory with the adapters and what they save (their narrow results), without gradients of frozen weights."""
+    step: StepOperators, memory: StepMemory, adapters: Adapters, layers: tuple[list[Operator], list[Operator]],
+    rank: int, packing: Packing | None, types: AdapterTypes,
+) -> StepMemory:  # fmt: skip
+    """The memory with the adapters and what they save, without gradients of frozen weights. `layers`: all linear ones,
+    and those with adapters."""
     size = BYTES[parameter_type(precision_named(step.precision))]
-    trained, casts = adapters.elements * size, 0.0 if in_four_bits else memory.saved_cast_bytes
-    saved_more = sum(layer.shape[1] * rank * BYTES.get(layer.dtype, 4) * layer.count for layer in layers)
-    freed = adapters.covered * (size - FOUR_BIT_BYTES) if in_four_bits else 0.0
+    made, left = _whole_bytes(layers[0], packing) if packing else (0.0, memory.saved_cast_bytes)
+    trained, casts = adapters.elements * BYTES[types.held], 0.0 if step.checkpointing else left
+    saved_more = _saved_more(*layers, rank, types)
+    freed = adapters.packable * (size - packing.held_bytes) if packing else 0.0
     whole, block = memory.parameter_bytes, memory.largest_block_bytes
+    blocks = max(layer.count for layer in layers[0])
     in_backward = memory.saved_bytes is not None and not step.checkpointing
+    points, made_again = memory.points, memory.layer_bytes
+    if step.checkpointing and made_again is not None:  # what adapters save in one block, made again in backward
+        made_again += saved_more / blocks
+        points = highest([*points, (0.0, (memory.saved_bytes or 0.0) + made_again)])
+    points = _points(replace(memory, points=points), trained, casts, saved_more if in_backward else 0.0)
+    made += left / blocks if step.checkpointing else 0.0
     return replace(
         memory,
         parameter_bytes=None if whole is None else whole - freed + trained,
@@ -203,10 +270,35 @@ def _memory(
         if in_backward and memory.saved_bytes is not None
         else memory.saved_bytes,
         saved_cast_bytes=casts,
-        points=_points(memory, trained, casts, saved_more if in_backward else 0.0),
-        largest_tensor_bytes=adapters.largest * size,
-        largest_block_bytes=block * FOUR_BIT_BYTES / size if block is not None and in_four_bits else block,
+        layer_bytes=made_again,
+        points=tuple((fixed + made, grown) for fixed, grown in points),
+        largest_tensor_bytes=adapters.largest * BYTES[types.held],
+        largest_block_bytes=block * packing.held_bytes / size if block is not None and packing else block,
     )
+
+
+def _whole_bytes(linear: list[Operator], packing: Packing) -> tuple[float, float]:
+    """The bytes of weights made whole: those of the largest layer while it is, and those that forward saves."""
+    each = [(layer.shape[2] * layer.shape[3], BYTES.get(layer.dtype, 4), layer.count) for layer in linear]
+    most = max(weights * (packing.beside_bytes + size) for weights, size, _ in each)
+    return most, 0.0 if packing.again else sum(weights * size * count for weights, size, count in each)
+
+
+def _saved_more(linear: list[Operator], layers: list[Operator], rank: int, types: AdapterTypes) -> float:
+    """The bytes that forward saves beyond those of the step without adapters: their narrow results, and their inputs
+    where these are casts of their own. Frozen layers keep no input, unless an adapter keeps the same one: taken off is
+    one of each width in a block, as others may be kept by other operators."""
+    saved, kept = 0.0, set[int]()
+    for layer in layers:
+        computed = types.computed or layer.dtype
+        is_cast = computed != layer.dtype or types.held != computed
+        if not is_cast:
+            kept.add(layer.shape[3])
+        saved += layer.count * layer.shape[1] * (rank + is_cast * layer.shape[3]) * BYTES.get(computed, 4)
+    for width in {layer.shape[3] for layer in linear} - kept:
+        first = min((layer for layer in linear if layer.shape[3] == width), key=lambda layer: layer.count)
+        saved -= first.count * first.shape[1] * width * BYTES.get(first.dtype, 4)
+    return saved
 
 
 def _points(memory: StepMemory, trained: float, casts: float, saved_more: float) -> tuple[tuple[float, float], ...]:

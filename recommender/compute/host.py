@@ -6,6 +6,7 @@ how fast that thread is on another machine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from ddlprof.instance_catalog import Catalog, Gpu
 from ddlprof.instance_catalog.processors import single_thread_speed
 from ddlprof.recommender.compute.kernel_time import Array, OperatorTable
 from ddlprof.recommender.compute.operator_coefficients import HostCoefficients
+from ddlprof.recommender.workload import Measurement
 
 TYPICAL_LAUNCH_US = 30.0
 """From one small operator to the next in forward: twice the 15 us of a fast host. With these, forward passes in Kineto
@@ -25,6 +27,9 @@ _TYPICAL_SPEED = 3.5
 _PROBED_US = 10.0
 """What `ddlprof probe` finds on a processor of typical speed: 5.8 us on one of Zen 5 at about 4.1 GHz (November 2026),
 with 1.17 times the instructions a clock of Zen 4 by AMD."""
+_TIMED_US = 2.6
+"""What a run times on one (`Measurement.launch_us`): 0.26 of the figure of a probe, whose operators are modules. Both
+on one EPYC of the family Genoa (2.6 and 10.0 us, torch 2.13 on one thread, November 2026)."""
 _SLOWER, _SLOWER_PROBED = 2.0, 1.5
 """How many times slower a host may be that was not measured, within an interval of 80 %: other jobs, virtual machines
 and older Python slow it down, nothing makes it much faster. A statement, not a fit."""
@@ -53,25 +58,50 @@ class Host:
 TYPICAL = Host()
 
 
-def host_of(catalog: Catalog, gpu: Gpu | None, cpu_model: str | None, asked_us: float | None) -> Host:
-    """The host of a machine: as asked for, as `ddlprof probe` measured it beside this GPU, as it measured any processor
-    (scaled by the speed of a thread), or a typical one of this processor."""
+def host_of(
+    catalog: Catalog,
+    gpu: Gpu | None,
+    cpu_model: str | None,
+    asked_us: float | None,
+    runs: Sequence[Measurement] = (),
+) -> Host:
+    """The host of a machine: as asked for, as `ddlprof probe` measured it beside this GPU, as a run of the job or else
+    a probe timed any processor (scaled by the speed of a thread), or a typical one of this processor."""
     if asked_us is not None:
         return Host(asked_us, 1.0, "as asked for")
     probed = catalog.reached_by(gpu.gpu_model) if gpu else None
     if probed is not None and probed.launch_us:
         return Host(probed.launch_us, 1.0, "measured by ddlprof probe")
     slow = _TYPICAL_SPEED / (single_thread_speed(cpu_model) or _TYPICAL_SPEED)
-    gpus = {row.gpu_model for row in catalog.gpus}
-    found = [row for row in catalog.reached if row.gpu_model not in gpus and row.launch_us]
-    if found:
-        newest = max(found, key=lambda row: row.measured_at)
-        here = (single_thread_speed(newest.gpu_model) or _TYPICAL_SPEED) / _TYPICAL_SPEED
-        times = slow * here * (newest.launch_us or _PROBED_US) / _PROBED_US
-        return Host(TYPICAL_LAUNCH_US * times, _SLOWER_PROBED, f"from ddlprof probe on {newest.gpu_model}")
+    for times, processor, how in (*_timed(runs), *_probed(catalog)):
+        speed, source = single_thread_speed(processor), f"from {how} on {processor}"
+        if speed is not None:
+            return Host(TYPICAL_LAUNCH_US * slow * times * speed / _TYPICAL_SPEED, _SLOWER_PROBED, source)
+        # Its thread may be fast or slow: what it took is no reason to expect less than is typical.
+        return Host(TYPICAL_LAUNCH_US * slow * max(times, 1.0), _SLOWER, f"{source}, whose speed is not known")
     if slow == 1:
         return TYPICAL
     return Host(TYPICAL_LAUNCH_US * slow, _SLOWER, f"typical of {cpu_model}, not measured")
+
+
+def _timed(runs: Sequence[Measurement]) -> list[tuple[float, str, str]]:
+    """What hosts of runs took over what is typical, on which processor, and how it is known."""
+    return [
+        (run.launch_us / _TIMED_US, run.cpu_model or "a processor without a name", "the run")
+        for run in runs
+        if run.launch_us
+    ]
+
+
+def _probed(catalog: Catalog) -> list[tuple[float, str, str]]:
+    """The same of probes without a GPU, the newest first."""
+    gpus = {row.gpu_model for row in catalog.gpus}
+    rows = sorted(catalog.reached, key=lambda row: row.measured_at, reverse=True)
+    return [
+        (row.launch_us / _PROBED_US, row.gpu_model, "ddlprof probe")
+        for row in rows
+        if row.launch_us and row.gpu_model not in gpus
+    ]
 
 
 def dispatch_seconds(table: OperatorTable, fitted: HostCoefficients, compiled: bool, launch_us: float) -> Array:

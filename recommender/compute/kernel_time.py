@@ -17,20 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ddlprof.model.operators import Operator
+from ddlprof.model.operators import ELEMENT_BYTES, Operator, unaligned_sizes
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 _SIZES = 6
-ALIGNED_ELEMENTS = 8
-"""Tensor cores load 16 bytes at a time: so many elements of 16 bits."""
-_ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "bool": 1, "int32": 4, "int64": 8}
 _POWER_NORM = 10.0
 _SPLITS = np.array([1.0, 2.0, 4.0, 8.0])
 _DEPTHWISE_CHANNELS = 4
@@ -57,6 +53,8 @@ class OperatorTable:
     grows: NDArray[np.int64]
     """The index of the size that grows with the batch; -1: none."""
     names: tuple[str, ...]
+    unaligned: tuple[tuple[int, ...], ...]
+    """The sizes of each that do not suit tensor cores."""
 
     @classmethod
     def of(cls, operators: Sequence[Operator]) -> OperatorTable:
@@ -73,21 +71,15 @@ class OperatorTable:
             np.array([operator.count for operator in operators], dtype=np.float64),
             np.array([-1 if operator.grows is None else operator.grows for operator in operators], dtype=np.int64),
             tuple(operator.name for operator in operators),
+            tuple(map(unaligned_sizes, operators)),
         )
 
     def __len__(self) -> int:
         return len(self.names)
 
-    @cached_property
-    def unaligned_sizes(self) -> Flags:
-        """(operators, 3): which of m, n, k of single products are no multiple of 8, and do not grow with the batch."""
-        sizes, grows = self.sizes[:, 1:4], self.grows[:, None] == np.arange(1, 4)
-        is_single = ((self.kind == "product") & (self.sizes[:, 0] == 1))[:, None]
-        return np.asarray((sizes % ALIGNED_ELEMENTS != 0) & (sizes > 1) & ~grows & is_single)
-
     def rows(self, chosen: Flags) -> OperatorTable:
         """The rows for which `chosen` is true."""
-        names = tuple(name for name, keep in zip(self.names, chosen, strict=True) if keep)
+        kept = np.flatnonzero(chosen).tolist()
         return OperatorTable(
             self.kind[chosen],
             self.phase[chosen],
@@ -98,12 +90,13 @@ class OperatorTable:
             self.launches[chosen],
             self.count[chosen],
             self.grows[chosen],
-            names,
+            tuple(self.names[row] for row in kept),
+            tuple(self.unaligned[row] for row in kept),
         )
 
     def element_bytes(self) -> Array:
         """The bytes of one element by data type; 4 for unknown types."""
-        return np.array([_ELEMENT_BYTES.get(str(dtype), 4) for dtype in self.dtype], dtype=np.float64)
+        return np.array([ELEMENT_BYTES.get(str(dtype), 4) for dtype in self.dtype], dtype=np.float64)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import numpy as np
 
 from ddlprof.base.units import count
 from ddlprof.instance_catalog import Gpu, Reached
-from ddlprof.model.operators import PHASES, Operator, StepOperators
-from ddlprof.recommender.compute.alignment import SLOWER, SLOWER_SD, padding, unaligned
+from ddlprof.model.operators import PHASES, UNALIGNED_SLOWER, Operator, StepOperators
+from ddlprof.recommender.compute.alignment import SLOWER_SD, padding
 from ddlprof.recommender.compute.convolution_time import ConvolvingGpu, tensor_convolution_seconds
 from ddlprof.recommender.compute.gpu_peaks import GpuPeaks, Peak, for_tf32, peak_of, peaks_of
 from ddlprof.recommender.compute.host import Host, dispatch_seconds, update_seconds
@@ -225,7 +225,7 @@ class OperatorModel:
         seconds = self._seconds(table, machine, tf32, reached, step.channels_last) * table.count
         streams = _laid_out(table, machine) & np.isin(table.kind, LAID_OUT)
         factor = np.where(streams & step.channels_last, 1 / self._fitted.convolution_16.streams, 1.0)
-        factor = np.where(_slowed(step, table, machine), SLOWER, factor)
+        factor = np.where(_slowed(step, table, machine), UNALIGNED_SLOWER, factor)
         result: Array = seconds * factor
         return result
 
@@ -366,9 +366,9 @@ class OperatorModel:
 
 def _slowed(step: StepOperators, table: OperatorTable, machine: GpuPeaks) -> Flags:
     """Which products are slow for their sizes: on tensor cores, where torch.compile does not pad them."""
-    if step.compiled or not table.unaligned_sizes.any() or not peak_of(machine, "fp16", False).tensor:
+    if step.compiled or not any(table.unaligned) or not peak_of(machine, "fp16", False).tensor:
         return np.zeros(len(table), dtype=bool)
-    return unaligned(table)
+    return np.array([bool(sizes) for sizes in table.unaligned])
 
 
 def _phases(table: OperatorTable, kernels_s: Array, launching_s: Array) -> dict[str, float]:

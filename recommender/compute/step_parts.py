@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from ddlprof.base.units import scaled
 from ddlprof.instance_catalog import Catalog, Gpu
 from ddlprof.model.operators import Checkpointing, StepOperators
+from ddlprof.recommender.compute.adapters import targets_in_words
 from ddlprof.recommender.compute.gpu_peaks import peak_tflops, precision_class
 from ddlprof.recommender.compute.host import TYPICAL, Host
-from ddlprof.recommender.compute.least_time import NO_TIME, LeastTime, least_time
+from ddlprof.recommender.compute.least_time import NO_TIME, LeastTime, least_of_flops, least_time
 from ddlprof.recommender.compute.operator_time import OperatorModel
 from ddlprof.recommender.compute.what_if import as_asked
 from ddlprof.recommender.errors import PredictionError
@@ -53,6 +54,9 @@ class Changes:
     channels_last: bool | None = None
     lora: int | None = None
     qlora: int | None = None
+    lora_targets: str | None = None
+    lora_precision: str | None = None
+    qlora_format: str | None = None
 
     @classmethod
     def of(cls, asked: Any) -> Changes:
@@ -137,9 +141,11 @@ class OperatorParts:
         streaming_s = min(later.streaming_s * batch / many, now.streaming_s)
         fixed_s = now.computing_s + now.streaming_s - computing_s - streaming_s
         seconds = np.array([computing_s, streaming_s, fixed_s, now.dispatch_s, SECONDS])
+        has_adapters = (changes.lora or changes.qlora) is not None
+        adapted = (targets_in_words(self._step, changes.lora_targets),) if has_adapters else ()
         return StepParts(
             np.maximum(seconds, 1e-9), found.unfitted_share, (found.forward_s, found.backward_s, found.optimizer_s),
-            found.basis, found.extrapolated, slower=found.slow_s / max(found.step_s, 1e-12),
+            (*found.basis, *adapted), found.extrapolated, slower=found.slow_s / max(found.step_s, 1e-12),
             least=least_time(step, gpu, tf32),
         )  # fmt: skip
 
@@ -173,7 +179,7 @@ class FlopParts:
         alone = f"FLOPs alone, {scaled(self._flops, 'FLOP')} a sample"
         known = "the measured steps" if self.knowledge == "steps" else alone
         # FLOPs that were chosen to reproduce a measured step are no count.
-        least = NO_TIME if self.knowledge == "steps" else LeastTime(flops / (peak * 1e12))
+        least = NO_TIME if self.knowledge == "steps" else least_of_flops(flops, gpu, kind)
         return StepParts(np.maximum(seconds, 1e-9), 0.0, None, (f"computation from {known}",), False, least=least)
 
     def scaled_to(self, seconds: float, gpu: Gpu, batch: int, precision: str) -> FlopParts:

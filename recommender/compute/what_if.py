@@ -9,8 +9,9 @@ from collections import defaultdict
 from dataclasses import replace
 
 from ddlprof.model.operators import Checkpointing, Operator, StepMemory, StepOperators
-from ddlprof.recommender.compute.adapters import with_adapters
+from ddlprof.recommender.compute.adapters import target_shares, with_adapters
 from ddlprof.recommender.compute.optimizers import optimizer_named
+from ddlprof.recommender.compute.packing import packing_named
 from ddlprof.recommender.compute.precisions import BYTES, in_precision, parameter_type, precision_named, times
 from ddlprof.recommender.compute.recomputation import with_checkpointing
 from ddlprof.recommender.errors import PredictionError
@@ -38,22 +39,36 @@ def as_asked(
     channels_last: bool | None = None,
     lora: int | None = None,
     qlora: int | None = None,
+    lora_targets: str | None = None,
+    lora_precision: str | None = None,
+    qlora_format: str | None = None,
 ) -> StepOperators:
     """The step at `batch` samples of a micro-batch, with the changes that are not None.
 
     `precision`: one of `precisions.PRECISIONS`. `optimizer`: one of `OPTIMIZER_UPDATES`. Products, convolutions and
     attention keep their FLOPs in every precision. `checkpointing` recomputes all blocks in backward, or (selective) all
-    of them except their products. `lora`, `qlora`: the rank of adapters that are trained in place of the weights.
+    of them except their products. `lora`, `qlora`: the rank of adapters that are trained in place of the weights;
+    `lora_targets`: the layers that have them, such as `q_proj,v_proj` or all-linear, and `lora_precision`: their own
+    precision (None: both as PEFT has it); `qlora_format`: a name of `packing.FORMATS`.
     Without changes the same object is returned. Raises `PredictionError`, one line, for an unknown name and for changes
     that need facts which the step lacks.
     """
+    rank = qlora or lora
+    shares = target_shares(step, lora_targets) if rank is not None else {}  # names are those of the step as counted
     if precision is not None:
         step = in_precision(step, precision)
     step = at_batch(step, batch)
     if optimizer is not None:
         step = _with_optimizer(step, optimizer)
-    if (rank := qlora or lora) is not None:
-        step = with_adapters(step, rank, in_four_bits=qlora is not None, trained=trained(step))
+    if rank is not None:
+        step = with_adapters(
+            step,
+            rank,
+            packing=packing_named(qlora_format) if qlora is not None else None,
+            trained=trained(step),
+            shares=shares,
+            precision=lora_precision,
+        )
     if checkpointing is not None:
         step = with_checkpointing(step, checkpointing)
     if compiled is not None and compiled != step.compiled:

@@ -13,7 +13,17 @@ from typing import Any
 
 from scripts.bench.jobs import progress
 from scripts.fit.combine_fit import Sds
-from scripts.fit.compute_errors import SHIPPED, Fitted, evaluate, print_by_question, summary, widened, widths_of
+from scripts.fit.compute_errors import (
+    SHIPPED,
+    Fitted,
+    as_shipped,
+    evaluate,
+    print_by_question,
+    print_ends,
+    summary,
+    widened,
+    widths_of,
+)
 from scripts.fit.compute_fit import Fit, fit, known_steps, search, table_of
 from scripts.fit.pairs import fit_pairs
 from scripts.fit.readable import readable, rounded
@@ -41,8 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with train.csv and its neighbours")
     parser.add_argument("--out", type=Path, default=SHIPPED)
     parser.add_argument("--search", action="store_true", help="search the standard deviations of effects again")
+    parser.add_argument("--ends", action="store_true", help="fit nothing: count intervals that begin below the peak")
     chosen = parser.parse_args(arguments)
     table = table_of(read_profet(chosen.data), read_single_gpu(chosen.data))
+    if chosen.ends:
+        print_ends(as_shipped(table))
+        return
     steps = known_steps(table)
     before = json.loads(SHIPPED.read_text(encoding="utf-8"))
     sds = rounded(search(steps)) if chosen.search else before["search"]

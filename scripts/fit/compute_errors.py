@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ddlprof.recommender.compute.micro_batch import ComputeCoefficients, ComputeModel
+from ddlprof.recommender.compute.micro_batch import ComputeCoefficients, ComputeModel, shipped
 from ddlprof.recommender.errors import PredictionError
 from ddlprof.recommender.estimate import Z80
 from ddlprof.recommender.target import default_catalog
@@ -133,6 +134,26 @@ def widths_of(cases: pd.DataFrame) -> dict[str, float]:
         weight = (1 / (sizes * models)).to_numpy()[order].cumsum()
         found[str(name)] = float(score.to_numpy()[order][np.searchsorted(weight, COVERAGE * weight[-1])])
     return found
+
+
+def as_shipped(table: pd.DataFrame) -> pd.DataFrame:
+    """The cases of the coefficients that are shipped; their models are in the fit."""
+    asks = _nothing_measured, partial(_other_gpus, what="model left out"), _two_gpus, _other_batches
+    jobs = [job for _, job in table.groupby("job")]
+    cases: pd.DataFrame = pd.DataFrame([case for job in jobs for ask in asks for case in ask(shipped(), job)])
+    return cases
+
+
+def print_ends(cases: pd.DataFrame) -> None:
+    """How many intervals begin below what the data sheet's peak allows: as they would if they were as wide below as
+    above in the logarithm, and as they do; and how many published steps are below it."""
+    lines = []
+    for (what, known), group in cases[cases.least_s > 0].groupby(["what", "known"], sort=False):
+        least_s = 0.999 * group.least_s
+        before = group.predicted_s**2 / group.high_s < least_s
+        counts = before.sum(), (group.low_s < least_s).sum(), (group.seconds < least_s).sum()
+        lines.append([QUESTIONS[what], known, len(group), *counts])
+    print_table(["what was measured", "known of the job", "cases", "would", "do", "published steps"], lines)
 
 
 def widened(cases: pd.DataFrame, widths: dict[str, float]) -> pd.DataFrame:
@@ -277,11 +298,12 @@ def _case(model: ComputeModel, row: Any, what: str, knowledge: str, known: str) 
     """Measured and predicted step of a row; nothing where it cannot be predicted."""
     try:
         gpu = default_catalog().gpu(row.gpu)
-        predicted = model.estimate(gpu, int(row.batch), row.precision).seconds
+        found = model.estimate(gpu, int(row.batch), row.precision)
     except PredictionError:
         return
     yield {
         "what": what, "source": row.source, "known": knowledge, "knows": f"{knowledge}, {known}", "model": row.model,
         "job": row.job, "gpu": row.gpu, "precision": row.precision, "batch": row.batch, "seconds": row.seconds,
-        "predicted_s": predicted.mean_s, "low_s": predicted.low_s, "high_s": predicted.high_s,
+        "predicted_s": found.seconds.mean_s, "low_s": found.seconds.low_s, "high_s": found.seconds.high_s,
+        "least_s": found.least.step_s(),
     }  # fmt: skip

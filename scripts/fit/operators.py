@@ -15,7 +15,7 @@ from scripts.fit.operators_tensor import Fit
 from scripts.fit.readable import readable, rounded
 
 OUT = Path(__file__).resolve().parents[2] / "recommender" / "compute" / "operators.json"
-AS_OF = "2026-11-26"
+AS_OF = "2026-11-29"
 SOURCES = (
     "NeuSight's artefact (Lee et al., ASPLOS 2025, MIT): operators on P4, P100, V100, T4 and A100, fp32 without TF32,"
     " and whole models (cuda, convolution, streams, host, deviations)",

@@ -149,16 +149,25 @@ def _ask(source: str, row: Row) -> Ask:
     else:
         name = _config_file(str(row["model"]), row)
     rank = 64 if source == "qwen" else 8
+    adapted = method in ("lora", "qlora")
+    # Adapters were in the type of the weights then, or are in torchtune; fp32 beside 16 bit in DeepSpeed.
+    held = {"qwen": "amp-fp16" if method == "qlora" else "bf16", "torchtune": "bf16"}.get(source)
     accumulated = 1 if source == "ljm565" else int(row["grad_accum"])  # its step is one forward and backward
     settings = Settings(
         optimizer="lamb-fused" if "fused LAMB" in notes else None,
         precision="fp8" if fp8 else None, grad_accum=accumulated, strategy=_strategy(source, row) if gpus > 1 else None,
         lora=rank if method == "lora" else None, qlora=rank if method == "qlora" else None,
+        lora_targets=_targets(source) if adapted else None, lora_precision=held if adapted else None,
+        qlora_format="gptq" if "GPTQ" in str(row["precision"]) else None,
     )  # fmt: skip
     memory = float(row["memory_gib"]) / (gpus if source == "qwen" else 1)
     apart = "chunked CE" in notes or "optimizer in backward" in notes  # not to be asked for; changes memory alone
     return Ask((source, method, gpu, f"{gpus} GPUs" if gpus > 1 else "1 GPU"), name, gpu, gpus, int(row["batch"]),
                float(row["step_s"]), counted, settings, None if apart or pd.isna(memory) else memory)  # fmt: skip
+
+
+def _targets(source: str) -> str:
+    return "q_proj,v_proj,o_proj,gate_proj,up_proj,down_proj" if source == "torchtune" else "all-linear"
 
 
 def _precision(source: str, row: Row) -> str:

@@ -6,9 +6,12 @@ import re
 
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
+from ddlprof.analysis.rules.switches import passes_s
 from ddlprof.analysis.thresholds import (
     CRITICAL_SHARE,
     FINDING_STEPS,
+    FLOPS_PER_BYTE,
+    FORWARD_ALONE,
     FREE_MEMORY_SHARE,
     FULL_CPU_PERCENT,
     FUSED_GAIN,
@@ -17,6 +20,7 @@ from ddlprof.analysis.thresholds import (
     LAG_SHARE,
     LAUNCH_US,
     LAUNCHED_KERNELS,
+    LINE_OF_STEP_SHARE,
     LOOP_OF_LOOPS_SHARE,
     LOOP_SAMPLES,
     LOOPED_NODES,
@@ -26,8 +30,9 @@ from ddlprof.analysis.thresholds import (
     WARN_SHARE,
     WINDOW_STEPS,
 )
-from ddlprof.base.units import count, either, gib, percent
-from ddlprof.model.source_locations import LOOP
+from ddlprof.base.units import count, either, gib, listed, percent
+from ddlprof.model.operators import ALIGNED_ELEMENTS, UNALIGNED_SLOWER, padded, unaligned_sizes
+from ddlprof.model.source_locations import LOOP, OWN_LOOP
 
 _COMPUTES_SHARE = 0.5
 """A job mostly computes if computing has at least this share of the step."""
@@ -55,6 +60,37 @@ def precision(facts: Facts) -> Issue | None:
     severity = "warning" if used == "fp32" else "info"
     return Issue("tensor cores are not used" if used == "fp32" else "tensor cores work in TF32 only",
                  evidence, action, facts.steady_steps, share, about="compute", severity=severity)  # fmt: skip
+
+
+def alignment(facts: Facts) -> Issue | None:
+    """Finds products in 16 bits whose sizes do not suit tensor cores."""
+    step, share = facts.mean_s("step"), facts.summary.share("compute")
+    if not step or share is None or share < _COMPUTES_SHARE or facts.model.compiled is not False:
+        return None
+    if facts.launch_bound or not _TENSOR_CORES.search(facts.device):
+        return None
+    slow, others, sizes = 0.0, 0.0, set[int]()
+    for each in facts.operators:
+        if each.phase != "optimizer":
+            found = unaligned_sizes(each)
+            sizes.update(found)
+            cost = each.count * max(each.flops / FLOPS_PER_BYTE, each.bytes)
+            slow, others = slow + UNALIGNED_SLOWER * cost * bool(found), others + cost * (not found)
+    gain = passes_s(facts) * slow / (slow + others) * (1 - 1 / UNALIGNED_SLOWER) if slow else 0.0
+    if gain < LINE_OF_STEP_SHARE * step:
+        return None
+    odd = listed([f"{size:,}" for size in sorted(sizes)], most=3)
+    evidence = (
+        f"products with sizes of {odd}, no multiples of {ALIGNED_ELEMENTS}, take about "
+        f"{percent(slow / (slow + others))} of forward and backward, by their operations and bytes"
+    )
+    action = either(
+        f"pad {padded(sizes)} (a vocabulary: the model's vocab_size, or in transformers "
+        "model.resize_token_embeddings(pad_to_multiple_of=64))",
+        "torch.compile, which pads by itself",
+    )
+    return Issue("sizes do not suit tensor cores", evidence, action, facts.steady_steps, gain / step, gain_s=gain,
+                 about="compute", severity="info")  # fmt: skip
 
 
 def launch_less(facts: Facts) -> str:
@@ -124,29 +160,41 @@ def _fusing(facts: Facts, idle: float) -> str | None:
 
 def python_loop(facts: Facts) -> Issue | None:
     """Finds a loop of the script in which forward or loss is computed in many small operators."""
-    loops = [source for source in facts.computing.shares if source.place.what == LOOP]
+    loops = [source for source in facts.computing.shares if source.place.what in (LOOP, OWN_LOOP)]
     nodes, step = facts.model.graph_nodes, facts.mean_s("step")
     if not loops or nodes is None or not step or loops[0].share * facts.computing.samples < LOOP_SAMPLES:
         return None
     loop = loops[0]
-    if loop.share < LOOP_OF_LOOPS_SHARE * sum(each.share for each in loops):
-        return None
-    if nodes < max(LOOPED_NODES, NODES_OF_A_LAYER * (facts.model.layers or 1)) or facts.model.compiled:
+    if loop.share < LOOP_OF_LOOPS_SHARE * sum(each.share for each in loops) or facts.model.compiled:
         return None
     if facts.device != "cpu" and not facts.launch_bound:
         return None
-    passes = max(0.0, (facts.mean_s("compute") or 0.0) - (facts.mean_s("compute_optimizer") or 0.0))
-    running = passes * (1 - (facts.host.queued_share or 0.0))
-    gain = passes * loop.share
-    if running > nodes * (facts.training.micro_batches or 1) * SMALL_OPERATOR_S or gain < WARN_SHARE * step:
+    own = loop.place.what == OWN_LOOP and loop.sure
+    forward, backward = facts.mean_s("compute_forward") or 0.0, facts.mean_s("compute_backward")
+    if own and backward is not None and forward >= FORWARD_ALONE * backward:
+        gain, work = forward * loop.share, f"backward takes {percent(backward / forward)} of them"
+        action = (
+            "what is the same in each step is made once (register_buffer for a mask or positions), the rest is one "
+            f"expression on whole tensors in place of the loop at {loop.place.text}"
+        )
+    else:
+        passes = passes_s(facts)
+        running = passes * (1 - (facts.host.queued_share or 0.0))
+        fewest = max(LOOPED_NODES, 0 if own else NODES_OF_A_LAYER * (facts.model.layers or 1))
+        if nodes < fewest or running > nodes * (facts.training.micro_batches or 1) * SMALL_OPERATOR_S:
+            return None
+        gain = passes * loop.share
+        work = f"the graph of a batch has {count(nodes, 'node')}, of {1e6 * running / nodes:.0f} µs each"
+        action = (
+            f"one expression on whole tensors in place of the loop at {loop.place.text} (over samples: a batch "
+            "dimension, torch.vmap; over time steps: nn.LSTM or nn.GRU in place of cells; over parameters: the "
+            "optimizer's weight_decay, torch._foreach_norm), or torch.compile around it"
+        )
+    if gain < WARN_SHARE * step:
         return None
     evidence = (
         f"{percent(loop.share)} of forward and loss are in the loop at {loop.place.text} (of {facts.computing.samples} "
-        f"stack samples): the graph of a batch has {count(nodes, 'node')}, of {1e6 * running / nodes:.0f} µs each"
-    )
-    action = (
-        "one expression on whole tensors in place of the loop (over samples: a batch dimension, torch.vmap; over time "
-        "steps: nn.LSTM or nn.GRU in place of cells), or torch.compile around it"
+        f"stack samples): {work}"
     )
     return Issue("computing is a loop in Python", evidence, action, facts.steady_steps, gain / step, gain_s=gain,
                  about="compute")  # fmt: skip
@@ -235,6 +283,13 @@ RULES = (
          f"computing is {percent(_COMPUTES_SHARE)} of the step",
          "elsewhere faster products would move little", FINDING_STEPS,
          "the precision is not known, or the device is not known to have tensor cores; TF32 is an info", precision),
+    Rule("alignment", "Sizes of products do not suit tensor cores",
+         f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, in 16 bits, by sizes other than the batch that are no "
+         f"multiples of {ALIGNED_ELEMENTS}; computing is {percent(_COMPUTES_SHARE)} of the step",
+         f"such a product is taken for {UNALIGNED_SLOWER:g} times as slow, after published steps on an A100; always an "
+         "info, since nobody measured it in the run",
+         FINDING_STEPS, "the operators were not read, the model is compiled, the device is not known to have tensor "
+         "cores, or `launch_bound` speaks", alignment),
     Rule("launch_bound", "The device waits for kernels to be launched",
          f"the device is never further behind the host than {percent(LAG_SHARE)} of computing, in the median step; in "
          f"profiler windows: idle for {percent(WARN_SHARE)} of the step beyond data and other, at least "
@@ -246,8 +301,11 @@ RULES = (
     Rule("python_loop", "Forward or loss is a loop of the script over small operators",
          f"{percent(WARN_SHARE)} of the step to gain, {LOOPED_NODES} nodes in the autograd graph of a batch, "
          f"{NODES_OF_A_LAYER} for each layer, less than {1e6 * SMALL_OPERATOR_S:.0f} µs for each, and {LOOP_SAMPLES} "
-         f"stack samples of forward and loss in one loop, {percent(LOOP_OF_LOOPS_SHARE)} of those in any",
-         "a loop over layers has few nodes for each, one over samples or time steps has many", FINDING_STEPS,
+         f"stack samples of forward and loss in one loop, {percent(LOOP_OF_LOOPS_SHARE)} of those in any; if it calls "
+         f"no module and surely has a third of them: {LOOPED_NODES} nodes, or forward and loss that take "
+         f"{FORWARD_ALONE:.0f} times as long as backward",
+         "a loop over layers has few nodes for each, one over samples or time steps has many; backward goes through "
+         "what forward computes, and takes longer, unless most of it has no gradients", FINDING_STEPS,
          "the graph was not read, the model is compiled, or the device has enough to do", python_loop),
     Rule("batch_size", "Fixed costs are large and memory for larger batches is free",
          f"the update and exposed communication are {percent(CRITICAL_SHARE)} of the step, and "

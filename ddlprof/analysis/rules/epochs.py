@@ -7,7 +7,14 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.input import worker_s
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.sources import SourceShare
-from ddlprof.analysis.thresholds import FIRST_BATCH_FACTOR, JOB_EVENTS, LINE_SAMPLES, WARN_SHARE
+from ddlprof.analysis.thresholds import (
+    FINDING_STEPS,
+    FIRST_BATCH_FACTOR,
+    JOB_EVENTS,
+    LINE_SAMPLES,
+    NEW_ITERATORS_SHARE,
+    WARN_SHARE,
+)
 from ddlprof.base.units import count, percent, scale_for
 from ddlprof.model import source_locations
 from ddlprof.model.stack_samples import START_LOOK_S
@@ -33,6 +40,32 @@ def epoch_start(facts: Facts) -> Issue | None:
     whole = f"{scale_for(seconds).time(seconds)} of {scale_for(job.wall_s).time(job.wall_s)}"
     evidence = f"{count(job.epochs, 'epoch')}: {whole}, {scale_for(each).time(each)} before each first batch; {why}"
     return Issue("the job waits for the first batches of its epochs", evidence, action, job.epochs, share, of="job")
+
+
+def new_iterators(facts: Facts) -> Issue | None:
+    """Finds a loop that makes an iterator of its loader for every batch."""
+    job, training, step = facts.job, facts.training, facts.mean_s("step")
+    waits, batches = facts.mean_s("data"), training.micro_batches or 1
+    if job is None or not job.epochs or not step or not waits or waits < WARN_SHARE * step:
+        return None
+    if job.epochs < NEW_ITERATORS_SHARE * job.steps * batches or job.steps < FINDING_STEPS:
+        return None
+    if (training.dataset_samples or 0) < 2 * (training.global_batch or 0) or not training.global_batch:
+        return None  # an epoch may be a batch
+    does = "draws the order of all samples"
+    if training.loader_workers:
+        does = f"starts its {count(training.loader_workers, 'worker')}, throws away what they prepare, and ends them"
+    evidence = (
+        f"{count(job.epochs, 'iterator')} of the loader in {count(job.steps, 'step')}, though "
+        f"{training.dataset_samples:,} samples are many batches: each {does}; the loop waits {facts.scale.time(waits)} "
+        "a step for its batches"
+    )
+    action = (
+        "one iterator for the whole epoch: for batch in loader; or iterator = iter(loader) before the loop and "
+        "next(iterator) in it, made anew only at StopIteration"
+    )
+    return Issue("the loop makes a new iterator of its loader for each batch", evidence, action, facts.steady_steps,
+                 waits / step, gain_s=waits, about="data")  # fmt: skip
 
 
 def start_up(facts: Facts) -> Issue | None:
@@ -105,6 +138,11 @@ def _main(facts: Facts) -> SourceShare | None:
 
 
 RULES = (
+    Rule("new_iterators", "The loop makes an iterator of its loader for each batch",
+         f"{percent(WARN_SHARE)} of the step spent waiting for data, and an iterator for {NEW_ITERATORS_SHARE:.1f} "
+         "batches or more of a data set of two batches at least",
+         "an iterator is made for each epoch; each starts workers anew and draws the order of all samples",
+         FINDING_STEPS, "waiting for data is not measured, or the size of the data set is not known", new_iterators),
     Rule("start_up", "The job starts slowly at one line of the script",
          f"{percent(WARN_SHARE)} of the job's wall time before its first step at a line (else in a function, else from "
          "a line of the script) with a third of the stack samples then for certain",

@@ -17,7 +17,7 @@ from ddlprof.analysis.features import SampleCost, kernels_per_step, loader_cost
 from ddlprof.analysis.health import Moved, moved_of
 from ddlprof.analysis.issued import Issued, IssuedTraffic, issued_traffic
 from ddlprof.analysis.job_time import JobTime
-from ddlprof.analysis.pauses import Pauses, collector_pauses, recompilations
+from ddlprof.analysis.pauses import BrokenGraphs, Pauses, broken_graphs, collector_pauses, recompilations
 from ddlprof.analysis.rules.signals import (
     DataWaitBursts,
     MemoryGrowth,
@@ -28,6 +28,7 @@ from ddlprof.analysis.rules.signals import (
     find_throttled,
     find_uneven,
     lag_share,
+    peak_rises,
 )
 from ddlprof.analysis.saves import AfterSaves, after_saves
 from ddlprof.analysis.slowing import Slowing, find_slowing
@@ -49,6 +50,7 @@ from ddlprof.analysis.thresholds import (
 from ddlprof.base.units import Scale, scale_for
 from ddlprof.model.issuers import REDUCER
 from ddlprof.model.manifest import ModelFacts, TrainingFacts
+from ddlprof.model.operators import Operator, StepOperators
 from ddlprof.model.records import MISSING, Note
 
 if TYPE_CHECKING:
@@ -106,6 +108,8 @@ class HostFacts:
     """The mean number of cores, of those of a rank, that are busy with other work than the job's."""
     free_bytes: int | None = None
     """The bytes free at the last reading, on the machine with the fewest."""
+    copied_bytes: int | None = None
+    """The most that the workers of a rank have copied of the memory that they share with its process."""
     cpu_16bit: tuple[str, ...] | None = None
     """The 16-bit types that the processors compute in."""
 
@@ -120,6 +124,8 @@ class DeviceFacts:
     may_open_windows: bool = True
     """Whether nothing is known against `--profiler-windows` on this device."""
     growths: list[MemoryGrowth] = field(default_factory=list)
+    peak_rises: float | None = None
+    """By how many bytes a step the most memory that a rank has held rises in its steady steps; None: by little."""
     throttled: list[ThrottledDevice] = field(default_factory=list)
     memory_bytes: int | None = None
     """The memory of one device, in bytes."""
@@ -154,8 +160,12 @@ class Facts:
     """The ranks whose steps become slower all the time."""
     recompiled: Pauses | None = None
     """What torch.compile compiled after the warm-up."""
+    broken_graphs: BrokenGraphs | None = None
+    """Where torch.compile breaks the graphs of steady steps."""
     training: TrainingFacts = field(default_factory=TrainingFacts)
     model: ModelFacts = field(default_factory=ModelFacts)
+    operators: tuple[Operator, ...] = ()
+    """The operators of a step; empty: not known."""
     host: HostFacts = field(default_factory=HostFacts)
     devices: DeviceFacts = field(default_factory=DeviceFacts)
     loader: SampleCost | None = None
@@ -279,12 +289,13 @@ def gather_facts(
     overhead_s: float | None = None,
     cpu_percent: float | None = None,
     job: JobTime | None = None,
+    step: StepOperators | None = None,
 ) -> Facts:
     """Gathers the facts of the attempt of the headline. `cpu_percent`: how busy the machine's processors were."""
     training = manifest.training if manifest else TrainingFacts()
     host = manifest.host if manifest else {}
     ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
-    issued = _issued(headline.ranks)
+    issued, passes = _issued(headline.ranks), compute_sources(headline.ranks)
     return Facts(
         summary=headline.decisive,
         device=Counter(rank.data.header.device for rank in headline.ranks).most_common(1)[0][0],
@@ -295,14 +306,16 @@ def gather_facts(
         comm=headline.comm,
         overhead_s=overhead_s,
         sources=sources,
-        computing=compute_sources(headline.ranks),
+        computing=passes,
         updating=compute_sources(headline.ranks, UPDATES),
         after_backward=compute_sources(headline.ranks, AFTER_BACKWARD),
         collector=collector_pauses(headline.ranks),
         recompiled=recompilations(headline),
+        broken_graphs=broken_graphs(headline.ranks, passes),
         slowing=find_slowing(headline.ranks),
         training=training,
         model=manifest.model if manifest else ModelFacts(),
+        operators=step.operators if step else (),
         host=_host_facts(host, headline, nodes, cpu_percent),
         devices=_device_facts(host, headline),
         loader=loader_cost(headline),
@@ -337,6 +350,7 @@ def _host_facts(host: dict[str, Any], headline: Attempt, nodes: int, cpu_percent
         queued_share=headline.queued_share,
         other_cores=other_cores([rank.data for rank in headline.ranks], busy),
         free_bytes=_host_free_bytes(host, headline.ranks),
+        copied_bytes=_most(headline.ranks, "workers_copied_bytes"),
         cpu_16bit=tuple(host["cpu_16bit"]) if "cpu_16bit" in host else None,
     )
 
@@ -347,6 +361,7 @@ def _device_facts(host: dict[str, Any], headline: Attempt) -> DeviceFacts:
         lag_share=lag_share(headline.ranks),
         may_open_windows=not any(_rules_windows_out(note) for rank in headline.ranks for note in rank.data.notes),
         growths=find_growths(headline.ranks),
+        peak_rises=peak_rises(headline.ranks),
         throttled=find_throttled(headline.ranks),
         memory_bytes=_device_bytes(host),
         peak_bytes=_most(headline.ranks, "gpu_peak_reserved_bytes"),

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.line_advice import AT_LINE
+from ddlprof.analysis.rules.own_communication import sent_objects
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.sources import SourceShare
 from ddlprof.analysis.thresholds import JOB_EVENTS, LINE_OF_STEP_SHARE, LINE_SAMPLES, LINE_SHARE, WARN_SHARE
 from ddlprof.base.units import percent, scale_for
 from ddlprof.model import source_locations
-from ddlprof.model.issuers import OF_SCRIPT
+from ddlprof.model.issuers import OBJECTS, OF_SCRIPT
 
 _COLLECTED = 0.5
 """Of the time at a line: then most of it may be the garbage collector's."""
@@ -61,10 +62,7 @@ _AT_LINE = {
 }
 """Words for the line on which most of `other` is spent, by the kind of work: how to say it, and what to do."""
 
-_SEND_TENSORS = (
-    "less often, or several values in one call; objects are pickled and sent twice: all_gather or all_reduce of a "
-    "tensor in place of all_gather_object"
-)
+_SEND_LESS = "less often, or several values in one call"
 """Advice for a line that is also one whose collectives the run knows."""
 _OWN_RULES = (
     source_locations.RESULT,
@@ -119,8 +117,11 @@ def slow_line(facts: Facts) -> Issue | None:
     if line is None or line.place.what in _OWN_RULES:
         return None
     issue = _line(facts, "the loop waits at one line", line.place.what)
-    if issue is not None and any(each.place.text == line.place.text for each in facts.issued.of(*OF_SCRIPT)):
-        issue = replace(issue, title="the loop waits at a line that communicates", next=_SEND_TENSORS)
+    sends = [each for each in facts.issued.of(*OF_SCRIPT) if line.place.text in (each.place.text, each.place.caller)]
+    if any(each.place.what == OBJECTS for each in sends) and sent_objects(facts) is not None:
+        return None
+    if issue is not None and sends:
+        issue = replace(issue, title="the loop waits at a line that communicates", next=_SEND_LESS)
     collected = issue is not None and facts.collector_s >= _COLLECTED * (issue.gain_s or 0.0)
     return None if collected else issue  # the collector runs at whichever line makes objects
 
@@ -201,8 +202,8 @@ RULES = (
     Rule("plots", "The step waits for its plots", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES, plots),
     Rule("metrics", "The step waits for its metrics", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES, metrics),
     Rule("copies", "The step copies states of the model", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES, copies),
-    Rule("slow_line", "The step waits at another line of the script", _LINE, _LINE_REASON, LINE_SAMPLES, _NO_SAMPLES,
-         slow_line),
+    Rule("slow_line", "The step waits at another line of the script", _LINE, _LINE_REASON, LINE_SAMPLES,
+         f"{_NO_SAMPLES}, or `sent_objects` speaks", slow_line),
     Rule("evaluation_share", "Evaluation takes much of the job", f"{percent(WARN_SHARE)} of the job's wall time",
          _JOB_REASON, JOB_EVENTS, "the job's wall time is not known", evaluation_share),
     Rule("after_checkpoints", "A rank goes on working after its checkpoint is written, and the others wait",

@@ -8,12 +8,15 @@ from ddlprof.analysis.rules.pauses import recompilation
 from ddlprof.analysis.rules.rule import Issue, Rule
 from ddlprof.analysis.rules.signals import MemoryGrowth
 from ddlprof.analysis.thresholds import (
+    COPIED_BYTES,
+    FINDING_STEPS,
     GROWTH_BYTES,
     GROWTH_PARTS,
     GROWTH_READINGS,
     GROWTH_SHARE,
     GROWTH_STEADINESS,
     HOT_C,
+    KEPT_GRAPHS,
     LINE_OF_STEP_SHARE,
     MOVED_SHARE,
     MOVED_STEPS,
@@ -24,10 +27,16 @@ from ddlprof.analysis.thresholds import (
     THROTTLED_COMPUTE,
     THROTTLED_READINGS,
     THROTTLED_SHARE,
+    WARN_SHARE,
 )
 from ddlprof.base.units import count, gib, percent, ranges, significant
 
 _MOST_COUNTERS = 3
+_ALIVE = "the autograd graphs of the first steps were still alive many steps later"
+_KEEP_NONE = (
+    "keep no graph from step to step: losses.append(loss.item()), total += loss.item(), hidden = hidden.detach() and "
+    "outputs.append(output.detach())"
+)
 _CRITICAL_H, _WARNING_H, _NEVER_H = OUT_OF_MEMORY_H
 
 
@@ -53,9 +62,11 @@ def memory_creep(facts: Facts) -> Issue | None:
         severity = "critical" if hours <= _CRITICAL_H else "warning"
     named = [growth.rank for growth in facts.devices.growths]
     whose = "" if len(named) == facts.world_size else f" of rank{'s' * (len(named) > 1)} {ranges(named)}"
-    return Issue(f"memory{whose} grows all the time", evidence,
-                 "see what keeps tensors or results of each step: lists of losses without .item() or .detach(), caches",
-                 fastest.readings, ranks=tuple(named) if whose else (), severity=severity)  # fmt: skip
+    action = "see what keeps tensors or results of each step: lists of losses without .item() or .detach(), caches"
+    if _keeps_graphs(facts):
+        evidence, action = f"{evidence}; {_ALIVE}", _KEEP_NONE
+    return Issue(f"memory{whose} grows all the time", evidence, action, fastest.readings,
+                 ranks=tuple(named) if whose else (), severity=severity)  # fmt: skip
 
 
 def slowing_steps(facts: Facts) -> Issue | None:
@@ -72,12 +83,53 @@ def slowing_steps(facts: Facts) -> Issue | None:
     where = "on the device" if growth.where == "device" else "in the process"
     evidence = f"from {facts.scale.time(worst.first_s)} to {facts.scale.time(worst.last_s)} a step, mostly of "
     evidence += f"{worst.about}, while {_rate(growth.bytes_per_step)} a step are added {where} of rank {worst.rank}"
-    action = (
-        "keep no graph from step to step: loss.item() and state.detach() in what is kept, no retain_graph=True, lists "
-        "and metrics emptied once an epoch"
-    )
+    evidence += f"; {_ALIVE}" if _keeps_graphs(facts) else ""
+    action = f"{_KEEP_NONE}, no retain_graph=True, lists and metrics emptied once an epoch"
     return Issue("steps become slower as memory grows", evidence, action, worst.steps, gain / step, gain_s=gain,
                  about=worst.about, part="slowing")  # fmt: skip
+
+
+def kept_graphs(facts: Facts) -> Issue | None:
+    """Finds autograd graphs that outlive their step, where memory and steps were not seen to grow for long enough."""
+    if not _keeps_graphs(facts) or memory_creep(facts) is not None or slowing_steps(facts) is not None:
+        return None
+    rises, evidence = facts.devices.peak_rises, _ALIVE
+    if rises is not None:
+        evidence += f"; the most memory that a rank has held rises by {_rate(rises)} a step"
+    return Issue("losses or outputs are kept with their graphs", evidence, _KEEP_NONE, facts.steady_steps,
+                 severity="info" if rises is None else "warning")  # fmt: skip
+
+
+def retained_graphs(facts: Facts) -> Issue | None:
+    """Finds graphs that a backward keeps for another one that never comes."""
+    if not facts.training.retained_graphs:
+        return None
+    return Issue("each backward keeps its graph, and no other one uses it",
+                 "the only backward of each of the first steps has retain_graph=True (or create_graph=True): the "
+                 "activations of a step are freed when the next forward has made its own",
+                 "loss.backward() without retain_graph=True; if something needs the graph after all, the first step "
+                 "raises an error", facts.steady_steps, severity="info")  # fmt: skip
+
+
+def copied_objects(facts: Facts) -> Issue | None:
+    """Finds workers that copy memory which they share with the main process, by reading objects of Python there."""
+    copied, workers = facts.host.copied_bytes, facts.training.loader_workers
+    if not copied or not workers or copied < workers * COPIED_BYTES:
+        return None
+    evidence = f"{count(workers, 'loader worker')} have copied {gib(copied)} of the memory that they share with the "
+    evidence += "main process: to read an object of Python is to write its reference count"
+    action = (
+        "what the data set keeps of all samples in arrays or tensors, not in lists or dicts of Python's objects: "
+        "np.array(names), torch.tensor(labels), or all samples pickled into one array of bytes with offsets"
+    )
+    free = facts.host.free_bytes
+    many = free is not None and copied * min(facts.world_size, facts.ranks_per_node) >= WARN_SHARE * free
+    return Issue("loader workers copy objects that they only read", evidence, action, facts.steady_steps,
+                 severity="warning" if many else "info")  # fmt: skip
+
+
+def _keeps_graphs(facts: Facts) -> bool:
+    return (facts.training.kept_graphs or 0) >= KEPT_GRAPHS
 
 
 def _hours_left(facts: Facts, growth: MemoryGrowth, step_s: float) -> float | None:
@@ -119,6 +171,20 @@ MEMORY_RULES = (
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain",
          "what is kept is gone through again in every step; a machine that others use more and more keeps nothing",
          SLOWED_STEPS, "memory does not grow, or `recompilation` speaks", slowing_steps),
+    Rule("kept_graphs", "Losses or outputs are kept with their graphs",
+         f"graphs of {KEPT_GRAPHS} of the first 4 steps that are alive many steps later; a warning if the most memory "
+         f"that a rank has held rises by {gib(GROWTH_BYTES)} and {percent(GROWTH_SHARE)} in the steady steps",
+         "one may be kept for a look; those of all steps add up", FINDING_STEPS,
+         "`memory_creep` or `slowing_steps` speaks, which then say so", kept_graphs),
+    Rule("retained_graphs", "Each backward keeps its graph, and no other one uses it",
+         "`retain_graph`, one backward in each of the first 4 steps, and graphs that are let go later",
+         "always an info, since nobody measured how much memory it takes", FINDING_STEPS,
+         "a step has several backwards, or graphs are kept from step to step", retained_graphs),
+    Rule("copied_objects", "Loader workers copy objects that they only read",
+         f"{gib(COPIED_BYTES)} for each worker that was shared with the main process and no longer is, and no new "
+         f"memory; a warning if that is {percent(WARN_SHARE)} of what is free on the machine",
+         "what any worker copies of torch's own objects is less", FINDING_STEPS,
+         "there are no workers, or the system does not tell (only Linux does)", copied_objects),
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from ddlprof.analysis.issued import Issued
 from ddlprof.analysis.rules.communication import MOVING, WORTH, exposed_s, share_of_step
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.rule import Issue, Rule
+from ddlprof.analysis.sources import MORE_THAN_A_LINE
 from ddlprof.analysis.thresholds import (
     BUCKET_BYTES,
     FINDING_STEPS,
@@ -18,7 +19,7 @@ from ddlprof.analysis.thresholds import (
     SMALL_BUCKETS,
 )
 from ddlprof.base.units import gib, percent, size
-from ddlprof.model.issuers import BUFFERS, OF_SCRIPT, REDUCER, SCRIPT
+from ddlprof.model.issuers import BUFFERS, OBJECTS, OF_SCRIPT, REDUCER, SCRIPT
 
 _ALL_GRADIENTS = 0.5
 """A line whose all-reduces carry at least this share of the gradients' bytes, and at most the next, may carry them."""
@@ -52,7 +53,12 @@ class _Line:
 
     @property
     def text(self) -> str:
-        return self.kinds[0].place.text
+        """The line, and what called it in the training loop if that is one line; of several lines that alone."""
+        texts, callers = ({getattr(each.place, name) for each in self.kinds} for name in ("text", "caller"))
+        caller = next(iter(callers)) if len(callers) == 1 else ""
+        if len(texts) > 1:
+            return caller
+        return f"{self.kinds[0].place.text}{f', called at {caller}' if caller else ''}"
 
     @property
     def is_outside(self) -> bool:
@@ -141,16 +147,57 @@ def own_messages(facts: Facts) -> Issue | None:
     return Issue(title, evidence, action, facts.steady_steps, share, gain_s=gain, about="comm")
 
 
+def sent_objects(facts: Facts) -> Issue | None:
+    """Finds a line that sends objects of Python in steady steps."""
+    step, lines = facts.mean_s("step"), _lines(facts, facts.issued.of(OBJECTS))
+    if not step or not lines:
+        return None
+    seconds = {line: line.moving_s + _other_at(facts, line) for line in lines}
+    line = max(lines, key=lambda each: seconds[each])
+    if seconds[line] < LINE_OF_STEP_SHARE * step:
+        return None
+    scale, pickling = facts.scale, seconds[line] - line.moving_s
+    evidence = f"{line.text}: {line.number:.0f} x {line.ops} a step for {size(line.bytes)} of pickled objects"
+    evidence += f"; {scale.time(pickling)} a step at that line itself" if pickling else ""
+    evidence += f"; computing waits {scale.time(line.moving_s)} for them" if line.moving_s else ""
+    action = (
+        "tensors in place of objects (all_gather or all_reduce of a tensor in place of all_gather_object), in every "
+        "Nth step or once for all steps since: objects are pickled, sent as sizes and then as bytes, and read again"
+    )
+    return Issue("the script sends objects of Python in its steps", evidence, f"{line.text}: {action}",
+                 facts.steady_steps, seconds[line] / step, gain_s=seconds[line],
+                 about="other" if pickling > line.moving_s else "comm")  # fmt: skip
+
+
+def _other_at(facts: Facts, line: _Line) -> float:
+    """The seconds of `other` at a line, as far as the stack samples tell."""
+    texts = {each.place.text for each in line.kinds}
+    share = sum(each.share for each in facts.sources.shares if each.place.text in texts)
+    return share * (facts.mean_s("other") or 0.0)
+
+
 def _main_line(facts: Facts) -> _Line | None:
-    """The line of the script for whose communication computing waits longest; None if that is not worth a warning."""
+    """The line of the script for whose communication computing waits longest; None if that is not worth a warning.
+
+    Lines of functions that one line of the training loop calls are votes for that line.
+    """
     if facts.training.strategy not in _DATA_PARALLEL:
         return None
-    by_text: dict[str, list[Issued]] = {}
-    for each in facts.issued.of(*OF_SCRIPT):
-        by_text.setdefault(each.place.text, []).append(each)
-    lines = [_Line(kinds, facts.moving_of(kinds)) for kinds in by_text.values()]
-    line = max(lines, key=lambda each: each.moving_s, default=None)
+    issued = [each for each in facts.issued.of(*OF_SCRIPT) if each.place.what != OBJECTS]
+    line = max(_lines(facts, issued), key=lambda each: each.moving_s, default=None)
+    wider = max(_lines(facts, issued, by_caller=True), key=lambda each: each.moving_s, default=None)
+    if line is not None and wider is not None and wider.moving_s > MORE_THAN_A_LINE * line.moving_s:
+        line = wider
     return line if line is not None and exposed_s(facts, line.kinds) is not None else None
+
+
+def _lines(facts: Facts, issued: Sequence[Issued], by_caller: bool = False) -> list[_Line]:
+    """What each line issues, or what is issued where each line of the training loop has led."""
+    by_text: dict[str, list[Issued]] = {}
+    for each in issued:
+        text = each.place.caller or each.place.text if by_caller else each.place.text
+        by_text.setdefault(text, []).append(each)
+    return [_Line(tuple(kinds), facts.moving_of(kinds)) for kinds in by_text.values()]
 
 
 def _may_be_gradients(facts: Facts, line: _Line) -> bool:
@@ -181,6 +228,9 @@ RULES = (
          f"messages of less than {gib(SMALL_BUCKET_BYTES)}, four times as many as needed",
          "small messages cost mostly latency", FINDING_STEPS,
          "it is not known who issues the collectives, or layers are divided among the ranks", many_messages),
+    Rule("sent_objects", "A line of the script sends objects of Python",
+         f"{percent(LINE_OF_STEP_SHARE)} of the step exposed, or outside of computing, at that line",
+         "a line is changed in minutes", FINDING_STEPS, "it is not known who issues the collectives", sent_objects),
     Rule("own_messages", "Computing waits for communication of the script", _LINE, WORTH, FINDING_STEPS,
          "as `many_messages`, or that one speaks", own_messages),
 )  # fmt: skip

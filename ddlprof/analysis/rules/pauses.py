@@ -5,8 +5,14 @@ from __future__ import annotations
 from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.loop import main_line, words_for_line
 from ddlprof.analysis.rules.rule import Issue, Rule
-from ddlprof.analysis.thresholds import FINDING_STEPS, LINE_OF_STEP_SHARE, RECOMPILATIONS, WARN_SHARE
-from ddlprof.base.units import percent, significant
+from ddlprof.analysis.thresholds import (
+    FINDING_STEPS,
+    LINE_OF_STEP_SHARE,
+    LOOP_SAMPLES,
+    RECOMPILATIONS,
+    WARN_SHARE,
+)
+from ddlprof.base.units import count, percent, significant
 from ddlprof.model.source_locations import COLLECT
 
 
@@ -54,6 +60,28 @@ def recompilation(facts: Facts) -> Issue | None:
                  part="compilation", severity=None if again.seconds < step else "critical")  # fmt: skip
 
 
+def graph_breaks(facts: Facts) -> Issue | None:
+    """Finds graphs of torch.compile that are broken in each step."""
+    broken = facts.broken_graphs
+    if broken is None or broken.samples * broken.share < LOOP_SAMPLES or recompilation(facts) is not None:
+        return None
+    first = broken.places[0]
+    evidence = (
+        f"{count(len(broken.places), 'place')} in functions with {percent(broken.share)} of the stack samples of "
+    )
+    evidence += f"forward and loss; {first.place}: {first.reason}"
+    scalar = "capture_scalar_outputs" in first.reason or ".item()" in first.reason
+    action = (
+        "torch.where and tensors in place of .item() and what depends on it, or "
+        "torch._dynamo.config.capture_scalar_outputs = True"
+        if scalar
+        else "move what torch.compile does not know (print, logging, other libraries) out of the compiled function"
+    )
+    return Issue("torch.compile breaks its graph in each step", evidence,
+                 f"{first.place}: {action}; torch.compile(..., fullgraph=True) names the next one", facts.steady_steps,
+                 severity="info")  # fmt: skip
+
+
 RULES = (
     Rule("collector", "The steps wait for the garbage collector",
          f"{percent(LINE_OF_STEP_SHARE)} of the step, two pauses of up to half a second left out",
@@ -63,4 +91,8 @@ RULES = (
          f"{percent(WARN_SHARE)} of the steps after the warm-up, and {RECOMPILATIONS} compilations in them",
          "a new size or two at the end of an epoch is no habit", FINDING_STEPS,
          "torch.compile is not used, or does not tell when it works", recompilation),
+    Rule("graph_breaks", "torch.compile breaks its graph in each step",
+         f"{LOOP_SAMPLES} stack samples of forward and loss in functions in which a graph was broken",
+         "a function whose graph is whole has no frame; an info, since nobody measured what one graph would gain",
+         FINDING_STEPS, "`recompilation` speaks", graph_breaks),
 )  # fmt: skip

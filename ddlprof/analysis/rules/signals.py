@@ -304,6 +304,18 @@ def _growth(rank: RankAnalysis) -> MemoryGrowth | None:
     return MemoryGrowth(rank.data.rank, where, slope, float(held[-1]), len(held))
 
 
+def peak_rises(ranks: Sequence[RankAnalysis]) -> float | None:
+    """How many bytes a step the peak of memory rises by, on the rank on which it rises fastest; None if by little."""
+    found = []
+    for rank in ranks:
+        known = rank.times.steady & (rank.data.steps["peak_memory_bytes"] != MISSING)
+        steps, peak = rank.data.steps["step"][known], rank.data.steps["peak_memory_bytes"][known]
+        if len(peak) < FINDING_STEPS or peak[-1] - peak[0] < max(GROWTH_BYTES, GROWTH_SHARE * peak[0]):
+            continue
+        found.append(float(peak[-1] - peak[0]) / float(steps[-1] - steps[0]))
+    return max(found, default=None)
+
+
 def steady_growth(step: NDArray[np.float64], held: NDArray[np.float64]) -> float | None:
     """The slope in bytes per step (Theil and Sen); None if memory does not grow through all the steps.
 

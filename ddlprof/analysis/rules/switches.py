@@ -8,6 +8,7 @@ from ddlprof.analysis.thresholds import (
     ANOMALY_NODE_S,
     ANOMALY_SHARE,
     ARITHMETIC_FLOPS,
+    FEW_ROWS,
     FINDING_STEPS,
     FREE_CPU_PERCENT,
     FREE_MEMORY_SHARE,
@@ -20,7 +21,7 @@ from ddlprof.analysis.thresholds import (
     WARN_SHARE,
 )
 from ddlprof.base.units import count, gib, percent, significant
-from ddlprof.model.operators import FOREACH, FUSED, OPTIMIZER_UPDATES
+from ddlprof.model.operators import ELEMENT_BYTES, FOREACH, FUSED, OPTIMIZER_UPDATES, Operator
 from ddlprof.model.source_locations import BETWEEN
 
 _COMPUTES_SHARE = 0.5
@@ -140,6 +141,20 @@ def needless_gradients(facts: Facts) -> Issue | None:
                  gain / step, gain_s=gain, about="compute")  # fmt: skip
 
 
+def interpreter_hook(facts: Facts) -> Issue | None:
+    """Finds a debugger or a profiler of Python that watches the whole training."""
+    kind, _, name = (facts.training.interpreter_hook or "").partition(": ")
+    if not name or (facts.device != "cpu" and not facts.launch_bound):
+        return None
+    evidence = f"{name} is called for each {kind} of Python that the training runs"
+    action = (
+        "train without it: no debugger (the IDE's run in place of its debug), no coverage, no cProfile; how much it "
+        "gains, a run without it tells"
+    )
+    return Issue("a debugger or a profiler watches the interpreter", evidence, action, facts.steady_steps,
+                 severity="warning" if kind == "line" else "info")  # fmt: skip
+
+
 def deterministic(facts: Facts) -> Issue | None:
     """Finds deterministic algorithms in a job that mostly computes."""
     share = facts.summary.share("compute")
@@ -246,6 +261,46 @@ def gradient_loop(facts: Facts) -> Issue | None:
                  facts.steady_steps, gain / step, gain_s=gain, about="compute", part="compute_optimizer")  # fmt: skip
 
 
+def dense_embedding(facts: Facts) -> Issue | None:
+    """Finds updates of all rows of an embedding of which a batch uses few."""
+    step, update = facts.mean_s("step"), facts.mean_s("compute_optimizer")
+    updated = sum(each.shape[0] * each.count for each in facts.operators if each.kind == "optimizer")
+    if not step or not update or not updated or facts.training.strategy not in (None, "none", "ddp"):
+        return None
+    unused, rows, used = 0.0, 0, 0
+    for each in facts.operators:
+        table = _table(each, facts.training.micro_batches or 1)
+        # A table that is also the weight of a product, as in language models, has gradients in all rows.
+        if table is None or any(set(table[::2]) <= set(other.shape) for other in facts.operators if other.flops):
+            continue
+        unused += (table[0] - table[1]) * table[2] * each.count
+        rows, used = max((rows, used), table[:2])
+    share = min(1.0, unused / updated)
+    if share * update < LINE_OF_STEP_SHARE * step:
+        return None
+    evidence = (
+        f"the update takes {facts.scale.time(update)} a step, {percent(share)} of it for rows of embeddings that no "
+        f"sample of the step looks up: of {rows:,} rows at most {used:,}"
+    )
+    action = (
+        "nn.Embedding(..., sparse=True), and its weight in an optimizer of its own, torch.optim.SparseAdam (or SGD, "
+        "Adagrad): it moves the rows of the step only, so that others keep their momentum"
+    )
+    return Issue("the update goes through all rows of an embedding", evidence, action, facts.steady_steps,
+                 share * update / step, gain_s=share * update, about="compute")  # fmt: skip
+
+
+def _table(operator: Operator, micro_batches: int) -> tuple[int, int, int] | None:
+    """The rows of the table of which this is the dense gradient, those that a step looks up at most, and their width;
+    None for another operator, or if a step may look up a tenth of them."""
+    if operator.name != "embedding_dense_backward" or not operator.fixed_bytes:
+        return None
+    width = operator.shape[1]
+    rows = round(operator.fixed_bytes / (width * ELEMENT_BYTES.get(operator.dtype, 4)))
+    used = operator.shape[0] * micro_batches
+    return (rows, used, width) if rows >= FEW_ROWS * used else None
+
+
 def recomputation(facts: Facts) -> Issue | None:
     """Finds activation checkpointing where memory is free."""
     again, backward = facts.model.recomputed_flops_per_sample, facts.model.backward_flops_per_sample
@@ -289,6 +344,11 @@ RULES = (
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the operations of a step", _CHANGED, FINDING_STEPS,
          "the graph was not read, an optimizer has the parameters, they have changed since, or the strategy is neither "
          "none nor DDP", needless_gradients),
+    Rule("interpreter_hook", "A debugger or a profiler watches each line or call of Python",
+         "a trace function (`sys.settrace`) or a profiler (`sys.setprofile`, cProfile) at most looks, on a job that "
+         "trains on processors or waits for launches",
+         "each line of Python takes several times as long under it; an info where only calls are watched",
+         FINDING_STEPS, "nobody looked, or the device has enough to do", interpreter_hook),
     Rule("deterministic", "Only deterministic algorithms are allowed", _MOSTLY,
          "always an info, since somebody asked for it and nobody measured what it costs", FINDING_STEPS,
          "nobody looked: the job was too short", deterministic),
@@ -307,6 +367,11 @@ RULES = (
          f"{1e6 * LOOPED_TENSOR_S:.0f} µs for each", "with more for each, its operators take the time, not the loop",
          FINDING_STEPS, f"fewer than {LINE_SAMPLES} stack samples were taken, or no loop has a third for certain",
          gradient_loop),
+    Rule("dense_embedding", "The update goes through all rows of an embedding",
+         f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, by the elements of tables of which a step looks up less "
+         f"than one in {FEW_ROWS}", "moments and weights of all rows are read and written for a few", FINDING_STEPS,
+         "the operators were not read, the table is also the weight of a product, or parameters are divided among the "
+         "ranks", dense_embedding, trains_otherwise=True),
     Rule("recomputation", "Activations are computed again although memory is free",
          f"{percent(LINE_OF_STEP_SHARE)} of the step to gain, and {percent(FREE_MEMORY_SHARE)} of the device's memory "
          "was never used, or on processors as much of the machine's is free as the process has",

@@ -20,6 +20,7 @@ from ddlprof.collect.accelerator import known
 from ddlprof.collect.accelerator.clock import DeviceClock
 from ddlprof.collect.accelerator.protocol import Counters
 from ddlprof.collect.drops import COUNTER, Drops
+from ddlprof.collect.facts.copied_memory import CopiedMemory
 from ddlprof.collect.facts.health import HealthSampler
 from ddlprof.collect.facts.host_energy import HostEnergy
 from ddlprof.model.health import HealthReading
@@ -48,6 +49,7 @@ class ContextSampler:
             "process_private_bytes": self._process.private_bytes,
             "process_queued_ns": _process_queued_ns,
             "job_cpu_ns": _job_cpu_ns,
+            "workers_copied_bytes": CopiedMemory(time.perf_counter_ns, time.thread_time_ns).copied_bytes,
             "gpu_percent": self._device.reader("percent"),
             "gpu_memory_bytes": self._device.reader("memory_bytes"),
             "gpu_power_w": self._device.reader("power_w"),

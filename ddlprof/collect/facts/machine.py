@@ -24,6 +24,14 @@ PACKAGES = ("torch", "ddlprof")
 """The packages whose versions are written to the manifest."""
 _16BIT = {"bf16": ("avx512_bf16", "amx_bf16", "bf16"), "fp16": ("avx512_fp16", "amx_fp16", "asimdhp")}
 """The flags of processors, of x86 and of Arm, that compute in such a type."""
+_FAMILIES = {
+    "GenuineIntel 6 79": "Broadwell", "GenuineIntel 6 85": "Skylake", "GenuineIntel 6 106": "Ice Lake",
+    "GenuineIntel 6 143": "Sapphire Rapids", "GenuineIntel 6 207": "Emerald Rapids",
+    "GenuineIntel 6 173": "Granite Rapids",
+    "AuthenticAMD 23 49": "Rome", "AuthenticAMD 25 1": "Milan", "AuthenticAMD 25 17": "Genoa",
+}  # fmt: skip
+"""Processors of servers by family and model, as Linux has them (arch/x86/include/asm/intel-family.h, and AMD's
+processor programming references); Skylake stands for Cascade Lake, too."""
 _DMI = Path("/sys/class/dmi/id")
 _NVML = "libnvidia-ml.so.1"
 """The driver's library, as pynvml loads it."""
@@ -35,6 +43,7 @@ def host_facts() -> dict[str, Any]:
         "platform": platform_name(),
         "instance_type": instance_type(),
         "cpu_model": cpu_model(),
+        "cpu_family": cpu_family(),
         "cpu_16bit": cpu_16bit(),
         "physical_cores": attempt(lambda: importlib.import_module("psutil").cpu_count(logical=False)),
         "logical_cores": os.cpu_count(),
@@ -133,6 +142,12 @@ def cpu_model() -> str | None:
     import platform
 
     return platform.machine() or None
+
+
+def cpu_family() -> str | None:
+    """The processor's family, which its name often does not tell on a virtual machine; None: it is another."""
+    found = (_of_processor("vendor_id"), _of_processor("cpu family"), _of_processor("model\t"))
+    return _FAMILIES.get(" ".join(filter(None, found)))
 
 
 def cpu_16bit() -> list[str] | None:

@@ -82,7 +82,9 @@ def update_manifest(
     training.batch_tensors, training.batch_bytes = probe.parts.tensors, probe.parts.bytes
     training.tokens_per_sample = probe.text.tokens_per_sample(training.batch_per_rank)
     training.padding_share = probe.text.padding_share
+    training.interpreter_hook = probe.switches.interpreter_hook
     training.anomaly_share, training.deterministic = probe.switches.anomaly_share, probe.switches.deterministic
+    training.kept_graphs, training.retained_graphs = probe.kept_graphs.kept, probe.kept_graphs.retained
     _add_optimizer(manifest, probe)
 
 

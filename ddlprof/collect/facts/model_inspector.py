@@ -17,6 +17,7 @@ from ddlprof.base.guarded import attempt
 from ddlprof.collect.accelerator import known
 from ddlprof.collect.drops import FACT
 from ddlprof.collect.facts.ddp_switches import DdpSwitches
+from ddlprof.collect.facts.kept_graphs import KeptGraphs
 from ddlprof.collect.facts.optimizer_facts import Update, update_of
 from ddlprof.collect.facts.switches import Switches
 from ddlprof.collect.loader.batch import arguments_bytes, arguments_tensors
@@ -77,6 +78,7 @@ class ModelInspector:
         self.ddp = DdpSwitches()
         self.switches = Switches()
         self.needless = NeedlessGradients()
+        self.kept_graphs = KeptGraphs()
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._counting = self._reading = self._round_is_over = False
         self._first_optimizer: int | None = None
@@ -85,7 +87,8 @@ class ModelInspector:
     @property
     def modules(self) -> list[Any]:
         """The outermost trained modules that are still alive, the largest first."""
-        return outermost(self._alive())
+        with no_torch_function():  # the script's tensor classes are not asked
+            return outermost(self._alive())
 
     def _alive(self) -> Iterator[Any]:
         return (module for ref in self._modules.values() if (module := ref()) is not None)
@@ -97,6 +100,7 @@ class ModelInspector:
 
     def at_update(self, updates: int) -> None:
         """Called in the training thread after the first updates, and then ever more rarely."""
+        attempt(self.switches.look_at_hooks)
         try:
             self.ddp.look(sys.modules["torch"], self._alive(), updates)
         except Exception as error:
@@ -105,6 +109,17 @@ class ModelInspector:
             self.needless.look(updates)
         except Exception as error:
             self.failed("needless gradients", error)
+        try:
+            self.kept_graphs.look(updates)
+        except Exception as error:
+            self.failed("kept graphs", error)
+
+    def mark_graph(self, made: Any) -> None:
+        """Called in the first steps with what an outermost forward returns, and with the roots of a backward."""
+        try:
+            self.kept_graphs.mark(made, self.recorder.boundaries)
+        except Exception as error:
+            self.failed("kept graphs", error)
 
     def training_forward(self, module: Any, inputs: Any) -> None:
         """Called before an outermost forward pass with gradients. `module` may be None in a compiled function."""
@@ -143,6 +158,9 @@ class ModelInspector:
 
     def backward_begin(self, roots: Any, nested: bool, kept: bool) -> None:
         """Called when a backward pass begins in the training thread; for the arguments see `GraphFlops.count`."""
+        self.mark_graph(roots)
+        if not nested:
+            self.kept_graphs.backward(kept, self.recorder.boundaries)
         try:  # no context manager, which torch.compile would trace
             if self.recorder.boundaries == COUNTED_UPDATE:
                 if not nested:

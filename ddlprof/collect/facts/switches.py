@@ -13,11 +13,30 @@ class Switches:
         self.deterministic: bool | None = None
         """Whether only deterministic algorithms were allowed at the last look."""
         self._looks = self._anomalies = 0
+        self._hooks: list[str] = []
 
     @property
     def anomaly_share(self) -> float | None:
         """The share of looks at which autograd's anomaly mode was on; None: nobody looked."""
         return self._anomalies / self._looks if self._looks else None
+
+    @property
+    def interpreter_hook(self) -> str | None:
+        """What was called for each line or call of Python at most of the looks of `look_at_hooks`, such as `line:
+        pydevd`; empty: nothing; None: nobody looked."""
+        return sorted(self._hooks)[len(self._hooks) // 2] if self._hooks else None
+
+    def look_at_hooks(self) -> None:
+        """Looks once whether a debugger or a profiler watches the training thread, in which it must be called."""
+        tracer, profiler = sys.gettrace(), sys.getprofile()
+        monitoring = getattr(sys, "monitoring", None)  # Python 3.12 and later
+        if profiler is None and monitoring is not None:
+            profiler = monitoring.get_tool(monitoring.PROFILER_ID)
+        hook = tracer if tracer is not None else profiler
+        name = hook if isinstance(hook, str) else str(getattr(hook, "__module__", None) or type(hook).__module__)
+        known = {"__main__": "a function of the script"}
+        name = known.get(name, name.partition(".")[0].lstrip("_"))
+        self._hooks.append("" if hook is None else f"{'call' if tracer is None else 'line'}: {name}")
 
     def look(self) -> None:
         """Looks once."""

@@ -28,6 +28,9 @@ class Inspection:
         `inputs`: its positional arguments, followed by its keyword arguments.
         """
 
+    def forward_over(self, made: Any) -> None:
+        """Such a forward has ended and returns this; None if it raises an error."""
+
     def backward(self, roots: Any, nested: bool, kept: bool) -> None:
         """A backward of the training thread begins.
 

@@ -40,6 +40,7 @@ from ddlprof.torch_private.modules import (
     StandIn,
     call_code,
     compiled_slot,
+    keep_from_script,
     tracing,
 )
 
@@ -57,7 +58,13 @@ _MOST_SIZES = 32
 class OuterModules:
     """The outermost modules seen, and how their calls are timed."""
 
-    def __init__(self, torch: Any, recorder: Recorder, look: Callable[[Any, Any], None]) -> None:
+    def __init__(
+        self,
+        torch: Any,
+        recorder: Recorder,
+        look: Callable[[Any, Any], None],
+        look_after: Callable[[Any], None] = lambda made: None,
+    ) -> None:
         self.torch = torch
         self.is_dynamo_compiling: Callable[[], bool] = torch.compiler.is_dynamo_compiling
         self.is_tracing: Callable[[], bool] = tracing(torch)
@@ -65,6 +72,7 @@ class OuterModules:
         self.recorder = recorder
         self.look = fail_open(look, recorder)
         """See `Inspection.forward`."""
+        self._look_after = fail_open(look_after, recorder)
         self.seen: weakref.WeakSet[Any] = weakref.WeakSet()
         self._latest: Callable[[], Any] = dead_reference  # the module that was adopted last
         self.inside = False
@@ -98,6 +106,7 @@ class OuterModules:
         """Starts the search; modules that are known from before are timed again, without one."""
         self.call_code = call_code(self.torch)
         self.inside = False
+        undo_script = keep_from_script(self.torch)
         undo_replicate = replace(self.torch.nn.Module, REPLICATE, self._replicate())
         self.search()
         known = list(self.seen)
@@ -105,7 +114,7 @@ class OuterModules:
             self.adopt(module)
         if known:
             self.settle()
-        return all_of(undo_replicate, self._uninstall)
+        return all_of(undo_script, undo_replicate, self._uninstall)
 
     def _replicate(self) -> Callable[[Any], Any]:
         original: Any = getattr(self.torch.nn.Module, REPLICATE)
@@ -133,17 +142,19 @@ class OuterModules:
         self._searches += 1
         original = self.torch.nn.Module.__call__
         is_compiling: Callable[[], bool] = self.torch.compiler.is_compiling
+        outer = self
 
-        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
+        # torch.profiler takes the local variable `self` of this function for the module.
+        def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
             if is_compiling():
-                return original(module, *args, **kwargs)
-            if self.inside:
-                if self.searching:
-                    self._samples.inside(module, args)
-            elif self.recorder.active and _timed_call(module) is None and has_parameters(module):
-                self.is_settled = False
-                self.adopt(module)  # without parameters it is a loss, a metric or a transform
-            return original(module, *args, **kwargs)
+                return original(self, *args, **kwargs)
+            if outer.inside:
+                if outer.searching:
+                    outer._samples.inside(self, args)
+            elif outer.recorder.active and _timed_call(self) is None and has_parameters(self):
+                outer.is_settled = False
+                outer.adopt(self)  # without parameters it is a loss, a metric or a transform
+            return original(self, *args, **kwargs)
 
         self._undo = replace(self.torch.nn.Module, "__call__", __call__)
 
@@ -249,10 +260,12 @@ class OuterModules:
         else:
             self.is_settled = not learning
 
-    def over(self) -> None:
-        """Called at the end of a forward for which `look_closely` was called."""
+    def over(self, made: Any) -> None:
+        """Called at the end of a forward for which `look_closely` was called, with what it returns."""
         if self.searching:
             self._samples.end()
+        if self.recorder.boundaries <= FIRST_STEPS:
+            self._look_after(made)
 
 
 class _Later:
@@ -289,7 +302,7 @@ class _TimedCall(StandIn):
         payload: int | _Later | None = plain_size(args) if grad and outer.is_settled else None
         if payload is None:
             payload = _Later()
-        begun = True
+        begun, made = True, None
         try:
             begun = emit(_FORWARD_BEGIN, grad, module.training, payload)  # type: ignore[union-attr]
             if not begun:
@@ -297,12 +310,13 @@ class _TimedCall(StandIn):
             outer.inside = True
             if type(payload) is _Later:
                 outer.look_closely(module, args, kwargs, payload, grad)
-            return function(*args, **kwargs)
+            made = function(*args, **kwargs)
+            return made
         finally:
             if begun:
                 outer.inside = False
                 if type(payload) is _Later:
-                    outer.over()
+                    outer.over(made)
                 emit(_FORWARD_END, grad)
 
     def __reduce__(self) -> Any:

@@ -70,7 +70,7 @@ def hook_context(
     """Makes the context of one session. `device_free` is held while a graph is captured."""
     inspection = inspection or Inspection()
     recorder.flags, recorder.flag = tracing(torch)
-    modules = OuterModules(torch, recorder, inspection.forward)
+    modules = OuterModules(torch, recorder, inspection.forward, inspection.forward_over)
     return HookContext(
         torch,
         recorder,

@@ -9,12 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.errors import UserError
+from ddlprof.base.guarded import attempt
 from ddlprof.base.real_process import getpid
 from ddlprof.base.real_time import time
 from ddlprof.collect.facts.counters import peak_rss_bytes
@@ -197,6 +199,14 @@ class RankOutput:
                 self.writer.note("manifest", f"{type(error).__name__}: {error}")
         if row is not None and probe is not None:
             probe.forget_graphs()
+
+    def time_launches(self) -> None:
+        """Times how fast this host launches operators, for rank 0's manifest. The training has ended."""
+        torch = sys.modules.get("torch")
+        if self.manifest is not None and torch is not None:
+            from ddlprof.collect.facts.launches import launch_us
+
+            self.manifest.training.launch_us = attempt(lambda: launch_us(torch))
 
     def left_to_others(self) -> bool:
         """Whether a process that trained no step has nothing to record, as another process of the run trains."""

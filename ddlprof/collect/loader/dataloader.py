@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import weakref
 from collections.abc import Callable
@@ -148,6 +149,7 @@ class Loaders:
         """Replaces `DataLoader.__iter__`, which starts the workers."""
         import torch
 
+        @functools.wraps(original)
         def __iter__(loader: Any) -> Any:
             if torch.compiler.is_compiling():
                 return original(loader)

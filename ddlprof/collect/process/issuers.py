@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ddlprof.collect.process.frames import INSTALLED, OURS, USER, StackFrame, stack_of_frame
+from ddlprof.collect.process.frames import INSTALLED, OURS, USER, Position, StackFrame, stack_of_frame
 from ddlprof.collect.process.stacks import CodeLocator
 from ddlprof.model import issuers
 from ddlprof.model.source_locations import SourceLocation
@@ -32,6 +32,11 @@ _MODULES = {
     **dict.fromkeys(("torch.distributed.pipelining", "torch.distributed.checkpoint", *packages.COMPILED), ""),
 }
 """Who issues what functions of these packages of torch issue; empty: not told. The first that fits counts."""
+_OF_OBJECTS = frozenset((
+    "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list",
+    "recv_object_list",
+))  # fmt: skip
+"""Functions of `torch.distributed` that pickle objects, and send first their sizes and then their bytes."""
 _BY_REDUCER = ("allreduce", "broadcast")
 """The operations that DDP's reducer issues from C++."""
 
@@ -64,8 +69,13 @@ class IssuerLook:
             return None
 
 
-def issuers_of(collectives: Sequence[Any], places: CodeLocator) -> list[SourceLocation | None] | None:
-    """The issuer of each collective of a step, None where not known; None if no stack was taken. Forgets the stacks."""
+def issuers_of(
+    collectives: Sequence[Any], places: CodeLocator, update: Sequence[Position] = ()
+) -> list[SourceLocation | None] | None:
+    """The issuer of each collective of a step, None where not known; None if no stack was taken. Forgets the stacks.
+
+    `update`: see `CodeLocator.find`.
+    """
     if all(each.stack is None for each in collectives):
         return None
     found: dict[tuple[Any, ...], SourceLocation | None] = {}
@@ -77,12 +87,12 @@ def issuers_of(collectives: Sequence[Any], places: CodeLocator) -> list[SourceLo
             continue
         key = (each.op, *((frame.code, frame.instruction) for frame in stack))
         if key not in found:
-            found[key] = issuer_of(stack, each.op, places)
+            found[key] = issuer_of(stack, each.op, places, update)
         issued.append(found[key])
     return issued
 
 
-def issuer_of(stack: Stack, op: str, places: CodeLocator) -> SourceLocation | None:
+def issuer_of(stack: Stack, op: str, places: CodeLocator, update: Sequence[Position] = ()) -> SourceLocation | None:
     """Who issues a collective with this stack, innermost frame first; None if that is not told."""
     frames = [frame for frame in stack if _owner(frame, places) != OURS]
     if not frames or _is_in(frames[0].module, _ENGINE):  # no frame of Python has issued it, and no line is to blame
@@ -90,7 +100,12 @@ def issuer_of(stack: Stack, op: str, places: CodeLocator) -> SourceLocation | No
     for number, frame in enumerate(frames):
         owner = _owner(frame, places)
         if owner == USER:
-            return SourceLocation(places.text(frame), _inside(frames[number:]))
+            inside = _inside(frames[number:])
+            if inside != issuers.SCRIPT:  # called by a forward or by autograd
+                return SourceLocation(places.text(frame), inside)
+            pickles = any(each.code.co_name in _OF_OBJECTS for each in frames[:number])
+            word = issuers.OBJECTS if pickles else issuers.SCRIPT
+            return SourceLocation(places.text(frame), word, places.caller(stack, update))
         if owner == INSTALLED and places.package(frame.code.co_filename) != "torch":
             return SourceLocation(places.text(frame), issuers.PACKAGE)
         if _is_in(frame.module, "torch.autograd.graph"):  # a function of torch's that runs in the backward

@@ -13,6 +13,7 @@ import site
 import sys
 import sysconfig
 from collections import Counter, deque
+from collections.abc import Sequence
 from enum import Enum
 from itertools import islice
 from types import CodeType
@@ -46,6 +47,7 @@ from ddlprof.model.source_locations import (
     LOGGING,
     LOOP,
     METRIC,
+    OWN_LOOP,
     PLOT,
     RESULT,
     ROLLOUT,
@@ -202,8 +204,15 @@ class CodeLocator:
             but = updates.get(frame.code) if frame is loop else None
             if found := loop_around(frame.code, frame.instruction, but):
                 caller = self.text(users[-1]) if frame is not users[-1] else ""
-                return SourceLocation(self.text(frame, found.line), LOOP, caller)
+                what = LOOP if any(map(_calls_module, frames[: frames.index(frame)])) else OWN_LOOP
+                return SourceLocation(self.text(frame, found.line), what, caller)
         return SourceLocation(self.text(users[0])) if users else None
+
+    def caller(self, stack: list[StackFrame], update: Sequence[Position]) -> str:
+        """The line of the training loop that leads to a stack, where it is not the user's innermost one; else empty."""
+        frames, loop = _inside_loop(stack, update)
+        users = [f for f in frames if self.owner(f.code.co_filename, f.module == "__main__") == USER]
+        return self.text(users[-1]) if loop is not None and len(users) > 1 else ""
 
     def lines(self, stack: list[StackFrame]) -> list[str]:
         """Every frame as `file:line function`, innermost first, without ddlprof's own."""
@@ -233,8 +242,12 @@ class CodeLocator:
     def text(self, frame: StackFrame, line: int | None = None) -> str:
         """A frame as `file:line function`; `line`: in place of its own."""
         code = frame.code
-        name = getattr(code, "co_qualname", code.co_name).replace(".<locals>.", ".")
-        return f"{self._shown(code.co_filename)}:{line or frame.line()} {name}"
+        name = getattr(code, "co_qualname", code.co_name)
+        return self.text_of(code.co_filename, line or frame.line(), name)
+
+    def text_of(self, filename: str, line: int, name: str) -> str:
+        """A line of a function as `file:line function`."""
+        return f"{self._shown(filename)}:{line} {name.replace('.<locals>.', '.')}"
 
     def _what(self, frames: list[StackFrame]) -> str:
         """What the innermost frames do; the last of them is the one to report."""
@@ -242,7 +255,7 @@ class CodeLocator:
             return CHECKPOINT
         for frame in frames[:-1]:
             module, name = frame.module, frame.code.co_name
-            if module == "torch.nn.modules.module" and name.endswith(CALL):
+            if _calls_module(frame):
                 return FORWARD
             if module == "torch.serialization" and name == "save":
                 return CHECKPOINT
@@ -271,7 +284,7 @@ class CodeLocator:
         return self._called[key]
 
 
-def _inside_loop(stack: list[StackFrame], update: list[Position]) -> tuple[list[StackFrame], StackFrame | None]:
+def _inside_loop(stack: list[StackFrame], update: Sequence[Position]) -> tuple[list[StackFrame], StackFrame | None]:
     """The frames inside the loop that makes the updates, and the frame of that loop; all frames if there is none."""
     shared = 0
     for outer, (code, instruction) in zip(reversed(stack), update, strict=False):
@@ -282,6 +295,10 @@ def _inside_loop(stack: list[StackFrame], update: list[Position]) -> tuple[list[
             break
     inside = stack[: len(stack) - shared + 1] if shared else stack
     return inside, inside[-1] if shared else None
+
+
+def _calls_module(frame: StackFrame) -> bool:
+    return frame.module == "torch.nn.modules.module" and frame.code.co_name.endswith(CALL)
 
 
 def _main_package() -> str:
@@ -415,6 +432,13 @@ class StackSampler:
         """Called in the training thread after an update, whose stack shows where the training loop is."""
         self._new_update = positions(sys._getframe(1))
 
+    @property
+    def update(self) -> list[Position]:
+        """The stack of the latest of these updates without torch's frames; empty before the first one."""
+        if self._new_update:
+            self._update, self._new_update = self.places.without_torch(self._new_update), []
+        return self._update
+
     def sample(self, thread: int | None, recent: list[Event], marks: int) -> None:
         """Samples the stack of the training thread if the latest events say that its time goes to `other`, or to
         computing in Python."""
@@ -425,14 +449,13 @@ class StackSampler:
         if here is Where.DATA:
             self._waiting.extend(_Sample(marks, place) for place in data_places(self.places, stack))
             return
-        if self._new_update:
-            self._update, self._new_update = self.places.without_torch(self._new_update), []
-        loop = self.places.find_loop(stack, self._update) if work is not None else None
+        loop = self.places.find_loop(stack, self.update) if work is not None else None
         if loop is not None:
-            what = work or "" if loop.what else "" if work == LOOP else STEPPING
+            in_passes = work == LOOP
+            what = (loop.what if in_passes else work or "") if loop.what else "" if in_passes else STEPPING
             self._computing.append(_Sample(marks, loop._replace(what=what)))
         if here is Where.OTHER or (here is Where.GAP and not self.places.in_torch(stack)):
-            place = self.places.find(stack, self._update)
+            place = self.places.find(stack, self.update)
             if place is not None:
                 what = _what_by_events(recent) or place.what
                 self._waiting.append(_Sample(marks, place._replace(what=what)))

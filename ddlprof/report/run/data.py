@@ -211,7 +211,7 @@ def build_report(
     times, rates = _times(headline.summary) if headline else {}, rates_of(manifest, headline)
     judged = None
     if headline is not None:
-        judged = judge_run(manifest, headline, sources, overhead.hooks_s_per_step, context.cpu_percent, job)
+        judged = judge_run(manifest, headline, sources, overhead.hooks_s_per_step, context.cpu_percent, job, run.step)
     hang = _hang(run)
     return ReportData(
         run=run.typed,

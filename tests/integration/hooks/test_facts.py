@@ -154,3 +154,20 @@ def test_tokens_padding_and_what_is_computed_again(again: bool, profiling: Profi
     assert found.model.recomputed_flops_per_sample == (block if again else 0)
     assert found.model.forward_flops_per_sample == block + head
     assert found.model.backward_flops_per_sample == 2 * (block + head) + (block if again else 0)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("retain", [False, True])
+def test_graphs_that_outlive_their_step(keep: bool, retain: bool, profiling: Profiling) -> None:
+    kept: list[Any] = []
+    with profiling() as profile:
+        model = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(20):
+            loss = model(torch.ones(2, 4)).square().mean()
+            loss.backward(retain_graph=retain)
+            optimizer.step()
+            kept.append(model(torch.ones(1, 4)).sum() if keep else loss.item())
+    training = manifest(profile).training
+    assert training.kept_graphs == (3 if keep else 0)  # those of the first step were made after it
+    assert training.retained_graphs is (retain and not keep)

@@ -271,6 +271,19 @@ def test_nothing_is_looked_into_under_a_profiler_of_the_scripts_own(profiling: P
     assert sum(event.name == "aten::linear" for event in theirs.events()) == 2 * STEPS
 
 
+def test_a_profiler_of_the_scripts_own_that_takes_stacks_finds_the_modules(profiling: Profiling) -> None:
+    """It reads the module out of the frame of `nn.Module.__call__`, which the search replaces in the first steps."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with profiling() as profile, torch.autograd.profiler.profile(with_stack=True) as theirs:
+        for (x,) in batches():
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+    assert len(profile.rows) == STEPS
+    assert any(event.name().startswith("nn.Module: Linear") for event in theirs.kineto_results.events())
+
+
 def test_gradients_without_a_backward_are_no_steps_and_a_note_says_so(profiling: Profiling) -> None:
     model = net()
     parameters = {name: value.detach() for name, value in model.named_parameters()}

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -227,10 +228,22 @@ def test_data_parallel_copies_call_themselves(profiling: Profiling) -> None:
         assert "_compiled_call_impl" in vars(net)
 
 
+class Wrapped(torch.nn.Module):
+    """A class without annotations of its own: torch.jit.script takes those of `nn.Module` for its."""
+
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        return self.inner(x)
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-def test_script_and_trace(profiling: Profiling) -> None:
+@pytest.mark.parametrize("make", [small_net, lambda: Wrapped(small_net())])
+def test_script_and_trace(profiling: Profiling, make: Callable[[], torch.nn.Module]) -> None:
     with profiling():
-        net = small_net()
+        net = make()
         train(net)
         net.eval()
         x = torch.ones(3, 4)

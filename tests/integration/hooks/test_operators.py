@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import ddlprof
+from ddlprof.model.manifest import Manifest
 from ddlprof.model.operators import Operator, StepOperators
 from ddlprof.model.records import Flag
 from ddlprof.store import load_run
@@ -93,7 +94,12 @@ def test_the_workload_has_them(profiling: Profiling) -> None:
     model = Net()  # which has to live until it was looked at
     with profiling() as profile:
         train(model, steps=12)
-    assert ddlprof.load(profile.directory).workload().step == recorded(profile)
+    workload = ddlprof.load(profile.directory).workload()
+    assert workload.step == recorded(profile)
+    (measured,) = workload.measurements
+    timed = Manifest.read(profile.directory).training.launch_us
+    assert measured.launch_us == timed
+    assert 0.05 < (timed or 0) < 1e5  # the host's, timed when the training had ended
 
 
 def test_checkpointing_and_lower_precision(profiling: Profiling) -> None:

@@ -94,7 +94,14 @@ def test_what_one_rank_loses_to_its_loader_all_of_them_gain() -> None:
     """The mean of data is 25; without it the others need not wait for the rank that has all of it."""
     ranks = job([[0, 0], [0, 0], [0, 0], [100, 100]], [[50, 50]] * 4)
     assert of(ranks)["data"].gain_s == pytest.approx(100e-9)
-    assert of(ranks)["straggler"].gain_s == pytest.approx(75e-9)
+    assert of(ranks)["straggler"].gain_s == pytest.approx(100e-9)
+
+
+def test_one_of_two_ranks_that_is_late_costs_all_that_the_other_waits() -> None:
+    ranks = job([[0, 0], [0, 0]], [[50, 50], [80, 90]])
+    assert of(ranks)["straggler"].gain_s == pytest.approx(35e-9)
+    by_turns = job([[0, 0], [0, 0]], [[50, 90], [80, 50]])
+    assert of(by_turns)["straggler"].gain_s == pytest.approx(35e-9)
 
 
 def test_what_was_not_measured_has_no_ceiling() -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.analysis.pauses import collector_pauses, recompilations
+from ddlprof.analysis.pauses import broken_graphs, collector_pauses, recompilations
 from ddlprof.analysis.run import Attempt, analyse
-from ddlprof.model.records import COMPILATION, CollectorPauses, Flag, JobSpan, RecompileReason
+from ddlprof.analysis.sources import Sources, SourceShare
+from ddlprof.model.records import COMPILATION, CollectorPauses, Flag, GraphBreak, JobSpan, RecompileReason
+from ddlprof.model.source_locations import SourceLocation
 from ddlprof.store import load_run
 from tests.golden.runs import MS, Record, header, step, write_rank
 
@@ -54,3 +56,23 @@ def test_compilations_after_the_warm_up_count_with_torchs_last_reason(tmp_path: 
     assert (again.steps, round(37 * again.number, 6)) == (37, 3)
     assert again.seconds == pytest.approx(0.003)
     assert again.reason == "size 1"
+
+
+def passes(*shares: tuple[str, float]) -> Sources:
+    return Sources(40, [SourceShare(SourceLocation(text), share, False) for text, share in shares])
+
+
+def test_graphs_are_broken_where_steps_come_by(tmp_path: Path) -> None:
+    broken = [GraphBreak(0, "net.py:17 forward", "item()"), GraphBreak(1, "net.py:90 evaluate", "print")]
+    write_rank(tmp_path, header(0), [step(n) for n in range(20)], records=broken)
+    ranks = analyse(load_run(tmp_path))[0].ranks
+    assert [each.place for each in ranks[0].data.graph_breaks] == [each.place for each in broken]
+    seen = passes(
+        ("net.py:14 Layer.forward", 0.4), ("net.py:18 Layer.torch_dynamo_resume_in_forward_at_17", 0.1),
+        ("train.py:9 main", 0.3), ("other.py:17 Layer.forward", 0.2),
+    )  # fmt: skip
+    found = broken_graphs(ranks, seen)
+    assert found is not None
+    assert [each.reason for each in found.places] == ["item()"]
+    assert found.share == pytest.approx(0.5)
+    assert broken_graphs(ranks, passes(("train.py:9 main", 1.0))) is None

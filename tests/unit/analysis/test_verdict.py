@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
-from ddlprof.analysis.verdict import _finding_of, _first_of_job, advise
+from ddlprof.analysis.verdict import _finding_of, _first_of_job, _watched, advise
 from ddlprof.model import source_locations
 from ddlprof.model.classes import TIMES
 from ddlprof.model.source_locations import SourceLocation
@@ -239,26 +240,35 @@ def test_nothing_trains_longer_to_become_another_trace(reason: str) -> None:
     assert ("torch.profiler" in action) == (reason != "comm_unmeasured")
 
 
+def test_a_debugger_comes_before_what_was_measured_under_it() -> None:
+    slow = Finding("loader_workers", "critical", "batches are made in the loop", "", "workers", 50, 0.5)
+    debugger = Finding("interpreter_hook", "warning", "a debugger watches", "pydevd", "run without it", 50)
+    assert _watched([slow, debugger]) is debugger
+    assert _watched([slow, replace(debugger, severity="info")]) is None
+
+
 @pytest.mark.parametrize(
-    ("stall_share", "share", "severity", "first"),
+    ("stall_share", "gain_s", "share", "severity", "first"),
     [
-        (0.9, 0.7, "critical", True),  # the steps are a fifth of the job
-        (0.9, 0.7, "warning", False),
-        (0.9, 0.1, "critical", False),
-        (None, 0.3, "critical", True),
+        (0.9, None, 0.7, "critical", True),  # the steps are a fifth of the job
+        (0.9, 0.09, 0.19, "warning", True),
+        (0.9, None, 0.7, "info", False),
+        (0.9, None, 0.1, "critical", False),
+        (None, None, 0.3, "critical", True),
+        (None, 0.18, 0.3, "critical", False),
     ],
 )
 def test_what_takes_most_of_the_job_comes_first(
-    stall_share: float | None, share: float, severity: str, first: bool
+    stall_share: float | None, gain_s: float | None, share: float, severity: str, first: bool
 ) -> None:
     parts: dict[str, float | None] = dict.fromkeys(JOB_PARTS, 0.0)
-    job = JobTime(100.0, parts | {"steps": 20.0, "epoch_start": 70.0})
+    job = JobTime(100.0, parts | {"steps": 20.0, "epoch_start": 70.0}, steps=200)
     found = Finding("epoch_start", severity, "the job waits", "5 epochs", "keep the workers", 5, share, of="job")
     stall = None if stall_share is None else "data"
     verdict = Verdict("DATA-BOUND", "critical", stall, stall_share)
-    of_step = Finding("storage", "critical", "the loop waits", "", "a disk", 50, 0.9)
-    assert _first_of_job(verdict, [of_step, found], job) == (found if first else None)
-    assert _first_of_job(verdict, [found], None) is None
+    of_step = Finding("storage", "critical", "the loop waits", "", "a disk", 50, 0.9, gain_s=gain_s)
+    assert _first_of_job(verdict, of_step, [of_step, found], job) == (found if first else None)
+    assert _first_of_job(verdict, None, [found], None) is None
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def test_a_hook_that_fails_is_counted_by_its_name(recorder: Recorder) -> None:
 
 
 def test_a_look_before_backward_that_fails(recorder: Recorder) -> None:
-    inspection: Any = SimpleNamespace(forward=breaks, backward=breaks, update=breaks)
+    inspection: Any = SimpleNamespace(forward=breaks, forward_over=breaks, backward=breaks, update=breaks)
     uninstall = backward.install(hook_context(torch, recorder, inspection=inspection))
     try:
         torch.ones(1, requires_grad=True).sum().backward()

@@ -22,8 +22,8 @@ def net() -> nn.Sequential:
 EXPECTED = (
     Layer("0", (4 * 3 * 9 + 4) * 4.0, 2.0 * 2 * 16 * 4 * 27),
     Layer("1", 8 * 4.0, 0.0),
-    Layer("3", 64 * 8 * 4.0, 2.0 * 2 * 64 * 8),
-    Layer("4", (8 * 8 + 8) * 4.0, 2 * 2.0 * 2 * 8 * 8),  # used twice
+    Layer("3", 64 * 8 * 4.0, 2.0 * 2 * 64 * 8, (8, 64)),
+    Layer("4", (8 * 8 + 8) * 4.0, 2 * 2.0 * 2 * 8 * 8, (8, 8)),  # used twice
 )
 
 
@@ -42,6 +42,15 @@ def test_a_model_that_nobody_runs_has_the_same() -> None:
         found = look(net(), [parse_input("3,6,6")], StepSettings(batch=2, precision=precision))
         assert found.step is not None
         assert found.step.layers == EXPECTED
+
+
+def test_a_weight_that_lies_the_other_way_is_turned() -> None:
+    class Conv1D(nn.Module):  # as GPT-2 of transformers has it
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(4, 12))  # inputs, outputs
+
+    assert [each.shape for each in layers([nn.Sequential(Conv1D())], {})] == [(12, 4)]
 
 
 def test_a_model_with_very_many_is_not_told_apart() -> None:

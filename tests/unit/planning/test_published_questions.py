@@ -46,7 +46,7 @@ def check(found: Sequence[Plan], published_s: Mapping[str, float]) -> None:
 @pytest.mark.slow
 def test_lora_of_llama_8b() -> None:
     """torchtune's recipe on one card, packed sequences (README.md of meta-pytorch/torchtune, commit bd2a0fc)."""
-    settings = Settings(lora=8, compiled=True)
+    settings = Settings(lora=8, lora_targets="all-linear", lora_precision="bf16", compiled=True)
     machines = ["1x_RTX4090_SECURE", "1A100.22V", "gpu_1x_h100_pcie"]
     found = plans(f"{DECODERS}:llama_8b", "int64:2048", 2, settings, machines, precision="bf16")
     check(found, {"1x_RTX4090_SECURE": 1.329})

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from ddlprof.model.operators import Operator, StepMemory, StepOperators
+from ddlprof.model.operators import Layer, Operator, StepMemory, StepOperators
 from ddlprof.recommender import PredictionError, Workload
-from ddlprof.recommender.compute.adapters import FOUR_BIT_BYTES
+from ddlprof.recommender.compute.packing import FORMATS
 from ddlprof.recommender.compute.step_parts import Changes
 from ddlprof.recommender.exchanged import Exchanged, exchanged_by
 from ddlprof.recommender.strategy import STRATEGIES
@@ -34,11 +34,22 @@ def test_without_adapters_all_gradients_are_exchanged(name: str, factor: float) 
 
 def test_adapters_leave_their_own_gradients_and_what_is_gathered() -> None:
     ddp, fsdp = (exchanged_by(JOB, STRATEGIES[name], Changes(lora=RANK)) for name in ("ddp", "fsdp"))
-    assert ddp.bytes == pytest.approx(SHARE * 2 * ELEMENTS)
+    assert ddp.bytes == pytest.approx(SHARE * 4 * ELEMENTS)  # adapters are in fp32
     assert ddp.tensors == 2 * LAYERS
-    assert fsdp.bytes == pytest.approx((1 + 1.5 * SHARE) * 2 * ELEMENTS)
+    assert fsdp.bytes == pytest.approx((1 + 3.0 * SHARE) * 2 * ELEMENTS)
     four = exchanged_by(JOB, STRATEGIES["fsdp"], Changes(qlora=RANK))
-    assert four.bytes == pytest.approx((FOUR_BIT_BYTES / 2 + 1.5 * SHARE) * 2 * ELEMENTS)
+    assert four.bytes == pytest.approx((FORMATS["nf4"].held_bytes / 2 + 3.0 * SHARE) * 2 * ELEMENTS)
+    half = exchanged_by(JOB, STRATEGIES["ddp"], Changes(lora=RANK, lora_precision="bf16"))
+    assert half.bytes == pytest.approx(SHARE * 2 * ELEMENTS)
+
+
+def test_adapters_on_half_of_the_layers_exchange_half() -> None:
+    names = [f"{number}.{name}" for number in range(LAYERS // 2) for name in ("q_proj", "o_proj")]
+    layers = tuple(Layer(name, 2.0 * WIDTH**2, 0.0, (WIDTH, WIDTH)) for name in names)
+    named = replace(JOB, step=replace(STEP, layers=layers))
+    found = exchanged_by(named, STRATEGIES["ddp"], Changes(lora=RANK, lora_targets="q_proj"))
+    assert found.bytes == pytest.approx(SHARE * 2 * ELEMENTS)
+    assert found.tensors == LAYERS
 
 
 def test_without_operators_adapters_are_not_taken_into_account() -> None:

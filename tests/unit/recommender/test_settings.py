@@ -33,6 +33,10 @@ def test_adapters_and_selective_checkpointing_can_be_asked_for() -> None:
         Settings(lora=0)
     with pytest.raises(PredictionError, match="ask for one of them"):
         check_settings(Settings(lora=8, qlora=8))
+    with pytest.raises(PredictionError, match="ask for lora or qlora, too"):
+        check_settings(Settings(lora_targets="q_proj"))
+    with pytest.raises(PredictionError, match="precision 'bf8' is not known"):
+        check_settings(Settings(lora=8, lora_precision="bf8"))
 
 
 def test_other_spellings_are_no_difference() -> None:

@@ -81,6 +81,11 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(job=job("start_up", 500), starting=start_at(START_ITEMS)),
         facts(job=job("start_up", 500), starting=start_at(START)),
     ],
+    "new_iterators": [
+        facts(WAITING, job=replace(starting(300), epochs=100, steps=100), dataset_samples=20_000, global_batch=32),
+        facts(WAITING, job=replace(starting(300), epochs=60, steps=100), dataset_samples=64, global_batch=32,
+              loader_workers=0),
+    ],
     "epoch_start": [
         facts(job=starting(300), persistent_workers=False, loader=SampleCost(1e-3, None, 0.0)),
         facts(job=starting(300), loader_workers=0, data_lines=first_at("data sampler")),
@@ -150,6 +155,15 @@ SILENT: dict[str, list[Facts]] = {
         facts(job=job("start_up", 50), starting=start_at(START_ITEMS)),
         facts(job=job("start_up", 500), starting=start_at(START_ITEMS, share=0.15)),
         facts(job=job("start_up", 500), starting=start_at(START, sure=False)),
+    ],
+    "new_iterators": [
+        facts(WAITING, dataset_samples=20_000, global_batch=32),
+        facts(WAITING, job=starting(300), dataset_samples=20_000, global_batch=32),
+        facts(WAITING, job=replace(starting(300), epochs=100, steps=100), dataset_samples=32, global_batch=32),
+        facts(WAITING, job=replace(starting(300), epochs=100, steps=100), global_batch=32),
+        facts(job=replace(starting(300), epochs=100, steps=100), dataset_samples=20_000, global_batch=32),
+        facts(WAITING, job=replace(starting(300), epochs=100, steps=100), dataset_samples=20_000, global_batch=32,
+              micro_batches=4),
     ],
     "epoch_start": [
         facts(job=starting(300)),

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from ddlprof.analysis.issued import Issued, IssuedTraffic
+from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.model import issuers
 from ddlprof.model.source_locations import SourceLocation
-from tests.unit.analysis.rules.test_rules import BUFFER, FOUR_TIMES, SCATTERED, at_line, by, found
+from tests.unit.analysis.rules.made_up import ddp
+from tests.unit.analysis.rules.test_rules import BUFFER, FOUR_TIMES, SCATTERED, at_line, by, found, line
 
 
 def test_the_switch_is_that_of_the_way_of_sharding() -> None:
@@ -22,6 +27,36 @@ def test_what_carries_the_bytes_of_the_gradients_may_be_them() -> None:
     assert "DistributedDataParallel" in by_hand.next
     (other,) = found("own_messages", by(at_line(6, 1e9), strategy="none"))
     assert "DistributedDataParallel" not in other.next
+
+
+def at(text: str, caller: str = "", moving_s: float = 0.03) -> Issued:
+    """An all-reduce of ten megabytes at a line of a helper."""
+    return replace(at_line(1, 1e7, moving_s), place=SourceLocation(text, issuers.SCRIPT, caller))
+
+
+def test_a_helper_is_named_with_the_line_that_called_it() -> None:
+    (own,) = found("own_messages", by(at("utils.py:9 mean", "train.py:40 main")))
+    assert own.next.startswith("utils.py:9 mean, called at train.py:40 main: ")
+
+
+def test_lines_of_helpers_are_votes_for_the_line_that_called_them() -> None:
+    three = [at(f"utils.py:{n} log", "train.py:40 main", n / 1000) for n in (7, 9, 14)]
+    (own,) = found("own_messages", by(*three))
+    assert own.next.startswith("train.py:40 main: ")
+    assert "3 x allreduce" in own.evidence
+    apart = [replace(each, place=each.place._replace(caller=f"train.py:{n} main")) for n, each in enumerate(three)]
+    (one,) = found("own_messages", by(*apart))
+    assert "1 x allreduce" in one.evidence
+
+
+def test_objects_are_told_once_with_their_size_and_all_that_they_take() -> None:
+    sent = replace(at_line(2, 4e6, 0.02, issuers.OBJECTS), op="allgather")
+    given = ddp(20, 30, issued=IssuedTraffic([sent]), sources=line("", 1.0))
+    (finding,) = [each for each in apply_rules(given, RULES) if each.rule in ("sent_objects", "slow_line")]
+    assert finding.rule == "sent_objects"
+    assert "2 x allgather a step for 3.81 MiB of pickled objects" in finding.evidence
+    assert finding.share == pytest.approx(0.02 + 0.2)
+    assert "all_gather_object" in finding.next
 
 
 def test_the_words_about_buffers_are_what_was_seen_of_them() -> None:

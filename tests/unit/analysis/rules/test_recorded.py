@@ -11,10 +11,13 @@ import pytest
 
 from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.run import analyse
+from ddlprof.model.manifest import Manifest
+from ddlprof.model.operators import OperatorsFile, StepOperators
 from ddlprof.model.records import CollectiveShape, CollectiveTimes, ContextRow, WindowRow
 from ddlprof.report.run.data import build_report
 from ddlprof.store import load_run
 from tests.golden.runs import MS, NOW_UNIX_NS, Record, header, manifest, step, with_collectives, write_rank
+from tests.unit.analysis.rules.test_rules import products
 
 GIB = 2**30
 STEPS = 120
@@ -121,6 +124,22 @@ def test_kernels_that_take_longer_to_launch_than_to_run(tmp_path: Path) -> None:
     assert "1333 kernels a step" in findings(tmp_path / "launches")["launch_bound"].evidence
     assert findings(tmp_path / "computes") == {}
     assert findings(tmp_path / "few") == {}
+
+
+def test_a_vocabulary_that_does_not_suit_tensor_cores(tmp_path: Path) -> None:
+    for vocabulary in (50_257, 50_304):
+        directory = tmp_path / str(vocabulary)
+        write(directory, {0: [98.0] * STEPS}, {})
+        described = Manifest.read(directory)
+        described.model.compiled = False
+        described.write(directory)
+        OperatorsFile(described.job_id, StepOperators(8, "amp-bf16", products(vocabulary))).write(directory)
+    (finding,) = findings(tmp_path / "50257").values()
+    assert (finding.rule, finding.severity) == ("alignment", "info")
+    assert "50,257" in finding.evidence
+    assert finding.next.startswith("pad 50,257 to 50,304 ")
+    assert 0.03 < (finding.gain_s or 0) < 0.098 * 0.6
+    assert findings(tmp_path / "50304") == {}
 
 
 @pytest.mark.parametrize(("pinned", "action"), [(False, "pin_memory=True"), (True, "a stream of its own")])

@@ -13,7 +13,7 @@ from ddlprof.analysis.findings import Finding
 from ddlprof.analysis.health import Moved
 from ddlprof.analysis.issued import Issued, IssuedTraffic
 from ddlprof.analysis.late_rank import LateRank
-from ddlprof.analysis.pauses import Pauses
+from ddlprof.analysis.pauses import BrokenGraphs, Pauses
 from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.compute import free_processors, starved_words
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
@@ -26,6 +26,8 @@ from ddlprof.analysis.stages import Stages
 from ddlprof.analysis.traffic import CommTotals
 from ddlprof.model import issuers, source_locations
 from ddlprof.model.health import COUNTERS
+from ddlprof.model.operators import Operator
+from ddlprof.model.records import GraphBreak
 from ddlprof.model.source_locations import SourceLocation
 from tests.golden.runs import MS
 from tests.unit.analysis.rules import input_cases
@@ -90,6 +92,31 @@ HALF: dict[str, Any] = {"precision": "fp16", "device": "cpu", "cpu_16bit": ()}
 NEEDLESS: dict[str, Any] = {"needless_share": 0.5, "needless_parameters": 16}
 
 
+def table(rows: int, head: bool = False) -> tuple[Operator, ...]:
+    """An embedding of rows of 64, of which a batch looks up 1,280; `head`: its weight is that of a product, too."""
+    gradient = 4.0 * 64 * rows
+    found = [
+        Operator("embedding", "backward", "embedding_dense_backward", "fp32", (1280, 64), 0.0, gradient + 1e6, 2.0,
+                 1.0, grows=0, fixed_bytes=gradient),
+        Operator("optimizer", "optimizer", "adam", "fp32", (64 * rows + 20_000, 5), 0.0, 1e9, 14.0, 1.0),
+    ]  # fmt: skip
+    if head:
+        found.append(Operator("product", "forward", "mm", "fp32", (1, 1280, rows, 64), 1e9, 1e6, 1.0, 1.0, grows=1))
+    return tuple(found)
+
+
+def products(vocabulary: int, dtype: str = "bf16", tokens: int = 8192) -> tuple[Operator, ...]:
+    """A product with the weights of a vocabulary, and one of about as many operations."""
+    return tuple(
+        Operator("product", "forward", "mm", dtype, (1, tokens, n, 768), 2.0 * tokens * n * 768, 2.0 * tokens * n,
+                 launches=1.0, count=1.0, grows=1)
+        for n in (vocabulary, 50_304)
+    )  # fmt: skip
+
+
+ODD: dict[str, Any] = {"operators": products(50_257), "compiled": False}
+
+
 def loops(*shares: float, what: str = source_locations.LOOP) -> Sources:
     found = [SourceShare(SourceLocation(f"loss.py:{n} slow", what), share, False) for n, share in enumerate(shares)]
     return Sources(40, [*found, SourceShare(SourceLocation("train.py:9 main"), 1 - sum(shares), False)])
@@ -102,6 +129,17 @@ def after_backward(*shares: float, what: str = source_locations.BETWEEN, called:
     return Sources(40, found, caller)
 
 
+def own_loop(share: float) -> Sources:
+    """A loop that calls no module, and surely has most of forward and loss."""
+    return Sources(40, [SourceShare(SourceLocation("model.py:7 mask", source_locations.OWN_LOOP), share, True)])
+
+
+MASKED: dict[str, float | None] = {
+    "compute": 60.0,
+    "compute_forward": 50.0,
+    "compute_backward": 5.0,
+    "compute_optimizer": 5.0,
+}
 LOOPING: dict[str, Any] = {
     "device": "cpu", "computing": loops(0.6, 0.1), "graph_nodes": 2000, "layers": 4, "compiled": False,
 }  # fmt: skip
@@ -111,6 +149,11 @@ OWN_UPDATE: dict[str, Any] = {
 }  # fmt: skip
 PAUSES = Pauses(number=2.0, seconds=0.012, longest_s=0.2, full=1.0, steps=100)
 SIZES = Pauses(0.3, 0.03, 0.2, reason="tensor 'args[0]' size mismatch at index 0. expected 5, actual 6", steps=100)
+BREAKS = [
+    GraphBreak(0, "net.py:17 Layer.forward", "Unsupported Tensor.item() call"),
+    GraphBreak(1, "net.py:30 Head.forward", "Failed to trace builtin `print`"),
+]
+BROKEN = BrokenGraphs(BREAKS, 0.6, 40)
 SLOWING = Slowing(0, 0.08, 0.12, "compute", 100)
 SPEAKS: dict[str, list[Facts]] = {
     **input_cases.SPEAKS,
@@ -119,12 +162,17 @@ SPEAKS: dict[str, list[Facts]] = {
                   facts({"compute": 70.0, "other": 30.0}, collector=PAUSES, sources=line(source_locations.COLLECT))],
     "recompilation": [facts(recompiled=SIZES), facts(recompiled=replace(SIZES, reason="")),
                       facts(recompiled=replace(SIZES, seconds=0.3))],
+    "graph_breaks": [facts(broken_graphs=BROKEN), facts(broken_graphs=replace(BROKEN, places=BROKEN.places[1:]))],
     "python_loop": [facts(**LOOPING), facts(**LOOPING | {"device": "NVIDIA A10G"}, lag_share=0.01),
-                    facts({"compute": 970.0}, **LOOPING, queued_share=0.8)],
+                    facts({"compute": 970.0}, **LOOPING, queued_share=0.8),
+                    facts(**LOOPING | {"computing": own_loop(0.6), "layers": 100}),
+                    facts(MASKED, **LOOPING | {"computing": own_loop(0.6), "graph_nodes": 20})],
     "padding": [facts(padding_share=0.6, tokens_per_sample=512.0), facts(padding_share=0.2)],
     "anomaly_mode": [facts(anomaly_share=0.9), facts(anomaly_share=0.9, layers=200)],
     "double_precision": [facts(**DOUBLE), facts(**DOUBLE, device="cpu")],
     "deterministic": [facts(deterministic=True)],
+    "interpreter_hook": [facts(device="cpu", interpreter_hook="line: pydevd"),
+                         facts(lag_share=0.01, interpreter_hook="call: cProfile")],
     "few_threads": [facts(**ON_CPU, graph_nodes=100), facts(**ON_CPU, graph_nodes=50, micro_batches=2)],
     "optimizer_loop": [facts(UPDATING, **OWN_UPDATE),
                        facts(UPDATING, **LOOPED), facts(UPDATING, **LOOPED | {"optimizer": "Lamb",
@@ -135,6 +183,9 @@ SPEAKS: dict[str, list[Facts]] = {
                       facts(UPDATING, optimizer_tensors=400, after_backward=after_backward(0.3, 0.3, called=True))],
     "half_precision": [facts(**HALF), facts(**HALF | {"precision": "amp-bf16"}),
                        facts(**HALF | {"cpu_16bit": ("bf16",)})],
+    "dense_embedding": [facts(UPDATING, operators=table(400_000)),
+                        facts(UPDATING, operators=table(400_000), strategy="ddp", micro_batches=2)],
+    "alignment": [facts(**ODD), facts(**ODD | {"operators": products(50_257, "fp16")}, device="Tesla T4")],
     "needless_gradients": [facts(**NEEDLESS), facts(**NEEDLESS, strategy="ddp", device="cpu")],
     "storage": [facts(BLOCKED), facts(BLOCKED, loader_workers=0, loader=SampleCost(1e-3, 1e5))],
     "pinning": [facts(COPYING), facts(COPYING, pin_memory=False), facts(COPYING, pin_memory=None)],
@@ -147,6 +198,9 @@ SPEAKS: dict[str, list[Facts]] = {
                          by(BUFFER, buffers_change=False, batch_statistics=False)],
     "unused_search": [by(GRADIENTS, unused_iterations=4), ddp(5, unused_iterations=4)],
     "many_messages": [by(at_line(60, 5e4, what=issuers.IN_FORWARD), GRADIENTS), by(at_line(60, 1e7), strategy="none")],
+    "sent_objects": [by(at_line(2, 1e6, 0.01, issuers.OBJECTS), GRADIENTS),
+                     facts({"compute": 70.0, "other": 30.0}, sources=line(""), world_size=2,
+                           issued=IssuedTraffic([at_line(2, 1e6, 0.0, issuers.OBJECTS)]))],
     "own_messages": [by(at_line(1, 1e8), GRADIENTS), by(at_line(8, 1e8), micro_batches=8),
                      by(at_line(6, 1e8), strategy="none"), by(at_line(5, 5e4))],
     "precision": [facts(precision="fp32"), facts(precision="tf32"), facts(precision="fp32", device="Tesla T4"),
@@ -186,6 +240,9 @@ SPEAKS: dict[str, list[Facts]] = {
                           ddp(2, 5, job=job("checkpoint", 150), after_saves=UPLOADS)],
     "memory_creep": [facts(growths=[GROWTH]), facts(growths=[MemoryGrowth(0, "process", 2.0**22, 2.0 * GIB, 50)],
                                                     free_bytes=50 * GIB)],
+    "kept_graphs": [facts(kept_graphs=4), facts(kept_graphs=3, peak_rises=2.0**23)],
+    "retained_graphs": [facts(retained_graphs=True)],
+    "copied_objects": [facts(copied_bytes=GIB), facts(copied_bytes=GIB, free_bytes=4 * GIB)],
     "throttling": [facts(throttled=[HOT])],
     "sick_machine": [ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[SWAPS]),
                      ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[XID, SWAPS])],
@@ -201,12 +258,16 @@ SILENT: dict[str, list[Facts]] = {
                   facts(collector=replace(PAUSES, steps=9))],
     "recompilation": [facts(), facts(recompiled=replace(SIZES, number=0.02)),
                       facts(recompiled=replace(SIZES, seconds=0.005))],
+    "graph_breaks": [facts(), facts(broken_graphs=replace(BROKEN, share=0.05)),
+                     facts(broken_graphs=BROKEN, recompiled=SIZES)],
     "python_loop": [facts(), facts(**LOOPING | {"computing": loops()}), facts(**LOOPING | {"graph_nodes": None}),
                     facts(**LOOPING | {"graph_nodes": 150}), facts(**LOOPING | {"layers": 100}),
                     facts(**LOOPING | {"compiled": True}), facts(**LOOPING | {"device": "NVIDIA A10G"}),
                     facts(**LOOPING | {"computing": loops(0.3, 0.3)}), facts({"compute": 970.0}, **LOOPING),
                     facts(**LOOPING | {"computing": loops(0.05)}),
-                    facts(**LOOPING | {"computing": loops(0.6, what="")})],
+                    facts(**LOOPING | {"computing": loops(0.6, what="")}),
+                    facts(**LOOPING | {"computing": own_loop(0.6), "graph_nodes": 20}),
+                    facts(MASKED, **LOOPING | {"computing": loops(0.6), "graph_nodes": 20})],
     "padding": [facts(), facts(padding_share=0.05), facts(padding_share=0.6, lag_share=0.01),
                 facts({"compute": 40.0, "data": 60.0}, padding_share=0.9)],
     "anomaly_mode": [facts(), facts(anomaly_share=0.0), facts(anomaly_share=0.2),
@@ -214,6 +275,8 @@ SILENT: dict[str, list[Facts]] = {
     "double_precision": [facts(precision="fp64"), facts(**DOUBLE | {"precision": "fp32"}),
                          facts(**DOUBLE | {"forward_flops_per_sample": 1e5, "backward_flops_per_sample": 1e5}),
                          facts(**DOUBLE, lag_share=0.01)],
+    "interpreter_hook": [facts(device="cpu"), facts(device="cpu", interpreter_hook=""),
+                         facts(interpreter_hook="line: pydevd")],
     "deterministic": [facts(), facts(deterministic=False),
                       facts({"compute": 40.0, "data": 60.0}, deterministic=True)],
     "few_threads": [facts(**ON_CPU), facts(**ON_CPU, graph_nodes=1000), facts(**ON_CPU | {"cpu_threads": 8},
@@ -242,6 +305,15 @@ SILENT: dict[str, list[Facts]] = {
     "half_precision": [facts(**HALF | {"cpu_16bit": ("bf16", "fp16")}), facts(**HALF | {"cpu_16bit": None}),
                        facts(**HALF | {"precision": "fp32"}), facts(**HALF | {"device": "NVIDIA A10G"}),
                        facts({"compute": 40.0, "data": 60.0}, **HALF)],
+    "dense_embedding": [facts(UPDATING), facts(UPDATING, operators=table(5_000)),
+                        facts(operators=table(400_000)), facts(UPDATING, operators=table(400_000), strategy="fsdp"),
+                        facts(UPDATING, operators=table(400_000, head=True)),
+                        facts(UPDATING, operators=table(400_000), micro_batches=40)],
+    "alignment": [facts(), facts(**ODD | {"compiled": True}), facts(**ODD | {"compiled": None}),
+                  facts(**ODD | {"operators": products(50_304)}), facts(**ODD, lag_share=0.01),
+                  facts(**ODD | {"operators": products(50_257, "fp32")}), facts(**ODD, device="cpu"),
+                  facts(**ODD | {"operators": products(50_304, tokens=8191)}),
+                  facts(**ODD, device="Tesla P100-PCIE-16GB"), facts({"compute": 40.0, "data": 60.0}, **ODD)],
     "needless_gradients": [facts(), facts(**NEEDLESS | {"needless_share": None}), facts(**NEEDLESS, strategy="fsdp"),
                            facts(**NEEDLESS | {"needless_share": 0.04}), facts(**NEEDLESS, lag_share=0.01),
                            facts({"compute": 40.0, "data": 60.0}, **NEEDLESS)],
@@ -268,7 +340,9 @@ SILENT: dict[str, list[Facts]] = {
     "many_messages": [ddp(30), by(at_line(5, 5e4)), by(at_line(60, 6e9)), by(replace(at_line(60, 5e4), fastest_s=None)),
                       by(at_line(60, 5e4, 0.001), GRADIENTS), by(at_line(60, 5e4), strategy="tp"),
                       by(at_line(60, 5e4, what=issuers.IN_FORWARD), micro_batches=30)],
-    "own_messages": [ddp(30), by(GRADIENTS), by(at_line(60, 5e4)), by(at_line(1, 1e8, 0.001), GRADIENTS),
+    "sent_objects": [ddp(30), by(at_line(1, 1e8), GRADIENTS), by(at_line(2, 1e6, 0.0001, issuers.OBJECTS), GRADIENTS)],
+    "own_messages": [by(at_line(1, 1e8, what=issuers.OBJECTS)),
+                     ddp(30), by(GRADIENTS), by(at_line(60, 5e4)), by(at_line(1, 1e8, 0.001), GRADIENTS),
                      by(at_line(1, 1e8), strategy="fsdp+tp")],
     "precision": [facts(), facts(precision=None), facts(precision="fp32", device="cpu"),
                   facts(precision="fp32", lag_share=0.01),
@@ -331,6 +405,10 @@ SILENT: dict[str, list[Facts]] = {
     "memory_creep": [facts(), facts(growths=[GROWTH], slowing=[SLOWING]),
                      facts(growths=[GROWTH], recompiled=SIZES),
                      facts(growths=[MemoryGrowth(0, "device", 10.0, 1.0 * GIB, 50)])],
+    "kept_graphs": [facts(), facts(kept_graphs=0), facts(kept_graphs=2, peak_rises=2.0**23),
+                    facts(kept_graphs=4, growths=[GROWTH]), facts(kept_graphs=4, growths=[GROWTH], slowing=[SLOWING])],
+    "retained_graphs": [facts(), facts(retained_graphs=False)],
+    "copied_objects": [facts(), facts(copied_bytes=40 * 2**20), facts(copied_bytes=GIB, loader_workers=0)],
     "throttling": [facts(), facts(throttled=[ThrottledDevice(0, 0.5, 6, 1200.0, 1800.0, 88.0, True, 0.012)])],
     "sick_machine": [facts(), ddp(2, 30, late_rank=LateRank(1, 0.9)), facts(moved=[SWAPS]),
                      ddp(2, 30, late_rank=LateRank(1, 0.9), moved=[replace(SWAPS, steps=9)])],
@@ -389,48 +467,3 @@ def test_every_rule_is_tried_both_ways() -> None:
 @pytest.mark.parametrize("given", [facts(), ddp(5, 5), facts(device="cpu", loader_workers=0)])
 def test_a_healthy_job_hears_nothing(given: Facts) -> None:
     assert apply_rules(given, RULES) == []
-
-
-SHORT: dict[str, float | None] = {"compute": 0.7, "data": 0.3, "data_fetch": 0.0, "data_prep": 0.3}
-
-
-@pytest.mark.parametrize(
-    ("given", "gain_ms", "action"),
-    [
-        (facts(WAITING, loader_workers=0), 30, "num_workers=1"),
-        (facts({"compute": 30.0, "data": 70.0}, loader_workers=0), 70, "num_workers=3"),
-        (facts({"compute": 30.0, "data": 70.0}, loader_workers=0, cores_per_rank=1), 30, "num_workers=1"),
-        (facts(WAITING, loader_workers=4), 30, "6 loader workers in place of 4 (there are 8 cores a rank)"),
-        (facts(WAITING, loader_workers=4, cores_per_rank=5), 20, "5 loader workers in place of 4"),
-        (facts(WAITING, loader_workers=8), None, "already fill 8 cores a rank"),
-        (facts(WAITING, loader_workers=4, loader=SampleCost(0.02, None)), 20, "6 loader workers"),
-        (facts(WAITING, loader_workers=None), 30, "torch.utils.data.DataLoader"),
-        (facts(SHORT, loader_workers=0), None, "make batches at once"),
-        (facts(WAITING, loader_workers=0, samples_per_step=2048.0), None, "make batches at once"),
-    ],
-)
-def test_what_more_workers_gain_at_most(given: Facts, gain_ms: float | None, action: str) -> None:
-    (finding,) = found("loader_workers", given)
-    assert action in finding.next
-    assert finding.gain_s == (None if gain_ms is None else pytest.approx(gain_ms / 1000))
-
-
-@pytest.mark.parametrize(
-    ("given", "compressed"),
-    [
-        (ddp(30), True),
-        (ddp(30, reductions=None), True),
-        (ddp(30, reductions=Reductions(1, 84, 84, 0.03, 0.03, 0.03), gradient_bytes=84), False),
-        (ddp(30, reductions=None, gradient_bytes=84), False),
-    ],
-)
-def test_few_bytes_are_not_compressed(given: Facts, compressed: bool) -> None:
-    (finding,) = found("gradient_traffic", given)
-    assert ("compressed gradients" in finding.next) == compressed
-    assert ("links carry less" in finding.title) == compressed
-
-
-def test_waiting_workers_need_no_cores() -> None:
-    (finding,) = found("storage", facts(BLOCKED, loader_workers=8, cores_per_rank=8))
-    assert "12 loader workers in place of 8" in finding.next
-    assert finding.gain_s == pytest.approx(0.03)

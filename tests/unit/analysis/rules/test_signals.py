@@ -11,7 +11,14 @@ import pytest
 from numpy.typing import NDArray
 
 from ddlprof.analysis.rules.input import _in_bursts
-from ddlprof.analysis.rules.signals import UnevenWork, find_bursts, find_uneven, lag_share, steady_growth
+from ddlprof.analysis.rules.signals import (
+    UnevenWork,
+    find_bursts,
+    find_uneven,
+    lag_share,
+    peak_rises,
+    steady_growth,
+)
 from ddlprof.analysis.run import analyse
 from ddlprof.model.amounts import BatchAmount
 from ddlprof.store import load_run
@@ -69,6 +76,24 @@ def test_random_walks_are_seldom_called_leaks() -> None:
         steady_growth(STEP, 4000 * MIB + np.cumsum(RANDOM.normal(0, 10 * MIB, 60))) is not None for _ in range(300)
     )
     assert called <= 3
+
+
+def rises(folder: Path, *ranks: Sequence[int | None]) -> float | None:
+    """Ranks whose memory has had these peaks, in MiB."""
+    for rank, peaks in enumerate(ranks):
+        rows = [
+            replace(step(n), peak_memory_bytes=None if peak is None else peak * 2**20) for n, peak in enumerate(peaks)
+        ]
+        write_rank(folder, header(rank, len(ranks)), rows)
+    return peak_rises(analyse(load_run(folder))[0].ranks)
+
+
+def test_the_peak_of_memory_rises_where_it_does_so_for_long(tmp_path: Path) -> None:
+    rising = [500 + 4 * n for n in range(40)]
+    assert rises(tmp_path / "a", [500] * 40, rising) == 4 * MIB
+    assert rises(tmp_path / "b", [500] * 40) is None
+    assert rises(tmp_path / "c", [None] * 40) is None
+    assert rises(tmp_path / "d", [5000 + n for n in range(40)]) is None  # a little of much
 
 
 def lag_of(folder: Path, *ranks: Sequence[float | None]) -> float | None:

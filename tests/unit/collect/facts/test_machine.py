@@ -25,6 +25,7 @@ from ddlprof.collect.facts.machine import (
     platform_name,
     versions,
 )
+from ddlprof.instance_catalog.processors import single_thread_speed
 
 CpuTimes = namedtuple("CpuTimes", ["user", "system", "idle", "iowait", "guest", "guest_nice"])
 
@@ -407,6 +408,24 @@ def test_without_proc_facts_are_fewer(machine: Path) -> None:
 def test_16_bit_types_that_the_processor_has(machine: Path, line: str, types: list[str] | None) -> None:
     put(machine / "proc/cpuinfo", f"processor\t: 0\n{line}\n")
     assert facts_of_machine.cpu_16bit() == types
+
+
+@pytest.mark.parametrize(
+    ("lines", "family"),
+    [
+        ("vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n", "Genoa"),
+        ("vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Xeon\n", "Sapphire Rapids"),
+        ("vendor_id\t: GenuineIntel\ncpu family\t: 25\nmodel\t\t: 17\n", None),
+        ("CPU implementer\t: 0x41\n", None),
+    ],
+)
+def test_a_family_that_the_name_of_the_processor_does_not_tell(machine: Path, lines: str, family: str | None) -> None:
+    put(machine / "proc/cpuinfo", f"processor\t: 0\n{lines}")
+    assert facts_of_machine.cpu_family() == family
+
+
+def test_the_speed_of_every_family_is_known() -> None:
+    assert [name for name in facts_of_machine._FAMILIES.values() if single_thread_speed(name) is None] == []
 
 
 def test_peak_memory_is_that_of_the_process_itself(machine: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -39,3 +41,25 @@ def test_the_last_look_tells_whether_algorithms_are_deterministic() -> None:
     torch.use_deterministic_algorithms(False)
     switches.look()
     assert switches.deterministic is False
+
+
+def test_a_debugger_or_a_profiler_of_python_is_seen() -> None:
+    switches, before = Switches(), (sys.gettrace(), sys.getprofile())
+    assert switches.interpreter_hook is None
+    sys.setprofile(None)
+    sys.settrace(None)
+    switches.look_at_hooks()
+    nothing = switches.interpreter_hook
+    sys.settrace(lambda *_: None)
+    for _ in range(2):
+        switches.look_at_hooks()
+    sys.settrace(None)
+    traced, profiler, watched = switches.interpreter_hook, cProfile.Profile(), Switches()
+    profiler.enable()
+    watched.look_at_hooks()
+    profiler.disable()
+    sys.settrace(before[0])
+    sys.setprofile(before[1])
+    assert nothing == ""
+    assert traced == "line: tests"
+    assert watched.interpreter_hook == "call: cProfile"

@@ -58,12 +58,26 @@ NORM = frame("model", "Norm.forward", "model.py")
         ([C10D, frame("torch.distributed.nn.functional"), *ENGINE, LINE], "allreduce", None, ""),
         ([C10D, frame("torchmetrics.metric", "sync"), LINE], "allgather", issuers.PACKAGE,
          "torchmetrics/metric.py:1 sync"),
+        ([C10D, frame("torch.distributed.distributed_c10d", "all_gather_object"), LINE], "allgather", issuers.OBJECTS,
+         "train.py:1 main"),
         ([frame("torch._inductor.output_code"), CALL, LINE], "allreduce", None, ""),
     ],
 )  # fmt: skip
 def test_who_issued_it(frames: list[StackFrame], op: str, what: str | None, text: str) -> None:
     found = issuer_of([OURS, *frames], op, CodeLocator())
     assert found == (None if what is None else SourceLocation(text, what))
+
+
+def test_the_line_of_the_training_loop_that_called_a_helper_is_known() -> None:
+    helper, update = frame("utils", "reduce_dict", "utils.py"), [(LINE.code, LINE.instruction + 2)]
+    of_helper = issuer_of([OURS, C10D, helper, LINE], "allreduce", CodeLocator(), update)
+    assert of_helper == SourceLocation("utils.py:1 reduce_dict", issuers.SCRIPT, "train.py:1 main")
+    direct = issuer_of([OURS, C10D, LINE], "allreduce", CodeLocator(), update)
+    assert direct == SourceLocation("train.py:1 main", issuers.SCRIPT)
+    (in_forward,) = {issuer_of([OURS, C10D, NORM, CALL, LINE], "allreduce", CodeLocator(), update)}
+    assert in_forward == SourceLocation("model.py:1 Norm.forward", issuers.IN_FORWARD)
+    elsewhere = issuer_of([OURS, C10D, helper, LINE], "allreduce", CodeLocator(), [(NORM.code, 0)])
+    assert elsewhere == SourceLocation("utils.py:1 reduce_dict", issuers.SCRIPT)
 
 
 def test_stacks_are_let_go() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from ddlprof.collect.process.stacks import StackSampler, Where, compute_work, where
 from ddlprof.collect.steps.no_grad import NoGradCalls
@@ -19,6 +20,7 @@ from ddlprof.model.source_locations import (
     EVALUATION,
     FORWARD,
     LOOP,
+    OWN_LOOP,
     ROLLOUT,
     STEPPING,
     UPDATE,
@@ -172,13 +174,21 @@ def test_what_is_sampled_of_computing(events: list[Event], expected: str | None)
     assert compute_work(events) == expected
 
 
-def test_a_loop_of_the_script_is_told_in_forwards_and_in_optimizers() -> None:
+@pytest.mark.parametrize(("calls_module", "word"), [(False, OWN_LOOP), (True, LOOP)])
+def test_a_loop_of_the_script_is_told_in_forwards_and_in_optimizers(calls_module: bool, word: str) -> None:
     release, begun = threading.Event(), threading.Event()
+
+    class Layer(torch.nn.Module):
+        def forward(self) -> None:
+            begun.set()
+            release.wait()
+
+    layer = Layer()
+    call = layer if calls_module else layer.forward
 
     def many() -> None:
         for _ in range(1):
-            begun.set()
-            release.wait()
+            call()
 
     thread = threading.Thread(target=many)
     thread.start()
@@ -191,7 +201,7 @@ def test_a_loop_of_the_script_is_told_in_forwards_and_in_optimizers() -> None:
     release.set()
     thread.join()
     found = sampler.of_step(2, 0)
-    assert [place.what for place in found.compute] == [LOOP, UPDATE, BETWEEN]
+    assert [place.what for place in found.compute] == [word, UPDATE, BETWEEN]
     line = many.__code__.co_firstlineno + 1
     assert all(place.text.partition(" ")[0].endswith(f":{line}") for place in found.compute)
     assert sum(found.other.values()) == 1  # what follows a backward may be `other`

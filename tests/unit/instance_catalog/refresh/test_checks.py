@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ddlprof.instance_catalog import Catalog, InstanceType, Price, load
-from ddlprof.instance_catalog.refresh.checks import Origin, check_on_demand, check_spot, check_type
+from ddlprof.instance_catalog.refresh.checks import check_on_demand, check_spot, check_type
+from ddlprof.instance_catalog.refresh.providers.aws import Aws
 from ddlprof.instance_catalog.refresh.providers.aws_answers import parse_type
 from ddlprof.instance_catalog.refresh.providers.base import NetworkSpeed, TypeAnswer
 from ddlprof.instance_catalog.refresh.report import Contradiction
@@ -17,7 +18,7 @@ from ddlprof.instance_catalog.refresh.report import Contradiction
 DUMP = json.loads((Path(__file__).parent / "describe_instance_types.json").read_text(encoding="utf-8"))
 ANSWERS = {answer.instance_type: answer for entry in DUMP["InstanceTypes"] if (answer := parse_type(entry))}
 GIB_PER_MIB = 1 / 1024
-AWS = Origin("aws", "us-east-1", "made up")
+AWS = Aws(clients=lambda service, region: None)
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +27,9 @@ def catalog() -> Catalog:
 
 
 def checked(answer: TypeAnswer, catalog: Catalog) -> tuple[InstanceType, list[Contradiction]]:
-    result = check_type(answer, catalog, AWS, "2026-09-01")
-    assert result.row is not None
-    return result.row, list(result.contradictions)
+    row, found = check_type(answer, catalog, AWS, "us-east-1", "2026-09-01")
+    assert row is not None
+    return row, list(found)
 
 
 def without(catalog: Catalog, name: str) -> Catalog:
@@ -120,9 +121,9 @@ def test_a_new_type_whose_total_is_given_as_one(catalog: Catalog, memory_gib: fl
 
 def test_a_new_type_with_an_unknown_gpu_is_left_out(catalog: Catalog) -> None:
     answer = replace(ANSWERS["p4d.24xlarge"], instance_type="p9.48xlarge", gpu_name="R100")
-    result = check_type(answer, catalog, AWS, "2026-09-01")
-    assert result.row is None
-    assert [str(doubt) for doubt in result.contradictions] == [
+    row, found = check_type(answer, catalog, AWS, "us-east-1", "2026-09-01")
+    assert row is None
+    assert [str(doubt) for doubt in found] == [
         "p9.48xlarge gpu_model R100 (us-east-1): no GPU of that name with 40 GiB in the catalogue; left out"
     ]
 

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.recommender import PredictionError, Workload
-from ddlprof.recommender.compute.adapters import FOUR_BIT_BYTES, adapters_of, linear_layers
+from ddlprof.recommender.compute.adapters import adapters_of, linear_layers, target_shares
 from ddlprof.recommender.compute.memory import JobMemory, MemoryNeed
+from ddlprof.recommender.compute.packing import FORMATS
 from ddlprof.recommender.compute.step_parts import Changes
 from ddlprof.recommender.compute.what_if import as_asked, trained
 from tests.unit.collect.facts.graph_jobs import job, step
@@ -22,29 +23,41 @@ from tests.unit.recommender.compute.decoder import INNER, LAYERS, WIDTH, counted
 RANK = 4
 
 
-class Adapted(nn.Module):
-    """A linear layer with an adapter."""
+class InFp32(nn.Linear):
+    """A layer of an adapter that stays in fp32 when the model is cast (`autocast_adapter_dtype` of PEFT)."""
 
-    def __init__(self, base: nn.Linear) -> None:
+    def _apply(self, fn: Any, recurse: bool = True) -> InFp32:
+        return self
+
+
+class Adapted(nn.Module):
+    """A linear layer with an adapter, as `peft.tuners.lora.Linear`."""
+
+    def __init__(self, base: nn.Linear, layer: type[nn.Linear]) -> None:
         super().__init__()
         self.base = base
-        self.down = nn.Linear(base.in_features, RANK, bias=False)
-        self.up = nn.Linear(RANK, base.out_features, bias=False)
+        self.down = layer(base.in_features, RANK, bias=False)
+        self.up = layer(RANK, base.out_features, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.base(x) + 2.0 * self.up(self.down(x))
-        return result
+        result: Tensor = self.base(x)
+        own: Tensor = self.up(self.down(x.to(self.down.weight.dtype)))
+        return (result + own * 2.0).to(result.dtype)
 
 
 @cache
-def counted(adapted: bool, precision: str = "bf16", checkpointing: bool = False) -> StepOperators:
+def counted(
+    adapted: bool, precision: str = "bf16", checkpointing: bool = False, names: tuple[str, ...] = ("up", "down"),
+    layer: Any = InFp32,
+) -> StepOperators:  # fmt: skip
     """The step as it is counted from the tensors of the model, with real adapters or without any."""
     model = decoder()
     if adapted:
         model.requires_grad_(False)
         with torch.device("meta"):
             for block in model.blocks:
-                block.up, block.down = Adapted(block.up), Adapted(block.down)  # type: ignore[arg-type]
+                for name in names:
+                    setattr(block, name, Adapted(getattr(block, name), layer))
     return counted_step(model, precision, checkpointing=checkpointing)
 
 
@@ -54,6 +67,19 @@ def flops(step: StepOperators, phase: str) -> float:
 
 def launches(step: StepOperators, phase: str) -> float:
     return sum(each.launches * each.count for each in step.operators if each.phase == phase)
+
+
+def types(step: StepOperators) -> dict[str, float]:
+    """FLOPs of products by type."""
+    found: dict[str, float] = {}
+    for each in step.operators:
+        if each.kind == "product" and each.phase == "forward":
+            found[each.dtype] = found.get(each.dtype, 0.0) + each.flops * each.count
+    return found
+
+
+def memory_of(step: StepOperators) -> Any:
+    return step.memory
 
 
 def need(step: StepOperators, **asked: Any) -> MemoryNeed:
@@ -72,13 +98,37 @@ def test_a_step_asked_with_adapters_is_the_one_that_is_counted_with_them(precisi
         assert launches(asked, phase) == pytest.approx(launches(real, phase), rel=0.15)
     assert trained(asked)[0] == trained(real)[0] == LAYERS * 2 * RANK * (WIDTH + INNER)
     assert flops(asked, "backward") < 0.65 * flops(counted(False, precision), "backward")
+    assert types(asked) == types(real)
+
+
+@pytest.mark.parametrize(("asked", "layer"), [(None, InFp32), ("bf16", nn.Linear)])
+def test_adapters_beside_16_bit_weights_are_in_fp32_unless_asked_otherwise(asked: str | None, layer: Any) -> None:
+    found, real = as_asked(counted(False), batch=2, lora=RANK, lora_precision=asked), counted(True, layer=layer)
+    assert types(found) == types(real)
+    for phase in ("forward", "backward"):
+        moved = [sum(e.bytes * e.count for e in each.operators if e.phase == phase) for each in (found, real)]
+        assert moved[0] == pytest.approx(moved[1], rel=0.1)
+    mine, theirs = (memory_of(each) for each in (found, real))
+    assert mine.trained_bytes == theirs.trained_bytes
+    assert mine.parameter_bytes == theirs.parameter_bytes
+    assert mine.saved_bytes == pytest.approx(theirs.saved_bytes, rel=0.05)
+
+
+def test_adapters_under_autocast_keep_fp32_and_compute_in_16_bit() -> None:
+    steps = {
+        name: as_asked(counted(False), batch=2, lora=RANK, lora_precision=name) for name in ("fp32", "amp-bf16", "bf16")
+    }
+    assert types(steps["amp-bf16"]) == types(steps["bf16"]) != types(steps["fp32"])
+    held = [memory_of(each).trained_bytes for each in steps.values()]
+    assert held[0] == held[1] == 2 * held[2]
 
 
 def test_four_bits_take_memory_off_linear_layers_alone_and_cost_time() -> None:
     lora, qlora = need(counted(False), lora=RANK), need(counted(False), qlora=RANK)
     weights = LAYERS * 2 * WIDTH * INNER
-    assert lora.parameters - qlora.parameters == pytest.approx(weights * (2 - FOUR_BIT_BYTES))
-    assert qlora.activations == pytest.approx(lora.activations)
+    assert lora.parameters - qlora.parameters == pytest.approx(weights * (2 - FORMATS["nf4"].held_bytes))
+    alive = [each.gradients + each.activations for each in (lora, qlora)]
+    assert alive[1] == pytest.approx(alive[0] + 2 * WIDTH * INNER)  # one layer made whole
     assert "four bits" in qlora.basis
     assert qlora.high / qlora.bytes > lora.high / lora.bytes
     steps = [as_asked(counted(False), batch=2, lora=RANK), as_asked(counted(False), batch=2, qlora=RANK)]
@@ -86,6 +136,21 @@ def test_four_bits_take_memory_off_linear_layers_alone_and_cost_time() -> None:
     for phase in ("forward", "backward"):
         extra = launches(steps[1], phase) - launches(steps[0], phase)
         assert extra == 3 * 2 * LAYERS
+
+
+def test_weights_packed_by_gptq_are_made_whole_by_single_operators_and_saved() -> None:
+    by = {name: as_asked(counted(False), batch=2, qlora=RANK, qlora_format=name) for name in FORMATS}
+    whole = {name: [e for e in step.operators if "dequant" in e.name] for name, step in by.items()}
+    assert {each.phase for each in whole["gptq"]} == {"forward"}  # autograd saves them
+    assert {each.phase for each in whole["nf4"]} == {"forward", "backward"}
+    assert whole["gptq"][0].bytes > whole["nf4"][0].bytes
+    weights = LAYERS * 2 * WIDTH * INNER
+    saved = memory_of(by["gptq"]).saved_bytes - memory_of(by["nf4"]).saved_bytes
+    assert saved == pytest.approx(2 * weights)
+    plain = need(counted(False), qlora=RANK, qlora_format="gptq").bytes
+    for checkpointed in (counted(False, checkpointing=True), counted(False)):
+        again = need(checkpointed, qlora=RANK, qlora_format="gptq", checkpointing=True).bytes
+        assert plain - again > weights  # those of one block alone
 
 
 def test_weights_in_four_bits_are_not_cast_by_autocast() -> None:
@@ -106,12 +171,24 @@ def test_a_checkpointed_step_computes_its_adapters_again() -> None:
     assert before.checkpointing is True
 
 
+def test_a_step_asked_with_adapters_on_some_layers_is_the_one_that_is_counted_with_them() -> None:
+    asked, real = as_asked(counted(False), batch=2, lora=RANK, lora_targets="down"), counted(True, names=("down",))
+    assert flops(asked, "forward") == flops(real, "forward")
+    assert trained(asked)[0] == trained(real)[0] == LAYERS * RANK * (WIDTH + INNER)
+    packed = need(counted(False), qlora=RANK, lora_targets="down").parameters
+    whole = need(counted(False), lora=RANK, lora_targets="down").parameters
+    assert whole - packed == pytest.approx(
+        LAYERS * 2 * WIDTH * INNER * (2 - FORMATS["nf4"].held_bytes)
+    )  # all linear layers
+
+
 def test_every_layer_but_the_logits_has_an_adapter_and_shared_weights_share_it() -> None:
     step = counted(False)
     assert {each.shape[2:] for each in linear_layers(step)} == {(INNER, WIDTH), (WIDTH, INNER)}
     elements, _ = trained(step)
-    alone = adapters_of(step, RANK, elements)
-    shared = adapters_of(step, RANK, alone.covered / LAYERS)
+    shares = target_shares(step, None)
+    alone = adapters_of(step, RANK, elements, shares)
+    shared = adapters_of(step, RANK, alone.packable / LAYERS, shares)
     assert shared.elements == pytest.approx(alone.elements / LAYERS)
     assert shared.tensors == pytest.approx(alone.tensors / LAYERS)
 
@@ -120,7 +197,7 @@ def test_an_optimizer_of_ones_own_updates_as_much_less() -> None:
     step = counted(False)
     own = replace(step, optimizer="mine")
     updates = [each for each in as_asked(own, batch=2, lora=RANK).operators if each.phase == "optimizer"]
-    share = adapters_of(step, RANK, trained(step)[0]).share
+    share = adapters_of(step, RANK, trained(step)[0], target_shares(step, None)).share
     assert updates[0].bytes == pytest.approx(share * step.operators[-1].bytes)
 
 

@@ -9,7 +9,7 @@ import pytest
 from ddlprof import instance_catalog
 from ddlprof.instance_catalog import Reached
 from ddlprof.model.operators import Operator, StepOperators
-from ddlprof.recommender import Estimate, Predictor, Target, Workload
+from ddlprof.recommender import Estimate, Measurement, Predictor, Target, Workload
 from ddlprof.recommender.compute.correction import FEATURES, ComputeCorrection
 from ddlprof.recommender.compute.host import TYPICAL, TYPICAL_LAUNCH_US, host_of
 from ddlprof.recommender.compute.micro_batch import ComputeModel, shipped
@@ -59,6 +59,40 @@ def test_a_slower_processor_takes_longer_by_what_its_thread_is_slower() -> None:
 def test_a_probe_on_any_processor_tells_how_slow_its_software_is() -> None:
     fast, slow = (replace(CATALOG, reached=(replace(PROBE, launch_us=us),)) for us in (8.0, 16.0))
     assert host_of(slow, H100, None, None).launch_us == pytest.approx(2 * host_of(fast, H100, None, None).launch_us)
+
+
+def on_cpu(launch_us: float | None, cpu_model: str | None = MILAN) -> Measurement:
+    """A run on a processor."""
+    return Measurement(placement=(1,), batch_per_gpu=8, step_s=1.0, launch_us=launch_us, cpu_model=cpu_model)
+
+
+def test_a_run_anywhere_tells_how_slow_its_software_is() -> None:
+    def us(timed: float, here: str | None = MILAN, there: str | None = None) -> float:
+        return host_of(CATALOG, H100, there, None, [on_cpu(timed, here)]).launch_us
+
+    assert us(5.2) == pytest.approx(2 * us(2.6))
+    assert us(2.6, BROADWELL) < us(2.6, MILAN)  # what a slow thread does in the same time is less work elsewhere
+    assert us(2.6, MILAN, BROADWELL) / us(2.6, MILAN, MILAN) == pytest.approx((1.15 * 3.6) / (0.85 * 2.6))
+    found = host_of(replace(CATALOG, reached=(PROBE,)), H100, MILAN, None, [on_cpu(None), on_cpu(5.2)])
+    assert found.source == f"from the run on {MILAN}"
+    assert found.slower == host_of(replace(CATALOG, reached=(PROBE,)), H100, MILAN, None).slower
+
+
+def test_a_thread_of_unknown_speed_is_no_reason_to_expect_a_fast_host() -> None:
+    for processor in ("AMD EPYC", None):
+        fast, slow = (host_of(CATALOG, H100, None, None, [on_cpu(us, processor)]) for us in (1.0, 5.2))
+        assert (fast.launch_us, fast.slower) == (TYPICAL_LAUNCH_US, TYPICAL.slower)
+        assert slow.launch_us == pytest.approx(2 * TYPICAL_LAUNCH_US)
+        assert slow.slower == TYPICAL.slower
+
+
+def test_the_prediction_of_a_job_rests_on_the_host_of_its_run() -> None:
+    fast, slow = (
+        Predictor(replace(job(1000), measurements=[on_cpu(us)])).predict(Target(gpu_model="H100", batch_per_gpu=8))
+        for us in (2.6, 10.4)
+    )
+    assert slow.times.compute_s == pytest.approx(4 * fast.times.compute_s, rel=0.2)
+    assert any("from the run on" in line for line in slow.basis)
 
 
 def test_a_step_of_small_operators_takes_as_long_as_its_host() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from ddlprof.recommender.compute.step_parts import PARTS, total_s
 from scripts.fit.combine_fit import Steps, fit_sds, gpu_effects, start
-from scripts.fit.compute_errors import print_by_question, summary, widened, widths_of
+from scripts.fit.compute_errors import print_by_question, print_ends, summary, widened, widths_of
 
 FACTORS = {"T4": 1.0, "V100-SXM2-16GB": 1.5, "A100-SXM4-40GB": 0.8}
 """What takes so many times as long as the parts say."""
@@ -75,6 +75,15 @@ def test_factors_of_intervals_make_them_hold_what_was_left_out(capsys: pytest.Ca
     assert widths["operators, nothing"] > 1.3
     print_by_question([row])
     assert f"| one | {row['mean']:.1%} / {row['median']:.1%}, " in capsys.readouterr().out
+
+
+def test_ends_beyond_the_peak_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Steps of 0.7 to 1.4 s are predicted, 10 % either way; the peak allows 0.8 s, and the ends are there or below."""
+    all_cases = cases([-0.3, -0.2, 0.0, 0.3]).assign(least_s=0.8)
+    ended = all_cases.assign(low_s=all_cases.low_s.clip(lower=0.8)).assign(seconds=[0.7, 1.0, 1.0, 1.0])
+    for counted, do in ((all_cases, 2), (ended, 0)):
+        print_ends(counted)
+        assert f"| I have a laptop | operators | 4 | 2 | {do} | {int(do == 0)} |" in capsys.readouterr().out
 
 
 def test_a_large_source_does_not_decide_the_factors_alone() -> None:

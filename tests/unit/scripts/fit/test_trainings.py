@@ -35,6 +35,9 @@ def test_a_published_row_is_asked_with_its_settings(tmp_path: Path) -> None:
         "fsdp",
     )
     assert ask.counted["checkpointing"] is True
+    assert (ask.settings.lora_targets, ask.settings.lora_precision) == ("all-linear", "bf16")
+    [packed], _ = asks(tmp_path, "qwen", {"method": "qlora", "precision": "fp16 int4 GPTQ"})
+    assert (packed.settings.qlora_format, packed.settings.lora_precision) == ("gptq", "amp-fp16")
 
 
 def test_rows_that_nobody_can_ask_for_are_counted_by_their_reason(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +13,7 @@ from ddlprof.cli.output import STDOUT, Wanted, require_destination, say_written,
 if TYPE_CHECKING:
     from ddlprof.planning.job import DescribedJob
     from ddlprof.recommender import Layout
+    from ddlprof.recommender.plans.plan import Plan
     from ddlprof.report.plans.data import Answer
 
 
@@ -90,22 +91,26 @@ def allows(job: DescribedJob, engine: str | None, precision: str | None) -> Call
     return allowed(engine, job.workload, precision or USUAL_PRECISION) if engine in FRAMEWORKS and engine else None
 
 
-def emit(asked: Emission | None, job: DescribedJob, answer: Answer, precision: str | None) -> None:
-    """Writes the file of the plan, if it is asked for. Raises UserError where there is no such plan, or the engine has
-    no word for it."""
+def emit(
+    asked: Emission | None, job: DescribedJob, answer: Answer, shown: Sequence[Plan], precision: str | None
+) -> None:
+    """Writes the file of the plan, if it is asked for: one of those `shown` in the table, by its number there.
+
+    Raises UserError where there is no such plan, or the engine has no word for it.
+    """
     from ddlprof.base.text import shell_word
 
     if asked is None or asked.path is None:
         return
-    plans = answer.accepted
-    if asked.number > len(plans):
-        raise UserError(f"--plan {asked.number}: the answer has {len(plans)} plans, which are numbered from 1")
-    text, how = _made(asked, job, answer, precision)
+    if asked.number > len(shown):
+        more = "; --top K shows more of them" if len(shown) < len(answer.accepted) else ""
+        raise UserError(f"--plan {asked.number}: the table has {len(shown)} plans, which are numbered from 1{more}")
+    text, how = _made(asked, job, answer, shown[asked.number - 1], precision)
     write_whole(asked.path, text)
     say_written(f"{asked.path}; read it, then: {how.format(path=shell_word(str(asked.path), path=True))}")
 
 
-def _made(asked: Emission, job: DescribedJob, answer: Answer, precision: str | None) -> tuple[str, str]:
+def _made(asked: Emission, job: DescribedJob, answer: Answer, plan: Plan, precision: str | None) -> tuple[str, str]:
     """The text, and how it is started; `{path}` stands for the file."""
     from ddlprof.emit.engines import ENGINES
     from ddlprof.emit.frameworks.table import FRAMEWORKS, training_of
@@ -114,10 +119,10 @@ def _made(asked: Emission, job: DescribedJob, answer: Answer, precision: str | N
     from ddlprof.recommender.target import default_catalog
     from ddlprof.report.plans.data import asked_in_words
 
-    engine, plans = asked.engine, answer.accepted
+    engine = asked.engine
     if engine in ENGINES:
         words = asked_in_words(answer.differences)
-        start = start_of(plans, asked.number, job.name, job.command, words, default_catalog())
+        start = start_of(answer.accepted, plan, asked.number, job.name, job.command, words, default_catalog())
         return ENGINES[engine].render(start), ENGINES[engine].how(start)
-    training = training_of(plans[asked.number - 1], job.workload, precision or USUAL_PRECISION)
+    training = training_of(plan, job.workload, precision or USUAL_PRECISION)
     return FRAMEWORKS[engine].render(training), FRAMEWORKS[engine].start

@@ -144,7 +144,7 @@ def recommend(
         keep_global_batch=keep_global_batch, batches_per_gpu=batches, global_batch=global_batch,
     ))  # fmt: skip
     _report(replace(answer, carbon_g_per_kwh=carbon, max_cost_usd=max_cost), top, all_sizes, why, destinations)
-    emit_options.emit(emission, job, answer, precision)
+    emit_options.emit(emission, job, answer, [row.plan for row in answer.rows(top, all_sizes=all_sizes)], precision)
 
 
 def _job(
@@ -162,15 +162,18 @@ def _answer(job: DescribedJob, layouts: str | None, engine: str | None, question
 
     `engine` is what the best plan is to be started with.
     """
+    from ddlprof.cli.screen import waiting
     from ddlprof.planning.choose import answer
 
     if question.nodes and (question.max_nodes or not question.instance_types):
         raise UserError("--nodes takes --instance beside it, and no --max-nodes")
     if layouts is not None:
         allows = emit_options.allows(job, engine, question.settings.precision)
-        return layout_options.best_layouts(job, layouts, question, allows)
+        with waiting("trying layouts"):
+            return layout_options.best_layouts(job, layouts, question, allows)
     layout_options.refuse("it goes with --layouts auto", global_batch=question.global_batch, gpus=question.gpus)
-    return answer(job, question)
+    with waiting("predicting"):
+        return answer(job, question)
 
 
 def _budget_s(budget: str, *amounts: float | None) -> float:
@@ -203,9 +206,12 @@ def _samples(
 
 def _report(answer: Answer, top: int, all_sizes: bool, why: bool, destinations: Wanted) -> None:
     """Writes and shows the plans. Ends the command where no plan meets the budget."""
+    from ddlprof.cli.screen import terminal_columns
     from ddlprof.report.plans import data, text, tried
 
     offer_newer_prices((plan.cloud for plan in answer.plans), answer.today)
+
+    columns = terminal_columns()
 
     def page(answer: Answer) -> Iterable[str]:
         from ddlprof.report.plans import html
@@ -214,7 +220,7 @@ def _report(answer: Answer, top: int, all_sizes: bool, why: bool, destinations: 
 
     destinations.write(
         {
-            "table": lambda answer: text.render(answer, top, all_sizes=all_sizes, why=why),
+            "table": lambda answer: text.render(answer, top, all_sizes=all_sizes, why=why, columns=columns),
             "csv": lambda answer: data.as_csv(answer.plans),
             "json": data.as_json,
             "html": page,

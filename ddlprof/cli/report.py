@@ -61,6 +61,8 @@ def report(
             raise UserError("--goodput is about all attempts: leave out --save-summary, --step-range and --phase")
         _show_goodput(run, out, format, instance)
         return
+    if instance is not None:
+        _require_known(instance)
     from ddlprof.cli.fast_path import analysed_run, save_summary_of
     from ddlprof.cli.screen import progress
 
@@ -73,6 +75,16 @@ def report(
     page = destinations.path_of("html")
     if open_page and page is not None:
         _open(page)
+
+
+def _require_known(instance: str) -> None:
+    """Raises UserError for a type of machines that the catalogue does not have, whatever the format makes of it."""
+    from ddlprof.instance_catalog import CatalogError, load
+
+    try:
+        load().instance(instance)
+    except CatalogError as error:
+        raise UserError(f"--instance: {error}") from None
 
 
 def _page(run: list[str], out: list[str] | None) -> list[str]:

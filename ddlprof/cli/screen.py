@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from ddlprof.base.errors import complain
 from ddlprof.base.text import text_of
@@ -32,7 +32,7 @@ PATIENCE_S = 1.0
 """Work that is done by then needs no bar."""
 _HEAD = r"[#A-Z][A-Z0-9]*(?:-h)?"
 _STYLES = (
-    (r"^(?!ddlprof )[A-Z][a-z]+(?: [a-z]+){0,2}(?=  +\S)", "bold"),  # labels: Step, Rests on
+    (r"^(?!ddlprof )[A-Z][a-z]+(?: [a-z]+){0,2}(?=  +\S)|^Overhead(?= hooks)", "bold"),  # labels: Step, Rests on
     (r"^ddlprof(?=  )", "bold cyan"),
     (
         rf"^(?:{_HEAD}(?: {_HEAD})*(?: (?:h|min|s|ms|µs|USD|%))?(?: \[80 %\])?(?:  +|$)){{3,}}$",
@@ -54,10 +54,15 @@ _STYLES = (
 """Patterns of a line and their styles; a later one goes on top. Names stand inside lines, never as labels."""
 
 
+def terminal_columns() -> int | None:
+    """The width of the terminal that standard output is; None where it is none."""
+    return max(shutil.get_terminal_size().columns, _NARROWEST) if is_terminal(sys.stdout) else None
+
+
 def show(text: str) -> None:
     """Writes a page for people to stdout; on a terminal its labelled lines are as wide as that."""
-    if is_terminal(sys.stdout):
-        text = fitted(text, shutil.get_terminal_size().columns)
+    if columns := terminal_columns():
+        text = fitted(text, columns)
     if has_colour(sys.stdout):
         _print_in_colour(text)
         return
@@ -85,12 +90,28 @@ def _wrapped(line: str, width: int) -> str:
 
 
 def echo(text: str, err: bool = False) -> None:
-    """Writes a text as it is to stdout, or to stderr where stdout is a script's; characters that the encoding lacks are
-    written as escapes."""
-    stream = sys.stderr if err else sys.stdout
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    """Writes a text as it is to stdout, or to stderr where stdout is a script's."""
+    stream = replacing(sys.stderr if err else sys.stdout)
+    stream.write(text)
     stream.flush()
+
+
+def replacing(stream: TextIO) -> TextIO:
+    """The stream, with escapes for what its encoding lacks, as on terminals that are not UTF-8. All that ddlprof shows
+    goes through it; a script's own output does not."""
+    return cast(TextIO, _Replacing(stream))
+
+
+class _Replacing:
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._encoding = getattr(stream, "encoding", None) or "utf-8"
+
+    def write(self, text: str) -> int:
+        return self._stream.write(text.encode(self._encoding, "backslashreplace").decode(self._encoding))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def has_colour(stream: TextIO) -> bool:
@@ -107,7 +128,7 @@ def console_on(stream: TextIO) -> Console:
     """A console that prints text as it is: no markup in square brackets, no emoji by name, no breaking of lines."""
     from rich.console import Console
 
-    return Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    return Console(file=replacing(stream), highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def _print_in_colour(text: str) -> None:

@@ -168,11 +168,11 @@ def _print_once(observer: Observer, otlp: str | None) -> None:
 @contextmanager
 def _display() -> Iterator[tuple[Display, float]]:
     """Yields the display of the run, and the seconds between two updates."""
-    from ddlprof.cli.screen import console_on, is_terminal
+    from ddlprof.cli.screen import console_on, is_terminal, replacing
     from ddlprof.live.displays import Lines, Screen
 
     if not is_terminal(sys.stderr):
-        yield Lines(sys.stderr), _LINES_INTERVAL_S
+        yield Lines(replacing(sys.stderr)), _LINES_INTERVAL_S
         return
     for name in ("SIGTERM", "SIGHUP"):  # the terminal gets its first screen back
         if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:  # not under nohup

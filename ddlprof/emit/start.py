@@ -160,13 +160,14 @@ def file_name(job: str) -> str:
     return "-".join(re.findall(r"[A-Za-z0-9]+(?:[_.][A-Za-z0-9]+)*", job)) or "train"
 
 
-def start_of(plans: Sequence[Plan], number: int, job: str, words: Sequence[str], asked: str, catalog: Catalog) -> Start:
-    """What the plan with this number, from 1, starts; the others may have machines for it, too.
+def start_of(
+    plans: Sequence[Plan], plan: Plan, number: int, job: str, words: Sequence[str], asked: str, catalog: Catalog
+) -> Start:
+    """What this plan, of this number in the table, starts; the others may have machines for it, too.
 
     `words` are those that were profiled: the user must adapt the batch in them, and the settings in `asked`, which the
     plan has in place of the run's.
     """
-    plan = plans[number - 1]
     machine = _machine(plan, catalog)
     others = dict.fromkeys(_machine(other, catalog) for other in plans if _training(other) == _training(plan))
     return Start(

@@ -16,7 +16,7 @@ from ddlprof.live import words
 from ddlprof.live.snapshot import GONE, SILENT, TRAINS, RankView, Snapshot
 from ddlprof.model.classes import TABLE
 
-_COLOURS = ("green", "yellow", "magenta", "blue", "cyan", "red", "bright_black")
+_COLOURS = ("green", "yellow", "magenta", "blue", "cyan", "red", "bright_blue", "bright_black")
 _SEVERITIES = {"ok": "bold green", "warning": "bold yellow", "critical": "bold red"}
 _STATES = {TRAINS: "green", SILENT: "yellow", GONE: "bold red", "ok": "green", "stopped": "green"}
 _BAR_COLUMNS = 40
@@ -101,7 +101,8 @@ def _times(snapshot: Snapshot, width: int) -> list[Text]:
     so_far = f", {scale.time(whole)} over all {count(snapshot.steps, 'step')}" if whole else ""
     recent = f"{scale.time(step)} mean of the last {count(snapshot.recent_steps, 'step')}{so_far}"
     found = dict(words.shares(snapshot))
-    missing = [each.name for each in TABLE if each.is_optional and snapshot.times_s.get(each.name) is None]
+    optional = [each.name for each in TABLE if each.is_optional and (snapshot.world_size > 1 or each.name != "comm")]
+    missing = [name for name in optional if snapshot.times_s.get(name) is None]
     numbers = {name: scale.number(snapshot.times_s.get(name) or 0.0) for name in found}
     names = max(map(len, [*found, *missing]))
     digits = max(map(len, numbers.values()))
@@ -132,7 +133,7 @@ def _ranks(snapshot: Snapshot, width: int, most: int) -> Table:
     shown = ranks if len(ranks) <= most else ranks[: most - 1]
     step = snapshot.times_s.get("step")
     cells = [_cells(rank, scale_for(step) if step else None) for rank in shown]
-    names = _columns_for(cells, width - _GAP)
+    names = _columns_for(cells, width - _GAP, without="" if snapshot.world_size > 1 else "waits")
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")
     for name in names:
         left = name in ("host", "state")
@@ -165,10 +166,12 @@ def _cells(rank: RankView, scale: Scale | None) -> dict[str, str]:
     }
 
 
-def _columns_for(cells: Sequence[dict[str, str]], width: int) -> list[str]:
-    """The columns that have room, as they are shown; at least the rank and its state."""
+def _columns_for(cells: Sequence[dict[str, str]], width: int, without: str) -> list[str]:
+    """The columns that have room, as they are shown; at least the rank and its state, and not the one `without`."""
     chosen: list[str] = []
     for name in _FIRST_COLUMNS:
+        if name == without:
+            continue
         widest = max((cell_len(row[name]) for row in cells), default=0)
         width -= _GAP + max(len(name), min(widest, _HOST_COLUMNS))
         if width < -_GAP and len(chosen) > 1:

@@ -9,7 +9,7 @@ from ddlprof.analysis.hang_words import headline
 from ddlprof.base.text import plain
 from ddlprof.base.units import count, gib, listed, percent, ranges, scale_for, short_time, significant
 from ddlprof.live.snapshot import GONE, SILENT, TRAINS, RankView, Snapshot
-from ddlprof.model.classes import TABLE, terms_of
+from ddlprof.model.classes import COMM_PARTS, TABLE, terms_of
 
 _CAUSES = {each.name: each.own_words for each in TABLE}
 _ENDED = {"ok": "ended", "stopped": "was measured as long as --stop-after says"}
@@ -23,9 +23,14 @@ def per_second(rate: float, what: str) -> str:
 
 
 def shares(snapshot: Snapshot) -> Iterator[tuple[str, float]]:
-    """The classes that add up to the step, by their share of it; parts in place of a class where all are known."""
+    """The classes that add up to the step, by their share of it; parts in place of a class where all are known.
+
+    A process that trains alone has no communication, and no line of it.
+    """
+    alone = ("comm", *COMM_PARTS) if snapshot.world_size == 1 else ()
     for name in terms_of(lambda name: snapshot.share(name) is not None):
-        yield name, snapshot.share(name) or 0.0
+        if (share := snapshot.share(name) or 0.0) or name not in alone:
+            yield name, share
 
 
 def breakdown(snapshot: Snapshot) -> str:

@@ -77,15 +77,19 @@ def knee(front: Sequence[tuple[float, float]]) -> int | None:
     much longer.
 
     It is the point that is farthest below the straight line between the ends, with the logarithms of both coordinates
-    taken from 0 at the lower end to 1 at the upper one. None where no point is below the line. `front` is in order of
-    the first coordinate, both are positive, and the second falls.
+    taken from 0 at the lower end to 1 at the upper one. Only points count that win at least the factor in the first
+    that they cost in the second, against the cheapest end: 2 % less time for 73 times the cost is no balance. None
+    where no such point is below the line. `front` is in order of the first coordinate, both are positive, and the
+    second falls.
     """
     if len(front) < 3:
         return None
     (least, highest), (most, lowest) = front[0], front[-1]
     if not (least < most and lowest < highest):
         return None
-    below = [1.0 - _share(x, least, most) - _share(y, lowest, highest) for x, y in front]
+    below = [
+        1.0 - _share(x, least, most) - _share(y, lowest, highest) if most / x >= y / lowest else 0.0 for x, y in front
+    ]
     number = max(range(len(front)), key=lambda each: below[each])
     return number if below[number] > 1e-9 else None
 

@@ -30,10 +30,11 @@ def renewed(page: str, folder: Path) -> str:
 
 def _block(block: str, folder: Path) -> str:
     commands = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
-    return "".join(f"$ {command}\n{_says(command, folder)}" for command in commands)
+    return "".join(f"$ {command}\n{says(command, folder)}" for command in commands)
 
 
-def _says(command: str, folder: Path) -> str:
+def says(command: str, folder: Path) -> str:
+    """What a command says in a folder. Raises CalledProcessError if it fails, ValueError if it names the folder."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("DDLPROF_")},
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", "COLUMNS": "100",

@@ -13,6 +13,7 @@ import yaml
 
 from ddlprof.cli.parser import app
 from scripts.docs.hook import ELSEWHERE
+from scripts.docs.pictures import IMAGES, LARGEST_BYTES, MADE_OF, PICTURES, digest
 
 ROOT = Path(__file__).parents[2]
 OURS = ("ddlprof", "recommender", "instance_catalog", "scripts", "tests", "examples")
@@ -131,6 +132,15 @@ def test_the_readme_is_a_first_page() -> None:
     assert {"make demo", "make test", "pip install .", "docs/images/page.png"} <= set(
         re.findall(r"make demo|make test|pip install \.|docs/images/page\.png", text)
     )
+
+
+def test_the_pictures_are_of_today() -> None:
+    """If not, and what they show looks different: python -m scripts.docs.pictures"""
+    assert MADE_OF.read_text(encoding="utf-8").strip() == digest(), "python -m scripts.docs.pictures makes them anew"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in PICTURES:
+        assert (IMAGES / name).stat().st_size <= LARGEST_BYTES
+        assert name == "page-dark.png" or f"docs/images/{name}" in readme
 
 
 def pages_of(navigation: Any) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddlprof.analysis.shifts import NONE
 from ddlprof.base.units import Scale, signed_percent
 from ddlprof.report.compare.data import RowLine, ShiftLine
 
@@ -10,11 +11,15 @@ _MOST = 10.0
 
 
 def figures(row: RowLine, scale: Scale) -> list[str]:
-    """A, B, the difference, its share of A's step, the interval of that and the word; what is not known is empty."""
+    """A, B, the difference, its share of A's step, the interval of that and the outcome; what is not known is empty."""
     times = ["" if seconds is None else scale.number(seconds) for seconds in (row.a_s, row.b_s)]
     if row.mean is None or not (row.a_s or row.b_s):
-        return [*times, "", "", "", row.word]
-    return [*times, signed(row.mean.difference_s, scale), change(row.mean), interval_of(row.mean), row.word]
+        return [*times, "", "", "", _outcome(row)]
+    return [*times, signed(row.mean.difference_s, scale), change(row.mean), interval_of(row.mean), _outcome(row)]
+
+
+def _outcome(row: RowLine) -> str:
+    return "no difference" if row.word == NONE else row.word
 
 
 def signed(seconds: float, scale: Scale) -> str:

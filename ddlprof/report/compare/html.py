@@ -13,7 +13,7 @@ from ddlprof.report.compare import text as words
 from ddlprof.report.compare.data import ComparisonData, JobLine, RowLine, SideLine
 from ddlprof.report.compare.figures import figures, interval_of, signed
 from ddlprof.report.html.chart import chart, short, stacks
-from ddlprof.report.html.element import Content, Html, bullets, facts, joined, table, tag
+from ddlprof.report.html.element import Content, Html, bullets, escaped, facts, joined, part, table, tag
 from ddlprof.report.html.shell import Absent, Section, page, verdict_box
 
 _LONGEST_NAME = 40
@@ -79,11 +79,16 @@ def _step(data: ComparisonData) -> Section:
 
 def _table(data: ComparisonData, rows: Sequence[RowLine]) -> Html:
     scale = words.scale_of(data)
-    head = ["Class", f"A {scale.unit}", f"B {scale.unit}", "B - A", f"Of A's {data.basis}", "Interval", "B is"]
+    head = ["Class", f"A {scale.unit}", f"B {scale.unit}", "B - A", f"Of A's {data.basis}", "Interval", "Outcome"]
     lines: list[list[Content]] = [
-        [words.label(row).strip(), *(cell or None for cell in figures(row, scale))] for row in rows
+        [_indented(words.label(row)), *(cell or None for cell in figures(row, scale))] for row in rows
     ]
     return table(f"Mean times of a {data.basis}", head, lines, left={0, 6})
+
+
+def _indented(label: str) -> Html:
+    """A label of the table in text: what is indented there is a part of the row above."""
+    return part(label.strip()) if label.startswith(" ") else escaped(label)
 
 
 def _flips(data: ComparisonData) -> Section | Absent:
@@ -132,9 +137,9 @@ def _job(job: JobLine | None) -> Section | Absent:
     if job is None:
         return Absent(title, "the wall time of a whole job is not known on both sides")
     scale = jobs.scale_of(job)
-    head = ["Part", f"A {scale.unit}", f"B {scale.unit}", "B - A", "Of A's job", "Interval", "B is"]
+    head = ["Part", f"A {scale.unit}", f"B {scale.unit}", "B - A", "Of A's job", "Interval", "Outcome"]
     lines: list[list[Content]] = [
-        [jobs.label(row), *(cell or None for cell in figures(row, scale))] for row in jobs.rows_shown(job)
+        [_indented(jobs.label(row)), *(cell or None for cell in figures(row, scale))] for row in jobs.rows_shown(job)
     ]
     return Section("job", title, table("Wall time of the job", head, lines, left={0, 6}))
 

@@ -67,7 +67,7 @@ def _side(side: SideLine) -> str:
 
 def _table(data: ComparisonData) -> Iterator[str]:
     scale = words.scale_of(data)
-    heads = ["class", f"A {scale.unit}", f"B {scale.unit}", "B - A", f"of A's {data.basis}", "interval", "B is"]
+    heads = ["class", f"A {scale.unit}", f"B {scale.unit}", "B - A", f"of A's {data.basis}", "interval", "outcome"]
     yield f"| {' | '.join(heads)} |"
     yield "|---|" + "---:|" * 5 + "---|"
     for row in words.rows_shown(data):
@@ -78,7 +78,7 @@ def _table(data: ComparisonData) -> Iterator[str]:
 
 def _job_table(job: JobLine) -> Iterator[str]:
     scale = jobs.scale_of(job)
-    heads = ["job", f"A {scale.unit}", f"B {scale.unit}", "B - A", "of A's job", "interval", "B is"]
+    heads = ["job", f"A {scale.unit}", f"B {scale.unit}", "B - A", "of A's job", "interval", "outcome"]
     yield f"| {' | '.join(heads)} |"
     yield "|---|" + "---:|" * 5 + "---|"
     for row in jobs.rows_shown(job):

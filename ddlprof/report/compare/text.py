@@ -53,14 +53,22 @@ def _side(side: SideLine) -> str:
 def _table(data: ComparisonData) -> list[str]:
     scale = scale_of(data)
     of = "" if data.basis == "step" else f" a {data.basis}"
-    head = ["class", f"A {scale.unit}{of}", f"B {scale.unit}{of}", "B - A", f"of A's {data.basis}", "interval", "B is"]
+    head = [
+        "class",
+        f"A {scale.unit}{of}",
+        f"B {scale.unit}{of}",
+        "B - A",
+        f"of A's {data.basis}",
+        "interval",
+        "outcome",
+    ]
     rows = [[label(row), *figures(row, scale)] for row in rows_shown(data)]
     return aligned([head, *rows], right=_NUMBERS)
 
 
 def _job_table(job: JobLine) -> list[str]:
     scale = jobs.scale_of(job)
-    head = ["job", f"A {scale.unit}", f"B {scale.unit}", "B - A", "of A's job", "interval", "B is"]
+    head = ["job", f"A {scale.unit}", f"B {scale.unit}", "B - A", "of A's job", "interval", "outcome"]
     rows = [[jobs.label(row), *figures(row, scale)] for row in jobs.rows_shown(job)]
     return aligned([head, *rows], right=_NUMBERS)
 

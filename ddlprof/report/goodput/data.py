@@ -94,7 +94,7 @@ class GoodputReport:
     @property
     def unit(self) -> str:
         """What the hours are called."""
-        return "rank-hours" if self.device in ("", "cpu") else "GPU-hours"
+        return "process-hours" if self.device in ("", "cpu") else "GPU-hours"
 
 
 def goodput_report(job: str, trials: Sequence[AttemptFacts], price: Price | None = None) -> GoodputReport | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ddlprof.analysis.run import analyse
@@ -11,7 +12,7 @@ from ddlprof.base.errors import UserError
 from ddlprof.instance_catalog import CatalogError, Price, load
 from ddlprof.model.trial import AttemptFacts
 from ddlprof.report.goodput.data import GoodputReport, goodput_report
-from ddlprof.store import load_run
+from ddlprof.store import RunData, load_run
 from ddlprof.store.reader import runs_in
 
 
@@ -23,16 +24,36 @@ def goodput_of(paths: Sequence[str], instance: str | None = None) -> GoodputRepo
     trials: list[AttemptFacts] = []
     names: list[str] = []
     types: list[Any] = []
+    scripts: dict[str, str] = {}
     for parts in runs_in(paths):
         run = load_run(parts)
         trials += trials_of(analyse(run))
         names.append(run.name)
+        scripts.setdefault(_script(run), parts[0])
         types.append(run.manifest.host.get("instance_type") if run.manifest else None)
+    require_one_script(scripts)
     known = next((each for each in types if isinstance(each, str) and each), None)
     found = goodput_report(names[0], trials, _price(instance, known))
     if found is None:
         raise UserError(f"{paths[0]}: no rank left a file, so there is no attempt")
     return found
+
+
+def _script(run: RunData) -> str:
+    """The name of the script of a run; empty where it is not known, as of a trace."""
+    command = run.manifest.argv if run.manifest else []
+    return os.path.basename(command[0]) if command else ""
+
+
+def require_one_script(scripts: Mapping[str, str]) -> None:
+    """Raises UserError for runs of different scripts, which are not attempts of one job. `scripts`: a run of each."""
+    known = {script: run for script, run in scripts.items() if script}
+    if len(known) > 1:
+        told = ", ".join(f"{run} of {script}" for script, run in known.items())
+        raise UserError(
+            f"--goodput joins attempts of one job, and these are of different scripts: {told}; give those of one job,"
+            " or ddlprof fleet FOLDER for many jobs"
+        )
 
 
 def _price(asked: str | None, known: str | None) -> Price | None:

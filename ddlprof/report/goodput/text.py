@@ -49,7 +49,7 @@ def headline(report: GoodputReport) -> str:
 def _failures(found: list[FailureLine]) -> list[str]:
     if not found:
         return []
-    rows = [["ATTEMPT", "ENDED BY", "HANG h", "WAITING h", "START-UP h", "AGAIN h", "LOST h", "USD"]]
+    rows = [["ATTEMPT", "ENDED BY", "HANG h", "WAITING h", "START-UP h", "REDONE h", "LOST h", "USD"]]
     for each in found[:_MOST_FAILURES]:
         parts = (each.hang_h, each.waiting_h, each.start_up_h, each.repeated_h, each.lost_h)
         rows.append([str(each.attempt), ended(each.status), *map(figure, parts), figure(each.lost_usd)])

@@ -64,15 +64,49 @@
     return { startValue: begin, endValue: end };
   }
 
+  var BLOCK = 1000;
+
+  /* Some of many single steps, so that a run of any length is drawn at once. */
+  function partOf(single, from, to) {
+    function cut(values) { return values.slice(from, to); }
+    return {
+      first: cut(single.first), last: cut(single.last), longest: cut(single.longest), shortest: cut(single.shortest),
+      series: single.series.map(function (each) { return { name: each.name, label: each.label, values: cut(each.values) }; }),
+      flags: single.flags.map(function (flag) {
+        return { label: flag.label, bins: flag.bins.filter(function (at) { return at >= from && at < to; }).map(function (at) { return at - from; }) };
+      })
+    };
+  }
+
+  /* The single steps that a chart has packed, as a promise. */
+  kit.unpack.steps = function (data) {
+    var box = data.packed, numbers = [];
+    box.steps.forEach(function (row) { for (var n = row[0]; n <= row[1]; n += 1) numbers.push(n); });
+    var series = box.series.map(function (each) { return kit.unpacked(each.values); });
+    return Promise.all(series.concat(box.longest ? [kit.unpacked(box.longest), kit.unpacked(box.shortest)] : [])).then(function (all) {
+      var sums = box.longest ? null : numbers.map(function (_, at) {
+        return series.reduce(function (sum, _, number) { return sum + (all[number][at] || 0); }, 0);
+      });
+      data.single = {
+        first: numbers, last: numbers, flags: box.flags, longest: sums || all[series.length], shortest: sums || all[series.length + 1],
+        series: box.series.map(function (each, number) { return { name: each.name, label: each.label, values: all[number] }; })
+      };
+    });
+  };
+
   /* What is drawn of the steps: bins, or single steps where so few are in sight that each can be seen. */
   function stepsView(data, chosen) {
-    var part = data, zoom = zoomOf(data, chosen);
+    var part = data, zoom = zoomOf(data, chosen), from = 0;
     if (data.single) {
       var near = zoomOf(data.single, chosen);
-      if (near.endValue - near.startValue < data.few) { part = data.single; zoom = near; }
+      if (near.endValue - near.startValue < data.few) {
+        from = Math.max(0, (Math.floor(near.startValue / BLOCK) - 1) * BLOCK);
+        part = partOf(data.single, from, from + 3 * BLOCK);
+        zoom = { startValue: near.startValue - from, endValue: near.endValue - from };
+      }
     }
     var count = zoom.endValue - zoom.startValue + 1, bars = count <= 150;
-    return { part: part, zoom: zoom, count: count, bars: bars, name: (part === data ? "bins" : "steps") + (bars ? ", bars" : "") };
+    return { part: part, zoom: zoom, from: from, count: count, bars: bars, name: (part === data ? "bins" : "steps") + (bars ? ", bars" : "") };
   }
   kit.views.steps = stepsView;
 
@@ -155,11 +189,11 @@
       {
         name: measure.label, type: "boxplot", boxWidth: [6, 44],
         data: measure.spread.map(function (row) { return row.slice(0, 5); }),
-        itemStyle: { color: kit.colour("--scale-low"), borderColor: kit.colour("--class-compute"), borderWidth: 1.5 }
+        itemStyle: { color: kit.colour("--scale-low"), borderColor: kit.seriesColour(0), borderWidth: 1.5 }
       },
       {
         name: "mean", type: "scatter", symbol: "diamond", symbolSize: 9,
-        data: measure.spread.map(function (row) { return row[5]; }), itemStyle: { color: kit.colour("--class-straggler") }
+        data: measure.spread.map(function (row) { return row[5]; }), itemStyle: { color: kit.seriesColour(4) }
       }
     ];
     kit.legend(option, ["mean"], width);
@@ -181,9 +215,10 @@
     option.xAxis = kit.along("step", { type: "category", data: data.first.map(String), splitLine: { show: false }, axisLabel: { color: kit.colour("--muted"), hideOverlap: true } });
     option.yAxis = kit.axis("rank", { type: "category", inverse: true, data: data.ranks.map(String), splitLine: { show: false }, nameLocation: "start" });
     option.grid = kit.inside({ left: 8, right: 12, top: 8, bottom: 48 });
+    var more = narrow ? "" : " and more", less = narrow ? "" : " and less";
     option.visualMap = {
       min: least, max: Math.max(most, least + 1e-9), calculable: false, orient: "horizontal", left: "center", bottom: 4, itemHeight: narrow ? 90 : 160, itemWidth: 12,
-      text: [kit.number(most) + " " + data.unit + " and more", measure.relative ? kit.number(least) + " " + data.unit + " and less" : kit.number(least) + " " + data.unit],
+      text: [kit.number(most) + " " + data.unit + more, measure.relative ? kit.number(least) + " " + data.unit + less : kit.number(least) + " " + data.unit],
       textStyle: { color: kit.colour("--muted") },
       inRange: { color: measure.relative ? [kit.colour("--low"), kit.colour("--middle"), kit.colour("--high")] : [kit.colour("--scale-low"), kit.colour("--scale-high")] }
     };
@@ -198,9 +233,9 @@
     var option = kit.base(narrow), along = data.along || "minutes", unit = data.unit ? " " + data.unit : "";
     option.xAxis = kit.along(along, { type: "value", min: 0, max: "dataMax", splitLine: { show: false } });
     option.yAxis = kit.axis(data.unit, { type: "value", scale: Boolean(data.free), min: data.free ? null : 0, max: data.unit === "%" ? function (range) { return range.max <= 100 ? 100 : null; } : null });
-    var shades = ["compute", "data", "network", "straggler", "h2d", "interconnect", "other", "comm"], styles = ["solid", "dashed", "dotted"];
+    var styles = ["solid", "dashed", "dotted"];
     option.series = data.lines.map(function (line, index) {
-      var shade = kit.classColour(shades[index % shades.length], index);
+      var shade = kit.seriesColour(index);
       return { name: line.label, type: "line", data: line.points, showSymbol: line.points.length < 40, symbolSize: 5, itemStyle: { color: shade }, lineStyle: { color: shade, width: 1.8, type: styles[Math.floor(index / 3) % 3] } };
     });
     kit.legend(option, data.lines.map(function (line) { return line.label; }), width);
@@ -230,7 +265,7 @@
     var option = rows(kit.base(narrow), data.bars.map(function (bar) { return bar.label; }), width);
     option.grid.right = 12 + kit.widest(data.bars.map(function (bar) { return barText(bar.value, data.unit); }));
     option.xAxis = kit.along(data.unit, { type: "value", min: 0 });
-    option.series = [{ type: "bar", barMaxWidth: 20, data: data.bars.map(function (bar) { return { value: bar.value, itemStyle: kit.look(bar.name || "compute") }; }), label: barLabel(data.unit) }];
+    option.series = [{ type: "bar", barMaxWidth: 20, data: data.bars.map(function (bar) { return { value: bar.value, itemStyle: kit.look(bar.name || "series-1") }; }), label: barLabel(data.unit) }];
     return tip(option, function (point) { return kit.lines([point.name, kit.number(point.value) + " " + data.unit]); });
   };
   charts.money = charts.bars;
@@ -243,8 +278,8 @@
     option.grid.right = 24;
     option.xAxis = kit.along(data.unit, { type: "value", min: 0, max: data.step });
     option.series = [
-      { name: "step at least", type: "bar", stack: "step", barMaxWidth: 22, data: data.bars.map(function (bar) { return bar.least; }), itemStyle: kit.look("compute"), label: { show: true, position: "inside", color: "#fff", textBorderColor: "rgba(0,0,0,.55)", textBorderWidth: 2, formatter: function (point) { return kit.number(point.value) + " " + data.unit; } } },
-      { name: "gain at most", type: "bar", stack: "step", data: data.bars.map(function (bar) { return bar.gain; }), itemStyle: kit.look("network") }
+      { name: "step at least", type: "bar", stack: "step", barMaxWidth: 22, data: data.bars.map(function (bar) { return bar.least; }), itemStyle: kit.look("series-1"), label: { show: true, position: "inside", color: "#fff", textBorderColor: "rgba(0,0,0,.55)", textBorderWidth: 2, formatter: function (point) { return kit.number(point.value) + " " + data.unit; } } },
+      { name: "gain at most", type: "bar", stack: "step", data: data.bars.map(function (bar) { return bar.gain; }), itemStyle: kit.look("series-4") }
     ];
     option.tooltip.trigger = "axis";
     return tip(option, function (points) {

@@ -9,9 +9,9 @@
     var kinds = [
       { name: "queued", from: "ready", to: "start", look: { color: kit.colour("--line") }, top: 0.1, height: 0.45 },
       { name: "waiting for a later rank", from: "start", to: "moves", look: kit.look("straggler"), top: 0.1, height: 0.45 },
-      { name: "moving data", from: "moves", to: "end", look: kit.look("network"), top: 0.1, height: 0.45 },
-      { name: "wait or transfer, not told apart", from: "start", to: "end", look: kit.look("comm"), top: 0.1, height: 0.45, only: "unknown" },
-      { name: "exposed: computing waits", from: "need", to: "end", look: kit.look("data"), top: 0.62, height: 0.24 }
+      { name: "moving data", from: "moves", to: "end", look: kit.look("series-4"), top: 0.1, height: 0.45 },
+      { name: "wait or transfer, not told apart", from: "start", to: "end", look: kit.look("series-6"), top: 0.1, height: 0.45, only: "unknown" },
+      { name: "exposed: computing waits", from: "need", to: "end", look: kit.look("comm"), top: 0.62, height: 0.24 }
     ];
     spans = spans.map(function (span) {
       return Object.assign({ need: span.end === null ? null : span.end - span.exposed }, span);
@@ -60,9 +60,9 @@
   /* Points with the bars of their spread, both axes logarithmic. */
   charts.bandwidth = function (data, chosen, narrow, width) {
     var option = kit.base(narrow), series = [];
-    var shades = ["network", "interconnect", "compute", "data", "h2d", "straggler", "other", "comm"], symbols = ["circle", "triangle", "rect", "diamond", "pin", "arrow"];
+    var symbols = ["circle", "triangle", "rect", "diamond", "pin", "arrow"];
     data.series.forEach(function (each, index) {
-      var shade = kit.classColour(shades[index % shades.length], index);
+      var shade = kit.seriesColour(index + 3);
       series.push({ name: each.label, type: "line", data: each.points, encode: { x: 0, y: 1 }, symbol: symbols[index % symbols.length], symbolSize: 11, showAllSymbol: true, lineStyle: { color: shade, width: 1.2, type: "dashed" }, itemStyle: { color: shade } });
       series.push({
         name: each.label, type: "custom", data: each.points, silent: true, itemStyle: { color: shade }, encode: { x: 0, y: [2, 3] },

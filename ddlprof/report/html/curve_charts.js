@@ -1,7 +1,6 @@
 "use strict";
 /* Curves of several subjects over one axis: what `ddlprof cluster simulate` draws. */
 (function (kit) {
-  var SHADES = ["compute", "data", "network", "straggler", "h2d", "interconnect", "other", "comm"];
   var STYLES = ["solid", "dashed", "dotted"];
 
   function shown(value) { return kit.number(value); }
@@ -13,7 +12,7 @@
     option.xAxis = kit.along(view.along, { type: view.log ? "log" : "value", min: view.log ? null : view.least, scale: view.least === undefined, splitLine: { show: false }, axisLabel: muted });
     option.yAxis = kit.axis(view.unit, { type: "value", min: 0, max: view.top, axisLabel: muted });
     option.series = view.lines.map(function (line, index) {
-      var shade = kit.classColour(SHADES[index % SHADES.length], index);
+      var shade = kit.seriesColour(index);
       return {
         name: line.label, type: "line", data: line.points, step: view.step || false, showSymbol: line.points.length < 20, symbolSize: 6,
         itemStyle: { color: shade }, lineStyle: { color: shade, width: 1.8, type: STYLES[Math.floor(index / 3) % 3] }

@@ -83,6 +83,8 @@ def _shown(value: Any) -> Any:
 
 ABSENT = "-"
 """The text of a cell whose value was not measured."""
+_TALL = 40
+"""Rows of a table that scrolls inside of the page."""
 _LONG = 24
 """Characters of a cell that may be broken anywhere."""
 
@@ -93,7 +95,7 @@ def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Content]], 
     def kind(number: int, cell: Content = None) -> str | None:
         if number not in left:
             return "figure"
-        return "long" if isinstance(cell, str) and len(cell) > _LONG else None
+        return "long" if isinstance(cell, str) and not isinstance(cell, Html) and len(cell) > _LONG else None
 
     cells = [tag("th", name, scope="col", class_=kind(n)) for n, name in enumerate(head)]
     lines = [
@@ -109,7 +111,14 @@ def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Content]], 
         for row in rows
     ]
     whole = tag("table", tag("caption", caption), tag("thead", tag("tr", cells)), tag("tbody", lines))
-    return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=caption)
+    return tag(
+        "div",
+        whole,
+        class_="scroll tall" if len(rows) > _TALL else "scroll",
+        tabindex=0,
+        role="region",
+        aria_label=caption,
+    )
 
 
 def bullets(items: Iterable[Content]) -> Html:
@@ -120,6 +129,11 @@ def bullets(items: Iterable[Content]) -> Html:
 def facts(pairs: Sequence[tuple[str, Content]]) -> Html:
     """A list of names with their values, one a line."""
     return tag("dl", ([tag("dt", name), tag("dd", text)] for name, text in pairs), class_="facts")
+
+
+def part(*name: Content) -> Html:
+    """The name of a row that is a part of the one above it."""
+    return tag("span", *name, class_="part")
 
 
 def _cell(cell: Content) -> Content:

@@ -1,14 +1,20 @@
 "use strict";
 /* What all charts of a page have in common: colours, figures as text, and the parts of ECharts' options. */
 window.ddlprof = (function () {
-  var FALLBACK = ["--class-1", "--class-2", "--class-3", "--class-4"];
+  var SERIES = 10;
 
   function colour(name) {
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   }
 
+  /* The colour of what is no class; no class has it. */
+  function seriesColour(index) {
+    return colour("--series-" + (index % SERIES + 1));
+  }
+
+  /* The colour of a class, the same in every chart; names that are no class, or `series-N`, have others. */
   function classColour(name, index) {
-    return colour("--class-" + name.replace(/_/g, "-")) || colour(FALLBACK[(index || 0) % FALLBACK.length]);
+    return colour("--class-" + name.replace(/_/g, "-")) || colour("--" + name) || seriesColour(index || 0);
   }
 
   /* A figure with about four digits. */
@@ -38,6 +44,20 @@ window.ddlprof = (function () {
     var units = ["B", "KiB", "MiB", "GiB", "TiB"], power = 0;
     while (value >= 1024 && power < units.length - 1) { value /= 1024; power += 1; }
     return number(value) + " " + units[power];
+  }
+
+  /* A promise of the numbers that `packed` (chart.py) wrote as text. */
+  function unpacked(box) {
+    var bytes = Uint8Array.from(atob(box.text), function (letter) { return letter.charCodeAt(0); });
+    var planes = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Response(planes).arrayBuffer().then(function (buffer) {
+      var all = new Uint8Array(buffer), values = new Array(box.count);
+      for (var at = 0; at < box.count; at += 1) {
+        var level = all[at] + 256 * all[at + box.count];
+        values[at] = level === 0 ? null : level === 1 ? 0 : Number((box.low * Math.exp(box.ratio * (level - 2))).toPrecision(4));
+      }
+      return values;
+    });
   }
 
   var pen = null;
@@ -85,7 +105,7 @@ window.ddlprof = (function () {
   };
 
   function decal(name, index) {
-    var ink = colour("--decal"), number = name in PATTERNED ? PATTERNED[name] : (index || 0) + 1;
+    var ink = colour("--decal"), number = name in PATTERNED ? PATTERNED[name] : Number(name.split("series-")[1] || (index || 0) + 1);
     var patterns = [
       { symbol: "none" },
       { color: ink, dashArrayX: [1, 0], dashArrayY: [2, 5], rotation: 0.785, symbolSize: 1 },
@@ -159,6 +179,6 @@ window.ddlprof = (function () {
 
   return {
     along: along, axis: axis, base: base, beside: beside, bytes: bytes, charts: {}, classColour: classColour, colour: colour,
-    inside: inside, legend: legend, lines: lines, look: look, number: number, plainText: plainText, short: short, still: still, textWidth: textWidth, views: {}, widest: widest
+    inside: inside, legend: legend, lines: lines, look: look, number: number, plainText: plainText, seriesColour: seriesColour, short: short, still: still, textWidth: textWidth, unpack: {}, unpacked: unpacked, views: {}, widest: widest
   };
 })();

@@ -27,6 +27,9 @@
       entry.chart.on("datazoom", function () { followZoom(plot, entry); });
       plot.addEventListener("pointerdown", function () { entry.held = true; });
       window.addEventListener("pointerup", function () { entry.held = false; settle(plot, entry); });
+      if (entry.data.packed && window.DecompressionStream) {
+        kit.unpack[plot.dataset.chart](entry.data).then(function () { plot.dataset.unpacked = "yes"; settle(plot, entry); });
+      }
     }
     var narrow = plot.clientWidth < 560, chosen = controls(plot);
     entry.narrow = narrow;
@@ -57,8 +60,19 @@
   function settle(plot, entry) {
     clearTimeout(entry.timer);
     entry.timer = setTimeout(function () {
-      if (!entry.held && entry.view && viewOf(plot, entry).name !== entry.view.name) draw(plot);
+      var next = entry.held || !entry.view ? null : viewOf(plot, entry);
+      if (next && (next.name !== entry.view.name || next.from !== entry.view.from)) draw(plot);
     }, 150);
+  }
+
+  /* A field has a step that there is, and the first is not after the last. */
+  function keepInside(figure, field) {
+    var which = field.dataset.window;
+    if (!which) return;
+    var other = figure.querySelector("input[data-window=" + (which === "first" ? "last" : "first") + "]");
+    var least = Number(which === "last" ? other.value : field.min), most = Number(which === "first" ? other.value : field.max);
+    var asked = field.value === "" ? Number(field.defaultValue) : Math.round(Number(field.value));
+    field.value = Math.min(Math.max(asked, least), most);
   }
 
   function redraw() { drawn.forEach(function (_, plot) { draw(plot); }); }
@@ -68,7 +82,7 @@
   plots.forEach(function (plot) {
     var figure = plot.closest("figure");
     figure.querySelectorAll("select, input").forEach(function (control) {
-      control.addEventListener("change", function () { draw(plot); });
+      control.addEventListener("change", function () { keepInside(figure, control); draw(plot); });
     });
     figure.querySelectorAll("button[data-window=all]").forEach(function (button) {
       button.addEventListener("click", function () {
@@ -113,6 +127,12 @@
       });
     }, 120);
   });
+
+  /* On a phone the links of the page are folded. */
+  var links = document.querySelector("nav details"), phone = window.matchMedia("(max-width: 560px)");
+  function fold() { links.open = !phone.matches; }
+  phone.addEventListener("change", fold);
+  fold();
 
   var root = document.documentElement, button = document.getElementById("theme");
   var wishes = window.matchMedia("(prefers-color-scheme: dark)");

@@ -124,7 +124,7 @@
       if (wide && group.names) series.push({ name: group.label, type: "custom", clip: true, data: group.points, silent: true, encode: { x: [2, 3], y: [4, 5] }, itemStyle: { color: shade }, renderItem: interval(shade) });
     });
     if (data.front.length > 1) {
-      series.push({ name: "nothing is faster and cheaper", type: "line", data: data.front, symbol: "none", step: "end", lineStyle: { color: kit.classColour("network"), width: 2 }, itemStyle: { color: kit.classColour("network") }, silent: true });
+      series.push({ name: "nothing is faster and cheaper", type: "line", data: data.front, symbol: "none", step: "end", lineStyle: { color: kit.colour("--series-4"), width: 2 }, itemStyle: { color: kit.colour("--series-4") }, silent: true });
     }
     var right = share(along, data.budget) > 0.5;
     if (near) {

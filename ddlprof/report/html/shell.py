@@ -39,8 +39,8 @@ class Absent:
 
 
 def verdict_box(heading: Content, badge: str, severity: str, pairs: Sequence[tuple[str, Content]]) -> Html:
-    """The top of the page: the verdict with a badge beside it, and its reasons; `severity` sets the colour."""
-    title = tag("h2", heading, " ", tag("span", badge, class_=f"badge {severity}"))
+    """The top of the page: the verdict with its badge, if it has one, and its reasons; `severity` sets the colour."""
+    title = tag("h2", heading, " ", tag("span", badge, class_=f"badge {severity}") if badge else None)
     return tag("div", title, facts(pairs), class_=f"verdict {severity}")
 
 
@@ -94,7 +94,11 @@ def _banner(title: str, subtitle: Content, sections: Sequence[Section]) -> Html:
         "header",
         tag("div", tag("h1", title), theme, class_="title"),
         tag("p", subtitle, class_="subtitle"),
-        tag("nav", tag("ul", links), aria_label="On this page"),
+        tag(
+            "nav",
+            tag("details", tag("summary", "On this page"), tag("ul", links), open=True),
+            aria_label="On this page",
+        ),
         tag("noscript", tag("p", "Charts need JavaScript. Every chart is also a table.")),
     )
 

@@ -15,7 +15,7 @@ from ddlprof.report.html.shell import Absent, Section, page, verdict_box
 from ddlprof.report.plans.changes import changes_of, unchanged_in_words
 from ddlprof.report.plans.data import settings_in_words
 from ddlprof.report.plans.layout_sections import layout_sections
-from ddlprof.report.plans.table import LEGEND, MARKS, flags_of, notes_of
+from ddlprof.report.plans.table import REMARKS, notes_of, remarks_of
 from ddlprof.report.plans.text import (
     as_measured_in_words,
     counted,
@@ -46,6 +46,7 @@ def render(answer: Answer, top: int, *, all_sizes: bool = False) -> list[str]:
     """
     accepted = answer.accepted
     shown = [row.plan for row in answer.rows(top, all_sizes=all_sizes)]
+    rows = answer.rows(_TABLE_ROWS, all_sizes=all_sizes)
     title = f"Machines for {short(answer.job, _LONGEST_TITLE)} · ddlprof"
     work = f"{count(round(answer.samples), 'sample')} in {duration(answer.budget_s)}"
     subtitle = f"{work} · {count(len(answer.plans), 'candidate')}"
@@ -54,10 +55,10 @@ def render(answer: Answer, top: int, *, all_sizes: bool = False) -> list[str]:
         _changes(answer),
         _classes(shown),
         *layout_sections(answer, top),
-        _plans(answer.rows(_TABLE_ROWS, all_sizes=all_sizes), accepted),
+        _plans(rows, accepted),
         _rejected(answer),
         _assumptions(answer, accepted[:top] or list(answer.plans[:1])),
-        _reading(accepted),
+        _reading(rows),
     ]
     return list(page(title, subtitle, _top(answer), sections))
 
@@ -96,7 +97,7 @@ def _verdict(answer: Answer) -> Iterator[tuple[str, Content]]:
             yield "Second", second
         knee, fastest = knee_of(answer.front), fastest_of(accepted)
         if knee:
-            yield "Knee", described(knee)
+            yield "Balanced", described(knee)
         if fastest and fastest is not accepted[0]:
             yield "Fastest", described(fastest)
     else:
@@ -130,11 +131,11 @@ def _time_against_cost(answer: Answer) -> Section | Absent:
     unit, unit_s = time_unit(answer.budget_s)
     labels: list[str] = []
     groups = [
-        {**_group(_FRONT, front, labels, unit_s), "colour": "--class-network", "symbol": "diamond", "size": 11,
-         "opacity": 1, "names": [short(where(plan), 30) + " (knee)" * (plan is knee) for plan in front]},
-        {**_group("meets the budget", kept, labels, unit_s), "colour": "--class-compute", "symbol": "circle", "size": 7,
+        {**_group(_FRONT, front, labels, unit_s), "colour": "--series-4", "symbol": "diamond", "size": 11,
+         "opacity": 1, "names": [short(where(plan), 30) + " (balanced)" * (plan is knee) for plan in front]},
+        {**_group("meets the budget", kept, labels, unit_s), "colour": "--series-1", "symbol": "circle", "size": 7,
          "opacity": 0.6},
-        {**_group("rejected", rejected, labels, unit_s), "colour": "--class-other", "symbol": "circle", "size": 5,
+        {**_group("rejected", rejected, labels, unit_s), "colour": "--series-6", "symbol": "circle", "size": 5,
          "opacity": 0.6},
     ]  # fmt: skip
     data = {
@@ -226,17 +227,19 @@ def _plans(shown: Sequence[ShownPlan], accepted: Sequence[Plan]) -> Section | Ab
     places = {f"{row.plan.cloud} {row.plan.region}" for row in shown}
     several = len(places) > 1  # one place is in the caption: the table is wide enough
     rows: list[list[Content]] = [
-        [str(row.position), where(plan), f"{plan.gpus} x {plan.gpu_model}",
-         *([f"{plan.cloud} {plan.region}"] * several), plan.bound_by or "", notes_of(row),
-         f"{plan.global_batch:,}", *_amounts(plan)]
-        for row in shown
+        [str(number), where(plan), *_amounts(plan), f"{plan.global_batch:,}", f"{plan.gpus} x {plan.gpu_model}",
+         *([f"{plan.cloud} {plan.region}"] * several), plan.bound_by or "", notes_of(row)]
+        for number, row in enumerate(shown, 1)
         for plan in [row.plan]
     ]  # fmt: skip
-    words = ["#", "Machines", "GPUs", *(["Where"] * several), "Bound by", "Notes"]
+    words = ["GPUs", *(["Where"] * several), "Bound by", "Notes"]
     place = "" if several else f", in {min(places)}"
     more = f", {len(shown):,} of {len(accepted):,}" if len(accepted) > len(shown) else ""
-    head = [*words, "Batch", "Time [80 %]", "Cost USD [80 %]"]
-    return Section("plans", title, table(f"By cost{place}{more}", head, rows, left=set(range(len(words)))))
+    figures = ["Time [80 %]", "Cost USD [80 %]", "Batch"]
+    head = ["#", "Machines", *figures, *words]
+    return Section(
+        "plans", title, table(f"By cost{place}{more}", head, rows, left={0, 1, *range(2 + len(figures), len(head))})
+    )
 
 
 def _rejected(answer: Answer) -> Section | Absent:
@@ -268,12 +271,11 @@ def _assumptions(answer: Answer, shown: Sequence[Plan]) -> Section:
     return Section("assumptions", "What this rests on", facts(pairs))
 
 
-def _reading(accepted: Sequence[Plan]) -> Section:
-    used = "".join(flags_of(plan) for plan in accepted)
-    pairs: list[tuple[str, Content]] = [(flag, meaning) for flag, meaning in LEGEND.items() if flag in used]
+def _reading(rows: Sequence[ShownPlan]) -> Section:
+    used = "".join(map(remarks_of, rows))
+    pairs: list[tuple[str, Content]] = [(each.word, each.meaning) for flag, each in REMARKS.items() if flag in used]
     pairs += [
-        *(MARKS.items() if accepted else ()),
-        ("+N", "so many other sizes (nodes or batches) of these machines meet the budget, too"),
+        ("other sizes", "so many other numbers of these machines, or batches, meet the budget, too"),
         (
             "80 %",
             "the interval that the truth is in four times out of five; a plan meets the budget if its upper end does",

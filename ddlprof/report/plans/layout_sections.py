@@ -23,10 +23,10 @@ _ROWS = 100
 _POINTS = 1500
 """The most layouts that are drawn besides the front."""
 _SHOWN = {
-    "compute": "compute", "bubble": "straggler", "tensor": "interconnect", "pipeline": "h2d", "context": "data",
-    "expert": "data-prep", "data": "network", "other": "other",
+    "compute": "compute", "bubble": "bubble", "tensor": "series-1", "pipeline": "series-2", "context": "series-3",
+    "expert": "series-5", "data": "series-4", "other": "other",
 }  # fmt: skip
-"""The parts of a step under a layout, each with the class whose colour it has."""
+"""The parts of a step under a layout, each with its colour: that of a class for what is one."""
 
 
 def layout_sections(answer: Answer, top: int) -> list[Section | Absent]:
@@ -43,18 +43,19 @@ def _best(plans: Sequence[Plan]) -> Section | Absent:
         return Absent(title, "no layout fits on any machine")
     rows: list[list[Content]] = [
         [
-            where(plan), plan.layout or "", f"{plan.gpus:,}", str(plan.batch_per_gpu), f"{plan.grad_accum:,}",
+            where(plan), plan.layout or "", duration(plan.time_s or 0.0), significant(plan.cost_usd or 0.0),
+            f"{plan.gpus:,}", str(plan.batch_per_gpu), f"{plan.grad_accum:,}",
             scale_for(plan.step_s or 0.0).time(plan.step_s or 0.0),
             "" if plan.mfu is None else percent(plan.mfu),
             significant((plan.tokens_per_s or 0.0) / plan.gpus),
             "" if plan.memory_gib_needed is None else f"{plan.memory_gib_needed:.0f}",
-            duration(plan.time_s or 0.0), significant(plan.cost_usd or 0.0), plan.rejection,
+            plan.rejection,
         ]
         for plan in plans[:_ROWS]
     ]  # fmt: skip
     head = [
-        "Machines", "Layout", "GPUs", "Micro-batch", "Accumulated", "Step", "MFU", "Tokens/s of a GPU", "Memory GiB",
-        "Time", "USD", "Rejected",
+        "Machines", "Layout", "Time", "USD", "GPUs", "Micro-batch", "Accumulated", "Step", "MFU", "Tokens/s of a GPU",
+        "Memory GiB", "Rejected",
     ]  # fmt: skip
     more = f", the first {_ROWS} of {len(plans):,}" if len(plans) > _ROWS else ""
     return Section("layouts", title, table(f"As ranked{more}", head, rows, left={0, 1, len(head) - 1}))
@@ -109,9 +110,9 @@ def _time_against_cost(answer: Answer) -> Section | Absent:
     labels: list[str] = []
     names = [short(one.tried.layout.text(), 30) for one, *_ in front]
     groups = [
-        {**_points("nothing is faster and cheaper", front, labels, unit_s), "colour": "--class-network",
+        {**_points("nothing is faster and cheaper", front, labels, unit_s), "colour": "--series-4",
          "symbol": "diamond", "size": 11, "opacity": 1, "names": names},
-        {**_points("other layouts", rest, labels, unit_s), "colour": "--class-compute", "symbol": "circle", "size": 5,
+        {**_points("other layouts", rest, labels, unit_s), "colour": "--series-1", "symbol": "circle", "size": 5,
          "opacity": 0.5},
     ]  # fmt: skip
     data = {

@@ -1,81 +1,111 @@
-"""The table of plans as text, and the letters that stand for what is to be known of a plan."""
+"""The table of plans as text, as wide as there is room, and what is to be known of each plan, in words or letters."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from ddlprof.base.units import percent, significant
 from ddlprof.instance_catalog.records import MARKET_PRICE, OWN_PRICE, is_assumed
 from ddlprof.recommender.compute.memory_fit import PERHAPS
+from ddlprof.report.plans.words import where
 from ddlprof.report.text import aligned, wrapped
 
 if TYPE_CHECKING:
-    from ddlprof.recommender.plans.plan import Plan
     from ddlprof.recommender.plans.shown import ShownPlan
 
-LEGEND = {
-    "s": "spot, can be taken away at any time: interruptions are counted",
-    "f": "failures of machines are counted",
-    "x": "extrapolated",
-    "?": "fits perhaps in memory",
-    "m": "memory not known, assumed to fit",
-    "a": "ARM processor, which the job's packages must be built for",
-    "~": "price read nowhere, assumed",
-    "v": "price of a market, varies by host and hour",
-    "o": "your own price",
-    "d": "your discount taken off",
-}
-MARKS = {
-    "C": "the cheapest",
-    "K": "the knee of time against cost",
-    "F": "the fastest",
+
+class Remark(NamedTuple):
+    """What is to be known of a plan: in a word, and what that means. A letter stands for it where there is no room."""
+
+    word: str
+    meaning: str
+
+
+REMARKS: Mapping[str, Remark] = {
+    "C": Remark("cheapest", "the cheapest"),
+    "B": Remark(
+        "balanced", "the balanced one: from there a little faster costs much, and a little cheaper takes much longer"
+    ),
+    "F": Remark("fastest", "the fastest"),
+    "s": Remark("spot", "spot, can be taken away at any time: interruptions are counted"),
+    "f": Remark("failures counted", "failures of machines are counted"),
+    "x": Remark("extrapolated", "extrapolated beyond what was measured, so its interval is wider"),
+    "?": Remark("fits perhaps", "fits perhaps in memory"),
+    "m": Remark("memory not known", "memory not known, assumed to fit"),
+    "a": Remark("ARM", "ARM processor, which the job's packages must be built for"),
+    "~": Remark("assumed price", "price read nowhere, assumed"),
+    "v": Remark("market price", "price of a market, varies by host and hour"),
+    "o": Remark("own price", "your own price"),
+    "d": Remark("discounted", "your discount taken off"),
 }
 _MOST_DIGITS = 6
-_WIDTH = 80
+_WORDS, _LETTERS = "NOTES", ""
+_ALL = ("#", "CLOUD", "INSTANCE", "GPUS", "BATCH", "TIME", "COST", "BOUND BY", "LAYOUT", "MFU")
+_FORMS: Sequence[Sequence[str]] = (
+    (*_ALL, _WORDS),
+    (*_ALL, _LETTERS),
+    ("#", "CLOUD", "INSTANCE", "GPUS", "TIME", "COST", "LAYOUT", "MFU", _LETTERS),
+    ("#", "INSTANCE", "GPUS", "MEAN TIME", "MEAN COST", "LAYOUT", _LETTERS),
+    ("#", "MACHINES", "MEAN TIME", "MEAN COST"),
+)
+"""The columns, from the widest table to the narrowest."""
+_FIGURES = frozenset({"#", "BATCH", "MEAN TIME", "MEAN COST"})
 
 
-def plans_table(shown: Sequence[ShownPlan]) -> list[str]:
-    """The rows with a heading, and what their letters and columns mean. `#` is the position in CSV and JSON."""
+def plans_table(shown: Sequence[ShownPlan], width: int) -> list[str]:
+    """The rows with a heading, and what their letters and columns mean: the widest form that fits, or the narrowest."""
+    known = _columns(shown)
+    for form in _FORMS:
+        names = [name for name in form if name in known]
+        rows = zip(*(known[name] for name in names), strict=True)
+        lines = aligned(list(rows), right={at for at, name in enumerate(names) if name in _FIGURES})
+        if max(map(len, lines)) <= width:
+            break
+    return [*lines, *wrapped(_legend(shown, names), width)]
+
+
+def _columns(shown: Sequence[ShownPlan]) -> dict[str, list[str]]:
+    """The head and the cells of each column that these plans have."""
     plans = [row.plan for row in shown]
     unit, unit_s = ("h", 3600.0) if (plans[0].time_high_s or 0.0) >= 7200 else ("min", 60.0)
-    several = len({plan.cloud for plan in plans}) > 1
-    divided = any(plan.layout for plan in plans)
-    rows = [
-        [
-            "#",
-            *["CLOUD"] * several,
-            "INSTANCE",
-            "GPUS",
-            "BATCH",
-            f"TIME {unit} [80 %]",
-            "COST USD [80 %]",
-            "BOUND BY",
-            *["LAYOUT", "MFU"] * divided,
-            "",
-        ]
-    ]
-    digits = _telling_digits([plan.cost_usd or 0.0 for plan in plans])
-    for row in shown:
-        plan = row.plan
-        times = [(t or 0.0) / unit_s for t in (plan.time_s, plan.time_low_s, plan.time_high_s)]
-        costs = [c or 0.0 for c in (plan.cost_usd, plan.cost_low_usd, plan.cost_high_usd)]
-        gpus = f"{plan.nodes} x {plan.placement[0]}"
-        rows.append(
-            [str(row.position), *[plan.cloud] * several, plan.instance_type, gpus, str(plan.global_batch),
-             _interval(times), _interval(costs, digits), plan.bound_by or "", *_layout(plan) * divided, notes_of(row)]
-        )  # fmt: skip
-    used = "".join(marks_of(row) + flags_of(row.plan) for row in shown)
-    legend = [f"{flag} {meaning}" for flag, meaning in (MARKS | LEGEND).items() if flag in used]
-    columns = "GPUS: nodes x GPUs in each. BATCH: samples of an update, of all GPUs."
+    times = [[(t or 0.0) / unit_s for t in (plan.time_s, plan.time_low_s, plan.time_high_s)] for plan in plans]
+    costs = [[c or 0.0 for c in (plan.cost_usd, plan.cost_low_usd, plan.cost_high_usd)] for plan in plans]
+    digits = _telling_digits([cost for cost, *_ in costs])
+    columns = {
+        "#": ["#", *map(str, range(1, len(shown) + 1))],
+        "INSTANCE": ["INSTANCE", *(plan.instance_type for plan in plans)],
+        "MACHINES": ["MACHINES", *map(where, plans)],
+        "GPUS": ["GPUS", *(f"{plan.nodes} x {plan.placement[0]}" for plan in plans)],
+        "BATCH": ["BATCH", *(str(plan.global_batch) for plan in plans)],
+        "TIME": [f"TIME {unit} [80 %]", *map(_interval, times)],
+        "COST": ["COST USD [80 %]", *(_interval(each, digits) for each in costs)],
+        "MEAN TIME": [f"TIME {unit}", *(significant(mean) for mean, *_ in times)],
+        "MEAN COST": ["USD", *(significant(mean, digits) for mean, *_ in costs)],
+        "BOUND BY": ["BOUND BY", *(plan.bound_by or "" for plan in plans)],
+        _WORDS: [_WORDS, *map(notes_of, shown)],
+        _LETTERS: [_LETTERS, *map(letters_of, shown)],
+    }
+    if len({plan.cloud for plan in plans}) > 1:
+        columns["CLOUD"] = ["CLOUD", *(plan.cloud for plan in plans)]
+    if any(plan.layout for plan in plans):
+        columns["LAYOUT"] = ["LAYOUT", *(f"{plan.layout},mb{plan.batch_per_gpu}" for plan in plans)]
+        columns["MFU"] = ["MFU", *("" if plan.mfu is None else percent(plan.mfu) for plan in plans)]
+    return columns
+
+
+def _legend(shown: Sequence[ShownPlan], names: Sequence[str]) -> str:
+    """What the columns and the letters mean that are there."""
+    said = ["GPUS: nodes x GPUs in each."] * ("GPUS" in names)
+    said += ["BATCH: samples of an update, of all GPUs."] * ("BATCH" in names)
+    if _LETTERS in names:
+        used = "".join(map(remarks_of, shown))
+        letters = [f"{letter} {remark.meaning}" for letter, remark in REMARKS.items() if letter in used]
+        said += [f"{'; '.join(letters)}."] * bool(letters)
     if any(row.folded for row in shown):
-        legend.append("+N so many other sizes of these machines meet the budget, too: --all-sizes lists them")
-    return [*aligned(rows, right={0, 3 + several}), columns, *wrapped("; ".join(legend), _WIDTH)]
-
-
-def _layout(plan: Plan) -> list[str]:
-    """The layout with its micro-batch, and the MFU."""
-    return [f"{plan.layout},mb{plan.batch_per_gpu}", "" if plan.mfu is None else percent(plan.mfu)]
+        more = "+N: so many other" if _LETTERS in names else "Other"
+        said.append(f"{more} sizes of these machines meet the budget, too: --all-sizes lists them.")
+    return " ".join(said)
 
 
 def _interval(values: Sequence[float], digits: int = 3) -> str:
@@ -92,20 +122,23 @@ def _telling_digits(values: Sequence[float]) -> int:
 
 
 def notes_of(row: ShownPlan) -> str:
-    """The letters of a row, and how many sizes of its machines are folded into it: `Kx +5`."""
-    sizes = [f"+{row.folded}"] if row.folded else []
-    return " ".join([*filter(None, [marks_of(row) + flags_of(row.plan)]), *sizes])
+    """What is to be known of a row, in words: `balanced, extrapolated, 5 other sizes`."""
+    sizes = [f"{row.folded} other size{'s' * (row.folded > 1)}"] if row.folded else []
+    return ", ".join([*(REMARKS[letter].word for letter in remarks_of(row)), *sizes])
 
 
-def marks_of(row: ShownPlan) -> str:
-    """The letters of `MARKS` that hold for a row."""
-    marks = {"C": row.position == 1, "K": row.is_knee, "F": row.is_fastest}
-    return "".join(mark for mark, holds in marks.items() if holds)
+def letters_of(row: ShownPlan) -> str:
+    """The same in letters: `Bx +5`."""
+    return " ".join([*filter(None, [remarks_of(row)]), *([f"+{row.folded}"] if row.folded else [])])
 
 
-def flags_of(plan: Plan) -> str:
-    """The letters of `LEGEND` that hold for a plan."""
-    flags = {
+def remarks_of(row: ShownPlan) -> str:
+    """The letters of `REMARKS` that hold for a row."""
+    plan = row.plan
+    holds = {
+        "C": row.position == 1,
+        "B": row.is_knee,
+        "F": row.is_fastest,
         "s": plan.pricing == "spot",
         "f": plan.interruptions is not None and plan.pricing != "spot",
         "x": bool(plan.extrapolated),
@@ -117,4 +150,4 @@ def flags_of(plan: Plan) -> str:
         "o": plan.price_basis == OWN_PRICE,
         "d": plan.is_discounted,
     }
-    return "".join(flag for flag, holds in flags.items() if holds)
+    return "".join(letter for letter in REMARKS if holds[letter])

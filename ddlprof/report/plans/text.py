@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from ddlprof.recommender.plans.plan import Plan
 
 OLD_PRICE_DAYS = 90
-_WIDTH = 80
-_labelled = partial(labelled, width=_WIDTH, indent=10)
+_WIDTH, _WIDEST, _TABLE_WIDTH = 80, 100, 120
+"""Of lines where there is no terminal, of lines at most, and of tables where there is no terminal."""
+_Say = Callable[..., list[str]]
+"""Makes lines of a label and its texts."""
 _LETTERS = "abcdefgh"
 """The number of plans on the Pareto front that are named."""
 _SAY_ENOUGH = ("over budget", "over the highest cost", "retired", "fraction of a GPU")
@@ -33,33 +35,46 @@ _SAY_ENOUGH = ("over budget", "over the highest cost", "retired", "fraction of a
 _DETAILS = 3
 
 
-def render(answer: Answer, top: int, *, all_sizes: bool = False, why: bool = True) -> str:
+def render(answer: Answer, top: int, *, all_sizes: bool = False, why: bool = True, columns: int | None = None) -> str:
     """The page, ending with a line end; the table has the `top` best types, with `all_sizes` the `top` best plans.
 
-    Without `why` it is the answer alone: no plot, no details of what was rejected, and not what it rests on.
+    Without `why` it is the answer alone: no plot, no details of what was rejected, not what it rests on, and no next
+    measurement. Nothing but names is wider than so many `columns`; None: there is no terminal.
     """
+    room = columns or _TABLE_WIDTH
+    say: _Say = partial(labelled, width=min(columns or _WIDTH, _WIDEST), indent=10)
     work = f"{count(round(answer.samples), 'sample')} in {duration(answer.budget_s)}"
     accepted = answer.accepted
     lines = [f"ddlprof  recommend {answer.job} · {work}", *_caution(answer.plans), ""]
     if said := not_about_gpus(answer):
-        lines += [*_labelled("Mind", said), ""]
+        lines += [*say("Mind", said), ""]
     if answer.differences:
-        lines += [*_labelled("Asked", settings_in_words(answer.differences)), ""]
+        lines += [*say("Asked", settings_in_words(answer.differences)), ""]
     if accepted:
-        lines += [*plans_table(answer.rows(top, all_sizes=all_sizes)), "", *_extremes(answer), *_as_measured(answer)]
-        lines += [*_changes(answer), *_padding(accepted[0]), "", *([*_pareto(answer), ""] if why else [])]
+        lines += [
+            *plans_table(answer.rows(top, all_sizes=all_sizes), room),
+            "",
+            *_extremes(answer, say),
+            *_as_measured(answer, say),
+        ]
+        lines += [
+            *_changes(answer, say),
+            *_padding(accepted[0], say),
+            "",
+            *([*_pareto(answer), ""] if why and room >= _WIDTH else []),
+        ]
     else:
-        lines += [*_labelled("None", why_none(answer)), *_as_measured(answer), ""]
+        lines += [*say("None", why_none(answer)), *_as_measured(answer, say), ""]
     why = why or not accepted
-    lines += _rejected(answer, why)
+    lines += _rejected(answer, why, say)
     shown = accepted[:top] or list(answer.plans[:1])
     if why:
-        lines += _labelled("Rests on", *(shown[0].basis if shown else ()))
-        lines += _labelled("Counted", counted(answer.startup_s, shown[0] if shown else None))
-        lines += _labelled("Energy", energy_of(answer, shown[0])) if shown and shown[0].energy_kwh is not None else []
-    lines += _labelled("Prices", prices_of(shown, answer.today))
-    if answer.advice:
-        lines += _labelled("Next", answer.advice)
+        lines += say("Rests on", *(shown[0].basis if shown else ()))
+        lines += say("Counted", counted(answer.startup_s, shown[0] if shown else None))
+        lines += say("Energy", energy_of(answer, shown[0])) if shown and shown[0].energy_kwh is not None else []
+    lines += say("Prices", prices_of(shown, answer.today))
+    if answer.advice and why:
+        lines += say("Next", answer.advice)
     return text_of(lines)
 
 
@@ -90,29 +105,29 @@ def not_about_gpus(answer: Answer) -> str:
     )
 
 
-def _extremes(answer: Answer) -> list[str]:
+def _extremes(answer: Answer, say: _Say) -> list[str]:
     accepted = answer.accepted
-    other = _labelled("Second", second) if (second := second_way_to_pay(accepted)) else []
+    other = say("Second", second) if (second := second_way_to_pay(accepted)) else []
     knee, fastest = knee_of(answer.front), fastest_of(accepted)
     memory = memory_in_words(accepted)
     return [
-        *_labelled("Cheapest", described(accepted[0])),
-        *(_labelled("Memory", "; ".join(memory)) if memory else []),
+        *say("Cheapest", described(accepted[0])),
+        *(say("Memory", "; ".join(memory)) if memory else []),
         *other,
-        *(_labelled("Knee", described(knee)) if knee else []),
-        *(_labelled("Fastest", described(fastest)) if fastest else []),
+        *(say("Balanced", described(knee)) if knee else []),
+        *(say("Fastest", described(fastest)) if fastest else []),
     ]
 
 
-def _changes(answer: Answer) -> list[str]:
+def _changes(answer: Answer, say: _Say) -> list[str]:
     """What would change the answer, in one line."""
     texts = [text for _, text in changes_of(answer)]
-    return _labelled("Changes", "; ".join(texts)) if texts else []
+    return say("Changes", "; ".join(texts)) if texts else []
 
 
-def _padding(plan: Plan) -> list[str]:
+def _padding(plan: Plan, say: _Say) -> list[str]:
     """The cheapest gain that there is, where sizes of the model's products do not suit the GPU of the first plan."""
-    return [line for text in plan.basis if text.startswith(PAD) for line in _labelled("Pad", text.removeprefix(PAD))]
+    return [line for text in plan.basis if text.startswith(PAD) for line in say("Pad", text.removeprefix(PAD))]
 
 
 def second_way_to_pay(accepted: Sequence[Plan]) -> str:
@@ -124,8 +139,8 @@ def second_way_to_pay(accepted: Sequence[Plan]) -> str:
     return f"{words}, if the first is not to be had: {described(other)}"
 
 
-def _as_measured(answer: Answer) -> list[str]:
-    return _labelled("As RUN", as_measured_in_words(answer)) if answer.differences else []
+def _as_measured(answer: Answer, say: _Say) -> list[str]:
+    return say("As RUN", as_measured_in_words(answer)) if answer.differences else []
 
 
 def as_measured_in_words(answer: Answer) -> str:
@@ -193,29 +208,27 @@ def why_none(answer: Answer) -> str:
     )
 
 
-def _rejected(answer: Answer, why: bool) -> list[str]:
+def _rejected(answer: Answer, why: bool, say: _Say) -> list[str]:
     reasons = answer.rejections
     if not reasons:
         return []
     kinds = ", ".join(f"{number:,} {name}" for name, number in reasons.most_common())
-    lines = _labelled(
-        "Rejected", f"{count(reasons.total(), 'candidate')}: {kinds}{'' if why else ' (--why says more)'}"
-    )
+    lines = say("Rejected", f"{count(reasons.total(), 'candidate')}: {kinds}{'' if why else ' (--why says more)'}")
     for kind, _ in reasons.most_common() if why else ():
         if kind not in _SAY_ENOUGH:
-            lines += _details(kind, Counter(plan.reason for plan in answer.plans if plan.rejection == kind))
+            lines += _details(kind, Counter(plan.reason for plan in answer.plans if plan.rejection == kind), say)
     return lines
 
 
-def _details(kind: str, reasons: Counter[str]) -> list[str]:
+def _details(kind: str, reasons: Counter[str], say: _Say) -> list[str]:
     """A kind of rejection in full: the most frequent reasons of that kind."""
     lines = []
     for reason, number in reasons.most_common(_DETAILS):
         detail = reason.partition(":")[2].strip() or kind
-        lines += _labelled("", f"{kind}: {detail} ({count(number, 'candidate')})")
+        lines += say("", f"{kind}: {detail} ({count(number, 'candidate')})")
     if len(reasons) > _DETAILS:
         rest = reasons.total() - sum(number for _, number in reasons.most_common(_DETAILS))
-        lines += _labelled("", f"{kind}: {count(rest, 'candidate')} for other reasons; -o FILE.csv has all of them")
+        lines += say("", f"{kind}: {count(rest, 'candidate')} for other reasons; -o FILE.csv has all of them")
     return lines
 
 

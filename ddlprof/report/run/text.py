@@ -234,8 +234,8 @@ def loss_text(loss: LossLine) -> str | None:
         return None
     fell = f"{significant(loss.first, 4)} -> {significant(loss.last, 4)} in {count(loss.updates, 'update')}"
     return (
-        f"{fell}; predictable (error {percent(loss.error)} on its last third): falls to {significant(loss.floor, 4)},"
-        f" nine tenths of the way after {loss.updates_to_90_percent:,.0f} updates"
+        f"{fell}; predictable (error {percent(loss.error)} on its last third): will level off at"
+        f" {significant(loss.floor, 4)}, 90 % of the way there after {loss.updates_to_90_percent:,.0f} updates"
     )
 
 

@@ -83,6 +83,11 @@ def test_a_table_of_plans_is_wholly_in_sight(look: Callable[..., Any], tmp_path:
     opened = look(plans_of(tmp_path / "plans.html", **long, **cost), 1280)
     wide = "[...document.querySelectorAll('#plans .scroll')].map(e => e.scrollWidth - e.clientWidth)"
     assert opened.evaluate(wide) == [0]
+    opened = look(tmp_path / "plans.html", 390)
+    tall = "[...document.querySelectorAll('#plans .scroll')].map(e => e.scrollHeight - e.clientHeight)"
+    assert opened.evaluate(tall) == [0]
+    heads = "[...document.querySelectorAll('#plans thead th')].slice(0, 4).map(e => e.textContent)"
+    assert opened.evaluate(heads) == ["#", "Machines", "Time [80 %]", "Cost USD [80 %]"]
 
 
 @pytest.mark.parametrize("width", [1280, 400])
@@ -149,6 +154,62 @@ def test_single_steps_of_a_long_run_are_drawn_where_few_are_in_sight(
     opened.page.get_by_role("button", name="All steps").press("Enter")
     assert (first.input_value(), last.input_value()) == ("0", "5999")
     assert plot.get_attribute("data-view") == "bins"
+
+
+def test_single_steps_of_a_run_of_200_000_are_drawn(
+    look: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    run = tmp_path / "run"
+    write_rank(run, header(), [step(n, compute_ms=80 if n == 123_456 else 8 + n % 3) for n in range(200_000)])
+    manifest().write(run)
+    page = written(tmp_path / "page.html", "report", str(run), "--format", "html", "-o")
+    assert page.stat().st_size < 4_000_000
+    opened = look(page)
+    opened.draw_all()
+    plot = opened.page.locator("[data-source=data-steps]")
+    opened.page.locator("[data-source=data-steps][data-unpacked]").wait_for()
+    first, last = opened.page.get_by_label("first step"), opened.page.get_by_label("last step")
+    last.fill("123460")
+    last.press("Tab")
+    first.fill("123450")
+    first.press("Tab")
+    assert plot.get_attribute("data-view") == "steps, bars"
+    assert "123456" in plot.locator("svg").text_content()
+    box = plot.bounding_box()
+    opened.page.mouse.move(box["x"] + box["width"] * 0.62, box["y"] + 200)
+    opened.page.get_by_label("first step").press("Tab")
+    last.fill("124999")  # the next block of steps
+    last.press("Tab")
+    first.fill("124990")
+    first.press("Tab")
+    assert "124995" in plot.locator("svg").text_content()
+    opened.page.get_by_role("button", name="All steps").press("Enter")
+    assert plot.get_attribute("data-view") == "bins"
+
+
+def test_a_field_takes_no_step_that_does_not_exist(look: Callable[..., Any], pages: dict[str, Path]) -> None:
+    opened = look(pages["run"])
+    opened.draw_all()
+    first, last = opened.page.get_by_label("first step"), opened.page.get_by_label("last step")
+    ends = int(first.input_value()), int(last.input_value())
+    for field, typed, expected in (
+        (last, "999999", ends[1]), (first, "-5", ends[0]), (last, "5.4", 5), (first, "9", 5), (last, "2", 5),
+        (last, "", ends[1]),
+    ):  # fmt: skip
+        field.fill(typed)
+        field.press("Tab")
+        assert field.input_value() == str(expected)
+
+
+def test_links_are_folded_on_a_phone_alone(look: Callable[..., Any], pages: dict[str, Path]) -> None:
+    wide, phone = look(pages["run"], 1280), look(pages["run"], 390)
+    link = "#late"
+    assert wide.page.locator(f"nav a[href='{link}']").is_visible()
+    assert not wide.page.locator("nav summary").is_visible()
+    assert not phone.page.locator(f"nav a[href='{link}']").is_visible()
+    phone.page.locator("nav summary").press("Enter")
+    assert phone.page.locator(f"nav a[href='{link}']").is_visible()
 
 
 def test_charts_that_nobody_scrolls_to_are_drawn_too(look: Callable[..., Any], pages: dict[str, Path]) -> None:

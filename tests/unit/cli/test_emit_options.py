@@ -53,7 +53,7 @@ def test_any_plan_is_written_to_any_file(
     ("words", "says"),
     [
         (["--plan", "2"], "--plan K says which plan to write: give --emit ENGINE, too"),
-        (["--emit", "slurm", "--plan", "99999"], "--plan 99999: the answer has"),
+        (["--emit", "slurm", "--plan", "99999"], "--plan 99999: the table has"),
         (["--emit", "slurm", "--plan", "0"], "Invalid value for '--plan'"),
         (["--emit", "slurm", "-o", "a.sh", "-o", "b.sh"], "a.sh and b.sh: one file is enough for --emit slurm"),
         (["--emit", "slurm", "-o", "none/a.sh"], "none/a.sh: cannot be written: there is no folder none"),

@@ -27,7 +27,8 @@ def plans(instance_types: tuple[str, ...] = ("small.4",), nodes: int = 2, **ques
 
 
 def made(number: int = 1, asked: str = "", **question: Any) -> Start:
-    return start_of(plans(**question), number, "train", ["train.py"], asked, CATALOG)
+    found = plans(**question)
+    return start_of(found, found[number - 1], number, "train", ["train.py"], asked, CATALOG)
 
 
 def typed(command: list[str], tmp_path: Path) -> list[str]:

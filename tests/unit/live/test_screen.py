@@ -34,6 +34,18 @@ def test_a_class_that_was_not_measured_says_so(tmp_path: Path) -> None:
     assert line.split() == ["data", "not", "measured"]
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_process_that_trains_alone_has_no_communication(ranks: int) -> None:
+    names = ("compute", "data", "h2d", "interconnect", "network", "straggler", "bubble", "other")
+    times: dict[str, float | None] = {"step": 1.0, **dict.fromkeys(names, 0.0), "comm": 0.0, "compute": 1.0}
+    views = [RankView(n, 0, "a", TRAINS, 5, 4, {"step": 1.0}, 0.1, None, {}, None, {}) for n in range(ranks)]
+    text = text_of(Snapshot("a", "", "ddp", "cpu", ranks, 1, steps=5, recent_steps=5, ranks=views, times_s=times))
+    shown = {line.split()[0] for line in text.splitlines() if line.startswith("  ")}
+    assert {"compute", "data", "other"} <= shown
+    assert ({"interconnect", "network", "straggler", "bubble"} <= shown) == (ranks > 1)
+    assert ("waits" in text) == (ranks > 1)
+
+
 def test_a_narrow_terminal_shows_names_figures_and_sentences_whole() -> None:
     text = text_of(Observer(RunFollower(TWO_RANKS)).look(time.time_ns()), 40)
     lines = text.splitlines()

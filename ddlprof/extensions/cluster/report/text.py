@@ -51,8 +51,10 @@ USE = (
     Measure("comm_gpu_hours", "COMM GPU-h", "those in exposed communication"),
     Measure("used", "IN USE", "share of all GPUs that was held, over the makespan", "%", 100),
     Measure("stops", "STOPS", "how often jobs were stopped or moved", is_count=True),
-    Measure("jain", "JAIN", "Jain's index of the slowdowns: 1 if all jobs are slowed down alike"),
-    Measure("unfair", "UNFAIR", "share of jobs for which an equal share of the cluster were better (Themis)", "%", 100),
+    Measure("jain", "FAIRNESS", "Jain's index of the slowdowns: 1 if all jobs are slowed down alike"),
+    Measure(
+        "unfair", "WORSE OFF", "share of jobs for which an equal share of the cluster were better (Themis)", "%", 100
+    ),
 )
 CPU_USE = Measure("cpu_used", "CPUS", "share of all CPU nodes that was held, over the makespan", "%", 100)
 

@@ -24,11 +24,7 @@ _PARTS = {
     "idle": "what else unusual steps took more: code of the script's own",
     "end": "after the last step",
 }
-_LOOKS = {
-    "start_up": "1", "steps": "compute", "warm_up": "2", "epoch_start": "data", "evaluation": "interconnect",
-    "checkpoint": "h2d", "compilation": "straggler", "profiling": "3", "idle": "other", "end": "4",
-}  # fmt: skip
-"""The parts' colours, by the names of those of classes and of others."""
+_COLOURS = {name: f"series-{number}" for number, name in enumerate(JOB_PARTS, 1)}
 _UNTIL = {
     "end": "the end of the job",
     "entry": "its last entry, as it was killed or still runs",
@@ -52,7 +48,7 @@ def whole_job(subject: Subject) -> Section | Absent:
         "step": round(job.wall_s, 3),
         "parts": [
             {
-                "name": _LOOKS.get(name, "other"),
+                "name": _COLOURS[name],
                 "label": name.replace("_", " "),
                 "value": round(seconds, 4),
                 "parts": [],

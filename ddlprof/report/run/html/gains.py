@@ -135,9 +135,8 @@ def _of_price(rate: RunPrice) -> Html:
     price = rate.price
     when = f", {price.as_of}" if price.as_of else ", undated"
     assumed = " (assumed, read nowhere)" if price.assumed else ""
-    source = f"; source: {price.source}" if price.source else ""
     return tag(
         "p",
         f"{count(rate.nodes, 'machine')} of {rate.instance_type} at {significant(price.usd_per_hour, 4)} USD an hour "
-        f"each: {price.cloud} {price.region}, on demand{when}{assumed}{source}.",
+        f"each: {price.cloud} {price.region}, on demand{when}{assumed}.",
     )

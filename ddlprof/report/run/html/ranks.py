@@ -39,7 +39,7 @@ def _boxes(subject: Subject, ranks: list[RankAnalysis]) -> Html:
         by_own = sorted(ranks, key=lambda rank: float(_times(rank, OWN)[rank.times.steady].mean()))
         half = MOST_BOXES // 2
         shown = sorted([*by_own[:half], *by_own[-half:]], key=lambda rank: rank.data.rank)
-    names = ["step", *([OWN] if _waits(ranks) else []), *(n for n in CLASSES if subject.mean_s(n))]
+    names = [*([OWN] if _waits(ranks) else []), "step", *(n for n in CLASSES if subject.mean_s(n))]
     spreads = {name: np.array([_spread(rank, name) for rank in shown]) for name in names}
     factor = subject.scale.per_second / 1e9
     data = {

@@ -11,7 +11,7 @@ from ddlprof.analysis.loss_curve import LossCurve
 from ddlprof.base.units import count, significant
 from ddlprof.model.classes import TABLE
 from ddlprof.model.records import Flag
-from ddlprof.report.html.chart import ChartMenu, chart, numbers, rounded
+from ddlprof.report.html.chart import ChartMenu, chart, numbers, packed, rounded
 from ddlprof.report.html.element import Content, Html, table
 from ddlprof.report.html.shell import Absent, Section
 from ddlprof.report.run.html.subject import NAMES, Subject
@@ -21,8 +21,8 @@ from ddlprof.report.run.text import loss_text
 MOST_BINS = 1200
 FEW_STEPS = 400
 """So many steps or fewer in view are drawn one by one."""
-MOST_NUMBERS = 80_000
-"""The most numbers on the page for single steps: about half a megabyte."""
+MOST_NUMBERS = 4_000_000
+"""The most numbers on the page for single steps: about a byte each."""
 TABLE_ROWS = 60
 _DIGITS = 4
 _USUAL_PERCENTILE = 90  # a loader that delivers in bursts makes up to every 8th step a long one
@@ -45,7 +45,7 @@ def over_time(subject: Subject) -> Section | Absent:
     figure = chart(
         "steps",
         "steps",
-        {"unit": subject.scale.unit, **drawn, "top": top, "few": FEW_STEPS, **({"single": single} if single else {})},
+        {"unit": subject.scale.unit, **drawn, "top": top, "few": FEW_STEPS, **({"packed": single} if single else {})},
         caption=f"{_what_is_drawn(bins, drawn, single is not None)} The marks below are steps that were unusual. "
         "Drag or use the fields to zoom.",
         alt=_alt(subject, binned),
@@ -60,11 +60,11 @@ def over_time(subject: Subject) -> Section | Absent:
 
 
 def _drawn(subject: Subject, binned: BinnedSteps) -> dict[str, Any]:
-    """The data that the script draws: bins of steps, or single steps as bins of one."""
+    """The data that the script draws: bins of steps."""
     return {
         "first": binned.bins.first.tolist(),
         "last": binned.bins.last.tolist(),
-        "series": _series(subject, binned),
+        "series": [{**names, "values": _scaled(subject, values)} for names, values in _series(subject, binned)],
         "longest": _scaled(subject, binned.longest_ns),
         "shortest": _scaled(subject, binned.shortest_ns),
         "flags": _flags(subject, binned),
@@ -72,11 +72,27 @@ def _drawn(subject: Subject, binned: BinnedSteps) -> dict[str, Any]:
 
 
 def _single(subject: Subject, series: int) -> dict[str, Any] | None:
-    """Data of every single step; None where the page would be too large, or only sums of some steps are known."""
+    """Every single step, packed; None where the page would be too large, or only sums of some steps are known.
+
+    `steps`: the first and the last of each row of consecutive numbers. One rank's longest step is its mean.
+    """
     if any(rank.times.aggregates for rank in subject.ranks):
         return None
     steps = make_bins(subject.steps, len(subject.steps), subject.window)
-    return _drawn(subject, bin_steps(subject.ranks, steps)) if len(steps) <= _most_single(series) else None
+    if len(steps) > _most_single(series):
+        return None
+    binned = bin_steps(subject.ranks, steps)
+    factor = subject.scale.per_second / 1e9
+    several = len(subject.ranks) > 1
+    begins = np.flatnonzero(np.diff(steps.first, prepend=-2) != 1)
+    ends = np.append(begins[1:], len(steps)) - 1
+    return {
+        "steps": np.stack([steps.first[begins], steps.first[ends]], axis=1).tolist(),
+        "series": [{**names, "values": packed(values * factor)} for names, values in _series(subject, binned)],
+        "longest": packed(binned.longest_ns * factor) if several else None,
+        "shortest": packed(binned.shortest_ns * factor) if several else None,
+        "flags": _flags(subject, binned),
+    }
 
 
 def _most_single(series: int) -> int:
@@ -110,8 +126,8 @@ def _scaled(subject: Subject, nanoseconds: Any) -> list[float | None]:
     return numbers(nanoseconds * subject.scale.per_second / 1e9, _DIGITS - 1)
 
 
-def _series(subject: Subject, binned: BinnedSteps) -> list[dict[str, Any]]:
-    """The stacked series: each measured class, split into the parts of it that are known."""
+def _series(subject: Subject, binned: BinnedSteps) -> list[tuple[dict[str, str], Any]]:
+    """The stacked series: each measured class, split into the parts of it that are known, in nanoseconds."""
     series: list[tuple[str, Any]] = []
     for each in TABLE:
         whole = binned.mean_ns[each.name]
@@ -122,7 +138,7 @@ def _series(subject: Subject, binned: BinnedSteps) -> list[dict[str, Any]]:
             whole = np.where(whole - split > 1, whole - split, np.nan)  # a smaller rest is rounding
         if np.nan_to_num(whole).any():
             series.append((each.name, whole))
-    return [{"name": name, "label": NAMES[name], "values": _scaled(subject, values)} for name, values in series]
+    return [({"name": name, "label": NAMES[name]}, values) for name, values in series]
 
 
 def _flags(subject: Subject, binned: BinnedSteps) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from ddlprof.analysis.findings import Finding
 from ddlprof.base.units import count, percent, ranges, significant
 from ddlprof.model.classes import MEANINGS, TABLE, TIMES
 from ddlprof.report.html.chart import chart
-from ddlprof.report.html.element import Content, Html, facts, joined, table, tag
+from ddlprof.report.html.element import Content, Html, facts, joined, part, table, tag
 from ddlprof.report.html.shell import Absent, Section, verdict_box
 from ddlprof.report.run import text as card
 from ddlprof.report.run.energy import in_all
@@ -19,6 +19,7 @@ _SEVERITY = {
 }  # fmt: skip
 _SHOWN_ELSEWHERE = frozenset({"ddlprof", "Verdict", "why", "next", "Step", "Note", "Files", "Other", "Finding"})
 """Lines of the card that have a place of their own on the page."""
+_PARTS = frozenset(part for each in TABLE for part in each.part_names)
 
 
 def top(subject: Subject) -> Html:
@@ -31,18 +32,21 @@ def top(subject: Subject) -> Html:
     reasons = [(word, said[key]) for word, key in (("Why", "why"), ("Next", "next")) if key in said]
     rest = [(label, text) for label, text in lines if label not in _SHOWN_ELSEWHERE]
     return joined(
-        verdict_box(name, _badge(subject, severity), severity, reasons),
+        verdict_box(name, _badge(subject, name, severity), severity, reasons),
         _tiles(subject),
         mean_step(subject) if subject.step_s else None,
         facts(rest) if rest else None,
     )
 
 
-def _badge(subject: Subject, severity: str) -> str:
+def _badge(subject: Subject, name: str, severity: str) -> str:
+    """What stands beside the name of the verdict; nothing where it would repeat it."""
     verdict = subject.report.verdict
     share = ""
     if verdict and verdict.share and verdict.headline is None and severity != "unknown":
         share = f"{percent(verdict.share)} of the step, "
+    if severity == "unknown" and name.lower() == _SEVERITY[severity]:
+        return ""
     share += "on a shared machine, " if verdict and verdict.queued_share is not None else ""
     return share + _SEVERITY.get(severity, severity)
 
@@ -110,9 +114,10 @@ def _class_table(subject: Subject) -> Html:
     for name in TIMES:
         line = subject.report.times[name]
         error = subject.time(line.standard_error_s)
+        label = joined(swatch(name), NAMES.get(name, name))
         rows.append(
             [
-                joined(swatch(name), NAMES.get(name, name)),
+                part(label) if name in _PARTS else label,
                 MEANINGS[name],
                 subject.time(line.mean_s),
                 percent(line.share) if line.share is not None else None,

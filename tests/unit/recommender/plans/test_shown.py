@@ -47,6 +47,8 @@ def test_the_knee_is_where_both_ways_to_go_on_are_poor() -> None:
     assert knee([(1, 100), (10, 30), (100, 1)]) is None  # above the line
     assert knee([(1, 100), (10, 10), (100, 1)]) is None  # on it: each way costs as much as it wins
     assert knee([(1, 100), (100, 1)]) is None
+    assert knee([(5.44, 103), (8.74, 22.4), (9.1, 20.0)]) is None  # a tenth dearer for 4 % less time
+    assert knee([(0.9, 9_000), (0.98, 73), (1.0, 1)]) is None  # 73 times the cost for 2 % less time
     assert knee([]) is None
     assert knee([(1, 5), (1, 5), (1, 5)]) is None  # which is no front
 

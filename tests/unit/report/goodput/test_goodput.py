@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from ddlprof.base.errors import UserError
 from ddlprof.cli.app import main
 from ddlprof.instance_catalog import Price
 from ddlprof.model.trial import AttemptFacts, ReadFrom, SavedAt
 from ddlprof.report.goodput.data import goodput_report
+from ddlprof.report.goodput.of_runs import goodput_of
 from ddlprof.report.goodput.text import render, saving
 from scripts.lab.simulated_month import Job, write_month
+from tests.golden.runs import simple_run
 
 PARTS = {"steps": 7200.0, "checkpoint": 60.0, "evaluation": 0.0, "start_up": 300.0, "hang": 0.0, "idle": 40.0}
 PRICE = Price("aws", "us-east-1", "x", "on_demand", 10.0, "2026-07-20", "read", "")
@@ -98,3 +101,13 @@ def test_the_card_the_page_and_the_command_of_a_run(tmp_path: Path, report: Comm
         code, _, error = report(str(tmp_path / "run"), *words)
         assert code == 2
         assert error.count("\n") == 1
+
+
+def test_runs_of_different_scripts_are_no_attempts_of_one_job(tmp_path: Path) -> None:
+    for name, script in (("a", "train.py"), ("b", "evaluate.py"), ("c", "train.py")):
+        simple_run(tmp_path / name, steps=4)
+        path = tmp_path / name / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"argv": [f"/w/{script}"], "job_id": name}))
+    with pytest.raises(UserError, match=r"different scripts: .*a of train.py, .*b of evaluate.py; .* ddlprof fleet"):
+        goodput_of([str(tmp_path / "a"), str(tmp_path / "b")])
+    assert len(goodput_of([str(tmp_path / "a"), str(tmp_path / "c")]).attempts) == 2

@@ -93,16 +93,18 @@ def test_the_page_has_plans_and_why_others_were_rejected() -> None:
     page = render(answer(max_nodes=6, advice="a run on 2 x small.1 would narrow the intervals most"), top=3)
     lines = page.splitlines()
     assert lines[0] == "ddlprof  recommend job · 360,000 samples in 24 h"
-    assert " ".join(lines[2].split()) == "# INSTANCE GPUS BATCH TIME h [80 %] COST USD [80 %] BOUND BY"
-    assert " ".join(lines[3].split()) == "1 big.1 1 x 1 8 2.05 [1.65-2.45] 8.2 [6.6-9.8] compute Cx +5"
+    assert " ".join(lines[2].split()) == "# INSTANCE GPUS BATCH TIME h [80 %] COST USD [80 %] BOUND BY NOTES"
+    assert (
+        " ".join(lines[3].split())
+        == "1 big.1 1 x 1 8 2.05 [1.65-2.45] 8.2 [6.6-9.8] compute cheapest, extrapolated, 5 other sizes"
+    )
     assert [line.split()[1] for line in lines[4:6]] == ["small.1", "small.4"]
-    assert "x extrapolated" in page
     assert "Cheapest  big.1: 2.05 h (up to 2.45 h), 8.2 USD" in page
     assert "Fastest   6 x small.4:" in page
     assert "Rejected  2 candidates: 1 retired, 1 fraction of a GPU" in page
     assert "Rests on  made up" in page
     assert "Next      a run on 2 x small.1" in page
-    assert max(map(len, lines)) <= 80
+    assert max(map(len, lines)) <= 120
     assert page.endswith("\n")
 
 
@@ -193,11 +195,26 @@ def test_a_limit_on_the_cost_that_nothing_keeps() -> None:
 
 def test_spot_and_assumed_prices_are_marked() -> None:
     page = render(answer(pricing=["on_demand", "spot"]), top=3)
-    assert "s spot, can be taken away at any time" in page
+    assert "cheapest, spot, " in page
+    assert "s spot, can be taken away at any time" in render(answer(pricing=["on_demand", "spot"]), top=3, columns=80)
     assert "Cheapest  small.1 (spot):" in page
     assert "Second    on demand, if the first is not to be had: big.1:" in page
     assert "Second" not in render(answer(), top=3)
-    assert "~ price read nowhere, assumed" in render(answer(region="us-west-2"), top=3)
+    assert "assumed price" in render(answer(region="us-west-2"), top=3)
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 140])
+def test_an_answer_is_as_wide_as_there_is_room(columns: int) -> None:
+    """Words where there is room, else letters and fewer columns; always the machines, their time and their cost."""
+    page = render(answer(max_nodes=6, pricing=["on_demand", "spot"]), top=8, columns=columns)
+    assert max(map(len, page.splitlines()[1:])) <= max(columns, 42)
+    rows = [line.split() for line in page.partition("\n\nCheapest")[0].splitlines()[3:] if line[:2].strip().isdigit()]
+    assert [row[0] for row in rows] == [str(number) for number in range(1, len(rows) + 1)]
+    assert all(row[3 if row[2] == "x" else 1].split(".")[0] in ("big", "small") for row in rows)
+    assert ("5 other sizes" in page) == (columns > 100)
+    assert ("Cost against time" in page) == (columns >= 80)
+    assert "TIME h" in page
+    assert "USD" in page
 
 
 def test_what_interruptions_take_is_said() -> None:

@@ -29,7 +29,7 @@ def test_a_predictable_loss_has_a_line(tmp_path: Path) -> None:
     run = ddlprof.load(run_with(tmp_path / "run", CURVE.at))
     line = next(line for line in str(run).splitlines() if line.startswith("Loss"))
     assert "in 1,197 updates; predictable" in line
-    assert "falls to 0.50" in line
+    assert "will level off at 0.50" in line
     assert "after 1,1" in line  # 0.25 / 0.002 * 9 = 1125
     found = run.loss_curve()
     assert found.is_predictable

@@ -23,6 +23,7 @@ from ddlprof.report.run.html.page import render, subtitle
 from ddlprof.report.run.html.subject import Subject
 from ddlprof.store import load_run
 from tests.golden.runs import MS, NOW_UNIX_NS, header, manifest, simple_run, step, write_golden_run, write_rank
+from tests.unit.report.html.test_chart import unpacked
 from tests.unit.report.html.test_element import Read
 
 GOLDEN = Path(__file__).resolve().parents[4] / "golden"
@@ -91,6 +92,33 @@ def test_all_that_a_run_with_everything_has(golden: Path) -> None:
     assert "the largest avoidable stall is data, 16 %" in page.read.text
 
 
+def test_the_ranks_begin_with_their_own_work(golden: Path) -> None:
+    """The step is the same for all of them where each waits for the others."""
+    labels = [measure["label"] for measure in Page(subject(golden)).data["boxes"]["measures"]]
+    assert labels[:2] == ["own work (the step less communication)", "the step"]
+
+
+def test_parts_of_a_class_are_indented(golden: Path) -> None:
+    text = Page(subject(golden)).text
+    parts = re.findall(r'<th scope="row"><span class="part">(?:<span [^>]*></span>)?([^<]*)', text)
+    assert {"data_fetch", "interconnect", "straggler"} <= {part.replace("data: ", "data_") for part in parts}
+    assert not {"step", "compute", "comm"} & set(parts)
+
+
+def test_where_a_price_was_read_is_for_the_file(golden: Path) -> None:
+    text = Page(subject(golden, instance="g5.xlarge")).read.text
+    assert "1.006 USD an hour" in text
+    assert (
+        "source" not in text[text.index("What it costs", text.index("Findings") + 400) :].partition("Who was late")[0]
+    )
+
+
+def test_a_verdict_that_is_none_says_so_once(tmp_path: Path) -> None:
+    page = Page(subject(simple_run(tmp_path / "run", steps=4)))
+    assert "UNDECIDED" in page.read.text
+    assert 'class="badge unknown"' not in page.text
+
+
 def test_the_mean_step_is_the_one_of_the_report(golden: Path) -> None:
     of = subject(golden)
     mean = Page(of).data["mean"]
@@ -121,7 +149,7 @@ def test_the_loss_is_drawn_with_its_curve(tmp_path: Path) -> None:
     assert drawn["points"][0][1] == pytest.approx(curve.at(drawn["points"][0][0]), rel=0.1)
     assert [update for update, _ in drawn["points"]] == [update for update, _ in fitted["points"]]
     assert fitted["points"][-1][1] == pytest.approx(curve.at(1197), rel=0.02)
-    assert "falls to 0.5" in page.read.text
+    assert "will level off at 0.5" in page.read.text
 
 
 @pytest.mark.parametrize(
@@ -303,18 +331,18 @@ def test_bursts_of_many_steps_are_aggregated(burst: Path) -> None:
 
 def test_every_step_of_a_long_run_is_on_the_page_for_whoever_zooms_in(burst: Path) -> None:
     page = Page(subject(burst))
-    single = page.data["steps"]["single"]
-    assert single["first"] == single["last"] == list(range(3000))
-    assert sum(each["values"][1234] or 0 for each in single["series"]) == pytest.approx(502)
+    single = page.data["steps"]["packed"]
+    assert single["steps"] == [[0, 2999]]
+    assert sum(unpacked(each["values"])[1234] or 0 for each in single["series"]) == pytest.approx(502, rel=2e-3)
     assert "Where 400 steps or fewer are in sight, each is drawn." in page.read.text
 
 
 def test_a_run_too_long_for_that_says_how_to_see_single_steps(burst: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps_of_page, "MOST_NUMBERS", 14_000)
     page = Page(subject(burst))
-    assert "single" not in page.data["steps"]
+    assert "packed" not in page.data["steps"]
     assert "Single steps are on pages of up to 2,000 steps: --step-range A:B makes one." in page.read.text
-    assert "single" in Page(subject(burst, window=(0, 2000))).data["steps"]
+    assert "packed" in Page(subject(burst, window=(0, 2000))).data["steps"]
 
 
 YEAR_2000_UNIX_NS = 946_684_800_000_000_000

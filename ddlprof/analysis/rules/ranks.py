@@ -59,6 +59,8 @@ def straggler(facts: Facts) -> Issue | None:
         evidence += f"; it waits {percent(late.queued_share)} of its time for a processor"
     when = f" in {late.when}" if late.phases else ""
     gain_s = late.more_ns / 1e9 if late.more_ns is not None else waits  # the others wait as long as it takes longer
+    if waits is not None and gain_s is not None and (more is not None or full_rank_is_late(facts)):
+        gain_s = min(gain_s, waits)  # what it has more is divided among all, and does not vanish
     return Issue(f"rank {late.rank} keeps the others waiting{when}", evidence, help_late_rank(facts),
                  facts.steady_steps, share, gain_s=gain_s, ranks=(late.rank,), about="straggler")  # fmt: skip
 

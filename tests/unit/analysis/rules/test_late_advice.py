@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ddlprof.analysis.amounts import Amounts
 from ddlprof.analysis.experts import ExpertLoad
 from ddlprof.analysis.late_rank import LateRank
@@ -25,12 +27,14 @@ def test_other_work_on_the_one_machine_of_all_ranks_does_not_hide_why_one_is_lat
 
 def test_a_rank_with_longer_texts_is_given_shorter_ones() -> None:
     late = LateRank(1, 0.9, "compute", 50 * MS, 20 * MS)
-    (alike,) = apply_rules(ddp(2, 30, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 99.0, 1: 100.0}, True)), RULES)
-    (longer,) = apply_rules(ddp(2, 30, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 25.0, 1: 100.0}, True)), RULES)
+    (alike,) = apply_rules(ddp(2, 15, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 99.0, 1: 100.0}, True)), RULES)
+    (longer,) = apply_rules(ddp(2, 15, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 25.0, 1: 100.0}, True)), RULES)
     assert "4 times the others' tokens" in longer.evidence
     assert "shuffle" in longer.next
     assert "tokens" not in alike.evidence
     assert "shuffle" not in alike.next
+    assert alike.gain_s == pytest.approx(0.03)
+    assert longer.gain_s == pytest.approx(0.015)  # half of what it computes more goes to the other rank
 
 
 def test_a_rank_that_is_late_as_its_experts_are_full_has_no_sick_device() -> None:

@@ -26,7 +26,7 @@ def test_other_work_on_the_one_machine_of_all_ranks_does_not_hide_why_one_is_lat
 
 
 def test_a_rank_with_longer_texts_is_given_shorter_ones() -> None:
-    late = LateRank(1, 0.9, "compute", 50 * MS, 20 * MS)
+    late = LateRank(1, 0.9, "compute", 50 * MS, 20 * MS, more_ns=30 * MS)
     (alike,) = apply_rules(ddp(2, 15, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 99.0, 1: 100.0}, True)), RULES)
     (longer,) = apply_rules(ddp(2, 15, late_rank=late, amounts=Amounts({0: 8, 1: 8}, {0: 25.0, 1: 100.0}, True)), RULES)
     assert "4 times the others' tokens" in longer.evidence

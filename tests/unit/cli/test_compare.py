@@ -41,7 +41,7 @@ def test_a_slower_run(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     rows = {line.split()[0]: line for line in out.splitlines() if line}
     assert rows["step"].endswith("slower")
     assert rows["data"].endswith("slower")
-    assert rows["compute"].endswith("none")
+    assert rows["compute"].endswith("no difference")
 
 
 def test_a_run_and_itself(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

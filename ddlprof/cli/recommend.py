@@ -162,7 +162,7 @@ def _answer(job: DescribedJob, layouts: str | None, engine: str | None, question
 
     `engine` is what the best plan is to be started with.
     """
-    from ddlprof.cli.screen import waiting
+    from ddlprof.cli.screen import progress, waiting
     from ddlprof.planning.choose import answer
 
     if question.nodes and (question.max_nodes or not question.instance_types):
@@ -172,8 +172,8 @@ def _answer(job: DescribedJob, layouts: str | None, engine: str | None, question
         with waiting("trying layouts"):
             return layout_options.best_layouts(job, layouts, question, allows)
     layout_options.refuse("it goes with --layouts auto", global_batch=question.global_batch, gpus=question.gpus)
-    with waiting("predicting"):
-        return answer(job, question)
+    with progress("predicting") as advance:
+        return answer(job, question, advance)
 
 
 def _budget_s(budget: str, *amounts: float | None) -> float:

@@ -21,7 +21,9 @@ _MOST_NODES = 8
 """The most machines of a plan where the question names no number."""
 
 
-def answer(job: DescribedJob, question: PlanQuestion) -> Answer:
+def answer(
+    job: DescribedJob, question: PlanQuestion, advance: Callable[[int, int], None] = lambda done, total: None
+) -> Answer:
     """The plans, those of the job with its own settings where others are asked for, and what to measure next."""
     from datetime import date
 
@@ -29,7 +31,7 @@ def answer(job: DescribedJob, question: PlanQuestion) -> Answer:
     from ddlprof.recommender.plans.ranking import front_of
     from ddlprof.report.plans.data import Answer
 
-    plans = _ranked(job, question, question.settings)
+    plans = _ranked(job, question, question.settings, advance)
     differences = question.settings.differences(job.workload)
     return Answer(
         job=job.workload.name,
@@ -45,7 +47,12 @@ def answer(job: DescribedJob, question: PlanQuestion) -> Answer:
     )
 
 
-def _ranked(job: DescribedJob, question: PlanQuestion, settings: Settings | None) -> list[Plan]:
+def _ranked(
+    job: DescribedJob,
+    question: PlanQuestion,
+    settings: Settings | None,
+    advance: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Plan]:
     from ddlprof.recommender.plans.ranking import recommend
 
     return recommend(
@@ -66,6 +73,7 @@ def _ranked(job: DescribedJob, question: PlanQuestion, settings: Settings | None
         interruptions=question.interruptions,
         others=job.others,
         learned=job.learned,
+        advance=advance,
     )
 
 

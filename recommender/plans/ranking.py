@@ -5,10 +5,10 @@ Times come from the predictor, prices from the catalogue. Rejected candidates ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ddlprof import instance_catalog
-from ddlprof.instance_catalog import Catalog, InstanceType
+from ddlprof.instance_catalog import Catalog, InstanceType, Price
 from ddlprof.instance_catalog.own_prices import OwnPrices, with_own_prices
 from ddlprof.recommender.compute.memory_fit import DOES_NOT_FIT, PERHAPS
 from ddlprof.recommender.errors import PredictionError
@@ -59,6 +59,7 @@ def recommend(
     others: Sequence[Workload] = (),
     learned: Learned | None = None,
     memory: MemoryModel | None = None,
+    advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Plan]:
     """Plans on min_nodes to max_nodes machines: those that meet the budget by expected cost, then those rejected.
 
@@ -70,7 +71,8 @@ def recommend(
     the measured one, or those given; `keep_global_batch` keeps the samples of an update, by accumulation where it must.
     `settings` replaces measured settings (precision, strategy, ...); `prices` are yours in place of list prices.
     `catalog` replaces the embedded one with the user's overlay, `predictor` that made of `workload`, `others` and
-    `learned`. If no plan meets the budget, the fastest comes first, rejected as `over budget`.
+    `learned`. If no plan meets the budget, the fastest comes first, rejected as `over budget`. `advance` is told how
+    many types of how many are done.
     Raises PredictionError or `ddlprof.instance_catalog.CatalogError`: one line that says what to do.
     """
     limits = Limits(samples, budget_s, min_nodes, max_nodes, max_cost_usd, startup_s, interruptions or {})
@@ -83,17 +85,26 @@ def recommend(
     chosen = choose_machines(job, catalog, instance_types, choose_instances(catalog, instance_types, region, cloud))
     _require_few(sum(not problem for *_, problem in chosen), limits, len(job.batches_per_gpu), len(pricings))
     plans: list[Plan] = []
-    for instance, where, problem in chosen:
+    for done, (instance, where, problem) in enumerate(chosen):
+        advance(done, len(chosen))
         offers = {p: catalog.price(instance.instance_type, where, p, instance.cloud) for p in pricings}
-        for name, price in offers.items():
-            reason = problem or ("" if price else f"no price: {name} in {where}")
-            if reason:
-                plans.append(make_plan(evaluator.rejected(instance, where, reason), name, price, limits))
-        if priced := [price for price in offers.values() if price and not problem]:
-            for candidate in evaluator.candidates(instance, where, limits.nodes):
-                plans += [make_plan(candidate, price.pricing, price, limits) for price in priced]
+        plans += _plans_on(instance, where, problem, offers, evaluator, limits)
     evaluator.require_memory(plans)
     return sorted((with_energy(plan, catalog) for plan in plans), key=order)
+
+
+def _plans_on(
+    instance: InstanceType, where: str, problem: str | None, offers: Mapping[str, Price | None], evaluator: _Evaluator,
+    limits: Limits,
+) -> Iterator[Plan]:  # fmt: skip
+    """The plans on one type, by the prices that it has there. `problem`: why it cannot be used at all."""
+    for name, price in offers.items():
+        reason = problem or ("" if price else f"no price: {name} in {where}")
+        if reason:
+            yield make_plan(evaluator.rejected(instance, where, reason), name, price, limits)
+    if priced := [price for price in offers.values() if price and not problem]:
+        for candidate in evaluator.candidates(instance, where, limits.nodes):
+            yield from (make_plan(candidate, price.pricing, price, limits) for price in priced)
 
 
 def _require_few(types: int, limits: Limits, batches: int, pricings: int) -> None:

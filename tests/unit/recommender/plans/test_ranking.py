@@ -63,6 +63,13 @@ def test_the_cheapest_that_meets_the_budget_comes_first() -> None:
     )
 
 
+def test_it_is_told_how_many_types_are_done() -> None:
+    told: list[tuple[int, int]] = []
+    plans = ask(advance=lambda done, total: told.append((done, total)))
+    types = len({plan.instance_type for plan in plans})
+    assert told == [(done, types) for done in range(types)]
+
+
 def test_a_budget_is_met_by_the_upper_end_of_the_interval() -> None:
     assert ("big.1", 1) in accepted(ask(budget_s=2.41 * HOUR))
     plan = of(ask(budget_s=2.3 * HOUR), "big.1")

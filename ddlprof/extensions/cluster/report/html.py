@@ -96,8 +96,8 @@ def _longest_waits(data: SimulatedData, unit: words.TimeUnit) -> Section | Absen
         return Absent(title, "no job waited")
     head = ["Case", "Policy", "Job", "GPUs", f"Without GPUs [{unit.name}]", "Slowdown"]
     note = (
-        "Slowdown is the completion time over the time alone. A policy with a good mean may starve a few jobs: Jain's"
-        " index is then near 0, and they are here."
+        "Slowdown is the completion time over the time alone. A policy with a good mean may starve a few jobs:"
+        " fairness is then near 0, and they are here."
     )
     return Section("waits", title, [table(title, head, rows, left={0, 1, 2}), tag("p", note)])
 

@@ -216,7 +216,7 @@ def storage(facts: Facts) -> Issue | None:
         rate = loader.read_bytes * facts.samples_per_step * facts.world_size / step_s
         evidence += f"; the job reads {significant(rate / 1e6)} MB/s"
     return Issue("the loader waits for storage or network", evidence, more_workers(facts), facts.steady_steps, share,
-                 gain_s=_gain(facts, workers_wanted(facts)), about="data")  # fmt: skip
+                 gain_s=_gain(facts, workers_wanted(facts)) or None, about="data")  # fmt: skip
 
 
 def pinning(facts: Facts) -> Issue | None:

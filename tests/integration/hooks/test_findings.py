@@ -167,7 +167,7 @@ def test_a_slow_loader_with_a_worker(diagnosed: Any) -> None:
 
 def test_a_slow_storage(diagnosed: Any, clock: VirtualClock) -> None:
     report = diagnosed(lambda: train(DataLoader(Samples(20, lambda step: 0.12), BATCH)))
-    check_storage(report)
+    assert 0 < (check_storage(report).gain_s or 0) <= mean_s(report, "data")
     assert mean_s(report, "data_fetch") == pytest.approx(0.12, rel=0.01)
 
 
@@ -175,14 +175,14 @@ def test_a_slow_storage(diagnosed: Any, clock: VirtualClock) -> None:
 def test_a_slow_storage_with_a_worker(diagnosed: Any) -> None:
     report = diagnosed(lambda: train(DataLoader(Samples(20, lambda step: 0.12), BATCH, num_workers=1)))
     skip_if_busy(report)
-    check_storage(report)
+    gain_s = check_storage(report).gain_s  # no gain is told where starting more workers takes as long
+    assert gain_s is None or 0 < gain_s <= mean_s(report, "data")
 
 
-def check_storage(report: ReportData) -> None:
+def check_storage(report: ReportData) -> Finding:
     assert rules(report)[0] == "storage"
-    finding = named(report, "storage")
     assert "loader_workers" not in rules(report)
-    assert 0 < (finding.gain_s or 0) <= mean_s(report, "data")
+    return named(report, "storage")
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from ddlprof.analysis.job_time import JobTime
 from ddlprof.analysis.rules.apply import RULES, apply_rules
 from ddlprof.analysis.rules.communication import less_communication
 from ddlprof.analysis.rules.compute import free_processors, launch_less, starved_words, waiting_device
+from ddlprof.analysis.rules.epochs import new_iterators
 from ddlprof.analysis.rules.facts import Facts, gather_facts
 from ddlprof.analysis.rules.input import handed_s, more_workers, sooner_copies
 from ddlprof.analysis.rules.loop import LESS_ROLLOUT, main_line, words_for_line
@@ -250,7 +251,8 @@ def _data(verdict: Verdict, facts: Facts) -> tuple[str, str]:
         why += f", {facts.scale.time(handed)} of it after they were made, until they are handed over"
     elif fetch is not None and prep is not None:
         why += f" ({facts.mean('data_fetch')} fetching, {facts.mean('data_prep')} preparing)"
-    return why, more_workers(facts)
+    iterators = new_iterators(facts)  # of what each of them does over again, batches handed over are a part
+    return why, more_workers(facts) if iterators is None else iterators.next
 
 
 def _h2d(verdict: Verdict, facts: Facts) -> tuple[str, str]:

@@ -27,7 +27,9 @@ def test_waiting_for_a_late_rank_is_told(variant: str, job: Job, tmp_path: Path)
     fast, slow = measure(job, tmp_path, variant).ranks
     waited = [rank.parts.straggler[2:] / 1e9 for rank in (fast, slow)]
     began = [np.array(json.loads((tmp_path / f"began-{rank}.json").read_text()))[2:] for rank in range(2)]
-    assert np.median(waited[0]) > 0.5 * np.median(began[1] - began[0])  # whatever else the machine did
+    if np.ptp(began[1] - began[0]) > SLEEP_S:  # then what follows may be beyond what can be told apart, too
+        pytest.skip("the machine held a rank up for as long as the late one sleeps")
+    assert np.median(waited[0]) > 0.5 * np.median(began[1] - began[0])
     known = waited[1][waited[1] >= 0]
     assert len(known) > len(waited[1]) / 2  # a step in which the machine was busy may be beyond what can be told apart
     assert known.min() < 0.2 * SLEEP_S

@@ -216,6 +216,7 @@ def test_a_failure_disables_only_its_counter(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_nothing_available_is_no_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(counters_of_machine.CopiedMemory, "copied_bytes", lambda self: None)  # of children of others
     monkeypatch.setattr(counters_of_machine, "_PROC", tmp_path)
     for name in ("psutil", "pynvml", "torch"):
         monkeypatch.setitem(sys.modules, name, None)

@@ -50,14 +50,15 @@ def new_iterators(facts: Facts) -> Issue | None:
         return None
     if job.epochs < NEW_ITERATORS_SHARE * job.steps * batches or job.steps < FINDING_STEPS:
         return None
-    if (training.dataset_samples or 0) < 2 * (training.global_batch or 0) or not training.global_batch:
+    samples, batch = training.dataset_samples, training.global_batch
+    if not samples or not batch or samples < 2 * batch:
         return None  # an epoch may be a batch
     does = "draws the order of all samples"
     if training.loader_workers:
         does = f"starts its {count(training.loader_workers, 'worker')}, throws away what they prepare, and ends them"
     evidence = (
         f"{count(job.epochs, 'iterator')} of the loader in {count(job.steps, 'step')}, though "
-        f"{training.dataset_samples:,} samples are many batches: each {does}; the loop waits {facts.scale.time(waits)} "
+        f"{samples:,} samples are many batches: each {does}; the loop waits {facts.scale.time(waits)} "
         "a step for its batches"
     )
     action = (

@@ -66,6 +66,9 @@ class Places(Protocol):
     def owner(self, filename: str, main: bool = False) -> str:
         """Whose code a file is."""
 
+    def is_users(self, frame: StackFrame) -> bool:
+        """Whether a frame is of the user's code."""
+
     def package(self, filename: str) -> str:
         """The installed package that a file belongs to."""
 

@@ -198,7 +198,7 @@ class CodeLocator:
     def find_loop(self, stack: list[StackFrame], update: list[Position]) -> SourceLocation | None:
         """The outermost loop of the user's code inside the training loop, else the innermost line of the user's."""
         frames, loop = _inside_loop(stack, update)
-        users = [f for f in frames if self.owner(f.code.co_filename, f.module == "__main__") == USER]
+        users = [frame for frame in frames if self.is_users(frame)]
         updates = dict(update)
         for frame in reversed(users):
             but = updates.get(frame.code) if frame is loop else None
@@ -211,7 +211,7 @@ class CodeLocator:
     def caller(self, stack: list[StackFrame], update: Sequence[Position]) -> str:
         """The line of the training loop that leads to a stack, where it is not the user's innermost one; else empty."""
         frames, loop = _inside_loop(stack, update)
-        users = [f for f in frames if self.owner(f.code.co_filename, f.module == "__main__") == USER]
+        users = [frame for frame in frames if self.is_users(frame)]
         return self.text(users[-1]) if loop is not None and len(users) > 1 else ""
 
     def lines(self, stack: list[StackFrame]) -> list[str]:
@@ -220,12 +220,16 @@ class CodeLocator:
 
     def has_users(self, stack: list[StackFrame]) -> bool:
         """Whether a frame is of the user's code."""
-        return any(self.owner(f.code.co_filename, f.module == "__main__") == USER for f in stack)
+        return any(map(self.is_users, stack))
+
+    def is_users(self, frame: StackFrame) -> bool:
+        """Whether a frame is of the user's code."""
+        return self.owner(frame.code.co_filename, frame.module == "__main__") == USER
 
     def calls(self, stack: list[StackFrame]) -> str:
         """The name of the function that the innermost frame of the user's calls; empty if unknown."""
         for number, frame in enumerate(stack):
-            if self.owner(frame.code.co_filename, frame.module == "__main__") == USER:
+            if self.is_users(frame):
                 return self._call_of(frame) or (stack[number - 1].code.co_name if number else "")
         return ""
 

@@ -6,7 +6,7 @@ Imports are no work of the line that imports, and ranks that wait for one anothe
 from __future__ import annotations
 
 from ddlprof.collect.process.data_places import Places
-from ddlprof.collect.process.frames import USER, StackFrame
+from ddlprof.collect.process.frames import StackFrame
 from ddlprof.model.source_locations import START, START_ITEMS, SourceLocation
 
 _NO_WORK = ("importlib", "_frozen_importlib", "torch.distributed")
@@ -19,9 +19,7 @@ def start_place(places: Places, stack: list[StackFrame]) -> SourceLocation | Non
 
     It is told if samples of a data set are made there: something goes through the data before the training.
     """
-    users = [
-        n for n, frame in enumerate(stack) if places.owner(frame.code.co_filename, frame.module == "__main__") == USER
-    ]
+    users = [n for n, frame in enumerate(stack) if places.is_users(frame)]
     if not users or any(frame.module.startswith(_NO_WORK) for frame in stack[: users[0]]):
         return None
     inner, outer = stack[users[0]], stack[users[-1]]

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from ddlprof.base.errors import UserError
 from ddlprof.extensions.fusion.apart import SPAWN, way_of_processes
 from ddlprof.extensions.fusion.hyperparameters import Values, defaults_of, partition, per_model
-from ddlprof.extensions.fusion.part import FusedPart
+from ddlprof.extensions.fusion.part import Advance, FusedPart
 from ddlprof.extensions.fusion.planner import FuseOptions, PartSpec
 from ddlprof.extensions.fusion.results import Result
 from ddlprof.extensions.fusion.sweeps import Choices, for_optimizers, trials_of
 from ddlprof.extensions.fusion.task import SEED, Task, TaskSpec
-
-Advance = Callable[[int, int], None]
-"""Called with the number of steps done and of all steps, as far as known."""
 
 
 def _nothing(done: int, total: int) -> None:

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from ddlprof.cli.app import main
-
 NETS = """
 import torch
 from torch import nn
@@ -119,19 +117,13 @@ Fuse = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def fuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fuse:
+def fuse(in_folder_of: Callable[[str, str], Fuse], monkeypatch: pytest.MonkeyPatch) -> Fuse:
     """Runs the command in a directory that has `made_up_sweep.py`: exit code, stdout, stderr."""
-    (tmp_path / "made_up_sweep.py").write_text(NETS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "made_up_sweep", raising=False)
+    typed = in_folder_of("made_up_sweep", NETS)
     monkeypatch.setattr("ddlprof.extensions.fusion.planner.FuseOptions.budget_s", 0.01)
 
     def run(model: str, *arguments: str, data: str = "made_up_sweep:batches") -> tuple[int, str, str]:
-        model = model if ":" in model else f"made_up_sweep:{model}"
-        monkeypatch.setattr(sys, "argv", ["ddlprof", "fuse", model, "--data", data, *arguments])
-        code = main()
-        return code, *capsys.readouterr()
+        return typed("fuse", model if ":" in model else f"made_up_sweep:{model}", "--data", data, *arguments)
 
     return run
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-
-from ddlprof.cli.app import main
 
 NETS = """
 import torch
@@ -108,18 +105,13 @@ Fuse = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def fuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fuse:
+def fuse(in_folder_of: Callable[[str, str], Fuse]) -> Fuse:
     """Runs the command in a directory that has `made_up_models.py`: exit code, stdout, stderr."""
-    (tmp_path / "made_up_models.py").write_text(NETS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "made_up_models", raising=False)
+    typed = in_folder_of("made_up_models", NETS)
 
     def run(model: str, data: str, *arguments: str) -> tuple[int, str, str]:
-        words = ["fuse", f"made_up_models:{model}", "--data", f"made_up_models:{data}", "--processes", "0"]
-        monkeypatch.setattr(sys, "argv", ["ddlprof", *words, *arguments])
-        code = main()
-        return code, *capsys.readouterr()
+        words = f"made_up_models:{model}", "--data", f"made_up_models:{data}", "--processes", "0"
+        return typed("fuse", *words, *arguments)
 
     return run
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import runpy
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ddlprof.cli.app import main
 from ddlprof.extensions.fusion.apart import SPAWN
 from ddlprof.extensions.fusion.planner import Planner
 from ddlprof.extensions.fusion.results import FusionPrediction
@@ -88,19 +86,13 @@ Fuse = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def fuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fuse:
+def fuse(in_folder_of: Callable[[str, str], Fuse]) -> Fuse:
     """Runs the command in a directory that has `made_up_state.py`: exit code, stdout, stderr."""
-    (tmp_path / "made_up_state.py").write_text(NETS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "made_up_state", raising=False)
+    typed = in_folder_of("made_up_state", NETS)
 
     def run(model: str, data: str, *arguments: str) -> tuple[int, str, str]:
-        words = ["fuse", f"made_up_state:{model}", "--data", f"made_up_state:{data}", "--processes", "0"]
-        sweep = f"lr={','.join(map(str, RATES))}"
-        monkeypatch.setattr(sys, "argv", ["ddlprof", *words, "--sweep", sweep, *arguments])
-        code = main()
-        return code, *capsys.readouterr()
+        words = f"made_up_state:{model}", "--data", f"made_up_state:{data}", "--processes", "0"
+        return typed("fuse", *words, "--sweep", f"lr={','.join(map(str, RATES))}", *arguments)
 
     return run
 

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from ddlprof.cli.app import main
 
 NETS = """
 import torch
@@ -44,19 +41,13 @@ Fuse = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def fuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Fuse:
+def fuse(in_folder_of: Callable[[str, str], Fuse], monkeypatch: pytest.MonkeyPatch) -> Fuse:
     """Runs the command in a directory that has `made_up_nets.py`: exit code, stdout, stderr."""
-    (tmp_path / "made_up_nets.py").write_text(NETS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "made_up_nets", raising=False)
+    typed = in_folder_of("made_up_nets", NETS)
     monkeypatch.setattr("ddlprof.extensions.fusion.planner.FuseOptions.budget_s", 0.01)
 
     def run(*arguments: str, data: str = "batches") -> tuple[int, str, str]:
-        words = ["ddlprof", "fuse", "made_up_nets:make", "--data", f"made_up_nets:{data}", "--processes", "0"]
-        monkeypatch.setattr(sys, "argv", [*words, *arguments])
-        code = main()
-        return code, *capsys.readouterr()
+        return typed("fuse", "made_up_nets:make", "--data", f"made_up_nets:{data}", "--processes", "0", *arguments)
 
     return run
 

@@ -10,6 +10,7 @@ throughout, so events cannot interleave unless a hook or a clock in Python is ca
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stddef.h>
+#include <string.h>
 #include <structmember.h>
 #include <time.h>
 
@@ -930,7 +931,51 @@ static PyObject *plain_size(PyObject *module, PyObject *batch)
     Py_RETURN_NONE;
 }
 
+/* -- pauses of the garbage collector ------------------------------------------------------------------------------ */
+
+static struct {
+    long long begun_ns, number, total_ns, longest_ns, full;
+} pauses; /* the collector is the process's, too */
+
+/* A callback of the collector. One in Python would be where a signal is handled that came during a collection, and the
+collector drops what its callbacks raise: also the KeyboardInterrupt. */
+static PyObject *at_collection(PyObject *module, PyObject *arguments)
+{
+    const char *phase = NULL;
+    PyObject *info = NULL;
+    if (!PyArg_ParseTuple(arguments, "sO!", &phase, &PyDict_Type, &info))
+        return NULL;
+    long long now = kernel_ns(CLOCK_MONOTONIC);
+    if (strcmp(phase, "start") == 0) {
+        pauses.begun_ns = now;
+    } else if (pauses.begun_ns) {
+        long long pause = now - pauses.begun_ns;
+        PyObject *generation = PyDict_GetItemString(info, "generation");
+        pauses.begun_ns = 0;
+        pauses.number++;
+        pauses.total_ns += pause;
+        if (pause > pauses.longest_ns)
+            pauses.longest_ns = pause;
+        pauses.full += generation != NULL && PyLong_AsLong(generation) == 2;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *collections(PyObject *module, PyObject *unused)
+{
+    return Py_BuildValue("(LLLL)", pauses.number, pauses.total_ns, pauses.longest_ns, pauses.full);
+}
+
+static PyObject *forget_collections(PyObject *module, PyObject *unused)
+{
+    memset(&pauses, 0, sizeof(pauses));
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
+    {"at_collection", at_collection, METH_VARARGS, NULL},
+    {"collections", collections, METH_NOARGS, NULL},
+    {"forget_collections", forget_collections, METH_NOARGS, NULL},
     {"plain_size", plain_size, METH_O, NULL},
     {"set_tensor", set_tensor, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

@@ -42,7 +42,15 @@ def say_stale() -> None:
 STALE = False
 """Whether there is a core in C that does not fit."""
 if TYPE_CHECKING:
-    from ddlprof.collect.python_core import EventLog, LoopWatch, plain_size, set_tensor
+    from ddlprof.collect.python_core import (
+        EventLog,
+        LoopWatch,
+        at_collection,
+        collections,
+        forget_collections,
+        plain_size,
+        set_tensor,
+    )
 
     IN_C = False
 else:
@@ -55,12 +63,30 @@ else:
         if STALE:
             say_stale()
             raise ImportError
-        from ddlprof.collect._core import EventLog, LoopWatch, plain_size, set_tensor
+        from ddlprof.collect._core import (
+            EventLog,
+            LoopWatch,
+            at_collection,
+            collections,
+            forget_collections,
+            plain_size,
+            set_tensor,
+        )
 
         IN_C = True
     except ImportError:
-        from ddlprof.collect.python_core import EventLog, LoopWatch, plain_size, set_tensor
+        from ddlprof.collect.python_core import (
+            EventLog,
+            LoopWatch,
+            at_collection,
+            collections,
+            forget_collections,
+            plain_size,
+            set_tensor,
+        )
 
         IN_C = False
 
-__all__ = ["IN_C", "EventLog", "LoopWatch", "plain_size", "set_tensor"]
+__all__ = [
+    "IN_C", "EventLog", "LoopWatch", "at_collection", "collections", "forget_collections", "plain_size", "set_tensor",
+]  # fmt: skip

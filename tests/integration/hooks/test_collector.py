@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 
+import pytest
 import torch
 from torch import nn
 
+from ddlprof.collect import core
 from tests.integration.hooks.conftest import Profiling
 
 
+@pytest.mark.skipif(not core.IN_C, reason="only the core in C times the collector")
 def test_collections_of_the_training_are_recorded_and_the_callback_goes(profiling: Profiling) -> None:
     net = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)

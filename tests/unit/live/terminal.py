@@ -80,7 +80,7 @@ class Terminal:
         elif final == "J":
             self.rows[self.row :] = [self.rows[self.row][: self.column], *[""] * (self.height - self.row - 1)]
         else:
-            assert final == "m", final
+            assert final in "mhl", final  # colours; the cursor is hidden and shown
 
     def _save(self) -> None:
         self._saved = (self.row, self.column)

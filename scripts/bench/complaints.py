@@ -206,7 +206,7 @@ def run(case: Case, form: str, keep: Path) -> Run:
         words += ["--nproc-per-node", str(case.ranks)]
     words += [str(case.path.resolve()), *([] if case.cured else [form])]
     name, _, value = (case.cured or "").partition("=")
-    truth = {"TRUTH": str(folder / "truth"), "OMP_NUM_THREADS": "1"}
+    truth = {"TRUTH": str(folder / "truth")}
     more = truth | ({name: value} if name and form == CURED else {})
     with tempfile.TemporaryDirectory() as scratch:
         done = _ddlprof(*words, cwd=scratch, **more)

@@ -239,8 +239,9 @@ def host_contention(facts: Facts) -> Issue | None:
         "fewer ranks on this machine" if facts.ranks_per_node > 1 else None,
         "fewer loader workers" if facts.training.loader_workers else None,
     )
+    harmless = facts.host.queued_share is not None and not facts.starved
     return Issue("threads compete for the processors", evidence, action, facts.steady_steps, about="compute",
-                 severity="warning")  # fmt: skip
+                 severity="info" if harmless else "warning")  # fmt: skip
 
 
 def shared_machine(facts: Facts) -> Issue | None:
@@ -314,8 +315,8 @@ RULES = (
          "the job trains on processors, or the memory is not known", batch_size),
     Rule("host_contention", "More threads than cores",
          f"processors {FULL_CPU_PERCENT:.0f} % busy, and more threads a rank than cores",
-         "with fewer threads somebody else keeps the processors busy", FINDING_STEPS,
-         "the threads are not known, or the job trains on a device", host_contention),
+         "with fewer threads somebody else keeps the processors busy; an info where the training does not wait for one",
+         FINDING_STEPS, "the threads are not known, or the job trains on a device", host_contention, hides=True),
     Rule("shared_machine", "The training waits for processors",
          f"the main thread of a rank waits for one for {percent(STARVED_SHARE)} of its time",
          "as much as any stall that is worth a warning; an info, as it stands beside the cause and does not hide it",

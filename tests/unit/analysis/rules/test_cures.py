@@ -32,6 +32,7 @@ from tests.unit.analysis.rules.test_rules import (
     at_line,
     by,
     found,
+    job,
     line,
 )
 
@@ -58,6 +59,12 @@ from tests.unit.analysis.rules.test_rules import (
 def test_what_a_switch_gains_at_most(rule: str, given: Facts, gain_ms: float) -> None:
     (finding,) = found(rule, given)
     assert finding.gain_s == pytest.approx(gain_ms / 1000, rel=0.005)
+
+
+@pytest.mark.parametrize("graded", [True, False, None])
+def test_only_an_evaluation_with_gradients_is_told_to_go_without(graded: bool | None) -> None:
+    (finding,) = found("evaluation_share", facts(job=job("evaluation", 300), evaluates_with_gradients=graded))
+    assert ("torch.no_grad()" in finding.next) == bool(graded)
 
 
 def test_threads_are_what_other_work_leaves() -> None:

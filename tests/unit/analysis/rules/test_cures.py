@@ -11,7 +11,7 @@ from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.issued import IssuedTraffic
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
 from tests.golden.runs import MS
-from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING
+from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING, job
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
 from tests.unit.analysis.rules.test_rules import (
     CHECKPOINTED,
@@ -32,7 +32,6 @@ from tests.unit.analysis.rules.test_rules import (
     at_line,
     by,
     found,
-    job,
     line,
 )
 

@@ -397,7 +397,7 @@ def plain_size(batch: Any, /) -> int | None:
 
 
 at_collection: Callable[[str, Any], None] | None = None
-"""A callback of the garbage collector, which times its pauses; in C only (`ddlprof.collect.process.collector`)."""
+"""A callback of the garbage collector, which times its pauses; in C only (`ddlprof.collect.collector`)."""
 
 
 def collections() -> tuple[int, int, int, int]:

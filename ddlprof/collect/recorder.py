@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from ddlprof.base.real_time import time
 from ddlprof.collect import core
+from ddlprof.collect.collector import CollectorTimes
 from ddlprof.collect.drops import Drops
 from ddlprof.collect.process.clocks import ThreadClock
-from ddlprof.collect.process.collector import CollectorTimes
 from ddlprof.collect.process.overhead import SampledCost, bare_hook, total_ns
 from ddlprof.collect.process.worker_lines import WorkerLines
 from ddlprof.collect.steps.loop import GapLooks, RecorderLoop

@@ -10,7 +10,7 @@ import pytest
 
 from ddlprof.base.real_time import time
 from ddlprof.collect import core
-from ddlprof.collect.process.collector import CollectorTimes
+from ddlprof.collect.collector import CollectorTimes
 
 in_c = pytest.mark.skipif(not core.IN_C, reason="only the core in C times the collector")
 

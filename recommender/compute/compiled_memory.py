@@ -27,17 +27,19 @@ _LEAST = 2
 
 def without_copies_of_logits(step: StepOperators, memory: StepMemory, factor: float) -> StepMemory:
     """`memory`, that of a batch `factor` times as large as that of `step`, as torch.compile leaves it."""
-    copies = left = 0.0
+    copies = left = saved = 0.0
     for operator in step.operators:
         if operator.phase != "forward" or operator.kind != "softmax" or "log_softmax" not in operator.name:
             continue
-        elements = math.prod(operator.shape) * operator.count * (factor if operator.grows is not None else 1.0)
-        copies += _COPIES * BYTES.get(operator.dtype, 4) * elements
+        elements = math.prod(operator.shape) * (factor if operator.grows is not None else 1.0)
+        size = BYTES.get(operator.dtype, 4)
+        saved += size * elements * operator.count
+        copies += size * elements * (operator.count + _COPIES - 1)  # of a loss in parts, backward has one at a time
         left += _LEFT * _bytes_of_a_logit(step, operator.shape[-1]) * elements
     if copies <= left or not memory.points or memory.saved_bytes is None:
         return memory
     # Once the logits are gone, all else that was saved is still there.
-    rest = max(memory.saved_bytes - memory.saved_fixed_bytes - copies / _COPIES, 0.0)
+    rest = max(memory.saved_bytes - memory.saved_fixed_bytes - saved, 0.0)
     points = highest((fixed, _without(grown, copies, left, rest)) for fixed, grown in memory.points)
     return replace(memory, points=points)
 

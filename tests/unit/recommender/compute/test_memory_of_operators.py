@@ -99,6 +99,14 @@ def test_torch_compile_joins_the_copies_of_the_logits_in_fp32(dtype: str, copies
     assert "copies of logits left out" in asked.basis
 
 
+def test_of_a_loss_in_parts_backward_has_one_part_at_a_time() -> None:
+    # Eight parts: 8 + 2 of the 8 x 3 copies of a part, and a gradient and zeros of one.
+    step = _with_loss("bf16")
+    logits, loss = step.operators
+    parts = replace(step, operators=(logits, replace(loss, shape=(2**9, 2**14), count=8.0)))
+    assert gib(need(job(parts)))["activations"] == 4.0 - (10 * 4 - 4) * 2**23 / GIB
+
+
 def test_copies_of_logits_grow_with_the_batch_and_leave_later_moments_alone() -> None:
     twice = gib(need(job(_with_loss("bf16")), batch=16))
     assert twice["activations"] == 2 * (4.0 - 0.5)

@@ -1,4 +1,7 @@
-"""What torch.compile leaves of the memory of a step that was counted without it: the copies of logits in fp32.
+"""What torch.compile leaves of the memory of a step that was counted without it.
+
+What backward computes again element by element is not saved (`trace_fusion`), and the copies of logits in fp32 are not
+there.
 
 Run operator by operator, a cross entropy has its result in fp32 alive, the gradient of that and the gradient of the
 logits, all in fp32 and as large as the logits, at the beginning of backward. torch.compile joins the cast of the
@@ -25,8 +28,20 @@ _LEAST = 2
 """Bytes of a logit and of its gradient at least: none come out of a product in fp8."""
 
 
-def without_copies_of_logits(step: StepOperators, memory: StepMemory, factor: float) -> StepMemory:
+def compiled_memory(step: StepOperators, memory: StepMemory, factor: float) -> StepMemory:
     """`memory`, that of a batch `factor` times as large as that of `step`, as torch.compile leaves it."""
+    return _without_joined(_without_copies_of_logits(step, memory, factor))
+
+
+def _without_joined(memory: StepMemory) -> StepMemory:
+    joined, saved = memory.joined_bytes, memory.saved_bytes
+    if not joined or not saved:
+        return memory
+    points = highest((fixed, grown - joined * min(grown / saved, 1.0)) for fixed, grown in memory.points)
+    return replace(memory, saved_bytes=saved - joined, points=points)
+
+
+def _without_copies_of_logits(step: StepOperators, memory: StepMemory, factor: float) -> StepMemory:
     copies = left = saved = 0.0
     for operator in step.operators:
         if operator.phase != "forward" or operator.kind != "softmax" or "log_softmax" not in operator.name:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ddlprof.model.operators import StepMemory, StepOperators
 from ddlprof.recommender.compute.adapters import is_in_four_bits
-from ddlprof.recommender.compute.compiled_memory import without_copies_of_logits
+from ddlprof.recommender.compute.compiled_memory import compiled_memory
 from ddlprof.recommender.compute.deepspeed import (
     BUCKET_ELEMENTS,
     BUCKETS,
@@ -264,7 +264,7 @@ def _need(
     assert memory is not None
     memory = memory_at(memory, batch / step.batch)
     if step.compiled:
-        memory = without_copies_of_logits(step, memory, batch / step.batch)
+        memory = compiled_memory(step, memory, batch / step.batch)
     optimizer, guessed = _optimizer(step)
     held = _fixed_memory(step, memory, optimizer, strategy_named(strategy), world_size)
     trained = memory.trained_bytes or 0.0
@@ -292,7 +292,7 @@ def _need(
     below, above = _COUNTED if counted else _ASSUMED
     basis = "memory: from the tensors of the step" if counted else "memory: from the operators, activations assumed"
     if step.compiled:
-        basis += ", of those that torch.compile joins only the copies of logits left out"
+        basis += ", without those that torch.compile joins"
         below = max(below, _COMPILED_BELOW)
     if is_in_four_bits(step):
         basis += ", weights of linear layers in four bits"
@@ -305,7 +305,8 @@ def _need(
     low = need.bytes * (1 - below)
     if not step.compiled:
         # A loss written in parts, fused or in 16 bit has no copies of the logits either.
-        fused = _need(replace(step, compiled=True), batch, strategy, world_size, grad_accum, factor)
+        fused_loss = replace(step, compiled=True, memory=step.memory and replace(step.memory, joined_bytes=0.0))
+        fused = _need(fused_loss, batch, strategy, world_size, grad_accum, factor)
         low = min(low, fused.bytes * (1 - below))
     high = need.bytes * (1 + above) + (held.most_gathered - held.gathered if need.gathered else 0.0)
     return replace(need, low=low, high=high, basis=basis)

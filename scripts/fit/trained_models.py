@@ -82,12 +82,12 @@ class _WithLoss(nn.Module):
     def gradient_checkpointing_enable(self) -> None:
         self.model.gradient_checkpointing_enable()
 
-    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+    def forward(self, labels: torch.Tensor, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         if not self.parts:
-            logits = self.model(input_ids=input_ids, use_cache=False).logits
+            logits = self.model(**inputs).logits
             shifted = logits[:, :-1].reshape(-1, logits.shape[-1])
             return {"loss": functional.cross_entropy(shifted, labels[:, 1:].reshape(-1)), "logits": logits}
-        hidden = self.model.base_model(input_ids=input_ids, use_cache=False).last_hidden_state
+        hidden = self.model.base_model(**inputs).last_hidden_state
         made = [self.model.lm_head(part) for part in hidden.chunk(self.parts, 1)]
         pairs = zip(made, labels.chunk(self.parts, 1), strict=True)
         losses = [functional.cross_entropy(x.flatten(0, 1).float(), y.flatten()) for x, y in pairs]

@@ -147,12 +147,13 @@ def _ask(source: str, row: Row) -> Ask:
         name = f"scripts.fit.trained_models:{model}"
         image = "bfloat16:3,224,224" if precision == "bf16" else "float32:3,224,224"
         counted = {**counted, "seq_len": None, "inputs": (image,)}
-    elif loss := _own_loss(source, row):
-        name = f"scripts.fit.trained_models:{loss}_{str(row['model']).replace('.', '_')}"
-        tokens = f"int64:{row['seq']}"
-        counted = {**counted, "seq_len": None, "inputs": (f"input_ids={tokens}", f"labels={tokens}")}
     else:
-        name = _config_file(str(row["model"]), row)
+        name, loss = _config_file(str(row["model"]), row), _own_loss(source, row)
+        if loss:
+            name = f"scripts.fit.trained_models:{loss}_{str(row['model']).replace('.', '_')}"
+        if loss or again:  # without a mask, transformers takes sequences for packed and makes one for its attention
+            given = tuple(f"{each}=int64:{row['seq']}" for each in ("input_ids", "attention_mask", "labels"))
+            counted = {**counted, "seq_len": None, "inputs": given}
     rank = 64 if source == "qwen" else 8
     adapted = method in ("lora", "qlora")
     # Adapters are in the type of the weights in torchtune and DeepSpeed, and were in fp32 in PEFT before 0.7.

@@ -44,7 +44,7 @@ def test_a_published_row_is_asked_with_its_settings(tmp_path: Path) -> None:
 def test_a_loss_of_the_trainings_own_code_is_counted_as_it_is(tmp_path: Path) -> None:
     [packed], _ = asks(tmp_path, "qwen", {"method": "qlora", "precision": "fp16 int4 GPTQ"})
     assert packed.model == "scripts.fit.trained_models:outside_qwen1-1_8b"
-    assert packed.counted["inputs"] == ("input_ids=int64:256", "labels=int64:256")
+    assert packed.counted["inputs"] == ("input_ids=int64:256", "attention_mask=int64:256", "labels=int64:256")
     tuned = ["packed; each", "+compile; each", "+chunked CE; each", "LoRA (after offloading); each"]
     rows: list[dict[str, object]] = [{"method": "full", "notes": each} for each in tuned]
     found, _ = asks(tmp_path, "torchtune", *rows)

@@ -84,10 +84,10 @@ class _WithLoss(nn.Module):
 
     def forward(self, labels: torch.Tensor, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         if not self.parts:
-            logits = self.model(**inputs).logits
+            logits = self.model(**inputs, use_cache=False).logits
             shifted = logits[:, :-1].reshape(-1, logits.shape[-1])
             return {"loss": functional.cross_entropy(shifted, labels[:, 1:].reshape(-1)), "logits": logits}
-        hidden = self.model.base_model(**inputs).last_hidden_state
+        hidden = self.model.base_model(**inputs, use_cache=False).last_hidden_state
         made = [self.model.lm_head(part) for part in hidden.chunk(self.parts, 1)]
         pairs = zip(made, labels.chunk(self.parts, 1), strict=True)
         losses = [functional.cross_entropy(x.flatten(0, 1).float(), y.flatten()) for x, y in pairs]

@@ -152,7 +152,8 @@ def _ask(source: str, row: Row) -> Ask:
         if loss:
             name = f"scripts.fit.trained_models:{loss}_{str(row['model']).replace('.', '_')}"
         if loss or again:  # without a mask, transformers takes sequences for packed and makes one for its attention
-            given = tuple(f"{each}=int64:{row['seq']}" for each in ("input_ids", "attention_mask", "labels"))
+            names = ("input_ids", "labels") if precision == "fp32" else ("input_ids", "attention_mask", "labels")
+            given = tuple(f"{each}=int64:{row['seq']}" for each in names)  # grouped heads in fp32 are fused with a mask
             counted = {**counted, "seq_len": None, "inputs": given}
     rank = 64 if source == "qwen" else 8
     adapted = method in ("lora", "qlora")

@@ -196,6 +196,9 @@ class StepMemory:
     """The part of `saved_bytes` that does not grow with the batch."""
     saved_cast_bytes: Shared[_Bytes] = 0.0
     """The part of `saved_bytes` that is copies of weights in another type, made by autocast."""
+    joined_bytes: Shared[_Bytes] = 0.0
+    """The part of `saved_bytes` that torch.compile computes again in backward, element by element, instead of saving
+    it."""
     temporary_bytes: Shared[_Bytes | None] = None
     """The most bytes alive at once besides the saved activations, such as inputs and outputs of the largest
     operator."""

@@ -53,7 +53,7 @@ def _dropout(x: Any, p: float, train: bool) -> Any:
     return torch.native_dropout(x, p, True)[0]
 
 
-def attention_kernel(q: Any, k: Any, v: Any, mask: Any, dropout: float, grouped: bool) -> str | None:
+def attention_kernel(q: Any, k: Any, v: Any, mask: Any) -> str | None:
     """The fused kernel that CUDA uses, by torch's own conditions for Ampere and later; None: single operators."""
     import torch
 
@@ -66,7 +66,7 @@ def attention_kernel(q: Any, k: Any, v: Any, mask: Any, dropout: float, grouped:
         return "flash"
     aligned = all(size % (8 if half else 4) == 0 for size in (width, v.shape[-1]))
     same_heads = q.shape[1] == k.shape[1] == v.shape[1]
-    if aligned and same_heads and not grouped and q.dtype != torch.float64 and cuda.mem_efficient_sdp_enabled():
+    if aligned and same_heads and q.dtype != torch.float64 and cuda.mem_efficient_sdp_enabled():
         return "efficient"
     return None
 
@@ -99,7 +99,7 @@ def _attention(recorder: OperatorTracer) -> Callable[..., Any]:
         q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
         scale: float | None = None, enable_gqa: bool = False,
     ) -> Any:  # fmt: skip
-        kernel = attention_kernel(q, k, v, attn_mask, dropout_p, enable_gqa)
+        kernel = attention_kernel(q, k, v, attn_mask)
         if kernel is None:
             parts = fake.attention_in_parts(torch)
             extra = {"enable_gqa": True} if enable_gqa else {}

@@ -31,8 +31,8 @@ class _Kernel:
     """The kernels from which it reads."""
 
 
-def estimate(calls: list[OperatorCall]) -> None:
-    """Sets `fused_bytes` and `fused_launches` of all calls."""
+def estimate(calls: list[OperatorCall]) -> set[int]:
+    """Sets `fused_bytes` and `fused_launches` of all calls. Returns the storages that backward computes again."""
     kernels = _kernels(calls)
     home = {call: number for number, kernel in enumerate(kernels) for call in kernel.calls}
     readers: defaultdict[int, set[int]] = defaultdict(set)
@@ -47,6 +47,7 @@ def estimate(calls: list[OperatorCall]) -> None:
             readers[source] |= readers[storage]
     for number, kernel in enumerate(kernels):
         _share(calls, kernel, number, readers, again)
+    return set(again)
 
 
 def _computed_again(

@@ -114,11 +114,12 @@ def trace_step(
         first = _run(model, make_inputs, settings, settings.batch)
         second = _run(model, make_inputs, without_update, 2 * settings.batch)
         second.calls.extend(call for call in first.calls if call.phase == "optimizer")
-    trace_fusion.estimate(first.calls)
+    again = trace_fusion.estimate(first.calls)
     unseen = list(first.unseen)
     if trace_growth.missing(first.calls, second.calls) > _MOST_MISSING:
         unseen.append("with twice the batch it runs other operators, which are taken as they are at any batch")
-    found = _memory(first.memory, second.memory)
+    joined = sum(size for number, size in first.saved.items() if number in again)
+    found = replace(_memory(first.memory, second.memory), joined_bytes=float(joined))
     if plain is not None and (of := plain.memory):
         found = replace(found, layer_bytes=of.layer_bytes, kept_bytes=of.kept_bytes, temporary_bytes=of.temporary_bytes)
     return StepOperators(
@@ -229,6 +230,8 @@ def checkpoint(model: Any) -> None:
 class _Run:
     calls: list[OperatorCall]
     memory: StepMemory
+    saved: dict[int, int]
+    """The bytes of the storages that are alive after forward."""
     unseen: list[str]
     layers: tuple[Layer, ...]
 
@@ -287,7 +290,8 @@ def _traced(
         watched.remove()
         for parameter in model.parameters():
             parameter.grad = None
-    return _Run(recorder.calls, found, _unseen(recorder), _layers(model, recorder, saved))
+    sizes = {number: storages.all[number].bytes for number in saved}
+    return _Run(recorder.calls, found, sizes, _unseen(recorder), _layers(model, recorder, saved))
 
 
 def _layers(model: Any, recorder: OperatorTracer, saved: list[int]) -> tuple[Layer, ...]:

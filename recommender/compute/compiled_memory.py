@@ -1,4 +1,7 @@
-"""What torch.compile leaves of the memory of a step that was counted without it: the copies of logits in fp32.
+"""What torch.compile leaves of the memory of a step that was counted without it.
+
+What backward computes again element by element is not saved (`trace_fusion`), and the copies of logits in fp32 are not
+there.
 
 Run operator by operator, a cross entropy has its result in fp32 alive, the gradient of that and the gradient of the
 logits, all in fp32 and as large as the logits, at the beginning of backward. torch.compile joins the cast of the
@@ -25,19 +28,33 @@ _LEAST = 2
 """Bytes of a logit and of its gradient at least: none come out of a product in fp8."""
 
 
-def without_copies_of_logits(step: StepOperators, memory: StepMemory, factor: float) -> StepMemory:
+def compiled_memory(step: StepOperators, memory: StepMemory, factor: float) -> StepMemory:
     """`memory`, that of a batch `factor` times as large as that of `step`, as torch.compile leaves it."""
-    copies = left = 0.0
+    return _without_joined(_without_copies_of_logits(step, memory, factor))
+
+
+def _without_joined(memory: StepMemory) -> StepMemory:
+    joined, saved = memory.joined_bytes, memory.saved_bytes
+    if not joined or not saved:
+        return memory
+    points = highest((fixed, grown - joined * min(grown / saved, 1.0)) for fixed, grown in memory.points)
+    return replace(memory, saved_bytes=saved - joined, points=points)
+
+
+def _without_copies_of_logits(step: StepOperators, memory: StepMemory, factor: float) -> StepMemory:
+    copies = left = saved = 0.0
     for operator in step.operators:
         if operator.phase != "forward" or operator.kind != "softmax" or "log_softmax" not in operator.name:
             continue
-        elements = math.prod(operator.shape) * operator.count * (factor if operator.grows is not None else 1.0)
-        copies += _COPIES * BYTES.get(operator.dtype, 4) * elements
+        elements = math.prod(operator.shape) * (factor if operator.grows is not None else 1.0)
+        size = BYTES.get(operator.dtype, 4)
+        saved += size * elements * operator.count
+        copies += size * elements * (operator.count + _COPIES - 1)  # of a loss in parts, backward has one at a time
         left += _LEFT * _bytes_of_a_logit(step, operator.shape[-1]) * elements
     if copies <= left or not memory.points or memory.saved_bytes is None:
         return memory
     # Once the logits are gone, all else that was saved is still there.
-    rest = max(memory.saved_bytes - memory.saved_fixed_bytes - copies / _COPIES, 0.0)
+    rest = max(memory.saved_bytes - memory.saved_fixed_bytes - saved, 0.0)
     points = highest((fixed, _without(grown, copies, left, rest)) for fixed, grown in memory.points)
     return replace(memory, points=points)
 

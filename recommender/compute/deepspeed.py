@@ -2,8 +2,9 @@
 update of copies in fp32.
 
 Counted from `deepspeed/runtime/zero/stage_1_and_2.py`. In every micro-batch, hooks copy each gradient
-into a bucket, divide it, and add it to those of earlier ones. Before an update, norms are taken in fp64, and gradients
-are flattened and cast to fp32, where a fused optimizer updates a copy of the parameters.
+into a bucket, divide it, and add it to those of earlier ones. The buckets are as large as asked for, however little is
+trained, and the gradients of a micro-batch have a flat copy of their own. Before an update, norms are taken in fp64,
+and gradients are flattened and cast to fp32, where a fused optimizer updates a copy of the parameters.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ddlprof.model.operators import StepMemory, StepOperators
 from ddlprof.recommender.compute.adapters import is_in_four_bits
-from ddlprof.recommender.compute.compiled_memory import without_copies_of_logits
+from ddlprof.recommender.compute.compiled_memory import compiled_memory
 from ddlprof.recommender.compute.deepspeed import (
     BUCKET_ELEMENTS,
     BUCKETS,
@@ -264,7 +264,7 @@ def _need(
     assert memory is not None
     memory = memory_at(memory, batch / step.batch)
     if step.compiled:
-        memory = without_copies_of_logits(step, memory, batch / step.batch)
+        memory = compiled_memory(step, memory, batch / step.batch)
     optimizer, guessed = _optimizer(step)
     held = _fixed_memory(step, memory, optimizer, strategy_named(strategy), world_size)
     trained = memory.trained_bytes or 0.0
@@ -276,20 +276,23 @@ def _need(
         input=memory.input_bytes or 0.0,
         workspace=WORKSPACE_BYTES + CONVOLUTION_SHARE * _largest_convolution_bytes(step) * batch / step.batch,
     )  # fmt: skip
-    moments = [
-        (*_gradients(fixed, trained, held.gradient_share, largest if grad_accum > 1 else None), grown * factor)
-        for fixed, grown in points
-    ]
+    in_flat_copies = strategy_named(strategy).deepspeed and in_half_precision(step)
+    added = largest if grad_accum > 1 else None
+    if in_flat_copies:
+        added = gradients if grad_accum > 1 else 0.0
+    moments = [(*_gradients(fixed, trained, held.gradient_share, added), grown * factor) for fixed, grown in points]
     made, casts, grown = max(moments, key=sum)
     need = replace(base, gradients=made, activations=casts + grown, gathered=held.gathered)
-    freed = optimizer.temporary_bytes(trained * held.gradient_share, largest) if step.training else 0.0
-    if strategy_named(strategy).deepspeed and in_half_precision(step):
-        freed = UPDATE_BYTES / 2 * gradients
-    need = max(need, replace(base, gradients=gradients, update=freed), key=lambda moment: moment.bytes)
+    updated = replace(base, gradients=gradients)
+    if in_flat_copies:
+        updated = _in_deepspeeds_update(updated, held)
+    elif step.training:
+        updated = replace(updated, update=optimizer.temporary_bytes(gradients, largest))
+    need = max(need, updated, key=lambda moment: moment.bytes)
     below, above = _COUNTED if counted else _ASSUMED
     basis = "memory: from the tensors of the step" if counted else "memory: from the operators, activations assumed"
     if step.compiled:
-        basis += ", of those that torch.compile joins only the copies of logits left out"
+        basis += ", without those that torch.compile joins"
         below = max(below, _COMPILED_BELOW)
     if is_in_four_bits(step):
         basis += ", weights of linear layers in four bits"
@@ -302,16 +305,24 @@ def _need(
     low = need.bytes * (1 - below)
     if not step.compiled:
         # A loss written in parts, fused or in 16 bit has no copies of the logits either.
-        fused = _need(replace(step, compiled=True), batch, strategy, world_size, grad_accum, factor)
+        fused_loss = replace(step, compiled=True, memory=step.memory and replace(step.memory, joined_bytes=0.0))
+        fused = _need(fused_loss, batch, strategy, world_size, grad_accum, factor)
         low = min(low, fused.bytes * (1 - below))
     high = need.bytes * (1 + above) + (held.most_gathered - held.gathered if need.gathered else 0.0)
     return replace(need, low=low, high=high, basis=basis)
 
 
+def _in_deepspeeds_update(updated: MemoryNeed, held: _FixedMemory) -> MemoryNeed:
+    """The moment of an update by DeepSpeed. The allocator still has the buckets of backward where the copy of the
+    gradients in fp32, which is in one piece, fits in none of them."""
+    kept = held.gathered if 2 * updated.gradients > held.gathered / BUCKETS else 0.0
+    return replace(updated, update=UPDATE_BYTES / 2 * updated.gradients, gathered=kept)
+
+
 def _gradients(fixed: float, trained: float, share: float, added: float | None) -> tuple[float, float]:
     """Splits memory that is independent of the batch into gradients, as a rank holds them, and the rest.
 
-    `added`: the largest gradient that is added to accumulated ones, which exist all the time.
+    `added`: what is added to gradients that exist all the time, such as the largest one to accumulated ones.
     """
     made = min(fixed, trained)
     if added is not None:
@@ -341,7 +352,7 @@ def _fixed_memory(
     gathered = most = 0.0
     if strategy.deepspeed and in_half_precision(step):
         states = state_bytes(optimizer, trained / BYTES[dtype])
-        gathered = most = BUCKETS * min(BYTES[dtype] * BUCKET_ELEMENTS, trained)
+        gathered = most = BUCKETS * BYTES[dtype] * BUCKET_ELEMENTS
     if shares.parameters < 1:
         block = memory.largest_block_bytes or max(whole / _USUAL_BLOCKS, memory.largest_tensor_bytes or 0.0)
         gathered, most = (min(blocks * block, 2 * whole) for blocks in (GATHERED_BLOCKS, MOST_GATHERED_BLOCKS))

@@ -355,6 +355,7 @@ def _memory_scaled(memory: StepMemory, factor: float, *, parameters: bool = True
         saved_bytes=None if saved is None else changed(saved),
         saved_fixed_bytes=changed(memory.saved_fixed_bytes),
         saved_cast_bytes=casts,
+        joined_bytes=memory.joined_bytes * factor,
         temporary_bytes=times(memory.temporary_bytes, of_parameters),
         layer_bytes=times(memory.layer_bytes, factor),
         kept_bytes=times(memory.kept_bytes, factor),

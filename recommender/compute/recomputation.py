@@ -141,7 +141,13 @@ def _memory(step: StepOperators, checkpointing: Checkpointing, memory: StepMemor
         layer *= 1.0 - min(dear / in_blocks, 1.0) if in_blocks > 0 else 1.0
     points = _points(memory, saved, layer)
     return replace(
-        memory, saved_bytes=saved, saved_fixed_bytes=0.0, saved_cast_bytes=0.0, layer_bytes=layer, points=points
+        memory,
+        saved_bytes=saved,
+        saved_fixed_bytes=0.0,
+        saved_cast_bytes=0.0,
+        joined_bytes=0.0,
+        layer_bytes=layer,
+        points=points,
     )
 
 

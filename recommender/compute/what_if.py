@@ -129,6 +129,7 @@ def memory_at(memory: StepMemory, factor: float) -> StepMemory:
     return replace(
         memory,
         saved_bytes=None if saved is None else _part_grown(saved, memory.saved_fixed_bytes, factor),
+        joined_bytes=memory.joined_bytes * factor,
         temporary_bytes=times(memory.temporary_bytes, factor),
         layer_bytes=times(memory.layer_bytes, factor),
         kept_bytes=times(memory.kept_bytes, factor),

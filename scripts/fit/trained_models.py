@@ -1,10 +1,12 @@
 """The models of the published trainings: configs as transformers has them, and ViT-5, which no library has.
 
-`ddlprof features` takes the former as `transformers:FILE.json` and the latter as `scripts.fit.trained_models:vit5`.
+`ddlprof features` takes the former as `transformers:FILE.json`, or with the loss of the training's own code as
+`scripts.fit.trained_models:outside_llama-2-7b`, and the latter as `scripts.fit.trained_models:vit5`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -61,6 +63,44 @@ CONFIGS: dict[str, dict[str, Any]] = {
 def gpt2_like(layers: int, hidden: int, heads: int, vocab: int) -> dict[str, Any]:
     """The config of a GPT-2 of other sizes."""
     return _gpt2(hidden, layers, heads, vocab)
+
+
+class _WithLoss(nn.Module):
+    """A language model of transformers whose loss the training's code computes, on logits in their own type.
+
+    `parts`: the loss is computed in fp32 for so many parts of a sequence, each with its own logits (torchtune); 0: for
+    all at once and in the type of the logits, which are returned as well.
+    """
+
+    def __init__(self, config: dict[str, Any], parts: int) -> None:
+        import transformers
+
+        super().__init__()
+        kind = getattr(transformers, config["architectures"][0])
+        self.model, self.parts = kind(kind.config_class.from_dict(config)), parts
+
+    def gradient_checkpointing_enable(self) -> None:
+        self.model.gradient_checkpointing_enable()
+
+    def forward(self, labels: torch.Tensor, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        if not self.parts:
+            logits = self.model(**inputs, use_cache=False).logits
+            shifted = logits[:, :-1].reshape(-1, logits.shape[-1])
+            return {"loss": functional.cross_entropy(shifted, labels[:, 1:].reshape(-1)), "logits": logits}
+        hidden = self.model.base_model(**inputs, use_cache=False).last_hidden_state
+        made = [self.model.lm_head(part) for part in hidden.chunk(self.parts, 1)]
+        pairs = zip(made, labels.chunk(self.parts, 1), strict=True)
+        losses = [functional.cross_entropy(x.flatten(0, 1).float(), y.flatten()) for x, y in pairs]
+        return {"loss": torch.stack(losses).mean()}
+
+
+def __getattr__(name: str) -> Callable[[], nn.Module]:
+    """`outside_MODEL` and `parts_MODEL`: a model of `CONFIGS` with its loss at once, or in eight parts. A dot in its
+    name is written as `_`."""
+    kind, _, model = name.partition("_")
+    if kind not in ("outside", "parts"):
+        raise AttributeError(name)
+    return lambda: _WithLoss(CONFIGS[model.replace("_", ".")], 8 if kind == "parts" else 0)
 
 
 class _PlainNorm(nn.Module):

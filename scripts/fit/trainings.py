@@ -31,6 +31,7 @@ from ddlprof.planning.job import DescribedJob
 from ddlprof.planning.layouts import LayoutQuestion, predict_layouts
 from ddlprof.planning.transformers import workload_by_sizes
 from ddlprof.recommender import Settings, Workload
+from ddlprof.recommender.compute.memory import CONTEXT_GIB
 from ddlprof.recommender.layout import parse_layout
 from scripts.bench.jobs import progress
 from scripts.fit.trained_models import CONFIGS, gpt2_like
@@ -147,11 +148,18 @@ def _ask(source: str, row: Row) -> Ask:
         image = "bfloat16:3,224,224" if precision == "bf16" else "float32:3,224,224"
         counted = {**counted, "seq_len": None, "inputs": (image,)}
     else:
-        name = _config_file(str(row["model"]), row)
+        name, loss = _config_file(str(row["model"]), row), _own_loss(source, row)
+        if loss:
+            name = f"scripts.fit.trained_models:{loss}_{str(row['model']).replace('.', '_')}"
+        if loss or again:  # without a mask, transformers takes sequences for packed and makes one for its attention
+            names = ("input_ids", "labels") if precision == "fp32" else ("input_ids", "attention_mask", "labels")
+            given = tuple(f"{each}=int64:{row['seq']}" for each in names)  # grouped heads in fp32 are fused with a mask
+            counted = {**counted, "seq_len": None, "inputs": given}
     rank = 64 if source == "qwen" else 8
     adapted = method in ("lora", "qlora")
-    # Adapters were in the type of the weights then, or are in torchtune; fp32 beside 16 bit in DeepSpeed.
-    held = {"qwen": "amp-fp16" if method == "qlora" else "bf16", "torchtune": "bf16"}.get(source)
+    # Adapters are in the type of the weights in torchtune and DeepSpeed, and were in fp32 in PEFT before 0.7.
+    by_trainer = "amp-bf16" if gpus == 1 else "bf16"
+    held = {"qwen": "fp16" if method == "qlora" else by_trainer, "torchtune": "bf16"}.get(source)
     accumulated = 1 if source == "ljm565" else int(row["grad_accum"])  # its step is one forward and backward
     settings = Settings(
         optimizer="lamb-fused" if "fused LAMB" in notes else None,
@@ -161,9 +169,25 @@ def _ask(source: str, row: Row) -> Ask:
         qlora_format="gptq" if "GPTQ" in str(row["precision"]) else None,
     )  # fmt: skip
     memory = float(row["memory_gib"]) / (gpus if source == "qwen" else 1)
-    apart = "chunked CE" in notes or "optimizer in backward" in notes  # not to be asked for; changes memory alone
+    if source == "ljm565":
+        memory *= 1e9 / 2**30  # it prints what the allocator holds in units of 1e9 bytes
+    if source in ("ljm565", "torchtune"):
+        memory += CONTEXT_GIB  # which no figure of the allocator has
+    # Not to be asked for, and of memory alone; what tuned rows have, the later ones have too.
+    apart = "optimizer in backward" in notes or "after offloading" in notes or notes.startswith("QLoRA; each on top")
     return Ask((source, method, gpu, f"{gpus} GPUs" if gpus > 1 else "1 GPU"), name, gpu, gpus, int(row["batch"]),
                float(row["step_s"]), counted, settings, None if apart or pd.isna(memory) else memory)  # fmt: skip
+
+
+def _own_loss(source: str, row: Row) -> str | None:
+    """How the training's own code computes the loss (`trained_models`); None: as transformers does it."""
+    if source == "ljm565":
+        return "outside"
+    if source == "qwen":  # without autocast under DeepSpeed
+        return "outside" if row["method"] in ("full", "qlora") else None
+    if source == "torchtune":  # its tuned rows have each what those before have
+        return None if row["notes"].startswith(("packed;", "+compile;")) else "parts"
+    return None
 
 
 def _targets(source: str) -> str:
@@ -182,7 +206,7 @@ def _optimizer(source: str) -> str:
 
 
 def _strategy(source: str, row: Row) -> str | None:
-    if source == "qwen" and row["method"] == "full":
+    if source == "qwen" and row["method"] in ("full", "qlora"):
         return "deepspeed-zero2"
     if int(row["gpus"]) == 1:
         return None

@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ddlprof.base.errors import UserError
 from ddlprof.model.operators import PHASES, Operator, StepOperators, model_flops
+from ddlprof.operators.trace_cuda import attention_kernel
 from ddlprof.operators.trace_step import Inputs, StepSettings, trace_step
 from ddlprof.recommender.compute.what_if import as_asked
 
@@ -122,6 +123,13 @@ class Masked(nn.Module):
         mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril() if self.as_tensor else None
         with sdpa_kernel(self.kernel) if self.kernel else contextlib.nullcontext():
             return F.scaled_dot_product_attention(q, q, q, mask, is_causal=mask is None)
+
+
+@pytest.mark.parametrize(("heads", "fused"), [(4, True), (2, False)])
+def test_attention_in_fp32_is_fused_if_it_may_be_grouped_and_is_not(heads: int, fused: bool) -> None:
+    """transformers allows for groups always; CUDA's kernel for fp32 goes by the heads that there are."""
+    query, key = (torch.empty(2, each, 16, 32) for each in (4, heads))
+    assert (attention_kernel(query, key, key, None) is not None) == fused
 
 
 def test_time_follows_what_a_kernel_does_and_the_mfu_what_the_model_needs() -> None:

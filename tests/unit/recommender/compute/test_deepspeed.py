@@ -59,6 +59,24 @@ def test_copies_in_fp32_are_kept_and_updated(gpus: int) -> None:
     assert need.bytes < 64 * GIB
 
 
+def test_buckets_are_whole_however_little_is_trained() -> None:
+    """Two of 5e8 elements in 16 bit, and of gradients that are accumulated a flat copy for each micro-batch."""
+    memory = replace(HALF.memory, trained_bytes=2e6, points=((0.0, 5e9), (2e6, 1e9)))  # type: ignore[type-var]
+    job = JobMemory(replace(JOB, step=replace(HALF, memory=memory)), precision="bf16", strategy="deepspeed-zero2")
+    once, accumulated = job.need(8, 1, 1), job.need(8, 1, 8)
+    assert once is not None
+    assert accumulated is not None
+    assert once.gathered == accumulated.gathered == 2e9
+    assert accumulated.gradients - once.gradients == pytest.approx(2e6)
+
+
+def test_the_allocator_keeps_buckets_in_which_the_update_does_not_fit() -> None:
+    memory = replace(HALF.memory, trained_bytes=4e9, points=((4e9, 0.0),))  # type: ignore[type-var]
+    need = JobMemory(replace(JOB, step=replace(HALF, memory=memory)), strategy="deepspeed-zero2").need(8, 1)
+    assert need is not None
+    assert (need.update, need.gathered) == (3 * 4e9, 2e9)
+
+
 def test_parameters_in_fp32_have_no_copies() -> None:
     wide: StepOperators = as_asked(STEP, batch=8, deepspeed=True)
     assert wide == STEP

@@ -37,7 +37,25 @@ def test_a_published_row_is_asked_with_its_settings(tmp_path: Path) -> None:
     assert ask.counted["checkpointing"] is True
     assert (ask.settings.lora_targets, ask.settings.lora_precision) == ("all-linear", "bf16")
     [packed], _ = asks(tmp_path, "qwen", {"method": "qlora", "precision": "fp16 int4 GPTQ"})
-    assert (packed.settings.qlora_format, packed.settings.lora_precision) == ("gptq", "amp-fp16")
+    assert (packed.settings.qlora_format, packed.settings.lora_precision) == ("gptq", "fp16")
+    assert packed.settings.strategy == "deepspeed-zero2"
+
+
+def test_a_loss_of_the_trainings_own_code_is_counted_as_it_is(tmp_path: Path) -> None:
+    [packed], _ = asks(tmp_path, "qwen", {"method": "qlora", "precision": "fp16 int4 GPTQ"})
+    assert packed.model == "scripts.fit.trained_models:outside_qwen1-1_8b"
+    assert packed.counted["inputs"] == ("input_ids=int64:256", "attention_mask=int64:256", "labels=int64:256")
+    tuned = ["packed; each", "+compile; each", "+chunked CE; each", "LoRA (after offloading); each"]
+    rows: list[dict[str, object]] = [{"method": "full", "notes": each} for each in tuned]
+    found, _ = asks(tmp_path, "torchtune", *rows)
+    own = [ask.model.startswith("scripts.fit.trained_models:parts_") for ask in found if ask.group[0] == "torchtune"]
+    assert own == [False, False, True, True]
+    assert [ask.memory_gib is None for ask in found if ask.group[0] == "torchtune"] == [False, False, False, True]
+
+
+def test_figures_of_the_allocator_are_held_against_the_need_with_the_context(tmp_path: Path) -> None:
+    [ask], _ = asks(tmp_path, "ljm565", {"gpus": 1})
+    assert ask.memory_gib == pytest.approx(40e9 / 2**30 + 0.8)
 
 
 def test_rows_that_nobody_can_ask_for_are_counted_by_their_reason(tmp_path: Path) -> None:

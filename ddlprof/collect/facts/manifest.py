@@ -9,7 +9,7 @@ from ddlprof.collect.accelerator import known
 from ddlprof.collect.facts.machine import PACKAGES, versions
 from ddlprof.collect.facts.model_inspector import ModelInspector
 from ddlprof.collect.steps.attribution import StepAssembler
-from ddlprof.model.manifest import Manifest
+from ddlprof.model.manifest import Manifest, TrainingFacts
 from ddlprof.model.operators import Operator, StepMemory, StepOperators
 from ddlprof.model.records import StepRow
 from ddlprof.operators.features import (
@@ -74,6 +74,16 @@ def update_manifest(
     accelerator = known.in_use()
     if accelerator is not None:
         training.peak_device_memory_bytes = accelerator.peak_allocated_bytes()
+    _add_input(training, probe)
+    training.interpreter_hook = probe.switches.interpreter_hook
+    training.anomaly_share, training.deterministic = probe.switches.anomaly_share, probe.switches.deterministic
+    training.evaluates_with_gradients = assembler.evaluates_with_gradients
+    training.kept_graphs, training.retained_graphs = probe.kept_graphs.kept, probe.kept_graphs.retained
+    _add_optimizer(manifest, probe)
+
+
+def _add_input(training: TrainingFacts, probe: ModelInspector) -> None:
+    """Adds what is known of the loader and its batches."""
     training.loader_workers = probe.loader_workers
     for name, value in probe.loader.items():
         setattr(training, name, value)
@@ -82,11 +92,6 @@ def update_manifest(
     training.batch_tensors, training.batch_bytes = probe.parts.tensors, probe.parts.bytes
     training.tokens_per_sample = probe.text.tokens_per_sample(training.batch_per_rank)
     training.padding_share = probe.text.padding_share
-    training.interpreter_hook = probe.switches.interpreter_hook
-    training.anomaly_share, training.deterministic = probe.switches.anomaly_share, probe.switches.deterministic
-    training.evaluates_with_gradients = assembler.evaluates_with_gradients
-    training.kept_graphs, training.retained_graphs = probe.kept_graphs.kept, probe.kept_graphs.retained
-    _add_optimizer(manifest, probe)
 
 
 def _add_batch(manifest: Manifest, probe: ModelInspector, row: StepRow) -> None:

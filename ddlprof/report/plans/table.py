@@ -23,14 +23,12 @@ class Remark(NamedTuple):
 
 
 REMARKS: Mapping[str, Remark] = {
-    "C": Remark("cheapest", "the cheapest"),
-    "B": Remark(
-        "balanced", "the balanced one: from there a little faster costs much, and a little cheaper takes much longer"
-    ),
-    "F": Remark("fastest", "the fastest"),
+    "C": Remark("cheapest", "cheapest"),
+    "B": Remark("balanced", "balanced: a little faster costs much, a little cheaper takes much longer"),
+    "F": Remark("fastest", "fastest"),
     "s": Remark("spot", "spot, can be taken away at any time: interruptions are counted"),
     "f": Remark("failures counted", "failures of machines are counted"),
-    "x": Remark("extrapolated", "extrapolated beyond what was measured, so its interval is wider"),
+    "x": Remark("extrapolated", "extrapolated beyond what was measured, so less sure"),
     "?": Remark("fits perhaps", "fits perhaps in memory"),
     "m": Remark("memory not known", "memory not known, assumed to fit"),
     "a": Remark("ARM", "ARM processor, which the job's packages must be built for"),
@@ -104,7 +102,7 @@ def _legend(shown: Sequence[ShownPlan], names: Sequence[str]) -> str:
         said += [f"{'; '.join(letters)}."] * bool(letters)
     if any(row.folded for row in shown):
         more = "+N: so many other" if _LETTERS in names else "Other"
-        said.append(f"{more} sizes of these machines meet the budget, too: --all-sizes lists them.")
+        said.append(f"{more} sizes of these machines are in time, too (--all-sizes).")
     return " ".join(said)
 
 

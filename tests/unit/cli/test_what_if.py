@@ -138,7 +138,7 @@ def test_prices_of_ones_own(
     assert ddlprof(monkeypatch, "recommend", bert, *options) == 0
     listed = {(row["instance_type"], row["nodes"]): row for row in rows("r.csv")}
     capsys.readouterr()
-    assert ddlprof(monkeypatch, "recommend", bert, *options, *own, "--discount", "aws=30%", "--top", "20") == 0
+    assert ddlprof(monkeypatch, "recommend", bert, *options, *own, "--discount", "aws=30%", "--top", "20", "--why") == 0
     out = capsys.readouterr().out
     found = rows("r.csv")
     assert (found[0]["instance_type"], float(found[0]["cost_usd"]), found[0]["price_basis"]) == (

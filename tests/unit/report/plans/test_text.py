@@ -176,7 +176,22 @@ def test_costs_that_are_close_show_which_is_lower() -> None:
 def test_old_prices_are_said_to_be_old() -> None:
     assert "days old" not in render(answer(today=date(2026, 8, 1)), top=3)
     page = render(answer(today=date(2026, 11, 21)), top=3)
-    assert "Prices    aws us-east-1, of 2026-07-20, 124 days old: for newer ones run ddlprof" in page
+    assert "Prices    aws us-east-1, of 2026-07-20; 124 days old; newer: ddlprof instances\n" in page
+
+
+def test_without_why_the_page_is_the_answer_alone() -> None:
+    def labels(asked: Answer) -> list[str]:
+        lines = render(asked, top=3, why=False).splitlines()[2:]
+        return [line.split()[0] for line in lines if line[:1].isalpha() and not line.startswith("GPUS")]
+
+    asked = answer(max_nodes=6, advice="a run on 2 x small.1 would narrow the intervals most")
+    assert labels(asked) == ["Cheapest", "Fastest", "Changes", "Rejected"]
+    assert labels(replace(asked, today=date(2026, 11, 21)))[-1] == "Prices"
+    assert labels(answer(budget_s=60.0)) == ["None", "Rejected"]  # with every reason
+    reasons = ["not predictable: X: unknown"] * 5 + ["over budget: by far"] * 2 + ["retired", "no price: spot in a"]
+    asked = replace(asked, plans=[asked.plans[0], *(replace(asked.plans[0], reason=reason) for reason in reasons)])
+    page = render(asked, top=3, why=False)
+    assert "\nRejected  9: 5 not predictable, 2 over budget, 2 other (--why)\n" in page
 
 
 def test_an_impossible_budget_says_what_it_would_take() -> None:

@@ -162,15 +162,15 @@ def _answer(job: DescribedJob, layouts: str | None, engine: str | None, question
 
     `engine` is what the best plan is to be started with.
     """
-    from ddlprof.cli.screen import progress, waiting
+    from ddlprof.cli.screen import progress
     from ddlprof.planning.choose import answer
 
     if question.nodes and (question.max_nodes or not question.instance_types):
         raise UserError("--nodes takes --instance beside it, and no --max-nodes")
     if layouts is not None:
         allows = emit_options.allows(job, engine, question.settings.precision)
-        with waiting("trying layouts"):
-            return layout_options.best_layouts(job, layouts, question, allows)
+        with progress("trying layouts") as advance:
+            return layout_options.best_layouts(job, layouts, question, allows, advance)
     layout_options.refuse("it goes with --layouts auto", global_batch=question.global_batch, gpus=question.gpus)
     with progress("predicting") as advance:
         return answer(job, question, advance)

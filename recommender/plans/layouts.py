@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ddlprof import instance_catalog
-from ddlprof.instance_catalog import Catalog, InstanceType
+from ddlprof.instance_catalog import Catalog, InstanceType, Price
 from ddlprof.instance_catalog.own_prices import OwnPrices, with_own_prices
 from ddlprof.recommender.compute.memory_fit import MemoryVerdict, NeededMemory, usable_gib_of
 from ddlprof.recommender.errors import PredictionError
@@ -91,6 +91,7 @@ def recommend_layouts(
     learned: Learned | None = None,
     memory: MemoryOfLayout | None = None,
     allows: Callable[[Layout], bool] | None = None,
+    advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> LayoutPlans:
     """Plans with the best layout of a transformer on each machine type and each number of GPUs.
 
@@ -112,19 +113,23 @@ def recommend_layouts(
     chosen = choose_machines(job, catalog, instance_types, choose_instances(catalog, instance_types, region, cloud))
     chosen = list(_with_nvlink(chosen, catalog, pricings)) if instance_types is None else chosen
     plans, tried = list[Plan](), list[TriedOn]()
+    asked: list[tuple[InstanceType, str, list[Price], int]] = []
     for instance, where, problem in chosen:
-        usable_gib = usable_gib_of(catalog.gpu(instance.gpu_model), instance.gpu_memory_gib) or 0.0
         offers = [catalog.price(instance.instance_type, where, name, instance.cloud) for name in pricings]
         priced = [price for price in offers if price]
         reason = problem or ("" if priced else f"no price: {', '.join(pricings)} in {where}")
         if reason:
             plans.append(make_plan(_rejected(instance, where, 1, reason), pricings[0], None, limits))
             continue
-        for number in [nodes] if nodes else _numbers(instance, gpus, max_nodes):
-            found = search.on(machine_from_type(instance, catalog), (instance.gpus,) * number, usable_gib)
-            best = _candidate(instance, where, number, found, workload, usable_gib)
-            plans += [make_plan(best, p.pricing, p, limits) for p in priced]
-            tried += [TriedOn(instance, where, number, priced[0].usd_per_hour * number, each) for each in found.tried]
+        numbers = [nodes] if nodes else _numbers(instance, gpus, max_nodes)
+        asked += [(instance, where, priced, number) for number in numbers]
+    for done, (instance, where, priced, number) in enumerate(asked, 1):
+        usable_gib = usable_gib_of(catalog.gpu(instance.gpu_model), instance.gpu_memory_gib) or 0.0
+        found = search.on(machine_from_type(instance, catalog), (instance.gpus,) * number, usable_gib)
+        best = _candidate(instance, where, number, found, workload, usable_gib)
+        plans += [make_plan(best, p.pricing, p, limits) for p in priced]
+        tried += [TriedOn(instance, where, number, priced[0].usd_per_hour * number, each) for each in found.tried]
+        advance(done, len(asked))
     return LayoutPlans(sorted((with_energy(plan, catalog) for plan in plans), key=order), tried)
 
 

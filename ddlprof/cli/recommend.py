@@ -131,12 +131,13 @@ def recommend(
     the upper end of its 80 % interval does. The exit code is 1 if no plan does.
     """
     emission, destinations = emit_options.wanted_with(emit, plan, out, format, FORMATS)
+    budget_s = _budget_s(budget, steps, epochs, samples)
     job, batches = _job(learned, run or [], batch, other_job or ())
     emission = emit_options.with_path(emission, job, layouts is not None)
     adapters = lora, qlora, lora_targets, lora_precision, qlora_format
     asked = strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, *adapters, host_launch_us
     answer = _answer(job, layouts, emit, PlanQuestion(
-        budget_s=_budget_s(budget, steps, epochs, samples), max_cost_usd=max_cost, region=region, cloud=cloud,
+        budget_s=budget_s, max_cost_usd=max_cost, region=region, cloud=cloud,
         samples=_samples(job, steps, epochs, samples, global_batch), pricing=names_in(pricing),
         instance_types=names_in(",".join(instance or [])) or None, prices=options.own_prices(discount, prices),
         settings=settings_of(precision, *asked), interruptions=options.interruptions_of(interruptions),

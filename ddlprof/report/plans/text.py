@@ -149,7 +149,7 @@ def _pareto(answer: Answer) -> list[str]:
     priced = [plan for plan in answer.plans if plan.time_s and plan.cost_usd]
     if not priced:
         return ["All of these are paid for: there is no cost to compare with time."]
-    unit, unit_s = time_unit(answer.budget_s)
+    unit, unit_s = time_unit(min(answer.budget_s, max(plan.time_s or 0.0 for plan in priced)))
 
     def point(plan: Plan) -> tuple[float, float]:
         return (plan.time_s or 0.0) / unit_s, plan.cost_usd or 0.0

@@ -127,6 +127,8 @@ class TrainingFacts:
     """The number of first steps whose autograd graphs still lived at the last look; None: nobody looked."""
     retained_graphs: Shared[bool | None] = None
     """Whether the only backward of each first step kept its graph (`retain_graph=True`), which was let go later."""
+    evaluates_with_gradients: Shared[bool | None] = None
+    """Whether the trained model was evaluated with gradients; None: not known."""
     launch_us: float | None = None
     """Microseconds that the host of rank 0 takes to launch a small operator, timed when the training had ended."""
 

@@ -142,8 +142,10 @@ def _line(facts: Facts, title: str, what: str) -> Issue | None:
 
 def evaluation_share(facts: Facts) -> Issue | None:
     """Finds a job that spends much of its time evaluating."""
-    return _part_of_job(facts, "evaluation", "evaluations", "the job spends much of its time evaluating",
-                        _AT_LINE[source_locations.EVALUATION][1])  # fmt: skip
+    action = _AT_LINE[source_locations.EVALUATION][1]
+    if facts.training.evaluates_with_gradients:
+        action = f"with torch.no_grad(): around it, as nothing uses the graphs that it makes; {action}"
+    return _part_of_job(facts, "evaluation", "evaluations", "the job spends much of its time evaluating", action)
 
 
 def after_checkpoints(facts: Facts) -> Issue | None:

@@ -84,6 +84,7 @@ def update_manifest(
     training.padding_share = probe.text.padding_share
     training.interpreter_hook = probe.switches.interpreter_hook
     training.anomaly_share, training.deterministic = probe.switches.anomaly_share, probe.switches.deterministic
+    training.evaluates_with_gradients = assembler.evaluates_with_gradients
     training.kept_graphs, training.retained_graphs = probe.kept_graphs.kept, probe.kept_graphs.retained
     _add_optimizer(manifest, probe)
 

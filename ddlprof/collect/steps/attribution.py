@@ -55,6 +55,9 @@ class StepAssembler(OpenStep):
         """The peak memory that is written into the steps that end from now on."""
         self.lost_steps = 0
         """The number of steps that could not be told, as some of their events were lost."""
+        self.evaluates_with_gradients: bool | None = None
+        """Whether the trained model was evaluated with gradients; None: no forward with gradients was in training mode,
+        so that those in eval mode may be the training."""
         self.boundaries = StepBoundaries(step_optimizer)
         self.phases = Phases(self.boundaries)
         self.spans = JobSpans(origin)
@@ -69,6 +72,7 @@ class StepAssembler(OpenStep):
         self._comm_since = origin
         self._reached: set[Any] = set()  # streams whose collectives the clock's stream was ever seen to wait for
         self._trained_on: int | None = None  # the samples of the last training forward
+        self._maybe_evaluated: tuple[int, Any] | None = None  # when a batch for eval mode began, and its loader
         self._handlers: list[Handler] = [getattr(self, f"_{kind.name.lower()}") for kind in Kind]
 
     def feed(self, event: Event) -> Iterable[FinishedStep]:
@@ -93,6 +97,8 @@ class StepAssembler(OpenStep):
             last = self._finish(self._last)
             if last is not None:
                 yield last
+        if self._maybe_evaluated is not None:
+            self._evaluated(self._last)
         self._settle(None)  # what came after the last step
         self.spans.trained()
 
@@ -147,12 +153,26 @@ class StepAssembler(OpenStep):
             self.parts.book_as(FORWARD, no_grad.teaching_ns)
         if segment.begin is not None and (training is False or no_grad.evaluates):
             self.spans.evaluation(segment.begin, segment.end)
-        if training:
+        if training and self._maybe_evaluated is None:
             self.spans.trained()
+
+    def _evaluated(self, time: int) -> None:
+        """Called where no backward has followed a forward with gradients in eval mode: it was an evaluation."""
+        assert self._maybe_evaluated is not None
+        begin, loader = self._maybe_evaluated
+        self._maybe_evaluated, self.evaluates_with_gradients = None, True
+        if loader is not None:
+            self._roles[loader] = False
+        self.spans.evaluation(begin, time)
+        self._sums.flags |= Flag.EVALUATION
+        self._state &= ~states.TRAINING
+        self._forwards_since_backward = self._passes.unused = 0
 
     # -- input ----------------------------------------------------------------------------------------------------
 
     def _data_begin(self, time: int, loader: Any, b: Any, c: Any) -> None:
+        if self._maybe_evaluated is not None:
+            self._evaluated(time)
         segment = self._segment
         if segment.loader != loader or segment.no_grad or segment.loader is None:
             self._settle(None)
@@ -203,6 +223,11 @@ class StepAssembler(OpenStep):
             return
         self._trained_on = samples or self._trained_on
         self._maybe_closure = False
+        if training_mode:
+            self._maybe_evaluated = None  # it was a teacher's
+            self.evaluates_with_gradients = self.evaluates_with_gradients or False
+        elif training_mode is False and self.evaluates_with_gradients is not None and self._segment.delivered:
+            self._maybe_evaluated = self._segment.begin or time, self._segment.loader
         self._settle(True)
         self._count_early()
         self.parts.begin(FORWARD)
@@ -223,6 +248,9 @@ class StepAssembler(OpenStep):
             self._closure_begun()
         self._begin_training()
         self.parts.begin(BACKWARD)
+        if self._maybe_evaluated is not None:
+            self._maybe_evaluated = None
+            self.spans.trained()
         if unseen:
             self.parts.cannot_tell()
         self._in_backward = True

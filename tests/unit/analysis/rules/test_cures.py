@@ -11,7 +11,7 @@ from ddlprof.analysis.features import SampleCost
 from ddlprof.analysis.issued import IssuedTraffic
 from ddlprof.analysis.rules.facts import Facts, ProfilerWindow, Reductions
 from tests.golden.runs import MS
-from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING
+from tests.unit.analysis.rules.input_cases import BLOCKED, WAITING, job
 from tests.unit.analysis.rules.made_up import WINDOW, ddp, facts
 from tests.unit.analysis.rules.test_rules import (
     CHECKPOINTED,
@@ -58,6 +58,12 @@ from tests.unit.analysis.rules.test_rules import (
 def test_what_a_switch_gains_at_most(rule: str, given: Facts, gain_ms: float) -> None:
     (finding,) = found(rule, given)
     assert finding.gain_s == pytest.approx(gain_ms / 1000, rel=0.005)
+
+
+@pytest.mark.parametrize("graded", [True, False, None])
+def test_only_an_evaluation_with_gradients_is_told_to_go_without(graded: bool | None) -> None:
+    (finding,) = found("evaluation_share", facts(job=job("evaluation", 300), evaluates_with_gradients=graded))
+    assert ("torch.no_grad()" in finding.next) == bool(graded)
 
 
 def test_threads_are_what_other_work_leaves() -> None:

@@ -321,6 +321,44 @@ def test_evaluation_without_a_loader(thread: Thread) -> None:
     assert thread.rows[1].other_ns == 100 * MS
 
 
+def test_an_evaluation_with_gradients(thread: Thread) -> None:
+    """`torch.no_grad()` is missing: no backward follows what the model computes in eval mode."""
+    thread.step()
+    for _ in range(3):
+        thread.batch(10, loader=1)
+        thread.forward(20, training=False)
+        thread.spend(4)  # the loss
+    thread.batch(2, loader=1, samples=0)
+    thread.step()
+    thread.step()
+    before, _, after = thread.rows
+    assert [flags(each) for each in thread.rows] == ["", "evaluation", ""]
+    assert ms(after) == ms(before)
+    assert thread.assembler.evaluates_with_gradients is True
+    (span,) = thread.assembler.spans.take()
+    assert (span.what, span.duration_ns // MS) == ("evaluation", 3 * 34 + 2)
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_forwards_in_eval_mode_may_be_training(thread: Thread, trained: bool) -> None:
+    """With layers of normalisation that stay as they are; batches of which one backward is for two; a teacher."""
+    if trained:
+        thread.step()
+    for _ in range(2):
+        thread.batch(10)
+        thread.forward(20, training=False)
+        if trained:
+            thread.forward(20)  # the student
+        else:
+            thread.batch(10)
+            thread.forward(20, training=False)
+        thread.backward(30)
+        thread.update(10)
+    assert not any(row.flags for row in thread.rows)
+    assert not thread.assembler.evaluates_with_gradients
+    assert thread.assembler.spans.take() == []
+
+
 @pytest.mark.parametrize("training_mode", [True, False])
 def test_teacher_before_the_student(thread: Thread, training_mode: bool) -> None:
     thread.batch(10)

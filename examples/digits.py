@@ -98,6 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2, help="loader worker processes of each rank")
+    parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--batch", type=int, default=32, help="images in a batch of each rank")
     args = parser.parse_args()
 
@@ -113,7 +114,7 @@ def main() -> None:
     test_loader = DataLoader(test_set, batch_size=256)
     model = make_model()
     wrapped = DistributedDataParallel(model) if distributed else model
-    optimizer = torch.optim.AdamW(wrapped.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(wrapped.parameters(), lr=args.lr)
 
     for epoch in range(args.epochs):
         if sampler is not None:

@@ -43,8 +43,11 @@ class Catalog:
         """The type of that name, in upper or lower case. Raises CatalogError naming the closest."""
         if cloud is not None:
             self._check_cloud(cloud)
-        found = [row for row in self._by_name.get(name.strip().lower(), ()) if cloud in (None, row.cloud)]
+        alike = self._by_name.get(name.strip().lower(), ())
+        found = [row for row in alike if cloud in (None, row.cloud)]
         if not found:
+            if alike:
+                raise CatalogError(f"{alike[0].instance_type} is a type of {alike[0].cloud}, not of {cloud}")
             names = [row.instance_type for row in self.instances if cloud in (None, row.cloud)]
             raise CatalogError(unknown("instance type", name, names))
         return found[0]

@@ -111,7 +111,8 @@ def _lateness(own: RankAnalysis, others: Sequence[RankAnalysis]) -> tuple[NDArra
     median of the others in each, in ns."""
     common = own.times.step[own.times.steady]
     for rank in others:
-        common = np.intersect1d(common, rank.times.step[rank.times.steady])
+        steady = rank.times.step[rank.times.steady]
+        common = common if np.array_equal(common, steady) else np.intersect1d(common, steady)
     if not others or not len(common):
         return np.zeros(0, dtype=np.intp), np.zeros(0)
     theirs = np.median([_own_ns(rank)[_places(rank, common)] for rank in others], axis=0)

@@ -66,7 +66,8 @@ def _saving(ranks: Sequence[RankAnalysis]) -> IntArray:
     saving: list[IntArray] = []
     for rank in ranks:
         unusual = rank.flags & int(Flag.WARMUP | Flag.EVALUATION | Flag.EPOCH_START | Flag.COMPILE | Flag.TRACED) != 0
-        common = np.intersect1d(common, rank.times.step[~unusual])
+        usual = rank.times.step[~unusual]
+        common = common if np.array_equal(common, usual) else np.intersect1d(common, usual)
         saving.append(rank.times.step[rank.flags & int(Flag.CHECKPOINT) != 0])
     return np.intersect1d(common, np.concatenate([*saving, np.zeros(0, dtype=np.int64)]))
 

@@ -110,13 +110,13 @@ def _write_sizes(destinations: Wanted, model: str, sizes: dict[str, Any], seq_le
 
 def _write_counts(destinations: Wanted, model: str, inputs: list[str], counted: dict[str, Any]) -> None:
     """Writes what is counted of a model that torch makes."""
-    from ddlprof.cli.screen import waiting
+    from ddlprof.cli.screen import progress
     from ddlprof.planning.features import count_model
     from ddlprof.recommender.workload import workload_text
     from ddlprof.report.features import as_table
 
-    with waiting("counting"):
-        found = count_model(model, inputs, **counted)
+    with progress("counting", at_once=True) as advance:
+        found = count_model(model, inputs, **counted, advance=advance)
     destinations.write(
         {
             "table": lambda found: as_table(found.facts, found.step, found.notes),

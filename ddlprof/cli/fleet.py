@@ -70,7 +70,7 @@ def fleet(
         catalog.instance(instance)  # before the search, so that a wrong name fails at once
     found = search(folder)
     if not found.runs:
-        raise UserError(f"{folder}: no run in it" + "".join(f"; {line}" for line in found.left_out))
+        raise UserError("; ".join([f"{folder}: no run in it", *found.left_out, "make one with: ddlprof run SCRIPT"]))
     with progress("reading summaries") as advance:
         entries = entries_of(found, analyse, now_ns, advance)
     rows = [

@@ -35,6 +35,8 @@ def run_named(text: str) -> str:
 
     Raises UserError where there are not as many runs. A file or folder of that name goes first.
     """
+    if not text:
+        raise UserError("the name of a run is empty, as of a variable that is not set: name a run directory")
     found = _LAST.fullmatch(text)
     if found is None or os.path.lexists(text):
         return text

@@ -88,7 +88,11 @@ def refuse(reason: str, **given: object) -> None:
 
 
 def best_layouts(
-    job: DescribedJob, layouts: str, question: PlanQuestion, allows: Callable[[Layout], bool] | None
+    job: DescribedJob,
+    layouts: str,
+    question: PlanQuestion,
+    allows: Callable[[Layout], bool] | None,
+    advance: Callable[[int, int], None],
 ) -> Answer:
     """The answer with layouts. Raises UserError for options that contradict them.
 
@@ -110,4 +114,4 @@ def best_layouts(
     )
     fixed = {name: getattr(question.settings, name) for name in apart.split()}
     refuse("it is part of the layouts that are searched", **fixed)
-    return layout_answer(job, question, allows)
+    return layout_answer(job, question, allows, advance)

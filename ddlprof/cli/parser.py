@@ -148,7 +148,7 @@ def call(arguments: list[str]) -> int:
         # Usage errors: click's classes, or typer's copy of them, depending on typer's version.
         if not hasattr(error, "format_message"):
             raise
-        command = _command_path(error)
+        command = _command_path(error, arguments)
         message = _renamed(command, error) or " ".join(error.format_message().split()).rstrip(".")
         complain(f"{message} (see {command} --help)")
         return _USAGE_EXIT_CODE
@@ -165,6 +165,8 @@ def _renamed(command: str, usage_error: Exception) -> str | None:
     return f"{option} is gone: type {now}" if now else None
 
 
-def _command_path(usage_error: Exception) -> str:
+def _command_path(usage_error: Exception, arguments: list[str]) -> str:
     context = getattr(usage_error, "ctx", None)
-    return context.command_path if context else "ddlprof"
+    if context:
+        return str(context.command_path)
+    return f"ddlprof {arguments[0]}" if arguments and arguments[0] in commands() else "ddlprof"

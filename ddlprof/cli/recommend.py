@@ -119,8 +119,7 @@ def recommend(
     lora_precision: options.LoraPrecision = None, qlora_format: options.QloraFormat = None,
     discount: options.Discounts = None, prices: options.Prices = None,
     interruptions: options.Interruptions = None,
-    other_job: options.OtherJobs = None,
-    learned: options.LearnedFile = None,
+    other_job: options.OtherJobs = None, learned: options.LearnedFile = None,
     carbon: _Carbon = None,
     out: Out = None,
     format: _Format = None,
@@ -131,12 +130,13 @@ def recommend(
     the upper end of its 80 % interval does. The exit code is 1 if no plan does.
     """
     emission, destinations = emit_options.wanted_with(emit, plan, out, format, FORMATS)
+    budget_s = _budget_s(budget, steps, epochs, samples)
     job, batches = _job(learned, run or [], batch, other_job or ())
     emission = emit_options.with_path(emission, job, layouts is not None)
     adapters = lora, qlora, lora_targets, lora_precision, qlora_format
     asked = strategy, optimizer, grad_accum, checkpointing, compiled, channels_last, *adapters, host_launch_us
     answer = _answer(job, layouts, emit, PlanQuestion(
-        budget_s=_budget_s(budget, steps, epochs, samples), max_cost_usd=max_cost, region=region, cloud=cloud,
+        budget_s=budget_s, max_cost_usd=max_cost, region=region, cloud=cloud,
         samples=_samples(job, steps, epochs, samples, global_batch), pricing=names_in(pricing),
         instance_types=names_in(",".join(instance or [])) or None, prices=options.own_prices(discount, prices),
         settings=settings_of(precision, *asked), interruptions=options.interruptions_of(interruptions),
@@ -162,15 +162,15 @@ def _answer(job: DescribedJob, layouts: str | None, engine: str | None, question
 
     `engine` is what the best plan is to be started with.
     """
-    from ddlprof.cli.screen import progress, waiting
+    from ddlprof.cli.screen import progress
     from ddlprof.planning.choose import answer
 
     if question.nodes and (question.max_nodes or not question.instance_types):
         raise UserError("--nodes takes --instance beside it, and no --max-nodes")
     if layouts is not None:
         allows = emit_options.allows(job, engine, question.settings.precision)
-        with waiting("trying layouts"):
-            return layout_options.best_layouts(job, layouts, question, allows)
+        with progress("trying layouts") as advance:
+            return layout_options.best_layouts(job, layouts, question, allows, advance)
     layout_options.refuse("it goes with --layouts auto", global_batch=question.global_batch, gpus=question.gpus)
     with progress("predicting") as advance:
         return answer(job, question, advance)

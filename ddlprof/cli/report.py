@@ -11,7 +11,7 @@ from ddlprof.base.errors import UserError, complain
 from ddlprof.cli.latest import run_argument
 from ddlprof.cli.options import PHASE_HELP, RUN_HELP
 from ddlprof.cli.output import Out, format_option, tells_format, wanted
-from ddlprof.report.run.formats import FORMATS
+from ddlprof.report.run.formats import FORMATS, Analysed
 
 GOODPUT_FORMATS = ("table", "json")
 _BESIDES = " (CSV: ddlprof export)"
@@ -69,12 +69,20 @@ def report(
     destinations, window = wanted(out, format, tuple(FORMATS), besides=_BESIDES), _steps(step_range)
     with progress("reading") as advance:
         analysed = analysed_run(run, advance, instance, window, carbon, phase)
+    _require_steps(analysed, window)
     if save_summary:
         save_summary_of(run, analysed)
     destinations.write(FORMATS, analysed)
     page = destinations.path_of("html")
     if open_page and page is not None:
         _open(page)
+
+
+def _require_steps(analysed: Analysed, window: tuple[int | None, int | None]) -> None:
+    """Raises UserError where the run has no step from the first on."""
+    last = max((int(rank.times.step.max(initial=-1)) for each in analysed.attempts for rank in each.ranks), default=-1)
+    if (window[0] or 0) > last >= 0:
+        raise UserError(f"--step-range: the last step of the run is {last:,}, before {window[0]:,}")
 
 
 def _require_known(instance: str) -> None:

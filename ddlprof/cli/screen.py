@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from ddlprof.base.errors import complain
 from ddlprof.base.text import text_of
+from ddlprof.base.units import duration, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress, ProgressColumn
+    from rich.progress import Progress
 
 LINE_EVERY_S = 30.0
 """The time between two lines about progress, where there is no terminal."""
@@ -141,21 +142,29 @@ def _print_in_colour(text: str) -> None:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Yields `advance(done, total)`; the bar appears once the work has taken a second, and goes away at the end."""
-    if not is_terminal(sys.stderr):
-        yield lambda done, total: None
-        return
-    began = time.monotonic()
-    bar: Progress | None = None
+def progress(what: str, at_once: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Yields `advance(done, total)`: on a terminal a bar with the time left, which goes away at the end, elsewhere a
+    line now and then, for logs.
+
+    The bar appears once the work has taken a second, or `at_once` where its first part may take long or nobody advances
+    it: it has the time so far until then.
+    """
+    began_s = said_s = time.monotonic()
+    bar = _bar(what) if at_once and is_terminal(sys.stderr) else None
 
     def advance(done: int, total: int) -> None:
-        nonlocal bar
-        if bar is None and time.monotonic() - began > PATIENCE_S:
-            bar = _bar(what)
-            bar.start()
-        if bar is not None:
-            bar.update(bar.task_ids[0], completed=done, total=total)
+        nonlocal bar, said_s
+        now_s = time.monotonic()
+        if not done or now_s - began_s <= PATIENCE_S:
+            return
+        left_s = (now_s - began_s) * (total - done) / done
+        if not is_terminal(sys.stderr):
+            if now_s - said_s >= LINE_EVERY_S and done < total:
+                said_s = now_s
+                complain(f"{what}: {percent(done / total)}, about {duration(left_s)} left")
+            return
+        bar = bar or _bar(what)
+        bar.update(bar.task_ids[0], completed=done, total=total, ends_s=now_s + left_s)
 
     try:
         yield advance
@@ -164,54 +173,30 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
             bar.stop()
 
 
-@contextmanager
-def waiting(what: str) -> Iterator[None]:
-    """Shows that work of unknown length goes on, and its duration so far."""
-    if not is_terminal(sys.stderr):
-        yield
-        return
-    from rich.progress import SpinnerColumn, TimeElapsedColumn
-
-    with _shown(what, SpinnerColumn(), TimeElapsedColumn(), total=None):
-        yield
-
-
 def _bar(what: str) -> Progress:
-    from rich.progress import BarColumn, TaskProgressColumn, TimeRemainingColumn
-
-    return _shown(what, BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), total=100)
-
-
-def _shown(what: str, *columns: ProgressColumn, total: float | None) -> Progress:
     """A display of the work under way on the terminal behind standard error, until it is stopped."""
-    from rich.progress import Progress, TextColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn
+    from rich.text import Text
+
+    class TimeLeft(ProgressColumn):
+        """By all parts since the beginning: rich's own column forgets what is older than half a minute."""
+
+        def render(self, task: Task) -> Text:
+            ends_s = task.fields["ends_s"]
+            if ends_s is None:
+                return Text(f"{duration(round(task.elapsed or 0.0))} so far")
+            return Text(f"{duration(round(max(ends_s - time.monotonic(), 0.0)))} left")
 
     shown = Progress(
         TextColumn("ddlprof: {task.description}", markup=False),
-        *columns,
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeLeft(),
         console=console_on(sys.stderr),
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,
     )
-    shown.add_task(what, total=total)
+    shown.add_task(what, total=None, ends_s=None)
+    shown.start()
     return shown
-
-
-@contextmanager
-def simulating() -> Iterator[Callable[[int, int], None]]:
-    """Yields `advance(done, total)`, in jobs; without a terminal it says a line now and then, for logs."""
-    if is_terminal(sys.stderr):
-        with progress("simulating") as advance:
-            yield advance
-        return
-    said_s = time.monotonic()
-
-    def say(done: int, total: int) -> None:
-        nonlocal said_s
-        now_s = time.monotonic()
-        if now_s - said_s >= LINE_EVERY_S and done < total:
-            said_s = now_s
-            complain(f"simulated {done:,} of {total:,} jobs")
-
-    yield say

@@ -76,7 +76,13 @@ def parse_input(text: str) -> InputSpec:
     return InputSpec(shape, dtype, match["name"])
 
 
-def look(model: Any, inputs: list[InputSpec], settings: StepSettings, others: bool = False) -> ModelAlone:
+def look(
+    model: Any,
+    inputs: list[InputSpec],
+    settings: StepSettings,
+    others: bool = False,
+    advance: Callable[[int, int], None] = lambda done, total: None,
+) -> ModelAlone:
     """The counts of `model` and, if the shapes of its inputs are given, the operators of its step; with `others`, those
     in other precisions too.
 
@@ -92,8 +98,9 @@ def look(model: Any, inputs: list[InputSpec], settings: StepSettings, others: bo
         return ModelAlone(
             facts, None, ["FLOPs are not counted: say what one sample looks like, as in --input 3,224,224"]
         )
-    traces = _Traces(model, _with_decoder(model, inputs), settings)
     wanted = _others_of(settings.precision) if others and is_in_fp32(model) else ()
+    most = (1 + len(wanted)) * (1 + settings.checkpointing)
+    traces = _Traces(model, _with_decoder(model, inputs), settings, lambda done: advance(done, most))
     try:
         if settings.checkpointing:  # what a block does again is seen only before it does
             traces.plain[settings.precision] = traces.without_checkpointing(settings.precision)
@@ -128,10 +135,13 @@ def _others_of(precision: str) -> tuple[str, ...]:
 class _Traces:
     """Steps of one model in several precisions."""
 
-    def __init__(self, model: Any, inputs: list[InputSpec], settings: StepSettings) -> None:
+    def __init__(
+        self, model: Any, inputs: list[InputSpec], settings: StepSettings, advance: Callable[[int], None]
+    ) -> None:
         self.plain: dict[str, StepOperators] = {}
         """Without checkpointing, by precision, where it is asked for."""
         self._model, self._inputs, self._settings = model, inputs, settings
+        self._advance, self._done = advance, 0
         self._held_in: str | None = None
         """The precision of the last trace, which may have converted the model; None: there was none."""
 
@@ -152,7 +162,10 @@ class _Traces:
             to_fp32(self._model)
         self._held_in = precision
         settings = replace(settings, precision=precision)
-        return trace_step(self._model, _maker(self._model, self._inputs, precision), settings, plain)
+        step = trace_step(self._model, _maker(self._model, self._inputs, precision), settings, plain)
+        self._done += 1
+        self._advance(self._done)
+        return step
 
 
 def _with_decoder(model: Any, inputs: list[InputSpec]) -> list[InputSpec]:

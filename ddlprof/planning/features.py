@@ -48,6 +48,7 @@ def count_model(
     checkpointing: bool = False,
     compiled: bool = False,
     training: bool = True,
+    advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> CountedModel:
     """Counts layers, gradients, FLOPs, operators and memory of a model without running it.
 
@@ -78,7 +79,7 @@ def count_model(
     made = users_own(model, lambda: build(make))
     if not hasattr(made, "named_modules"):
         raise UserError(f"{model}: it returned {type(made).__name__}, not a torch.nn.Module")
-    found = users_own(f"forward of {model}", lambda: look(made, given, settings, others=True))
+    found = users_own(f"forward of {model}", lambda: look(made, given, settings, others=True, advance=advance))
     tokens = _tokens(given)
     return CountedModel(
         replace(found.facts, name=factory), found.step, tokens, found.notes, _sizes(config, tokens) if config else None

@@ -18,7 +18,12 @@ ALL = "auto"
 """The layouts that are searched."""
 
 
-def layout_answer(job: DescribedJob, question: PlanQuestion, allows: Callable[[Layout], bool] | None = None) -> Answer:
+def layout_answer(
+    job: DescribedJob,
+    question: PlanQuestion,
+    allows: Callable[[Layout], bool] | None = None,
+    advance: Callable[[int, int], None] = lambda done, total: None,
+) -> Answer:
     """The plans with the best layout on each machine type and number of GPUs, and all layouts that were tried.
 
     `allows` tells which layouts may be tried. Raises UserError or PredictionError.
@@ -52,6 +57,7 @@ def layout_answer(job: DescribedJob, question: PlanQuestion, allows: Callable[[L
         others=job.others,
         learned=job.learned,
         allows=allows,
+        advance=advance,
     )
     return Answer(
         job=job.workload.name,

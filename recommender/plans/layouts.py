@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ddlprof import instance_catalog
-from ddlprof.instance_catalog import Catalog, InstanceType
+from ddlprof.instance_catalog import Catalog, InstanceType, Price
 from ddlprof.instance_catalog.own_prices import OwnPrices, with_own_prices
 from ddlprof.recommender.compute.memory_fit import MemoryVerdict, NeededMemory, usable_gib_of
 from ddlprof.recommender.errors import PredictionError
@@ -91,12 +91,12 @@ def recommend_layouts(
     learned: Learned | None = None,
     memory: MemoryOfLayout | None = None,
     allows: Callable[[Layout], bool] | None = None,
+    advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> LayoutPlans:
     """Plans with the best layout of a transformer on each machine type and each number of GPUs.
 
-    `global_batch` is the sequences of an update, `samples` the sequences of the whole job. `nodes` machines are taken
-    whatever `gpus` says, where it is given. `allows` is that of `LayoutSearch`; the other arguments are those of
-    `ddlprof.recommender.recommend`. Raises PredictionError or `ddlprof.instance_catalog.CatalogError`.
+    `global_batch`: sequences of an update; `samples`: those of the whole job; `nodes`, where it is given, is in place
+    of `gpus`; `allows`: see `LayoutSearch`; the rest: see `recommend`. Raises PredictionError or CatalogError.
     """
     model = require_layouts(workload.transformer, workload.name)
     if not gpus or min(gpus) < 1 or global_batch < 1:
@@ -112,20 +112,43 @@ def recommend_layouts(
     chosen = choose_machines(job, catalog, instance_types, choose_instances(catalog, instance_types, region, cloud))
     chosen = list(_with_nvlink(chosen, catalog, pricings)) if instance_types is None else chosen
     plans, tried = list[Plan](), list[TriedOn]()
+    asked: list[_Asked] = []
     for instance, where, problem in chosen:
-        usable_gib = usable_gib_of(catalog.gpu(instance.gpu_model), instance.gpu_memory_gib) or 0.0
         offers = [catalog.price(instance.instance_type, where, name, instance.cloud) for name in pricings]
         priced = [price for price in offers if price]
         reason = problem or ("" if priced else f"no price: {', '.join(pricings)} in {where}")
         if reason:
             plans.append(make_plan(_rejected(instance, where, 1, reason), pricings[0], None, limits))
             continue
-        for number in [nodes] if nodes else _numbers(instance, gpus, max_nodes):
-            found = search.on(machine_from_type(instance, catalog), (instance.gpus,) * number, usable_gib)
-            best = _candidate(instance, where, number, found, workload, usable_gib)
-            plans += [make_plan(best, p.pricing, p, limits) for p in priced]
-            tried += [TriedOn(instance, where, number, priced[0].usd_per_hour * number, each) for each in found.tried]
+        numbers = [nodes] if nodes else _numbers(instance, gpus, max_nodes)
+        asked += [_Asked(instance, where, number, priced) for number in numbers]
+    for one, (best, tried_there) in zip(asked, _searched(asked, search, catalog, workload, advance), strict=True):
+        plans += [make_plan(best, p.pricing, p, limits) for p in one.prices]
+        tried += tried_there
     return LayoutPlans(sorted((with_energy(plan, catalog) for plan in plans), key=order), tried)
+
+
+class _Asked(NamedTuple):
+    """A number of machines whose layouts are searched, and the prices of one."""
+
+    instance: InstanceType
+    region: str
+    nodes: int
+    prices: list[Price]
+
+
+def _searched(
+    asked: Sequence[_Asked], search: LayoutSearch, catalog: Catalog, workload: Workload,
+    advance: Callable[[int, int], None],
+) -> Iterator[tuple[Candidate, list[TriedOn]]]:  # fmt: skip
+    """The best layout on each, and all that were tried there."""
+    for done, (instance, region, nodes, prices) in enumerate(asked, 1):
+        usable_gib = usable_gib_of(catalog.gpu(instance.gpu_model), instance.gpu_memory_gib) or 0.0
+        found = search.on(machine_from_type(instance, catalog), (instance.gpus,) * nodes, usable_gib)
+        usd_per_hour = prices[0].usd_per_hour * nodes
+        tried = [TriedOn(instance, region, nodes, usd_per_hour, each) for each in found.tried]
+        yield _candidate(instance, region, nodes, found, workload, usable_gib), tried
+        advance(done, len(asked))
 
 
 def _with_precision(settings: Settings, workload: Workload) -> Settings:

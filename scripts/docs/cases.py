@@ -36,7 +36,8 @@ def _block(block: str, folder: Path) -> str:
 def says(command: str, folder: Path) -> str:
     """What a command says in a folder. Raises CalledProcessError if it fails, ValueError if it names the folder."""
     environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("DDLPROF_")},
+        **{name: value for name, value in os.environ.items() if not name.startswith(("DDLPROF_", "XDG_"))},
+        "HOME": str(folder),  # what a command keeps for the user is none of this user's
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", "COLUMNS": "100",
         "PYTHONWARNINGS": "ignore", "TORCH_CPP_LOG_LEVEL": "ERROR",
     }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 
 def plan_for(
-    runs: Sequence[str], machines: Path, global_batch: int | None = None, *, learned: Path | None = None
+    runs: Sequence[str],
+    machines: Path,
+    global_batch: int | None = None,
+    *,
+    learned: Path | None = None,
+    advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> UnequalPlan:
     """The fastest way to train the job of the runs on the machines that the file names, beside simple ones.
 
@@ -33,7 +38,7 @@ def plan_for(
     layered, more = staged_problem(job.workload, problem)
     staged = make_staged_plan(layered) if layered is not None else None
     try:
-        split = make_plan(problem)
+        split = make_plan(problem, advance=advance)
     except UserError as error:
         if staged is None:
             reason = more[0] if more else "nor does it with its layers divided over them"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
@@ -59,6 +59,8 @@ def speeds(problem: Problem) -> list[float]:
     return [each / problem.times.work(device, each).total_s for device in range(len(problem.devices))]
 
 
+Advance = Callable[[int, int], None]
+"""`advance(simulated, of at most)`."""
 EVALUATIONS = 6000
 """The number of steps that are simulated, which takes seconds."""
 _STARTS = 3
@@ -69,9 +71,11 @@ _HOT, _COLD = 0.1, 0.001
 three."""
 
 
-def search(problem: Problem, seed: int = 0, evaluations: int = EVALUATIONS) -> SplitStrategy:
+def search(
+    problem: Problem, seed: int = 0, evaluations: int = EVALUATIONS, advance: Advance = lambda done, total: None
+) -> SplitStrategy:
     """The best strategy found. Raises `UserError` if all devices together have too little memory for the batch."""
-    return _Search(problem, random.Random(seed)).run(evaluations)
+    return _Search(problem, random.Random(seed), advance).run(evaluations)
 
 
 def fits(problem: Problem, strategy: SplitStrategy) -> bool:
@@ -83,14 +87,17 @@ def fits(problem: Problem, strategy: SplitStrategy) -> bool:
 class _Search:
     """The steps simulated so far, and the best strategy."""
 
-    def __init__(self, problem: Problem, dice: random.Random) -> None:
+    def __init__(self, problem: Problem, dice: random.Random, advance: Advance) -> None:
         self._problem = problem
         self._dice = dice
+        self._advance, self._most = advance, 0
         self._seen: dict[SplitStrategy, float] = {}
         self._limits = [problem.times.most(device) for device in range(len(problem.devices))]
 
     def run(self, evaluations: int) -> SplitStrategy:
-        starts = sorted(dict.fromkeys(_starts(self._problem)), key=self._step_s)
+        starts = list(dict.fromkeys(_starts(self._problem)))
+        self._most = len(starts) + 2 * evaluations
+        starts.sort(key=self._step_s)
         if self._step_s(starts[0]) == math.inf:
             starts = [self._packed()]
         good = [start for start in starts[:_STARTS] if self._step_s(start) < math.inf]
@@ -107,6 +114,7 @@ class _Search:
                 most is None or count <= most for count, most in zip(strategy.samples, self._limits, strict=True)
             )
             self._seen[strategy] = simulate(self._problem, strategy).step_s if fitting else math.inf
+            self._advance(len(self._seen), self._most)
         return self._seen[strategy]
 
     def _packed(self) -> SplitStrategy:
@@ -303,9 +311,11 @@ class SplitPlan:
     uniform: tuple[Planned, ...]
 
 
-def make_plan(problem: Problem, seed: int = 0, evaluations: int = EVALUATIONS) -> SplitPlan:
+def make_plan(
+    problem: Problem, seed: int = 0, evaluations: int = EVALUATIONS, advance: Advance = lambda done, total: None
+) -> SplitPlan:
     """Searches and compares. Raises `UserError` if all devices together have too little memory for the batch."""
-    best = search(problem, seed, evaluations)
+    best = search(problem, seed, evaluations, advance)
     return SplitPlan(
         problem,
         Planned("plan", best, simulate(problem, best)),

@@ -30,7 +30,7 @@ def learn_from(folder: str | Path, progress: Callable[[int, int], None] | None =
 
     found = search(folder)
     if not found.runs:
-        raise UserError(f"{folder}: no run in it" + "".join(f"; {line}" for line in found.left_out))
+        raise UserError("; ".join([f"{folder}: no run in it", *found.left_out, "make one with: ddlprof run SCRIPT"]))
     jobs: dict[object, list[tuple[str, Workload]]] = {}
     unused: list[tuple[str, str]] = []
     for number, run in enumerate(found.runs, 1):

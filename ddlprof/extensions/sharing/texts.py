@@ -34,6 +34,8 @@ _LONGEST_TEXT = 1000
 
 def texts_in(path: Path) -> dict[str, Counter[str]]:
     """For each member of an archive, its different texts (names of fields included) and how often each occurs."""
+    if not path.exists():
+        raise UserError(f"{path}: there is no such file; write one with: ddlprof share RUN -o {path.name}")
     if not is_archive(path):
         raise UserError(f"{path}: is no file that ddlprof share wrote")
     folder = ZipFolder(path)

@@ -40,10 +40,9 @@ def _price(answer: Answer) -> str:
     if flip is None:
         return ""
     best, other = answer.accepted[0], flip.plan
-    it = "it" if other.nodes == 1 else where(other)
     return (
-        f"a {_share(flip.less)} lower price of {_offer(other)} would make {it} the cheapest, and so would a"
-        f" {_share(flip.more)} higher one of {_offer(best)}"
+        f"{where(other)} would be the cheapest at a price {_share(flip.less)} lower, or if {_offer(best)} cost"
+        f" {_share(flip.more)} more"
     )
 
 

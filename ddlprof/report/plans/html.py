@@ -128,7 +128,7 @@ def _time_against_cost(answer: Answer) -> Section | Absent:
     best, knee = {id(plan) for plan in front}, knee_of(front)
     kept = [plan for plan in priced if not plan.reason and id(plan) not in best]
     rejected = [plan for plan in priced if plan.reason][:_DRAWN_REJECTED]
-    unit, unit_s = time_unit(answer.budget_s)
+    unit, unit_s = time_unit(min(answer.budget_s, max(plan.time_s or 0.0 for plan in priced)))
     labels: list[str] = []
     groups = [
         {**_group(_FRONT, front, labels, unit_s), "colour": "--series-4", "symbol": "diamond", "size": 11,
@@ -273,7 +273,8 @@ def _assumptions(answer: Answer, shown: Sequence[Plan]) -> Section:
 
 def _reading(rows: Sequence[ShownPlan]) -> Section:
     used = "".join(map(remarks_of, rows))
-    pairs: list[tuple[str, Content]] = [(each.word, each.meaning) for flag, each in REMARKS.items() if flag in used]
+    remarks = [remark for letter, remark in REMARKS.items() if letter in used and remark.meaning]
+    pairs: list[tuple[str, Content]] = [(remark.word, remark.meaning) for remark in remarks]
     pairs += [
         ("other sizes", "so many other numbers of these machines, or batches, meet the budget, too"),
         (

@@ -24,9 +24,10 @@ _POINTS = 1500
 """The most layouts that are drawn besides the front."""
 _SHOWN = {
     "compute": "compute", "bubble": "bubble", "tensor": "series-1", "pipeline": "series-2", "context": "series-3",
-    "expert": "series-5", "data": "series-4", "other": "other",
+    "expert": "series-5", "data parallel": "series-4", "other": "other",
 }  # fmt: skip
-"""The parts of a step under a layout, each with its colour: that of a class for what is one."""
+"""The parts of a step under a layout, each with its colour: that of a class for what is one. `data` alone is a class,
+which waits for batches."""
 
 
 def layout_sections(answer: Answer, top: int) -> list[Section | Absent]:
@@ -90,8 +91,9 @@ def _step_table(plans: Sequence[Plan], used: Sequence[str], scale: Scale) -> Htm
 
 
 def _seconds(plan: Plan, part: str) -> float:
-    if plan.dimensions is not None and part in plan.dimensions:
-        return plan.dimensions[part]
+    dimension = part.removesuffix(" parallel")
+    if plan.dimensions is not None and dimension in plan.dimensions:
+        return plan.dimensions[dimension]
     return plan.times.of(part) if plan.times and part in ("compute", "bubble", "other") else 0.0
 
 
@@ -106,7 +108,7 @@ def _time_against_cost(answer: Answer) -> Section | Absent:
     best = {id(one) for one, _, _ in front}
     rest = [each for each in priced if id(each[0]) not in best]
     rest = rest[:: max(1, -(-len(rest) // _POINTS))]
-    unit, unit_s = time_unit(answer.budget_s)
+    unit, unit_s = time_unit(min(answer.budget_s, max(time_s for _, time_s, _ in priced)))
     labels: list[str] = []
     names = [short(one.tried.layout.text(), 30) for one, *_ in front]
     groups = [

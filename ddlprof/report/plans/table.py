@@ -16,28 +16,27 @@ if TYPE_CHECKING:
 
 
 class Remark(NamedTuple):
-    """What is to be known of a plan: in a word, and what that means. A letter stands for it where there is no room."""
+    """What is to be known of a plan: in a word, and what that means where the word alone does not tell. A letter stands
+    for it where there is no room."""
 
     word: str
-    meaning: str
+    meaning: str = ""
 
 
 REMARKS: Mapping[str, Remark] = {
-    "C": Remark("cheapest", "the cheapest"),
-    "B": Remark(
-        "balanced", "the balanced one: from there a little faster costs much, and a little cheaper takes much longer"
-    ),
-    "F": Remark("fastest", "the fastest"),
-    "s": Remark("spot", "spot, can be taken away at any time: interruptions are counted"),
-    "f": Remark("failures counted", "failures of machines are counted"),
-    "x": Remark("extrapolated", "extrapolated beyond what was measured, so its interval is wider"),
-    "?": Remark("fits perhaps", "fits perhaps in memory"),
-    "m": Remark("memory not known", "memory not known, assumed to fit"),
-    "a": Remark("ARM", "ARM processor, which the job's packages must be built for"),
-    "~": Remark("assumed price", "price read nowhere, assumed"),
-    "v": Remark("market price", "price of a market, varies by host and hour"),
-    "o": Remark("own price", "your own price"),
-    "d": Remark("discounted", "your discount taken off"),
+    "C": Remark("cheapest"),
+    "B": Remark("balanced", "a little faster costs much, a little cheaper takes much longer"),
+    "F": Remark("fastest"),
+    "s": Remark("spot", "can be taken away at any time, interruptions are counted"),
+    "f": Remark("failures counted", "those of machines"),
+    "x": Remark("extrapolated", "beyond what was measured, so less sure"),
+    "?": Remark("fits perhaps", "in the memory of the GPUs"),
+    "m": Remark("memory not known", "assumed to fit"),
+    "a": Remark("ARM", "a processor which the job's packages must be built for"),
+    "~": Remark("assumed price", "read nowhere"),
+    "v": Remark("market price", "varies by host and hour"),
+    "o": Remark("own price"),
+    "d": Remark("discounted"),
 }
 _MOST_DIGITS = 6
 _WORDS, _LETTERS = "NOTES", ""
@@ -100,11 +99,12 @@ def _legend(shown: Sequence[ShownPlan], names: Sequence[str]) -> str:
     said += ["BATCH: samples of an update, of all GPUs."] * ("BATCH" in names)
     if _LETTERS in names:
         used = "".join(map(remarks_of, shown))
-        letters = [f"{letter} {remark.meaning}" for letter, remark in REMARKS.items() if letter in used]
+        told = [(letter, *remark) for letter, remark in REMARKS.items() if letter in used]
+        letters = [f"{letter} {word}{meaning and f': {meaning}'}" for letter, word, meaning in told]
         said += [f"{'; '.join(letters)}."] * bool(letters)
     if any(row.folded for row in shown):
         more = "+N: so many other" if _LETTERS in names else "Other"
-        said.append(f"{more} sizes of these machines meet the budget, too: --all-sizes lists them.")
+        said.append(f"{more} sizes of these machines are in time, too (--all-sizes).")
     return " ".join(said)
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from ddlprof.base.text import text_of
 from ddlprof.base.units import count, duration, percent, significant
 from ddlprof.instance_catalog.records import OWN_PRICE
-from ddlprof.recommender.compute.alignment import PAD
 from ddlprof.recommender.plans.shown import fastest_of, knee_of
 from ddlprof.report.plans.changes import changes_of
 from ddlprof.report.plans.data import Answer, settings_in_words
@@ -32,14 +31,16 @@ _LETTERS = "abcdefgh"
 """The number of plans on the Pareto front that are named."""
 _SAY_ENOUGH = ("over budget", "over the highest cost", "retired", "fraction of a GPU")
 """Rejections whose name alone tells the reason."""
-_DETAILS = 3
+_KINDS, _DETAILS = 2, 3
+"""Of rejections in the one line, and of each kind in full."""
 
 
 def render(answer: Answer, top: int, *, all_sizes: bool = False, why: bool = True, columns: int | None = None) -> str:
     """The page, ending with a line end; the table has the `top` best types, with `all_sizes` the `top` best plans.
 
-    Without `why` it is the answer alone: no plot, no details of what was rejected, not what it rests on, and no next
-    measurement. Nothing but names is wider than so many `columns`; None: there is no terminal.
+    Without `why` it is the answer alone: the plans, the cheapest, balanced and fastest, what would change that, and a
+    line for what was rejected and for old prices. Nothing but names is wider than so many `columns`; None: there is no
+    terminal.
     """
     room = columns or _TABLE_WIDTH
     say: _Say = partial(labelled, width=min(columns or _WIDTH, _WIDEST), indent=10)
@@ -51,30 +52,15 @@ def render(answer: Answer, top: int, *, all_sizes: bool = False, why: bool = Tru
     if answer.differences:
         lines += [*say("Asked", settings_in_words(answer.differences)), ""]
     if accepted:
-        lines += [
-            *plans_table(answer.rows(top, all_sizes=all_sizes), room),
-            "",
-            *_extremes(answer, say),
-            *_as_measured(answer, say),
-        ]
-        lines += [
-            *_changes(answer, say),
-            *_padding(accepted[0], say),
-            "",
-            *([*_pareto(answer), ""] if why and room >= _WIDTH else []),
-        ]
+        lines += [*plans_table(answer.rows(top, all_sizes=all_sizes), room), "", *_extremes(answer, say)]
     else:
-        lines += [*say("None", why_none(answer)), *_as_measured(answer, say), ""]
-    why = why or not accepted
-    lines += _rejected(answer, why, say)
+        lines += say("None", why_none(answer))
+    lines += [*_as_measured(answer, say), *_changes(answer, say), ""]
+    if accepted and why and room >= _WIDTH:
+        lines += [*_pareto(answer), ""]
+    lines += _rejected(answer, why or not accepted, say)
     shown = accepted[:top] or list(answer.plans[:1])
-    if why:
-        lines += say("Rests on", *(shown[0].basis if shown else ()))
-        lines += say("Counted", counted(answer.startup_s, shown[0] if shown else None))
-        lines += say("Energy", energy_of(answer, shown[0])) if shown and shown[0].energy_kwh is not None else []
-    lines += say("Prices", prices_of(shown, answer.today))
-    if answer.advice and why:
-        lines += say("Next", answer.advice)
+    lines += _reasons(answer, shown, say) if why else say("Prices", *old_prices_of(shown, answer.today))
     return text_of(lines)
 
 
@@ -105,6 +91,18 @@ def not_about_gpus(answer: Answer) -> str:
     )
 
 
+def _reasons(answer: Answer, shown: Sequence[Plan], say: _Say) -> list[str]:
+    """What the best plan rests on, and what would tell more."""
+    best = shown[0] if shown else None
+    return [
+        *say("Rests on", *(best.basis if best else ())),
+        *say("Counted", counted(answer.startup_s, best)),
+        *(say("Energy", energy_of(answer, best)) if best and best.energy_kwh is not None else []),
+        *say("Prices", prices_of(shown, answer.today)),
+        *(say("Next", answer.advice) if answer.advice else []),
+    ]
+
+
 def _extremes(answer: Answer, say: _Say) -> list[str]:
     accepted = answer.accepted
     other = say("Second", second) if (second := second_way_to_pay(accepted)) else []
@@ -123,11 +121,6 @@ def _changes(answer: Answer, say: _Say) -> list[str]:
     """What would change the answer, in one line."""
     texts = [text for _, text in changes_of(answer)]
     return say("Changes", "; ".join(texts)) if texts else []
-
-
-def _padding(plan: Plan, say: _Say) -> list[str]:
-    """The cheapest gain that there is, where sizes of the model's products do not suit the GPU of the first plan."""
-    return [line for text in plan.basis if text.startswith(PAD) for line in say("Pad", text.removeprefix(PAD))]
 
 
 def second_way_to_pay(accepted: Sequence[Plan]) -> str:
@@ -156,7 +149,7 @@ def _pareto(answer: Answer) -> list[str]:
     priced = [plan for plan in answer.plans if plan.time_s and plan.cost_usd]
     if not priced:
         return ["All of these are paid for: there is no cost to compare with time."]
-    unit, unit_s = time_unit(answer.budget_s)
+    unit, unit_s = time_unit(min(answer.budget_s, max(plan.time_s or 0.0 for plan in priced)))
 
     def point(plan: Plan) -> tuple[float, float]:
         return (plan.time_s or 0.0) / unit_s, plan.cost_usd or 0.0
@@ -212,9 +205,13 @@ def _rejected(answer: Answer, why: bool, say: _Say) -> list[str]:
     reasons = answer.rejections
     if not reasons:
         return []
-    kinds = ", ".join(f"{number:,} {name}" for name, number in reasons.most_common())
-    lines = say("Rejected", f"{count(reasons.total(), 'candidate')}: {kinds}{'' if why else ' (--why says more)'}")
-    for kind, _ in reasons.most_common() if why else ():
+    most = reasons.most_common(None if why else _KINDS)
+    kinds = ", ".join(f"{number:,} {name}" for name, number in most)
+    if not why:
+        rest = reasons.total() - sum(number for _, number in most)
+        return say("Rejected", f"{reasons.total():,}: {kinds}{f', {rest:,} other' if rest else ''} (--why)")
+    lines = say("Rejected", f"{count(reasons.total(), 'candidate')}: {kinds}")
+    for kind, _ in most:
         if kind not in _SAY_ENOUGH:
             lines += _details(kind, Counter(plan.reason for plan in answer.plans if plan.rejection == kind), say)
     return lines
@@ -283,7 +280,11 @@ def prices_of(plans: Sequence[Plan], today: date) -> str:
     if not dates:
         return f"{text}, undated; newer: ddlprof instances refresh"
     text += f", of {dates[0]}" + (f" to {dates[-1]}" if len(dates) > 1 else "")
-    days = (today - date.fromisoformat(dates[0])).days
-    if days > OLD_PRICE_DAYS:
-        text += f", {days} days old: for newer ones run ddlprof instances refresh"
-    return text
+    return "; ".join([text, *old_prices_of(plans, today)])
+
+
+def old_prices_of(plans: Sequence[Plan], today: date) -> list[str]:
+    """How old the oldest price shown is and what to do about it, if that is old."""
+    dates = [plan.price_as_of for plan in plans if plan.price_as_of and plan.price_basis != OWN_PRICE]
+    days = (today - date.fromisoformat(min(dates))).days if dates else 0
+    return [f"{days} days old; newer: ddlprof instances refresh"] if days > OLD_PRICE_DAYS else []

@@ -43,6 +43,8 @@ def test_a_path_is_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_there_are_not_as_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="last~4: only 4 below ddlprof-runs/; name a run directory"):
         run_named("last~4")
+    with pytest.raises(UserError, match="empty, as of a variable that is not set"):
+        run_named("")
     monkeypatch.chdir(RUNS)
     with pytest.raises(UserError, match="no run is below ddlprof-runs/"):
         run_named("last")

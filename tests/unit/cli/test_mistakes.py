@@ -42,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_mistakes_are_answered(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert len(MISTAKES) >= 107
+    assert len(MISTAKES) >= 130
     monkeypatch.chdir(tmp_path)
     places = {"RUN": str(run), "EXAMPLE": str(ROOT / "examples/digits.py"), "JOBS": str(ROOT / "examples/jobs.csv")}
     bad = {}

@@ -121,22 +121,3 @@ def test_a_card_that_takes_long_is_a_line(
     assert line.startswith("ddlprof: no card: ")
     assert says in line
     assert line.endswith(f"; show it with: ddlprof report '{run}'")
-
-
-def test_a_terminal_sees_progress_only_when_it_takes_long(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from ddlprof.cli import screen
-
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    with screen.progress("reading") as advance:
-        advance(1, 2)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(screen, "PATIENCE_S", -1.0)
-    with screen.progress("reading") as advance:
-        advance(1, 2)
-    shown = capsys.readouterr().err
-    assert "ddlprof: reading" in shown
-    assert " 50%" in shown
-    assert shown.rstrip().endswith("\x1b[2K")  # gone at the end

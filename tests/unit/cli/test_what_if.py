@@ -138,7 +138,7 @@ def test_prices_of_ones_own(
     assert ddlprof(monkeypatch, "recommend", bert, *options) == 0
     listed = {(row["instance_type"], row["nodes"]): row for row in rows("r.csv")}
     capsys.readouterr()
-    assert ddlprof(monkeypatch, "recommend", bert, *options, *own, "--discount", "aws=30%", "--top", "20") == 0
+    assert ddlprof(monkeypatch, "recommend", bert, *options, *own, "--discount", "aws=30%", "--top", "20", "--why") == 0
     out = capsys.readouterr().out
     found = rows("r.csv")
     assert (found[0]["instance_type"], float(found[0]["cost_usd"]), found[0]["price_basis"]) == (
@@ -153,7 +153,7 @@ def test_prices_of_ones_own(
             )
             assert row["price_basis"].endswith(", less 30 %")
             assert float(row["list_cost_usd"]) == float(listed[row["instance_type"], row["nodes"]]["cost_usd"])
-    assert "o your own price; d your discount taken off" in " ".join(out.split())
+    assert "o own price; d discounted" in " ".join(out.split())
     assert " at the list's price)" in " ".join(out.split())
     assert "with your own prices and discounts" in " ".join(out.split())
     assert ddlprof(monkeypatch, "recommend", bert, *options, *own, "--instance", "p3.16xlarge", "--why") == 0

@@ -45,7 +45,7 @@ def characterize(
     Each run ends after --max-steps steps; the checkpoints and logs that the script writes before that are kept.
     """
     from ddlprof.base.torch_needed import require_torch
-    from ddlprof.cli.screen import waiting
+    from ddlprof.cli.screen import progress
     from ddlprof.extensions.characterize.launch import plan, run
     from ddlprof.extensions.characterize.report import as_table, build
     from ddlprof.launch.target import LaunchTarget
@@ -62,7 +62,7 @@ def characterize(
     directory = _directory(out, target)
     for number, each in enumerate(planned, start=1):
         complain(f"run {number} of {len(planned)}, {each.describe()}")
-        with waiting(f"run {number} of {len(planned)}"):
+        with progress(f"run {number} of {len(planned)}", at_once=True):
             run(each, target, directory)
     comparison = build(target.name, directory, _outcomes(planned, directory) | ({NETWORK: network} if network else {}))
     destinations.write({"table": as_table, "json": json_of}, comparison)

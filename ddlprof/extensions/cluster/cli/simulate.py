@@ -138,7 +138,7 @@ def simulate(
 
     Every combination of policy, seed, load and share of predictable jobs is one simulation; they run on all cores.
     """
-    from ddlprof.cli.screen import simulating
+    from ddlprof.cli.screen import progress
     from ddlprof.extensions.cluster.machines import parse_cluster, with_catalogue_names
     from ddlprof.extensions.cluster.planning.models import with_known_models
     from ddlprof.extensions.cluster.report.data import build
@@ -162,7 +162,7 @@ def simulate(
         draws_arrivals=arrivals is Arrivals.poisson,
         keeps_jobs=destinations.path_of("csv") is not None,
     )  # fmt: skip
-    with on_cluster(on), simulating() as advance, _job_file(destinations.path_of("csv")) as without_jobs:
+    with on_cluster(on), progress("simulating") as advance, _job_file(destinations.path_of("csv")) as without_jobs:
         processes = workers or (None if on else _processes(len(jobs) * len(asked)))
         results = [without_jobs(result) for result in run_cases(setting, asked, processes, advance)]
     question = _question(read, cluster, arrivals.value, setting, asked, left_out)

@@ -51,11 +51,13 @@ def plan(
     Beside the plans that need no search: the batch split evenly or by speed, with all-reduce or parameter servers; and
     as many layers on every GPU.
     """
+    from ddlprof.cli.screen import progress
     from ddlprof.extensions.hetero.planning import plan_for
     from ddlprof.extensions.hetero.report import json, text, trace
 
     destinations = wanted(out, format, FORMATS)
-    found = plan_for(run, machines, global_batch, learned=learned)
+    with progress("planning") as advance:
+        found = plan_for(run, machines, global_batch, learned=learned, advance=advance)
     checked, failure = _checked(found.problem) if check else (None, None)
 
     def as_table(found: UnequalPlan) -> str:
@@ -78,12 +80,12 @@ def plan(
 def _checked(problem: Problem) -> tuple[CheckResult | None, DdlprofError | None]:
     """The result of the check, or the reason why there is none: the plan is shown in both cases."""
     from ddlprof.base.torch_needed import require_torch
-    from ddlprof.cli.screen import waiting
+    from ddlprof.cli.screen import progress
     from ddlprof.extensions.hetero.check.run import check
 
     try:
         require_torch()
-        with waiting("checking"):
+        with progress("checking", at_once=True):
             return check(problem), None
     except DdlprofError as error:
         return None, error

@@ -70,14 +70,14 @@ def _command(script: str, args: list[str], module: bool) -> PythonCommand:
 
 
 def _timings(counts: SparsityCounts) -> tuple[list[LstmTiming], list[str]]:
-    from ddlprof.cli.screen import waiting
+    from ddlprof.cli.screen import progress
     from ddlprof.extensions.sparsity.launch import time_lstms
 
     if not counts.lstms:
         return [], [
             "no torch.nn.LSTM was called in the first counted step, so there is none to try structured dropout on"
         ]
-    with waiting("timing LSTMs"):
+    with progress("timing LSTMs", at_once=True):
         return time_lstms(counts)
 
 

@@ -352,7 +352,7 @@ def test_runs_of_a_time_of_a_job_and_their_order(
     [
         (["nowhere"], "nowhere: no such folder"),
         (["file"], "file: is a file, not a folder"),
-        (["empty"], "empty: no run in it"),
+        (["empty"], "empty: no run in it; make one with: ddlprof run SCRIPT"),
         (["empty", "--format", "html"], "unknown format 'html'; known: table, json, csv"),
         (["empty", "--sort", "name"], "unknown --sort 'name'; known: when, job, hours, usd, lost, step"),
         (["empty", "--since", "soon"], "--since takes a time as in 12h, 90m, 1d or 2h30m: not 'soon'"),

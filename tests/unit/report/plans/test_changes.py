@@ -15,8 +15,7 @@ from tests.unit.report.plans.test_text import HOUR, answer
 def test_each_change_is_one_sentence() -> None:
     asked = answer(pricing=["on_demand", "spot"], batch_per_gpu=(2, 8, 64), max_nodes=1, startup_s=0.0)
     assert dict(changes_of(asked)) == {
-        "Price": "a 37 % lower price of big.1 would make it the cheapest, and so would a 59 % higher one of small.1"
-        " (spot)",
+        "Price": "big.1 would be the cheapest at a price 37 % lower, or if small.1 (spot) cost 59 % more",
         "Deadline": "with less than 12.2 h instead of 24 h big.1 would be the cheapest, at 8 USD",
         "Batch": "with 64 samples per GPU instead of 2 big.1 would be the cheapest, at 8 USD",
     }

@@ -55,8 +55,8 @@ def test_the_page_has_the_best_layouts(answer: Answer) -> None:
     assert "The best layout on each machine" in page
     parts = data["dimensions"]
     assert len(parts["labels"]) == 3
-    assert {"compute", "data"} <= {series["label"] for series in parts["series"]} <= {
-        "compute", "bubble", "tensor", "pipeline", "context", "expert", "data", "other",
+    assert {"compute", "data parallel"} <= {series["label"] for series in parts["series"]} <= {
+        "compute", "bubble", "tensor", "pipeline", "context", "expert", "data parallel", "other",
     }  # fmt: skip
     per_second = {"s": 1.0, "ms": 1e3}[parts["unit"]]
     for number, plan in enumerate(answer.plans[:3]):

@@ -176,7 +176,22 @@ def test_costs_that_are_close_show_which_is_lower() -> None:
 def test_old_prices_are_said_to_be_old() -> None:
     assert "days old" not in render(answer(today=date(2026, 8, 1)), top=3)
     page = render(answer(today=date(2026, 11, 21)), top=3)
-    assert "Prices    aws us-east-1, of 2026-07-20, 124 days old: for newer ones run ddlprof" in page
+    assert "Prices    aws us-east-1, of 2026-07-20; 124 days old; newer: ddlprof instances\n" in page
+
+
+def test_without_why_the_page_is_the_answer_alone() -> None:
+    def labels(asked: Answer) -> list[str]:
+        lines = render(asked, top=3, why=False).splitlines()[2:]
+        return [line.split()[0] for line in lines if line[:1].isalpha() and not line.startswith("GPUS")]
+
+    asked = answer(max_nodes=6, advice="a run on 2 x small.1 would narrow the intervals most")
+    assert labels(asked) == ["Cheapest", "Fastest", "Changes", "Rejected"]
+    assert labels(replace(asked, today=date(2026, 11, 21)))[-1] == "Prices"
+    assert labels(answer(budget_s=60.0)) == ["None", "Rejected"]  # with every reason
+    reasons = ["not predictable: X: unknown"] * 5 + ["over budget: by far"] * 2 + ["retired", "no price: spot in a"]
+    asked = replace(asked, plans=[asked.plans[0], *(replace(asked.plans[0], reason=reason) for reason in reasons)])
+    page = render(asked, top=3, why=False)
+    assert "\nRejected  9: 5 not predictable, 2 over budget, 2 other (--why)\n" in page
 
 
 def test_an_impossible_budget_says_what_it_would_take() -> None:
@@ -196,7 +211,7 @@ def test_a_limit_on_the_cost_that_nothing_keeps() -> None:
 def test_spot_and_assumed_prices_are_marked() -> None:
     page = render(answer(pricing=["on_demand", "spot"]), top=3)
     assert "cheapest, spot, " in page
-    assert "s spot, can be taken away at any time" in render(answer(pricing=["on_demand", "spot"]), top=3, columns=80)
+    assert "s spot: can be taken away at any time" in render(answer(pricing=["on_demand", "spot"]), top=3, columns=80)
     assert "Cheapest  small.1 (spot):" in page
     assert "Second    on demand, if the first is not to be had: big.1:" in page
     assert "Second" not in render(answer(), top=3)
@@ -269,8 +284,8 @@ def test_times_are_in_the_unit_of_the_plans_not_of_the_budget() -> None:
 def test_arm_processors_are_marked() -> None:
     asked = answer()
     arm = replace(asked, plans=[replace(plan, cpu_arch="arm64") for plan in asked.plans])
-    assert "ARM processor" in render(arm, 1)
-    assert "ARM processor" not in render(asked, 1)
+    assert "a ARM: a processor" in render(arm, 1)
+    assert "a ARM: a processor" not in render(asked, 1)
 
 
 def test_the_cloud_is_a_column_where_plans_are_of_several() -> None:
@@ -283,6 +298,6 @@ def test_the_cloud_is_a_column_where_plans_are_of_several() -> None:
 def test_the_price_of_a_market_is_marked() -> None:
     asked = answer(cloud="gcp")
     market = replace(asked, plans=[replace(plan, price_basis="market") for plan in asked.plans])
-    legend = "v price of a market, varies by host and hour"
+    legend = "v market price: varies by host and hour"
     assert legend in " ".join(render(market, 3).split())
     assert legend not in render(asked, 3)

@@ -90,7 +90,7 @@ def judge_run(
     severity = "warning" if facts.starved and verdict.severity == "ok" else verdict.severity
     queued = facts.host.queued_share if facts.shares_machine else None
     words = headline_words(verdict, facts)
-    first = _watched(findings) or _first_of_job(verdict, own, findings, job)
+    first = _hiding(findings) or _first_of_job(verdict, own, findings, job)
     if first is not None:
         why, action, rule = f"{first.evidence}; of the steps, {why}", first.next, first.rule
         share = f", {percent(first.share)} of it" if first.share is not None else ""
@@ -112,9 +112,10 @@ def _finding_of(verdict: Verdict, action: str, findings: Sequence[Finding]) -> F
     return same if chosen is None or (same is not None and chosen.severity == "info") else chosen
 
 
-def _watched(findings: Sequence[Finding]) -> Finding | None:
-    """The finding that each line of Python is watched: until it is not, what else takes long may be this."""
-    return next((each for each in findings if each.rule == "interpreter_hook" and each.severity != "info"), None)
+def _hiding(findings: Sequence[Finding]) -> Finding | None:
+    """The finding of something that makes all else take longer: until it is gone, nobody knows what else does."""
+    names = {rule.name for rule in RULES if rule.hides}
+    return next((each for each in findings if each.rule in names and each.severity != "info"), None)
 
 
 def _first_of_job(

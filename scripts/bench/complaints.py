@@ -206,7 +206,7 @@ def run(case: Case, form: str, keep: Path) -> Run:
         words += ["--nproc-per-node", str(case.ranks)]
     words += [str(case.path.resolve()), *([] if case.cured else [form])]
     name, _, value = (case.cured or "").partition("=")
-    truth = {"TRUTH": str(folder / "truth"), "OMP_NUM_THREADS": "1"}
+    truth = {"TRUTH": str(folder / "truth")}
     more = truth | ({name: value} if name and form == CURED else {})
     with tempfile.TemporaryDirectory() as scratch:
         done = _ddlprof(*words, cwd=scratch, **more)
@@ -260,7 +260,7 @@ def speaks_of(finding: dict[str, Any], pattern: str) -> bool:
 
 def harmful(case: Case, fault: Run) -> bool:
     """Whether the card acts on another cause first, or proposes what makes it worse."""
-    shown = [each for each in fault.shown if not MACHINE.search(each["rule"])]
+    shown = [each for each in fault.shown if speaks_of(each, case.cause) or not MACHINE.search(each["rule"])]
     verdict = fault.report.get("verdict") or {}
     advice = [verdict.get("next") or "", *(each["next"] for each in shown)]
     if case.harm and any(re.search(case.harm, each, re.IGNORECASE) for each in advice):

@@ -219,28 +219,54 @@ def batch_size(facts: Facts) -> Issue | None:
 
 
 def host_contention(facts: Facts) -> Issue | None:
-    """Finds ranks that compute with more threads than cores."""
-    threads, cores, busy = facts.training.cpu_threads, facts.host.cores_per_rank, facts.host.cpu_percent
-    if not facts.crowded or threads is None or cores is None or busy is None:
+    """Finds ranks that compute with more threads than there are cores for."""
+    threads, cores, busy, waiting = (
+        facts.training.cpu_threads,
+        _free_cores(facts),
+        facts.host.cpu_percent,
+        _held_up(facts),
+    )
+    if not (facts.crowded or waiting) or threads is None or cores is None or busy is None:
         return None
-    share = facts.summary.share("compute")
+    share, step = facts.summary.share("compute"), facts.mean_s("step")
     if busy < FULL_CPU_PERCENT or share is None or share < _COMPUTES_SHARE:
         return None
     ranks = f"{count(facts.ranks_per_node, 'rank')} with " if facts.ranks_per_node > 1 else ""
     each = " each" if ranks else ""
+    free = "" if facts.crowded else " that other work leaves"
     evidence = (
-        f"{ranks}{count(threads, 'thread')}{each} on {count(cores, 'core')}{' a rank' if ranks else ''}, "
+        f"{ranks}{count(threads, 'thread')}{each} on {count(cores, 'core')}{' a rank' if ranks else ''}{free}, "
         f"processors {busy:.0f} % busy"
     )
     if facts.starved:
         evidence += f"; {starved_words(facts)}"
+    if waiting:
+        evidence += "; in each operator the threads wait for the one that waits"
     action = either(
         f"OMP_NUM_THREADS={cores} or torch.set_num_threads({cores})",
         "fewer ranks on this machine" if facts.ranks_per_node > 1 else None,
         "fewer loader workers" if facts.training.loader_workers else None,
+        "end the other work on the machine" if waiting else None,
     )
+    harmless = facts.host.queued_share is not None and not facts.starved
+    gain = (facts.host.queued_share or 0.0) * (step or 0.0) if waiting else None
     return Issue("threads compete for the processors", evidence, action, facts.steady_steps, about="compute",
-                 severity="warning")  # fmt: skip
+                 gain_s=gain, severity="info" if harmless else "warning")  # fmt: skip
+
+
+def _free_cores(facts: Facts) -> int | None:
+    """The cores that other work leaves to a rank which waits for them, at least one; None: not known."""
+    cores, others = facts.host.cores_per_rank, facts.host.other_cores
+    if cores is None or others is None or not facts.shares_machine:
+        return cores
+    return max(1, int(cores - others))
+
+
+def _held_up(facts: Facts) -> bool:
+    """Whether other work holds up threads of the training, for which the others wait in each operator."""
+    threads, free = facts.training.cpu_threads, _free_cores(facts)
+    shared = facts.device == "cpu" and facts.shares_machine
+    return shared and threads is not None and free is not None and threads > free
 
 
 def shared_machine(facts: Facts) -> Issue | None:
@@ -313,9 +339,10 @@ RULES = (
          "then twice the batch fits for certain; always an info, since it changes the training", FINDING_STEPS,
          "the job trains on processors, or the memory is not known", batch_size),
     Rule("host_contention", "More threads than cores",
-         f"processors {FULL_CPU_PERCENT:.0f} % busy, and more threads a rank than cores",
-         "with fewer threads somebody else keeps the processors busy", FINDING_STEPS,
-         "the threads are not known, or the job trains on a device", host_contention),
+         f"processors {FULL_CPU_PERCENT:.0f} % busy, and more threads a rank than cores, or than other work "
+         f"leaves while the training waits for them; computing is {percent(_COMPUTES_SHARE)} of the step",
+         "with fewer threads somebody else keeps the processors busy; an info where the training does not wait for one",
+         FINDING_STEPS, "the threads are not known, or the job trains on a device", host_contention, hides=True),
     Rule("shared_machine", "The training waits for processors",
          f"the main thread of a rank waits for one for {percent(STARVED_SHARE)} of its time",
          "as much as any stall that is worth a warning; an info, as it stands beside the cause and does not hide it",

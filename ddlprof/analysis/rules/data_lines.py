@@ -23,7 +23,7 @@ def data_line(facts: Facts) -> Issue | None:
     share, line = facts.summary.share("data"), facts.data_lines.main
     if share is None or share < WARN_SHARE or line is None or not workers_are_the_limit(facts):
         return None
-    if host_contention(facts) is not None:  # any line is slow then
+    if facts.crowded and host_contention(facts) is not None:  # any line is slow then
         return None
     gain_s = line_gain_s(facts)
     if gain_s is None:
@@ -87,6 +87,7 @@ RULES = (
          f"function with a third of the stack samples for certain; gains {percent(LINE_OF_STEP_SHARE)} of the step",
          "a line is changed in minutes; with more than a third no two other lines are as large; an info where "
          "it is not known what the line does and more workers help", LINE_SAMPLES,
-         f"fewer than {LINE_SAMPLES} stack samples were taken, no line has {percent(LINE_SHARE)} for certain, or "
-         "`hand_over`, `delivery_order`, `prefetch_factor` or `host_contention` speaks", data_line),
+         f"fewer than {LINE_SAMPLES} stack samples were taken, no line has {percent(LINE_SHARE)} for certain, "
+         "`hand_over`, `delivery_order` or `prefetch_factor` speaks, or `host_contention` of the job's own threads",
+         data_line),
 )  # fmt: skip

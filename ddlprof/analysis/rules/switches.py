@@ -348,7 +348,7 @@ RULES = (
          "a trace function (`sys.settrace`) or a profiler (`sys.setprofile`, cProfile) at most looks, on a job that "
          "trains on processors or waits for launches",
          "each line of Python takes several times as long under it; an info where only calls are watched",
-         FINDING_STEPS, "nobody looked, or the device has enough to do", interpreter_hook),
+         FINDING_STEPS, "nobody looked, or the device has enough to do", interpreter_hook, hides=True),
     Rule("deterministic", "Only deterministic algorithms are allowed", _MOSTLY,
          "always an info, since somebody asked for it and nobody measured what it costs", FINDING_STEPS,
          "nobody looked: the job was too short", deterministic),

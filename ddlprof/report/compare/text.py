@@ -122,6 +122,8 @@ def _of_step(data: ComparisonData) -> str:
     figures = f"{b} a {data.basis} in B, {a} in A ({interval})"
     if row.own and row.own.word in (FASTER, SLOWER):
         return f"{_without_waiting(row.own)}; with that nothing is beyond the noise: {figures}"
+    if _slow_steps(data) and row.typical and row.typical.word in (FASTER, SLOWER):
+        return f"without single slow steps, {_differs(row.typical)}; with them nothing is beyond the noise: {figures}"
     moved = [f"{label(each).strip()} is {each.word} ({change(each.mean)})" for each in _moved(data) if each.mean]
     if not moved:
         return f"no difference of the step beyond the noise: {figures}"
@@ -149,24 +151,29 @@ def why(data: ComparisonData) -> Iterator[str]:
 
 def _without_waiting(own: ShiftLine) -> str:
     """The difference of the step without the time in which the main thread waited for a processor."""
-    size = tenths_of_percent(abs(own.share or 0.0))
-    differs = f"B is {size} {own.word} in the step" if own.word != NONE else "no difference is seen"
-    return f"without what it waited for a processor, {differs} ({interval_of(own)})"
+    return f"without what it waited for a processor, {_differs(own)}"
 
 
-def _single_steps(data: ComparisonData) -> Iterator[str]:
-    """The difference without single slow steps that moved a mean; nothing where there are no such steps."""
-    typical = data.step.typical
-    slow = [
+def _differs(shift: ShiftLine) -> str:
+    size = tenths_of_percent(abs(shift.share or 0.0))
+    differs = f"B is {size} {shift.word} in the step" if shift.word != NONE else "no difference is seen"
+    return f"{differs} ({interval_of(shift)})"
+
+
+def _slow_steps(data: ComparisonData) -> list[str]:
+    """The number of single slow steps that moved a mean, of each side that has some."""
+    return [
         f"{count(sum(len(run.slow_steps) for run in side.runs), 'step')} of {letter}"
         for letter, side in (("A", data.a), ("B", data.b))
         if any(run.slow_steps for run in side.runs)
     ]
-    if typical is None or not slow:
-        return
-    differs = "there is no difference beyond the noise" if typical.word == NONE else f"B is {typical.word}"
-    figures = f"{change(typical)}, {interval_of(typical)}"
-    yield f"{' and '.join(slow)} took so long that the mean moved; without such steps {differs} ({figures})"
+
+
+def _single_steps(data: ComparisonData) -> Iterator[str]:
+    """The difference without single slow steps; nothing where there are no such steps."""
+    if data.step.typical is not None and (slow := _slow_steps(data)):
+        moved = f"{' and '.join(slow)} took so long that the mean moved"
+        yield f"{moved}; without such steps {_differs(data.step.typical)}"
 
 
 def _moved(data: ComparisonData) -> list[RowLine]:

@@ -15,7 +15,7 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
-from ddlprof.analysis.verdict import _finding_of, _first_of_job, _watched, advise
+from ddlprof.analysis.verdict import _finding_of, _first_of_job, _hiding, advise
 from ddlprof.model import source_locations
 from ddlprof.model.classes import TIMES
 from ddlprof.model.source_locations import SourceLocation
@@ -243,8 +243,8 @@ def test_nothing_trains_longer_to_become_another_trace(reason: str) -> None:
 def test_a_debugger_comes_before_what_was_measured_under_it() -> None:
     slow = Finding("loader_workers", "critical", "batches are made in the loop", "", "workers", 50, 0.5)
     debugger = Finding("interpreter_hook", "warning", "a debugger watches", "pydevd", "run without it", 50)
-    assert _watched([slow, debugger]) is debugger
-    assert _watched([slow, replace(debugger, severity="info")]) is None
+    assert _hiding([slow, debugger]) is debugger
+    assert _hiding([slow, replace(debugger, severity="info")]) is None
 
 
 @pytest.mark.parametrize(

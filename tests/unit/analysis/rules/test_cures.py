@@ -19,6 +19,7 @@ from tests.unit.analysis.rules.test_rules import (
     GIB,
     GRADIENTS,
     HALF,
+    HELD_UP,
     LOOPED,
     NEEDLESS,
     ODD,
@@ -46,6 +47,7 @@ from tests.unit.analysis.rules.test_rules import (
         ("gradient_loop", facts(UPDATING, optimizer_tensors=400, after_backward=after_backward(0.8)), 12),
         ("half_precision", facts(UPDATING, **HALF), 33.5),
         ("needless_gradients", facts(UPDATING, **NEEDLESS), 33.5),
+        ("host_contention", facts(**HELD_UP), 60),
         ("alignment", facts(UPDATING, **ODD), 67 * (2.5 - 1) / (2.5 + 1)),  # one of two products that were equal
         ("anomaly_mode", facts(anomaly_share=1.0, graph_nodes=1000), 30),
         ("anomaly_mode", facts(anomaly_share=1.0, layers=200), 30),
@@ -56,6 +58,12 @@ from tests.unit.analysis.rules.test_rules import (
 def test_what_a_switch_gains_at_most(rule: str, given: Facts, gain_ms: float) -> None:
     (finding,) = found(rule, given)
     assert finding.gain_s == pytest.approx(gain_ms / 1000, rel=0.005)
+
+
+def test_threads_are_what_other_work_leaves() -> None:
+    (finding,) = found("host_contention", facts(**HELD_UP))
+    assert "8 threads on 4 cores that other work leaves" in finding.evidence
+    assert finding.next.startswith("OMP_NUM_THREADS=4 ")
 
 
 def test_an_update_that_is_measured_well_is_told_though_the_passes_vary() -> None:

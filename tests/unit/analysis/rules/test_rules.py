@@ -59,6 +59,7 @@ def by(*kinds: Issued, **known: Any) -> Facts:
 
 
 CPU: dict[str, Any] = {"device": "cpu", "cpu_threads": 16, "cpu_percent": 99.0}
+HELD_UP = CPU | {"cpu_threads": 8, "cores_per_rank": 8, "other_cores": 3.2, "queued_share": 0.6}
 UPLOADS = AfterSaves(0, 30, 5.0, 0.1, SourceLocation("train.py:49 main", ""))
 UNEVEN = UnevenWork(samples_spread=0.3, correlation=0.9, steps=100)
 GROWTH = MemoryGrowth(0, "device", 2.0**20, 70.0 * GIB, 50)
@@ -213,7 +214,7 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(lag_share=0.01, window=ProfilerWindow(2, 0.35, 900.0, 8e-6)),
     ],
     "batch_size": [ddp(25, peak_bytes=30 * GIB)],
-    "host_contention": [facts(**CPU), facts(**CPU, queued_share=0.4)],
+    "host_contention": [facts(**CPU), facts(**CPU, queued_share=0.4), facts(**HELD_UP)],
     "shared_machine": [facts(queued_share=0.4), facts(WAITING, queued_share=0.4, loader_workers=8),
                        ddp(2, 30, queued_share=0.3, device="cpu", late_rank=LateRank(1, 0.9, "other"))],
     "straggler": [ddp(2, 30, late_rank=LateRank(1, 0.9, "data", 50 * MS, 10 * MS)),
@@ -366,7 +367,8 @@ SILENT: dict[str, list[Facts]] = {
                    ddp(25, peak_bytes=30 * GIB, device="cpu")],
     "host_contention": [facts(), facts(**CPU | {"cpu_threads": 8}), facts(**CPU | {"cpu_threads": None}),
                         facts(**CPU | {"cpu_percent": 80.0}),
-                        facts(**CPU | {"device": "H100"})],
+                        facts(**CPU | {"device": "H100"}), facts(**HELD_UP | {"cpu_threads": 4}),
+                        facts(**HELD_UP | {"queued_share": 0.05}), facts(**HELD_UP | {"other_cores": None})],
     "shared_machine": [facts(), facts(**CPU, queued_share=0.4), facts(queued_share=0.05),
                        facts(queued_share=0.4, steady_steps=9),
                        ddp(2, 30, queued_share=0.3, late_rank=LateRank(1, 0.9, queued_share=0.3))],

@@ -15,7 +15,9 @@ import pytest
 
 from tests.integration.processes import ForkServer, Processes
 
-USER_BASE = site.getuserbase()
+# Packages that were installed with --user stay where they are. Not for each test: the process that forks others has to
+# have the same variables as they.
+os.environ["PYTHONUSERBASE"] = site.getuserbase()
 
 # How long an example takes says nothing on a busy machine. Tests that say how many they try keep to that. The short
 # profile tries the same examples each time: what only chance would find is found at night, and not in a fresh clone.
@@ -57,7 +59,6 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     for name in filter(OF_THE_SHELL.fullmatch, list(os.environ)):
         monkeypatch.delenv(name)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("PYTHONUSERBASE", USER_BASE)  # packages that were installed with --user stay where they are
     monkeypatch.setenv("HOME", str(home))
     if (torch := sys.modules.get("torch")) is not None:
         torch.default_generator.manual_seed(0)

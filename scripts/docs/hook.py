@@ -82,7 +82,8 @@ def commands_page() -> str:
 
 def helps(command: Any, name: str) -> Iterator[tuple[str, str]]:
     """The name and the help of a command and of those below it."""
-    context = command.context_class(command, info_name=name, terminal_width=WIDTH, max_content_width=WIDTH)
+    settings = {**command.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
+    context = command.context_class(command, info_name=name, **settings)
     yield name, command.get_help(context)
     for below, each in getattr(command, "commands", {}).items():
         yield from helps(each, f"{name} {below}")

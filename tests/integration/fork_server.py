@@ -206,7 +206,8 @@ class Child:
         atexit._clear()
         sys.meta_path[:] = [self._kept, *self._finders]
         more = os.environ.get("PYTHONPATH", "")
-        sys.path[:] = [*(os.path.abspath(each) for each in more.split(os.pathsep) if more), *self._path]
+        first = [os.path.abspath(each) for each in more.split(os.pathsep) if more]
+        sys.path[:] = dict.fromkeys([*first, *self._path])
         sys.excepthook = sys.__excepthook__
         warnings.filters[:] = self._filters  # type: ignore[index]
         for each in signal.valid_signals():
@@ -257,8 +258,10 @@ def _run_as_main(words: list[str]) -> None:
     sys.orig_argv = [sys.executable, *words]
     namespace = sys.modules["__main__"].__dict__
     loader = namespace["__loader__"]
+    there: dict[str, Any] = {"__annotations__": {}} if "__annotations__" in namespace else {}  # until Python 3.13
     namespace.clear()
     namespace.update(
+        there,
         __name__="__main__", __doc__=None, __package__=None, __loader__=loader, __spec__=None,
         __builtins__=sys.modules["builtins"],
     )  # fmt: skip

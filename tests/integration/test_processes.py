@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.processes import ForkServer, Processes, until
+from tests.integration.processes import Forked, ForkServer, Processes, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="they are forked on Linux")
 
@@ -29,6 +29,11 @@ PROGRAMS = {
     "replaced": "import os, sys\nif len(sys.argv) < 3:\n    os.execv(sys.executable, [*sys.orig_argv, 'again'])\n"
     "print(sys.argv[1:], sorted(sys.modules))",
 }
+
+
+def test_processes_of_tests_are_forked(processes: Processes) -> None:
+    """In the surroundings that a test has: started cold, they take seconds more, and no other test would notice."""
+    assert isinstance(processes.start(sys.executable, "-c", ""), Forked)
 
 
 @pytest.mark.parametrize("form", ["-c", "script"])

@@ -10,6 +10,7 @@ import ctypes
 import multiprocessing
 import pickle
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -25,6 +26,8 @@ from ddlprof.extensions.fusion.random_state import Draws, present_draws, set_dra
 
 FORK, SPAWN, HERE = "fork", "spawn", "here"
 """How an object gets its process: a copy of this one, a new one, or none, where neither can be had."""
+_LONGEST_FOLDER = 70
+"""Characters of the temporary folder with which the path of a socket in it is short enough."""
 _TOLD_S = 0.1
 """Seconds between two reports of progress of a process."""
 _END_S = 5.0
@@ -85,7 +88,7 @@ class _Here:
 
 class _Process:
     def __init__(self, way: str, device: torch.device, make: Callable[..., Any], given: tuple[Any, ...]) -> None:
-        context: Any = multiprocessing.get_context(way)
+        context = _context(way)
         self._pipe, other = context.Pipe()
         draws = present_draws(_CPU)
         if way == FORK:
@@ -123,6 +126,15 @@ class _Process:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+
+
+def _context(way: str) -> Any:
+    """A new process is the copy of one that has imported torch and nothing of the user's, where there are copies."""
+    if way != SPAWN or sys.platform != "linux" or len(tempfile.gettempdir()) > _LONGEST_FOLDER:
+        return multiprocessing.get_context(way)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "ddlprof.extensions.fusion.planner"])
+    return context
 
 
 def _end_threads_of_openmp() -> None:

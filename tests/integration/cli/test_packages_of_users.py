@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from ddlprof.cli.commands import commands
 from tests.golden.runs import HERE
+from tests.integration.processes import Processes
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = ("recommender", "instance_catalog", "scripts", "tests", "report", "launch", "registry")
@@ -66,12 +66,12 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["before ours", "behind ours"])
-def test_no_command_takes_them_for_ours(theirs: Path, first: bool) -> None:
+def test_no_command_takes_them_for_ours(theirs: Path, first: bool, processes: Processes) -> None:
     paths = [theirs, ROOT] if first else [ROOT, theirs]
     every = set(commands())  # a room may have been taken out
-    command = [sys.executable, "-c", PROGRAM, json.dumps([words for words in WORDS if words[0] in every])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    words = json.dumps([words for words in WORDS if words[0] in every])
+    path = os.pathsep.join(map(str, paths))
+    done = processes.run(sys.executable, "-c", PROGRAM, words, env={"PYTHONPATH": path}, text=True)
     codes = json.loads(done.stderr.splitlines()[-1])
     assert "a package of the user" not in done.stderr + done.stdout
     assert {name: code for name, code in codes.items() if name not in CANNOT_SUCCEED and code > 1} == {}
@@ -80,13 +80,12 @@ def test_no_command_takes_them_for_ours(theirs: Path, first: bool) -> None:
 
 
 @pytest.mark.parametrize("words", [["run", "--quiet"], ["sparsity", "--max-steps", "2"]], ids=lambda words: words[0])
-def test_a_training_has_its_own(theirs: Path, words: list[str]) -> None:
+def test_a_training_has_its_own(theirs: Path, words: list[str], processes: Processes) -> None:
     if words[0] not in commands():
         pytest.skip("this room was taken out")
     (theirs / "recommender" / "__init__.py").write_text("MINE = 'imported from the folder of the user'\n")
     Path("train.py").write_text(TRAINING)
-    environment = {**os.environ, "PYTHONPATH": str(theirs)}
-    command = [sys.executable, "-m", "ddlprof", *words, "train.py"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    path = os.pathsep.join(map(str, [theirs, ROOT]))
+    done = processes.run(sys.executable, "-m", "ddlprof", *words, "train.py", env={"PYTHONPATH": path}, text=True)
     assert done.returncode == 0, done.stderr
     assert "imported from the folder of the user" in done.stdout

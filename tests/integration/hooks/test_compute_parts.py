@@ -119,6 +119,6 @@ def test_memory_is_what_the_process_has_held_so_far(profiling: Profiling) -> Non
     assert len(peaks) == 12 + 2 * STEPS
     assert peaks == sorted(peaks)
     assert before <= peaks[0]
-    assert before + (32 << 20) <= peaks[-1] <= (peak_rss_bytes() or 0) + (1 << 20)
-    assert peaks[0] < peaks[-1] == peaks[-STEPS]  # it falls no more
-    assert profile.records("c")[-1].process_peak_rss_bytes == peaks[-1]
+    assert before + (32 << 20) <= peaks[-STEPS] <= peaks[-1] <= (peak_rss_bytes() or 0) + (1 << 20)
+    assert peaks[0] < peaks[-STEPS]
+    assert profile.records("c")[-1].process_peak_rss_bytes >= peaks[-1]

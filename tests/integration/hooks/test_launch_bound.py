@@ -76,8 +76,8 @@ def test_a_device_that_waits_for_launches(
     assert report.verdict.name == "LAUNCH-BOUND"
     assert "behind the host" in report.verdict.why
     assert "faster" not in report.verdict.next
-    (finding,) = [finding for finding in report.findings if finding.about == "compute"]
-    assert finding.rule == "launch_bound"
+    (finding,) = [finding for finding in report.findings if finding.rule == "launch_bound"]
+    assert finding.about == "compute"
     assert "reduce-overhead" in finding.next
 
 

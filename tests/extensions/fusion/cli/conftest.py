@@ -18,7 +18,8 @@ Typed = Callable[..., tuple[int, str, str]]
 def in_folder_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str, str], Typed]:
-    """Writes a module of this name and text into an empty folder, and goes there."""
+    """Writes a module of this name and text into an empty folder, and goes there. Steps are timed for a moment only."""
+    monkeypatch.setattr("ddlprof.extensions.fusion.prediction._MOST_ROUNDS", 3)
 
     def enter(name: str, text: str) -> Typed:
         (tmp_path / f"{name}.py").write_text(text)

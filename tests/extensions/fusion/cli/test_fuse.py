@@ -117,10 +117,9 @@ Fuse = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def fuse(in_folder_of: Callable[[str, str], Fuse], monkeypatch: pytest.MonkeyPatch) -> Fuse:
+def fuse(in_folder_of: Callable[[str, str], Fuse]) -> Fuse:
     """Runs the command in a directory that has `made_up_sweep.py`: exit code, stdout, stderr."""
     typed = in_folder_of("made_up_sweep", NETS)
-    monkeypatch.setattr("ddlprof.extensions.fusion.planner.FuseOptions.budget_s", 0.01)
 
     def run(model: str, *arguments: str, data: str = "made_up_sweep:batches") -> tuple[int, str, str]:
         return typed("fuse", model if ":" in model else f"made_up_sweep:{model}", "--data", data, *arguments)

@@ -112,15 +112,17 @@ def separate(data: str, loss: str, rate: float) -> dict[str, Tensor]:
     return dict(model.state_dict())
 
 
-@pytest.mark.parametrize("more", [["--force"], ["--force", "--max-models", "2"], ["--max-models", "1"]])
 @pytest.mark.parametrize(
-    ("data", "loss"),
+    ("data", "loss", "more"),
     [
-        ("counted", "cross_entropy"),
-        ("drawn", "cross_entropy"),
-        ("plain", "warming_up"),
-        ("curriculum", "weighted"),
-        ("drawn", "mixed"),
+        ("counted", "cross_entropy", ["--force", "--max-models", "2"]),
+        ("drawn", "cross_entropy", ["--force", "--max-models", "2"]),
+        ("plain", "warming_up", ["--force", "--max-models", "2"]),
+        ("curriculum", "weighted", ["--force", "--max-models", "2"]),
+        ("drawn", "mixed", ["--force", "--max-models", "2"]),
+        ("drawn", "mixed", ["--force"]),
+        ("drawn", "mixed", ["--max-models", "1"]),
+        ("plain", "warming_up", ["--max-models", "1"]),
     ],
 )
 def test_trials_are_those_of_programs_of_their_own(

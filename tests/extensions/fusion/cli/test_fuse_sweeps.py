@@ -41,10 +41,9 @@ Fuse = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def fuse(in_folder_of: Callable[[str, str], Fuse], monkeypatch: pytest.MonkeyPatch) -> Fuse:
+def fuse(in_folder_of: Callable[[str, str], Fuse]) -> Fuse:
     """Runs the command in a directory that has `made_up_nets.py`: exit code, stdout, stderr."""
     typed = in_folder_of("made_up_nets", NETS)
-    monkeypatch.setattr("ddlprof.extensions.fusion.planner.FuseOptions.budget_s", 0.01)
 
     def run(*arguments: str, data: str = "batches") -> tuple[int, str, str]:
         return typed("fuse", "made_up_nets:make", "--data", f"made_up_nets:{data}", "--processes", "0", *arguments)

@@ -29,7 +29,7 @@ def test_every_command_has_its_help() -> None:
     for name, options in expected.items():
         text = re.search(rf"^## ddlprof {name}\n\n```text\n(.*?)^```", page, re.S | re.M)
         assert text is not None
-        assert not [o for o in options | {"--help"} if not re.search(rf"(?<![\w-]){o}(?![\w-])", text[1])]
+        assert not [o for o in options | {"--help", "-h"} if not re.search(rf"(?<![\w-]){o}(?![\w-])", text[1])]
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,15 @@ def test_where_runs_of_ones_own_taught_the_gpu_the_host_is_part_of_it() -> None:
         assert (model.estimate(H100, 8, "fp32").slower == 1) == known
 
 
+def test_a_cast_of_autocast_takes_the_host_half_as_long_as_what_python_calls() -> None:
+    def step_s(name: str) -> float:
+        row = Operator("copy", "forward", name, "fp32", (1000,), 0, 6.0e3, 1, 1000)
+        work = Workload("job", step=StepOperators(8, "fp32", (row,)))
+        return Predictor(work).predict(Target(gpu_model="H100", batch_per_gpu=8)).step_s
+
+    assert step_s("_to_copy") == pytest.approx(step_s("copy") / 2, rel=0.1)
+
+
 def test_the_update_of_many_tensors_keeps_the_host_busy() -> None:
     def step_s(tensors: int) -> float:
         update = Operator("optimizer", "optimizer", "_foreach_adamw_", "fp32", (10**6, tensors), 0, 2.8e7, 20, 1)

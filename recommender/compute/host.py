@@ -108,7 +108,8 @@ def _probed(catalog: Catalog) -> list[tuple[float, str, str]]:
 def dispatch_seconds(table: OperatorTable, fitted: HostCoefficients, compiled: bool, launch_us: float) -> Array:
     """The host's seconds for all calls of each operator. Views are dispatched, too, at a third of the cost.
 
-    Autocast's casts are called by no line of Python: on a processor (torch 2.13) one takes 0.64 of `tensor.to(bfloat16)`.
+    No line of Python calls autocast's casts, which are taken for a half: on a processor (torch 2.13) one takes 0.64 of
+    `tensor.to(bfloat16)`.
     """
     by_phase = {"forward": fitted.forward_s, "backward": fitted.backward_s, "optimizer": fitted.optimizer_s}
     seconds = np.array([by_phase.get(str(phase), fitted.forward_s) for phase in table.phase.tolist()])

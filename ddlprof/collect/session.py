@@ -287,6 +287,9 @@ class Session:
             found = self.groups.learn(inspector, names, self.rank_output.world_size)
             for facts in self.groups.news():
                 self.writer.context(facts)
+            first = inspector.parts.repeats.take_first()
+            if first is not None:
+                self.writer.context(first)
             return found
         except Exception as error:
             inspector.failed("groups", error)

@@ -31,6 +31,7 @@ from ddlprof.model.records import (
     ContextRow,
     Drop,
     End,
+    FirstBatches,
     Flush,
     GraphBreak,
     GroupFacts,
@@ -59,7 +60,7 @@ KINDS: dict[str, type[Any]] = {
     "u": Drop, "p": JobSpan, "v": LossValue, "m": GroupFacts, "h": PipelineSchedule, "x": RoutedTokens,
     "r": CheckpointFile, "y": HealthReading, "i": Stride, "j": Issuers, "o": BatchAmount,
     "J": ComputeSamples, "O": CollectorPauses, "A": RecompileReason, "P": Phase,
-    "B": GraphBreak,
+    "B": GraphBreak, "F": FirstBatches,
 }  # fmt: skip
 """The type of record of each tag. `s` and `a` are only in files of schema 2."""
 SHAPES = "shapes"
@@ -130,6 +131,7 @@ Record: TypeAlias = (
     | CollectorPauses
     | RecompileReason
     | GraphBreak
+    | FirstBatches
     | BatchAmount
 )
 """Records that consist of plain numbers or text and take one line each."""

@@ -334,6 +334,16 @@ class GraphBreak:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstBatches:
+    """What tells whether ranks got the same first batches of their loaders."""
+
+    number: Shared[int]
+    """Of batches."""
+    digest: int
+    """Of their sizes and first values; equal for equal ones."""
+
+
+@dataclass(frozen=True, slots=True)
 class LossValue:
     """The loss on which `backward` was called, recorded now and then (see `ddlprof.collect.recorder`)."""
 

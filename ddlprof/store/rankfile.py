@@ -93,6 +93,7 @@ def rank_of(header: RankHeader, parsed: Parsed, arrays: StepArrays, sums: IntArr
     rank.collector = parsed.of("O")
     rank.recompiled = [each.reason for each in parsed.of("A")]
     rank.graph_breaks = parsed.of("B")
+    rank.first_batches = next((each.digest for each in parsed.of("F")), None)
     rank.samples, rank.places = samples_of(parsed), places_of(parsed)
     rank.compute_samples = compute_samples_of(parsed)
     packed, rank.untold = pack(arrays, shapes_of(parsed))

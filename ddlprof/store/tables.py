@@ -188,6 +188,8 @@ class RankData:
     """Why torch.compile compiled again, in its own words."""
     graph_breaks: list[GraphBreak] = field(default_factory=list)
     """Where torch.compile breaks graphs."""
+    first_batches: int | None = None
+    """The same number on ranks whose first two batches were equal; None: not known."""
     compute_samples: list[tuple[int, SourceLocation, int]] = field(default_factory=list)
     """Stack samples taken while it computed."""
     places: dict[int, SourceLocation] = field(default_factory=dict)

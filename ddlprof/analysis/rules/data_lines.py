@@ -52,6 +52,27 @@ def repeated_samples(facts: Facts) -> Issue | None:
                  about="data")  # fmt: skip
 
 
+def same_samples(facts: Facts) -> Issue | None:
+    """Finds ranks that all train on the same samples."""
+    ranks, job = facts.world_size, facts.job
+    if not facts.same_batches or facts.training.strategy not in ("ddp", "fsdp"):
+        return None
+    if facts.training.data_parallel_ranks not in (None, ranks):  # others share the work on a sample
+        return None
+    steps = job.share("steps") if job is not None else None
+    share = (1.0 if steps is None else steps) * (1 - 1 / ranks)
+    evidence = (
+        f"the first two batches of all {ranks} ranks are the same: each goes through all of the data, and the ranks "
+        "together learn what one would"
+    )
+    action = (
+        "sampler=DistributedSampler(data) in the DataLoader in place of shuffle=True, and sampler.set_epoch(epoch) in "
+        "each epoch; an iterable data set gives each rank its part: samples[rank::world_size]"
+    )
+    return Issue("all ranks train on the same samples", evidence, action, facts.steady_steps, share, of="job",
+                 about="data")  # fmt: skip
+
+
 def reads_beyond(facts: Facts) -> Issue | None:
     """Finds a loader that reads far more for a sample than it uses."""
     share, factor, cost = facts.summary.share("data"), read_beyond(facts), facts.loader
@@ -82,6 +103,11 @@ RULES = (
          "what differs once is split, or drawn at random", FINDING_STEPS,
          "the loader has fewer than two workers or more than 32, or its data set is none of torch's iterable ones",
          repeated_samples),
+    Rule("same_samples", "All ranks train on the same samples",
+         "the first two batches of all ranks: equal, and not each other's",
+         "what is the same twice is no chance, but made-up data of a benchmark", FINDING_STEPS,
+         "the strategy is neither DDP nor FSDP, ranks share the work on a sample, or batches come from no loader",
+         same_samples),
     Rule("data_line", "One line takes most of what batches are made in",
          f"{percent(WARN_SHARE)} of the step spent waiting for data, and a line, the line that calls it or its "
          f"function with a third of the stack samples for certain; gains {percent(LINE_OF_STEP_SHARE)} of the step",

@@ -162,6 +162,8 @@ class Facts:
     """What torch.compile compiled after the warm-up."""
     broken_graphs: BrokenGraphs | None = None
     """Where torch.compile breaks the graphs of steady steps."""
+    same_batches: bool = False
+    """Whether all ranks got the same first batches."""
     training: TrainingFacts = field(default_factory=TrainingFacts)
     model: ModelFacts = field(default_factory=ModelFacts)
     operators: tuple[Operator, ...] = ()
@@ -295,6 +297,7 @@ def gather_facts(
     training = manifest.training if manifest else TrainingFacts()
     host = manifest.host if manifest else {}
     ranks, nodes = len(headline.ranks), len({rank.data.node for rank in headline.ranks})
+    ranks_first = {rank.data.first_batches for rank in headline.ranks}
     issued, passes = _issued(headline.ranks), compute_sources(headline.ranks)
     return Facts(
         summary=headline.decisive,
@@ -312,6 +315,7 @@ def gather_facts(
         collector=collector_pauses(headline.ranks),
         recompiled=recompilations(headline),
         broken_graphs=broken_graphs(headline.ranks, passes),
+        same_batches=len(ranks_first) == 1 < ranks and None not in ranks_first,
         slowing=find_slowing(headline.ranks),
         training=training,
         model=manifest.model if manifest else ModelFacts(),

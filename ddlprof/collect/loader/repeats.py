@@ -1,19 +1,22 @@
-"""Whether each worker of a loader gives the same batches, by the first batches of an iterable data set.
+"""Whether each worker of a loader gives the same batches, by the first batches of an iterable data set, and what tells
+whether ranks do.
 
 Each worker has a copy of such a data set, and goes through all of it unless the data set asks which worker it is in
-(`torch.utils.data.get_worker_info`).
+(`torch.utils.data.get_worker_info`). Each rank has a copy of any.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ddlprof.model.records import FirstBatches
 from ddlprof.torch_private.engine import first_values, no_torch_function
 
 _ROUNDS = 2
 """Batches of all workers that are compared: those of one round are equal if they repeat, those of two are not."""
 _MOST_TENSORS, _VALUES = 16, 64
 _MOST_BATCHES = 64
+_MASK = 2**52 - 1
 
 
 def batches_looked_at(loader: Any) -> int:
@@ -32,6 +35,8 @@ class RepeatedBatches:
     def __init__(self) -> None:
         self._needed = 0
         self._digests: list[int] = []
+        self._first: list[int] = []
+        self._taken = False
 
     def begin(self, loader: Any) -> None:
         """Called when the loader is first iterated."""
@@ -39,6 +44,8 @@ class RepeatedBatches:
 
     def loaded(self, tensors: list[Any]) -> None:
         """Called with the tensors of each batch of the first steps."""
+        if tensors and len(self._first) < _ROUNDS:
+            self._first.append(_digest(tensors))
         if len(self._digests) < self._needed:
             self._digests.append(_digest(tensors) if tensors else len(self._digests))
 
@@ -50,6 +57,14 @@ class RepeatedBatches:
         each = self._needed // _ROUNDS
         first, second = set(self._digests[:each]), set(self._digests[each:])
         return len(first) == len(second) == 1 and first != second
+
+    def take_first(self) -> FirstBatches | None:
+        """What is the same on ranks that got the same first batches. None: not known, they are equal, or it was taken
+        before."""
+        if self._taken or len(set(self._first)) < _ROUNDS:
+            return None
+        self._taken = True
+        return FirstBatches(_ROUNDS, hash(tuple(self._first)) & _MASK)
 
 
 def _digest(tensors: list[Any]) -> int:

@@ -11,7 +11,7 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.rules.signals import DataWaitBursts
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.model.source_locations import START, START_ITEMS, SourceLocation
-from tests.unit.analysis.rules.made_up import facts
+from tests.unit.analysis.rules.made_up import ddp, facts
 
 WAITING: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 3.0, "data_prep": 26.0}
 BLOCKED: dict[str, float | None] = {"compute": 70.0, "data": 30.0, "data_fetch": 27.0, "data_prep": 2.0}
@@ -76,6 +76,7 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(WAITING, loader=SampleCost(1e-3, 16e6, 0.0), batch_bytes=32_000),
         facts(WAITING, loader=SampleCost(1e-3, 16e6, 0.0), batch_bytes=32_000, data_lines=made_at("data")),
     ],
+    "same_samples": [ddp(2, same_batches=True), ddp(2, same_batches=True, data_parallel_ranks=2)],
     "repeated_samples": [facts(repeated_batches=True), facts(WAITING, repeated_batches=True, loader_workers=2)],
     "start_up": [
         facts(job=job("start_up", 500), starting=start_at(START_ITEMS)),
@@ -148,6 +149,8 @@ SILENT: dict[str, list[Facts]] = {
         facts(WAITING, loader=SampleCost(1e-3, 1e5, 0.0), batch_bytes=3200),
         facts(WAITING, loader=SampleCost(1e-3, None, 0.0), batch_bytes=32_000),
     ],
+    "same_samples": [ddp(2), ddp(2, same_batches=True, strategy="none"),
+                     ddp(2, same_batches=True, data_parallel_ranks=1)],
     "repeated_samples": [facts(), facts(repeated_batches=False), facts(repeated_batches=True, loader_workers=1)],
     "start_up": [
         facts(),

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from ddlprof.collect.loader.repeats import RepeatedBatches, batches_looked_at
+from ddlprof.model.records import FirstBatches
 
 
 class Stream(IterableDataset[torch.Tensor]):
@@ -53,6 +54,31 @@ def told(data: Any, workers: int = 2) -> bool | None:
 )
 def test_whether_workers_repeat_their_batches(data: Any, workers: int, repeat: bool | None) -> None:
     assert told(data, workers) is repeat
+
+
+def first_of(*batches: list[int]) -> FirstBatches | None:
+    found = RepeatedBatches()
+    for batch in batches:
+        found.loaded([torch.tensor(batch)] if batch else [])
+    return found.take_first()
+
+
+def test_ranks_with_the_same_first_batches_have_the_same_number() -> None:
+    assert first_of([1, 2], [3, 4]) == first_of([1, 2], [3, 4], [5, 6]) is not None
+    assert first_of([1, 2], [3, 4]) != first_of([3, 4], [1, 2])
+
+
+@pytest.mark.parametrize("batches", [[], [[1, 2]], [[1, 2], [1, 2]], [[], []]])
+def test_batches_that_are_alike_or_not_seen_have_none(batches: list[list[int]]) -> None:
+    assert first_of(*batches) is None
+
+
+def test_the_number_is_given_once() -> None:
+    found = RepeatedBatches()
+    for value in range(2):
+        found.loaded([torch.tensor(value)])
+    assert found.take_first() is not None
+    assert found.take_first() is None
 
 
 def test_too_few_batches_tell_nothing() -> None:

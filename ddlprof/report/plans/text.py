@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ddlprof.base.text import text_of
 from ddlprof.base.units import count, duration, percent, significant
 from ddlprof.instance_catalog.records import OWN_PRICE
+from ddlprof.recommender.compute.alignment import PAD
 from ddlprof.recommender.plans.shown import fastest_of, knee_of
 from ddlprof.report.plans.changes import changes_of
 from ddlprof.report.plans.data import Answer, settings_in_words
@@ -55,7 +56,7 @@ def render(answer: Answer, top: int, *, all_sizes: bool = False, why: bool = Tru
         lines += [*plans_table(answer.rows(top, all_sizes=all_sizes), room), "", *_extremes(answer, say)]
     else:
         lines += say("None", why_none(answer))
-    lines += [*_as_measured(answer, say), *_changes(answer, say), ""]
+    lines += [*_as_measured(answer, say), *_changes(answer, say), *_padding(accepted[:1], say), ""]
     if accepted and why and room >= _WIDTH:
         lines += [*_pareto(answer), ""]
     lines += _rejected(answer, why or not accepted, say)
@@ -89,6 +90,17 @@ def not_about_gpus(answer: Answer) -> str:
         f"this is not about GPUs: {percent(carried)} of the best plan's time is carried over from RUN, most of it for "
         f"{most}, and no GPU shortens it; shorten that first"
     )
+
+
+def _padding(plans: Sequence[Plan], say: _Say) -> list[str]:
+    """The cheapest gain that there is, where sizes of the model's products do not suit the GPU of the best plan."""
+    return [
+        line
+        for plan in plans
+        for text in plan.basis
+        if text.startswith(PAD)
+        for line in say("Pad", text.removeprefix(PAD))
+    ]
 
 
 def _reasons(answer: Answer, shown: Sequence[Plan], say: _Say) -> list[str]:

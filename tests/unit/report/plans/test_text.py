@@ -194,6 +194,13 @@ def test_without_why_the_page_is_the_answer_alone() -> None:
     assert "\nRejected  9: 5 not predictable, 2 over budget, 2 other (--why)\n" in page
 
 
+def test_sizes_to_pad_are_part_of_the_answer() -> None:
+    asked = answer()
+    padded = replace(asked.plans[0], basis=("pad 50,257 to 50,264: about 20 % faster",))
+    page = render(replace(asked, plans=[padded, *asked.plans[1:]]), top=3, why=False)
+    assert "Pad       50,257 to 50,264: about 20 % faster" in page
+
+
 def test_an_impossible_budget_says_what_it_would_take() -> None:
     asked = answer(budget_s=HOUR / 2)
     soonest = asked.plans[0]

@@ -148,7 +148,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         keep = (options.keep or Path(folder)) / f"burn-{options.burn}"
         with burning(options.burn):
-            runs = [(case, {form: run(case, form, keep) for form in _forms(case)}) for case in cases]
+            runs = [(case, {form: run(case, form, keep, options.burn) for form in _forms(case)}) for case in cases]
         judged = [judge(case, of[FAULT], of.get(CURED)) for case, of in runs]
         _print(judged)
         for case, of in runs:
@@ -193,8 +193,9 @@ def _forms(case: Case) -> tuple[str, ...]:
     return (FAULT,) if case.cured is None else (FAULT, CURED)
 
 
-def run(case: Case, form: str, keep: Path) -> Run:
-    """Runs a script under ddlprof, unless its run is there already."""
+def run(case: Case, form: str, keep: Path, burn: int = 0) -> Run:
+    """Runs a script under ddlprof, unless its run is there already. Beside other work it has one thread: with more, all
+    cards act on threads that this work holds up, which is then the cause."""
     folder = keep / f"{case.name}-{form}"
     if (folder / "log").exists():
         return Run(folder)
@@ -206,7 +207,7 @@ def run(case: Case, form: str, keep: Path) -> Run:
         words += ["--nproc-per-node", str(case.ranks)]
     words += [str(case.path.resolve()), *([] if case.cured else [form])]
     name, _, value = (case.cured or "").partition("=")
-    truth = {"TRUTH": str(folder / "truth")}
+    truth = {"TRUTH": str(folder / "truth")} | ({"OMP_NUM_THREADS": "1"} if burn else {})
     more = truth | ({name: value} if name and form == CURED else {})
     with tempfile.TemporaryDirectory() as scratch:
         done = _ddlprof(*words, cwd=scratch, **more)

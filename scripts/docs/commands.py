@@ -86,6 +86,8 @@ def skipped(words: str, folder: Path) -> str:
     for name in found:
         if _RUNS.fullmatch(name) and name not in made and not (folder / name).exists():
             shutil.copytree(Path(_run_made().name) / "run", folder / name)
+    if "ddlprof-runs" in found and not (folder / "ddlprof-runs").exists():
+        shutil.copytree(Path(_run_made().name) / "run", folder / "ddlprof-runs" / "digits")
     missing = [each for each in found if _FILE.fullmatch(each) and each not in made and not (folder / each).exists()]
     return f"{missing[0]} is not made on the page" if missing else ""
 
@@ -117,8 +119,8 @@ def difference(command: Typed, said: str) -> str:
     """What the command says otherwise than the page; empty where nothing."""
     if command.shown is None:
         return ""
-    name = shlex.split(command.words)[shlex.split(command.words).index("ddlprof") + 1]
-    if name in _MEASURES:
+    words = shlex.split(command.words)
+    if words[words.index("ddlprof") + 1] in _MEASURES or "measured" in words:
         missing = _labels(command.shown) - _labels(said)
         return f"lines are missing: {', '.join(sorted(missing))}" if missing else ""
     pattern = r" ".join(r"(?:\S+ )*?\S*" if word == "..." else re.escape(word) for word in masked(command.shown))

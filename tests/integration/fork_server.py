@@ -91,7 +91,7 @@ class Kept(MetaPathFinder):
         self.modules = {name: module for name, module in sys.modules.items() if name not in self.bare}
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if not self._watching and name not in self._specs:
+        if not self._watching and not (name in self._specs and name in self.modules):  # asked for, but not imported
             return None
         if self._watching or "." not in name:
             found = self._elsewhere(name, path, target)

@@ -241,7 +241,8 @@ def test_the_launcher_starts_again(
     assert [(rank["status"], rank["steps"]) for rank in second] == [("ok", steps)] * 2
     assert first[victim]["status"] == "torn"
     assert_nothing_written_is_lost(first, written)
-    assert f"{victim} of attempt 0" in stopped_lines(job)
+    # The launcher may end the other one before the loss of its peer does.
+    assert re.search(rf"\b{victim}(, 1)? of attempt 0", stopped_lines(job))
     assert "attempt 1" not in stopped_lines(job)
 
 

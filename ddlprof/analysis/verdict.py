@@ -90,7 +90,7 @@ def judge_run(
     severity = "warning" if facts.starved and verdict.severity == "ok" else verdict.severity
     queued = facts.host.queued_share if facts.shares_machine else None
     words = headline_words(verdict, facts)
-    first = _hiding(findings) or _first_of_job(verdict, own, findings, job)
+    first = _hiding(findings) or _first_of_job(verdict, own, findings, job) or _cheaper(verdict, own, findings)
     if first is not None:
         why, action, rule = f"{first.evidence}; of the steps, {why}", first.next, first.rule
         share = f", {percent(first.share)} of it" if first.share is not None else ""
@@ -116,6 +116,13 @@ def _hiding(findings: Sequence[Finding]) -> Finding | None:
     """The finding of something that makes all else take longer: until it is gone, nobody knows what else does."""
     names = {rule.name for rule in RULES if rule.hides}
     return next((each for each in findings if each.rule in names and each.severity != "info"), None)
+
+
+def _cheaper(verdict: Verdict, own: Finding | None, findings: Sequence[Finding]) -> Finding | None:
+    """The first finding that is more than an info, where a faster machine would else be all that is proposed."""
+    if own is not None or verdict.stall is not None or verdict.severity == "unknown":
+        return None
+    return next((each for each in findings if each.severity != "info"), None)
 
 
 def _first_of_job(

@@ -229,7 +229,7 @@ def host_contention(facts: Facts) -> Issue | None:
     if not (facts.crowded or waiting) or threads is None or cores is None or busy is None:
         return None
     share, step = facts.summary.share("compute"), facts.mean_s("step")
-    if busy < FULL_CPU_PERCENT or share is None or share < _COMPUTES_SHARE:
+    if (busy < FULL_CPU_PERCENT and not facts.starved) or share is None or share < _COMPUTES_SHARE:
         return None
     ranks = f"{count(facts.ranks_per_node, 'rank')} with " if facts.ranks_per_node > 1 else ""
     each = " each" if ranks else ""
@@ -339,8 +339,8 @@ RULES = (
          "then twice the batch fits for certain; always an info, since it changes the training", FINDING_STEPS,
          "the job trains on processors, or the memory is not known", batch_size),
     Rule("host_contention", "More threads than cores",
-         f"processors {FULL_CPU_PERCENT:.0f} % busy, and more threads a rank than cores, or than other work "
-         f"leaves while the training waits for them; computing is {percent(_COMPUTES_SHARE)} of the step",
+         f"processors {FULL_CPU_PERCENT:.0f} % busy or waited for, and more threads a rank than cores, or than other "
+         f"work leaves while the training waits for them; computing is {percent(_COMPUTES_SHARE)} of the step",
          "with fewer threads somebody else keeps the processors busy; an info where the training does not wait for one",
          FINDING_STEPS, "the threads are not known, or the job trains on a device", host_contention, hides=True),
     Rule("shared_machine", "The training waits for processors",

@@ -19,7 +19,7 @@ if __name__ == "__main__":
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     clock = OwnClock()
     try:
-        clock.train(model, optimizer, ([torch.randn(64, 256), torch.randint(0, 10, (64,))] for _ in range(150)))
+        clock.train(model, optimizer, ([torch.randn(64, 256), torch.randint(0, 10, (64,))] for _ in range(800)))
     finally:
         for other in others:
             other.kill()

@@ -15,7 +15,7 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
-from ddlprof.analysis.verdict import _finding_of, _first_of_job, _hiding, advise
+from ddlprof.analysis.verdict import _finding_of, _cheaper, _first_of_job, _hiding, advise
 from ddlprof.model import source_locations
 from ddlprof.model.classes import TIMES
 from ddlprof.model.source_locations import SourceLocation
@@ -238,6 +238,15 @@ def test_nothing_trains_longer_to_become_another_trace(reason: str) -> None:
     assert "let it train" not in action
     assert "doctor" not in action
     assert ("torch.profiler" in action) == (reason != "comm_unmeasured")
+
+
+def test_a_faster_machine_is_proposed_where_nothing_else_is() -> None:
+    computes = Verdict("COMPUTE-BOUND", "ok", None, 0.97)
+    kept = Finding("kept_graphs", "warning", "losses are kept with their graphs", "", "loss.item()", 50)
+    assert _cheaper(computes, None, [kept]) is kept
+    assert _cheaper(computes, kept, [kept]) is None
+    assert _cheaper(computes, None, [replace(kept, severity="info")]) is None
+    assert _cheaper(Verdict("DATA-BOUND", "critical", "data", 0.6), None, [kept]) is None
 
 
 def test_a_debugger_comes_before_what_was_measured_under_it() -> None:

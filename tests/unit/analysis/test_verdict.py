@@ -15,7 +15,7 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
-from ddlprof.analysis.verdict import _finding_of, _cheaper, _first_of_job, _hiding, advise
+from ddlprof.analysis.verdict import _cheaper, _finding_of, _first_of_job, _hiding, advise
 from ddlprof.model import source_locations
 from ddlprof.model.classes import TIMES
 from ddlprof.model.source_locations import SourceLocation

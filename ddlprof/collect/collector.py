@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable
 from contextlib import suppress
 
-from ddlprof.collect.core import at_collection, collections, forget_collections
+from ddlprof.collect import core
 from ddlprof.model.records import CollectorPauses
 
 
@@ -18,14 +18,14 @@ class CollectorTimes:
     """
 
     def __init__(self) -> None:
-        self._told = collections()[0]
+        self._told = core.C.collections()[0] if core.C else 0
 
     def watch(self) -> Callable[[], None]:
         """Adds the callback; returns what removes it."""
-        if at_collection is None:
+        if core.C is None:
             return lambda: None
-        callback = at_collection
-        forget_collections()
+        callback = core.C.at_collection
+        core.C.forget_collections()
         self._told = 0
         gc.callbacks.append(callback)
 
@@ -37,7 +37,9 @@ class CollectorTimes:
 
     def news(self, now_ns: int) -> CollectorPauses | None:
         """The pauses so far; None if there were no more since the last call. `now_ns`: relative to the origin."""
-        number, total_ns, longest_ns, full = collections()
+        if core.C is None:
+            return None
+        number, total_ns, longest_ns, full = core.C.collections()
         if number == self._told:
             return None
         self._told = number

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from ddlprof.base.errors import complain
@@ -41,16 +41,10 @@ def say_stale() -> None:
 
 STALE = False
 """Whether there is a core in C that does not fit."""
+C: Any = None
+"""The core in C, for what only it has; None where the one in Python runs."""
 if TYPE_CHECKING:
-    from ddlprof.collect.python_core import (
-        EventLog,
-        LoopWatch,
-        at_collection,
-        collections,
-        forget_collections,
-        plain_size,
-        set_tensor,
-    )
+    from ddlprof.collect.python_core import EventLog, LoopWatch, plain_size, set_tensor
 
     IN_C = False
 else:
@@ -63,30 +57,12 @@ else:
         if STALE:
             say_stale()
             raise ImportError
-        from ddlprof.collect._core import (
-            EventLog,
-            LoopWatch,
-            at_collection,
-            collections,
-            forget_collections,
-            plain_size,
-            set_tensor,
-        )
+        from ddlprof.collect._core import EventLog, LoopWatch, plain_size, set_tensor
 
-        IN_C = True
+        IN_C, C = True, _core
     except ImportError:
-        from ddlprof.collect.python_core import (
-            EventLog,
-            LoopWatch,
-            at_collection,
-            collections,
-            forget_collections,
-            plain_size,
-            set_tensor,
-        )
+        from ddlprof.collect.python_core import EventLog, LoopWatch, plain_size, set_tensor
 
         IN_C = False
 
-__all__ = [
-    "IN_C", "EventLog", "LoopWatch", "at_collection", "collections", "forget_collections", "plain_size", "set_tensor",
-]  # fmt: skip
+__all__ = ["IN_C", "C", "EventLog", "LoopWatch", "plain_size", "set_tensor"]

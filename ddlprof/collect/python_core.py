@@ -394,16 +394,3 @@ def plain_size(batch: Any, /) -> int | None:
     except Exception:  # of a kind of tensor that has no shape
         return None
     return size
-
-
-at_collection: Callable[[str, Any], None] | None = None
-"""A callback of the garbage collector, which times its pauses; in C only (`ddlprof.collect.collector`)."""
-
-
-def collections() -> tuple[int, int, int, int]:
-    """Of the collector's pauses: number, their sum and the longest in ns, and how many were of all objects."""
-    return 0, 0, 0, 0
-
-
-def forget_collections() -> None:
-    """Begins anew to count them."""

@@ -220,12 +220,8 @@ def batch_size(facts: Facts) -> Issue | None:
 
 def host_contention(facts: Facts) -> Issue | None:
     """Finds ranks that compute with more threads than there are cores for."""
-    threads, cores, busy, waiting = (
-        facts.training.cpu_threads,
-        _free_cores(facts),
-        facts.host.cpu_percent,
-        _held_up(facts),
-    )
+    threads, cores, busy = facts.training.cpu_threads, _free_cores(facts), facts.host.cpu_percent
+    waiting = _held_up(facts)
     if not (facts.crowded or waiting) or threads is None or cores is None or busy is None:
         return None
     share, step = facts.summary.share("compute"), facts.mean_s("step")

@@ -39,28 +39,24 @@ def data_line(facts: Facts) -> Issue | None:
 
 def repeated_samples(facts: Facts) -> Issue | None:
     """Finds an iterable data set that is not split among the workers of its loader."""
-    workers, job = facts.training.loader_workers or 0, facts.job
+    workers = facts.training.loader_workers or 0
     if not facts.training.repeated_batches or workers < 2:
         return None
-    steps = job.share("steps") if job is not None else None
-    share = (1.0 if steps is None else steps) * (1 - 1 / workers)
     evidence = (
         f"in each round of the first {2 * workers} batches all {workers} workers gave the same one: the data set is "
         f"iterable, each worker goes through all of it, and an epoch trains on each sample {workers} times"
     )
-    return Issue("each worker gives all samples again", evidence, SPLIT, facts.steady_steps, share, of="job",
-                 about="data")  # fmt: skip
+    return Issue("each worker gives all samples again", evidence, SPLIT, facts.steady_steps,
+                 _needless_share(facts, workers), of="job", about="data")  # fmt: skip
 
 
 def same_samples(facts: Facts) -> Issue | None:
     """Finds ranks that all train on the same samples."""
-    ranks, job = facts.world_size, facts.job
+    ranks = facts.world_size
     if not facts.same_batches or facts.training.strategy not in ("ddp", "fsdp"):
         return None
     if facts.training.data_parallel_ranks not in (None, ranks):  # others share the work on a sample
         return None
-    steps = job.share("steps") if job is not None else None
-    share = (1.0 if steps is None else steps) * (1 - 1 / ranks)
     evidence = (
         f"the first two batches of all {ranks} ranks are the same: each goes through all of the data, and the ranks "
         "together learn what one would"
@@ -69,8 +65,14 @@ def same_samples(facts: Facts) -> Issue | None:
         "sampler=DistributedSampler(data) in the DataLoader in place of shuffle=True, and sampler.set_epoch(epoch) in "
         "each epoch; an iterable data set gives each rank its part: samples[rank::world_size]"
     )
-    return Issue("all ranks train on the same samples", evidence, action, facts.steady_steps, share, of="job",
-                 about="data")  # fmt: skip
+    return Issue("all ranks train on the same samples", evidence, action, facts.steady_steps,
+                 _needless_share(facts, ranks), of="job", about="data")  # fmt: skip
+
+
+def _needless_share(facts: Facts, copies: int) -> float:
+    """The share of the job that trains on samples again, where each is trained on so many times in place of once."""
+    steps = facts.job.share("steps") if facts.job is not None else None
+    return (1.0 if steps is None else steps) * (1 - 1 / copies)
 
 
 def reads_beyond(facts: Facts) -> Issue | None:

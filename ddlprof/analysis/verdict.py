@@ -86,6 +86,7 @@ def judge_run(
     own = _finding_of(verdict, action, findings)
     if own is not None:
         action = own.next
+        why = _with_cause(why, verdict, own, facts)
     rule = own.rule if own is not None else None
     severity = "warning" if facts.starved and verdict.severity == "ok" else verdict.severity
     queued = facts.host.queued_share if facts.shares_machine else None
@@ -112,6 +113,14 @@ def _finding_of(verdict: Verdict, action: str, findings: Sequence[Finding]) -> F
         gains_more = moving and chosen is not None and (chosen.gain_s or 0.0) > (same.gain_s or 0.0)
         return chosen if gains_more else same
     return same if chosen is None or (same is not None and chosen.severity == "info") else chosen
+
+
+def _with_cause(why: str, verdict: Verdict, own: Finding, facts: Facts) -> str:
+    """`why`, with the finding that is acted on where it would only say that computing takes the step."""
+    if verdict.name != "COMPUTE-BOUND" or verdict.stall is not None or own.evidence in why:
+        return why
+    shared = f"; {starved_words(facts)}" if facts.starved else ""
+    return f"{why.removesuffix(shared)}; {own.title}: {own.evidence}{shared}"
 
 
 def _hiding(findings: Sequence[Finding]) -> Finding | None:

@@ -59,8 +59,8 @@ class Settings:
         checked(self)
 
     @property
-    def deepspeed(self) -> bool | None:
-        """Whether DeepSpeed divides the job."""
+    def deepspeed(self) -> int | None:
+        """The stage of ZeRO by which DeepSpeed divides the job."""
         return strategy_named(self.strategy or "").deepspeed
 
     @property

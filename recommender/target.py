@@ -92,8 +92,8 @@ class Target:
         checked(self)
 
     @property
-    def deepspeed(self) -> bool | None:
-        """Whether DeepSpeed divides the job."""
+    def deepspeed(self) -> int | None:
+        """The stage of ZeRO by which DeepSpeed divides the job."""
         return strategy_named(self.strategy or "").deepspeed
 
 

@@ -18,6 +18,7 @@ from ddlprof.recommender.compute.compiled_memory import compiled_memory
 from ddlprof.recommender.compute.deepspeed import (
     BUCKET_ELEMENTS,
     BUCKETS,
+    LIVE_ELEMENTS,
     UPDATE_BYTES,
     in_half_precision,
     state_bytes,
@@ -352,8 +353,10 @@ def _fixed_memory(
     gathered = most = 0.0
     if strategy.deepspeed and in_half_precision(step):
         states = state_bytes(optimizer, trained / BYTES[dtype])
-        gathered = most = BUCKETS * BYTES[dtype] * BUCKET_ELEMENTS
-    if shares.parameters < 1:
+        live = min(BYTES[dtype] * LIVE_ELEMENTS + (memory.largest_tensor_bytes or 0.0), whole)
+        live *= strategy.deepspeed == 3
+        gathered = most = BUCKETS * BYTES[dtype] * BUCKET_ELEMENTS + live
+    elif shares.parameters < 1:
         block = memory.largest_block_bytes or max(whole / _USUAL_BLOCKS, memory.largest_tensor_bytes or 0.0)
         gathered, most = (min(blocks * block, 2 * whole) for blocks in (GATHERED_BLOCKS, MOST_GATHERED_BLOCKS))
     # DDP reduces flat copies of the gradients, unless they are views of them (gradient_as_bucket_view).

@@ -54,7 +54,7 @@ class Changes:
     channels_last: bool | None = None
     lora: int | None = None
     qlora: int | None = None
-    deepspeed: bool | None = None
+    deepspeed: int | None = None
     lora_targets: str | None = None
     lora_precision: str | None = None
     qlora_format: str | None = None

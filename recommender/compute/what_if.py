@@ -44,7 +44,7 @@ def as_asked(
     channels_last: bool | None = None,
     lora: int | None = None,
     qlora: int | None = None,
-    deepspeed: bool | None = None,
+    deepspeed: int | None = None,
     lora_targets: str | None = None,
     lora_precision: str | None = None,
     qlora_format: str | None = None,
@@ -56,7 +56,7 @@ def as_asked(
     of them except their products. `lora`, `qlora`: the rank of adapters that are trained in place of the weights;
     `lora_targets`: the layers that have them, such as `q_proj,v_proj` or all-linear, and `lora_precision`: their own
     precision (None: both as PEFT has it); `qlora_format`: a name of `packing.FORMATS`.
-    `deepspeed`: with what DeepSpeed's ZeRO adds.
+    `deepspeed`: with what this stage of DeepSpeed's ZeRO adds.
     Without changes the same object is returned. Raises `PredictionError`, one line, for an unknown name and for changes
     that need facts which the step lacks.
     """
@@ -67,7 +67,9 @@ def as_asked(
     step = at_batch(step, batch)
     if optimizer is not None:
         step = _with_optimizer(step, optimizer)
+    frozen = 0.0
     if rank is not None:
+        _, frozen = trained(step)
         step = with_adapters(
             step,
             rank,
@@ -77,7 +79,7 @@ def as_asked(
             precision=lora_precision,
         )
     if deepspeed:
-        step = with_deepspeed(step, trained(step))
+        step = with_deepspeed(step, trained(step), deepspeed, frozen)
     if checkpointing is not None:
         step = with_checkpointing(step, checkpointing)
     if compiled is not None and compiled != step.compiled:

@@ -19,7 +19,7 @@ from ddlprof.model.operators import FUSED, Operator, StepOperators
 from ddlprof.recommender.compute.optimizers import OptimizerKind, optimizer_named
 from ddlprof.recommender.compute.precisions import BYTES, parameter_type, precision_named
 
-HOOK_OPERATORS = 13.0
+HOOK_OPERATORS = 11.0
 """What Python and views take for a trained parameter in one micro-batch of ZeRO-2, in small operators of backward: set
 by QLoRA of Qwen-1.8B on up to 1,024 tokens, an A100, and not by counting lines."""
 GATHER_OPERATORS = 16.0

@@ -58,6 +58,7 @@ class Changes:
     lora_targets: str | None = None
     lora_precision: str | None = None
     qlora_format: str | None = None
+    lora_dropout: bool | None = None
 
     @classmethod
     def of(cls, asked: Any) -> Changes:

@@ -48,6 +48,7 @@ def as_asked(
     lora_targets: str | None = None,
     lora_precision: str | None = None,
     qlora_format: str | None = None,
+    lora_dropout: bool | None = None,
 ) -> StepOperators:
     """The step at `batch` samples of a micro-batch, with the changes that are not None.
 
@@ -55,7 +56,8 @@ def as_asked(
     attention keep their FLOPs in every precision. `checkpointing` recomputes all blocks in backward, or (selective) all
     of them except their products. `lora`, `qlora`: the rank of adapters that are trained in place of the weights;
     `lora_targets`: the layers that have them, such as `q_proj,v_proj` or all-linear, and `lora_precision`: their own
-    precision (None: both as PEFT has it); `qlora_format`: a name of `packing.FORMATS`.
+    precision (None: both as PEFT has it); `qlora_format`: a name of `packing.FORMATS`;
+    `lora_dropout`: whether there is one before the adapters.
     `deepspeed`: with what this stage of DeepSpeed's ZeRO adds.
     Without changes the same object is returned. Raises `PredictionError`, one line, for an unknown name and for changes
     that need facts which the step lacks.
@@ -77,6 +79,7 @@ def as_asked(
             trained=trained(step),
             shares=shares,
             precision=lora_precision,
+            dropout=lora_dropout,
         )
     if deepspeed:
         step = with_deepspeed(step, trained(step), deepspeed, frozen)

@@ -167,6 +167,7 @@ def _ask(source: str, row: Row) -> Ask:
         precision="fp8" if fp8 else None, grad_accum=accumulated, strategy=_strategy(source, row),
         lora=rank if method == "lora" else None, qlora=rank if method == "qlora" else None,
         lora_targets=_targets(source) if adapted else None, lora_precision=held if adapted else None,
+        lora_dropout=True if adapted and source in ("qwen", "ljm565") else None,
         qlora_format="gptq" if "GPTQ" in str(row["precision"]) else None,
     )  # fmt: skip
     memory = float(row["memory_gib"]) / (gpus if source == "qwen" else 1)

@@ -72,8 +72,9 @@ def as_asked(
     frozen = 0.0
     if rank is not None:
         _, frozen = trained(step)
+        as_counted = step.compiled
         step = with_adapters(
-            step,
+            _eager(step) if as_counted else step,
             rank,
             packing=packing_named(qlora_format) if qlora is not None else None,
             trained=trained(step),
@@ -81,6 +82,7 @@ def as_asked(
             precision=lora_precision,
             dropout=lora_dropout,
         )
+        step = _compiled(step) if as_counted else step
     if deepspeed:
         step = with_deepspeed(step, trained(step), deepspeed, frozen)
     if checkpointing is not None:

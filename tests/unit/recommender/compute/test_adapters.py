@@ -118,6 +118,14 @@ def test_adapters_beside_16_bit_weights_are_in_fp32_unless_asked_otherwise(
     assert mine.saved_bytes == pytest.approx(theirs.saved_bytes, rel=0.05)
 
 
+def test_adapters_are_compiled_where_the_step_is() -> None:
+    plain = counted(False)
+    asked = as_asked(as_asked(plain, batch=2, compiled=True), batch=2, lora=RANK)
+    assert asked == as_asked(plain, batch=2, lora=RANK, compiled=True)
+    assert asked.compiled
+    assert launches(asked, "forward") < launches(as_asked(plain, batch=2, lora=RANK), "forward")
+
+
 def test_adapters_under_autocast_keep_fp32_and_compute_in_16_bit() -> None:
     steps = {
         name: as_asked(counted(False), batch=2, lora=RANK, lora_precision=name) for name in ("fp32", "amp-bf16", "bf16")

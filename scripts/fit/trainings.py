@@ -154,7 +154,7 @@ def _ask(source: str, row: Row) -> Ask:
         if loss or again:  # without a mask, transformers takes sequences for packed and makes one for its attention
             masked = precision != "fp32" and source != "qwen"  # whose code has causal attention for one sequence
             names = ("input_ids", "attention_mask", "labels") if masked else ("input_ids", "labels")
-            given = tuple(f"{each}=int64:{row['seq']}" for each in names)  # grouped heads in fp32 are fused with a mask
+            given = tuple(f"{each}=int64:{row['seq']}" for each in names)
             counted = {**counted, "seq_len": None, "inputs": given}
     rank = 64 if source == "qwen" else 8
     adapted = method in ("lora", "qlora")
@@ -184,7 +184,7 @@ def _ask(source: str, row: Row) -> Ask:
 def _own_loss(source: str, row: Row) -> str | None:
     """How the training's own code computes the loss (`trained_models`); None: as transformers does it."""
     if source == "ljm565":
-        return "outside"
+        return "repeated" if row["method"] == "qlora" else "outside"
     if source == "qwen":  # under autocast where it is not DeepSpeed's
         return "outside" if _strategy(source, row) else "fp32"
     if source == "torchtune":  # its tuned rows have each what those before have

@@ -144,6 +144,10 @@ MASKED: dict[str, float | None] = {
 LOOPING: dict[str, Any] = {
     "device": "cpu", "computing": loops(0.6, 0.1), "graph_nodes": 2000, "layers": 4, "compiled": False,
 }  # fmt: skip
+ACCUMULATING: dict[str, Any] = {
+    "device": "cpu", "micro_batches": 16, "batch_per_rank": 1, "graph_nodes": 200, "compiled": False,
+}  # fmt: skip
+SMALL_PASSES: dict[str, float | None] = {"compute": 97.0, "compute_optimizer": 1.0, "data": 1.0, "other": 2.0}
 OWN_UPDATE: dict[str, Any] = {
     "optimizer": "Mine", "optimizer_tensors": 400,
     "updating": Sources(40, [SourceShare(SourceLocation("opt.py:7 step", source_locations.UPDATE), 1.0, True)]),
@@ -158,7 +162,8 @@ BROKEN = BrokenGraphs(BREAKS, 0.6, 40)
 SLOWING = Slowing(0, 0.08, 0.12, "compute", 100)
 SPEAKS: dict[str, list[Facts]] = {
     **input_cases.SPEAKS,
-    "slowing_steps": [facts(growths=[GROWTH], slowing=[SLOWING])],
+    "slowing_steps": [facts(growths=[GROWTH], slowing=[SLOWING]),
+                      facts(slowing=[replace(SLOWING, first_s=0.05, beside=True)])],
     "collector": [facts(collector=PAUSES),
                   facts({"compute": 70.0, "other": 30.0}, collector=PAUSES, sources=line(source_locations.COLLECT))],
     "recompilation": [facts(recompiled=SIZES), facts(recompiled=replace(SIZES, reason="")),
@@ -213,6 +218,8 @@ SPEAKS: dict[str, list[Facts]] = {
         facts(lag_share=0.01, window=WINDOW),
         facts(lag_share=0.01, window=ProfilerWindow(2, 0.35, 900.0, 8e-6)),
     ],
+    "micro_batches": [facts(SMALL_PASSES, **ACCUMULATING), facts(SMALL_PASSES | {"compute": 96.0}, **ACCUMULATING),
+                      facts(**ACCUMULATING | {"device": "NVIDIA A10G", "peak_bytes": 30 * GIB}, lag_share=0.01)],
     "batch_size": [ddp(25, peak_bytes=30 * GIB)],
     "host_contention": [facts(**CPU), facts(**CPU, queued_share=0.4), facts(**HELD_UP)],
     "shared_machine": [facts(queued_share=0.4), facts(WAITING, queued_share=0.4, loader_workers=8),
@@ -253,7 +260,8 @@ SILENT: dict[str, list[Facts]] = {
     **input_cases.SILENT,
     "slowing_steps": [facts(growths=[GROWTH]), facts(slowing=[SLOWING]), facts(growths=[GROWTH],
                       slowing=[replace(SLOWING, rank=1)]), facts(growths=[GROWTH], slowing=[SLOWING], recompiled=SIZES),
-                      facts(growths=[GROWTH], slowing=[replace(SLOWING, first_s=0.099)])],
+                      facts(growths=[GROWTH], slowing=[replace(SLOWING, first_s=0.099)]),
+                      facts(slowing=[replace(SLOWING, first_s=0.05, beside=True)], queued_share=0.6)],
     "collector": [facts(), facts(collector=PAUSES, recompiled=SIZES),
                   facts(collector=replace(PAUSES, seconds=0.004)), facts(collector=replace(PAUSES, longest_s=0.5)),
                   facts(collector=replace(PAUSES, steps=9))],
@@ -363,6 +371,12 @@ SILENT: dict[str, list[Facts]] = {
         facts(lag_share=0.01, window=ProfilerWindow(6, 0.05, 900.0, 8e-6)),
         facts({"compute": 5.0, "data": 95.0}, lag_share=0.01),
     ],
+    "micro_batches": [facts(), facts(SMALL_PASSES, **ACCUMULATING | {"micro_batches": 1}),
+                      facts(SMALL_PASSES, **ACCUMULATING | {"graph_nodes": 30}),
+                      facts(SMALL_PASSES, **ACCUMULATING | {"compiled": True}),
+                      facts(SMALL_PASSES | {"compute_optimizer": 90.0}, **ACCUMULATING),
+                      facts(**ACCUMULATING | {"device": "NVIDIA A10G", "peak_bytes": 30 * GIB}),
+                      facts(**ACCUMULATING | {"device": "NVIDIA A10G"}, lag_share=0.01)],
     "batch_size": [ddp(25), ddp(5, peak_bytes=30 * GIB), ddp(25, peak_bytes=None),
                    ddp(25, peak_bytes=30 * GIB, device="cpu")],
     "host_contention": [facts(), facts(**CPU | {"cpu_threads": 8}), facts(**CPU | {"cpu_threads": None}),

@@ -26,7 +26,8 @@ GATHER_OPERATORS = 16.0
 """The same of ZeRO-3 for any parameter in each pass over it: set by full training of Qwen-1.8B on up to 2,048 tokens,
 an A100."""
 LIVE_ELEMENTS = 1e9
-"""The parameters that ZeRO-3 holds gathered by default (`stage3_max_live_parameters`), beside the one in use."""
+"""The parameters that ZeRO-3 holds gathered by default (`stage3_max_live_parameters`), beside the one in use, and those
+that it updates at a time (`sub_group_size`), while the allocator may hold as much as an update of all."""
 BUCKETS, BUCKET_ELEMENTS = 2.0, 5e8
 """The buckets of gradients, as they overlap, and their size by default (`reduce_bucket_size`)."""
 UPDATE_BYTES = 6.0

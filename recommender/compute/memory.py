@@ -289,6 +289,7 @@ def _need(
         updated = _in_deepspeeds_update(updated, held)
     elif step.training:
         updated = replace(updated, update=optimizer.temporary_bytes(gradients, largest))
+    in_parts = max(need.bytes, replace(updated, update=min(updated.update, UPDATE_BYTES * LIVE_ELEMENTS)).bytes)
     need = max(need, updated, key=lambda moment: moment.bytes)
     below, above = _COUNTED if counted else _ASSUMED
     basis = "memory: from the tensors of the step" if counted else "memory: from the operators, activations assumed"
@@ -303,7 +304,7 @@ def _need(
     if guessed:
         basis += f", the optimizer taken for {_OPTIMIZER}"
         below = 0.3
-    low = need.bytes * (1 - below)
+    low = (in_parts if strategy_named(strategy).deepspeed == 3 else need.bytes) * (1 - below)
     if not step.compiled:
         # A loss written in parts, fused or in 16 bit has no copies of the logits either.
         fused_loss = replace(step, compiled=True, memory=step.memory and replace(step.memory, joined_bytes=0.0))

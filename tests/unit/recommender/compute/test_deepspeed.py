@@ -89,6 +89,17 @@ def test_the_allocator_keeps_buckets_in_which_the_update_does_not_fit() -> None:
     assert (need.update, need.gathered) == (3 * 4e9, 2e9)
 
 
+def test_zero_3_may_update_in_parts() -> None:
+    """It is not refused where it needs 1e9 parameters' gradients in fp32 at a time, and not all."""
+    memory = replace(HALF.memory, trained_bytes=8e9, points=((8e9, 0.0),))  # type: ignore[type-var]
+    job = replace(JOB, step=replace(HALF, memory=memory))
+    whole, parts = (JobMemory(job, strategy=f"deepspeed-zero{stage}").need(8, 1) for stage in (2, 3))
+    assert whole is not None
+    assert parts is not None
+    assert (whole.update, parts.update) == (3 * 8e9, 3 * 8e9)
+    assert parts.bytes - parts.low > whole.bytes - whole.low + 10e9
+
+
 def test_parameters_in_fp32_have_no_copies() -> None:
     wide: StepOperators = as_asked(STEP, batch=8, deepspeed=2)
     assert wide == STEP

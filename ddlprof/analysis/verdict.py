@@ -86,7 +86,6 @@ def judge_run(
     own = _finding_of(verdict, action, findings)
     if own is not None:
         action = own.next
-        why = _with_cause(why, verdict, own, facts)
     rule = own.rule if own is not None else None
     severity = "warning" if facts.starved and verdict.severity == "ok" else verdict.severity
     queued = facts.host.queued_share if facts.shares_machine else None
@@ -98,6 +97,8 @@ def judge_run(
         why, action, rule = f"{first.evidence}; of the steps, {why}", first.next, first.rule
         share = f", {percent(first.share)} of it" if first.share is not None else ""
         words, severity = f"{first.title}{share}", first.severity
+    elif own is not None:
+        why = _with_cause(why, verdict, own, facts)
     return Judged(VerdictLine(verdict.name, severity, verdict.share, why, action, rule, queued, words), findings)
 
 

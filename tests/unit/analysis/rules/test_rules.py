@@ -45,6 +45,9 @@ HUGE = Reductions(1, 0, 100_000_000, 0.03, 0.03, 0.03)
 BUFFER = Issued(SourceLocation("", issuers.BUFFERS), "broadcast", 1, 67e6, largest_bytes=67_000_000, moving_s=0.02)
 GRADIENTS = Issued(SourceLocation("", issuers.REDUCER), "allreduce", 4, 1e8, moving_s=0.01)
 
+NUMBER = Issued(SourceLocation("train.py:9 main", issuers.SCRIPT), "allreduce", 1, 4, largest_bytes=4)
+JOINED: dict[str, Any] = {"world_size": 2, "backend": "gloo", "strategy": "none"}
+ALONE: dict[str, float | None] = {"compute": 98.0, "comm": 0.0, "other": 2.0}
 SCATTERED = Issued(SourceLocation("", issuers.FSDP2), "reduce_scatter_base", 16, 4e8, moving_s=0.02)
 GATHERED = Issued(SourceLocation("", issuers.FSDP2), "allgather_base", 32, 8e8, moving_s=0.02)
 
@@ -224,6 +227,7 @@ SPEAKS: dict[str, list[Facts]] = {
     "host_contention": [facts(**CPU), facts(**CPU, queued_share=0.4), facts(**HELD_UP)],
     "shared_machine": [facts(queued_share=0.4), facts(WAITING, queued_share=0.4, loader_workers=8),
                        ddp(2, 30, queued_share=0.3, device="cpu", late_rank=LateRank(1, 0.9, "other"))],
+    "ranks_apart": [facts(ALONE, **JOINED), facts(ALONE, **JOINED, issued=IssuedTraffic([NUMBER]))],
     "straggler": [ddp(2, 30, late_rank=LateRank(1, 0.9, "data", 50 * MS, 10 * MS)),
                   ddp(2, 30, queued_share=0.3, late_rank=LateRank(1, 0.9, queued_share=0.3))],
     "uneven_input": [ddp(2, 30, uneven=UNEVEN), ddp(2, 30, uneven=replace(UNEVEN, unit="tokens")),
@@ -386,6 +390,11 @@ SILENT: dict[str, list[Facts]] = {
     "shared_machine": [facts(), facts(**CPU, queued_share=0.4), facts(queued_share=0.05),
                        facts(queued_share=0.4, steady_steps=9),
                        ddp(2, 30, queued_share=0.3, late_rank=LateRank(1, 0.9, queued_share=0.3))],
+    "ranks_apart": [facts(ALONE, **JOINED | {"world_size": 1}), facts(ALONE, **JOINED | {"backend": None}),
+                    facts({"compute": 98.0, "comm": None, "other": 2.0}, **JOINED), facts({"comm": 5.0}, **JOINED),
+                    facts(ALONE, **JOINED, issued=IssuedTraffic([replace(NUMBER, largest_bytes=4096)])),
+                    facts(ALONE, **JOINED, issued=IssuedTraffic([replace(NUMBER, op="send")])),
+                    facts(ALONE, **JOINED | {"gradient_bytes": 8}, issued=IssuedTraffic([NUMBER, GRADIENTS]))],
     "straggler": [ddp(2, 30)],
     "uneven_input": [ddp(2, 30), ddp(2, 5, uneven=UNEVEN), ddp(2, 30, uneven=UnevenWork(0.3, 0.2, 100)),
                      ddp(2, 30, uneven=UnevenWork(0.0, 0.9, 100)),

@@ -45,7 +45,7 @@ class LayoutCoefficients:
     data_hidden: float
     """The share of a micro-batch's computation behind which reductions of gradients hide."""
     update_hidden: float
-    """The same where updated parameters are gathered, as optimizer states are divided (ZeRO-1)."""
+    """The same where optimizer states are divided (ZeRO-1): of scattered gradients, and of gathered parameters."""
     piece: float
     """Parameters that one such collective sends: a bucket, or a tensor."""
     gather_hidden: float

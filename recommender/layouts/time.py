@@ -297,10 +297,11 @@ class LayoutTime:
             pieces = max(held / fitted.piece, 1.0)
             kind = "reduce_scatter" if layout.shards[2] else "all_reduce"
             reduced = self._collective(kind, self._gradient_bytes * held / pieces, among, step).times(pieces)
-            found = found.plus(_exposed(reduced, fitted.data_hidden * slowest.compute_s))
+            hidden_s = (fitted.update_hidden if layout.shards[2] else fitted.data_hidden) * slowest.compute_s
+            found = found.plus(_exposed(reduced, hidden_s))
             if layout.shards[2]:
                 updated = self._collective("all_gather", self._weight_bytes * held / pieces, among, step).times(pieces)
-                found = found.plus(_exposed(updated, fitted.update_hidden * slowest.compute_s))
+                found = found.plus(_exposed(updated, hidden_s))
         return found
 
     def _sharded(

@@ -79,3 +79,12 @@ def test_the_time_grows_with_the_work() -> None:
     assert step(layout, count=32).step_s > 1.8 * base.step_s
     assert step(layout, sequences=2, count=8).step_s < 1.05 * base.step_s
     assert step(replace(layout, tensor=8, pipeline=1)).step_s != base.step_s
+
+
+def test_gradients_hide_behind_larger_micro_batches_unless_states_are_divided_without_overlap() -> None:
+    def exposed_s(shard: str, software: str, sequences: int) -> float:
+        return step(Layout(shard=shard), 64, sequences, 1, software=software).dimensions["data"].seconds
+
+    assert exposed_s("none", "nanotron", 2) < 0.5 * exposed_s("none", "nanotron", 1)
+    assert exposed_s("zero1", "nanotron", 2) > 0.7 * exposed_s("zero1", "nanotron", 1)
+    assert exposed_s("zero1", "megatron", 2) < 0.2 * exposed_s("zero1", "nanotron", 2)

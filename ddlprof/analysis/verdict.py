@@ -92,6 +92,8 @@ def judge_run(
     words = headline_words(verdict, facts)
     first = _hiding(findings) or _first_of_job(verdict, own, findings, job) or _cheaper(verdict, own, findings)
     if first is not None:
+        if starved_words(facts) in first.evidence:
+            why = why.removesuffix(f"; {starved_words(facts)}")
         why, action, rule = f"{first.evidence}; of the steps, {why}", first.next, first.rule
         share = f", {percent(first.share)} of it" if first.share is not None else ""
         words, severity = f"{first.title}{share}", first.severity

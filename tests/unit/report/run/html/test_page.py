@@ -66,6 +66,38 @@ def test_a_shared_machine_is_named_beside_the_verdict(tmp_path: Path) -> None:
     assert "waited for a processor 50 %" in text
 
 
+def test_threads_held_up_on_a_shared_machine_are_told_once(tmp_path: Path) -> None:
+    counters = [
+        ContextRow(at * MS, 99.0, 0, 0, None, None, None, process_queued_ns=at * MS // 2) for at in (0, 200, 400)
+    ]
+    write_rank(tmp_path, header(), [step(n, 9.8, 0.1, 0.1) for n in range(40)], records=counters)
+    described = manifest()
+    replace(described, training=replace(described.training, cpu_threads=16)).write(tmp_path)
+    why = subject(tmp_path).report.verdict.why
+    assert "; of the steps, " in why
+    assert why.count("the training is ready to run and waits for a processor") == 1
+
+
+def test_counters_have_names_of_their_own_and_workers_that_copied_nothing_no_chart(tmp_path: Path) -> None:
+    def drawn(copied: int) -> str:
+        folder = tmp_path / str(copied)
+        counters = [
+            ContextRow(
+                at * MS, 99.0, 1, 1, 9.0, 1, 9.0, process_private_bytes=1, gpu_clock_mhz=9.0, gpu_temperature_c=9.0,
+                gpu_power_limit_w=9.0, workers_copied_bytes=copied,
+            )
+            for at in (0, 200, 400)
+        ]  # fmt: skip
+        write_rank(folder, header(), [step(n, 9.8, 0.1, 0.1) for n in range(40)], records=counters)
+        manifest().write(folder)
+        return Page(subject(folder)).read.text
+
+    assert "Resident memory that a rank shares with nobody, in GiB." in drawn(0)
+    assert "GPU power limit, in W." in drawn(0)
+    assert "loader workers copied" not in drawn(0)
+    assert "Memory that loader workers copied from their rank, in GiB." in drawn(1)
+
+
 def test_a_finding_gains_what_at_best_says(tmp_path: Path) -> None:
     """Without its waits for data rank 1 is done before rank 0, so the step is not shorter by the mean wait of 30 ms."""
     for rank, (compute_ms, data_ms, comm_ms) in enumerate(((80, 10, 10), (50, 50, 0))):

@@ -142,14 +142,14 @@ def _print_in_colour(text: str) -> None:
 
 
 @contextmanager
-def progress(what: str, at_once: bool = False) -> Iterator[Callable[[int, int], None]]:
+def progress(what: str, at_once: bool = False, began_s: float | None = None) -> Iterator[Callable[[int, int], None]]:
     """Yields `advance(done, total)`: on a terminal a bar with the time left, which goes away at the end, elsewhere a
     line now and then, for logs.
 
     The bar appears once the work has taken a second, or `at_once` where its first part may take long or nobody advances
-    it: it has the time so far until then.
+    it: it has the time so far until then. `began_s`: when the work began, where this is a later part of it.
     """
-    began_s = said_s = time.monotonic()
+    began_s = said_s = time.monotonic() if began_s is None else began_s
     bar = _bar(what) if at_once and is_terminal(sys.stderr) else None
 
     def advance(done: int, total: int) -> None:

@@ -73,7 +73,9 @@ def test_threads_held_up_on_a_shared_machine_are_told_once(tmp_path: Path) -> No
     write_rank(tmp_path, header(), [step(n, 9.8, 0.1, 0.1) for n in range(40)], records=counters)
     described = manifest()
     replace(described, training=replace(described.training, cpu_threads=16)).write(tmp_path)
-    why = subject(tmp_path).report.verdict.why
+    verdict = subject(tmp_path).report.verdict
+    assert verdict is not None
+    why = verdict.why
     assert "; of the steps, " in why
     assert why.count("the training is ready to run and waits for a processor") == 1
 

@@ -13,7 +13,6 @@ from typing import Any
 import typer
 
 from ddlprof.base.errors import UserError, complain
-from ddlprof.model.manifest import MANIFEST_NAME
 from ddlprof.model.naming import BEGUN, RUNS_FOLDER
 
 _LAST = re.compile(r"last(?:~(\d{1,6}))?")
@@ -66,6 +65,8 @@ def _began(run: Path) -> tuple[str, int] | None:
     """When a run began, by its name, or by its manifest where --out named it; None: it is no run."""
     if found := BEGUN.search(run.name):
         return found[1], int(found[2] or 1)
+    from ddlprof.model.manifest import MANIFEST_NAME
+
     try:
         created_ns = json.loads((run / MANIFEST_NAME).read_bytes())["created_unix_ns"]
         return f"{datetime.fromtimestamp(created_ns / 1e9):%Y%m%d-%H%M%S}", 1

@@ -149,19 +149,19 @@ def progress(what: str, at_once: bool = False, began_s: float | None = None) -> 
     The bar appears once the work has taken a second, or `at_once` where its first part may take long or nobody advances
     it: it has the time so far until then. `began_s`: when the work began, where this is a later part of it.
     """
-    began_s = said_s = time.monotonic() if began_s is None else began_s
+    start_s = said_s = time.monotonic() if began_s is None else began_s
     begun = False
     bar = _bar(what) if at_once and is_terminal(sys.stderr) else None
 
     def advance(done: int, total: int) -> None:
-        nonlocal bar, began_s, said_s, begun
+        nonlocal bar, start_s, said_s, begun
         now_s = time.monotonic()
         if not begun and not done:
-            began_s = said_s = now_s
+            start_s = said_s = now_s
         begun = True
-        if not done or now_s - began_s <= PATIENCE_S:
+        if not done or now_s - start_s <= PATIENCE_S:
             return
-        left_s = (now_s - began_s) * (total - done) / done
+        left_s = (now_s - start_s) * (total - done) / done
         if not is_terminal(sys.stderr):
             if now_s - said_s >= LINE_EVERY_S and done < total:
                 said_s = now_s

@@ -90,10 +90,10 @@ def judge_run(
     severity = "warning" if facts.starved and verdict.severity == "ok" else verdict.severity
     queued = facts.host.queued_share if facts.shares_machine else None
     words = headline_words(verdict, facts)
-    first = _hiding(findings) or _first_of_job(verdict, own, findings, job) or _cheaper(verdict, own, findings)
+    first = _hiding(findings) or _first_of_job(verdict, own, findings, job) or _of_computing(verdict, own, findings)
     if first is not None:
         if starved_words(facts) in first.evidence:
-            why = why.removesuffix(f"; {starved_words(facts)}")
+            why = why.removesuffix(f"; {starved_words(facts)}")  # said once
         why, action, rule = f"{first.evidence}; of the steps, {why}", first.next, first.rule
         share = f", {percent(first.share)} of it" if first.share is not None else ""
         words, severity = f"{first.title}{share}", first.severity
@@ -120,11 +120,19 @@ def _hiding(findings: Sequence[Finding]) -> Finding | None:
     return next((each for each in findings if each.rule in names and each.severity != "info"), None)
 
 
-def _cheaper(verdict: Verdict, own: Finding | None, findings: Sequence[Finding]) -> Finding | None:
-    """The first finding that is more than an info, where a faster machine would else be all that is proposed."""
-    if own is not None or verdict.stall is not None or verdict.severity == "unknown":
+def _of_computing(verdict: Verdict, own: Finding | None, findings: Sequence[Finding]) -> Finding | None:
+    """The finding to act on where computing bounds the step, and its own finding speaks of something smaller.
+
+    That is the first one that is more than an info where a faster machine would else be all that is proposed, and where
+    a stall can be avoided beside computing, one about computing that gains more.
+    """
+    found = [each for each in findings if each.severity != "info"]
+    if verdict.stall is None:
+        return next(iter(found), None) if own is None and verdict.severity != "unknown" else None
+    if verdict.name != "COMPUTE-BOUND":
         return None
-    return next((each for each in findings if each.severity != "info"), None)
+    gain_s = own.gain_s or 0.0 if own is not None else 0.0
+    return next((each for each in found if each.about == "compute" and (each.gain_s or 0.0) > gain_s), None)
 
 
 def _first_of_job(

@@ -972,12 +972,84 @@ static PyObject *forget_collections(PyObject *module, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+/* -- the helper thread's naps -------------------------------------------------------------------------------------- */
+
+#define HAND_OVER_US 1000 /* the longest time for which the main thread stands still for a look */
+#define WAIVED 10         /* naps after which nothing is asked, as the helper got no processor in that time */
+
+static PyThread_type_lock bell, taken; /* both held: by nobody in particular */
+static volatile int rung, asked, queued, parked, waived;
+
+/* Runs in the main thread, between two instructions of Python code, as a switch of threads would. */
+static int hand_over_lock(void *unused)
+{
+    queued = 0;
+    if (!asked)
+        return 0;
+    parked = 1;
+    PyLockStatus status;
+    Py_BEGIN_ALLOW_THREADS
+    status = PyThread_acquire_lock_timed(taken, HAND_OVER_US, 0);
+    Py_END_ALLOW_THREADS
+    if (status != PY_LOCK_ACQUIRED) {
+        waived = WAIVED;
+        if (!parked) /* it came too late */
+            PyThread_acquire_lock(taken, NOWAIT_LOCK);
+    }
+    parked = 0;
+    return 0;
+}
+
+/* nap(us, look): waits until `wake` was called, or for this time. `look`: asks the main thread for the interpreter's lock
+then. Without that, a thread that lets it go for moments all the time, as small operators do, would keep it for seconds:
+each moment wakes the waiting thread and is over before that runs, and its 5 ms begin anew. */
+static PyObject *nap(PyObject *module, PyObject *arguments)
+{
+    long long us;
+    int look;
+    if (!PyArg_ParseTuple(arguments, "Lp", &us, &look))
+        return NULL;
+    PyLockStatus status;
+    Py_BEGIN_ALLOW_THREADS
+    status = PyThread_acquire_lock_timed(bell, us, 0);
+    if (status != PY_LOCK_ACQUIRED && look) {
+        if (waived) {
+            waived--;
+        } else if (!queued && Py_IsInitialized()) { /* it goes on to its end without this thread */
+            asked = queued = 1;
+            if (Py_AddPendingCall(hand_over_lock, NULL) < 0)
+                queued = 0;
+        }
+    }
+    Py_END_ALLOW_THREADS
+    asked = 0;
+    if (parked) {
+        parked = 0;
+        PyThread_release_lock(taken);
+    }
+    if (status == PY_LOCK_ACQUIRED)
+        rung = 0;
+    Py_RETURN_NONE;
+}
+
+/* Ends the nap under way, or the next one. */
+static PyObject *wake(PyObject *module, PyObject *unused)
+{
+    if (!rung) {
+        rung = 1;
+        PyThread_release_lock(bell);
+    }
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
     {"at_collection", at_collection, METH_VARARGS, NULL},
     {"collections", collections, METH_NOARGS, NULL},
     {"forget_collections", forget_collections, METH_NOARGS, NULL},
+    {"nap", nap, METH_VARARGS, NULL},
     {"plain_size", plain_size, METH_O, NULL},
     {"set_tensor", set_tensor, METH_VARARGS, NULL},
+    {"wake", wake, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef module_definition = {PyModuleDef_HEAD_INIT, "_core", NULL, -1, functions, NULL, NULL, NULL, NULL};
@@ -988,8 +1060,12 @@ PyMODINIT_FUNC PyInit__core(void)
     loop_type = (PyTypeObject *)PyType_FromSpec(&loop_spec);
     log_type = (PyTypeObject *)PyType_FromSpec(&log_spec);
     append_name = PyUnicode_InternFromString("append");
+    bell = PyThread_allocate_lock();
+    taken = PyThread_allocate_lock();
     PyObject *source = PyLong_FromLongLong(SOURCE); /* kept, as the types are */
     if (module == NULL || source == NULL || loop_type == NULL || log_type == NULL || append_name == NULL
+        || bell == NULL || taken == NULL || !PyThread_acquire_lock(bell, NOWAIT_LOCK)
+        || !PyThread_acquire_lock(taken, NOWAIT_LOCK)
         || PyModule_AddObjectRef(module, "LoopWatch", (PyObject *)loop_type) < 0
         || PyModule_AddObjectRef(module, "EventLog", (PyObject *)log_type) < 0
         || PyModule_AddObjectRef(module, "SOURCE", source) < 0) {

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ddlprof.base.real_time import time
+from ddlprof.collect import core
 from ddlprof.collect.drops import DURATION, STACK, STEP
 from ddlprof.collect.facts.counters import ContextSampler, PeakMemory
 from ddlprof.collect.facts.graph_breaks import GraphBreaks
@@ -133,6 +134,8 @@ class Helper:
         A thread that is stuck in a write or a call of the device may go on at any time: what it holds is still its own.
         """
         self._stop.set()
+        if core.C is not None:
+            core.C.wake()
         if self._thread.ident is None:
             self._end()
             return True
@@ -171,7 +174,7 @@ class Helper:
 
     def _loop(self) -> None:
         next_drain = next_poll = next_context = time.perf_counter()
-        while not time.wait(self._stop, self._pause()):
+        while not self._nap():
             now = time.perf_counter()
             self._begin_burst()
             if not self.recorder.boundaries:
@@ -244,6 +247,14 @@ class Helper:
             return START_LOOK_S
         pause_s = self._schedule.pause_s(self.other_ns, self.steps_ns)
         return min(pause_s, _FIRST_WAKE_S) if self._first_updates else pause_s
+
+    def _nap(self) -> bool:
+        """Waits until it is time to wake up; returns whether the thread has to end."""
+        if core.C is None:
+            return time.wait(self._stop, self._pause())
+        if not self._stop.is_set():
+            core.C.nap(int(self._pause() * 1e6), self.recorder.thread == threading.main_thread().ident)
+        return self._stop.is_set()
 
     def _drains_soon(self) -> bool:
         recorder = self.recorder

@@ -5,7 +5,9 @@ from __future__ import annotations
 from ddlprof.model.stack_samples import sparseness
 
 LOOK_S = 0.25
-"""The time between two looks at first."""
+"""The time between two looks, for the first minutes."""
+FIRST_LOOK_S, FIRST_LOOKS = 0.1, 60
+"""The time between the very first ones, so that a training of a few seconds has enough of them."""
 _FREQUENT_LOOK_S, _FREQUENT_LOOKS = 0.04, 500
 """The time between two looks at first while `other` is large. It grows after this number of looks."""
 _LARGE_OTHER = 0.03
@@ -22,9 +24,10 @@ class StackSchedule:
 
     def pause_s(self, other_ns: int, steps_ns: int) -> float:
         """The time until the thread has to wake up for a look. `other_ns`: what was `other` of `steps_ns` lately."""
+        most_s = FIRST_LOOK_S if self.looks < FIRST_LOOKS else LOOK_S
         if other_ns < _LARGE_OTHER * steps_ns:
-            return LOOK_S
-        return min(LOOK_S, _FREQUENT_LOOK_S * max(1.0, self.looks / _FREQUENT_LOOKS))
+            return most_s
+        return min(most_s, _FREQUENT_LOOK_S * max(1.0, self.looks / _FREQUENT_LOOKS))
 
     def is_due(self, now_s: float, other_ns: int, steps_ns: int) -> bool:
         """Whether to look now. The time between two looks grows with the time since the first one (`sparseness`)."""

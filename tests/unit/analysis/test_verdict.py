@@ -15,7 +15,7 @@ from ddlprof.analysis.rules.facts import Facts
 from ddlprof.analysis.sources import Sources, SourceShare
 from ddlprof.analysis.summary import Spread, Summary
 from ddlprof.analysis.traffic import CommTotals
-from ddlprof.analysis.verdict import _cheaper, _finding_of, _first_of_job, _hiding, advise
+from ddlprof.analysis.verdict import _finding_of, _first_of_job, _hiding, _of_computing, advise
 from ddlprof.model import source_locations
 from ddlprof.model.classes import TIMES
 from ddlprof.model.source_locations import SourceLocation
@@ -243,10 +243,29 @@ def test_nothing_trains_longer_to_become_another_trace(reason: str) -> None:
 def test_a_faster_machine_is_proposed_where_nothing_else_is() -> None:
     computes = Verdict("COMPUTE-BOUND", "ok", None, 0.97)
     kept = Finding("kept_graphs", "warning", "losses are kept with their graphs", "", "loss.item()", 50)
-    assert _cheaper(computes, None, [kept]) is kept
-    assert _cheaper(computes, kept, [kept]) is None
-    assert _cheaper(computes, None, [replace(kept, severity="info")]) is None
-    assert _cheaper(Verdict("DATA-BOUND", "critical", "data", 0.6), None, [kept]) is None
+    assert _of_computing(computes, None, [kept]) is kept
+    assert _of_computing(computes, kept, [kept]) is None
+    assert _of_computing(computes, None, [replace(kept, severity="info")]) is None
+    assert _of_computing(Verdict("DATA-BOUND", "critical", "data", 0.6), None, [kept]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "gain_s", "severity", "first"),
+    [
+        ("COMPUTE-BOUND", 0.6, "warning", True),
+        ("COMPUTE-BOUND", 0.05, "warning", False),  # less than the stall
+        ("COMPUTE-BOUND", None, "warning", False),
+        ("COMPUTE-BOUND", 0.6, "info", False),
+        ("DATA-BOUND", 0.6, "warning", False),  # that is what bounds the step
+    ],
+)
+def test_where_a_stall_does_not_bound_the_step_more_may_be_gained_from_computing(
+    name: str, gain_s: float | None, severity: str, first: bool
+) -> None:
+    stall = Verdict(name, "warning", "data", 0.11)
+    loads = Finding("loader_workers", "warning", "made in the loop", "", "workers", 50, 0.11, gain_s=0.1, about="data")
+    loop = Finding("python_loop", severity, "the loss is a loop", "", "vmap", 50, gain_s=gain_s, about="compute")
+    assert _of_computing(stall, loads, [loads, loop]) is (loop if first else None)
 
 
 def test_a_debugger_comes_before_what_was_measured_under_it() -> None:

@@ -13,7 +13,7 @@ import pytest
 from ddlprof.base import real_time
 from ddlprof.collect import helper as module
 from ddlprof.collect.helper import Helper
-from ddlprof.collect.process.stack_schedule import LOOK_S
+from ddlprof.collect.process.stack_schedule import FIRST_LOOK_S
 from ddlprof.collect.recorder import Recorder
 from ddlprof.collect.steps.attribution import StepAssembler
 from ddlprof.model.events import FirstSeen, Kind
@@ -252,20 +252,20 @@ def test_it_wakes_up_more_often_to_look_at_the_stack_while_much_is_other(rig: Ri
     rig.recorder.boundaries, helper.steps_ns, helper.other_ns = 1, 100, 1
     assert helper._pause() < START_LOOK_S  # the facts about the model are still to be evaluated
     helper._first_updates = False
-    assert helper._pause() == LOOK_S
+    assert helper._pause() == FIRST_LOOK_S
     helper.other_ns = 50
-    assert helper._pause() < LOOK_S
+    assert helper._pause() < FIRST_LOOK_S
 
 
 def test_the_stack_is_still_looked_at_on_the_second_day(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, looks = [1000.0], list[float]()
 
-    def wait(event: threading.Event, seconds: float) -> bool:
-        clock[0] += max(seconds, 10.0)
+    def nap() -> bool:
+        clock[0] += max(rig.helper._pause(), 10.0)
         return clock[0] > 48 * 3600
 
     monkeypatch.setattr(real_time.time, "perf_counter", staticmethod(lambda: clock[0]))
-    monkeypatch.setattr(real_time.time, "wait", staticmethod(wait))
+    monkeypatch.setattr(rig.helper, "_nap", nap)
     monkeypatch.setattr(rig.helper, "_sample_stack", lambda: looks.append(clock[0]))
     rig.train(1)
     rig.helper._loop()

@@ -1,0 +1,102 @@
+"""The helper thread gets the interpreter's lock after each nap, whatever the training thread does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from ddlprof.base.real_time import time
+from ddlprof.collect import core
+
+pytestmark = pytest.mark.skipif(not core.IN_C, reason="only the core in C asks for the lock")
+NAP_S = 0.02
+
+
+@contextmanager
+def naps(look: bool = True) -> Iterator[list[float]]:
+    """The ends of the naps of another thread."""
+    ends, done = list[float](), threading.Event()
+
+    def run() -> None:
+        while not done.is_set():
+            core.C.nap(int(NAP_S * 1e6), look)
+            ends.append(time.perf_counter())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield ends
+    finally:
+        done.set()
+        core.C.wake()
+        thread.join()
+
+
+def compute(seconds: float) -> None:
+    """Python code that lets the lock go more often than every 5 ms, and each time for a moment only."""
+    end = time.perf_counter() + seconds
+    with open(os.devnull, "wb", buffering=0) as file:
+        while time.perf_counter() < end:
+            for _ in range(20_000):
+                pass
+            file.write(b"x")
+
+
+def test_a_thread_that_lets_the_lock_go_for_moments_does_not_keep_it() -> None:
+    """Without being asked, it gave way to 3 of 80 naps on a machine with nothing else to do."""
+    for _ in range(3):  # a busy machine may take the processor from either thread
+        with naps() as ends:
+            compute(2.0)
+        if len(ends) > 2.0 / NAP_S * 0.5:
+            return
+    pytest.fail(f"{len(ends)} naps")
+
+
+def test_a_nap_ends_when_it_is_told_to() -> None:
+    begin = time.perf_counter()
+    core.C.wake()
+    core.C.wake()
+    core.C.nap(20_000_000, True)
+    assert time.perf_counter() - begin < 10.0
+
+
+def test_a_nap_after_an_ended_one_takes_its_time() -> None:
+    core.C.wake()
+    core.C.nap(1, True)
+    begin = time.perf_counter()
+    core.C.nap(30_000, True)
+    assert time.perf_counter() - begin >= 0.03
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs signals")
+def test_signals_reach_the_script_while_it_hands_over_the_lock() -> None:
+    came = list[int]()
+    before = signal.signal(signal.SIGALRM, lambda number, frame: came.append(number))
+    signal.setitimer(signal.ITIMER_REAL, 0.003, 0.003)
+    try:
+        with naps():
+            compute(1.0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(came) > 10
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_naps_by_itself() -> None:
+    with naps():
+        compute(0.1)
+        child = os.fork()
+        if not child:
+            try:
+                with naps() as ends:
+                    compute(0.5)
+                os._exit(0 if ends else 3)
+            finally:
+                os._exit(4)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

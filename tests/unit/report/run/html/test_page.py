@@ -69,6 +69,20 @@ def test_a_shared_machine_is_named_beside_the_verdict(tmp_path: Path) -> None:
     assert "waited for a processor 50 %" in text
 
 
+def test_threads_held_up_on_a_shared_machine_are_told_once(tmp_path: Path) -> None:
+    counters = [
+        ContextRow(at * MS, 99.0, 0, 0, None, None, None, process_queued_ns=at * MS // 2) for at in (0, 200, 400)
+    ]
+    write_rank(tmp_path, header(), [step(n, 9.8, 0.1, 0.1) for n in range(40)], records=counters)
+    described = manifest()
+    replace(described, training=replace(described.training, cpu_threads=16)).write(tmp_path)
+    verdict = subject(tmp_path).report.verdict
+    assert verdict is not None
+    why = verdict.why
+    assert "; of the steps, " in why
+    assert why.count("the training is ready to run and waits for a processor") == 1
+
+
 def test_counters_have_names_of_their_own_and_workers_that_copied_nothing_no_chart(tmp_path: Path) -> None:
     def drawn(copied: int) -> str:
         folder = tmp_path / str(copied)

@@ -129,3 +129,4 @@ LOSS_FORETOLD = 10.0  # times the updates seen: what ends later falls along a li
 LOSS_DROP_SURE = 3.0  # standard errors: less is noise of the batches
 LOSS_RISE_SHARE = 0.3  # of the fall: more is a cycle, or a training that diverges
 NUMBERS_BYTES = 1024  # of a collective: losses, counts and decisions; parameters of any model are more
+UNUSED_LOOKS = 4  # iterations in which DDP found no unused parameter: fewer may have missed a control flow

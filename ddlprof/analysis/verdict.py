@@ -133,8 +133,8 @@ def _hiding(findings: Sequence[Finding]) -> Finding | None:
 def _of_computing(verdict: Verdict, own: Finding | None, findings: Sequence[Finding]) -> Finding | None:
     """The finding to act on where computing bounds the step, and its own finding speaks of something smaller.
 
-    That is the first one that is more than an info where only an info, or a faster machine, would be proposed, and where
-    a stall can be avoided beside computing, one about computing that gains half as much again.
+    That is the first one that is more than an info where only an info, or a faster machine, would be proposed; and
+    where a stall can be avoided beside computing, one about computing that gains half as much again.
     """
     found = [each for each in findings if each.severity != "info"]
     if verdict.stall is None:
